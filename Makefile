@@ -1,0 +1,37 @@
+# Two commands: `make study` and `make test`. Both need only Python >= 3.11; the environment is made in .venv.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+OUT    ?= results/study
+JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
+
+.PHONY: study test lint fast clean
+.DEFAULT_GOAL := study
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("cje-lab needs Python >= 3.11, found " + sys.version.split()[0] + "; try make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+study: $(VENV)/.installed  ## quick profile of the headline studies, then the report
+	$(BIN)/cje-lab run ttc_collapse interval_coverage --profile quick --jobs $(JOBS) --out $(OUT)
+	$(BIN)/cje-lab report $(OUT)
+
+lint: $(VENV)/.installed  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+fast: $(VENV)/.installed  ## the suite without the slow statistical checks
+	$(BIN)/pytest -n $(JOBS) -m 'not slow'
+
+test: lint  ## everything: lint, types, the whole suite, the smoke profile of every study
+	$(BIN)/pytest -n $(JOBS)
+	rm -rf results/smoke
+	$(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
+	$(BIN)/cje-lab report results/smoke
+
+clean:
+	rm -rf $(VENV) results .mypy_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,384 @@
+"""Evaluation data: the contract between files, simulators and estimators.
+
+Evaluation data is one ``xr.Dataset`` (attribute ``schema = "cje-data/1"``) over ``policy, prompt, draw``. Prompts
+are shared across policies, so a contrast keeps the covariance of its two policies.
+
+==================================  =====================================================================
+variable                            meaning
+==================================  =====================================================================
+``judge(policy, prompt, draw)``     judge score S; NaN where the policy has no such response
+``oracle(policy, prompt, draw)``    oracle label Y; NaN where there is none
+``labelled(policy, prompt, draw)``  the label teaches and corrects (it belongs to the oracle slice L)
+``probe(policy, prompt, draw)``     the label audits: it is never used to fit
+``evaluated(policy, prompt, draw)`` the response enters its policy's mean (false for audit-only responses)
+``label_prob`` (optional)           known probability that the response was labelled, e(Z)
+``covariate`` (optional)            ``(policy, prompt, draw, feature)``
+``cluster(prompt)`` (optional)      sampling unit; a prompt is its own cluster when absent
+``stratum(prompt)`` (optional)      stratum of a stratified label design
+``surprisal`` (optional)            ``(policy, prompt, draw)``: mean per-token surprisal, in nats, of own draws
+``logp_target(policy, prompt)``     log-likelihood, in nats, of the *logged* response under each target
+``logp_logger(prompt)``             the same under the logging policy
+``n_tokens(prompt)``                length of the logged response
+``logged_judge``, ``logged_oracle`` judge score and oracle label of the logged response, ``(prompt)``
+==================================  =====================================================================
+
+Attributes: ``judge_range`` and ``oracle_range`` are the declared scales ``[low, high]``; ``calibration_policy`` is
+the list of policies whose labels teach the calibrator.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+
+SCHEMA = "cje-data/1"
+RESPONSE = ("policy", "prompt", "draw")
+LOGGED = ("logp_target", "logp_logger", "n_tokens", "logged_judge", "logged_oracle")
+
+
+class DataError(ValueError):
+    """Evaluation data that cannot be used as given; the message is one line and says the mend."""
+
+
+def from_arrays(
+    judge: npt.ArrayLike,
+    *,
+    policies: Sequence[str],
+    prompts: Sequence[object] | None = None,
+    oracle: npt.ArrayLike | None = None,
+    probe: npt.ArrayLike | None = None,
+    evaluated: npt.ArrayLike | None = None,
+    label_prob: npt.ArrayLike | None = None,
+    covariate: npt.ArrayLike | None = None,
+    features: Sequence[str] | None = None,
+    surprisal: npt.ArrayLike | None = None,
+    cluster: npt.ArrayLike | None = None,
+    stratum: npt.ArrayLike | None = None,
+    logged: Mapping[str, npt.ArrayLike] | None = None,
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
+    calibration_policy: str | Sequence[str] | None = None,
+) -> xr.Dataset:
+    """Evaluation data from arrays.
+
+    Parameters
+    ----------
+    judge : array, shape (policies, prompts) or (policies, prompts, draws)
+        Judge scores; NaN where a policy has no response.
+    policies, prompts : sequences
+        Names; prompts are kept as strings and default to ``"0", "1", ...``.
+    oracle : array shaped like `judge`, optional
+        Oracle labels; NaN where there is none.
+    probe, evaluated : boolean arrays shaped like `judge`, optional
+        Labels that only audit (default: none), responses that enter the means (default: all with a score).
+    label_prob, surprisal : arrays shaped like `judge`, optional
+        Known labelling probabilities; mean per-token surprisal of the policy's own draws, in nats.
+    covariate : array, shape of `judge` with one more axis, optional
+        Covariates, named by `features`.
+    cluster, stratum : arrays, shape (prompts,), optional
+        Sampling unit and label stratum of each prompt.
+    logged : mapping, optional
+        Any of ``logp_target`` (policies, prompts), ``logp_logger``, ``n_tokens``, ``logged_judge``,
+        ``logged_oracle`` (prompts,).
+    judge_range, oracle_range : pair of float
+        Declared scales.
+    calibration_policy : str or sequence of str, optional
+        Policies whose labels teach the calibrator. Default: every policy that has labels.
+
+    Returns
+    -------
+    xr.Dataset
+        Checked evaluation data, prompts in the order given.
+
+    Examples
+    --------
+    >>> ds = from_arrays([[0.2, 0.8]], policies=["base"], oracle=[[0.0, np.nan]])
+    >>> dict(ds.sizes), int(ds.labelled.sum()), ds.attrs["calibration_policy"]
+    ({'policy': 1, 'prompt': 2, 'draw': 1}, 1, ['base'])
+    """
+    scores = np.asarray(judge, dtype=float)
+    if scores.ndim == 2:
+        scores = scores[:, :, None]
+    if scores.ndim != 3:
+        raise DataError(f"judge must have shape (policies, prompts[, draws]), got {np.shape(judge)}")
+    shape = scores.shape
+
+    def response(values: npt.ArrayLike | None, name: str, default: Any, dtype: type) -> npt.NDArray[Any]:
+        if values is None:
+            return np.full(shape, default, dtype=dtype) if np.ndim(default) == 0 else np.asarray(default)
+        out = np.asarray(values, dtype=dtype)
+        if out.ndim == 2:
+            out = out[:, :, None]
+        if out.shape != shape:
+            raise DataError(
+                f"{name} has shape {np.shape(values)}, judge has {np.shape(judge)}; they must agree"
+            )
+        return out
+
+    labels = response(oracle, "oracle", np.nan, float)
+    audits = response(probe, "probe", False, bool)
+    variables: dict[str, Any] = {
+        "judge": (RESPONSE, scores),
+        "oracle": (RESPONSE, labels),
+        "labelled": (RESPONSE, np.isfinite(labels) & ~audits),
+        "probe": (RESPONSE, audits),
+        "evaluated": (RESPONSE, response(evaluated, "evaluated", np.isfinite(scores), bool)),
+    }
+    if label_prob is not None:
+        variables["label_prob"] = (RESPONSE, response(label_prob, "label_prob", None, float))
+    if surprisal is not None:
+        variables["surprisal"] = (RESPONSE, response(surprisal, "surprisal", None, float))
+    coords: dict[str, Any] = {
+        "policy": [str(p) for p in policies],
+        "prompt": [str(p) for p in (range(shape[1]) if prompts is None else prompts)],
+        "draw": np.arange(shape[2]),
+    }
+    if covariate is not None:
+        values = np.asarray(covariate, dtype=float)
+        if values.ndim == 3:
+            values = values[:, :, None, :]
+        names = features if features is not None else [f"x{j}" for j in range(values.shape[-1])]
+        variables["covariate"] = ((*RESPONSE, "feature"), values)
+        coords["feature"] = list(names)
+    for name, per_prompt in (("cluster", cluster), ("stratum", stratum)):
+        if per_prompt is not None:
+            variables[name] = ("prompt", np.asarray(per_prompt).astype(str))
+    for name, per_logged in (logged or {}).items():
+        if name not in LOGGED:
+            raise DataError(f"logged has no field {name!r}; it may hold {', '.join(LOGGED)}")
+        dims = ("policy", "prompt") if name == "logp_target" else ("prompt",)
+        variables[name] = (dims, np.asarray(per_logged, dtype=float))
+
+    teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
+    if teachers is None:
+        has_labels = (np.isfinite(labels) & ~audits).any(axis=(1, 2))
+        teachers = [name for name, any_label in zip(coords["policy"], has_labels, strict=True) if any_label]
+    try:
+        ds = xr.Dataset(variables, coords=coords)
+    except ValueError as err:
+        raise DataError(f"the arrays do not fit together: {err}") from err
+    ds.attrs = {
+        "schema": SCHEMA,
+        "judge_range": [float(v) for v in judge_range],
+        "oracle_range": [float(v) for v in oracle_range],
+        "calibration_policy": [str(p) for p in teachers],
+    }
+    return check_data(ds)
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    covariates: Sequence[str] = (),
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
+    calibration_policy: str | Sequence[str] | None = None,
+) -> xr.Dataset:
+    """Evaluation data from a table with one row per response.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns ``policy``, ``prompt_id``, ``judge_score``; optional ``oracle_label``, ``draw_idx`` (default 0),
+        ``probe`` and ``evaluated`` (boolean), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``.
+    covariates : sequence of str
+        Numeric columns that become ``covariate(..., feature)``.
+    judge_range, oracle_range, calibration_policy
+        As in `from_arrays`.
+
+    Returns
+    -------
+    xr.Dataset
+        Policies and prompts sorted by name, so the order of rows never matters.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"policy": ["b", "a"], "prompt_id": [0, 0], "judge_score": [0.1, 0.9]})
+    >>> from_frame(table).policy.values.tolist()
+    ['a', 'b']
+    """
+    missing = {"policy", "prompt_id", "judge_score"} - set(frame.columns)
+    if missing:
+        raise DataError(
+            f"the table lacks the column(s) {', '.join(sorted(missing))}; it has {', '.join(map(str, frame.columns))}"
+        )
+    if frame.empty:
+        raise DataError("the table has no rows; give at least one response")
+    draw = frame["draw_idx"] if "draw_idx" in frame else pd.Series(0, index=frame.index)
+    keys = pd.DataFrame(
+        {"policy": frame["policy"].astype(str), "prompt": frame["prompt_id"].astype(str), "draw": draw}
+    )
+    twice = keys[keys.duplicated()]
+    if len(twice):
+        policy, prompt, number = twice.iloc[0]
+        raise DataError(
+            f"two rows for policy {policy!r}, prompt_id {prompt!r}, draw_idx {number}; remove one or number the draws in draw_idx"
+        )
+    axes = [np.sort(keys[name].unique()) for name in RESPONSE]
+    codes = tuple(
+        np.searchsorted(axis, keys[name].to_numpy()) for axis, name in zip(axes, RESPONSE, strict=True)
+    )
+    shape = tuple(len(axis) for axis in axes)
+
+    def spread(column: str, fill: Any, dtype: type) -> npt.NDArray[Any] | None:
+        if column not in frame:
+            return None
+        out = np.full(shape, fill, dtype=dtype)
+        out[codes] = frame[column].to_numpy(dtype=dtype)
+        return out
+
+    def per_prompt(column: str) -> npt.NDArray[Any] | None:
+        if column not in frame:
+            return None
+        values = frame[column].astype(str).groupby(keys["prompt"], sort=True)
+        if (values.nunique() > 1).any():
+            prompt = values.nunique().idxmax()
+            raise DataError(f"prompt_id {prompt!r} has more than one {column}; give each prompt exactly one")
+        return values.first().to_numpy()
+
+    x = None
+    if covariates:
+        x = np.full((*shape, len(covariates)), np.nan)
+        x[codes] = frame[list(covariates)].to_numpy(dtype=float)
+    scores = spread("judge_score", np.nan, float)
+    assert scores is not None
+    return from_arrays(
+        scores,
+        policies=list(axes[0]),
+        prompts=list(axes[1]),
+        oracle=spread("oracle_label", np.nan, float),
+        probe=spread("probe", False, bool),
+        evaluated=spread("evaluated", False, bool),
+        label_prob=spread("label_prob", np.nan, float),
+        surprisal=spread("surprisal", np.nan, float),
+        covariate=x,
+        features=list(covariates) or None,
+        cluster=per_prompt("cluster"),
+        stratum=per_prompt("stratum"),
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+        calibration_policy=calibration_policy,
+    ).assign_coords(draw=axes[2])
+
+
+def check_data(data: xr.Dataset) -> xr.Dataset:
+    """Return `data` unchanged if it keeps the contract of this module, else raise `DataError`."""
+    if data.attrs.get("schema") != SCHEMA:
+        raise DataError(
+            f"attribute schema is {data.attrs.get('schema')!r}, expected {SCHEMA!r}; build data with from_arrays or from_frame"
+        )
+    for name in ("judge", "oracle", "labelled", "probe", "evaluated"):
+        if name not in data:
+            raise DataError(f"the dataset lacks {name!r}; build it with from_arrays or from_frame")
+        if data[name].dims != RESPONSE:
+            raise DataError(f"{name} has dims {data[name].dims}, expected {RESPONSE}")
+    for dim in ("policy", "prompt"):
+        names = data.indexes[dim]
+        if not names.is_unique:
+            raise DataError(f"{dim} {names[names.duplicated()][0]!r} occurs twice; names must be unique")
+    for name, scale in (("judge", "judge_range"), ("oracle", "oracle_range")):
+        low, high = data.attrs[scale]
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise DataError(f"{scale} is [{low}, {high}]; it must be two finite numbers, low < high")
+        values = data[name].values
+        if np.isinf(values).any() or (values < low).any() or (values > high).any():
+            wrong = np.isinf(values) | (values < low) | (values > high)
+            p, i, _ = np.argwhere(wrong)[0]
+            raise DataError(
+                f"{name} of policy {data.policy.values[p]!r}, prompt {data.prompt.values[i]!r} is {values[wrong][0]:g}, "
+                f"outside the declared {scale} [{low:g}, {high:g}]; correct it or declare the scale"
+            )
+    if (
+        "covariate" in data
+        and not np.isfinite(data["covariate"].values[np.isfinite(data["judge"].values)]).all()
+    ):
+        raise DataError(
+            "a response has a judge score but a missing or infinite covariate; fill it or drop the row"
+        )
+    has_label = np.isfinite(data["oracle"].values)
+    for name in ("labelled", "probe"):
+        if (data[name].values & ~has_label).any():
+            raise DataError(f"a response is marked {name} but has no oracle label")
+    if (data["labelled"].values & data["probe"].values).any():
+        raise DataError("a label is both `labelled` and `probe`; a label that audits may not teach")
+    for name in ("oracle", "evaluated"):
+        used = has_label if name == "oracle" else data["evaluated"].values
+        if (used & ~np.isfinite(data["judge"].values)).any():
+            raise DataError(
+                f"a response that counts in {name!r} has no judge score; judge it or leave it out"
+            )
+    if "label_prob" in data:
+        prob = data["label_prob"].values[data["labelled"].values]
+        if not ((prob > 0) & (prob <= 1)).all():
+            raise DataError("label_prob of a labelled response must lie in (0, 1]")
+    unknown = set(data.attrs["calibration_policy"]) - set(data.policy.values.tolist())
+    if unknown:
+        raise DataError(
+            f"calibration policy {sorted(unknown)[0]!r} is not in the data; there are: {', '.join(map(str, data.policy.values))}"
+        )
+    return data
+
+
+class Rows(NamedTuple):
+    """Evaluation data as flat arrays in canonical order, so that no result depends on the order it came in.
+
+    Policies and prompts are sorted by name; rows are sorted by policy, prompt, draw. A row is a response that is
+    judged and either evaluated, labelled or a probe.
+    """
+
+    policies: list[str]  # sorted names
+    prompts: npt.NDArray[np.str_]  # sorted names
+    cluster: npt.NDArray[np.intp]  # code of each prompt's cluster, 0..G-1 in order of name
+    cluster_names: npt.NDArray[np.str_]
+    policy: npt.NDArray[np.intp]  # per row: code into policies
+    prompt: npt.NDArray[np.intp]  # per row: code into prompts
+    score: npt.NDArray[np.float64]
+    label: npt.NDArray[np.float64]  # NaN where there is none
+    labelled: npt.NDArray[np.bool_]
+    probe: npt.NDArray[np.bool_]
+    evaluated: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.float64]  # 1 / draws of this policy at this prompt: every prompt counts once
+    label_prob: npt.NDArray[np.float64]  # 1 where no probability was declared
+    teaches: npt.NDArray[np.bool_]  # labelled, and of a calibration policy
+
+
+def unpack(data: xr.Dataset) -> Rows:
+    """Flatten checked evaluation data into `Rows`."""
+    check_data(data)
+    policy_order = np.argsort(data.policy.values.astype(str), kind="stable")
+    prompt_order = np.argsort(data.prompt.values.astype(str), kind="stable")
+    draw_order = np.argsort(data.draw.values, kind="stable")
+
+    def flat(name: str) -> npt.NDArray[Any]:
+        return np.asarray(data[name].values[np.ix_(policy_order, prompt_order, draw_order)])
+
+    score, evaluated = flat("judge"), flat("evaluated")
+    labelled, probe = flat("labelled"), flat("probe")
+    index = np.nonzero(np.isfinite(score) & (evaluated | labelled | probe))
+    n_draws = np.where(
+        evaluated, evaluated.sum(axis=2, keepdims=True), (~evaluated & probe).sum(axis=2, keepdims=True)
+    )
+    prompts = data.prompt.values.astype(str)[prompt_order]
+    names = data["cluster"].values.astype(str)[prompt_order] if "cluster" in data else prompts
+    cluster_names, cluster = np.unique(names, return_inverse=True)
+    policies = data.policy.values.astype(str)[policy_order].tolist()
+    teachers = np.isin(policies, data.attrs["calibration_policy"])
+    return Rows(
+        policies=policies,
+        prompts=prompts,
+        cluster=cluster,
+        cluster_names=cluster_names,
+        policy=index[0],
+        prompt=index[1],
+        score=score[index],
+        label=flat("oracle")[index],
+        labelled=labelled[index],
+        probe=probe[index],
+        evaluated=evaluated[index],
+        weight=1.0 / np.maximum(n_draws[index], 1),
+        label_prob=flat("label_prob")[index] if "label_prob" in data else np.ones(len(index[0])),
+        teaches=labelled[index] & teachers[index[0]],
+    )

@@ -1,0 +1,27 @@
+"""One file is one estimator: the directory listing is the registry.
+
+Each module states its estimand, formula (with the paper's equation) and failure modes, declares ``NEEDS`` (what
+the evaluation data must hold) and defines ``estimate(data, *, ci_prob=0.95, rng=None, **options) -> xr.Dataset``.
+"""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def available() -> list[str]:
+    """Names of all estimators, sorted: the module names of this directory.
+
+    Examples
+    --------
+    >>> "direct" in available()
+    True
+    """
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def load(name: str) -> ModuleType:
+    """Import the estimator ``name``; an unknown name raises with the names there are."""
+    if name not in available():
+        raise ValueError(f"no estimator named {name!r}; there are: {', '.join(available())}")
+    return importlib.import_module(f"{__name__}.{name}")

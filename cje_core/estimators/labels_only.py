@@ -1,0 +1,54 @@
+"""Mean oracle label of the labelled slice: the control that is unbiased.
+
+Estimand: V(policy) = E[Y]. Formula: ``sum_L w_i Y_i / sum_L w_i`` over the policy's own labels, w the prompt weight
+over the label probability (Hajek), t interval with clusters. Failure modes: wide, since the judge is ignored;
+biased when labels were chosen by something that the declared ``label_prob`` does not know.
+"""
+
+import numpy as np
+import xarray as xr
+
+from cje_core.calibration import mean_part
+from cje_core.data import unpack
+from cje_core.estimators._assemble import PolicyResult, assemble
+from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.result import Status
+from cje_core.uncertainty import combine
+
+NEEDS = {"oracle"}
+
+
+def estimate(
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
+) -> xr.Dataset:
+    """Estimate each policy's value by the mean of its own labels; see the module.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    ci_prob : float
+        Probability of the t interval (clusters of prompts).
+    rng : Generator, int or None
+        Unused: there is nothing random here.
+
+    Returns
+    -------
+    xr.Dataset
+        Estimate contract, see `cje_core.result`.
+    """
+    del rng
+    rows = unpack(data)
+    results = []
+    for p in range(len(rows.policies)):
+        index = np.flatnonzero((rows.policy == p) & rows.labelled & rows.evaluated)
+        n_labelled = len(np.unique(rows.cluster[rows.prompt[index]]))
+        if n_labelled < MIN_LABELLED_CLUSTERS:
+            status = Status.TOO_FEW_LABELS if n_labelled else Status.NO_LABELS
+            results.append(PolicyResult(status, "mean_label"))
+            continue
+        label = rows.label[index]
+        value, part = mean_part(rows, index, label, rows.weight[index] / rows.label_prob[index])
+        status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
+        results.append(PolicyResult(status, "mean_label", value, *combine([part], rows.cluster)))
+    return assemble(data, rows, results, estimator="labels_only", options={}, ci_prob=ci_prob)

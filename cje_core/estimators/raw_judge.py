@@ -1,0 +1,51 @@
+"""Mean judge score, read as if it were the oracle's: the control that is biased.
+
+Estimand: V(policy) = E[Y]. Formula: the mean of S over the policy's responses, mapped affinely from ``judge_range``
+to ``oracle_range``. Failure mode: every systematic difference between judge and oracle; its intervals are honest
+about sampling and blind to bias ("naive" in the paper's ablation table).
+"""
+
+import numpy as np
+import xarray as xr
+
+from cje_core.calibration import mean_part
+from cje_core.data import unpack
+from cje_core.estimators._assemble import PolicyResult, assemble
+from cje_core.result import Status
+from cje_core.uncertainty import combine
+
+NEEDS = {"judge"}
+
+
+def estimate(
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
+) -> xr.Dataset:
+    """Estimate each policy's value by its mean judge score; see the module.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    ci_prob : float
+        Probability of the t interval (clusters of prompts).
+    rng : Generator, int or None
+        Unused: there is nothing random here.
+
+    Returns
+    -------
+    xr.Dataset
+        Estimate contract, see `cje_core.result`.
+    """
+    del rng
+    rows = unpack(data)
+    (low, high), (bottom, top) = data.attrs["judge_range"], data.attrs["oracle_range"]
+    score = bottom + (rows.score - low) / (high - low) * (top - bottom)
+    results = []
+    for p in range(len(rows.policies)):
+        index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+        if len(index) == 0:
+            results.append(PolicyResult(Status.NO_RESPONSES, "mean_score"))
+            continue
+        value, part = mean_part(rows, index, score[index], rows.weight[index])
+        results.append(PolicyResult(Status.OK, "mean_score", value, *combine([part], rows.cluster)))
+    return assemble(data, rows, results, estimator="raw_judge", options={}, ci_prob=ci_prob)

@@ -1,0 +1,102 @@
+"""Pool-adjacent-violators on weighted levels, and interpolation between knots.
+
+All kernels take *levels*: equal scores are pooled before PAVA sees them, because LLM judges give 13-20 distinct
+scores and an unpooled tie would get several fitted values.
+"""
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@numba.njit(cache=True)
+def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  # type: ignore[no-untyped-def]
+    """Weighted isotonic regression of ``mean[:n]`` into ``fitted[:n]``; the last three are scratch.
+
+    Returns the number of blocks; block j covers levels ``block_end[j-1]+1 .. block_end[j]``.
+    """
+    n_blocks = 0
+    for i in range(n):
+        block_value[n_blocks] = mean[i]
+        block_weight[n_blocks] = weight[i]
+        block_end[n_blocks] = i
+        n_blocks += 1
+        while n_blocks > 1 and block_value[n_blocks - 2] >= block_value[n_blocks - 1]:
+            total = block_weight[n_blocks - 2] + block_weight[n_blocks - 1]
+            block_value[n_blocks - 2] = (
+                block_value[n_blocks - 2] * block_weight[n_blocks - 2]
+                + block_value[n_blocks - 1] * block_weight[n_blocks - 1]
+            ) / total
+            block_weight[n_blocks - 2] = total
+            block_end[n_blocks - 2] = block_end[n_blocks - 1]
+            n_blocks -= 1
+    start = 0
+    for j in range(n_blocks):
+        for i in range(start, block_end[j] + 1):
+            fitted[i] = block_value[j]
+        start = block_end[j] + 1
+    return n_blocks
+
+
+def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    """Weighted least-squares nondecreasing fit of level means.
+
+    Solves ``min sum_k w_k (f_k - mean_k)^2`` subject to ``f_1 <= ... <= f_K`` (the projection onto the monotone cone
+    of the paper's section on projection operators). The weighted mean is preserved exactly.
+
+    Parameters
+    ----------
+    mean, weight : arrays, shape (K,)
+        Label means and positive total weights of the K distinct scores, in increasing order of score.
+
+    Returns
+    -------
+    fitted : array, shape (K,)
+    block : int array, shape (K,)
+        Index of the constant block that each level belongs to.
+
+    Examples
+    --------
+    >>> fitted, block = isotonic([0.0, 0.9, 0.3], [1.0, 1.0, 2.0])
+    >>> fitted.tolist(), block.tolist()
+    ([0.0, 0.5, 0.5], [0, 1, 1])
+    """
+    y, w = np.asarray(mean, float), np.asarray(weight, float)
+    if y.shape != w.shape or y.ndim != 1:
+        raise ValueError(
+            f"mean and weight must be 1-d and of equal length, got shapes {y.shape} and {w.shape}"
+        )
+    if not (w > 0).all():
+        raise ValueError("weights of levels must be positive; drop levels without labels")
+    n = len(y)
+    fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
+    n_blocks = pava_into(y, w, n, fitted, np.empty(n), np.empty(n), ends)
+    sizes = np.diff(np.concatenate([[-1], ends[:n_blocks]]))
+    return fitted, np.repeat(np.arange(n_blocks), sizes)
+
+
+@numba.njit(cache=True)
+def interpolate_into(is_knot, fitted, level, n_levels, out):  # type: ignore[no-untyped-def]
+    """Spread knot values over all sorted levels: linear between knots, constant outside.
+
+    ``fitted`` holds the value of each knot in order; ``is_knot[i]`` says that ``level[i]`` is the next one.
+    """
+    left = -1
+    k = 0
+    for i in range(n_levels):
+        if is_knot[i]:
+            out[i] = fitted[k]
+            if left < 0:
+                for j in range(i):
+                    out[j] = fitted[k]
+            else:
+                span = level[i] - level[left]
+                for j in range(left + 1, i):
+                    step = (level[j] - level[left]) / span
+                    out[j] = fitted[k - 1] + step * (fitted[k] - fitted[k - 1])
+            left = i
+            k += 1
+    for j in range(left + 1, n_levels):
+        out[j] = fitted[k - 1]

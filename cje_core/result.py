@@ -1,0 +1,167 @@
+"""The estimate: one object for frequentist and Bayesian intervals.
+
+An estimate is an ``xr.Dataset`` over ``policy`` and ``ci_bound = [lower, upper]`` with ``estimate``, ``std_error``,
+``interval``, ``status`` and ``route``; optionally ``influence(policy, prompt)`` (contrasts and clusters come for
+free) and ``draws(policy, replicate)`` (a bootstrap distribution and a posterior are the same object).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import stats
+
+FloatArray = npt.NDArray[np.float64]
+CI_BOUND = ["lower", "upper"]
+
+
+class Status(IntEnum):
+    """What happened to one policy's estimate; each member carries its message.
+
+    Members up to `CONSTANT_JUDGE` come with a value, the rest are failures with NaN. A failure is data: it travels
+    to the table and the plot, and it counts as a miss in a study.
+    """
+
+    message: str
+
+    def __new__(cls, value: int, message: str) -> "Status":
+        """Make a member that knows its message."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.message = message
+        return member
+
+    OK = 0, "estimated"
+    TRANSPORT_ASSUMED = (
+        1,
+        "fewer than 4 labelled prompts of its own: the calibration is borrowed and assumed to transport",
+    )
+    INVERTED_JUDGE = (
+        2,
+        "the judge ranks against the oracle (Spearman < 0); check its scale or use direction='decreasing'",
+    )
+    CONSTANT_JUDGE = 3, "all judge scores of the labelled slice are equal: the judge carries no information"
+    CONSTANT_LABELS = 4, "all oracle labels are equal: their spread, and so any interval, cannot be estimated"
+    TOO_FEW_LABELS = 5, "fewer than 4 labelled prompts: label more before asking for a number"
+    NO_LABELS = 6, "no oracle labels that this estimator can use"
+    NO_RESPONSES = 7, "no response of this policy enters the mean"
+    NO_PROBES = 8, "no probe labels for this policy"
+
+    @property
+    def failed(self) -> bool:
+        """Whether this status comes without an estimate."""
+        return self >= Status.TOO_FEW_LABELS
+
+
+def label_estimate(
+    policies: Sequence[str],
+    estimate: npt.ArrayLike,
+    std_error: npt.ArrayLike,
+    interval: npt.ArrayLike,
+    status: npt.ArrayLike,
+    *,
+    route: Sequence[str],
+    estimator: str,
+    options: Mapping[str, Any],
+    ci_kind: str,
+    ci_prob: float,
+    estimand: str = "V(policy) = E[Y under the policy]",
+    influence: npt.ArrayLike | None = None,
+    prompts: npt.ArrayLike | None = None,
+    draws: npt.ArrayLike | None = None,
+) -> xr.Dataset:
+    """Put labels on arrays: the only place where an estimate is built.
+
+    Parameters
+    ----------
+    policies : sequence of str, length P
+    estimate, std_error, status : arrays, shape (P,)
+        In units of the oracle scale; NaN where the status is a failure.
+    interval : array, shape (P, 2)
+    route : sequence of str
+        How each policy's number came about, for instance ``"theta_aug"``.
+    estimator, options, ci_kind, ci_prob, estimand
+        Recorded as attributes.
+    influence : array, shape (P, prompts), optional
+        Influence value of each prompt, scaled so that the estimate's error is their mean.
+    draws : array, shape (P, replicates), optional
+        Bootstrap or posterior draws of the value.
+
+    Returns
+    -------
+    xr.Dataset
+    """
+    codes = np.asarray(status, dtype=np.int8)
+    ds = xr.Dataset(
+        {
+            "estimate": ("policy", np.asarray(estimate, float)),
+            "std_error": ("policy", np.asarray(std_error, float)),
+            "interval": (("policy", "ci_bound"), np.asarray(interval, float)),
+            "status": ("policy", codes),
+            "route": ("policy", np.asarray(route, dtype=str)),
+        },
+        coords={"policy": list(policies), "ci_bound": CI_BOUND},
+        attrs={
+            "estimator": estimator,
+            "options": json.dumps(dict(options), sort_keys=True),
+            "ci_kind": ci_kind,
+            "ci_prob": float(ci_prob),
+            "estimand": estimand,
+        },
+    )
+    ds["status"].attrs = {
+        "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
+        "flag_meanings": " ".join(s.name.lower() for s in Status),
+    }
+    if influence is not None:
+        ds["influence"] = (("policy", "prompt"), np.asarray(influence, float))
+        ds = ds.assign_coords(prompt=np.asarray(prompts))
+    if draws is not None:
+        ds["draws"] = (("policy", "replicate"), np.asarray(draws, float))
+    return ds
+
+
+def wald(estimate: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike, ci_prob: float) -> FloatArray:
+    """Interval estimate +- t_{df} * SE, shape (..., 2); ``df = inf`` gives the normal one.
+
+    Examples
+    --------
+    >>> wald(0.0, 1.0, np.inf, 0.95).round(3).tolist()
+    [-1.96, 1.96]
+    """
+    half = stats.t.ppf(0.5 + ci_prob / 2, df) * np.asarray(std_error, float)
+    center = np.asarray(estimate, float)
+    return np.stack([center - half, center + half], axis=-1)
+
+
+def percentile(draws: FloatArray, estimate: npt.ArrayLike, ci_prob: float) -> FloatArray:
+    """Percentile interval of draws (P, replicates), widened where needed so that it contains the estimate."""
+    center = np.asarray(estimate, float)
+    tails = np.array([0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
+    out = np.full((len(draws), 2), np.nan)
+    usable = np.isfinite(draws).all(axis=1) & np.isfinite(center)
+    if usable.any():
+        low, high = np.quantile(draws[usable], tails, axis=1)
+        out[usable] = np.column_stack([np.minimum(low, center[usable]), np.maximum(high, center[usable])])
+    return out
+
+
+def cluster_sums(influence: FloatArray, cluster: npt.NDArray[np.intp]) -> FloatArray:
+    """Sum influence of shape (..., n) within clusters 0..G-1, giving shape (..., G)."""
+    n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
+    flat = influence.reshape(-1, influence.shape[-1])
+    sums = [np.bincount(cluster, weights=row, minlength=n_clusters) for row in flat]
+    return np.stack(sums).reshape(*influence.shape[:-1], n_clusters)
+
+
+def cluster_se(influence: FloatArray, cluster: npt.NDArray[np.intp]) -> FloatArray:
+    """Cluster-robust standard error of an estimate with the given influence values, shape (..., n).
+
+    ``SE^2 = sum_g (sum_{i in g} phi_i)^2 / n^2`` (the paper's appendix on influence functions and variance, summed by
+    cluster). Small-sample factors such as G / (G - 1) belong to the influence values, see `cje_core.uncertainty`.
+    """
+    return np.asarray(np.sqrt((cluster_sums(influence, cluster) ** 2).sum(axis=-1)) / influence.shape[-1])
