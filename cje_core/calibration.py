@@ -14,7 +14,7 @@ from scipy import stats
 from cje_core.data import Rows
 from cje_core.folds import MIN_LABELLED_CLUSTERS, assign_folds
 from cje_core.isotonic import isotonic
-from cje_core.result import Status, cluster_sums
+from cje_core.result import Status, cluster_sums, sum_by
 from cje_core.uncertainty import Part, make_part
 
 FloatArray = npt.NDArray[np.float64]
@@ -60,8 +60,8 @@ def fit_monotone(
     w = np.ones(len(score)) if weight is None else np.asarray(weight, float)
     sign = 1.0 if increasing else -1.0
     knot, code = np.unique(sign * np.asarray(score, float), return_inverse=True)
-    total = np.bincount(code, weights=w)
-    value, block = isotonic(np.bincount(code, weights=w * label) / total, total)
+    total = sum_by(code, w, len(knot))
+    value, block = isotonic(sum_by(code, w * label, len(knot)) / total, total)
     return Calibrator(knot, value, total, block, sign)
 
 
@@ -87,10 +87,7 @@ def knot_mass(calibrator: Calibrator, score: FloatArray, weight: FloatArray) -> 
     span = calibrator.knot[right] - calibrator.knot[left]
     share = np.divide(s - calibrator.knot[left], span, out=np.ones(len(s)), where=span > 0)
     n_knots = len(calibrator.knot)
-    return np.asarray(
-        np.bincount(right, weights=weight * share, minlength=n_knots)
-        + np.bincount(left, weights=weight * (1 - share), minlength=n_knots)
-    )
+    return sum_by(right, weight * share, n_knots) + sum_by(left, weight * (1 - share), n_knots)
 
 
 def label_leverage(
@@ -113,8 +110,9 @@ def label_leverage(
     -------
     array, shape (m,)
     """
-    per_block = np.bincount(calibrator.block, weights=mass) / np.bincount(
-        calibrator.block, weights=calibrator.weight
+    n_blocks = int(calibrator.block[-1]) + 1
+    per_block = sum_by(calibrator.block, mass, n_blocks) / sum_by(
+        calibrator.block, calibrator.weight, n_blocks
     )
     knot = np.searchsorted(calibrator.knot, calibrator.sign * np.asarray(score, float))
     return np.asarray(per_block[calibrator.block[knot]] * weight)
@@ -213,11 +211,12 @@ def calibration_part(rows: Rows, fitted: OracleSlice, mass: FloatArray) -> Part:
     """Error of ``sum_k mass_k f(knot_k)`` that comes from having learned f on a finite slice.
 
     The influence of labelled row i of block b is its leverage (`label_leverage`) times its residual ``Y_i - f_b``,
-    scaled by ``sqrt(n_b / (n_b - 1))`` so that each block's noise is estimated without bias; a row alone in its block has
-    residual zero by construction and takes the pooled residual standard deviation instead. The degrees of freedom
-    follow the effective number of labels behind the functional, ``(sum l^2)^2 / sum l^4 - 1``, and not their
-    count: a policy that lives where the slice has nine labels rests on nine labels. (Tried and worse: raw residuals with
-    one factor m / (m - blocks) under-cover; out-of-fold residuals over-cover and inflate without bound at the ends.)
+    scaled by ``sqrt(n_b / (n_b - 1))`` so that each block's noise is estimated without bias; a row alone in its
+    block has residual zero by construction and takes the pooled residual standard deviation instead. The degrees of
+    freedom follow the effective number of labels behind the functional, ``(sum l^2)^2 / sum l^4 - 1``, and not
+    their count: a policy that lives where the slice has nine labels rests on nine labels. (Tried and worse: raw
+    residuals with one factor m / (m - blocks) under-cover; out-of-fold residuals over-cover, and inflate without
+    bound at the ends of the judge's scale.)
     """
     f = fitted.calibrator
     assert f is not None
@@ -230,13 +229,13 @@ def calibration_part(rows: Rows, fitted: OracleSlice, mass: FloatArray) -> Part:
     pooled = np.sqrt((residual**2).sum() / max(len(label) - len(np.unique(block)), 1))
     residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
     prompt = rows.prompt[fitted.teach]
-    squared = cluster_sums(np.bincount(prompt, weights=np.abs(leverage), minlength=n), rows.cluster) ** 2
+    squared = cluster_sums(sum_by(prompt, np.abs(leverage), n), rows.cluster) ** 2
     if not squared.any():
         return Part(np.zeros(n), np.inf)
     df = max(
         float(squared.sum() ** 2 / (squared**2).sum()) - 1, 2.0
     )  # below 2 a t interval has no meaning left
-    return Part(n * np.bincount(prompt, weights=leverage * residual, minlength=n), df)
+    return Part(n * sum_by(prompt, leverage * residual, n), df)
 
 
 def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArray) -> tuple[float, Part]:
@@ -248,5 +247,5 @@ def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArra
     share = weight / weight.sum()
     mean = float((share * values).sum())
     prompt = rows.prompt[index]
-    influence = n * np.bincount(prompt, weights=share * (values - mean), minlength=n)
-    return mean, make_part(influence, np.bincount(prompt, weights=share, minlength=n), rows.cluster)
+    influence = n * sum_by(prompt, share * (values - mean), n)
+    return mean, make_part(influence, sum_by(prompt, share, n), rows.cluster)

@@ -109,7 +109,7 @@ def from_arrays(
     def response(values: npt.ArrayLike | None, name: str, default: Any, dtype: type) -> npt.NDArray[Any]:
         if values is None:
             return np.full(shape, default, dtype=dtype) if np.ndim(default) == 0 else np.asarray(default)
-        out = np.asarray(values, dtype=dtype)
+        out: npt.NDArray[Any] = np.asarray(values, dtype=dtype)
         if out.ndim == 2:
             out = out[:, :, None]
         if out.shape != shape:
@@ -215,7 +215,8 @@ def from_frame(
     if len(twice):
         policy, prompt, number = twice.iloc[0]
         raise DataError(
-            f"two rows for policy {policy!r}, prompt_id {prompt!r}, draw_idx {number}; remove one or number the draws in draw_idx"
+            f"two rows for policy {policy!r}, prompt_id {prompt!r}, draw_idx {number}; "
+            "remove one or number the draws in draw_idx"
         )
     axes = [np.sort(keys[name].unique()) for name in RESPONSE]
     codes = tuple(
@@ -226,7 +227,7 @@ def from_frame(
     def spread(column: str, fill: Any, dtype: type) -> npt.NDArray[Any] | None:
         if column not in frame:
             return None
-        out = np.full(shape, fill, dtype=dtype)
+        out: npt.NDArray[Any] = np.full(shape, fill, dtype=dtype)
         out[codes] = frame[column].to_numpy(dtype=dtype)
         return out
 
@@ -268,7 +269,8 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
     """Return `data` unchanged if it keeps the contract of this module, else raise `DataError`."""
     if data.attrs.get("schema") != SCHEMA:
         raise DataError(
-            f"attribute schema is {data.attrs.get('schema')!r}, expected {SCHEMA!r}; build data with from_arrays or from_frame"
+            f"attribute schema is {data.attrs.get('schema')!r}, expected {SCHEMA!r}; "
+            "build data with from_arrays or from_frame"
         )
     for name in ("judge", "oracle", "labelled", "probe", "evaluated"):
         if name not in data:
@@ -288,8 +290,9 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
             wrong = np.isinf(values) | (values < low) | (values > high)
             p, i, _ = np.argwhere(wrong)[0]
             raise DataError(
-                f"{name} of policy {data.policy.values[p]!r}, prompt {data.prompt.values[i]!r} is {values[wrong][0]:g}, "
-                f"outside the declared {scale} [{low:g}, {high:g}]; correct it or declare the scale"
+                f"{name} of policy {data.policy.values[p]!r}, prompt {data.prompt.values[i]!r} is "
+                f"{values[wrong][0]:g}, outside the declared {scale} [{low:g}, {high:g}]; "
+                "correct it or declare the scale"
             )
     if (
         "covariate" in data
@@ -317,7 +320,8 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
     unknown = set(data.attrs["calibration_policy"]) - set(data.policy.values.tolist())
     if unknown:
         raise DataError(
-            f"calibration policy {sorted(unknown)[0]!r} is not in the data; there are: {', '.join(map(str, data.policy.values))}"
+            f"calibration policy {sorted(unknown)[0]!r} is not in the data; "
+            f"there are: {', '.join(map(str, data.policy.values))}"
         )
     return data
 

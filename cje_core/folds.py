@@ -5,6 +5,7 @@ it. The assignment depends on ids alone: not on row order, worker or random stat
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -14,6 +15,7 @@ N_FOLDS = 5
 MIN_LABELLED_CLUSTERS = 4  # below this there is no number, only a status
 
 
+@lru_cache(maxsize=65_536)  # studies ask for the same few thousand ids in every replicate
 def stable_hash(name: str) -> int:
     """64-bit keyed hash of an id, the same on every machine and run."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8, key=b"cje-lab/folds").digest(), "big")

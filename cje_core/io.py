@@ -93,7 +93,7 @@ def read(
         if not (np.isfinite([low, high]).all() and low < high):
             raise DataError(f"{OPTION[field]} {low:g} {high:g}: LOW and HIGH must be finite, LOW below HIGH")
     ledger: list[pd.DataFrame] = []
-    table = _responses(path, "_responses", covariates, ledger, fingerprint=probes is not None)
+    table = _responses(path, ("_responses",), covariates, ledger, fingerprint=probes is not None)
     _require(table, "judge_score", "judge the response or remove the row")
     no_label = table["probe"] & table["oracle_label"].isna()
     _leave_out(
@@ -103,7 +103,7 @@ def read(
     table["evaluated"] = True
     audit = table.iloc[:0]
     if probes is not None:
-        audit = _responses(probes, "_probe", covariates, ledger, fingerprint=True)
+        audit = _responses(probes, ("_probe", "_responses"), covariates, ledger, fingerprint=True)
     for field, scale in scales.items():
         _check_scale(pd.concat([table, audit], ignore_index=True), field, scale)
     if probes is not None:
@@ -138,14 +138,19 @@ def read(
 
 
 def _responses(
-    source: Source, suffix: str, covariates: Sequence[str], ledger: list[pd.DataFrame], *, fingerprint: bool
+    source: Source,
+    suffixes: Sequence[str],
+    covariates: Sequence[str],
+    ledger: list[pd.DataFrame],
+    *,
+    fingerprint: bool,
 ) -> pd.DataFrame:
     """Responses (or probes) with checked types: ids as text, numbers as finite float or NaN, no duplicate."""
     text = ["response"] if fingerprint or LENGTH in covariates else []
     fields = ["policy", "prompt_id", "cluster", "stratum", "probe", *text, *NUMBERS, *covariates]
-    table, unread = load(source, fields, suffix=suffix, texts=TEXTS)
+    table, unread = load(source, fields, suffixes=suffixes, texts=TEXTS)
     for file in unread:
-        reason = f"file not named {{policy}}{suffix}.jsonl as others in its directory are"
+        reason = "file not named {policy}_responses.jsonl or {policy}_probe.jsonl as others beside it are"
         ledger.append(pd.DataFrame([[str(file), pd.NA, "", "", reason]], columns=LEDGER))
     for field in ("policy", "prompt_id", "cluster", "stratum"):
         table[field] = ids(table, field, required=field in KEY)

@@ -133,7 +133,7 @@ def wald(estimate: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike, c
     >>> wald(0.0, 1.0, np.inf, 0.95).round(3).tolist()
     [-1.96, 1.96]
     """
-    half = stats.t.ppf(0.5 + ci_prob / 2, df) * np.asarray(std_error, float)
+    half = stats.t.ppf(0.5 + ci_prob / 2, np.asarray(df, float)) * np.asarray(std_error, float)
     center = np.asarray(estimate, float)
     return np.stack([center - half, center + half], axis=-1)
 
@@ -150,11 +150,16 @@ def percentile(draws: FloatArray, estimate: npt.ArrayLike, ci_prob: float) -> Fl
     return out
 
 
+def sum_by(code: npt.NDArray[np.intp], values: FloatArray, n: int) -> FloatArray:
+    """Sum of values by code, shape (n,)."""
+    return np.asarray(np.bincount(code, weights=values, minlength=n), dtype=float)
+
+
 def cluster_sums(influence: FloatArray, cluster: npt.NDArray[np.intp]) -> FloatArray:
     """Sum influence of shape (..., n) within clusters 0..G-1, giving shape (..., G)."""
     n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
     flat = influence.reshape(-1, influence.shape[-1])
-    sums = [np.bincount(cluster, weights=row, minlength=n_clusters) for row in flat]
+    sums = [sum_by(cluster, row, n_clusters) for row in flat]
     return np.stack(sums).reshape(*influence.shape[:-1], n_clusters)
 
 

@@ -26,7 +26,7 @@ WORDS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0"
 
 
 def load(
-    source: Source, fields: Sequence[str], *, suffix: str, texts: Sequence[str]
+    source: Source, fields: Sequence[str], *, suffixes: Sequence[str], texts: Sequence[str]
 ) -> tuple[pd.DataFrame, list[Path]]:
     """Read the wanted fields of a source.
 
@@ -35,8 +35,9 @@ def load(
     source : path or DataFrame
     fields : sequence of str
         Fields to read, with ``policy`` and ``prompt_id``. In JSONL a field may also stand in ``metadata``.
-    suffix : str
-        Of file names in a directory: ``{policy}{suffix}.jsonl``, or ``{policy}.jsonl`` where no file has it.
+    suffixes : sequence of str
+        Of file names in a directory, ``{policy}{suffix}.jsonl``: the first that any file has counts; where none
+        has one, ``{policy}.jsonl``.
     texts : sequence of str
         The fields that a CSV file holds as text.
 
@@ -53,7 +54,7 @@ def load(
         table = source[[f for f in fields if f in source]].astype(object).reset_index(drop=True)
         table = table.assign(file=name_of(source), row=np.arange(1, len(source) + 1))
     elif (path := Path(source)).is_dir():
-        table, unread = _load_directory(path, suffix, fields)
+        table, unread = _load_directory(path, suffixes, fields)
     elif (kind := path.suffix.lower()) in (".jsonl", ".ndjson", ".json"):
         table = load_jsonl(path, fields)
     elif kind == ".csv":
@@ -111,14 +112,17 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, record
 
 
-def _load_directory(path: Path, suffix: str, fields: Sequence[str]) -> tuple[pd.DataFrame, list[Path]]:
+def _load_directory(
+    path: Path, suffixes: Sequence[str], fields: Sequence[str]
+) -> tuple[pd.DataFrame, list[Path]]:
     """One table from the files of a directory; each file must have rows, and its name is their policy."""
     files = sorted(path.glob("*.jsonl"))
-    chosen = [f for f in files if f.stem.endswith(suffix)] or files
+    suffix = next((s for s in suffixes if any(f.stem.endswith(s) for f in files)), "")
+    chosen = [f for f in files if f.stem.endswith(suffix)]
     if not chosen:
         held = sorted(p.name for p in path.iterdir())
         shown = line(f"it holds {', '.join(held)}", 80) if held else "it is empty"
-        wanted = f"{{policy}}{suffix}.jsonl or {{policy}}.jsonl"
+        wanted = f"{{policy}}{suffixes[0]}.jsonl or {{policy}}.jsonl"
         raise DataError(
             f"{path}: no file {wanted} in this directory ({shown}); give the directory that has them"
         )

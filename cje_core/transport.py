@@ -7,9 +7,9 @@ and the zero-null p-value of the paper stands beside it.
 """
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from cje_core.calibration import calibration_part, fit_slice, knot_mass, mean_part, predict
 from cje_core.data import unpack
@@ -75,7 +75,7 @@ def audit(
     p_holm = np.full(n_policies, np.nan)
     testable = np.isfinite(p_value)
     if testable.any():
-        p_holm[testable] = multipletests(p_value[testable], method="holm")[1]
+        p_holm[testable] = _holm(p_value[testable])
     inside = (interval[:, 0] >= -margin) & (interval[:, 1] <= margin)
     outside = (interval[:, 0] > margin) | (interval[:, 1] < -margin)
     verdict = np.select([~checked, inside, outside], ["NOT_CHECKED", "PASS", "FAIL"], default="INCONCLUSIVE")
@@ -94,3 +94,14 @@ def audit(
         attrs={"margin": margin, "ci_prob": ci_prob},
     )
     return out.sel(policy=data.policy.values)
+
+
+def _holm(p_value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Holm's step-down adjustment, ``max over j <= i of min(1, (m - j + 1) p_(j))``.
+
+    Not statsmodels' ``multipletests``: it runs a full garbage collection per call, 0.1 s each in a study.
+    """
+    order = np.argsort(p_value, kind="stable")
+    adjusted = np.empty_like(p_value)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p_value[order] * np.arange(len(p_value), 0, -1)), 1.0)
+    return adjusted

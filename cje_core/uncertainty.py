@@ -142,6 +142,7 @@ def bootstrap_direct(
         _first_of_cell(moved.cluster, rows.cluster, cell_of) if len(cells) < rows.n_clusters else slice(None)
     )
     evaluated = (moved.policy[keep], moved.cluster[keep], moved.at[keep], moved.weight[keep])
+    n_folds = int(max(rows.teach_fold.max(initial=0), rows.own_fold.max(initial=0))) + 1
     done = rejected = 0
     for counts in _cluster_counts(cells, rows.n_clusters, n_boot * max_attempts, n_boot, rng):
         values = np.empty((len(counts), n_policies))
@@ -150,7 +151,7 @@ def bootstrap_direct(
             counts, rows.level, rows.route, *evaluated,
             moved.teach_cluster, rows.teach_at, rows.teach_label, rows.teach_weight, rows.teach_fold,
             rows.own_policy, moved.own_cluster, rows.own_at, rows.own_label, rows.own_weight, rows.own_fold,
-            int(max(rows.teach_fold.max(initial=0), rows.own_fold.max(initial=0))) + 1, teach_min, own_min, values, valid,
+            n_folds, teach_min, own_min, values, valid,
         )  # fmt: skip
         usable = np.flatnonzero(valid)[: n_boot - done]
         draws[:, done : done + len(usable)] = values[usable].T

@@ -1,4 +1,4 @@
-"""The labelled shell shared by the estimators: per-policy results in canonical order -> estimate in the data's order."""
+"""The labelled shell shared by the estimators: per-policy results in canonical order -> an estimate in the data's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,0 +1,201 @@
+"""Which responses get an oracle label, and with which known probability.
+
+Scheme (`SCHEMES`, the argument ``label_scheme`` of every scenario):
+
+============  =========================================================================================
+uniform       simple random sample of exactly ``round(fraction * n)`` prompts
+stratified    equal allocation to the quarters of the base policy's score: unequal known probabilities
+score         each response by itself, low scores up to three times as likely as high ones
+active        each response by itself, half uniformly, half in proportion to ``s (1 - s)``
+mnar          each response by itself, with probability rising in *its own label*; the declared
+              probability is the overall share, so it is wrong, and no method can know it from the data
+cluster       simple random sample of whole clusters
+early         the first ``round(fraction * n)`` prompts in order; declared as if they were random
+============  =========================================================================================
+
+A design applies to every policy (``own``) or to the first, the base policy, only (``base``: the others borrow
+its calibrator). Probe labels audit a policy other than the base; they fall on responses that are not
+labelled.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.data import from_arrays
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+LabelDesign = Literal["own", "base"]
+SCHEMES = ("uniform", "stratified", "score", "active", "mnar", "cluster", "early")
+N_STRATA = 4
+
+
+def simple_random(n: int, size: int, rng: np.random.Generator) -> BoolArray:
+    """Simple random sample of `size` out of n, as a mask.
+
+    Examples
+    --------
+    >>> int(simple_random(8, 2, np.random.default_rng(0)).sum())
+    2
+    """
+    chosen = np.zeros(n, dtype=bool)
+    chosen[rng.choice(n, size, replace=False, shuffle=False)] = True
+    return chosen
+
+
+def stratified(
+    stratum: npt.NDArray[np.intp], size: int, rng: np.random.Generator
+) -> tuple[BoolArray, FloatArray]:
+    """Sample of exactly `size` units, spread as evenly over the strata as their sizes allow.
+
+    Parameters
+    ----------
+    stratum : int array, shape (n,)
+        Codes 0, 1, ...
+    size : int
+        At most n.
+
+    Returns
+    -------
+    chosen, prob : arrays, shape (n,)
+        The sample and ``m_h / N_h`` of each unit's stratum.
+    """
+    room = np.bincount(stratum)
+    # The common quota is the largest that the sample can pay for; what is left goes one each to strata with
+    # room.
+    taken = np.minimum(room, np.arange(room.max() + 1)[:, None]).sum(axis=1)
+    quota = int(np.searchsorted(taken, size, side="right")) - 1
+    share = np.minimum(room, quota)
+    share[np.flatnonzero(room > quota)[: size - taken[quota]]] += 1
+    chosen = np.zeros(len(stratum), dtype=bool)
+    for h, m in enumerate(share):
+        members = np.flatnonzero(stratum == h)
+        chosen[rng.choice(members, m, replace=False, shuffle=False)] = True
+    return chosen, np.asarray((share / np.maximum(room, 1))[stratum])
+
+
+def proportional(appeal: FloatArray, fraction: float) -> FloatArray:
+    """Probabilities proportional to a positive `appeal`, with mean `fraction` along the last axis unless
+    capped at 1.
+
+    Examples
+    --------
+    >>> proportional(np.array([1.0, 3.0]), 0.5).tolist()
+    [0.25, 0.75]
+    """
+    flat = appeal.reshape(len(appeal), -1) if appeal.ndim > 1 else appeal
+    scaled = fraction * flat / np.nanmean(flat, axis=-1, keepdims=True)
+    return np.asarray(np.minimum(np.nan_to_num(scaled), 1.0).reshape(appeal.shape))
+
+
+def label(
+    judge: FloatArray,
+    oracle: FloatArray,
+    policies: Sequence[str],
+    *,
+    fraction: float,
+    design: LabelDesign = "own",
+    scheme: str = "uniform",
+    n_probes: int = 0,
+    cluster: npt.NDArray[np.intp] | None = None,
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    rng: np.random.Generator,
+    **fields: Any,
+) -> xr.Dataset:
+    """Evaluation data from a complete draw of the world: only the chosen labels stay visible.
+
+    Parameters
+    ----------
+    judge, oracle : arrays, shape (policies, prompts) or (policies, prompts, draws)
+        A complete draw; NaN in both where a policy has no response (the base policy answers every prompt).
+    policies : sequence of str
+        Names; the first is the base policy.
+    fraction : float
+        Share of prompts (for `score`, `active`, `mnar`: of responses, on average) with labels, in [0, 1].
+    design : {"own", "base"}
+        Labels under every policy, or under the base policy only; there the others have probability 0.
+    scheme : str
+        One of `SCHEMES`.
+    n_probes : int
+        Probe labels for each policy but the base, a simple random sample of its unlabelled first draws.
+    cluster : int array, shape (prompts,), optional
+        Cluster codes 0, 1, ...; a prompt is its own cluster when absent.
+    judge_range : pair of float
+        Declared scale of the judge.
+    rng : Generator
+    **fields
+        Further arguments of `cje_core.data.from_arrays`.
+
+    Returns
+    -------
+    xr.Dataset
+        With ``label_prob``; with ``stratum`` under the stratified scheme, with ``cluster`` when given.
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"oracle_fraction={fraction}: a share of the prompts lies in [0, 1]")
+    if design not in ("own", "base"):
+        raise ValueError(f"label_design={design!r}; it must be 'own' or 'base'")
+    if scheme not in SCHEMES:
+        raise ValueError(f"label_scheme={scheme!r}; it must be one of {', '.join(SCHEMES)}")
+    n = judge.shape[1]
+    size = round(fraction * n)
+    prob = np.full(n, size / n)
+    unit = (judge - judge_range[0]) / (judge_range[1] - judge_range[0])
+    if scheme == "uniform":
+        chosen = simple_random(n, size, rng)
+    elif scheme == "early":
+        chosen = np.arange(n) < size
+    elif scheme == "cluster":
+        codes = np.arange(n) if cluster is None else cluster
+        n_clusters = int(codes.max()) + 1
+        n_chosen = round(fraction * n_clusters)
+        chosen, prob = simple_random(n_clusters, n_chosen, rng)[codes], np.full(n, n_chosen / n_clusters)
+    elif scheme == "stratified":
+        base = np.nanmean(unit[0].reshape(n, -1), axis=1)
+        strata = np.searchsorted(np.quantile(base, np.arange(1, N_STRATA) / N_STRATA), base)
+        chosen, prob = stratified(strata, size, rng)
+        fields["stratum"] = strata
+    else:
+        appeal = {"score": 1.5 - unit, "active": unit * (1 - unit) + 1e-9, "mnar": oracle + 1e-9}[scheme]
+        prob = proportional(appeal, fraction)
+        if scheme != "score":
+            prob = (prob + fraction) / 2
+        chosen = rng.random(judge.shape) < prob
+        if scheme == "mnar":
+            prob = np.full(n, fraction)
+
+    wide = (1, n) + (1,) * (judge.ndim - 2)
+    seen = np.broadcast_to(chosen.reshape(wide) if chosen.ndim == 1 else chosen, judge.shape)
+    seen = seen & np.isfinite(judge)
+    known = np.broadcast_to(prob.reshape(wide) if prob.ndim == 1 else prob, judge.shape)
+    if design == "base":
+        first = (np.arange(len(judge)) == 0).reshape(-1, *(1,) * (judge.ndim - 1))
+        seen, known = seen & first, np.where(first, known, 0.0)
+    if n_probes:
+        probe = _probes(seen | np.isnan(judge), n_probes, rng)
+        fields["probe"], seen = probe, seen | probe
+    if cluster is not None:
+        fields["cluster"] = cluster
+    labels = np.where(seen, oracle, np.nan)
+    return from_arrays(
+        judge, policies=policies, oracle=labels, label_prob=known, judge_range=judge_range, **fields
+    )
+
+
+def _probes(taken: BoolArray, n_probes: int, rng: np.random.Generator) -> BoolArray:
+    """Mask of `n_probes` unlabelled first draws of every policy but the first."""
+    probe = np.zeros_like(taken)
+    for p in range(1, len(taken)):
+        first_draw = taken[p] if taken.ndim == 2 else taken[p, :, 0]
+        free = np.flatnonzero(~first_draw)
+        if len(free) < n_probes:
+            raise ValueError(
+                f"n_probes={n_probes}, but only {len(free)} responses of a policy are unlabelled"
+            )
+        picked = rng.choice(free, n_probes, replace=False, shuffle=False)
+        probe[(p, picked) if taken.ndim == 2 else (p, picked, 0)] = True
+    return probe

@@ -1,0 +1,21 @@
+"""One file is one world: the directory listing is the registry.
+
+Each module documents its mechanism and defines ``simulate(*, n, ..., rng) -> xr.Dataset`` (evaluation data, see
+``cje_core.data``) and ``truth(...) -> xr.DataArray`` over ``policy``, taking the same world parameters.
+"""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def available() -> list[str]:
+    """Names of all scenarios, sorted: the module names of this directory."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def load(name: str) -> ModuleType:
+    """Import the scenario ``name``; an unknown name raises with the names there are."""
+    if name not in available():
+        raise ValueError(f"no scenario named {name!r}; there are: {', '.join(available())}")
+    return importlib.import_module(f"{__name__}.{name}")

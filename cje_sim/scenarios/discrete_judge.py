@@ -1,0 +1,81 @@
+"""A judge with few distinct scores, most of them on one: the normal case with LLM judges.
+
+S takes finitely many levels with probabilities of its policy's own, ``E[Y | S = level]`` is one table for all
+policies. The default levels and shares are like those of a judge that answers .85 six times in ten.
+Everything is a finite sum.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import xarray as xr
+
+from cje_sim.judges import draw_levels, draw_oracle, prompt_uniforms
+from cje_sim.labelling import LabelDesign, label
+
+LEVELS = (0.1, 0.2, 0.5, 0.7, 0.85, 0.9, 0.95, 1.0)
+MEANS = (0.2, 0.25, 0.5, 0.58, 0.74, 0.8, 0.87, 0.92)
+SHARES = {
+    "base": (0.01, 0.01, 0.04, 0.09, 0.6, 0.05, 0.12, 0.08),
+    "clone": (0.01, 0.01, 0.04, 0.08, 0.6, 0.05, 0.13, 0.08),
+    "better": (0.0, 0.01, 0.02, 0.05, 0.5, 0.12, 0.18, 0.12),
+    "worse": (0.3, 0.15, 0.15, 0.1, 0.25, 0.02, 0.02, 0.01),
+}
+
+
+def simulate(
+    *,
+    n: int = 1000,
+    oracle_fraction: float = 0.25,
+    label_design: LabelDesign = "own",
+    label_scheme: str = "uniform",
+    n_probes: int = 0,
+    levels: Sequence[float] = LEVELS,
+    means: Sequence[float] = MEANS,
+    shares: Mapping[str, Sequence[float]] = SHARES,
+    spread: float = 0.9,
+    atoms: float = 0.05,
+    prompt_corr: float = 0.3,
+    rng: np.random.Generator | int | None = None,
+) -> xr.Dataset:
+    """Evaluation data on n prompts.
+
+    Parameters
+    ----------
+    n, oracle_fraction, label_design, label_scheme, n_probes, spread, atoms, prompt_corr, rng
+        As in `cje_sim.scenarios.well_specified.simulate`.
+    levels, means : sequences of float, equal length
+        The judge's scores, rising, and ``E[Y | S]`` at each.
+    shares : mapping of policy to sequence of float
+        Probability of each level; the first policy is the base.
+
+    Returns
+    -------
+    xr.Dataset
+    """
+    rng = np.random.default_rng(rng)
+    u = prompt_uniforms((len(shares), n), rng, prompt_corr)
+    level = draw_levels(u, list(shares.values()))
+    oracle = draw_oracle(np.asarray(means)[level], rng.random(u.shape), spread=spread, atoms=atoms)
+    return label(
+        np.asarray(levels, dtype=float)[level],
+        oracle,
+        list(shares),
+        fraction=oracle_fraction,
+        design=label_design,
+        scheme=label_scheme,
+        n_probes=n_probes,
+        rng=rng,
+    )
+
+
+def truth(*, means: Sequence[float] = MEANS, shares: Mapping[str, Sequence[float]] = SHARES) -> xr.DataArray:
+    """``V(policy) = sum over levels of share * E[Y | level]``.
+
+    Examples
+    --------
+    >>> truth().round(4).values.tolist()
+    [0.7387, 0.7416, 0.7745, 0.4581]
+    """
+    values = [float(np.dot(row, means)) for row in shares.values()]
+    return xr.DataArray(values, coords={"policy": list(shares)}, name="truth")

@@ -1,0 +1,429 @@
+"""Token policies: laws of token sequences with exact log-probabilities.
+
+A response is a sequence ``a = (a_1, ..., a_L)`` over a vocabulary ``0..V-1``; token ``v`` has frequency rank
+``v + 1``. A `TokenPolicy` covers i.i.d. tokens, first-order Markov chains, prompt classes (each with its own
+law) and a stop token (random length) in one layout, so one sampling kernel and one scoring kernel serve all
+of them.
+
+Sampling uses alias tables (Vose 1991) driven by xoshiro256++ (Blackman & Vigna 2021) inside numba; its
+256-bit state is drawn from the NumPy generator of the caller, which therefore governs every token.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Rng = np.random.Generator | int | None
+
+NO_STOP = -1
+PADDING = -1
+BLOCK_TOKENS = 2**16
+
+
+class Responses(NamedTuple):
+    """Token sequences: `tokens` (n, length), padded with -1 after a stop token, and the `prompt_class`
+    (n,).
+    """
+
+    tokens: npt.NDArray[np.int32]
+    prompt_class: IntArray
+
+
+class TokenSums(NamedTuple):
+    """What `sample_sums` keeps of each response: `first_token`, `n_tokens`, `prompt_class` (n,), `sums` (n,
+    k).
+    """
+
+    first_token: IntArray
+    n_tokens: IntArray
+    sums: FloatArray
+    prompt_class: IntArray
+
+
+@dataclass(frozen=True)
+class TokenPolicy:
+    """A law of token sequences given the prompt class.
+
+    Parameters
+    ----------
+    log_prob : array, shape (K, 1 + S, V)
+        Normalised log-probabilities, in nats. ``log_prob[k, 0]`` is the law of the first token for prompt
+        class ``k``; ``log_prob[k, 1 + s]`` that of every later token, where ``S = 1`` (independent of the
+        past) or ``S = V`` (``s`` is the previous token).
+    length : int
+        Number of tokens, or the largest number when there is a stop token.
+    stop : int, optional
+        Token that ends a response; it is part of the response and of its probability.
+    class_prob : array, shape (K,)
+        Distribution of prompt classes; a property of the world, equal for every policy in it.
+    """
+
+    log_prob: FloatArray
+    length: int
+    stop: int | None = None
+    class_prob: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        """Refuse anything that is not a law, with the allowed range."""
+        if self.log_prob.ndim != 3:
+            raise ValueError(
+                f"log_prob has {self.log_prob.ndim} axes; it must have (class, 1 + state, token)"
+            )
+        n_classes, rows, vocab = self.log_prob.shape
+        if rows not in (2, 1 + vocab):
+            raise ValueError(
+                f"log_prob has {rows} rows a class; it must have 2 (i.i.d.) or 1 + V = {1 + vocab} (Markov)"
+            )
+        if self.length < 1:
+            raise ValueError(f"length is {self.length}; it must be at least 1")
+        if self.stop is not None and not 0 <= self.stop < vocab:
+            raise ValueError(f"stop is {self.stop}; it must be a token in 0..{vocab - 1}")
+        if (
+            len(self.class_prob) != n_classes
+            or min(self.class_prob) < 0
+            or abs(sum(self.class_prob) - 1) > 1e-9
+        ):
+            raise ValueError(
+                f"class_prob must be {n_classes} probabilities that sum to 1, got {self.class_prob}"
+            )
+        total = logsumexp(self.log_prob, axis=2)
+        if not np.allclose(total, 0.0, atol=1e-9):
+            raise ValueError(
+                "log_prob is not normalised: each row must have logsumexp = 0 (use log_normalise)"
+            )
+
+    @property
+    def vocab(self) -> int:
+        """Vocabulary size V."""
+        return int(self.log_prob.shape[2])
+
+    @property
+    def is_iid(self) -> bool:
+        """Whether tokens are i.i.d. with one law: a single class, no memory, no stop token."""
+        one_law = self.log_prob.shape[:2] == (1, 2) and self.stop is None
+        return one_law and bool(np.array_equal(self.log_prob[0, 0], self.log_prob[0, 1]))
+
+    @cached_property
+    def alias(self) -> FloatArray:
+        """Alias tables, shape (K * (1 + S), V, 2): acceptance threshold and alternative token of each
+        cell.
+        """
+        flat = self.log_prob.reshape(-1, self.vocab)
+        return np.asarray(_alias_tables(np.exp(flat - logsumexp(flat, axis=1, keepdims=True))))
+
+    def sample(self, n: int, *, prompt_class: npt.ArrayLike | None = None, rng: Rng = None) -> Responses:
+        """Draw `n` responses; prompt classes are drawn from ``class_prob`` unless given, shape (n,)."""
+        rng = np.random.default_rng(rng)
+        classes = draw_classes(self, n, prompt_class, rng)
+        tokens = np.full((n, self.length), PADDING, dtype=np.int32)
+        stop = NO_STOP if self.stop is None else self.stop
+        _sample(_seed_state(rng), self.alias, self.log_prob.shape[1], classes, stop, tokens)
+        return Responses(tokens, classes)
+
+    def score(self, responses: Responses) -> FloatArray:
+        """Exact log-probability, in nats, of each response given its prompt class, shape (n,)."""
+        return token_sums(self, self.log_prob[..., None], responses)[:, 0]
+
+
+def iid_policy(log_prob: npt.ArrayLike, length: int, *, stop: int | None = None) -> TokenPolicy:
+    """Policy whose tokens are independent with law ``log_prob`` (V,), until `stop` if there is a stop token.
+
+    Examples
+    --------
+    >>> policy = iid_policy(zipf(1000, 1.2), length=5)
+    >>> responses = policy.sample(3, rng=0)
+    >>> responses.tokens.shape, policy.score(responses).shape
+    ((3, 5), (3,))
+    """
+    law = np.asarray(log_prob, dtype=float)
+    if law.ndim != 1:
+        raise ValueError(f"log_prob has shape {law.shape}; an i.i.d. law has one axis (V,)")
+    return TokenPolicy(np.stack([law, law])[None], length, stop)
+
+
+def markov_policy(
+    log_first: npt.ArrayLike, log_next: npt.ArrayLike, length: int, *, stop: int | None = None
+) -> TokenPolicy:
+    """First-order Markov chain with initial law (V,) and transition law (V, V), rows indexed by the past
+    token.
+    """
+    first, later = np.asarray(log_first, dtype=float), np.asarray(log_next, dtype=float)
+    if later.shape != (first.size, first.size):
+        raise ValueError(
+            f"log_next has shape {later.shape}; it must be (V, V) = ({first.size}, {first.size})"
+        )
+    return TokenPolicy(np.concatenate([first[None], later])[None], length, stop)
+
+
+def by_prompt(policies: list[TokenPolicy], class_prob: npt.ArrayLike) -> TokenPolicy:
+    """One policy out of several single-class ones: prompt class ``k`` follows ``policies[k]``."""
+    shapes = {(p.log_prob.shape, p.length, p.stop) for p in policies}
+    if len(shapes) != 1:
+        raise ValueError(
+            "the policies of the prompt classes must agree in vocabulary, memory, length and stop token"
+        )
+    weights = tuple(float(w) for w in np.asarray(class_prob, dtype=float))
+    laws = np.concatenate([p.log_prob for p in policies])
+    return TokenPolicy(laws, policies[0].length, policies[0].stop, weights)
+
+
+def log_normalise(logits: npt.ArrayLike) -> FloatArray:
+    """Log-probabilities of softmax over the last axis."""
+    x = np.asarray(logits, dtype=float)
+    return np.asarray(x - logsumexp(x, axis=-1, keepdims=True))
+
+
+def zipf(vocab: int, alpha: float) -> FloatArray:
+    """Log-probabilities of Zipf's law ``q(v) ~ rank(v)^(-alpha)``, shape (V,); rank 1 is token 0.
+
+    Examples
+    --------
+    >>> np.exp(zipf(3, 1.0)).round(4).tolist()
+    [0.5455, 0.2727, 0.1818]
+    """
+    if vocab < 2:
+        raise ValueError(f"vocab is {vocab}; it must be at least 2")
+    if not (np.isfinite(alpha) and alpha >= 0):
+        raise ValueError(f"alpha is {alpha}; Zipf's exponent must be finite and >= 0")
+    return log_normalise(-alpha * np.log(np.arange(1, vocab + 1)))
+
+
+def markov_with_stationary(
+    log_stationary: npt.ArrayLike, *, spread: float = 1.0, persistence: float = 0.0, rng: Rng = None
+) -> FloatArray:
+    """Transition matrix (V, V), in logs, of a random chain with the given stationary law.
+
+    A random log-normal kernel with log-scale `spread` is scaled to a joint law whose two margins are the
+    stationary law (Sinkhorn & Knopp 1967); `persistence` in [0, 1) then mixes in "repeat the previous token".
+    ``spread = persistence = 0`` is the i.i.d. chain.
+
+    Examples
+    --------
+    >>> chain = np.exp(markov_with_stationary(zipf(4, 1.2), persistence=0.2, rng=0))
+    >>> law = np.exp(zipf(4, 1.2))
+    >>> np.allclose(law @ chain, law)
+    True
+    """
+    rng = np.random.default_rng(rng)
+    if not 0 <= persistence < 1:
+        raise ValueError(f"persistence is {persistence}; it must lie in [0, 1)")
+    if not (np.isfinite(spread) and spread >= 0):
+        raise ValueError(f"spread is {spread}; it must be finite and >= 0")
+    log_law = np.asarray(log_stationary, dtype=float)
+    kernel = spread * rng.standard_normal((log_law.size, log_law.size))
+    column = np.zeros_like(log_law)
+    for _ in range(10_000):
+        row = -logsumexp(kernel + column + log_law, axis=1)
+        update = -logsumexp(kernel + row[:, None] + log_law[:, None], axis=0)
+        change = float(np.max(np.abs(update - column)))
+        column = update
+        if change < 1e-13:
+            break
+    joint = kernel + row[:, None] + column + log_law
+    chain = log_normalise(joint)
+    if persistence > 0:
+        stay = np.where(np.eye(log_law.size, dtype=bool), np.log(persistence), -np.inf)
+        chain = np.logaddexp(chain + np.log1p(-persistence), stay)
+    return chain
+
+
+def draw_classes(
+    policy: TokenPolicy, n: int, prompt_class: npt.ArrayLike | None, rng: np.random.Generator
+) -> IntArray:
+    """Prompt classes (n,): the given ones, checked, or draws from the policy's ``class_prob``."""
+    n_classes = policy.log_prob.shape[0]
+    if n < 0:
+        raise ValueError(f"n is {n}; the number of responses must be >= 0")
+    if prompt_class is None:
+        if n_classes == 1:
+            return np.zeros(n, dtype=np.int64)
+        return rng.choice(n_classes, size=n, p=np.asarray(policy.class_prob)).astype(np.int64)
+    classes = np.asarray(prompt_class, dtype=np.int64)
+    if classes.shape != (n,) or (n and (classes.min() < 0 or classes.max() >= n_classes)):
+        raise ValueError(f"prompt_class must be {n} integers in 0..{n_classes - 1}")
+    return classes
+
+
+def sample_sums(
+    policy: TokenPolicy,
+    tables: FloatArray,
+    n: int,
+    *,
+    prompt_class: npt.ArrayLike | None = None,
+    rng: Rng = None,
+) -> TokenSums:
+    """Draw `n` responses and keep only sums of token scores: memory O(n), whatever the length.
+
+    Parameters
+    ----------
+    policy : TokenPolicy
+    tables : array, shape (K, 1 + S, V, k)
+        Token scores in the layout of ``policy.log_prob``, for instance ``-target.log_prob`` (the target's
+        surprisal) and ``target.log_prob - policy.log_prob`` (the log importance ratio).
+    n : int
+    prompt_class : array, shape (n,), optional
+    rng : Generator, int or None
+
+    Returns
+    -------
+    TokenSums
+    """
+    rng = np.random.default_rng(rng)
+    classes = draw_classes(policy, n, prompt_class, rng)
+    scores = _check_tables(policy, tables)
+    first, n_tokens = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    sums = np.zeros((n, scores.shape[-1]))
+    stop = NO_STOP if policy.stop is None else policy.stop
+    state, rows = _seed_state(rng), policy.log_prob.shape[1]
+    # A block of tokens stays in the cache between drawing and summing; sums in the drawing loop itself are
+    # slower, because the compiler then turns the choice of the alias cell into a branch that is mispredicted
+    # half the time.
+    block = max(1, min(n, BLOCK_TOKENS // policy.length))
+    buffer = np.empty((block, policy.length), dtype=np.int32)
+    for start in range(0, n, block):
+        part = slice(start, min(start + block, n))
+        tokens = buffer[: part.stop - part.start]
+        if policy.stop is not None:
+            tokens.fill(PADDING)
+        _sample(state, policy.alias, rows, classes[part], stop, tokens)
+        _token_sums(tokens, classes[part], rows, scores, sums[part], n_tokens[part])
+        first[part] = tokens[:, 0]
+    return TokenSums(first, n_tokens, sums, classes)
+
+
+def token_sums(policy: TokenPolicy, tables: FloatArray, responses: Responses) -> FloatArray:
+    """Sums of token scores of given responses, shape (n, k); `tables` as in `sample_sums`."""
+    scores = _check_tables(policy, tables)
+    tokens, classes = responses
+    if tokens.ndim != 2 or tokens.shape[1] > policy.length:
+        raise ValueError(f"tokens have shape {tokens.shape}; expected (n, at most {policy.length})")
+    if tokens.size and (tokens[:, 0].min() < 0 or tokens.max() >= policy.vocab):
+        raise ValueError(f"tokens must lie in 0..{policy.vocab - 1} (or be -1 after the end)")
+    out = np.zeros((len(tokens), scores.shape[-1]))
+    n_tokens = np.empty(len(tokens), dtype=np.int64)
+    _token_sums(
+        np.ascontiguousarray(tokens, dtype=np.int32), classes, policy.log_prob.shape[1], scores, out, n_tokens
+    )
+    return out
+
+
+def _check_tables(policy: TokenPolicy, tables: FloatArray) -> FloatArray:
+    scores = np.asarray(tables, dtype=float)
+    if scores.shape[:3] != policy.log_prob.shape or scores.ndim != 4:
+        raise ValueError(
+            f"tables have shape {scores.shape}; expected {policy.log_prob.shape} and a last axis of scores"
+        )
+    return np.ascontiguousarray(scores.reshape(-1, policy.vocab, scores.shape[-1]))
+
+
+def _seed_state(rng: np.random.Generator) -> npt.NDArray[np.uint64]:
+    return rng.integers(0, 2**64, size=4, dtype=np.uint64)
+
+
+@numba.njit(cache=True)
+def _alias_tables(prob: Any) -> Any:
+    # Vose's method; a cell keeps (threshold, alternative) side by side so that a draw touches one cache line.
+    n_rows, vocab = prob.shape
+    table = np.empty((n_rows, vocab, 2))
+    small, large = np.empty(vocab, dtype=np.int64), np.empty(vocab, dtype=np.int64)
+    for r in range(n_rows):
+        scaled = prob[r] * vocab
+        n_small = n_large = 0
+        for v in range(vocab):
+            table[r, v, 0], table[r, v, 1] = 1.0, v
+            if scaled[v] < 1.0:
+                small[n_small] = v
+                n_small += 1
+            else:
+                large[n_large] = v
+                n_large += 1
+        while n_small > 0 and n_large > 0:
+            n_small -= 1
+            low, high = small[n_small], large[n_large - 1]
+            table[r, low, 0], table[r, low, 1] = scaled[low], high
+            scaled[high] -= 1.0 - scaled[low]
+            if scaled[high] < 1.0:
+                n_large -= 1
+                small[n_small] = high
+                n_small += 1
+    return table
+
+
+@numba.njit(inline="always")
+def _uniform(s0: Any, s1: Any, s2: Any, s3: Any) -> Any:
+    # xoshiro256++, state in registers; 53 random bits in [0, 1).
+    total = s0 + s3
+    bits = ((total << np.uint64(23)) | (total >> np.uint64(41))) + s0
+    shifted = s1 << np.uint64(17)
+    s2 ^= s0
+    s3 ^= s1
+    s1 ^= s2
+    s0 ^= s3
+    s2 ^= shifted
+    s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
+    return (bits >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
+
+
+@numba.njit(inline="always")
+def _pick(u: Any, row: Any) -> Any:
+    # Both candidates are loaded before the choice: a conditional move, not a mispredicted branch.
+    x = u * row.shape[0]
+    cell = int(x)
+    other = int(row[cell, 1])
+    return cell if x - cell < row[cell, 0] else other
+
+
+@numba.njit(cache=True)
+def _sample(state: Any, alias: Any, rows: Any, classes: Any, stop: Any, tokens: Any) -> None:
+    s0, s1, s2, s3 = state
+    markov = rows > 2
+    for i in range(tokens.shape[0]):
+        base = classes[i] * rows
+        row = base
+        for t in range(tokens.shape[1]):
+            u, s0, s1, s2, s3 = _uniform(s0, s1, s2, s3)
+            token = _pick(u, alias[row])
+            tokens[i, t] = token
+            if token == stop:
+                break
+            row = base + 1 + (token if markov else 0)
+    state[0], state[1], state[2], state[3] = s0, s1, s2, s3
+
+
+@numba.njit(cache=True)
+def _token_sums(tokens: Any, classes: Any, rows: Any, scores: Any, out: Any, n_tokens: Any) -> None:
+    markov = rows > 2
+    two = out.shape[1] == 2
+    for i in range(tokens.shape[0]):
+        base = classes[i] * rows
+        row = base
+        count = 0
+        if two:  # surprisal and log ratio, the case of every overlap study: both sums stay in registers
+            a = 0.0
+            b = 0.0
+            for t in range(tokens.shape[1]):
+                token = tokens[i, t]
+                if token < 0:
+                    break
+                a += scores[row, token, 0]
+                b += scores[row, token, 1]
+                count += 1
+                row = base + 1 + (token if markov else 0)
+            out[i, 0], out[i, 1] = a, b
+        else:
+            for t in range(tokens.shape[1]):
+                token = tokens[i, t]
+                if token < 0:
+                    break
+                for k in range(out.shape[1]):
+                    out[i, k] += scores[row, token, k]
+                count += 1
+                row = base + 1 + (token if markov else 0)
+        n_tokens[i] = count

@@ -1,0 +1,374 @@
+"""The command line: ``cje-lab``, the same as ``python -m studies``.
+
+Heavy libraries are imported inside the commands, so that ``--help`` and ``list`` are quick.
+"""
+
+import ast
+import contextlib
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from studies._blocks import Block
+    from studies._run import Summary
+    from studies._streams import Level
+    from studies._study import Study
+
+app = typer.Typer(
+    name="cje-lab",
+    help="A laboratory for Causal Judge Evaluation: simulate, estimate, audit, and put the theory on trial.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+REGISTRIES = {"studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators"}
+LOG_EVERY = 10.0  # seconds between lines where there is no terminal to draw a bar on
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on stdout.")]
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn the errors that a user can mend into one line on stderr and exit code 2."""
+    from cje_core.data import DataError
+    from studies._run import InterruptedRunError
+    from studies._study import StudyError
+
+    try:
+        yield
+    except (DataError, StudyError) as error:
+        typer.echo(f"cje-lab: {error}", err=True)
+        raise typer.Exit(2) from None
+    except InterruptedRunError as error:
+        typer.echo(f"cje-lab: {error}", err=True)
+        raise typer.Exit(130) from None
+
+
+def _summaries(package: str) -> list[dict[str, str]]:
+    """Name and first docstring sentence of each public module, read without importing any."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.submodule_search_locations
+    entries = []
+    for path in sorted(Path(spec.submodule_search_locations[0]).glob("[!_]*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        sentence = " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".:")
+        entries.append({"name": path.stem, "summary": sentence})
+    return entries
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """List studies, scenarios and estimators, one line each."""
+    found = {kind: _summaries(package) for kind, package in REGISTRIES.items()}
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    width = max((len(entry["name"]) for entries in found.values() for entry in entries), default=0)
+    for kind, entries in found.items():
+        typer.echo(f"{kind}:")
+        for entry in entries:
+            typer.echo(f"  {entry['name']:<{width}}  {entry['summary']}")
+
+
+def _parse_levels(studies: "list[Study]", settings: list[str]) -> "dict[str, list[Level]]":
+    """Levels of ``--set factor=v1,v2``, converted to the type of the factor's declared levels."""
+    from studies._study import StudyError
+
+    chosen: dict[str, list[Level]] = {}
+    for setting in settings:
+        factor, equals, text = setting.partition("=")
+        for study in studies:
+            if not equals or factor not in study.factors:
+                raise StudyError(
+                    f"--set {setting}: {study.name} has no factor {factor!r}; "
+                    f"write factor=v1,v2 with one of: {', '.join(study.factors)}"
+                )
+            declared = list(study.factors[factor])
+            chosen[factor] = [_parse_level(setting, value, declared) for value in text.split(",")]
+    return chosen
+
+
+def _parse_level(setting: str, text: str, declared: "list[Level]") -> "Level":
+    from studies._study import StudyError
+
+    kind = type(declared[0])
+    if kind in (bool, str):
+        names = {str(level).lower() if kind is bool else str(level): level for level in declared}
+        if text in names:
+            return names[text]
+        raise StudyError(f"--set {setting}: {text!r} is not a level; there are: {', '.join(names)}")
+    try:
+        return kind(text)
+    except ValueError:
+        kinds = {int: "a whole number", float: "a number"}
+        raise StudyError(f"--set {setting}: {text!r} is not {kinds[kind]}, as the levels are") from None
+
+
+def _progress(name: str) -> Any:
+    """Bar on a terminal, plain lines elsewhere; both on stderr. Wraps the iterator of finished blocks."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+
+    def bar(done: "Iterator[Block]", total: int) -> "Iterator[Block]":
+        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"))
+        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+            yield from progress.track(done, total=total)
+
+    def lines(done: "Iterator[Block]", total: int) -> "Iterator[Block]":
+        start = last = time.monotonic()
+        for count, block in enumerate(done, start=1):
+            now = time.monotonic()
+            if now - last >= LOG_EVERY:
+                left = (now - start) / count * (total - count)
+                typer.echo(f"{name}: {count}/{total} blocks, about {left:.0f} s left", err=True)
+                last = now
+            yield block
+
+    return bar if console.is_terminal else lines
+
+
+@app.command()
+def run(
+    study: Annotated[
+        list[str] | None, typer.Argument(help="Studies to run; all of them if none is named.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="Size of the run: smoke, quick or paper.")] = "quick",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the results [default: results/PROFILE].")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: the number of cores].")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")] = 1,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FACTOR=V1,V2", help="Levels of a factor; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run studies; the same command resumes a stopped run.
+
+    What is there already is kept: more replicates or levels only add to it, and the result depends on neither
+    the number of jobs nor the number of interruptions.
+    """
+    with one_line_errors():
+        from joblib import cpu_count
+
+        from studies import _report, _run, _study
+
+        names = list(dict.fromkeys(study or _study.available()))
+        chosen = [_study.load(name) for name in names]
+        levels = _parse_levels(chosen, set_ or [])
+        workers = jobs or cpu_count()
+        directory = out or Path("results") / profile
+        summaries = []
+        for item in chosen:
+            words = [
+                "cje-lab run",
+                item.name,
+                "--profile",
+                profile,
+                "--seed",
+                str(seed),
+                "--jobs",
+                str(workers),
+            ]
+            for setting in set_ or []:
+                words += ["--set", setting]
+            done = _run.run_study(
+                item,
+                profile=profile,
+                out=directory,
+                seed=seed,
+                jobs=workers,
+                levels=levels,
+                command=" ".join(words),
+                say=lambda line, name=item.name: typer.echo(f"{name}: {line}", err=True),  # type: ignore[misc]
+                track=_progress(item.name),
+            )
+            summaries.append(done)
+            if not as_json:
+                typer.echo(f"\n{_report.headline(item, done.results)}\n\n{_closing_line(done)}")
+        if as_json:
+            typer.echo(
+                json.dumps([_summary_json(item, s) for item, s in zip(chosen, summaries, strict=True)])
+            )
+        if any(s.crashes for s in summaries):
+            raise typer.Exit(1)
+
+
+def _closing_line(summary: "Summary") -> str:
+    line = (
+        f"{summary.study}: {summary.replicates_run} replicates run, {summary.replicates_found} found, "
+        f"{summary.seconds:.1f} s; results in {summary.directory / 'results.nc'}"
+    )
+    if summary.crashes:
+        line += (
+            f"\n{summary.study}: {summary.crashes} exceptions were kept as data, the first: "
+            f"{summary.first_crash}; all in {summary.directory / 'failures.jsonl'} (exit code 1)"
+        )
+    return line
+
+
+def _summary_json(study: "Study", summary: "Summary") -> dict[str, Any]:
+    from studies import _report
+
+    return {
+        "study": summary.study,
+        "directory": str(summary.directory),
+        "results": str(summary.directory / "results.nc"),
+        "replicates_run": summary.replicates_run,
+        "replicates_found": summary.replicates_found,
+        "crashes": summary.crashes,
+        "seconds": round(summary.seconds, 2),
+        "tables": {
+            title: _report.records(frame) for title, frame in _report.tables(study, summary.results).items()
+        },
+    }
+
+
+@app.command()
+def status(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a run.")],
+    as_json: Json = False,
+) -> None:
+    """Say how far the runs in a directory have come."""
+    with one_line_errors():
+        from studies import _report, _run
+
+        rows = [_run.status(path) for path in _report.find(directory)]
+        if as_json:
+            typer.echo(json.dumps(rows, indent=1))
+            return
+        for row in rows:
+            state = (
+                f"finished {row['finished']}" if row["finished"] else "not finished: run it again to resume"
+            )
+            typer.echo(
+                f"{row['study']} ({row['profile']}, seed {row['seed']}): {row['replicates_done']} of "
+                f"{row['replicates_asked']} replicates in {row['cells']} cells; "
+                f"{row['estimates_failed']} of {row['estimates']} estimates failed, "
+                f"{row['crashes']} exceptions, {row['blocks_broken']} broken blocks; {state}"
+            )
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a run.")],
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained report.html.
+
+    It holds the tables with Monte Carlo standard errors, the figures, the design and the manifest; every measure
+    of every cell goes to performance.csv beside the results.
+    """
+    with one_line_errors():
+        from studies import _report
+
+        page = _report.write(directory)
+        if as_json:
+            shown = {item.study.name: item.tables for item in page.items}
+            tables = {
+                name: {title: _report.records(frame) for title, frame in frames.items()}
+                for name, frames in shown.items()
+            }
+            typer.echo(json.dumps({"report": str(page.path), "tables": tables}))
+            return
+        for item in page.items:
+            typer.echo(f"\n{_report.headline(item.study, item.results)}")
+        typer.echo(f"\nreport: {page.path}")
+
+
+@app.command()
+def analyze(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="Directory of {policy}_responses.jsonl or {policy}.jsonl, or one .jsonl, .csv or .parquet file.",
+        ),
+    ],
+    probes: Annotated[
+        Path | None, typer.Option(help="Labels that only audit: {policy}_probe.jsonl, or one file.")
+    ] = None,
+    logged: Annotated[
+        Path | None, typer.Option(help="JSONL of logged responses with log-likelihoods.")
+    ] = None,
+    calibration_policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Policy whose labels teach the calibrator; repeatable [default: all with labels]."),
+    ] = None,
+    estimator: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Estimator; repeatable [default: raw_judge, labels_only, direct, direct_corrected]."
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Harmless mean residual, in oracle units [default: 0.05 of the oracle range]."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")] = 1,
+    judge_range: Annotated[
+        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of judge_score.")
+    ] = (0.0, 1.0),
+    oracle_range: Annotated[
+        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of oracle_label.")
+    ] = (0.0, 1.0),
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for estimates.json, forest.png and forest.svg.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Estimate policy values from judge scores and oracle labels in files, and audit the calibration."""
+    with one_line_errors():
+        from studies import _analyze
+
+        if out is not None:
+            _analyze.check_out(out)
+        result = _analyze.analyze(
+            data,
+            probes=probes,
+            logged=logged,
+            calibration_policy=calibration_policy,
+            chosen=estimator or _analyze.DEFAULT,
+            margin=margin,
+            seed=seed,
+            judge_range=judge_range,
+            oracle_range=oracle_range,
+        )
+        if out is not None:
+            _analyze.save(result, out)
+            typer.echo(f"written: {out / 'estimates.json'}, forest.png, forest.svg", err=True)
+        if as_json:
+            typer.echo(json.dumps(_analyze.to_json(result), allow_nan=False))
+        else:
+            _analyze.print_summary(result)
+
+
+def main() -> None:
+    """Run the command line; usage errors too are one line on stderr and exit code 2."""
+    try:
+        code = app(standalone_mode=False, prog_name="cje-lab")
+    except KeyboardInterrupt:
+        typer.echo("cje-lab: interrupted", err=True)
+        code = 130
+    except Exception as error:
+        message = getattr(error, "format_message", None)
+        if message is None:  # not a usage error: a bug, and its traceback is wanted
+            raise
+        typer.echo(f"cje-lab: {message()}; see cje-lab --help", err=True)
+        code = 2
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

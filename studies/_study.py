@@ -1,0 +1,281 @@
+"""The ADEMP study: Aims, Data-generating mechanism, Estimands, Methods, Performance measures.
+
+Every ``studies/*.py`` without a leading underscore defines one module-level ``STUDY = Study(...)`` whose
+``name`` is the file name; the directory is the registry. The usual study compares estimators on one scenario
+and is a few lines::
+
+    STUDY = Study(
+        name="interval_coverage", title=..., aims=..., mechanism=..., estimands=..., measures=...,
+        scenario="well_specified",
+        factors={"n": (250, 1000), "label_design": ("own", "base")},
+        policies=("base", "better"),
+        methods={"raw_judge": Method("mean judge score", "raw_judge"),
+                 "direct": Method("theta_aug, bootstrap", "direct", {"inference": "bootstrap"})},
+        profiles={"smoke": Profile(4), "quick": Profile(200), "paper": Profile(2000, {"n": (250, 5000)})},
+        table=table, figure=figure,
+    )
+
+A study with a mechanism of its own gives an importable ``replicate(study, cell, streams) -> Outcome``. The
+vocabulary is that of Morris, White and Crowther (2019), "Using simulation studies to evaluate statistical
+methods".
+"""
+
+import importlib
+import inspect
+import itertools
+import pkgutil
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+import studies
+from cje_core import estimators
+from cje_sim import scenarios
+from studies._streams import Cell, Level, Streams
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+PROFILES = ("smoke", "quick", "paper")
+NOT_RUN, CRASHED = -1, -2  # status codes of the runner, below those of cje_core.result.Status
+RESERVED = ("replicate", "method", "policy", "ci_bound", "measure")
+
+
+class StudyError(ValueError):
+    """A study, command or directory that cannot be used as given; the one line says the mend."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of a study.
+
+    ``estimator`` names a file of ``cje_core/estimators`` (default: the method's own name), ``options`` its
+    keyword arguments. A study with its own `replicate` may use them as it likes.
+    """
+
+    description: str
+    estimator: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Size of a run: replicates per cell, and the factor levels and method options that differ."""
+
+    replicates: int
+    factors: Mapping[str, Sequence[Level]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception inside one replicate, kept as data."""
+
+    stage: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one replicate gives; M methods, P policies, in the study's order.
+
+    Parameters
+    ----------
+    estimate : array (M, P)
+        NaN where a method has no number.
+    truth : array (P,)
+        The estimands' true values.
+    std_error : array (M, P), optional
+    interval : array (M, P, 2), optional
+        NaN for a method without intervals.
+    status : array (M, P), optional
+        Codes of ``cje_core.result.Status``; 0 (ok) by default.
+    seconds : array (M,), optional
+        Wall time of each method.
+    extra : mapping name -> scalar, (P,) or (M, P)
+        Diagnostics; the same names and shapes in every replicate.
+    failures : sequence of Failure
+        Exceptions that were caught; the rows they spoilt are NaN with status `CRASHED`.
+    """
+
+    estimate: npt.ArrayLike
+    truth: npt.ArrayLike
+    std_error: npt.ArrayLike | None = None
+    interval: npt.ArrayLike | None = None
+    status: npt.ArrayLike | None = None
+    seconds: npt.ArrayLike | None = None
+    extra: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
+    failures: Sequence[Failure] = ()
+
+
+def replicate_scenario(study: "Study", cell: Cell, streams: Streams) -> Outcome:
+    """One replicate of the usual study: simulate its scenario, run each method's estimator on the data.
+
+    The cell's factors are the arguments of the scenario's ``simulate``; its ``truth`` gets those it asks for.
+    An exception in the simulator spoils the replicate, one in a method that method only.
+    """
+    world = scenarios.load(study.scenario)
+    data = world.simulate(**cell, rng=streams("data"))
+    asked = inspect.signature(world.truth).parameters
+    policies = list(study.policies)
+    truth = world.truth(**{k: v for k, v in cell.items() if k in asked}).sel(policy=policies).values
+    shape = len(study.methods), len(policies)
+    estimate, std_error = np.full(shape, np.nan), np.full(shape, np.nan)
+    interval = np.full((*shape, 2), np.nan)
+    status, seconds, failures = np.full(shape, CRASHED), np.full(shape[0], np.nan), []
+    for m, (name, method) in enumerate(study.methods.items()):
+        start = time.perf_counter()
+        try:
+            estimator = estimators.load(method.estimator or name)
+            result = estimator.estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
+            result = result.sel(policy=policies)
+            estimate[m], std_error[m], interval[m], status[m] = (
+                result[v].values for v in ("estimate", "std_error", "interval", "status")
+            )
+        except Exception as error:  # kept as data: the run goes on and counts it
+            failures.append(Failure(name, describe(error)))
+        seconds[m] = time.perf_counter() - start
+    return Outcome(estimate, truth, std_error, interval, status, seconds, failures=tuple(failures))
+
+
+def describe(error: Exception) -> str:
+    """One line for an exception: type, message, and where it was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message} ({Path(frame.filename).name}:{frame.lineno} in {frame.name})"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A simulation study.
+
+    Parameters
+    ----------
+    name, title : str
+        File name and headline.
+    aims, mechanism, estimands, measures : str
+        The ADEMP text (methods have their own), one paragraph each; the report prints them.
+    factors : mapping name -> levels
+        The full grid; levels of one factor share one type (bool, int, float or str).
+    policies : sequence of str
+    methods : mapping name -> Method
+    profiles : mapping
+        ``smoke`` (seconds), ``quick`` (a minute or two), ``paper`` (the paper's size).
+    replicate : function (study, cell, streams) -> Outcome
+        One replicate of one cell, by default that of `scenario`. `study` is the study at its profile, so
+        ``study.methods`` carry the profile's options. ``streams("data")`` is the generator of the data,
+        ``streams(method)`` of a method. Must be importable, or a ``functools.partial`` of it.
+    table : function ds -> DataFrame, or mapping title -> DataFrame (the first is the headline)
+    figure : function ds -> Figure, or mapping title -> Figure
+    keep : function cell -> bool, optional
+        Filter for a partial grid.
+    theory : function cell -> mapping name -> scalar, (P,) or (M, P), optional
+        Exact values, computed once per cell and stored as ``theory_<name>``.
+    claims : sequence of str
+        Ids of the claims that the study decides.
+    scenario : str
+        The world's file in ``cje_sim/scenarios``, if it is one.
+    ci_prob : float
+        Nominal probability of every interval.
+    block : int
+        Replicates per block: what a kill can lose is at most one block per worker.
+    """
+
+    name: str
+    title: str
+    aims: str
+    mechanism: str
+    estimands: str
+    measures: str
+    factors: Mapping[str, Sequence[Level]]
+    policies: Sequence[str]
+    methods: Mapping[str, Method]
+    profiles: Mapping[str, Profile]
+    table: "Callable[[xr.Dataset], pd.DataFrame | Mapping[str, pd.DataFrame]]"
+    figure: "Callable[[xr.Dataset], Figure | Mapping[str, Figure]]"
+    replicate: "Callable[[Study, Cell, Streams], Outcome]" = replicate_scenario
+    keep: Callable[[Cell], bool] | None = None
+    theory: Callable[[Cell], Mapping[str, npt.ArrayLike]] | None = None
+    claims: Sequence[str] = ()
+    scenario: str = ""
+    ci_prob: float = 0.95
+    block: int = 20
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before a run."""
+        if set(self.profiles) != set(PROFILES):
+            raise StudyError(
+                f"study {self.name}: profiles are {sorted(self.profiles)}, they must be {', '.join(PROFILES)}"
+            )
+        for name in ("factors", "policies", "methods"):
+            if not getattr(self, name):
+                raise StudyError(f"study {self.name}: {name} is empty; name at least one")
+        if self.block < 1 or any(p.replicates < 1 for p in self.profiles.values()):
+            raise StudyError(f"study {self.name}: block and replicates must be >= 1")
+        for factors in (self.factors, *(p.factors for p in self.profiles.values())):
+            for factor, levels in factors.items():
+                if factor not in self.factors:
+                    raise StudyError(
+                        f"study {self.name}: unknown factor {factor!r}; there are: {', '.join(self.factors)}"
+                    )
+                _check_levels(self.name, factor, levels)
+        if "data" in self.methods:
+            raise StudyError(
+                f"study {self.name}: no method may be called 'data', the name of the data's stream"
+            )
+        for method in {m for p in self.profiles.values() for m in p.options} - set(self.methods):
+            raise StudyError(
+                f"study {self.name}: unknown method {method!r}; there are: {', '.join(self.methods)}"
+            )
+
+    def at(self, profile: str, levels: Mapping[str, Sequence[Level]] = MappingProxyType({})) -> "Study":
+        """Return the study at a profile: its levels and options, then `levels` on top."""
+        if profile not in self.profiles:
+            raise StudyError(f"unknown profile {profile!r}; there are: {', '.join(PROFILES)}")
+        chosen = self.profiles[profile]
+        methods = {
+            name: replace(m, options={**m.options, **chosen.options.get(name, {})})
+            for name, m in self.methods.items()
+        }
+        return replace(self, factors={**self.factors, **chosen.factors, **levels}, methods=methods)
+
+    def cells(self) -> Iterator[dict[str, Level]]:
+        """Yield the cells of the grid in order, the last factor fastest."""
+        for combination in itertools.product(*self.factors.values()):
+            cell = dict(zip(self.factors, combination, strict=True))
+            if self.keep is None or self.keep(cell):
+                yield cell
+
+
+def _check_levels(study: str, factor: str, levels: Sequence[Level]) -> None:
+    if factor in RESERVED or not factor.isidentifier():
+        raise StudyError(f"study {study}: {factor!r} cannot be the name of a factor")
+    if not levels or len({(type(v), v) for v in levels}) != len(levels):
+        raise StudyError(f"study {study}: factor {factor} has no level or a level twice")
+    kinds = {type(v) for v in levels}
+    if len(kinds) != 1 or not kinds <= {bool, int, float, str}:
+        raise StudyError(f"study {study}: levels of {factor} must share one type of bool, int, float, str")
+
+
+def available() -> list[str]:
+    """Names of all studies, sorted: the module names of this directory."""
+    return sorted(m.name for m in pkgutil.iter_modules(studies.__path__) if not m.name.startswith("_"))
+
+
+def load(name: str) -> Study:
+    """Import the study `name`; an unknown name raises with the names there are."""
+    if name not in available():
+        raise StudyError(f"no study named {name!r}; there are: {', '.join(available()) or 'none'}")
+    study = importlib.import_module(f"studies.{name}").STUDY
+    if not isinstance(study, Study) or study.name != name:
+        raise StudyError(f"studies/{name}.py must define STUDY = Study(name={name!r}, ...)")
+    return study

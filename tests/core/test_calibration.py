@@ -1,0 +1,99 @@
+"""PAVA, the calibrator and its first-order theory, each against its definition."""
+
+import numpy as np
+import oracles
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+
+from cje_core.calibration import fit_monotone, knot_mass, label_leverage, out_of_fold, predict
+from cje_core.isotonic import interpolate_into, isotonic
+
+LEVELS = st.lists(
+    st.tuples(st.integers(-6, 6), st.integers(1, 5)), min_size=1, max_size=9
+)  # integers: sums are exact, so ties between blocks are real ties
+
+
+@given(LEVELS)
+@settings(max_examples=300, deadline=None)
+def test_isotonic_is_the_minmax_solution(levels):
+    mean, weight = np.array(levels, float).T
+    fitted, block = isotonic(mean, weight)
+    np.testing.assert_allclose(fitted, oracles.isotonic_minmax(mean, weight), atol=1e-12)
+    assert (np.diff(fitted) >= 0).all()
+    assert ((np.diff(block) == 0) | (np.diff(block) == 1)).all()
+    np.testing.assert_allclose((weight * fitted).sum(), (weight * mean).sum(), atol=1e-10)  # mean preserved
+
+
+def test_isotonic_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    y, w = rng.normal(size=400) + np.linspace(0, 1, 400), rng.uniform(0.1, 3, 400)
+    np.testing.assert_allclose(isotonic(y, w)[0], isotonic_regression(y, weights=w).x, atol=1e-12)
+
+
+@pytest.mark.parametrize(("y", "w"), [([1.0], [0.0]), ([1.0, 2.0], [1.0]), ([[1.0]], [[1.0]])])
+def test_isotonic_refuses_bad_levels(y, w):
+    with pytest.raises(ValueError, match=r"levels|length"):
+        isotonic(y, w)
+
+
+def test_calibrator_matches_definition_and_preserves_the_slice_mean():
+    rng = np.random.default_rng(1)
+    for increasing in (True, False):
+        score = rng.choice(np.round(np.linspace(0, 1, 11), 1), 60)
+        label, weight = rng.uniform(size=60), rng.uniform(0.5, 2, 60)
+        new = rng.uniform(-0.2, 1.2, 40)
+        f = fit_monotone(score, label, weight, increasing=increasing)
+        sign = 1 if increasing else -1
+        expected = oracles.calibrate(list(sign * score), list(label), list(weight), list(sign * new))
+        np.testing.assert_allclose(predict(f, new), expected, atol=1e-12)
+        np.testing.assert_allclose((weight * predict(f, score)).sum(), (weight * label).sum())
+
+
+def test_interpolation_kernel_agrees_with_numpy():
+    rng = np.random.default_rng(2)
+    level = np.sort(rng.uniform(size=30))
+    is_knot = rng.uniform(size=30) < 0.3
+    value = np.sort(rng.uniform(size=is_knot.sum()))
+    out = np.empty(30)
+    interpolate_into(is_knot, value, level, 30, out)
+    np.testing.assert_allclose(out, np.interp(level, level[is_knot], value), atol=1e-14)
+
+
+def test_knot_mass_reproduces_the_sum_of_predictions():
+    rng = np.random.default_rng(3)
+    f = fit_monotone(rng.choice([0.1, 0.4, 0.7, 0.9], 50), rng.uniform(size=50))
+    score, weight = rng.uniform(size=200), rng.uniform(size=200)
+    mass = knot_mass(f, score, weight)
+    np.testing.assert_allclose((mass * f.value).sum(), (weight * predict(f, score)).sum())
+    np.testing.assert_allclose(mass.sum(), weight.sum())
+
+
+def test_leverage_is_the_derivative_with_respect_to_a_label_weight():
+    """Infinitesimal jackknife by definition: bump one row's weight, refit, difference quotient."""
+    rng = np.random.default_rng(4)
+    score = rng.choice(np.linspace(0, 1, 8), 40)
+    label = np.clip(score + rng.normal(0, 0.4, 40), 0, 1)
+    weight = rng.uniform(0.5, 2, 40)
+    new, new_weight = rng.uniform(size=100), np.full(100, 0.01)
+    f = fit_monotone(score, label, weight)
+    residual = label - predict(f, score)
+    claimed = label_leverage(f, knot_mass(f, new, new_weight), score, weight) * residual / weight
+    step = 1e-6
+    for i in range(40):
+        bumped = weight.copy()
+        bumped[i] += step
+        moved = (new_weight * predict(fit_monotone(score, label, bumped), new)).sum()
+        derivative = (moved - (new_weight * predict(f, new)).sum()) / step
+        np.testing.assert_allclose(claimed[i], derivative, atol=1e-5)
+
+
+def test_out_of_fold_never_sees_its_own_fold():
+    rng = np.random.default_rng(5)
+    score, label, fold = rng.uniform(size=60), rng.uniform(size=60), rng.integers(0, 3, 60)
+    before = out_of_fold(score, label, np.ones(60), fold, score, fold)
+    label[fold == 1] = 1 - label[fold == 1]
+    after = out_of_fold(score, label, np.ones(60), fold, score, fold)
+    assert (before[fold == 1] == after[fold == 1]).all()
+    assert (before[fold != 1] != after[fold != 1]).any()

@@ -1,0 +1,326 @@
+"""Direct and its companions against definitions: values, bootstrap replicates, routes, order, statuses."""
+
+import numpy as np
+import oracles
+import pandas as pd
+import pytest
+import xarray as xr
+
+from cje_core.compare import contrasts
+from cje_core.data import from_frame, unpack
+from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
+from cje_core.folds import assign_folds
+from cje_core.result import Status, cluster_se
+from cje_core.transport import audit
+from cje_core.uncertainty import _cells
+
+GRID = np.round(np.linspace(0, 1, 11), 1)
+
+
+def table(n=60, seed=0, *, share=0.5, policies=("a", "b"), own=("a",), draws=1, probes=0):
+    """A small world as a data frame: correlated scores, labels of `own` policies on a random share of prompts."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for p, policy in enumerate(policies):
+        labelled = rng.uniform(size=n) < share
+        for i in range(n):
+            for d in range(1 + (i % draws)):
+                score = rng.choice(GRID)
+                label = float(np.clip(0.2 + 0.6 * score - 0.1 * p + rng.normal(0, 0.15), 0, 1))
+                is_probe = policy not in own and i < probes
+                seen = (policy in own and labelled[i]) or is_probe
+                rows.append((policy, f"p{i}", d, score, label if seen else np.nan, is_probe, True))
+    names = ["policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def row_dicts(data):
+    """What tests/oracles.py works on, and the fold of each prompt."""
+    rows = unpack(data)
+    taught = np.zeros(len(rows.prompts), bool)
+    taught[rows.prompt[rows.teaches]] = True
+    folds = dict(enumerate(assign_folds(rows.cluster_names, taught)[rows.cluster]))
+    dicts = [
+        {
+            "policy": rows.policies[rows.policy[i]],
+            "prompt": rows.prompt[i],
+            "score": rows.score[i],
+            "label": rows.label[i] if rows.labelled[i] else None,
+            "teaches": rows.teaches[i],
+            "weight": rows.weight[i],
+            "prob": rows.label_prob[i],
+        }
+        for i in range(len(rows.score))
+    ]
+    return dicts, folds
+
+
+@pytest.mark.parametrize("draws", [1, 3])
+def test_theta_aug_and_plug_in_match_the_definition(draws):
+    data = from_frame(table(draws=draws))
+    out = direct.estimate(data, inference="influence")
+    dicts, folds = row_dicts(data)
+    assert out.route.values.tolist() == ["theta_aug", "plug_in"]
+    for policy in ("a", "b"):
+        np.testing.assert_allclose(
+            out.estimate.sel(policy=policy), oracles.theta(dicts, policy, folds), atol=1e-12
+        )
+    plug = direct.estimate(data, inference="cluster", route="plug_in")
+    np.testing.assert_allclose(plug.estimate.sel(policy="a"), oracles.theta(dicts, "a", folds, correct=False))
+
+
+def test_declared_unequal_propensities_give_the_hajek_form():
+    frame = table(own=("a", "b"))
+    frame["label_prob"] = 0.3 + 0.5 * frame["judge_score"]
+    data = from_frame(frame)
+    out = direct.estimate(data, inference="influence")
+    dicts, folds = row_dicts(data)
+    assert out.route.values.tolist() == ["aipw_hajek"] * 2
+    for policy in ("a", "b"):
+        np.testing.assert_allclose(
+            out.estimate.sel(policy=policy), oracles.theta(dicts, policy, folds), atol=1e-12
+        )
+
+
+def test_fully_labelled_policy_is_its_label_mean():
+    frame = table(share=2.0)
+    data = from_frame(frame)
+    out = direct.estimate(data, inference="bootstrap", n_boot=50, rng=0)
+    assert out.route.sel(policy="a") == "label_mean"
+    np.testing.assert_allclose(out.estimate.sel(policy="a"), frame.oracle_label[frame.policy == "a"].mean())
+    only = labels_only.estimate(data)
+    np.testing.assert_allclose(out.estimate.sel(policy="a"), only.estimate.sel(policy="a"))
+
+
+@pytest.mark.parametrize("own", [("a",), ("a", "b")])
+def test_bootstrap_replicates_are_the_estimator_on_the_resampled_table(own):
+    """Every kernel replicate equals the slow estimator applied to the drawn clusters, repeated as drawn."""
+    data = from_frame(table(n=30, own=own, share=0.6))
+    n_boot = 25
+    out = direct.estimate(data, inference="bootstrap", n_boot=n_boot, rng=np.random.default_rng(9))
+    assert out.attrs["n_rejected"] == 0
+    drawn = np.random.default_rng(9).integers(0, 30, size=(n_boot, 30), dtype=np.int32)
+    dicts, folds = row_dicts(data)
+    for b in range(n_boot):
+        resampled = [r for i in drawn[b] for r in dicts if r["prompt"] == i]
+        for policy in ("a", "b"):
+            np.testing.assert_allclose(
+                out.draws.sel(policy=policy)[b], oracles.theta(resampled, policy, folds)
+            )
+
+
+def test_pooled_cells_have_the_distribution_of_resampled_rows():
+    """Pooling clusters by pattern is exact in law: mean and variance agree within 5 Monte Carlo SEs."""
+    rng = np.random.default_rng(0)
+    n, n_boot = 12_000, 1500
+    score = rng.choice(GRID, n)
+    label = np.where(np.arange(n) < 100, np.clip(score + rng.normal(0, 0.2, n), 0, 1), np.nan)
+    frame = pd.DataFrame(
+        {"policy": "a", "prompt_id": np.arange(n), "judge_score": score, "oracle_label": label}
+    )
+    pooled = direct.estimate(from_frame(frame), n_boot=n_boot, rng=1).draws.values[0]
+    frame["cluster"] = frame.prompt_id
+    frame["draw_idx"] = 0
+    twice = pd.concat(
+        [frame, frame.assign(draw_idx=1, oracle_label=np.nan)[:1]]
+    )  # one repeated draw: no pooling
+    alone = direct.estimate(from_frame(twice), n_boot=n_boot, rng=2).draws.values[0]
+    rows = direct.unpack(from_frame(frame))
+    fitted = direct.fit_slice(rows)
+    results = [direct._one_policy(rows, fitted, 0, route="auto", evaluation_only=False)]
+    sizes, _ = _cells(direct._bootstrap_rows(rows, fitted, results, [0]))
+    assert len(sizes) < n / 30  # the pooled path really was taken
+    sd = np.sqrt((pooled.var() + alone.var()) / n_boot)
+    assert abs(pooled.mean() - alone.mean()) < 5 * sd
+    ratio = pooled.var(ddof=1) / alone.var(ddof=1)
+    assert abs(np.log(ratio)) < 5 * np.sqrt(4 / n_boot)  # Var(log s^2) ~ 2 / n for each
+
+
+@pytest.mark.parametrize("inference", ["bootstrap", "influence", "cluster"])
+def test_order_of_rows_policies_and_prompts_changes_no_bit(inference):
+    frame = table(n=50, policies=("a", "b", "c"), own=("a", "b"), draws=2)
+    options = {"inference": inference, "rng": 5} | ({"n_boot": 40} if inference == "bootstrap" else {})
+    data = from_frame(frame, calibration_policy=["b", "a"])
+    out = direct.estimate(data, **options)
+    shuffled = from_frame(frame.sample(frac=1, random_state=1), calibration_policy=["a", "b"])
+    xr.testing.assert_identical(direct.estimate(shuffled, **options), out)
+    turned = data.isel(policy=[2, 0, 1], prompt=np.random.default_rng(0).permutation(50))
+    xr.testing.assert_identical(direct.estimate(turned, **options).sel(policy=out.policy), out)
+
+
+def test_point_estimate_does_not_depend_on_inference_and_interval_contains_it():
+    data = from_frame(table())
+    results = [
+        direct.estimate(data, inference=kind, rng=0, n_boot=60)
+        for kind in ("bootstrap", "influence", "cluster")
+    ]
+    for out in results:
+        np.testing.assert_array_equal(out.estimate, results[0].estimate)
+        assert (out.interval.sel(ci_bound="lower") <= out.estimate).all()
+        assert (out.interval.sel(ci_bound="upper") >= out.estimate).all()
+
+
+def test_estimate_leaves_its_input_alone():
+    data = from_frame(table(probes=20))
+    before = data.copy(deep=True)
+    for module in (direct, direct_corrected, labels_only, raw_judge):
+        module.estimate(data, rng=0)
+    audit(data)
+    xr.testing.assert_identical(data, before)
+
+
+def test_scale_equivariance():
+    """Scores and labels on 0-100 give 100 times the estimate, SE and interval."""
+    frame = table(own=("a",), probes=20)
+    big = frame.assign(judge_score=100 * frame.judge_score, oracle_label=100 * frame.oracle_label)
+    small_data = from_frame(frame)
+    big_data = from_frame(big, judge_range=(0, 100), oracle_range=(0, 100))
+    for module in (direct, direct_corrected, labels_only, raw_judge):
+        small, large = module.estimate(small_data, rng=1), module.estimate(big_data, rng=1)
+        for name in ("estimate", "std_error", "interval"):
+            np.testing.assert_allclose(large[name], 100 * small[name], rtol=1e-9)
+
+
+def test_negated_judge_with_decreasing_direction_is_the_same_estimate():
+    frame = table()
+    out = direct.estimate(from_frame(frame), inference="influence")
+    flipped = from_frame(frame.assign(judge_score=1 - frame.judge_score))
+    other = direct.estimate(flipped, inference="influence", direction="decreasing")
+    np.testing.assert_allclose(other.estimate, out.estimate, atol=1e-12)
+    assert (direct.estimate(flipped, inference="influence").status == Status.INVERTED_JUDGE).all()
+
+
+def test_joint_influence_gives_the_standard_errors_and_contrasts():
+    data = from_frame(table(n=80, policies=("a", "b", "c")))
+    out = direct.estimate(data, inference="influence")
+    np.testing.assert_allclose(cluster_se(out.influence.values, np.arange(80)), out.std_error)
+    pairs = contrasts(out)
+    assert pairs["first"].values.tolist() == ["a", "a", "b"]
+    expected = out.influence.sel(policy="b").values - out.influence.sel(policy="c").values
+    np.testing.assert_allclose(pairs.std_error[2], np.sqrt((expected**2).sum()) / 80)
+    borrowed = out.std_error.sel(policy=["b", "c"]).values
+    assert pairs.std_error[2] < np.hypot(*borrowed)  # shared calibration error cancels
+
+
+def test_identical_policies_have_a_contrast_without_spread():
+    frame = table()
+    twin = frame[frame.policy == "b"].assign(policy="b2")
+    pairs = contrasts(direct.estimate(from_frame(pd.concat([frame, twin])), inference="influence"))
+    last = pairs.isel(pair=2)
+    assert float(last.difference) == 0
+    assert np.isnan(last.p_value)
+
+
+def test_corrected_value_is_plug_in_plus_residual_and_audit_reports_it():
+    data = from_frame(table(probes=25))
+    report = audit(data).sel(policy="b")
+    plug = direct.estimate(data, inference="influence").sel(policy="b")
+    corrected = direct_corrected.estimate(data).sel(policy="b")
+    np.testing.assert_allclose(corrected.estimate, plug.estimate + report.residual)
+    rows = unpack(data)
+    probes = rows.probe
+    fitted = direct.fit_slice(rows)
+    residual = rows.label[probes] - np.interp(
+        rows.score[probes], fitted.calibrator.knot, fitted.calibrator.value
+    )
+    np.testing.assert_allclose(report.residual, residual.mean())
+    assert report.std_error > residual.std(ddof=1) / 5  # the fit's own error comes on top of the probes'
+
+
+def test_probe_labels_never_teach():
+    frame = table(probes=25)
+    out = direct.estimate(from_frame(frame), inference="influence")
+    moved = frame.assign(oracle_label=np.where(frame.probe, 1 - frame.oracle_label, frame.oracle_label))
+    xr.testing.assert_identical(direct.estimate(from_frame(moved), inference="influence"), out)
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "verdict"),
+    [(0.0, 0.001, "PASS"), (-0.4, 0.05, "FAIL"), (0.0, 0.5, "INCONCLUSIVE")],
+)
+def test_audit_verdicts(shift, spread, verdict):
+    rng = np.random.default_rng(0)
+    n = 400
+    score = rng.choice(GRID, (2, n))
+    noise = rng.normal(0, 0.001, n), shift + rng.choice([-spread, spread], n)
+    label = np.clip(0.5 + 0.1 * score + np.stack(noise), -1, 2)
+    seen = np.stack([np.arange(n) < 200, np.arange(n) < 60])
+    frame = pd.DataFrame(
+        {
+            "policy": np.repeat(["a", "b"], n),
+            "prompt_id": np.tile(np.arange(n), 2),
+            "judge_score": score.ravel(),
+            "oracle_label": np.where(seen, label, np.nan).ravel(),
+            "probe": (seen & [[False], [True]]).ravel(),
+            "evaluated": True,
+        }
+    )
+    assert audit(from_frame(frame, oracle_range=(-1, 2))).verdict.values.tolist() == ["NOT_CHECKED", verdict]
+
+
+def one_policy(score, label):
+    return from_frame(
+        pd.DataFrame(
+            {"policy": "a", "prompt_id": range(len(score)), "judge_score": score, "oracle_label": label}
+        )
+    )
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("score", "label", "status"),
+    [
+        (np.linspace(0, 1, 20), [0.1, 0.5, 0.9] + [NAN] * 17, Status.TOO_FEW_LABELS),
+        (np.linspace(0, 1, 20), [NAN] * 20, Status.NO_LABELS),
+        ([0.5] * 20, [0.2, 0.4, 0.6, 0.8, 0.1] + [NAN] * 15, Status.CONSTANT_JUDGE),
+        (np.linspace(0, 1, 20), [0.5] * 8 + [NAN] * 12, Status.CONSTANT_LABELS),
+        (np.linspace(0, 1, 20), list(np.linspace(1, 0.3, 10)) + [NAN] * 10, Status.INVERTED_JUDGE),
+    ],
+)
+@pytest.mark.parametrize("inference", ["bootstrap", "influence"])
+def test_statistical_failure_is_data(score, label, status, inference):
+    out = direct.estimate(one_policy(score, label), inference=inference, n_boot=30, rng=0)
+    assert out.status.values.tolist() == [status]
+    assert np.isnan(out.estimate.item()) == status.failed
+    assert out.status.attrs["flag_meanings"].split()[status] == status.name.lower()
+    if status in (Status.CONSTANT_LABELS, Status.TOO_FEW_LABELS, Status.NO_LABELS):
+        assert np.isnan(out.interval).all()
+    else:
+        assert np.isfinite(out.interval).all()
+
+
+def test_a_policy_without_responses_does_not_stop_the_others():
+    frame = table(own=("a",))
+    frame.loc[frame.policy == "b", "evaluated"] = False
+    frame["probe"] = (frame.policy == "b") & (frame.prompt_id < "p3")
+    frame.loc[frame.probe, "oracle_label"] = 0.5
+    out = direct.estimate(from_frame(frame), rng=0, n_boot=30)
+    assert out.status.values.tolist() == [Status.OK, Status.NO_RESPONSES]
+    assert np.isfinite(out.interval.sel(policy="a")).all()
+
+
+def test_twelve_labels_terminate_and_rejections_are_counted():
+    """The paper's n_min = 30 never ends here; half the labels does, and the rejected resamples are reported."""
+    data = from_frame(table(n=250, policies=("a",), share=0.05, seed=3))
+    n_labels = int(data.labelled.sum())
+    assert 4 <= n_labels < 30
+    out = direct.estimate(data, rng=0, n_boot=500)
+    assert out.draws.notnull().all()
+    assert out.attrs["n_rejected"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inference": "jack"}, "bootstrap, influence, cluster"),
+        ({"route": "x"}, "auto, plug_in"),
+        ({"n_boot": 1}, "at least 2"),
+        ({"direction": "up"}, "'increasing' or 'decreasing'"),
+        ({"ci_prob": 1.0}, "between 0 and 1"),
+    ],
+)
+def test_bad_options_raise_with_the_mend(options, message):
+    with pytest.raises(ValueError, match=message):
+        direct.estimate(from_frame(table()), **{"inference": "influence"} | options)

@@ -1,0 +1,46 @@
+"""Folds: balanced, stable, by cluster."""
+
+import numpy as np
+import pytest
+
+from cje_core.folds import assign_folds
+
+IDS = [f"arena_{i}" for i in range(500)]
+
+
+def test_labelled_clusters_are_balanced_and_unlabelled_ones_spread():
+    labelled = np.arange(500) < 37
+    folds = assign_folds(IDS, labelled)
+    assert set(folds) == set(range(5))
+    sizes = np.bincount(folds[labelled])
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_order_does_not_matter():
+    labelled = np.arange(500) % 7 == 0
+    order = np.random.default_rng(3).permutation(500)
+    folds = assign_folds(IDS, labelled)
+    assert (assign_folds([IDS[i] for i in order], labelled[order]) == folds[order]).all()
+
+
+@pytest.mark.parametrize(("n_labelled", "n_folds"), [(4, 2), (5, 2), (7, 3), (9, 4), (10, 5), (200, 5)])
+def test_folds_shrink_with_the_slice(n_labelled, n_folds):
+    folds = assign_folds(IDS, np.arange(500) < n_labelled)
+    assert len(set(folds[:n_labelled])) == n_folds
+    assert folds.max() < n_folds
+
+
+def test_paper_mode_is_a_plain_hash():
+    few = assign_folds(IDS, np.arange(500) < 4, dealt=False)
+    many = assign_folds(IDS, np.ones(500, bool), dealt=False)
+    assert (few == many).all()
+
+
+def test_known_values_do_not_drift():
+    """The map must not change between versions: results would."""
+    assert assign_folds(["0", "1", "2", "3", "4"], [True] * 5, dealt=False).tolist() == [0, 4, 2, 4, 3]
+
+
+def test_one_fold_is_refused():
+    with pytest.raises(ValueError, match="at least 2"):
+        assign_folds(IDS, np.ones(500, bool), n_folds=1)

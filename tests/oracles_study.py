@@ -1,0 +1,64 @@
+"""Slow, obvious second implementations for the study machinery: loops and textbook formulas."""
+
+import math
+
+import numpy as np
+
+
+def sd(values):
+    """Standard deviation with n - 1, by the definition."""
+    center = sum(values) / len(values)
+    return math.sqrt(sum((v - center) ** 2 for v in values) / (len(values) - 1))
+
+
+def measures(estimate, std_error, interval, truth, ran, ci_prob):
+    """Value and MCSE of each measure for one method and policy, replicate by replicate.
+
+    Values follow Morris, White and Crowther (2019), Table 6; MCSEs too, where theirs make no assumption on the
+    distribution of the estimates.
+    """
+    rows = [i for i in range(len(estimate)) if ran[i]]
+    ok = [i for i in rows if math.isfinite(estimate[i])]
+    error = [estimate[i] - truth[i] for i in ok]
+    n = len(ok)
+    out = {"bias": (sum(error) / n, sd(error) / math.sqrt(n)), "empirical_se": (sd(error), None)}
+    mse = sum(e**2 for e in error) / n
+    mcse_mse = math.sqrt(sum((e**2 - mse) ** 2 for e in error) / (n * (n - 1)))
+    out["rmse"] = math.sqrt(mse), mcse_mse / (2 * math.sqrt(mse))
+    with_se = [i for i in ok if math.isfinite(std_error[i])]
+    variances = [std_error[i] ** 2 for i in with_se]
+    model = math.sqrt(sum(variances) / len(variances))
+    out["model_se"] = model, math.sqrt(sd(variances) ** 2 / (4 * len(variances) * model**2))
+    out["se_calibration"] = model / sd([estimate[i] - truth[i] for i in with_se]), None
+    bias = out["bias"][0]
+    for name, shift in (("coverage", 0.0), ("coverage_bias_free", bias)):
+        hits = 0
+        for i in rows:
+            if math.isfinite(estimate[i]) and interval[i][0] <= truth[i] + shift <= interval[i][1]:
+                hits += 1
+        p = hits / len(rows)
+        out[name] = p, math.sqrt(p * (1 - p) / (len(rows) - 1))
+    have = [i for i in ok if math.isfinite(interval[i][0]) and math.isfinite(interval[i][1])]
+    widths = [interval[i][1] - interval[i][0] for i in have]
+    out["width"] = sum(widths) / len(widths), sd(widths) / math.sqrt(len(widths))
+    scores = []
+    for i in have:
+        low, high = interval[i]
+        score = high - low
+        if truth[i] < low:
+            score += 2 / (1 - ci_prob) * (low - truth[i])
+        if truth[i] > high:
+            score += 2 / (1 - ci_prob) * (truth[i] - high)
+        scores.append(score)
+    out["interval_score"] = sum(scores) / len(scores), sd(scores) / math.sqrt(len(scores))
+    failed = len(rows) - n
+    share = failed / len(rows)
+    out["n_failed"] = failed, len(rows) * math.sqrt(share * (1 - share) / (len(rows) - 1))
+    return out
+
+
+def jackknife_mcse(statistic, *columns):
+    """Delete-one-replicate jackknife standard error of ``statistic(*columns)``."""
+    n = len(columns[0])
+    values = np.array([statistic(*(np.delete(c, i) for c in columns)) for i in range(n)])
+    return math.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum())

@@ -1,0 +1,34 @@
+"""Slow, obvious second implementations for the worlds of cje_sim: plain Riemann sums and loops."""
+
+import numpy as np
+
+
+def kumaraswamy_integral(
+    f, a: float, b: float, low: float = 0.0, high: float = 1.0, cells: int = 2_000_000
+) -> float:
+    """``E[f(S); low < S < high]`` as a midpoint sum over probability cells of the law, without splitting at
+    kinks."""
+    u = (np.arange(cells) + 0.5) / cells
+    s = (1 - (1 - u) ** (1 / b)) ** (1 / a)
+    return float(np.mean(np.where((s > low) & (s < high), f(s), 0.0)))
+
+
+def proportional_allocation(sizes: list[int], total: int) -> list[int]:
+    """Equal allocation by dealing labels one at a time, the stratum with the fewest and room first."""
+    share = [0] * len(sizes)
+    for _ in range(total):
+        open_strata = [h for h in range(len(sizes)) if share[h] < sizes[h]]
+        share[min(open_strata, key=lambda h: (share[h], h))] += 1
+    return share
+
+
+def finite_value(module, policy: int, judge_noise: float, surrogacy: float) -> float:
+    """Value of a policy of the finite model by five nested loops."""
+    pi, score_law, label_law = module.tables(judge_noise=judge_noise, surrogacy=surrogacy)
+    total = 0.0
+    for x, px in enumerate(module.PROMPTS):
+        for a in range(pi.shape[2]):
+            for s in range(len(module.JUDGE_LEVELS)):
+                for y, value in enumerate(module.ORACLE_LEVELS):
+                    total += px * pi[policy, x, a] * score_law[x, a, s] * label_law[x, a, s, y] * value
+    return total

@@ -1,0 +1,521 @@
+"""``cje-lab analyze``: its table, JSON and plot; bad input; statistical failure; order of rows and files."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from studies import __main__ as command_line
+from studies._analyze import analyze, check_out, save, summary, to_json
+
+ARENA = Path("/work/shared/data/arena_sample")
+needs_arena = pytest.mark.skipif(not ARENA.exists(), reason="the Arena sample is not on this machine")
+Frame = pd.DataFrame
+
+
+def world(
+    n: int = 60, *, labels: int = 40, policies: tuple[str, ...] = ("base", "other"), seed: int = 3
+) -> Frame:
+    """Evaluation table: S on a grid, Y = S^2 plus noise; the first policy has labels."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for k, policy in enumerate(policies):
+        score = rng.integers(2, 10, n) / 10
+        label = np.clip(score**2 + rng.normal(0, 0.05, n), 0, 1)
+        label[labels if k == 0 else 0 :] = np.nan
+        parts.append(
+            Frame({"policy": policy, "prompt_id": range(n), "judge_score": score, "oracle_label": label})
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def probes(table: Frame, policy: str, m: int, shift: float) -> Frame:
+    """Labels of the first m responses of a policy, off the relation by `shift`."""
+    rows = table[table["policy"] == policy].head(m).copy()
+    noise = np.random.default_rng(5).normal(0, 0.02, m)
+    rows["oracle_label"] = np.clip(rows["judge_score"] ** 2 + shift + noise, 0, 1)
+    return rows
+
+
+def write(table: Frame, directory: Path, name: str = "{policy}_responses.jsonl") -> Path:
+    """Write a table in the directory format."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for policy, rows in table.groupby("policy", sort=False):
+        records = rows.drop(columns="policy").to_dict("records")
+        lines = [json.dumps({k: v for k, v in r.items() if v == v}) for r in records]
+        (directory / name.format(policy=policy)).write_text("".join(line + "\n" for line in lines))
+    return directory
+
+
+@pytest.fixture
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command in this process; gives exit code, stdout, stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["cje-lab", "analyze", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "100")
+        with pytest.raises(SystemExit) as exit_:
+            command_line.main()
+        captured = capsys.readouterr()
+        return int(exit_.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+# --- the three outputs ---
+
+
+def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
+    table = world()
+    data = write(table, tmp_path / "data")
+    audit = write(probes(table, "other", 20, 0.0), tmp_path / "probes", "{policy}_probe.jsonl")
+    code, out, err = cli(data, "--probes", audit, "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert set(result) == {"policies", "contrasts", "seconds", "manifest"}
+    assert set(result["policies"]) == {"base", "other"}
+    for policy in result["policies"].values():
+        assert set(policy) == {"estimates", "level", "flags", "transport", "overlap"}
+        assert policy["overlap"] is None
+        assert set(policy["transport"]) == {"verdict", "residual", "interval"}
+        assert set(policy["estimates"]) == {"raw_judge", "labels_only", "direct", "direct_corrected"}
+        for estimate in policy["estimates"].values():
+            assert set(estimate) == {"estimate", "std_error", "interval", "status"}
+            if estimate["estimate"] is not None:
+                low, high = estimate["interval"]
+                assert low <= estimate["estimate"] <= high
+    assert result["policies"]["base"]["estimates"]["direct"]["status"] == "ok"
+    assert result["policies"]["other"]["estimates"]["labels_only"]["status"] == "no_labels"
+    assert result["policies"]["other"]["estimates"]["labels_only"]["interval"] == [None, None]
+    [pair] = result["contrasts"]
+    assert (pair["first"], pair["second"]) == ("base", "other")
+    assert result["manifest"]["seed"] == 1
+    assert result["manifest"]["counts"]["other"] == {"responses": 60, "labels": 0, "probes": 20}
+
+
+def test_out_gets_json_and_plots(cli: Cli, tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    code, out, _ = cli(data, "--json", "--out", tmp_path / "deep" / "out")
+    assert code == 0
+    files = sorted(p.name for p in (tmp_path / "deep" / "out").iterdir())
+    assert files == ["estimates.json", "forest.png", "forest.svg"]
+    written = json.loads((tmp_path / "deep" / "out" / "estimates.json").read_text())
+    printed = json.loads(out)
+    assert written == printed
+    assert (tmp_path / "deep" / "out" / "forest.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (tmp_path / "deep" / "out" / "forest.svg").read_text()
+
+
+def test_transport_failure_refuses_the_level(tmp_path: Path) -> None:
+    table = world(200, labels=150)
+    audit = probes(table, "other", 60, -0.3)
+    result = analyze(table, probes=audit)
+    assert [result.level(p) for p in result.policies] == ["reported", "refused"]
+    record = to_json(result)["policies"]["other"]
+    assert record["transport"]["verdict"] == "FAIL" and record["flags"] == [
+        "transport_assumed",
+        "transport_fail",
+    ]
+    [pair] = to_json(result)["contrasts"]
+    assert pair["level"] == "refused"
+    text = printed(result, 80)
+    corrected = record["estimates"]["direct_corrected"]
+    assert f"{corrected['estimate']:.3f} [{corrected['interval'][0]:.3f}" in text
+    assert "does not transport to other" in text.replace("\n", " ").replace("  ", " ")
+
+
+def test_transport_verdicts_are_told_apart(tmp_path: Path) -> None:
+    """PASS, INCONCLUSIVE and NOT_CHECKED are three things (a peer conflated two of them)."""
+    table = world(400, labels=300, policies=("base", "few", "many", "none"))
+    audit = pd.concat([probes(table, "few", 5, 0.03), probes(table, "many", 200, 0.0)])
+    found = to_json(analyze(table, probes=audit))["policies"]
+    verdicts = {name: found[name]["transport"]["verdict"] for name in found}
+    assert (
+        verdicts["many"] == "PASS" and verdicts["none"] == "NOT_CHECKED" and verdicts["base"] == "NOT_CHECKED"
+    )
+    assert found["many"]["flags"] == ["transport_assumed"]
+    assert found["none"]["flags"] == ["transport_assumed", "transport_not_checked"]
+    assert found["base"]["flags"] == []
+
+
+def printed(result: Any, width: int) -> str:
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(summary(result))
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_table_shows_every_column_at_common_widths(width: int) -> None:
+    table = world(policies=("base", "a_policy_with_quite_a_long_name"))
+    text = printed(analyze(table), width)
+    for word in (
+        "direct",
+        "[95% interval]",
+        "judge",
+        "only",
+        "residual",
+        "level",
+        "reported",
+        "no_labels",
+        "NOT_CHECKED",
+    ):
+        assert word in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_scale_decides_the_decimals() -> None:
+    table = world()
+    table["oracle_label"] *= 100
+    table["judge_score"] *= 10
+    result = analyze(table, judge_range=(0, 10), oracle_range=(0, 100))
+    unit = analyze(world())
+    assert np.isclose(result.transport.attrs["margin"], 5.0)
+    a, b = (to_json(r)["policies"]["other"]["estimates"]["direct"] for r in (result, unit))
+    assert np.isclose(a["estimate"], 100 * b["estimate"]) and np.allclose(
+        a["interval"], 100 * np.array(b["interval"])
+    )
+    assert re.search(r"\d\d\.\d \[\d\d\.\d, \d\d\.\d\]", printed(result, 100))
+
+
+def test_estimators_can_be_chosen_and_do_not_disturb_each_other() -> None:
+    alone = analyze(world(), chosen=["direct"])
+    together = analyze(world())
+    np.testing.assert_array_equal(alone.estimates["direct"].interval, together.estimates["direct"].interval)
+    assert list(alone.estimates) == ["direct"]
+    other = analyze(world(), chosen=["raw_judge"])
+    assert other.primary == "raw_judge" and "raw_judge" in printed(other, 80)
+
+
+# --- order never matters ---
+
+
+def test_order_of_rows_and_files_changes_no_printed_digit(cli: Cli, tmp_path: Path) -> None:
+    table = world(120, labels=60, policies=("base", "other", "third"))
+    audit = probes(table, "other", 30, -0.2)
+    rng = np.random.default_rng(2)
+    outputs, numbers = set(), set()
+    for k in range(3):
+        mixed = table if k == 0 else table.iloc[rng.permutation(len(table))]
+        data = write(mixed, tmp_path / f"data{k}")
+        probe = write(
+            audit.iloc[rng.permutation(len(audit))], tmp_path / f"probes{k}", "{policy}_probe.jsonl"
+        )
+        code, out, _ = cli(data, "--probes", probe)
+        assert code == 0
+        outputs.add(out)
+        result = json.loads(cli(data, "--probes", probe, "--json")[1])
+        numbers.add(json.dumps([result["policies"], result["contrasts"]]))
+    one_file = tmp_path / "one.csv"
+    table.iloc[rng.permutation(len(table))].to_csv(one_file, index=False)
+    outputs.add(cli(one_file, "--probes", tmp_path / "probes0")[1])
+    assert len(outputs) == 1 and len(numbers) == 1
+
+
+def test_plots_are_reproducible(tmp_path: Path) -> None:
+    table = world(policies=("base", "other"))
+    shuffled = table.sample(frac=1, random_state=4)
+    for name, source in (("a", table), ("b", shuffled)):
+        save(analyze(source), tmp_path / name)
+    for kind in ("png", "svg"):
+        assert (tmp_path / "a" / f"forest.{kind}").read_bytes() == (
+            tmp_path / "b" / f"forest.{kind}"
+        ).read_bytes()
+
+
+def test_seed_governs_the_bootstrap() -> None:
+    one, same, other = (analyze(world(), seed=seed).estimates["direct"].interval.values for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+# --- statistical failure is data ---
+
+
+def few_labels(table: Frame) -> Frame:
+    table.loc[3:59, "oracle_label"] = np.nan
+    return table
+
+
+def constant_judge(table: Frame) -> Frame:
+    return table.assign(judge_score=0.5)
+
+
+def equal_labels(table: Frame) -> Frame:
+    table.loc[table["oracle_label"].notna(), "oracle_label"] = 0.5
+    return table
+
+
+def inverted_judge(table: Frame) -> Frame:
+    return table.assign(judge_score=1 - table["judge_score"])
+
+
+def no_labels(table: Frame) -> Frame:
+    return table.assign(oracle_label=np.nan)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "status", "has_value"),
+    [
+        (few_labels, "too_few_labels", False),
+        (constant_judge, "constant_judge", True),
+        (equal_labels, "constant_labels", True),
+        (inverted_judge, "inverted_judge", True),
+        (no_labels, "no_labels", False),
+    ],
+)
+def test_statistical_failure_is_named_in_table_json_and_plot(
+    cli: Cli, tmp_path: Path, break_it: Callable[[Frame], Frame], status: str, has_value: bool
+) -> None:
+    data = write(break_it(world()), tmp_path / "data")
+    code, out, err = cli(data, "--out", tmp_path / "out")
+    assert code == 0 and "Traceback" not in err
+    assert status in out and "Message" not in out
+    result = json.loads((tmp_path / "out" / "estimates.json").read_text())["policies"]
+    direct = result["base"]["estimates"]["direct"]
+    assert direct["status"] == status and status in result["base"]["flags"]
+    assert (direct["estimate"] is not None) == has_value
+    for policy in ("base", "other"):
+        assert result[policy]["estimates"]["raw_judge"]["estimate"] is not None
+    assert named_in_plot(analyze(data), status)
+
+
+def named_in_plot(result: Any, status: str) -> bool:
+    """Whether a line of the forest plot carries the status as text."""
+    from matplotlib.figure import Figure
+
+    from studies import _forest
+
+    figure = Figure()
+    _forest._draw(result, _forest._lines(result), figure)
+    axes = figure.axes[0]
+    texts = [label.get_text() for child in axes.child_axes for label in child.get_yticklabels()]
+    return any(status in text for text in texts)
+
+
+def test_failure_of_one_policy_leaves_the_others_alone() -> None:
+    """A policy whose own labels are all equal is flagged; the labels of another still teach."""
+    table = world(policies=("base", "other", "third"))
+    own = table["policy"] == "third"
+    table.loc[own, "oracle_label"] = np.where(np.arange(own.sum()) < 3, 0.5, np.nan)
+    found = to_json(analyze(table, calibration_policy="base"))["policies"]
+    assert found["third"]["estimates"]["labels_only"]["status"] == "too_few_labels"
+    assert found["third"]["estimates"]["direct"]["estimate"] is not None
+    for policy in ("base", "other"):
+        assert found[policy]["estimates"]["direct"]["estimate"] is not None
+
+
+def test_names_that_matplotlib_or_rich_could_misread(tmp_path: Path) -> None:
+    names = ("$a^2$", "[bold]b[/bold]", "模型", "x_y%z")
+    result = analyze(world(policies=names))
+    save(result, tmp_path / "out")
+    text = printed(result, 120)
+    for name in names:
+        assert name in text
+
+
+# --- bad input: one line on stderr, exit code 2, nothing written ---
+
+
+def bad_missing_file(data: Path) -> list[object]:
+    return [data / "nowhere"]
+
+
+def bad_empty_file(data: Path) -> list[object]:
+    (data / "x.jsonl").write_text("")
+    return [data / "x.jsonl"]
+
+
+def bad_json(data: Path) -> list[object]:
+    (data / "other_responses.jsonl").write_text("{nope\n")
+    return [data]
+
+
+def bad_missing_score(data: Path) -> list[object]:
+    (data / "other_responses.jsonl").write_text('{"prompt_id": 1}\n')
+    return [data]
+
+
+def bad_score(data: Path) -> list[object]:
+    (data / "other_responses.jsonl").write_text('{"prompt_id": 1, "judge_score": 1.5}\n')
+    return [data]
+
+
+def bad_label(data: Path) -> list[object]:
+    (data / "other_responses.jsonl").write_text('{"prompt_id": 1, "judge_score": 1, "oracle_label": -1}\n')
+    return [data]
+
+
+def bad_nan(data: Path) -> list[object]:
+    (data / "other_responses.jsonl").write_text('{"prompt_id": 1, "judge_score": NaN}\n')
+    return [data]
+
+
+def bad_duplicate(data: Path) -> list[object]:
+    (data / "other_responses.jsonl").write_text('{"prompt_id": 1, "judge_score": 1}\n' * 2)
+    return [data]
+
+
+def bad_probe(data: Path) -> list[object]:
+    return [data, "--probes", data]
+
+
+def bad_silent_policy(data: Path) -> list[object]:
+    (data / "silent_responses.jsonl").write_text("\n")
+    return [data]
+
+
+def bad_mixed_scales(data: Path) -> list[object]:
+    table = world().query("policy == 'other'").assign(judge_score=lambda t: 100 * t["judge_score"])
+    write(table, data)
+    return [data]
+
+
+def bad_encoding(data: Path) -> list[object]:
+    (data / "other_responses.jsonl").write_bytes(b'{"prompt_id": "caf\xe9", "judge_score": 1}\n')
+    return [data]
+
+
+def bad_directory(data: Path) -> list[object]:
+    (data / "sub").mkdir()
+    return [data / "sub"]
+
+
+@pytest.mark.parametrize(
+    ("make", "parts"),
+    [
+        (bad_missing_file, ["nowhere", "no such file", "check the path"]),
+        (bad_empty_file, ["x.jsonl", "is empty", "at least one response"]),
+        (bad_json, ["other_responses.jsonl, row 1", "not JSON", "one JSON object per line"]),
+        (bad_missing_score, ["other_responses.jsonl, row 1", "judge_score is missing", "judge the response"]),
+        (bad_score, ["other_responses.jsonl, row 1", "judge_score is 1.5", "--judge-range LOW HIGH"]),
+        (bad_label, ["other_responses.jsonl, row 1", "oracle_label is -1", "--oracle-range LOW HIGH"]),
+        (bad_nan, ["other_responses.jsonl, row 1", "judge_score is missing or NaN", "judge the response"]),
+        (bad_duplicate, ["other_responses.jsonl, row 2", "prompt_id '1'", "draw_idx"]),
+        (bad_probe, ["base_responses.jsonl, row 1", "oracle_label", "used to fit", "remove one"]),
+        (bad_silent_policy, ["silent_responses.jsonl", "policy 'silent' has no rows", "remove it"]),
+        (bad_mixed_scales, ["other_responses.jsonl, row 1", "judge_score", "mixed scales", "one scale"]),
+        (bad_encoding, ["other_responses.jsonl, row 1", "not UTF-8", "save the file as UTF-8"]),
+        (bad_directory, ["sub", "{policy}_responses.jsonl", "give the directory"]),
+        (lambda d: [d, "--calibration-policy", "gold"], ["--calibration-policy gold", "base, other"]),
+        (lambda d: [d, "--estimator", "oracle_of_delphi"], ["--estimator oracle_of_delphi", "labels_only"]),
+        (lambda d: [d, "--margin", "-1"], ["--margin -1", "positive"]),
+        (lambda d: [d, "--judge-range", "1", "0"], ["--judge-range 1 0", "LOW below HIGH"]),
+        (lambda d: [d, "--judge-range", "zero", "1"], ["--judge-range"]),
+        (lambda d: [d, "--logged", d / "gone.jsonl"], ["gone.jsonl", "no such file"]),
+        (lambda d: [], ["DATA"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    cli: Cli, tmp_path: Path, make: Callable[[Path], list[object]], parts: list[str]
+) -> None:
+    data = write(world(), tmp_path / "data")
+    code, out, err = cli(*make(data), "--out", tmp_path / "out")
+    assert code == 2 and out == ""
+    assert len(err.splitlines()) == 1 and err.startswith("cje-lab: "), err
+    for part in parts:
+        assert part in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_out_that_is_a_file(cli: Cli, tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    (tmp_path / "taken").write_text("mine")
+    for out in (tmp_path / "taken", tmp_path / "taken" / "deeper"):
+        code, _, err = cli(data, "--out", out)
+        assert code == 2 and "is a file" in err and len(err.splitlines()) == 1
+    assert (tmp_path / "taken").read_text() == "mine"
+    check_out(tmp_path / "new" / "deep")
+
+
+def test_left_out_rows_are_counted(cli: Cli, tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    (data / "notes.jsonl").write_text("{}\n")
+    code, out, _ = cli(data)
+    assert code == 0 and "left out: 1" in out
+    left_out = json.loads(cli(data, "--json")[1])["manifest"]["left_out"]
+    assert [entry["file"] for entry in left_out] == [str(data / "notes.jsonl")]
+
+
+# --- the installed command, real data ---
+
+
+def run_installed(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "studies", "analyze", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_frequentist_analysis_does_not_load_pymc(tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    script = (
+        "import sys; from studies import __main__ as m; "
+        f"sys.argv = ['cje-lab', 'analyze', {str(data)!r}, '--out', {str(tmp_path / 'out')!r}]\n"
+        "try:\n    m.main()\nexcept SystemExit as e:\n    assert not e.code\n"
+        "heavy = {'pymc', 'arviz', 'nutpie', 'pytensor', 'sklearn', 'distributed'} & set(sys.modules)\n"
+        "print('heavy', sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy []"
+
+
+@pytest.mark.slow
+@needs_arena
+def test_arena_sample(tmp_path: Path) -> None:
+    """The acceptance figures of the main job; the second run is the quick one."""
+    words = [ARENA / "fresh_draws", "--probes", ARENA / "probe_slice", "--out", tmp_path / "out"]
+    assert run_installed(*words).returncode == 0
+    start = time.perf_counter()
+    done = run_installed(*words)
+    wall = time.perf_counter() - start
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out" / "estimates.json").read_text())["policies"]
+    direct = {name: policy["estimates"]["direct"] for name, policy in found.items()}
+    assert abs(direct["base"]["estimate"] - 0.754) < 0.01
+    for name in ("clone", "parallel_universe_prompt"):
+        low, high = direct[name]["interval"]
+        assert 0.74 < direct[name]["estimate"] < 0.79 and high - low < 0.06
+        assert found[name]["transport"]["verdict"] != "FAIL" and found[name]["level"] == "reported"
+    unhelpful = found["unhelpful"]
+    assert unhelpful["transport"]["verdict"] == "FAIL" and unhelpful["transport"]["residual"] < -0.2
+    assert unhelpful["level"] == "refused"
+    low, high = unhelpful["estimates"]["direct_corrected"]["interval"]
+    assert low < 0.159 < high  # the mean of its 50 probe labels
+    assert f"{unhelpful['estimates']['direct_corrected']['estimate']:.3f} [" in done.stdout
+    assert wall < 20, f"{wall:.1f} s"  # 6 s on an idle machine; the suite shares its cores
+
+
+@pytest.mark.slow
+@needs_arena
+def test_arena_sample_in_another_order(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    for kind in ("fresh_draws", "probe_slice"):
+        (tmp_path / kind).mkdir()
+        for path in (ARENA / kind).iterdir():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            shuffled = "".join(lines[i] for i in rng.permutation(len(lines)))
+            (tmp_path / kind / path.name).write_text(shuffled, encoding="utf-8")
+    outputs = [
+        run_installed(at / "fresh_draws", "--probes", at / "probe_slice").stdout for at in (ARENA, tmp_path)
+    ]
+    assert outputs[0] == outputs[1] and "refused" in outputs[0]
+    shutil.rmtree(tmp_path / "fresh_draws")

@@ -1,0 +1,237 @@
+"""Performance measures and their MCSE against loops, textbook formulas, the jackknife and repeated studies."""
+
+import numpy as np
+import oracles_study as oracles
+import pytest
+import xarray as xr
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+
+from studies._measures import MEASURES, clopper_pearson, compute, long_table, performance, summary_table
+from studies._study import CRASHED, NOT_RUN
+
+Z = stats.norm.ppf(0.975)
+
+
+def results(estimate, std_error, interval, truth, status=None, ci_prob=0.95):
+    """Study results with one factor of one level; arrays (R, M, P), truth (R, P)."""
+    runs, methods, policies = estimate.shape
+    dims = ("world", "replicate", "method", "policy")
+    return xr.Dataset(
+        {
+            "estimate": (dims, estimate[None]),
+            "std_error": (dims, std_error[None]),
+            "interval": ((*dims, "ci_bound"), interval[None]),
+            "truth": (("world", "replicate", "policy"), truth[None]),
+            "status": (dims, np.zeros((1, *estimate.shape), int) if status is None else status[None]),
+        },
+        coords={
+            "world": ["only"],
+            "method": [f"m{k}" for k in range(methods)],
+            "policy": [f"p{k}" for k in range(policies)],
+            "replicate": np.arange(runs),
+        },
+        attrs={"ci_prob": ci_prob},
+    )
+
+
+def wald(estimate, std_error):
+    return np.stack([estimate - Z * std_error, estimate + Z * std_error], axis=-1)
+
+
+def random_results(rng, runs=60, policies=2, failures=True):
+    """Skewed errors, a truth that differs between replicates, failures of three kinds, replicates not run."""
+    truth = np.round(rng.normal(size=(runs, policies)), 3)
+    estimate = truth[:, None] + rng.exponential(0.3, (runs, 2, policies)) - 0.2
+    std_error = rng.uniform(0.2, 0.4, estimate.shape)
+    status = np.zeros(estimate.shape, int)
+    if failures:
+        status[-7:] = NOT_RUN
+        status[3:6, 0] = CRASHED
+        estimate[status < 0] = np.nan
+        std_error[10, 1, 0] = np.nan  # an estimate without SE, so without interval
+    return results(estimate, std_error, wald(estimate, std_error), truth, status)
+
+
+def test_measures_equal_the_loops():
+    ds = random_results(np.random.default_rng(1))
+    out = performance(ds)
+    for m, method in enumerate(ds["method"].values):
+        for p, policy in enumerate(ds["policy"].values):
+            expected = oracles.measures(
+                ds["estimate"].values[0, :, m, p],
+                ds["std_error"].values[0, :, m, p],
+                ds["interval"].values[0, :, m, p],
+                ds["truth"].values[0, :, p],
+                ds["status"].values[0, :, m, p] != NOT_RUN,
+                0.95,
+            )
+            assert set(expected) == set(MEASURES)
+            for name, (value, mcse) in expected.items():
+                at = {"measure": name, "world": "only", "method": method, "policy": policy}
+                np.testing.assert_allclose(out["value"].sel(at), value, rtol=1e-12, err_msg=name)
+                if mcse is not None:
+                    np.testing.assert_allclose(
+                        out["mcse"].sel(at), mcse, rtol=1e-12, atol=1e-15, err_msg=name
+                    )
+    assert (out["replicates"] == 53).all()
+
+
+@pytest.mark.parametrize("name", ["empirical_se", "se_calibration"])
+def test_delta_method_agrees_with_the_jackknife(name):
+    # both are consistent and differ by O(1 / n), with a constant of the size of the errors' kurtosis (exponential: 9)
+    runs = 3000
+    ds = random_results(np.random.default_rng(2), runs=runs, failures=False)
+    error = (ds["estimate"] - ds["truth"]).values[0, :, 0, 0]
+    se = ds["std_error"].values[0, :, 0, 0]
+    statistic = {
+        "empirical_se": lambda e, s: e.std(ddof=1),
+        "se_calibration": lambda e, s: np.sqrt((s**2).mean()) / e.std(ddof=1),
+    }[name]
+    at = {"measure": name, "world": "only", "method": "m0", "policy": "p0"}
+    mcse = float(performance(ds)["mcse"].sel(at))
+    assert mcse == pytest.approx(oracles.jackknife_mcse(statistic, error, se), rel=3 * 9 / runs)
+
+
+def test_normal_errors_give_the_formulas_of_morris_white_crowther():
+    # the MCSE rests on fourth moments: for Normal errors var((e - mean)^2) has relative SE sqrt(14 / n), its root half
+    runs = 20_000
+    rng = np.random.default_rng(3)
+    estimate = rng.normal(size=(runs, 1, 1))
+    std_error = rng.uniform(0.8, 1.2, estimate.shape)
+    out = performance(results(estimate, std_error, wald(estimate, std_error), np.zeros((runs, 1))))
+    value, mcse = (out[v].squeeze(("world", "method", "policy")) for v in ("value", "mcse"))
+    rel = 5 * np.sqrt(14 / runs) / 2
+    empirical, model = float(value.sel(measure="empirical_se")), float(value.sel(measure="model_se"))
+    assert float(mcse.sel(measure="empirical_se")) == pytest.approx(
+        empirical / np.sqrt(2 * (runs - 1)), rel=rel
+    )
+    spread = (std_error**2).var(ddof=1) / (4 * runs * model**4) + 1 / (2 * (runs - 1))
+    expected = model / empirical * np.sqrt(spread)
+    assert float(mcse.sel(measure="se_calibration")) == pytest.approx(expected, rel=rel)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_mcse_is_the_spread_over_repeated_studies(pool):
+    # 1500 studies of 80 replicates, policies correlated within a replicate: the mean squared MCSE must match the
+    # variance of the value over studies. Both sides' errors are estimated from the studies themselves.
+    rng = np.random.default_rng(4)
+    studies, runs = 1500, 80
+    shared = rng.normal(size=(studies, runs, 1, 1))
+    estimate = 0.1 + 0.8 * shared + 0.6 * rng.normal(size=(studies, runs, 1, 2))
+    std_error = np.abs(estimate) * 0.1 + rng.uniform(0.7, 1.1, estimate.shape)  # correlated with the error
+    parts = [
+        results(estimate[k], std_error[k], wald(estimate[k], std_error[k]), np.zeros((runs, 2)))
+        for k in range(studies)
+    ]
+    ds = xr.concat([part.assign_coords(world=[k]) for k, part in enumerate(parts)], "world")
+    out = performance(ds, pool=pool)
+    at = {"method": "m0"} | ({} if pool else {"policy": "p0"})
+    for name in MEASURES[:-1]:
+        value = out["value"].sel(measure=name, **{k: v for k, v in at.items() if k != "method"})
+        value = value.isel(method=0).values
+        square = (value - value.mean()) ** 2
+        mcse2 = out["mcse"].sel({"measure": name, **at}).values ** 2
+        gap = square.mean() - mcse2.mean()
+        error = np.sqrt((square.var() + mcse2.var()) / studies)
+        # the delta method is first-order: a relative bias of O(1 / runs) comes on top of the Monte Carlo error
+        assert abs(gap) < 5 * error + 3 / runs * square.mean(), name
+
+
+def test_pooling_keeps_the_correlation_of_policies():
+    rng = np.random.default_rng(5)
+    one = rng.normal(size=(40, 1, 1))
+    twice = np.concatenate([one, one], axis=2)
+    unit = np.ones_like(twice)
+    ds = results(twice, unit, wald(twice, unit), np.zeros((40, 2)))
+    single, pooled = performance(ds), performance(ds, pool=True)
+    for name in MEASURES[:-1]:
+        np.testing.assert_allclose(
+            pooled["mcse"].sel(measure=name).values, single["mcse"].sel(measure=name, policy="p0").values
+        )
+    independent = rng.normal(size=(40, 1, 2))
+    unit = np.ones_like(independent)
+    ds = results(independent, unit, wald(independent, unit), np.zeros((40, 2)))
+    expected = independent.mean(axis=2).std(ddof=1) / np.sqrt(40)
+    np.testing.assert_allclose(performance(ds, pool=True)["mcse"].sel(measure="bias").values.item(), expected)
+
+
+def test_failures_are_misses_and_a_method_without_intervals_is_not():
+    runs = 10
+    estimate = np.zeros((runs, 3, 1))
+    estimate[:, 1] = np.nan
+    estimate[7:, 0] = np.nan
+    interval = np.stack([estimate - 1, estimate + 1], axis=-1)
+    interval[:, 2] = np.nan
+    ds = results(estimate, np.ones_like(estimate), interval, np.zeros((runs, 1)))
+    value = performance(ds)["value"].isel(world=0, policy=0)
+    assert value.sel(measure="coverage").values.tolist()[:2] == [0.7, 0.0]
+    assert np.isnan(value.sel(measure="coverage").values[2])
+    assert value.sel(measure="n_failed").values.tolist() == [3, 10, 0]
+    assert value.sel(measure="width").values[0] == 2  # over the intervals there are
+
+
+def test_an_se_that_is_too_small_is_caught():
+    # the power gate: at 2000 replicates a factor 0.8 lies far outside 5 MCSE of 1, the right SE within
+    rng = np.random.default_rng(6)
+    right = rng.normal(size=(2000, 1, 1))
+    estimate = np.concatenate([right, right], axis=1)
+    std_error = np.concatenate([np.full_like(right, 1.0), np.full_like(right, 0.8)], axis=1)
+    out = performance(results(estimate, std_error, wald(estimate, std_error), np.zeros((2000, 1))))
+    at = {"measure": "se_calibration", "world": "only", "policy": "p0"}
+    z = ((out["value"] - 1) / out["mcse"]).sel(at).values
+    assert abs(z[0]) < 5 and z[1] < -5
+    bound = out["bound"].sel({**at, "measure": "coverage"}).values
+    assert bound[0, 0] < 0.95 < bound[0, 1] and bound[1, 1] < 0.95
+
+
+def test_exact_bounds():
+    for n in (1, 10, 50):
+        hits = np.arange(n + 1)
+        expected = np.column_stack(proportion_confint(hits, n, alpha=0.05, method="beta"))
+        np.testing.assert_allclose(clopper_pearson(hits, n), expected, atol=1e-12)
+    assert np.isnan(clopper_pearson(0, 0)).all()
+    # they cover: exact enumeration of the binomial at several p
+    for p in (0.01, 0.5, 0.95, 0.999):
+        bounds = clopper_pearson(np.arange(51), 50)
+        inside = (bounds[:, 0] <= p) & (p <= bounds[:, 1])
+        assert stats.binom.pmf(np.arange(51)[inside], 50, p).sum() >= 0.95
+
+
+def test_interval_score_is_minimal_at_the_true_quantiles():
+    # propriety (Gneiting and Raftery 2007): no shifted or scaled interval scores better under its own law
+    draws = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)[:, None, None]
+
+    def score(low, high):
+        interval = np.stack([np.full_like(draws, low), np.full_like(draws, high)], axis=-1)
+        found = compute(draws * 0, draws * 0 + 1, interval, draws, np.ones(draws.shape, bool), 0.95)
+        return found["interval_score"][0].item()
+
+    best = score(-Z, Z)
+    assert all(score(-Z * a + b, Z * a + b) > best for a in (0.8, 1.25) for b in (0, 0.2, -0.2))
+    assert score(-Z + 0.2, Z + 0.2) > best
+
+
+def test_tables_leave_out_what_was_not_run():
+    ds = random_results(np.random.default_rng(7))
+    empty = ds.assign_coords(world=["empty"]).copy(deep=True)
+    empty["status"][:] = NOT_RUN
+    for name in ("estimate", "std_error", "interval", "truth"):
+        empty[name][:] = np.nan
+    both = xr.concat([ds, empty], "world")
+    rows = long_table(performance(both))
+    assert set(rows["world"]) == {"only"} and len(rows) == 2 * 2 * len(MEASURES)
+    assert list(rows.columns) == [
+        "world",
+        "method",
+        "policy",
+        "measure",
+        "value",
+        "mcse",
+        "lower",
+        "upper",
+        "replicates",
+    ]
+    frame = summary_table(both, ["bias", "coverage"])
+    assert list(frame.columns) == ["world", "method", "bias", "bias_mcse", "coverage", "coverage_mcse"]
+    assert set(frame["world"]) == {"only"} and len(frame) == 2
