@@ -43,7 +43,9 @@ def contrasts(estimate: xr.Dataset, *, ci_prob: float | None = None) -> xr.Datas
     std_error = np.full(len(pairs), np.nan)
     if pairs:
         std_error = cluster_se(a["influence"].values - b["influence"].values, cluster)
-        std_error[std_error == 0] = np.nan  # two values that never differ: there is no error to speak of, nor a test
+        std_error[std_error == 0] = (
+            np.nan
+        )  # two values that never differ: there is no error to speak of, nor a test
     df = np.minimum(a["df"].values, b["df"].values)
     p_value = np.full(len(pairs), np.nan)
     spread = np.isfinite(std_error)

@@ -42,7 +42,7 @@ class Status(IntEnum):
     )
     INVERTED_JUDGE = (
         2,
-        "the judge ranks against the oracle (Spearman < 0); check its scale or use direction='decreasing'",
+        "the judge ranks against the oracle (Spearman < 0): check its scale, or declare the direction decreasing",
     )
     CONSTANT_JUDGE = 3, "all judge scores of the labelled slice are equal: the judge carries no information"
     CONSTANT_LABELS = 4, "all oracle labels are equal: their spread, and so any interval, cannot be estimated"

@@ -103,6 +103,7 @@ def label(
     n_probes: int = 0,
     cluster: npt.NDArray[np.intp] | None = None,
     judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
     rng: np.random.Generator,
     **fields: Any,
 ) -> xr.Dataset:
@@ -124,8 +125,8 @@ def label(
         Probe labels for each policy but the base, a simple random sample of its unlabelled first draws.
     cluster : int array, shape (prompts,), optional
         Cluster codes 0, 1, ...; a prompt is its own cluster when absent.
-    judge_range : pair of float
-        Declared scale of the judge.
+    judge_range, oracle_range : pair of float
+        Declared scales.
     rng : Generator
     **fields
         Further arguments of `cje_core.data.from_arrays`.
@@ -156,11 +157,12 @@ def label(
         chosen, prob = simple_random(n_clusters, n_chosen, rng)[codes], np.full(n, n_chosen / n_clusters)
     elif scheme == "stratified":
         base = np.nanmean(unit[0].reshape(n, -1), axis=1)
-        strata = np.searchsorted(np.quantile(base, np.arange(1, N_STRATA) / N_STRATA), base)
+        strata = np.atleast_1d(np.searchsorted(np.quantile(base, np.arange(1, N_STRATA) / N_STRATA), base))
         chosen, prob = stratified(strata, size, rng)
         fields["stratum"] = strata
     else:
-        appeal = {"score": 1.5 - unit, "active": unit * (1 - unit) + 1e-9, "mnar": oracle + 1e-9}[scheme]
+        worth = (oracle - oracle_range[0]) / (oracle_range[1] - oracle_range[0])
+        appeal = {"score": 1.5 - unit, "active": unit * (1 - unit) + 1e-9, "mnar": worth + 1e-9}[scheme]
         prob = proportional(appeal, fraction)
         if scheme != "score":
             prob = (prob + fraction) / 2
@@ -180,9 +182,14 @@ def label(
         fields["probe"], seen = probe, seen | probe
     if cluster is not None:
         fields["cluster"] = cluster
-    labels = np.where(seen, oracle, np.nan)
     return from_arrays(
-        judge, policies=policies, oracle=labels, label_prob=known, judge_range=judge_range, **fields
+        judge,
+        policies=policies,
+        oracle=np.where(seen, oracle, np.nan),
+        label_prob=known,
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+        **fields,
     )
 
 

@@ -13,7 +13,9 @@ The world is a caricature where donors are few; its use is to ask how an estimat
 these*.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +40,9 @@ class World:
         Which law a response's label follows, -1 where there is no response.
     labels : tuple of arrays, one for each policy, shape (K,)
         The labels that can occur.
-    law : tuple of arrays, one for each policy, shape (rows, K)
-        Cumulative probabilities of these labels.
+    ladder : tuple of arrays, one for each policy, shape (rows, K)
+        Cumulative probabilities of these labels plus the row's number: one rising sequence, searched as a
+        whole.
     own_donors : tuple of bool
         Whether the policy's labels come from its own labelled responses.
     borrowed : array, shape (policies,)
@@ -50,7 +53,7 @@ class World:
     population: xr.Dataset
     row: IntArray
     labels: tuple[FloatArray, ...]
-    law: tuple[FloatArray, ...]
+    ladder: tuple[FloatArray, ...]
     own_donors: tuple[bool, ...]
     borrowed: FloatArray
 
@@ -96,23 +99,30 @@ def fit(
     donor = np.isfinite(oracle)
     pooled = donor & np.isin(order, teachers)[:, None, None]
     row = np.full(judge.shape, -1, dtype=np.intp)
-    labels, laws, own, borrowed = [], [], [], []
+    labels: list[FloatArray] = []
+    ladders: list[FloatArray] = []
+    own, borrowed = [], []
     for p, policy in enumerate(order):
         if not counts[p].any():
             raise DataError(
                 f"policy {policy!r} has no evaluated response to a prompt that {order[0]!r} answered"
             )
-        places, row[p][counts[p]] = np.unique(place[p][counts[p]], axis=0, return_inverse=True)
+        places, code = np.unique(place[p][counts[p]], axis=0, return_inverse=True)
+        row[p][counts[p]] = code.reshape(-1)  # NumPy 2.0 keeps a second axis here
         enough = int(donor[p].sum()) >= min_donors
         source = donor & (np.arange(len(order)) == p)[:, None, None] if enough else pooled
         values, law = label_law(places, place[source], oracle[source], bandwidth)
         labels.append(values)
-        laws.append(np.cumsum(law, axis=1))
+        rungs = np.minimum(np.cumsum(law, axis=1), 1.0)
+        rungs[:, -1] = 1.0
+        ladders.append(rungs + np.arange(len(rungs))[:, None])
         own.append(enough)
-        values, law = label_law(places, place[pooled], oracle[pooled], bandwidth)
-        borrowed.append(_prompt_mean((law @ values)[row[p]], counts[p]))
+        on_base = np.concatenate(
+            [w @ oracle[pooled] for w in _donor_weights(places, place[pooled], bandwidth)], axis=0
+        )
+        borrowed.append(_prompt_mean(on_base[row[p]], counts[p]))
     population = data.assign(judge=data["judge"].where(counts)).isel(prompt=np.flatnonzero(kept))
-    return World(population, row[:, kept], tuple(labels), tuple(laws), tuple(own), np.array(borrowed))
+    return World(population, row[:, kept], tuple(labels), tuple(ladders), tuple(own), np.array(borrowed))
 
 
 def label_law(
@@ -138,31 +148,37 @@ def label_law(
 
     Examples
     --------
-    >>> labels, law = label_law(np.array([[0.2]]), np.array([[0.1], [0.1], [0.9]]), np.array([0.0, 1.0, 1.0]),
-    0.0)
+    >>> donors, values = np.array([[0.1], [0.1], [0.9]]), np.array([0.0, 1.0, 1.0])
+    >>> labels, law = label_law(np.array([[0.2]]), donors, values, bandwidth=0.0)
     >>> labels.tolist(), law.tolist()
     ([0.0, 1.0], [[0.5, 0.5]])
     """
-    labels, code = np.unique(values, return_inverse=True)
-    share = np.zeros((len(values), len(labels)))
-    share[np.arange(len(values)), code] = 1.0
-    law = np.empty((len(places), len(labels)))
+    order = np.argsort(values, kind="stable")
+    labels, starts = np.unique(values[order], return_index=True)
+    blocks = _donor_weights(places, donors[order], bandwidth)
+    law = np.concatenate([np.add.reduceat(weight, starts, axis=1) for weight in blocks], axis=0)
+    return np.asarray(labels, dtype=float), law
+
+
+def _donor_weights(places: FloatArray, donors: FloatArray, bandwidth: float) -> Iterator[FloatArray]:
+    """Normalised weights (rows, m) of the donors at each place, in blocks of rows."""
     for start in range(0, len(places), CHUNK):
         here = places[start : start + CHUNK]
-        square = ((here[:, None, :] - donors[None, :, :]) ** 2).sum(axis=-1)
+        square = np.zeros((len(here), len(donors)))
+        for axis in range(places.shape[1]):
+            square += (here[:, axis, None] - donors[None, :, axis]) ** 2
         square -= square.min(axis=1, keepdims=True)
         # Equal places differ by rounding at most; anything beyond is farther.
         weight = np.exp(-0.5 * square / bandwidth**2) if bandwidth > 0 else (square < 1e-18).astype(float)
-        law[start : start + CHUNK] = weight @ share / weight.sum(axis=1, keepdims=True)
-    return labels, law
+        yield weight / weight.sum(axis=1, keepdims=True)
 
 
 def truth(world: World) -> xr.DataArray:
     """``V(policy)``: mean over prompts of the mean over its responses of ``E[Y | response]``, a finite
     average."""
     values = []
-    for p, (labels, law) in enumerate(zip(world.labels, world.law, strict=True)):
-        mean = np.diff(law, axis=1, prepend=0.0) @ labels
+    for p, (labels, ladder) in enumerate(zip(world.labels, world.ladder, strict=True)):
+        mean = np.diff(ladder - np.arange(len(ladder))[:, None], axis=1, prepend=0.0) @ labels
         values.append(_prompt_mean(mean[world.row[p]], world.row[p] >= 0))
     return xr.DataArray(values, coords={"policy": world.population.policy.values}, name="truth")
 
@@ -209,11 +225,12 @@ def simulate(
     row = world.row[:, picked]
     u = rng.random(row.shape)
     oracle = np.full(row.shape, np.nan)
-    for p, (labels, law) in enumerate(zip(world.labels, world.law, strict=True)):
+    for p, (labels, ladder) in enumerate(zip(world.labels, world.ladder, strict=True)):
         there = row[p] >= 0
-        oracle[p][there] = labels[_inverse(law, row[p][there], u[p][there])]
+        rung = np.searchsorted(ladder.ravel(), (row[p] + u[p])[there], side="right")
+        oracle[p][there] = labels[np.minimum(rung - row[p][there] * len(labels), len(labels) - 1)]
 
-    fields: dict[str, object] = {"evaluated": row >= 0, "cluster": cluster}
+    fields: dict[str, Any] = {"evaluated": row >= 0, "cluster": cluster}
     if "covariate" in source:
         fields |= {
             "covariate": source["covariate"].values[:, picked],
@@ -255,17 +272,6 @@ def _draw_prompts(source: xr.Dataset, n: int, rng: np.random.Generator) -> tuple
     copy = np.repeat(np.arange(len(drawn)), sizes[drawn])[:n]
     within = (np.arange(len(copy)) - (np.cumsum(sizes[drawn]) - sizes[drawn])[copy]).astype(np.intp)
     return members[starts[drawn][copy] + within], copy
-
-
-def _inverse(law: FloatArray, row: IntArray, u: FloatArray) -> IntArray:
-    """Index of the label: the first whose cumulative probability in its row of `law` exceeds u."""
-    # Rows of cumulative probabilities, each shifted by its number, form one rising sequence.
-    steps = np.minimum(law, 1.0)
-    steps[:, -1] = 1.0
-    flat = (steps + np.arange(len(law))[:, None]).ravel()
-    return np.asarray(np.searchsorted(flat, row + u, side="right") - row * law.shape[1]).clip(
-        0, law.shape[1] - 1
-    )
 
 
 def _prompt_mean(values: FloatArray, there: npt.NDArray[np.bool_]) -> float:

@@ -184,14 +184,14 @@ def exact_sums(values: FloatArray, log_law: FloatArray, length: int) -> tuple[Fl
     """All distinct sums with their log-probabilities, or None where they may be too many
     (`MAX_EXACT_SUMS`).
     """
-    atoms, log_masses = _merge(*_possible(values, log_law))
+    atoms, log_masses = merge_atoms(*_possible(values, log_law))
     n_types = len(atoms)
     # Sums of L tokens over D distinct scores: at most C(L + D - 1, D - 1) of them.
     if gammaln(length + n_types) - gammaln(n_types) - gammaln(length + 1) > np.log(MAX_EXACT_SUMS):
         return None
     sums, total = atoms, log_masses
     for _ in range(length - 1):
-        sums, total = _merge((sums[:, None] + atoms).ravel(), (total[:, None] + log_masses).ravel())
+        sums, total = merge_atoms((sums[:, None] + atoms).ravel(), (total[:, None] + log_masses).ravel())
     return sums, total
 
 
@@ -297,7 +297,7 @@ def place(
     lattice_index = int(np.floor(start / h)) - spill - 1 + np.arange(len(mass))
     unwrapped = np.maximum(mass[lattice_index % len(mass)], 0.0)
     slack = (theta * h) ** 2 * length / 8 + 1e-12  # Hoeffding's lemma on E[e^(-theta * splitting error)]
-    return Lattice(h * lattice_index, unwrapped, h, h * spill, theta, log_mgf, slack)
+    return Lattice(np.asarray(h * lattice_index), unwrapped, h, h * spill, theta, log_mgf, slack)
 
 
 def solve_tilt(
@@ -352,7 +352,7 @@ def _possible(values: FloatArray, log_law: FloatArray) -> tuple[FloatArray, Floa
     return values[keep], log_law[keep]
 
 
-def _merge(values: FloatArray, log_masses: FloatArray) -> tuple[FloatArray, FloatArray]:
+def merge_atoms(values: FloatArray, log_masses: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sort atoms and join those that differ by rounding only."""
     order = np.argsort(values, kind="stable")
     values, log_masses = values[order], log_masses[order]

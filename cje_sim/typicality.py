@@ -10,6 +10,7 @@ quantity of the paper's coverage argument is a distribution function of such a s
 Markov chains, prompt classes and stop tokens are in `cje_sim.transfer`.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -113,37 +114,55 @@ def typical_region(
     centre = length * entropy(log_p)
     atoms = exact_sums(surprisal, log_p, length)
     if atoms is not None:
-        values, log_mass_ = atoms
-        score = np.abs(values - centre) if two_sided else values
-        order = np.argsort(score, kind="stable")
-        cumulative = np.cumsum(np.exp(log_mass_[order]))
-        edge = float(score[order][np.searchsorted(cumulative, level - 1e-12)])
-        edge += ATOM_MARGIN * max(1.0, abs(centre), abs(edge))
-        return Region(centre - edge, centre + edge) if two_sided else Region(-np.inf, edge)
+        return atom_region(*atoms, centre, level, two_sided)
     lattice = iid_lattice(surprisal, log_p, length, 0.0, points)
-    edges, cdf = lattice.cdf()
+    edges, steps = lattice.cdf()
+
+    def cdf(x: FloatArray) -> FloatArray:
+        return np.asarray(np.interp(x, edges, steps))
+
     if not two_sided:
-        edge = float(np.interp(level, cdf, edges))
-        return Region(-np.inf, edge + past_atom(edges, cdf, edge, lattice.delta))
-
-    def excess(distance: float) -> float:
-        low, high = np.interp([centre - distance, centre + distance], edges, cdf)
-        return float(high - low) - level
-
+        edge = float(np.interp(level, steps, edges))
+        return Region(float(-np.inf), edge + past_atom(cdf, edge, lattice.delta))
     widest = float(max(centre - edges[0], edges[-1] - centre))
-    distance = float(brentq(excess, 0.0, widest, xtol=1e-12 * max(1.0, widest)))
-    distance += max(past_atom(edges, cdf, centre + side * distance, lattice.delta) for side in (-1, 1))
+    distance = two_sided_distance(cdf, centre, level, widest)
+    distance += max(past_atom(cdf, centre + side * distance, lattice.delta) for side in (-1, 1))
     return Region(centre - distance, centre + distance)
 
 
-def past_atom(edges: FloatArray, cdf: FloatArray, edge: float, delta: float) -> float:
+def two_sided_distance(
+    cdf: Callable[[FloatArray], FloatArray], centre: float, level: float, widest: float
+) -> float:
+    """The distance d with ``cdf(centre + d) - cdf(centre - d) = level``."""
+
+    def excess(distance: float) -> float:
+        low, high = cdf(np.array([centre - distance, centre + distance]))
+        return float(high - low) - level
+
+    return float(brentq(excess, 0.0, widest, xtol=1e-12 * max(1.0, widest)))
+
+
+def past_atom(cdf: Callable[[FloatArray], FloatArray], edge: float, delta: float) -> float:
     """How far to move an edge so that an atom there, smeared by the lattice over +-delta, is wholly inside.
 
     An atom shows as mass within +-delta of the edge that its surroundings (delta to 3 delta) do not have.
     """
-    at = np.interp(edge + delta * np.array([-3.0, -1.0, 1.0, 3.0]), edges, cdf)
+    at = cdf(edge + delta * np.array([-3.0, -1.0, 1.0, 3.0]))
     within, around = at[2] - at[1], (at[3] - at[2] + at[1] - at[0]) / 2
     return 2 * delta if within > 3 * around + 1e-3 else 0.0
+
+
+def atom_region(
+    values: FloatArray, log_mass: FloatArray, centre: float, level: float, two_sided: bool
+) -> Region:
+    """Typical region of a law given by its atoms; edges lie just past the atom that reaches the level."""
+    score = np.abs(values - centre) if two_sided else values
+    order = np.argsort(score, kind="stable")
+    cumulative = np.cumsum(np.exp(log_mass[order]))
+    place = min(int(np.searchsorted(cumulative, level - 1e-12)), len(order) - 1)
+    edge = float(score[order][place])
+    edge += ATOM_MARGIN * max(1.0, abs(centre), abs(edge))
+    return Region(centre - edge, centre + edge) if two_sided else Region(float(-np.inf), edge)
 
 
 def collapse_rate(log_p: FloatArray, log_q: FloatArray, *, two_sided: bool = False) -> float:

@@ -316,6 +316,9 @@ def analyze(
         float | None,
         typer.Option(help="Harmless mean residual, in oracle units [default: 0.05 of the oracle range]."),
     ] = None,
+    direction: Annotated[
+        str, typer.Option(help="increasing, or decreasing where a lower judge score means a better response.")
+    ] = "increasing",
     seed: Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")] = 1,
     judge_range: Annotated[
         tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of judge_score.")
@@ -341,6 +344,7 @@ def analyze(
             calibration_policy=calibration_policy,
             chosen=estimator or _analyze.DEFAULT,
             margin=margin,
+            direction=direction,
             seed=seed,
             judge_range=judge_range,
             oracle_range=oracle_range,

@@ -5,6 +5,7 @@ status. Nothing printed depends on the order of rows, policies or files; each es
 stream, so its numbers do not depend on which others ran.
 """
 
+import inspect
 import json
 import math
 import time
@@ -63,8 +64,9 @@ class Analysis:
         return [str(name) for name in self.data.policy.values]
 
     def level(self, policy: str) -> str:
-        """``refused`` where the audit found that the calibration does not transport, else ``reported``."""
-        return "refused" if self.verdict(policy) == "FAIL" else "reported"
+        """``refused`` where the calibration was found not to transport or there is no estimate, else ``reported``."""
+        failed = self.status(self.primary, policy).failed
+        return "refused" if failed or self.verdict(policy) == "FAIL" else "reported"
 
     def verdict(self, policy: str) -> str:
         """Verdict of the transport audit."""
@@ -83,6 +85,7 @@ def analyze(
     calibration_policy: str | Sequence[str] | None = None,
     chosen: Sequence[str] = DEFAULT,
     margin: float | None = None,
+    direction: str = "increasing",
     seed: int = 1,
     judge_range: tuple[float, float] = (0.0, 1.0),
     oracle_range: tuple[float, float] = (0.0, 1.0),
@@ -97,6 +100,8 @@ def analyze(
         Estimators; the primary one is ``direct`` if it is among them, else the first.
     margin : float, optional
         Harmless mean residual of the transport audit, in units of the oracle scale (default: 5% of its width).
+    direction : {"increasing", "decreasing"}
+        Whether a higher judge score means a better response.
     seed : int
         Root of the estimators' named streams.
 
@@ -113,6 +118,8 @@ def analyze(
                 f"--estimator {name}: no such estimator; there are {', '.join(estimators.available())}"
             )
         modules[name] = estimators.load(name)
+    if direction not in ("increasing", "decreasing"):
+        raise DataError(f"--direction {direction}: it must be increasing or decreasing")
     width = oracle_range[1] - oracle_range[0]
     harmless = MARGIN * width if margin is None else margin
     if not (math.isfinite(harmless) and harmless > 0):
@@ -130,14 +137,18 @@ def analyze(
             raise DataError(
                 f"--estimator {name} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}"
             )
-    found = {name: m.estimate(data, rng=generator(seed, "analyze", name)) for name, m in modules.items()}
+    found = {}
+    for name, module in modules.items():
+        takes = "direction" in inspect.signature(module.estimate).parameters
+        options = {"direction": direction} if takes else {}
+        found[name] = module.estimate(data, rng=generator(seed, "analyze", name), **options)
     primary = "direct" if "direct" in found else next(iter(found))
     return Analysis(
         data=data,
         ledger=ledger,
         estimates=found,
         primary=primary,
-        transport=audit(data, margin=harmless),
+        transport=audit(data, margin=harmless, direction=direction),
         contrasts=contrasts(found[primary]) if "influence" in found[primary] else None,
         seed=seed,
         seconds=time.perf_counter() - start,
@@ -269,7 +280,7 @@ def _policy_table(analysis: Analysis) -> Table:
     shown.add_column("level", no_wrap=True)
     for policy in analysis.policies:
         level, verdict = analysis.level(policy), analysis.verdict(policy)
-        refused = level == "refused"
+        refused = verdict == "FAIL"
         residual = float(analysis.transport["residual"].sel(policy=policy))
         value = Text(
             cell(analysis, analysis.primary, policy, interval=True), style="dim" if refused else "bold"
@@ -317,12 +328,12 @@ def _notes(analysis: Analysis) -> list[Text]:
     for name in analysis.estimates:
         for policy in analysis.policies:
             status = analysis.status(name, policy)
-            shown = name != CORRECTED or analysis.level(policy) == "refused"
+            shown = name != CORRECTED or analysis.verdict(policy) == "FAIL"
             if status is not Status.OK and shown:
                 meanings.setdefault(status, []).append(f"{name} {policy}")
     lines = [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
     for policy in analysis.policies:
-        if analysis.level(policy) == "refused":
+        if analysis.verdict(policy) == "FAIL":
             low, high = analysis.transport["interval"].sel(policy=policy).values
             within = f"[{plain(analysis, low, sign=True)}, {plain(analysis, high, sign=True)}]"
             lines.append(

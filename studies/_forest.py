@@ -58,7 +58,7 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
     step = len(names) + GAP
     numbers = []
     for row, policy in enumerate(analysis.policies):
-        refused = analysis.level(policy) == "refused"
+        refused = analysis.verdict(policy) == "FAIL"
         if row % 2 == 0:
             axes.axhspan(
                 row * step - 0.5 - GAP / 2, (row + 1) * step - 0.5 - GAP / 2, color=BAND, lw=0, zorder=0
@@ -105,7 +105,7 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
         Line2D([], [], color=look[n]["color"], marker=look[n]["marker"], ms=5, lw=1.6, label=LABELS.get(n, n))
         for n in names
     ]
-    if any(analysis.level(policy) == "refused" for policy in analysis.policies):
+    if any(analysis.verdict(policy) == "FAIL" for policy in analysis.policies):
         shape = look[analysis.primary]["marker"]
         handles.append(
             Line2D([], [], color=GREY, marker=shape, mfc="white", ms=5, lw=1.6, label="level refused")

@@ -8,6 +8,7 @@ whatever reason loses at most the blocks in hand.
 import contextlib
 import json
 import math
+import os
 import signal
 import threading
 import time
@@ -30,6 +31,8 @@ from studies._streams import Cell, Level, Streams
 from studies._study import CRASHED, Failure, Outcome, Study, StudyError, describe
 
 PILOT_CELLS = 8
+STALE = 3600.0  # seconds after which a temporary file is nobody's
+WATCH = "watch the parent process"
 
 
 class InterruptedRunError(RuntimeError):
@@ -133,23 +136,35 @@ def one_thread() -> Iterator[None]:
         numba.set_num_threads(before)
 
 
-def _ignore_interrupt(jobs: int) -> None:
-    """In a worker, leave Ctrl-C to the parent, so that the block in hand is not spoilt."""
-    if jobs > 1 and threading.current_thread() is threading.main_thread():
+def _settle_in(owner: int) -> None:
+    """In a worker process of `owner`: leave Ctrl-C to it, and do not outlive it.
+
+    Idle workers of a killed parent would otherwise stay for minutes.
+    """
+    if os.getpid() == owner or any(thread.name == WATCH for thread in threading.enumerate()):
+        return
+    if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+    def watch() -> None:
+        while os.getppid() == owner:
+            time.sleep(0.5)
+        os._exit(1)
 
-def _do_block(study: Study, block: Block, directory: Path, jobs: int) -> Block:
-    _ignore_interrupt(jobs)
+    threading.Thread(target=watch, name=WATCH, daemon=True).start()
+
+
+def _do_block(study: Study, block: Block, directory: Path, owner: int) -> Block:
+    _settle_in(owner)
     with one_thread():
         content = compute_block(study, block)
     _blocks.write_block(directory, content)
     return block
 
 
-def _time_replicate(study: Study, seed: int, cell: Cell, jobs: int) -> float:
+def _time_replicate(study: Study, seed: int, cell: Cell, owner: int) -> float:
     """Seconds of one warm replicate (the first pays for imports and compiled kernels)."""
-    _ignore_interrupt(jobs)
+    _settle_in(owner)
     with one_thread():
         run_replicate(study, seed, cell, 0)
         start = time.perf_counter()
@@ -173,7 +188,7 @@ def _pilot(study: Study, seed: int, todo: Sequence[Block], replicates: int, jobs
     left = sum(block.stop - block.start for block in todo)
     if left < 20 * 2 * len(chosen):  # the pilot may cost 5% of the run
         return None
-    tasks = [delayed(_time_replicate)(study, seed, cell, jobs) for cell in chosen]
+    tasks = [delayed(_time_replicate)(study, seed, cell, os.getpid()) for cell in chosen]
     seconds = float(np.mean(list(_in_processes(tasks, jobs))))
     mcse = 100 * math.sqrt(study.ci_prob * (1 - study.ci_prob) / replicates)
     return (
@@ -250,6 +265,9 @@ def run_study(
         }
         manifest = _open_directory(directory, study, seed, run)
         found, broken = collect(directory)
+        for path in directory.rglob(".*.tmp"):  # of a killed run
+            if started - path.stat().st_mtime > STALE:
+                path.unlink()
         for path in broken:
             say(f"block {path.relative_to(directory)} does not verify; it is run again")
             path.unlink()
@@ -262,7 +280,7 @@ def run_study(
             line = _pilot(study, seed, todo, replicates, jobs) if profile != "smoke" else None
             if line:
                 say(line)
-            tasks = [delayed(_do_block)(study, block, directory, jobs) for block in todo]
+            tasks = [delayed(_do_block)(study, block, directory, os.getpid()) for block in todo]
             for _ in track(_in_processes(tasks, jobs), len(todo)):
                 finished += 1
         except KeyboardInterrupt:

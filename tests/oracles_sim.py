@@ -61,7 +61,8 @@ def coverage(target: TokenPolicy, logger: TokenPolicy, level: float, two_sided: 
     log_q = [log_prob(logger, a) for a in listed]
     score = [-lp / len(a) for a, lp in zip(listed, log_p, strict=True)]
     if two_sided:
-        entropy = sum(math.exp(lp) * s for lp, s in zip(log_p, score, strict=True))
+        tokens = sum(math.exp(lp) * len(a) for a, lp in zip(listed, log_p, strict=True))
+        entropy = -sum(math.exp(lp) * lp for lp in log_p) / tokens
         score = [abs(s - entropy) for s in score]
     edge = quantile(score, [math.exp(v) for v in log_p], level)
     inside = [i for i, s in enumerate(score) if s <= edge + 1e-9]

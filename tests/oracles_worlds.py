@@ -32,3 +32,38 @@ def finite_value(module, policy: int, judge_noise: float, surrogacy: float) -> f
                 for y, value in enumerate(module.ORACLE_LEVELS):
                     total += px * pi[policy, x, a] * score_law[x, a, s] * label_law[x, a, s, y] * value
     return total
+
+
+def plasmode_value(data, policy: int, bandwidth: float, use_covariates: bool) -> float:
+    """Truth of a plasmode world, response by response; prompts that the first policy did not answer do not
+    count."""
+    judge, oracle = data["judge"].values, data["oracle"].values
+    x = data["covariate"].values[..., 0]
+    counts = data["evaluated"].values
+    scale = [np.nanstd(judge), np.nanstd(x)]
+    donors = [
+        (judge[i], x[i], oracle[i])
+        for i in np.ndindex(judge.shape)
+        if i[0] == policy and np.isfinite(oracle[i])
+    ]
+    prompts = []
+    for i in range(judge.shape[1]):
+        if not counts[0, i].any():
+            continue
+        means = []
+        for d in range(judge.shape[2]):
+            if not counts[policy, i, d]:
+                continue
+            square = []
+            for s, z, _ in donors:
+                gap = ((judge[policy, i, d] - s) / scale[0]) ** 2
+                square.append(gap + ((x[policy, i, d] - z) / scale[1]) ** 2 if use_covariates else gap)
+            least = min(square)
+            if bandwidth == 0:
+                weight = [float(q - least < 1e-15) for q in square]
+            else:
+                weight = [np.exp(-(q - least) / (2 * bandwidth**2)) for q in square]
+            means.append(sum(w * y for w, (_, _, y) in zip(weight, donors, strict=True)) / sum(weight))
+        if means:
+            prompts.append(sum(means) / len(means))
+    return float(np.mean(prompts))

@@ -1,9 +1,8 @@
-"""A world with the profile of the paper's Chatbot Arena benchmark: five policies, discrete judge, broken
-weights.
+"""A world with the profile of the paper's Chatbot Arena benchmark: discrete judge, broken weights.
 
 Everything is a parameter below; the numbers are rounded summary facts of the public Arena sample (shares of
 the judge's levels, mean labels, lengths) and of the tables of "Causal Judge Evaluation". ``premium`` is not
-in that sample: its judge shares are chosen between clone and parallel_universe_prompt.
+in that sample: its judge shares are chosen a little above those of the others.
 
 Quality
     The judge takes 14 levels. ``E[Y | S, X] = expit(logit(MEANS[S]) - length_slope * X)`` with X the
@@ -51,7 +50,7 @@ LEVELS = np.array([.05, .1, .15, .2, .35, .45, .5, .55, .65, .7, .85, .9, .95, 1
 MEANS = np.array([.38, .40, .41, .42, .46, .5, .56, .58, .59, .61, .747, .82, .88, .93])
 UNHELPFUL_MEANS = np.array([.02, .06, .09, .09, .1, .1, .12, .12, .3, .45, .65, .65, .65, .6])
 # fmt: on
-MAX_CHARS, CHARS_PER_TOKEN, MIN_TOKENS = 2700, 4, 8
+MAX_CHARS, CHARS_PER_TOKEN, CHARS_PER_WORD, MIN_TOKENS = 2700, 4, 6, 8
 QUANTILES = special.ndtri((np.arange(4000) + 0.5) / 4000)  # of the standard normal law
 ALL_LEVELS = np.arange(len(LEVELS))[:, None]
 ENTROPY, ENTROPY_SD = 0.8, 0.1  # nats per token of the base policy's own text: mean and sd between responses
@@ -116,7 +115,7 @@ def simulate(
     offset: float = 0.045,
     rng: np.random.Generator | int | None = None,
 ) -> xr.Dataset:
-    """Evaluation data on n prompts, with logged data, covariate ``response_length`` (characters) and
+    """Evaluation data on n prompts, with logged data, covariate ``response_length`` (words) and
     surprisal.
 
     Parameters
@@ -167,7 +166,7 @@ def simulate(
         design=label_design,
         scheme=label_scheme,
         n_probes=n_probes,
-        covariate=_chars(x)[:, :, None],
+        covariate=np.ceil(_chars(x) / CHARS_PER_WORD)[:, :, None],
         features=["response_length"],
         surprisal=own,
         logged={

@@ -14,7 +14,7 @@ from cje_sim.judges import draw_levels, draw_oracle, prompt_uniforms
 from cje_sim.labelling import LabelDesign, label
 
 LEVELS = (0.1, 0.2, 0.5, 0.7, 0.85, 0.9, 0.95, 1.0)
-MEANS = (0.2, 0.25, 0.5, 0.58, 0.74, 0.8, 0.87, 0.92)
+MEANS = (0.1, 0.12, 0.4, 0.52, 0.72, 0.78, 0.85, 0.9)
 SHARES = {
     "base": (0.01, 0.01, 0.04, 0.09, 0.6, 0.05, 0.12, 0.08),
     "clone": (0.01, 0.01, 0.04, 0.08, 0.6, 0.05, 0.13, 0.08),
@@ -75,7 +75,7 @@ def truth(*, means: Sequence[float] = MEANS, shares: Mapping[str, Sequence[float
     Examples
     --------
     >>> truth().round(4).values.tolist()
-    [0.7387, 0.7416, 0.7745, 0.4581]
+    [0.71, 0.7133, 0.7498, 0.3816]
     """
     values = [float(np.dot(row, means)) for row in shares.values()]
     return xr.DataArray(values, coords={"policy": list(shares)}, name="truth")

@@ -1,5 +1,4 @@
-"""Code generation with unit tests: a binary oracle, an almost uninformative judge, repeated draws per
-problem.
+"""Code generation with unit tests: binary oracle, almost uninformative judge, repeated draws.
 
 Modelled on the code experiment of "Causal Judge Evaluation": pass rates near .874, .872, .874, .809 and .560;
 a judge whose verdict at a threshold of one half has a Youden index near .05; a transport residual near -.065

@@ -1,5 +1,4 @@
-"""Policies for which the base calibrator is wrong in a stated way: on average, in shape, or in both
-directions.
+"""Policies for which the base calibrator is wrong in a stated way: on average or in shape.
 
 ``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S]`` is the base curve changed by `cje_sim.judges.shifted_mean`. A
 ``mean`` shift is what the paper's transport audit tests; ``shape`` and ``compensating`` shifts have residual

@@ -1,5 +1,4 @@
-"""Zipf token sequences and reward-tilted targets: the paper's world of TTC collapse, with an oracle and a
-judge.
+"""Zipf token sequences and reward-tilted targets: the paper's TTC collapse, with judge and oracle.
 
 The logger draws i.i.d. tokens from Zipf's law; a target tilts each token's law by ``exp(eta u(v))``.
 Utilities attach to tokens as `utility` says (the paper does not; see `cje_sim.policies.utilities`), drawn

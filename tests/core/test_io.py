@@ -13,7 +13,6 @@ import xarray as xr
 from cje_core.data import DataError
 from cje_core.io import read
 
-ARENA = Path("/work/shared/data/arena_sample")
 Row = dict[str, Any]
 
 
@@ -540,10 +539,9 @@ def test_response_length_needs_the_response(tmp_path: Path) -> None:
 # --- real data, size ---
 
 
-@pytest.mark.skipif(not ARENA.exists(), reason="the Arena sample is not on this machine")
-def test_arena_sample() -> None:
+def test_arena_sample(arena: Path) -> None:
     data, ledger = read(
-        ARENA / "fresh_draws", probes=ARENA / "probe_slice", logged=ARENA / "logged_data.jsonl"
+        arena / "fresh_draws", probes=arena / "probe_slice", logged=arena / "logged_data.jsonl"
     )
     assert dict(data.sizes) == {"policy": 4, "prompt": 1000, "draw": 1}
     assert data.labelled.sum(("prompt", "draw")).values.tolist() == [480, 0, 0, 0]

@@ -88,14 +88,14 @@ def test_moments_and_errors_by_enumeration() -> None:
     assert np.exp(2 * got.log_se_direct) == pytest.approx(direct / n, rel=1e-10)
     assert got.snips_bias == pytest.approx(-slope / n, rel=1e-10)
 
-    sums = np.array([-slow.log_prob(target, a) for a in slow.sequences(logger)])
+    totals = np.array([-slow.log_prob(target, a) for a in slow.sequences(logger)])
     mass = np.exp([slow.log_prob(logger, a) for a in slow.sequences(logger)])
     m = exact.moments(q, -p)
-    mean, variance = mass @ sums, mass @ (sums - mass @ sums) ** 2
+    mean, variance = mass @ totals, mass @ (totals - mass @ totals) ** 2
     assert 5 * m.mean == pytest.approx(mean, rel=1e-10)
     assert 5 * m.variance == pytest.approx(variance, rel=1e-10)
-    assert m.skewness / 5**0.5 == pytest.approx(mass @ (sums - mean) ** 3 / variance**1.5, rel=1e-9)
-    assert m.kurtosis / 5 == pytest.approx(mass @ (sums - mean) ** 4 / variance**2 - 3, rel=1e-9)
+    assert m.skewness / 5**0.5 == pytest.approx(mass @ (totals - mean) ** 3 / variance**1.5, rel=1e-9)
+    assert m.kurtosis / 5 == pytest.approx(mass @ (totals - mean) ** 4 / variance**2 - 3, rel=1e-9)
 
 
 @pytest.mark.parametrize("length", [25, 100, 400])
@@ -109,7 +109,7 @@ def test_coverage_at_the_papers_size_against_monte_carlo(eta: float, length: int
     n = 20_000
     for two_sided in (False, True):
         got = coverage(target.log_prob[0, 0], logger.log_prob[0, 0], length, two_sided=two_sided)
-        assert got.alpha == pytest.approx(0.9, abs=1e-6)
+        assert got.alpha == pytest.approx(0.9, abs=1e-5)  # second order in the lattice spacing
         low, high = np.exp(got.beta_bracket)
         assert low <= got.ttc <= high
         for policy, mass, seed in ((target, got.alpha, 1), (logger, got.ttc, 2)):
@@ -132,7 +132,8 @@ def test_lumpy_law_keeps_its_atom() -> None:
     assert atom > 0.92
     got = coverage(p, q, 60)
     assert got.alpha == pytest.approx(atom, rel=1e-6)
-    assert got.log_beta == pytest.approx(60 * q[0], abs=1e-5)
+    assert got.beta_bracket[0] <= 60 * q[0] <= got.beta_bracket[1]
+    assert got.beta_bracket[1] - got.beta_bracket[0] < 1e-3
 
 
 def test_mean_weight_is_one_in_the_simulation() -> None:
@@ -161,7 +162,6 @@ def test_clone_is_covered_and_temperature_is_not_seen_by_one_sided_ttc() -> None
         (lambda: coverage(zipf(10, 1.2), zipf(10, 1.0), 5, level=1.0), r"\(0, 1\)"),
         (lambda: exact.kl(zipf(10, 1.2), zipf(11, 1.2)), r"both must be \(V,\)"),
         (lambda: exact.kl(np.log([0.5, 0.5]), np.array([0.0, -np.inf])), "probability 0"),
-        (lambda: sums.log_cdf(np.arange(3.0), zipf(3, 1.0), 0, 1.0), "at least 1"),
     ],
 )
 def test_bad_input_names_the_allowed_range(call: object, message: str) -> None:

@@ -9,6 +9,7 @@ from cje_sim import judges, scenarios
 from cje_sim.scenarios import (
     adversarial,
     arena_like,
+    clone_with_tf_noise,
     drift,
     finite_model,
     garbled_judge,
@@ -164,6 +165,21 @@ def test_token_overlap_against_simulation(module) -> None:
     assert (np.abs(ttc - exact.ttc.values) < 5 * se + 1 / n).all()
 
 
+def test_noisy_clone_loses_what_it_should() -> None:
+    """Limit ESS exp(-s^2) = .26 for the clone; with 2e5 rows the ratio of moments is within 5 SE of it."""
+    n = 200_000
+    data, exact = clone_with_tf_noise.simulate(n=n, rng=16), clone_with_tf_noise.overlap()
+    assert 10 ** float(exact.log10_ess.sel(policy="clone")) == pytest.approx(0.26, abs=1e-4)
+    for i in (1, 2):
+        log_w = data.logp_target.values[i] - data.logp_logger.values
+        there = np.isfinite(log_w)
+        assert abs(1 - there.mean() - 0.01) < 5 * np.sqrt(0.01 * 0.99 / n)
+        w = np.exp(log_w[there])
+        assert abs(w.mean() - 1) < 5 * w.std() / np.sqrt(n)
+        second = 10 ** -float(exact.log10_ess[i])
+        assert abs((w**2).mean() - second) < 5 * (w**2).std() / np.sqrt(n)
+
+
 def test_arena_like_meets_the_paper() -> None:
     """Issue targets: TTC .80/.49/.19/.26, residual -.3, means of the Arena sample, ESS of clone near .26,
     others < .02."""
@@ -230,3 +246,12 @@ def test_mbpp_and_preference_facts() -> None:
             right = ((s > 0.5) == outcome)[y == outcome]
             rate = (1 + preference_like.youden()) / 2
             assert abs(right.mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / len(right))
+
+
+@pytest.mark.parametrize("name", ["well_specified", "discrete_judge"])
+def test_raw_judge_is_far_off(name: str) -> None:
+    """At n = 1000 the raw mean is more than 5 of its standard errors from the truth, for every policy."""
+    module = scenarios.load(name)
+    data = module.simulate(n=N, oracle_fraction=0.0, rng=17)
+    s = data.judge.values[:, :, 0]
+    assert (np.abs(s.mean(axis=1) - module.truth().values) > 5 * s.std(axis=1) / np.sqrt(1000)).all()

@@ -68,6 +68,7 @@ def test_truth_against_simulation(name: str) -> None:
         sums = np.bincount(code, weights=values - values.mean())
         se = np.sqrt((sums**2).sum()) / len(values)
         error = values.mean() - float(truth.sel(policy=policy))
+        assert 5 * se < 0.01, "an error of .01 must show"
         assert abs(error) < 5 * se, (
             f"{policy}: mean {values.mean():.5f}, truth {float(truth[p]):.5f}, SE {se:.5f}"
         )

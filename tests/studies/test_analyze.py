@@ -18,8 +18,6 @@ from rich.console import Console
 from studies import __main__ as command_line
 from studies._analyze import analyze, check_out, save, summary, to_json
 
-ARENA = Path("/work/shared/data/arena_sample")
-needs_arena = pytest.mark.skipif(not ARENA.exists(), reason="the Arena sample is not on this machine")
 Frame = pd.DataFrame
 
 
@@ -479,10 +477,9 @@ def test_a_frequentist_analysis_does_not_load_pymc(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@needs_arena
-def test_arena_sample(tmp_path: Path) -> None:
+def test_arena_sample(arena: Path, tmp_path: Path) -> None:
     """The acceptance figures of the main job; the second run is the quick one."""
-    words = [ARENA / "fresh_draws", "--probes", ARENA / "probe_slice", "--out", tmp_path / "out"]
+    words = [arena / "fresh_draws", "--probes", arena / "probe_slice", "--out", tmp_path / "out"]
     assert run_installed(*words).returncode == 0
     start = time.perf_counter()
     done = run_installed(*words)
@@ -505,17 +502,37 @@ def test_arena_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@needs_arena
-def test_arena_sample_in_another_order(tmp_path: Path) -> None:
+def test_arena_sample_in_another_order(arena: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
     for kind in ("fresh_draws", "probe_slice"):
         (tmp_path / kind).mkdir()
-        for path in (ARENA / kind).iterdir():
+        for path in (arena / kind).iterdir():
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             shuffled = "".join(lines[i] for i in rng.permutation(len(lines)))
             (tmp_path / kind / path.name).write_text(shuffled, encoding="utf-8")
     outputs = [
-        run_installed(at / "fresh_draws", "--probes", at / "probe_slice").stdout for at in (ARENA, tmp_path)
+        run_installed(at / "fresh_draws", "--probes", at / "probe_slice").stdout for at in (arena, tmp_path)
     ]
     assert outputs[0] == outputs[1] and "refused" in outputs[0]
     shutil.rmtree(tmp_path / "fresh_draws")
+
+
+def test_a_policy_without_an_estimate_has_no_level_to_report() -> None:
+    result = analyze(world(labels=3))
+    assert [result.level(p) for p in result.policies] == ["refused", "refused"]
+    assert "does not transport" not in printed(result, 100)
+
+
+def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) -> None:
+    table = world()
+    straight = to_json(analyze(table))["policies"]
+    table["judge_score"] = 1 - table["judge_score"]
+    turned = to_json(analyze(table, direction="decreasing"))["policies"]
+    for policy, record in straight.items():
+        for name in ("estimate", "std_error"):
+            expected = pytest.approx(record["estimates"]["direct"][name], abs=1e-9)
+            assert turned[policy]["estimates"]["direct"][name] == expected
+    assert to_json(analyze(table))["policies"]["base"]["estimates"]["direct"]["status"] == "inverted_judge"
+    code, _, err = cli(write(table, tmp_path / "data"), "--direction", "up")
+    assert code == 2
+    assert err == "cje-lab: --direction up: it must be increasing or decreasing\n"

@@ -79,7 +79,8 @@ def test_measures_equal_the_loops():
 
 @pytest.mark.parametrize("name", ["empirical_se", "se_calibration"])
 def test_delta_method_agrees_with_the_jackknife(name):
-    # both are consistent and differ by O(1 / n), with a constant of the size of the errors' kurtosis (exponential: 9)
+    # for g(mean of e^2) they differ by the relative amount |g'' / g'| * k3 / k2 / n, k the cumulants of e^2: with
+    # centred exponential e, k3 / k2 = 240 / 8, and g = 1 / sqrt gives 45 / n; twice that leaves room for the next term
     runs = 3000
     ds = random_results(np.random.default_rng(2), runs=runs, failures=False)
     error = (ds["estimate"] - ds["truth"]).values[0, :, 0, 0]
@@ -90,7 +91,7 @@ def test_delta_method_agrees_with_the_jackknife(name):
     }[name]
     at = {"measure": name, "world": "only", "method": "m0", "policy": "p0"}
     mcse = float(performance(ds)["mcse"].sel(at))
-    assert mcse == pytest.approx(oracles.jackknife_mcse(statistic, error, se), rel=3 * 9 / runs)
+    assert mcse == pytest.approx(oracles.jackknife_mcse(statistic, error, se), rel=2 * 45 / runs)
 
 
 def test_normal_errors_give_the_formulas_of_morris_white_crowther():

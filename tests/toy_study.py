@@ -1,6 +1,6 @@
 """A study that takes no time: Normal means by z intervals; also a command, so that tests can kill it.
 
-``python toy_study.py OUT JOBS [SEED] [n=LEVEL,LEVEL] [PROFILE]`` prints ``done`` at the end.
+``python -m toy_study OUT JOBS SEED N,N PROFILE`` prints ``done`` at the end; an empty N,N keeps the levels of n.
 """
 
 import sys
@@ -81,7 +81,7 @@ STUDY = Study(
 
 if __name__ == "__main__":
     out, jobs, seed, levels, profile = sys.argv[1:6]
-    # pickled by reference to the module, as any study is, not to this script's __main__
+    # pickled by reference to its module, as any study is, not to this script's __main__
     from toy_study import STUDY as BY_NAME
 
     slow = replace(BY_NAME, methods={**BY_NAME.methods, "z": Method("exact", options={"sleep": 0.02})})

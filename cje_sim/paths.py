@@ -1,0 +1,182 @@
+"""Sums of scores over token paths with memory: exact atoms, moment generating function, law by FFT.
+
+A path law is given by one-step factors, ``prod_t factor(a_(t-1), a_t)``, normalised or not: ``p`` gives probabilities,
+``p^2 / q`` gives second moments of importance weights. With ``e^(i omega score)`` in place the same product gives the
+characteristic function of the sum of scores (`cje_sim.sums` explains tilt, lattice and bracket).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+from cje_sim.sums import (
+    Lattice,
+    LogProb,
+    chernoff_window,
+    lattice_spacing,
+    merge_atoms,
+    place,
+    solve_tilt,
+    split_cells,
+)
+
+FloatArray = npt.NDArray[np.float64]
+ComplexArray = npt.NDArray[np.complex128]
+
+MAX_ATOMS = 100_000
+# Complex numbers held at once in the frequency recursion.
+CHUNK = 2**21
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Token paths of one prompt class: log one-step factors and scores, both (1 + S, V)."""
+
+    log_kernel: FloatArray
+    scores: FloatArray
+    length: int
+    stop: int | None
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        possible = self.scores[self.log_kernel > -np.inf]
+        return float(possible.min()), float(possible.max())
+
+    def atoms(self) -> list[tuple[int, FloatArray, FloatArray]] | None:
+        """Every (number of tokens, sums of scores, log-mass), or None beyond `MAX_ATOMS` atoms."""
+        rows, vocab = self.log_kernel.shape
+        out: list[tuple[int, FloatArray, FloatArray]] = []
+        states = [(np.zeros(1), np.zeros(1))]
+        origin = [0]  # the row of log_kernel each state continues with
+        for n_tokens in range(1, self.length + 1):
+            reached: list[tuple[FloatArray, FloatArray]] = []
+            target_rows: list[int] = []
+            for token in range(vocab):
+                sums = np.concatenate(
+                    [s + self.scores[r, token] for (s, _), r in zip(states, origin, strict=True)]
+                )
+                mass = np.concatenate(
+                    [m + self.log_kernel[r, token] for (_, m), r in zip(states, origin, strict=True)]
+                )
+                keep = mass > -np.inf
+                if not keep.any():
+                    continue
+                pair = merge_atoms(sums[keep], mass[keep])
+                if token == self.stop or n_tokens == self.length:
+                    out.append((n_tokens, *pair))
+                else:
+                    reached.append(pair)
+                    target_rows.append(1 + token if rows > 2 else 1)
+            if rows == 2 and reached:
+                reached = [merge_atoms(*(np.concatenate(part) for part in zip(*reached, strict=True)))]
+                target_rows = [1]
+            if sum(len(s) for s, _ in reached) * vocab > MAX_ATOMS:
+                return None
+            states, origin = reached, target_rows
+            if not states:
+                break
+        return out
+
+    def log_mgf(self, theta: float) -> float:
+        """Log of the sum over paths of the factors times ``e^(theta * sum of scores)``."""
+        return self._forward(theta)[0]
+
+    def slopes(self, theta: float) -> tuple[float, float]:
+        """First and second derivative of `log_mgf`.
+
+        By finite differences: the tilt only has to be near the saddlepoint, the tail sum is exact at any tilt.
+        """
+        low, high = self._ends
+        step = 1e-4 / max(high - low, abs(high), 1e-9)
+        left, mid, right = (self.log_mgf(theta + s) for s in (-step, 0.0, step))
+        return (right - left) / (2 * step), (right - 2 * mid + left) / step**2
+
+    def log_cdf(self, x: float, points: int) -> LogProb:
+        """Log of the factors' sum over the paths whose scores sum to at most x."""
+        total = self.log_mgf(0.0)
+        low, high = self._ends
+        n = np.array([1 if self.stop is not None else self.length, self.length])
+        if x >= float((high * n).max()):
+            return LogProb(total, total, total)
+        if x < float((low * n).min()):
+            return LogProb(*(3 * [float(-np.inf)]))
+        mean, variance = self.slopes(0.0)
+        scale = 1 / np.sqrt(max(variance, 1e-12 * (high - low) ** 2))
+        theta = solve_tilt(lambda t: self.slopes(t)[0], x, mean, scale, 1e3 * scale)
+        return LogProb(*(v + total for v in self.lattice(theta, points).log_cdf(x)))
+
+    def lattice(self, theta: float, points: int) -> Lattice:
+        """Law of the sum of scores under the normalised factors, tilted by theta."""
+        log_top = self.log_mgf(theta)
+        low, high = self._ends
+        variance = max(self.slopes(theta)[1], 1e-8 * (high - low) ** 2)
+        ends = chernoff_window(lambda t: self.log_mgf(theta + t) - log_top, variance)
+        n = np.array([1 if self.stop is not None else self.length, self.length])
+        start, stop = max(ends[0], float((low * n).min())), min(ends[1], float((high * n).max()))
+        h, spill = lattice_spacing(start, stop, self.length, points)
+        mass = np.fft.irfft(self._transform(theta, h, points), points)
+        return place(mass, start, h, spill, theta, log_top - self.log_mgf(0.0), self.length)
+
+    def _forward(self, theta: float) -> tuple[float, FloatArray]:
+        """Log total, and the log-mass still running after 0, 1, ..., L tokens (the scale of the recursion)."""
+        kernel = tilted(self.log_kernel, self.scores, theta)
+        top = float(kernel.max())
+        factor = np.exp(kernel - top)
+        alive = np.zeros(len(factor))
+        alive[0] = 1.0
+        running, finished = np.full(self.length + 1, -np.inf), []
+        running[0] = 0.0
+        for t in range(self.length):
+            here = alive @ factor
+            if self.stop is not None:
+                if here[self.stop] > 0:
+                    finished.append(running[t] + top + np.log(here[self.stop]))
+                here[self.stop] = 0.0
+            total = float(here.sum())
+            if total == 0:
+                break
+            running[t + 1] = running[t] + top + np.log(total)
+            alive = np.zeros(len(factor))
+            alive[1:] = here / total if len(factor) > 2 else 1.0
+        return float(logsumexp([*finished, running[-1]])), running
+
+    def _transform(self, theta: float, h: float, points: int) -> ComplexArray:
+        """Characteristic function, at the FFT frequencies, of the tilted and normalised law of the lattice sum."""
+        log_total, running = self._forward(theta)
+        kernel = tilted(self.log_kernel, self.scores, theta)
+        top = float(kernel.max())
+        factor = np.exp(kernel - top)
+        index, fraction = split_cells(np.where(factor > 0, self.scores, 0.0), h)
+        steps = min(
+            int(np.isfinite(running).sum()), self.length
+        )  # after the last finite scale all have stopped
+        out = np.empty(points // 2 + 1, dtype=np.complex128)
+        block = max(1, CHUNK // factor.size)
+        for begin in range(0, len(out), block):
+            omega = 2 * np.pi * np.arange(begin, min(begin + block, len(out)))[:, None, None] / points
+            turn = np.exp(-1j * omega * index) * (1 - fraction + fraction * np.exp(-1j * omega)) * factor
+            total = np.zeros(len(omega), dtype=np.complex128)
+            alive = np.ones((len(omega), 1), dtype=np.complex128)
+            for t in range(steps):
+                matrix = turn[:, :1] if t == 0 else turn[:, 1:]
+                here = np.matmul(alive[:, None, :], matrix)[:, 0]
+                if self.stop is not None:
+                    total += here[:, self.stop] * np.exp(running[t] + top - log_total)
+                    here[:, self.stop] = 0.0
+                alive = here if len(factor) > 2 else here.sum(axis=1, keepdims=True)
+                alive = (
+                    alive * np.exp(running[t] + top - running[t + 1])
+                    if np.isfinite(running[t + 1])
+                    else 0 * alive
+                )
+            tail = np.exp(running[-1] - log_total) if np.isfinite(running[-1]) else 0.0
+            out[begin : begin + len(omega)] = total + alive.sum(axis=1) * tail
+        return out
+
+
+def tilted(kernel: FloatArray, scores: FloatArray, theta: float) -> FloatArray:
+    """Log one-step factors times ``e^(theta * score)``; impossible steps stay impossible."""
+    with np.errstate(invalid="ignore"):  # impossible steps: -inf + theta * score
+        return np.where(kernel > -np.inf, kernel + theta * scores, -np.inf)

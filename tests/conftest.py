@@ -1,0 +1,14 @@
+"""Shared fixtures: where the real data lie, if they are here."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def arena() -> Path:
+    """Directory of the Arena sample, beside the checkout; it is not part of the project."""
+    path = Path(__file__).resolve().parents[2] / "shared" / "data" / "arena_sample"
+    if not path.is_dir():
+        pytest.skip("the Arena sample (shared/data/arena_sample beside the checkout) is not on this machine")
+    return path

@@ -1,0 +1,383 @@
+"""The runner: one result whatever the workers, kills and extensions; failures kept as data; nothing mixed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy_study
+import xarray as xr
+
+from studies import _blocks, _manifest, _run, _study
+from studies._study import CRASHED, NOT_RUN, Method, Outcome, Profile, StudyError
+
+TOY = toy_study.STUDY
+SCRIPT = Path(toy_study.__file__)
+
+
+def assert_same(one: xr.Dataset, two: xr.Dataset) -> None:
+    """Bit for bit the same results; wall times may differ."""
+    assert set(one.variables) == set(two.variables) and one.sizes == two.sizes
+    for name in set(one.variables) - {"seconds"}:
+        assert one[name].dims == two[name].dims and one[name].dtype == two[name].dtype
+        assert one[name].values.tobytes() == two[name].values.tobytes(), name
+
+
+def go(out, profile="smoke", study=TOY, **options):
+    return _run.run_study(study, profile=profile, out=out, **options)
+
+
+def results(out):
+    return _blocks.read_results(out / "toy_study" / "results.nc")
+
+
+def snapshot(out):
+    """Content and time of every block file."""
+    return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted((out / "toy_study/blocks").glob("*/*"))}
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    """The toy's quick profile, run by one process without interruption."""
+    out = tmp_path_factory.mktemp("serial")
+    summary = go(out, "quick")
+    assert (summary.replicates_run, summary.replicates_found, summary.crashes) == (100, 0, 2)
+    return out
+
+
+def test_results_are_what_the_replicates_give(serial):
+    ds = results(serial)
+    assert dict(ds.sizes) == {"world": 2, "n": 2, "replicate": 25, "method": 3, "policy": 2, "ci_bound": 2}
+    for cell in TOY.cells():
+        for r in (0, 3, 17, 24):
+            outcome = _run.run_replicate(TOY.at("quick"), 1, cell, r)
+            at = ds.sel(cell).isel(replicate=r)
+            np.testing.assert_array_equal(at["estimate"], outcome.estimate)
+            np.testing.assert_array_equal(at["truth"], outcome.truth)
+            if not outcome.failures:
+                np.testing.assert_array_equal(at["interval"], outcome.interval)
+                np.testing.assert_array_equal(at["per_policy"], outcome.extra["per_policy"])
+                np.testing.assert_array_equal(at["per_both"], outcome.extra["per_both"])
+                np.testing.assert_array_equal(at["mean_judge"], outcome.extra["mean_judge"])
+        np.testing.assert_array_equal(ds["theory_std_error"].sel(cell), cell["n"] ** -0.5)
+        np.testing.assert_array_equal(ds["theory_value"].sel(cell), [0, 1])
+
+
+def test_a_failed_replicate_is_data(serial):
+    ds = results(serial)
+    crashed = ds.sel(world="crash", replicate=3)
+    assert (crashed["status"] == CRASHED).all() and crashed["estimate"].isnull().all()
+    assert (ds["status"] == CRASHED).sum() == 2 * 6 and (ds["status"] == NOT_RUN).sum() == 0
+    rows = [json.loads(line) for line in (serial / "toy_study/failures.jsonl").read_text().splitlines()]
+    assert sorted(row["cell"]["n"] for row in rows) == [4, 16]
+    assert all(
+        row["replicate"] == 3
+        and row["seed"] == 1
+        and row["stage"] == "replicate"
+        and row["error"].startswith("ZeroDivisionError: planted")
+        and "toy_study.py" in row["error"]
+        for row in rows
+    )
+
+
+def test_two_processes_give_the_same(serial, tmp_path):
+    go(tmp_path, "quick", jobs=2)
+    assert_same(results(serial), results(tmp_path))
+
+
+def script(out, jobs, *, levels="", profile="quick", **options):
+    words = [sys.executable, "-m", "toy_study", str(out), str(jobs), "1", levels, profile]
+    tests = SCRIPT.parent
+    environment = {**os.environ, "PYTHONPATH": str(tests)}
+    return subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=tests.parent,  # so that `studies` is the package, not tests/studies
+        env=environment,
+        **options,
+    )
+
+
+def wait_for_blocks(process, out, count):
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("toy_study/blocks/*/*.parquet"))) < count:
+        assert process.poll() is None, "the run ended before it could be stopped"
+        assert time.monotonic() < deadline, "no blocks after a minute"
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_kill_and_run_again(serial, tmp_path, jobs):
+    for blocks in (2, 9):  # killed twice, at different depths
+        process = script(tmp_path, jobs)
+        try:
+            wait_for_blocks(process, tmp_path, blocks)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate(timeout=30)  # ends when the orphaned workers have closed its stdout too
+        assert not (tmp_path / "toy_study/results.nc").exists()
+    kept = snapshot(tmp_path)
+    process = script(tmp_path, jobs)
+    assert "done" in process.communicate(timeout=120)[0] and process.returncode == 0
+    assert_same(results(serial), results(tmp_path))
+    after = snapshot(tmp_path)
+    assert all(after[path] == kept[path] for path in kept if path.suffix == ".parquet")
+    assert 9 <= sum(path.suffix == ".parquet" for path in kept) < sum(p.suffix == ".parquet" for p in after)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_says_how_to_resume_and_leaves_nothing_half_written(tmp_path, jobs):
+    process = script(tmp_path, jobs, stderr=subprocess.PIPE)
+    wait_for_blocks(process, tmp_path, 3)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert len(err.strip().splitlines()) == 1 and err.startswith("interrupted: "), err
+    assert "the same command resumes" in err
+    contents, broken = _run.collect(tmp_path / "toy_study")
+    assert len(contents) >= 3 and not broken
+    left = [p for p in (tmp_path / "toy_study").rglob("*") if p.is_file() and p.suffix == ".tmp"]
+    assert not left and not (tmp_path / "toy_study/results.nc").exists()
+
+
+def test_a_finished_study_grows_without_touching_what_is_there(serial, tmp_path):
+    go(tmp_path, "smoke", levels={"n": [16]})  # 10 replicates, two cells: blocks 0-6 and 6-10
+    before = snapshot(tmp_path)
+    summary = go(tmp_path, "quick", levels={"n": [16]})
+    assert (summary.replicates_run, summary.replicates_found) == (30, 20)
+    summary = go(tmp_path, "quick")
+    assert (summary.replicates_run, summary.replicates_found) == (50, 50)
+    after = snapshot(tmp_path)
+    assert all(after[path] == content for path, content in before.items())
+    assert_same(results(serial), results(tmp_path))
+    assert go(tmp_path, "quick").replicates_run == 0
+    assert go(tmp_path, "smoke").replicates_run == 0  # the smaller run asks for nothing new
+    assert_same(results(serial), results(tmp_path))
+
+
+def test_unequal_replicates_are_marked_as_not_run(tmp_path):
+    go(tmp_path, "smoke", levels={"n": [4]})
+    go(tmp_path, "quick", levels={"n": [9]})
+    ds = results(tmp_path)
+    assert ds["n"].values.tolist() == [4, 9] and ds.sizes["replicate"] == 25
+    assert (ds["status"].sel(n=4).isel(replicate=slice(10, None)) == NOT_RUN).all()
+    assert (ds["status"].sel(n=9) != NOT_RUN).all()
+    assert ds["theory_std_error"].sel(world="plain").values.tolist() == [0.5, 1 / 3]
+
+
+def test_a_partial_grid(tmp_path):
+    study = replace(TOY, keep=keep_diagonal)
+    go(tmp_path, study=study)
+    status = results(tmp_path)["status"]
+    assert (status.sel(world="plain", n=16) == NOT_RUN).all() and (
+        status.sel(world="plain", n=4) != NOT_RUN
+    ).all()
+
+
+def keep_diagonal(cell):
+    return (cell["world"] == "plain") == (cell["n"] == 4)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "foreign"])
+def test_a_block_that_does_not_verify_is_run_again(serial, tmp_path, damage):
+    go(tmp_path, "quick")
+    victim = sorted((tmp_path / "toy_study/blocks").glob("*/000006-*.parquet"))[0]
+    raw = bytearray(victim.read_bytes())
+    if damage == "flip":  # one bit of one stored number
+        number = _blocks.read_block(victim).arrays["estimate"].ravel()[0].tobytes()
+        raw[raw.index(number)] ^= 1
+    content = {
+        "truncate": raw[: len(raw) // 2],
+        "flip": raw,
+        "empty": b"",
+        "foreign": b"PAR1 not a block PAR1",
+    }
+    victim.write_bytes(bytes(content[damage]))
+    said = []
+    summary = go(tmp_path, "quick", say=said.append)
+    assert summary.replicates_run == 6 and any("does not verify" in line for line in said)
+    assert_same(results(serial), results(tmp_path))
+
+
+def test_nothing_is_mixed(tmp_path):
+    go(tmp_path)
+    cases = [
+        ({"seed": 2}, "made with seed 1, not 2"),
+        ({"study": with_option(TOY, "z", factor=2)}, "other options of z"),
+        ({"study": replace(TOY, policies=("zero", "two"))}, "other policies"),
+        ({"study": replace(TOY, ci_prob=0.9)}, "other ci_prob"),
+    ]
+    for options, message in cases:
+        with pytest.raises(StudyError, match=message) as error:
+            go(tmp_path, **options)
+        assert "\n" not in str(error.value) and "choose another --out" in str(error.value)
+    (tmp_path / "toy_study/manifest.json").unlink()
+    with pytest.raises(StudyError, match=r"holds blocks but no manifest\.json"):
+        go(tmp_path)
+
+
+def with_option(study, method, **options):
+    changed = replace(study.methods[method], options=options)
+    return replace(study, methods={**study.methods, method: changed})
+
+
+def test_changed_code_is_noticed_and_changed_words_are_not(tmp_path, monkeypatch):
+    source = SCRIPT.read_text()
+    module = tmp_path / "altered_toy.py"
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def digests(text):
+        module.write_text(text)
+        study = replace(TOY, replicate=pretend(TOY.replicate), table=pretend(TOY.table))
+        return _manifest.code_digests(study)["altered_toy.py"]
+
+    def pretend(function):
+        """The same function, as if it lived in the altered module."""
+        twin = type(function)(function.__code__, function.__globals__, function.__name__)
+        twin.__module__ = "altered_toy"
+        return twin
+
+    first = digests(source)
+    words = (
+        source.replace("Mean of n draws", "Average of n draws")
+        .replace('"A toy"', '"Toy"')
+        .replace("ax.hist", "ax.plot")
+    )
+    assert words != source and digests(words + "\n# a comment\n") == first
+    assert digests(source.replace("1.959963984540054", "1.96")) != first
+
+
+def test_code_of_scenario_and_estimators_counts():
+    digests = _manifest.code_digests(_study.load("interval_coverage"))
+    expected = {
+        "cje_core/data.py", "cje_core/estimators/direct.py", "cje_core/isotonic.py", "cje_sim/judges.py",
+        "cje_sim/scenarios/well_specified.py", "studies/_streams.py", "studies/interval_coverage.py",
+    }  # fmt: skip
+    assert expected <= set(digests)
+    assert not {"studies/_report.py", "studies/_measures.py", "cje_core/estimators/stacked_dr.py"} & set(
+        digests
+    )
+
+
+def wrong_shape(study, cell, streams):
+    return Outcome(np.zeros((2, 2)), np.zeros(2))
+
+
+def wrong_extra(study, cell, streams):
+    return Outcome(np.zeros((3, 2)), np.zeros(2), extra={"odd": np.zeros(5)})
+
+
+def broken_theory(cell):
+    raise OverflowError("too much")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"replicate": wrong_shape}, r"estimate has shape \(2, 2\), expected \(3, 2\)"),
+        ({"replicate": wrong_extra}, r"diagnostic 'odd' of shape \(5,\)"),
+        ({"theory": broken_theory}, "theory fails at world=plain, n=4: OverflowError: too much"),
+    ],
+)
+def test_programmers_errors_raise(tmp_path, change, message):
+    with pytest.raises(StudyError, match=message):
+        go(tmp_path, study=replace(TOY, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"factors": {"n": (1, 1)}}, "a level twice"),
+        ({"factors": {"n": ()}}, "no level"),
+        ({"factors": {"n": (1, 2.0)}}, "must share one type"),
+        ({"factors": {"policy": ("a",)}}, "cannot be the name of a factor"),
+        ({"factors": {}}, "factors is empty"),
+        ({"methods": {"data": Method("x")}}, "no method may be called 'data'"),
+        ({"profiles": {"smoke": Profile(1)}}, "they must be smoke, quick, paper"),
+        ({"block": 0}, "must be >= 1"),
+        (
+            {"profiles": {**TOY.profiles, "smoke": Profile(1, {"m": (1,)})}},
+            "unknown factor 'm'; there are: world, n",
+        ),
+        (
+            {"profiles": {**TOY.profiles, "smoke": Profile(1, {}, {"y": {}})}},
+            "unknown method 'y'; there are: z, short",
+        ),
+    ],
+)
+def test_a_study_is_checked_before_it_runs(change, message):
+    with pytest.raises(StudyError, match=message):
+        replace(TOY, **change)
+
+
+def test_a_directory_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StudyError, match=r"cannot write to .*file"):
+        go(tmp_path / "file")
+
+
+def test_missing_blocks_keep_their_boundaries():
+    study = replace(TOY, factors={"world": ("plain",), "n": (4,)}, theory=None)
+    cell = {"world": "plain", "n": 4}
+
+    def ranges(replicates, *present):
+        have = [_blocks.Block("toy_study", 1, cell, *pair) for pair in present]
+        return [(b.start, b.stop) for b in _blocks.missing(study, 1, replicates, have)]
+
+    assert ranges(15) == [(0, 6), (6, 12), (12, 15)]
+    assert ranges(20, (0, 6), (6, 12), (12, 15)) == [(15, 18), (18, 20)]
+    assert ranges(12, (0, 2), (4, 6)) == [(2, 4), (6, 12)]
+    assert ranges(10, (0, 6), (6, 12)) == []
+
+
+def test_block_round_trip_keeps_every_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {"estimate": rng.normal(size=(3, 2, 2)), "odd": np.array([np.nan, -0.0, np.inf])}
+    arrays["estimate"].flat[:2] = [5e-324, -np.inf]
+    block = _blocks.Block("toy_study", 1, {"n": 4, "world": "plain"}, 0, 3)
+    _blocks.write_block(
+        tmp_path, _blocks.Content(block, arrays, [{"replicate": 1, "stage": "x", "error": "é\n"}])
+    )
+    back = _blocks.read_block(tmp_path / block.path)
+    assert back.block == block and back.failures[0]["error"] == "é\n"
+    assert {k: v.tobytes() for k, v in back.arrays.items()} == {k: v.tobytes() for k, v in arrays.items()}
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_status_and_manifest(serial):
+    state = _run.status(serial / "toy_study")
+    assert (state["replicates_done"], state["replicates_asked"], state["crashes"]) == (100, 100, 2)
+    assert state["finished"] and state["estimates_failed"] == 12
+    text = (serial / "toy_study/manifest.json").read_text()
+    manifest = json.loads(text)
+    assert manifest["seed"] == 1 and manifest["versions"]["numpy"] == np.__version__
+    assert manifest["runs"][0]["replicates"] == 25 and manifest["machine"]["cores"] >= 1
+    assert str(Path.home()) not in text and os.uname().nodename not in text and str(serial) not in text
+
+
+def test_the_pilot_projects_time_and_precision(tmp_path):
+    said = []
+    profiles = {**TOY.profiles, "quick": Profile(50, {"n": (4,), "world": ("plain",)})}
+    go(tmp_path, "quick", study=replace(TOY, profiles=profiles), say=said.append)
+    assert any("s per replicate; 50 replicates to run in 1 cells on 1 job: about" in line for line in said)
+    assert any("MCSE of 3.1 points" in line for line in said)  # sqrt(.95 * .05 / 50)
+
+
+@pytest.mark.slow
+def test_a_real_study_does_not_depend_on_jobs(tmp_path):
+    study = _study.load("interval_coverage")
+    levels = {"n": [250], "oracle_fraction": [0.25], "label_design": ["own"]}
+    one = _run.run_study(study, profile="smoke", out=tmp_path / "one", levels=levels)
+    two = _run.run_study(study, profile="smoke", out=tmp_path / "two", levels=levels, jobs=2)
+    assert_same(one.results, two.results)
+    assert one.crashes == 0
