@@ -122,24 +122,25 @@ class Paths:
     def _forward(self, theta: float) -> tuple[float, FloatArray]:
         """Log total, and the log-mass still running after 0, 1, ..., L tokens (the scale of the recursion)."""
         kernel = tilted(self.log_kernel, self.scores, theta)
-        top = float(kernel.max())
-        factor = np.exp(kernel - top)
-        alive = np.zeros(len(factor))
-        alive[0] = 1.0
+        alive = np.full(len(kernel), -np.inf)
+        alive[0] = 0.0
         running, finished = np.full(self.length + 1, -np.inf), []
         running[0] = 0.0
         for t in range(self.length):
-            here = alive @ factor
+            # In logs: under a strong tilt the steps of one path differ by more than a double can hold.
+            paths = alive[:, None] + kernel
+            top = np.maximum(paths.max(axis=0), -1e300)
+            with np.errstate(divide="ignore"):  # a token nothing leads to
+                here = top + np.log(np.exp(paths - top).sum(axis=0))
             if self.stop is not None:
-                if here[self.stop] > 0:
-                    finished.append(running[t] + top + np.log(here[self.stop]))
-                here[self.stop] = 0.0
-            total = float(here.sum())
-            if total == 0:
+                finished.append(float(here[self.stop]))
+                here[self.stop] = -np.inf
+            top_here = float(here.max())
+            if top_here == -np.inf:
                 break
-            running[t + 1] = running[t] + top + np.log(total)
-            alive = np.zeros(len(factor))
-            alive[1:] = here / total if len(factor) > 2 else 1.0
+            running[t + 1] = top_here + np.log(np.exp(here - top_here).sum())
+            alive = np.full(len(kernel), -np.inf)
+            alive[1:] = here if len(kernel) > 2 else running[t + 1]
         return float(logsumexp([*finished, running[-1]])), running
 
     def _transform(self, theta: float, h: float, points: int) -> ComplexArray:

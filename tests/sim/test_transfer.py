@@ -141,9 +141,7 @@ def test_markov_rate_is_the_slope_of_the_tail() -> None:
         logger = markov_policy(law, chain, length)
         target = token_tilt(logger, np.linspace(1, -1, 8), 0.4)
         rates = transfer.rates(target, logger)
-        logs[length] = transfer.log_cdf(
-            logger, rates.entropy * 0 - target.log_prob, length * rates.entropy
-        ).value
+        logs[length] = transfer.log_cdf(logger, -target.log_prob, length * rates.entropy).value
     assert rates.collapse_margin > 0
     assert 0 < rates.rate < rates.kl
     slope = -(logs[400] - logs[200]) / 200
