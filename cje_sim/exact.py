@@ -115,31 +115,32 @@ class RewardErrors(NamedTuple):
 
 
 def first_token_errors(
-    log_p: FloatArray, log_q: FloatArray, utility: FloatArray, noise_sd: float, length: int, n: int
+    log_p: FloatArray, log_q: FloatArray, utility: FloatArray, noise_sd: npt.ArrayLike, length: int, n: int
 ) -> RewardErrors:
     """Exact errors of IPS, SNIPS and Direct with exact weights for a reward of the first token.
 
-    ``Y = u(a_1) + noise_sd * e``, as in the paper's simulation of TTC collapse. IPS is unbiased with
-    ``n SE^2 = (1 + chi2)^(L-1) sum_v p(v)^2/q(v) (u(v)^2 + noise_sd^2) - V^2``; Direct is the mean of n fresh
+    ``Y = u(a_1) + noise_sd(a_1) * e``, as in the paper's simulation of TTC collapse. IPS is unbiased with
+    ``n SE^2 = (1 + chi2)^(L-1) sum_v p(v)^2/q(v) (u(v)^2 + noise_sd(v)^2) - V^2``; Direct is the mean of n fresh
     draws from the target, judged without error.
 
     Parameters
     ----------
     log_p, log_q, utility : arrays, shape (V,)
-    noise_sd : float
-        Standard deviation of the outcome noise, in units of Y.
+    noise_sd : float or array, shape (V,)
+        Standard deviation of the outcome noise given the first token, in units of Y.
     length, n : int
         Tokens per response; number of responses.
     """
     value = expectation(log_p, utility)
-    variance = expectation(log_p, (utility - value) ** 2) + noise_sd**2
+    noise = np.broadcast_to(np.asarray(noise_sd, dtype=float) ** 2, utility.shape)
+    variance = expectation(log_p, (utility - value) ** 2 + noise)
     second = log1p_chi2(log_p, log_q)
     log_n = np.log(n)
     m = chi2_law(log_p, log_q)
     log_e_w2 = length * second
-    log_e_w2y2 = log_e_w2 + np.log(expectation(m, utility**2) + noise_sd**2)
+    log_e_w2y2 = log_e_w2 + _log(expectation(m, utility**2 + noise))
     log_var_ips = _log_minus(log_e_w2y2, 2 * np.log(abs(value)) if value else -np.inf)
-    log_var_snips = log_e_w2 + np.log(expectation(m, (utility - value) ** 2) + noise_sd**2)
+    log_var_snips = log_e_w2 + _log(expectation(m, (utility - value) ** 2 + noise))
     tilted = expectation(m, utility) - value
     with np.errstate(over="ignore"):  # an astronomically large bias is reported as infinite
         bias = float(-np.sign(tilted) * np.exp(log_e_w2 + np.log(abs(tilted)) - log_n)) if tilted else 0.0
@@ -147,9 +148,13 @@ def first_token_errors(
         value,
         float((log_var_ips - log_n) / 2),
         float((log_var_snips - log_n) / 2),
-        float((np.log(variance) - log_n) / 2),
+        float((_log(variance) - log_n) / 2),
         bias,
     )
+
+
+def _log(x: float) -> float:
+    return float(np.log(x)) if x > 0 else float(-np.inf)
 
 
 def _log_minus(a: float, b: float) -> float:

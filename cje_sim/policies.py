@@ -58,6 +58,7 @@ def token_tilt(logger: TokenPolicy, utility: npt.ArrayLike, eta: float) -> Token
 
     Examples
     --------
+    >>> from cje_sim.tokens import iid_policy
     >>> logger = iid_policy(np.log([6 / 11, 3 / 11, 2 / 11]), length=2)
     >>> target = token_tilt(logger, [0.0, 0.0, np.log(2)], 1.0)
     >>> np.exp(target.log_prob[0, 0]).round(4).tolist()
@@ -102,6 +103,7 @@ def temperature(logger: TokenPolicy, value: float) -> TokenPolicy:
 
     Examples
     --------
+    >>> from cje_sim.tokens import iid_policy
     >>> hot = temperature(iid_policy(np.log([0.8, 0.2]), length=1), 2.0)
     >>> np.exp(hot.log_prob[0, 0]).round(4).tolist()
     [0.6667, 0.3333]

@@ -214,10 +214,12 @@ class BestOfN:
     def log_ratio(self, reward: npt.ArrayLike, prompt_class: int = 0) -> FloatArray:
         """Log density ratio to the logger of a response with the given reward (see the class)."""
         r = np.asarray(reward, dtype=float)
-    XX > 0:
-            cdf = ndtr((r[..., None] - self.utility) / self.noise_sd) @ law
-            return np.asarray(np.log(self.n) + (self.n - 1) * np.log(cdf))
-        upto, below = ((np.less_equal(self.utility, r[..., None] - s)) @ law for s in (0.0, 1e-12))
+        log_law = self.base.log_prob[prompt_class, 0]
+        if self.noise_sd > 0:
+            log_cdf = logsumexp(log_law + log_ndtr((r[..., None] - self.utility) / self.noise_sd), axis=-1)
+            return np.asarray(np.log(self.n) + (self.n - 1) * log_cdf)
+        law = np.exp(log_law)
+        upto, below = (np.where(self.utility <= r[..., None] - s, law, 0.0).sum(-1) for s in (0.0, 1e-12))
         return np.asarray(_log_tie_ratio(upto, below, self.n))
 
     def divergence(self) -> Divergence:

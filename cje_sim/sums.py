@@ -107,10 +107,11 @@ def log_interval(
 def cumulant(values: FloatArray, log_law: FloatArray, theta: float) -> tuple[float, float, float]:
     """Cumulant generating function ``K(theta) = log E e^(theta v)`` of one token, with ``K'`` and ``K''``."""
     exponent = log_law + theta * values
-    top = float(logsumexp(exponent))
-    weight = np.exp(exponent - top)
-    mean = float(weight @ values)
-    return top, mean, float(weight @ (values - mean) ** 2)
+    largest = float(exponent.max())
+    weight = np.exp(exponent - largest)
+    total = float(weight.sum())
+    mean = float(weight @ values) / total
+    return largest + float(np.log(total)), mean, float(weight @ (values - mean) ** 2) / total
 
 
 def saddlepoint(values: FloatArray, log_law: FloatArray, mean: float) -> float:
@@ -226,16 +227,18 @@ class Lattice(NamedTuple):
         return np.asarray(self.at + self.h / 2), np.asarray(cumulative / cumulative[-1])
 
     def _log_tail(self, x: float) -> float:
-        """Lower tail (theta <= 0) or upper tail: the side on which the weight e^(-theta s) is largest at
-        x.
-        """
-        towards = 1.0 if self.theta <= 0 else -1.0
-        share = np.clip(towards * (x - self.at) / self.h + 0.5, 0.0, 1.0)
-        inside = (share > 0) & (self.mass > 0)
-        if not inside.any():
-            return float(-np.inf)
-        weight = np.exp(np.minimum(-self.theta * (self.at[inside] - x), 700.0))
-        return float(np.log(weight @ (self.mass[inside] * share[inside])) + self.log_mgf - self.theta * x)
+        """Lower tail (theta <= 0) or upper tail: the side on which the weight e^(-theta s) is largest at x."""
+        cell = (x - self.at[0]) / self.h + 0.5  # x lies this many cells past the window's first edge
+        whole = int(np.clip(np.floor(cell), 0, len(self.at)))
+        share = float(np.clip(cell - whole, 0.0, 1.0))
+        inside = slice(0, whole) if self.theta <= 0 else slice(whole + 1, None)
+        # Below e^-300 a weight cannot matter beside those at x, and denormal numbers are slow.
+        weight = np.exp(np.clip(-self.theta * (self.at[inside] - x), -300.0, 700.0))
+        total = float(weight @ self.mass[inside])
+        if whole < len(self.at):
+            edge = np.exp(np.clip(-self.theta * (self.at[whole] - x), -300.0, 700.0)) * self.mass[whole]
+            total += float(edge) * (share if self.theta <= 0 else 1.0 - share)
+        return float(np.log(total) + self.log_mgf - self.theta * x) if total > 0 else float(-np.inf)
 
 
 def iid_lattice(values: FloatArray, log_law: FloatArray, length: int, theta: float, points: int) -> Lattice:
@@ -245,7 +248,7 @@ def iid_lattice(values: FloatArray, log_law: FloatArray, length: int, theta: flo
     tilted = log_law + theta * values - top
 
     def log_mgf(t: float) -> float:
-        return length * float(logsumexp(tilted + t * values))
+        return length * cumulant(values, tilted, t)[0]
 
     ends = chernoff_window(log_mgf, length * variance)
     start = max(ends[0], length * float(values.min()))

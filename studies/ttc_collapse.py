@@ -23,8 +23,9 @@ import xarray as xr
 from cje_core.result import wald
 from cje_sim import exact, typicality
 from cje_sim.policies import token_tilt, utilities
-from cje_sim.tokens import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
+from cje_sim.tokens import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 from studies._measures import performance
+from studies._plot import MARKERS, OKABE_ITO
 from studies._streams import Cell, Streams, generator
 from studies._study import Method, Outcome, Profile, Study
 
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VOCAB, ZIPF_ALPHA, NOISE_SD, N, LEVEL = 1000, 1.2, 0.5, 10_000, 0.9
-GATE = 0.70
+GATE, ESS_GATE = 0.70, 0.30
+DRAWS = 60
 UTILITIES = ("iid-1", "iid-2", "iid-3", "aligned", "anti_aligned", "hot")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def utility_of(name: str) -> FloatArray:
     """Token utilities of a level: draws have named seeds of their own, so they are the same in every run.
 
@@ -59,7 +61,7 @@ def policies(cell: Cell) -> tuple[TokenPolicy, TokenPolicy]:
 
 
 def theory(cell: Cell) -> dict[str, float]:
-    """Exact values of a cell: TTC one- and two-sided, limit ESS/n, standard errors, the CLE floor of IPS."""
+    """Exact values of a cell: TTC one- and two-sided and its rates, limit ESS/n, standard errors, CLE floor."""
     target, logger = policies(cell)
     p, q, length = target.log_prob[0, 0], logger.log_prob[0, 0], logger.length
     one, two = (typicality.coverage(p, q, length, level=LEVEL, two_sided=side) for side in (False, True))
@@ -71,6 +73,8 @@ def theory(cell: Cell) -> dict[str, float]:
         "ttc_two_sided": two.ttc,
         "kl_per_token": exact.kl(p, q),
         "collapse_margin": exact.collapse_margin(p, q),
+        "rate": typicality.collapse_rate(p, q),
+        "rate_two_sided": typicality.collapse_rate(p, q, two_sided=True),
         "log10_limit_ess": exact.log_limit_ess(p, q, length) / np.log(10),
         "value": errors.value,
         "log_se_ips": errors.log_se_ips,
@@ -123,16 +127,60 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
-    """Headline: the shortest and the longest responses of each world; then every cell."""
+    """Headline by world and tilt; worlds where TTC and ESS disagree; spread over utility draws; every cell."""
     cells = _per_cell(ds)
-    lengths = cells["length"].unique()
-    shown = ["ttc", "ttc_mcse", "ttc_exact", "ips_rmse", "ips_rmse_mcse", "snips_rmse", "snips_rmse_mcse"]
-    shown += ["direct_rmse", "direct_rmse_mcse", "log10_ess_exact"]
-    ends = cells[cells["length"].isin([lengths.min(), lengths.max()])]
+    short, long = (cells["length"].min(), cells["length"].max())
+    rows = []
+    for (world, eta), part in cells.groupby(["utility", "eta"], sort=False):
+        at = part.set_index("length")
+        row = {
+            "utility": world,
+            "eta": eta,
+            "margin": at["collapse_margin"].iloc[0],
+            "rate": at["rate"].iloc[0],
+        }
+        for name, column in (("TTC", "ttc"), ("IPS RMSE", "ips_rmse")):
+            for length in (short, long):
+                row[f"{name}, L={length}"] = at.loc[length, column]
+                row[f"{name}, L={length}_mcse"] = at.loc[length, f"{column}_mcse"]
+        row[f"exact TTC, L={long}"] = at.loc[long, "ttc_exact"]
+        row[f"log10 ESS/n, L={long}"] = at.loc[long, "log10_ess_exact"]
+        row["Direct RMSE"], row["Direct RMSE_mcse"] = at.loc[long, ["direct_rmse", "direct_rmse_mcse"]]
+        rows.append(row)
+    healthy = {"TTC": cells["ttc_exact"] >= GATE, "ESS": cells["log10_ess_exact"] >= np.log10(ESS_GATE)}
+    shown = ["utility", "eta", "length", "ttc_exact", "ttc_two_sided_exact", "log10_ess_exact", "value"]
+    shown += ["ips_rmse", "ips_rmse_mcse", "snips_rmse", "snips_rmse_mcse", "direct_rmse", "direct_rmse_mcse"]
     return {
-        "TTC and RMSE at the shortest and longest responses": ends[["utility", "eta", "length", *shown]],
+        "TTC and RMSE, the shortest and the longest responses": pd.DataFrame(rows),
+        f"Worlds where TTC (gate {GATE:g}) and ESS/n (gate {ESS_GATE:g}) disagree": cells.loc[
+            healthy["TTC"] != healthy["ESS"], shown
+        ].reset_index(drop=True),
+        f"Exact TTC over {DRAWS} draws of i.i.d. normal utilities": spread_over_draws(),
         "Every cell": cells,
     }
+
+
+@lru_cache(maxsize=1)
+def spread_over_draws() -> pd.DataFrame:
+    """Quantiles of the exact TTC over utility draws, at the paper's tilts and its shortest and longest lengths."""
+    law, rows = zipf(VOCAB, ZIPF_ALPHA), []
+    quantiles = {"min": 0.0, "q10": 0.1, "median": 0.5, "q90": 0.9, "max": 1.0}
+    for eta in (0.1, 0.3, 0.5):
+        targets = [log_normalise(law + eta * utility_of(f"iid-{k}")) for k in range(1, DRAWS + 1)]
+        short, long = (
+            np.array([typicality.coverage(p, law, length, level=LEVEL, points=2**13).ttc for p in targets])
+            for length in (25, 400)
+        )
+        # The paper: eta = 0.1 stays above the gate; for eta >= 0.3 TTC goes from above 0.8 to below 0.01.
+        as_stated = long > GATE if eta < 0.3 else (short > 0.8) & (long < 0.01)
+        for length, ttc in ((25, short), (400, long)):
+            row = {name: np.quantile(ttc, level) for name, level in quantiles.items()}
+            below = {
+                "share below the gate": np.mean(ttc < GATE),
+                "share as the paper states": np.mean(as_stated),
+            }
+            rows.append({"eta": eta, "length": length, **row, **below})
+    return pd.DataFrame(rows)
 
 
 def _per_cell(ds: xr.Dataset) -> pd.DataFrame:
@@ -143,9 +191,12 @@ def _per_cell(ds: xr.Dataset) -> pd.DataFrame:
         "ttc": ds["ttc"].mean("replicate"),
         "ttc_mcse": ds["ttc"].std("replicate", ddof=1) / np.sqrt(runs),
         "ttc_exact": ds["theory_ttc"],
+        "log_ttc_exact": ds["theory_log_ttc"],
         "ttc_two_sided_exact": ds["theory_ttc_two_sided"],
         "kl_per_token": ds["theory_kl_per_token"],
         "collapse_margin": ds["theory_collapse_margin"],
+        "rate": ds["theory_rate"],
+        "rate_two_sided": ds["theory_rate_two_sided"],
         "log10_ess_exact": ds["theory_log10_limit_ess"],
         "value": ds["theory_value"],
     }
@@ -159,47 +210,80 @@ def _per_cell(ds: xr.Dataset) -> pd.DataFrame:
     return frame.dropna(subset=["ttc"]).reset_index(drop=True)
 
 
-def figure(ds: xr.Dataset) -> "Figure":
-    """TTC (top) and RMSE (bottom) against length, one column per way in which utilities attach to tokens."""
+def figure(ds: xr.Dataset) -> "dict[str, Figure]":
+    """The paper's figure in each world; then where TTC and ESS disagree, and the decay against its exact rate."""
     from matplotlib.figure import Figure
 
     cells = _per_cell(ds)
+    first, second = Figure(figsize=(3.0 * cells["utility"].nunique() + 0.6, 6.2)), Figure(figsize=(11, 4.2))
+    _draw_worlds(first, cells)
+    _draw_disagreement(second, cells)
+    return {
+        "TTC (top; solid: exact, points: Monte Carlo, dotted: two-sided) and RMSE (bottom; wide bands: exact SE of "
+        f"IPS) against length, n = {N:,}. Each column is one way in which utilities attach to tokens.": first,
+        "TTC against the limit of ESS/n, every cell (left); -log TTC per token against Cramer's rate (right).": second,
+    }
+
+
+def _draw_worlds(fig: "Figure", cells: pd.DataFrame) -> None:
     worlds = list(dict.fromkeys(cells["utility"]))
-    fig = Figure(figsize=(3.1 * len(worlds) + 0.6, 6.4), layout="constrained")
     axes = fig.subplots(2, len(worlds), sharex=True, sharey="row", squeeze=False)
-    colours = dict(zip(sorted(cells["eta"].unique()), ("C0", "C1", "C3", "C4", "C5"), strict=False))
+    lengths = sorted(cells["length"].unique())
+    colours = dict(zip(sorted(cells["eta"].unique()), OKABE_ITO, strict=False))
     for column, world in enumerate(worlds):
         top, bottom = axes[:, column]
         for eta, rows in cells[cells["utility"] == world].groupby("eta"):
             x, colour = rows["length"], colours[eta]
-            top.plot(x, rows["ttc_exact"], color=colour, label=f"η = {eta:g}, exact")
+            top.plot(x, rows["ttc_exact"], color=colour, label=f"η = {eta:g}")
             top.plot(x, rows["ttc_two_sided_exact"], color=colour, ls=":", lw=1)
             top.errorbar(x, rows["ttc"], 1.96 * rows["ttc_mcse"], fmt="o", ms=4, color=colour, capsize=2)
             for method, style in (("ips", "o-"), ("snips", "s:"), ("direct", "^--")):
+                y, error = rows[f"{method}_rmse"], 1.96 * rows[f"{method}_rmse_mcse"]
+                name = "Direct" if method == "direct" else method.upper()
                 bottom.errorbar(
                     x,
-                    rows[f"{method}_rmse"],
-                    1.96 * rows[f"{method}_rmse_mcse"],
+                    y,
+                    error,
                     fmt=style,
                     ms=3.5,
                     lw=1,
                     color=colour,
                     capsize=2,
-                    label=f"{method.upper() if method != 'direct' else 'Direct'}, η = {eta:g}",
+                    label=f"{name}, η = {eta:g}",
                 )
-            bottom.plot(x, rows["se_ips_exact"], color=colour, lw=4, alpha=0.25)
+            bottom.plot(x, rows["se_ips_exact"], color=colour, lw=5, alpha=0.2)
         top.axhline(GATE, color="0.4", lw=1, ls="--")
         top.set_title(world)
         bottom.set(xscale="log", yscale="log", ylim=(3e-3, 20), xlabel="tokens per response, L")
-        bottom.set_xticks(
-            sorted(cells["length"].unique()), [str(v) for v in sorted(cells["length"].unique())]
-        )
+        bottom.set_xticks(lengths, [str(v) for v in lengths])
         bottom.minorticks_off()
-    axes[0, 0].set(ylabel="TTC (dotted: two-sided, exact)", ylim=(-0.03, 1.03))
-    axes[1, 0].set_ylabel(f"RMSE, n = {N:,} (bands: exact SE of IPS)")
-    axes[0, -1].legend(fontsize=7, loc="lower left")
-    axes[1, -1].legend(fontsize=6, ncols=2, loc="upper left")
-    return fig
+    axes[0, 0].set(ylabel="TTC", ylim=(-0.03, 1.03))
+    axes[1, 0].set_ylabel("RMSE")
+    axes[0, 0].legend(fontsize=7, loc="lower left", frameon=False)
+    axes[1, -1].legend(fontsize=6, ncols=2, loc="upper left", frameon=False)
+
+
+def _draw_disagreement(fig: "Figure", cells: pd.DataFrame) -> None:
+    left, right = fig.subplots(1, 2)
+    for k, (world, rows) in enumerate(cells.groupby("utility", sort=False)):
+        look = {
+            "color": OKABE_ITO[k % len(OKABE_ITO)],
+            "marker": MARKERS[k % len(MARKERS)],
+            "ls": "",
+            "ms": 4,
+        }
+        left.plot(10.0 ** rows["log10_ess_exact"].clip(lower=-12), rows["ttc_exact"], label=world, **look)
+        down = rows[rows["rate"] > 0]
+        right.plot(down["rate"], -down["log_ttc_exact"] / down["length"], **look)
+    left.axhline(GATE, color="0.4", lw=1, ls="--")
+    left.axvline(ESS_GATE, color="0.4", lw=1, ls="--")
+    left.set(xscale="log", xlabel="limit of ESS/n (1e-12: or below)", ylabel="TTC, exact")
+    left.legend(fontsize=7, frameon=False)
+    ends = np.array([1e-5, 1.0])
+    right.plot(ends, ends, color="0.4", lw=1)
+    right.set(
+        xscale="log", yscale="log", xlabel="Cramer's rate, nats per token", ylabel="-log(TTC) / L, exact"
+    )
 
 
 STUDY = Study(

@@ -1,7 +1,5 @@
 """Slow, obvious second implementations of cje_core: loops and definitions, nothing shared with the package."""
 
-import numpy as np
-
 
 def isotonic_minmax(mean, weight):
     """Isotonic regression by its min-max formula: f_k = max over a <= k of min over b >= k of mean(a..b)."""

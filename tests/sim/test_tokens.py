@@ -1,6 +1,7 @@
 """Token policies: exact log-probabilities by enumeration, sampling frequencies, purity, bad input, speed."""
 
 import time
+import tracemalloc
 
 import numpy as np
 import oracles_sim as slow
@@ -15,6 +16,7 @@ from cje_sim.tokens import (
     markov_policy,
     markov_with_stationary,
     sample_sums,
+    stream_sums,
     token_sums,
     zipf,
 )
@@ -144,6 +146,27 @@ def test_the_generator_governs_every_token() -> None:
 def test_bad_input_names_the_allowed_range(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()  # type: ignore[operator]
+
+
+def test_memory_is_flat_in_n_and_in_length() -> None:
+    """Peak allocation of a stream: the same for four times the responses or the tokens."""
+    law = zipf(1000, 1.2)
+
+    def peak(n: int, length: int) -> int:
+        policy = iid_policy(law, length)
+        tables = np.stack([-policy.log_prob, policy.log_prob], axis=-1)
+        total = sum(part.sums[:, 0].sum() for part in stream_sums(policy, tables, 1000, chunk=1000, rng=0))
+        tracemalloc.start()
+        total = sum(part.sums[:, 0].sum() for part in stream_sums(policy, tables, n, chunk=5000, rng=0))
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        mean = float(np.exp(law) @ -law)
+        assert abs(total / (n * length) - mean) < 0.05
+        return used
+
+    base = peak(20_000, 50)
+    assert peak(80_000, 50) < 1.2 * base
+    assert peak(20_000, 200) < 1.2 * base
 
 
 @pytest.mark.slow

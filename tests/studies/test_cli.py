@@ -110,7 +110,7 @@ def test_exceptions_in_replicates_are_reported_and_set_the_exit_code(cli, with_t
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "nosuch"], "no study named 'nosuch'; there are: interval_coverage"),
+        (["run", "nosuch"], "no study named 'nosuch'; there are: "),
         (["run", "toy_study", "--profile", "huge"], "unknown profile 'huge'; there are: smoke, quick, paper"),
         (
             ["run", "toy_study", "--set", "m=1"],

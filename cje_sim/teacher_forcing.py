@@ -1,0 +1,349 @@
+"""Teacher forcing that fails: what a log-probability looks like after a serving stack has reported it.
+
+A recorded log-probability is the exact one plus the errors of any number of independent mechanisms (`Noise`):
+random error per response or per token, heavy tails, a systematic offset, a tokenizer mismatch on a share of rows,
+missing rows. `observe` applies them in turn and keeps the error and the rows of each, so that exact and recorded
+weights can be compared row by row: what the exact weights lack is coverage, the rest is teacher forcing.
+
+For a clone (target = logger) every exact weight is one. With error e its effective sample size tends to
+
+    ``ESS/n -> E[exp(e)]^2 / E[exp(2 e)]``,    ``exp(-s^2)`` for normal errors with standard deviation s,
+
+over the rows that are not missing, and to 0 where ``E[exp(2 e)]`` is infinite. Where the errors are independent of
+the exact weights, this limit multiplies the limit of their ESS/n. "Causal Judge Evaluation" reports .26 for its
+clone: `sd_for_ess` gives the noise that would do it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.optimize import brentq
+from scipy.special import logsumexp
+
+from cje_sim.tokens import FloatArray, Rng
+
+Law = Literal["normal", "laplace", "student_t", "missing"]
+Unit = Literal["response", "token"]
+
+MAX_NATS = 1e50  # far past any use; squares and sums over tokens of it are still finite
+NO_EXPONENTIAL = "exp() of a Student t error has no mean at any sd > 0"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One mechanism of failure; the error of a touched row is ``(offset + noise)`` per response or per token.
+
+    Parameters
+    ----------
+    reason : str
+        Name in the ledger.
+    law : {"normal", "laplace", "student_t", "missing"}
+        Law of the noise; ``missing`` leaves NaN. A contaminated normal is two mechanisms, the wide one with a share.
+    sd : float
+        Standard deviation of the noise, nats: laws with equal `sd` differ in their tails only.
+    offset : float
+        Systematic error, nats.
+    per : {"response", "token"}
+        Whether `sd` and `offset` are those of a response, or of each of its tokens (independent noise).
+    share : float
+        Probability that the mechanism touches a row, independently of everything else.
+    df : float
+        Degrees of freedom of Student's t, above 2.
+    unit_mean : bool
+        Shift the error so that ``E[exp(error)] = 1`` for a touched row, at `offset` = 0.
+
+    Examples
+    --------
+    >>> drift = Noise("API nondeterminism", sd=0.01, per="token")
+    >>> mismatch = Noise("tokenizer mismatch", offset=-3.0, sd=2.0, share=0.05)
+    >>> gaps = Noise("no log-probability", law="missing", share=0.01)
+    """
+
+    reason: str
+    law: Law = "normal"
+    sd: float = 0.0
+    offset: float = 0.0
+    per: Unit = "response"
+    share: float = 1.0
+    df: float = 3.0
+    unit_mean: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a mechanism, with the allowed range."""
+        for name, value, allowed in (("law", self.law, get_args(Law)), ("per", self.per, get_args(Unit))):
+            if value not in allowed:
+                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+        if not 0 <= self.sd <= MAX_NATS:
+            raise ValueError(f"sd is {self.sd}; it must lie in [0, {MAX_NATS:g}] nats")
+        if not abs(self.offset) <= MAX_NATS:
+            raise ValueError(f"offset is {self.offset}; it must lie within +-{MAX_NATS:g} nats")
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share is {self.share}; it must lie in [0, 1]")
+        if not 2 < self.df < np.inf:
+            raise ValueError(f"df is {self.df}; it must be finite and > 2, or sd would not be the sd")
+        if self.law == "missing" and (self.sd or self.offset or self.unit_mean):
+            raise ValueError(
+                "a missing row has no error: law='missing' takes a share and no sd, offset or unit_mean"
+            )
+        if self.unit_mean and np.isinf(_log_mgf(self, 1.0)):
+            why = NO_EXPONENTIAL if self.law == "student_t" else "a Laplace sd must be < sqrt(2)"
+            raise ValueError(f"sd is {self.sd}; unit_mean needs a finite E[exp(error)]: {why}")
+
+    @property
+    def shift(self) -> float:
+        """Centre of the error per response or token, nats."""
+        return self.offset - (_log_mgf(self, 1.0) if self.unit_mean else 0.0)
+
+
+class Observed(NamedTuple):
+    """Recorded log-probabilities and the account of what happened to them.
+
+    ``log_prob`` has the shape of the input, NaN where missing. ``error`` and ``touched`` have the mechanisms as a
+    first axis: nats added (0 where not touched, and for a missing row) and rows touched. ``ledger`` has a line per
+    mechanism: ``reason, rows`` (touched), ``share`` of all rows, ``mean`` and ``sd`` of the error over those rows.
+    """
+
+    log_prob: FloatArray
+    error: FloatArray
+    touched: npt.NDArray[np.bool_]
+    ledger: pd.DataFrame
+
+
+def observe(
+    log_prob: npt.ArrayLike,
+    noises: Sequence[Noise],
+    *,
+    n_tokens: npt.ArrayLike | None = None,
+    rng: Rng = None,
+) -> Observed:
+    """Pass exact log-probabilities through mechanisms of failure, in their order.
+
+    A row that is NaN, by the input or by an earlier mechanism, is not touched again. Every mechanism draws for every
+    row, so results with one seed share their draws: errors are proportional to `sd`, and mechanisms that are appended
+    leave those before them as they were. Nothing is clipped: at large noise a recorded value can exceed 0.
+
+    Parameters
+    ----------
+    log_prob : array, shape (..., n)
+        Exact log-probabilities, nats. Pass target and logger apart, unless they share one erring pass.
+    noises : sequence of Noise
+    n_tokens : array that broadcasts to `log_prob`
+        Tokens of each response; needed for noise per token.
+    rng : Generator, int or None
+
+    Returns
+    -------
+    Observed
+
+    Examples
+    --------
+    >>> observed = observe([-10.0, -20.0], [Noise("rounding", offset=0.5, per="token")], n_tokens=[2, 4], rng=0)
+    >>> observed.log_prob.tolist(), observed.ledger.rows.tolist()
+    ([-9.0, -18.0], [2])
+    """
+    rng = np.random.default_rng(rng)
+    recorded = np.array(log_prob, dtype=float)
+    if recorded.ndim == 0 or np.isposinf(recorded).any():
+        raise ValueError("log_prob must be an array (..., n) of log-probabilities: NaN or below +inf")
+    lengths = _lengths(noises, n_tokens)
+    try:
+        lengths = np.broadcast_to(lengths, recorded.shape)
+    except ValueError as err:
+        raise ValueError(f"n_tokens {lengths.shape} must broadcast to log_prob {recorded.shape}") from err
+    error = np.zeros((len(noises), *recorded.shape))
+    touched = np.zeros(error.shape, dtype=bool)
+    for i, noise in enumerate(noises):
+        touched[i] = (rng.random(recorded.shape) < noise.share) & ~np.isnan(recorded)
+        if noise.law == "missing":
+            recorded[touched[i]] = np.nan
+            continue
+        counts = (lengths if noise.per == "token" else np.ones(recorded.shape)).astype(np.int64)
+        drawn = noise.sd * _unit_noise(noise, counts, rng) + noise.shift * counts
+        error[i] = np.where(touched[i], drawn, 0.0)
+        recorded += error[i]
+    lines = [
+        (noise.reason, rows.sum(), rows.mean() if rows.size else np.nan)
+        + ((e[rows].mean(), e[rows].std()) if rows.any() and noise.law != "missing" else (np.nan, np.nan))
+        for noise, e, rows in zip(noises, error, touched, strict=True)
+    ]
+    ledger = pd.DataFrame(lines, columns=["reason", "rows", "share", "mean", "sd"]).astype({"rows": int})
+    return Observed(recorded, error, touched, ledger)
+
+
+def log_moment(
+    noises: Sequence[Noise],
+    order: float,
+    *,
+    logger: Sequence[Noise] = (),
+    n_tokens: npt.ArrayLike | None = None,
+) -> float:
+    """Exact ``log E[W^order]`` of a clone's recorded weight; ``inf`` where the moment is infinite.
+
+    Given its length l, a response of a mechanism with share p and moment m(k) contributes ``1 - p + p m(k)``;
+    mechanisms multiply, and lengths are averaged over.
+
+    Parameters
+    ----------
+    noises, logger : sequences of Noise
+        Errors of the target's log-probability, and of the logger's if that comes from an erring pass of its own.
+    order : float
+    n_tokens : array, shape (k,)
+        Lengths, needed for noise per token; the average is over them, as over the rows of a sample.
+    """
+    lengths = _lengths([*noises, *logger], n_tokens)
+    total = np.zeros(lengths.shape)
+    for noise, k in [*((noise, order) for noise in noises), *((noise, -order) for noise in logger)]:
+        if noise.law == "missing" or noise.share == 0:
+            continue
+        each = _log_mgf(noise, k) + k * noise.shift
+        if np.isinf(each):
+            return float(np.inf)
+        touched = each * (lengths if noise.per == "token" else np.ones_like(lengths))
+        shares = np.array([[1 - noise.share], [noise.share]])
+        total += logsumexp(np.stack([np.zeros_like(touched), touched]), axis=0, b=shares)
+    return float(logsumexp(total) - np.log(lengths.size))
+
+
+def clone_log_limit_ess(
+    noises: Sequence[Noise],
+    *,
+    logger: Sequence[Noise] = (),
+    n_tokens: npt.ArrayLike | None = None,
+) -> float:
+    """Log of the limit of a clone's ESS/n, parameters as in `log_moment`; ``-inf`` (a limit of 0) where E[W^2] = inf.
+
+    Splitting ``W`` at M gives ``mean(W)^2 / mean(W^2) <= (M / sqrt(mean(W^2)) + sqrt(share of W > M))^2``, so the
+    limit is 0 whenever ``E[W^2]`` is infinite, whether ``E[W]`` is finite or not. ESS/n may fall to it slowly: what a
+    sample shows is then no estimate of anything.
+
+    Examples
+    --------
+    >>> round(clone_log_limit_ess([Noise("noise", sd=1.16)]), 4)  # -1.16^2
+    -1.3456
+    >>> clone_log_limit_ess([Noise("noise", law="laplace", sd=0.8)])  # finite below sd = 1/sqrt(2)
+    -inf
+    """
+    second = log_moment(noises, 2.0, logger=logger, n_tokens=n_tokens)
+    if np.isinf(second):
+        return float(-np.inf)
+    return 2 * log_moment(noises, 1.0, logger=logger, n_tokens=n_tokens) - second
+
+
+def sd_for_ess(
+    ess: float,
+    *,
+    law: Law = "normal",
+    per: Unit = "response",
+    share: float = 1.0,
+    unit_mean: bool = False,
+    passes: int = 1,
+    n_tokens: npt.ArrayLike | None = None,
+) -> float:
+    """Standard deviation, nats, at which a clone's ESS/n tends to `ess`.
+
+    With every row touched and m errors in each (m = 1 per response, a fixed length per token, twice that with two
+    passes), each error must give ``x = ess^(1/m)``: normal ``sd^2 = -log x``; Laplace, from
+    ``x = (1 - 2 sd^2) / (1 - sd^2/2)^2``, ``sd^2 = 2 (1 - x) / (2 - x + sqrt(4 - 3 x))``. Otherwise the mixture
+    over rows and lengths (see `log_moment`) is solved: ``d log ESS`` is a difference of means of the number of errors
+    under exponential tilts, so the ESS falls in sd and the solution is unique.
+
+    Parameters
+    ----------
+    ess : float
+        Wanted limit of ESS/n, in (0, 1].
+    law, per, share, unit_mean
+        Of the noise, as in `Noise`; its offset is 0.
+    passes : {1, 2}
+        2: the logger's log-probabilities come from a pass of their own with the same noise.
+    n_tokens
+        As in `log_moment`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        For Student t noise, whose limit is 0 at any sd; and where the answer is lost in rounding.
+
+    Examples
+    --------
+    >>> round(sd_for_ess(0.26), 4), round(sd_for_ess(0.26, per="token", n_tokens=100), 4)
+    (1.1606, 0.1161)
+    >>> round(sd_for_ess(0.26, law="laplace"), 4)
+    0.6471
+    """
+    if not 0 < ess <= 1:
+        raise ValueError(f"ess is {ess}; it must lie in (0, 1]")
+    if law == "student_t":
+        raise ValueError(f"{NO_EXPONENTIAL}, so ESS/n tends to 0; take normal or laplace noise")
+    if law == "missing" or not 0 < share <= 1 or passes not in (1, 2):
+        raise ValueError("calibration needs a law with an sd, a share in (0, 1] and passes 1 or 2")
+    if passes == 2 and unit_mean:
+        raise ValueError("unit_mean is that of one pass; with passes=2 leave it out")
+    if ess == 1:
+        return 0.0
+
+    def noise(variance: float) -> Noise:
+        return Noise("noise", law, float(np.sqrt(variance)), per=per, share=share, unit_mean=unit_mean)
+
+    def excess(variance: float) -> float:
+        one = [noise(variance)]
+        limit = clone_log_limit_ess(one, logger=one * (passes - 1), n_tokens=n_tokens)
+        return max(limit, -1e9) - float(np.log(ess))  # brentq needs finite values
+
+    lengths = _lengths([noise(0.0)], n_tokens) if per == "token" else np.ones(1)
+    if share == 1 and lengths.min() == lengths.max():
+        log_each = float(np.log(ess) / (passes * lengths[0]))
+        lost, each = -np.expm1(log_each), np.exp(log_each)
+        variance = -log_each if law == "normal" else 2 * lost / (2 - each + np.sqrt(4 - 3 * each))
+    else:
+        high = 0.5
+        while law != "laplace" and excess(high) > 0:  # Laplace: the limit is 0 from a variance of 1/2 on
+            high *= 2
+        variance = brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-15, maxiter=1000)
+    if abs(excess(variance)) > 1e-8 * (1 - np.log(ess)):
+        raise ValueError(
+            f"ess={ess} is reached only within rounding of the sd where it is 0; ask for a larger ess"
+        )
+    return float(np.sqrt(variance))
+
+
+def _lengths(noises: Sequence[Noise], n_tokens: npt.ArrayLike | None) -> FloatArray:
+    """Checked lengths; a single 1 where nobody asks for them."""
+    if n_tokens is None:
+        if any(noise.per == "token" for noise in noises):
+            raise ValueError("noise per token needs n_tokens, the number of tokens of each response")
+        return np.ones(1)
+    lengths = np.atleast_1d(np.asarray(n_tokens, dtype=float))
+    if lengths.size == 0 or not ((lengths >= 1) & (lengths < 2**53) & (lengths == np.round(lengths))).all():
+        raise ValueError("n_tokens must be integers >= 1")
+    return lengths
+
+
+def _log_mgf(noise: Noise, order: float) -> float:
+    """``log E exp(order * e)`` of the centred noise of one response or token."""
+    square = (order * noise.sd) ** 2
+    if noise.law == "laplace":
+        return float(-np.log1p(-square / 2)) if square < 2 else float(np.inf)
+    if noise.law == "student_t":
+        return float(np.inf) if square else 0.0
+    return square / 2
+
+
+def _unit_noise(noise: Noise, counts: npt.NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
+    """Sums of `counts` independent noises of unit variance; memory does not grow with the counts."""
+    if noise.law == "laplace":  # a difference of exponentials, so a sum of them is one of gammas
+        return np.asarray((rng.standard_gamma(counts) - rng.standard_gamma(counts)) / np.sqrt(2))
+    if noise.law == "student_t":
+        total = np.zeros(counts.shape)
+        for t in range(int(counts.max(initial=0))):  # their sums have no closed form
+            rows = counts > t
+            total[rows] += rng.standard_t(noise.df, int(rows.sum()))
+        return np.asarray(total * np.sqrt((noise.df - 2) / noise.df))
+    return np.asarray(np.sqrt(counts) * rng.standard_normal(counts.shape))

@@ -1,0 +1,246 @@
+"""The coverage-limited efficiency (CLE) floor against exact and simulated standard errors.
+
+"Causal Judge Evaluation", eq. cle-bound: ``SE(IPS) >= sigma_T alpha / sqrt(beta n) sqrt(1 + chi2_T)`` for every
+region T with target mass alpha and logger mass beta, where sigma_T is the smallest outcome noise in T. Its corollary
+states ``SE >= sigma_T / sqrt(ESS_T)``; with ``ESS_T = n (E0[W 1_T])^2 / E0[W^2 1_T] = n beta / (1 + chi2_T)`` that
+is the floor divided by alpha. All of it is exact here (`cje_sim.typicality.coverage`, `cje_sim.exact`).
+
+The controls of this study: ``logged_mean`` (biased, the part of `raw_judge`), ``direct`` (unbiased, mean of fresh
+target draws, the part of `labels_only`). ``ips_calibrated`` is IPS on the noise-free reward ``R = E[Y | a]``, to
+which the bound's proof does not apply.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from cje_core.result import wald
+from cje_sim import exact
+from cje_sim.policies import temperature, token_tilt, utilities
+from cje_sim.tokens import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
+from cje_sim.typicality import coverage
+from studies._measures import performance
+from studies._plot import MARKERS, OKABE_ITO
+from studies._streams import Cell, Streams, generator
+from studies._study import Method, Outcome, Profile, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VOCAB, ZIPF_ALPHA, N = 1000, 1.2, 1000
+LEVELS = {"50": 0.5, "90": 0.9, "99": 0.99}  # target mass of the region T, percent
+SHIFTS = ("clone", "tilt-0.1", "tilt-0.3", "cold-0.8", "hot-1.25")
+NOISES = {"0.2": (0.2, 0.2), "1.0": (1.0, 1.0), "mixed": (0.2, 1.0)}
+UTILITY = utilities("iid", VOCAB, rng=generator(0, "cle_bound", "utilities"))
+
+
+def world(cell: Cell) -> tuple[TokenPolicy, TokenPolicy, FloatArray, FloatArray]:
+    """Target, logger, mean outcome and outcome noise (both by first token) of a cell."""
+    logger = iid_policy(zipf(VOCAB, ZIPF_ALPHA), int(cell["length"]))
+    kind, _, number = str(cell["shift"]).partition("-")
+    if kind == "tilt":
+        target = token_tilt(logger, UTILITY, float(number))
+    else:
+        target = logger if kind == "clone" else temperature(logger, float(number))
+    mean = UTILITY if cell["reward"] == "first_token" else np.zeros(VOCAB)
+    low, high = NOISES[str(cell["noise"])]
+    return target, logger, mean, np.where(np.arange(VOCAB) % 2 == 0, low, high)
+
+
+def theory(cell: Cell) -> dict[str, float]:
+    """Exact log standard errors, and log floors with their parts for each region."""
+    target, logger, mean, noise = world(cell)
+    p, q, length = target.log_prob[0, 0], logger.log_prob[0, 0], logger.length
+    errors = exact.first_token_errors(p, q, mean, noise, length, N)
+    clean = exact.first_token_errors(p, q, mean, 0.0, length, N)
+    second = length * exact.log1p_chi2(p, q)
+    sigma = float(noise.min())  # every region holds tokens of both kinds
+    out = {
+        "log_se_ips": errors.log_se_ips,
+        "log_se_snips": errors.log_se_snips,
+        "log_se_ips_calibrated": max(clean.log_se_ips, -1e3),  # 0 where the reward is constant
+        "log_se_direct": errors.log_se_direct,
+        "log_floor_all": float(np.log(sigma) + (second - np.log(N)) / 2),  # T = everything: alpha = beta = 1
+        "log_coverage_part_all": 0.0,
+        "log_shape_part_all": second / 2,
+        "log_ess_form_all": float(np.log(sigma) + (second - np.log(N)) / 2),
+    }
+    for name, level in LEVELS.items():
+        region = coverage(p, q, length, level=level)
+        out[f"log_floor_{name}"] = region.log_cle_floor(sigma, N)
+        out[f"log_coverage_part_{name}"] = region.log_alpha - region.log_beta / 2
+        out[f"log_shape_part_{name}"] = region.log1p_chi2 / 2
+        out[f"log_ess_form_{name}"] = out[f"log_floor_{name}"] - region.log_alpha
+    return out
+
+
+def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
+    """Draw n logged and n target responses and estimate V(pi') by every method."""
+    target, logger, mean, noise = world(cell)
+    rng = streams("data")
+    logged = sample_sums(logger, (target.log_prob - logger.log_prob)[..., None], N, rng=rng)
+    fresh = sample_sums(target, np.zeros((*target.log_prob.shape, 1)), N, rng=rng)
+    y0, y1 = (
+        mean[part.first_token] + noise[part.first_token] * rng.standard_normal(N) for part in (logged, fresh)
+    )
+    w = np.exp(logged.sums[:, 0])
+    snips = w @ y0 / w.sum()
+    reward = mean[logged.first_token]
+    scores = {
+        "logged_mean": y0,
+        "ips": w * y0,
+        "snips": snips + w * (y0 - snips) * (N / w.sum()),
+        "ips_calibrated": w * reward,
+        "direct": y1,
+    }
+    values = np.array([[scores[m].mean()] for m in study.methods])
+    errors = np.array([[scores[m].std(ddof=1) / np.sqrt(N)] for m in study.methods])
+    return Outcome(
+        values,
+        truth=[exact.expectation(target.log_prob[0, 0], mean)],
+        std_error=errors,
+        interval=wald(values, errors, np.inf, study.ci_prob),
+    )
+
+
+def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
+    """Violations first (none are expected of the bound), then every cell."""
+    cells = _per_cell(ds)
+    rows = []
+    for name in (*LEVELS, "all"):
+        floor, ess_form = cells[f"floor_{name}"], cells[f"ess_form_{name}"]
+        rows.append(
+            {
+                "region T": "everything" if name == "all" else f"target mass {name}%",
+                "cells": len(cells),
+                "floor > SE(IPS)": _count(floor, cells["se_ips"]),
+                "floor > SE(SNIPS)": _count(floor, cells["se_snips"]),
+                "floor > SE(IPS, calibrated)": _count(floor, cells["se_ips_calibrated"]),
+                "sigma/sqrt(ESS_T) > SE(IPS)": _count(ess_form, cells["se_ips"]),
+                "median floor / SE(IPS)": float((floor / cells["se_ips"]).median()),
+                "largest floor / SE(IPS)": float((floor / cells["se_ips"]).max()),
+                "largest coverage part": float(cells[f"coverage_part_{name}"].max()),
+                "largest shape part": float(cells[f"shape_part_{name}"].max()),
+            }
+        )
+    worst = []
+    for name in (*LEVELS, "all"):
+        for bound in ("floor", "ess_form"):
+            excess = cells[f"{bound}_{name}"] / cells["se_ips"]
+            for i in excess.index[excess > 1 + 1e-9]:
+                key = cells.loc[i, ["shift", "length", "reward", "noise"]].to_dict()
+                worst.append({**key, "region T": name, "bound": bound, "bound / SE(IPS)": excess[i]})
+    columns = ["shift", "length", "reward", "noise", "region T", "bound", "bound / SE(IPS)"]
+    return {
+        "Cells in which a bound exceeds the exact standard error": pd.DataFrame(rows),
+        "Violations, one by one (floor: the proposition; ess_form: its corollary)": pd.DataFrame(
+            worst, columns=columns
+        ),
+        "Every cell": cells,
+    }
+
+
+def _count(bound: "pd.Series[float]", error: "pd.Series[float]") -> int:
+    return int((bound > error * (1 + 1e-9)).sum())
+
+
+def _per_cell(ds: xr.Dataset) -> pd.DataFrame:
+    measured = performance(ds, pool=True).sel(measure="empirical_se", drop=True)
+    columns = {}
+    for method in ("ips", "snips", "ips_calibrated", "direct"):
+        columns[f"{method}_empirical_se"] = measured["value"].sel({"method": method}, drop=True)
+        columns[f"{method}_empirical_se_mcse"] = measured["mcse"].sel({"method": method}, drop=True)
+    for variable in ds.data_vars:
+        if str(variable).startswith("theory_log_"):
+            columns[str(variable).removeprefix("theory_log_")] = xr.apply_ufunc(np.exp, ds[variable])
+    order = ["shift", "length", "reward", "noise"]
+    frame = xr.Dataset(columns).to_dataframe(dim_order=order).reset_index()
+    return frame.dropna(subset=["ips_empirical_se"]).reset_index(drop=True)
+
+
+def figure(ds: xr.Dataset) -> "dict[str, Figure]":
+    """Floors, exact standard errors and simulated ones against length, in each world."""
+    from matplotlib.figure import Figure
+
+    cells = _per_cell(ds)
+    cells = cells[cells["noise"] == ("1.0" if (cells["noise"] == "1.0").any() else cells["noise"].iloc[0])]
+    shifts, rewards = list(dict.fromkeys(cells["shift"])), list(dict.fromkeys(cells["reward"]))
+    fig = Figure(figsize=(2.7 * len(shifts) + 0.6, 2.8 * len(rewards) + 0.6))
+    axes = fig.subplots(len(rewards), len(shifts), sharex=True, sharey=True, squeeze=False)
+    lengths = sorted(cells["length"].unique())
+    floors = {"floor_50": "T: 50%", "floor_90": "T: 90%", "floor_all": "T: everything"}
+    for i, reward in enumerate(rewards):
+        for j, shift in enumerate(shifts):
+            axis = axes[i, j]
+            rows = cells[(cells["reward"] == reward) & (cells["shift"] == shift)]
+            x = rows["length"]
+            for k, (name, label) in enumerate(floors.items()):
+                axis.plot(x, rows[name], color=OKABE_ITO[k], ls="--", lw=1.2, label=f"CLE floor, {label}")
+            axis.plot(x, rows["ess_form_90"], color=OKABE_ITO[3], ls=":", lw=1.2, label="ESS form, T: 90%")
+            for k, method in enumerate(("ips", "snips", "ips_calibrated")):
+                colour = OKABE_ITO[4 + k]
+                if (rows[f"se_{method}"] > 1e-6).all():
+                    axis.plot(x, rows[f"se_{method}"], color=colour, lw=4, alpha=0.25)
+                    y, error = rows[f"{method}_empirical_se"], 1.96 * rows[f"{method}_empirical_se_mcse"]
+                    label = f"{method.upper().replace('_', ' ')} (band: exact)"
+                    axis.errorbar(
+                        x, y, error, fmt=MARKERS[k], ms=4, color=colour, capsize=2, lw=1, label=label
+                    )
+            axis.set(title=f"{shift}, {reward}", xscale="log", yscale="log", ylim=(3e-3, 30))
+            axis.set_xticks(lengths, [str(v) for v in lengths])
+            axis.minorticks_off()
+        axes[i, 0].set_ylabel(f"standard error, n = {N:,}")
+    for axis in axes[-1]:
+        axis.set_xlabel("tokens per response, L")
+    handles, names = axes[-1, 0].get_legend_handles_labels()
+    for axis in axes.flat:
+        more, extra = axis.get_legend_handles_labels()
+        handles += [h for h, n in zip(more, extra, strict=True) if n not in names]
+        names += [n for n in extra if n not in names]
+    fig.legend(handles, names, loc="outside upper center", ncols=4, frameon=False, fontsize=7)
+    return {
+        "Floors (dashed), exact standard errors (bands) and empirical ones (points, 95% Monte Carlo).": fig
+    }
+
+
+STUDY = Study(
+    name="cle_bound",
+    title="The CLE floor against the truth",
+    aims="Is the CLE floor below the standard error of IPS in every world and for every region, how tight is it, which "
+    "of its parts carries it, whom does it bind, and does its ESS form hold?",
+    mechanism=f"Responses of L i.i.d. tokens, Zipf law on {VOCAB} tokens with exponent {ZIPF_ALPHA}; targets: clone, "
+    "tilt along i.i.d. normal utilities, temperature 0.8 and 1.25. Y = mean(a_1) + noise(a_1) N(0, 1), the mean 0 or "
+    f"the utility, the noise constant or alternating between two levels by token. {N:,} logged and {N:,} target "
+    "responses, exact weights. T = {mean surprisal under the target <= its quantile at level 0.5, 0.9, 0.99}, and "
+    "everything.",
+    estimands="V(pi') = E[mean(a_1)] under the target.",
+    measures="Exact standard errors, the floor with its coverage part alpha/sqrt(beta) and its shape part sqrt(1 + "
+    "chi2_T), its ESS form, and empirical standard errors with their Monte Carlo error.",
+    factors={
+        "shift": SHIFTS,
+        "length": (5, 25, 100),
+        "reward": ("centred", "first_token"),
+        "noise": tuple(NOISES),
+    },
+    policies=("target",),
+    methods={
+        "logged_mean": Method("mean logged outcome, no weights (biased control)"),
+        "ips": Method("mean of W Y, exact weights"),
+        "snips": Method("self-normalised IPS, exact weights"),
+        "ips_calibrated": Method("mean of W R with the noise-free reward R = E[Y | a]"),
+        "direct": Method("mean outcome of fresh target draws (unbiased control)"),
+    },
+    profiles={
+        "smoke": Profile(10, {"shift": ("tilt-0.1", "hot-1.25"), "length": (5, 25)}),
+        "quick": Profile(200),
+        "paper": Profile(2000, {"length": (1, 5, 25, 50, 100, 200, 400)}),
+    },
+    replicate=replicate,
+    theory=theory,
+    table=table,
+    figure=figure,
+    claims=("lem-weight-identity", "prop-cle", "cor-cle-ess", "cle-decomposition", "cle-binds-whom"),
+    block=50,
+)
