@@ -22,7 +22,7 @@ CI_BOUND = ["lower", "upper"]
 class Status(IntEnum):
     """What happened to one policy's estimate; each member carries its message.
 
-    Members up to `CONSTANT_JUDGE` come with a value, the rest are failures with NaN. A failure is data: it travels
+    Members up to `FEW_RESAMPLES` come with a value, the rest are failures with NaN. A failure is data: it travels
     to the table and the plot, and it counts as a miss in a study.
     """
 
@@ -46,10 +46,18 @@ class Status(IntEnum):
     )
     CONSTANT_JUDGE = 3, "all judge scores of the labelled slice are equal: the judge carries no information"
     CONSTANT_LABELS = 4, "all oracle labels are equal: their spread, and so any interval, cannot be estimated"
-    TOO_FEW_LABELS = 5, "fewer than 4 labelled prompts: label more before asking for a number"
-    NO_LABELS = 6, "no oracle labels that this estimator can use"
-    NO_RESPONSES = 7, "no response of this policy enters the mean"
-    NO_PROBES = 8, "no probe labels for this policy"
+    ONE_CLUSTER = (
+        5,
+        "all evaluated responses share one cluster: their spread, and so any interval, cannot be estimated",
+    )
+    FEW_RESAMPLES = (
+        6,
+        "too few bootstrap resamples held enough labels for an interval: use inference='influence'",
+    )
+    TOO_FEW_LABELS = 7, "fewer than 4 labelled prompts: label more before asking for a number"
+    NO_LABELS = 8, "no oracle labels that this estimator can use"
+    NO_RESPONSES = 9, "no response of this policy enters the mean"
+    NO_PROBES = 10, "no probe labels for this policy"
 
     @property
     def failed(self) -> bool:

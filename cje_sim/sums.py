@@ -234,7 +234,7 @@ class Lattice(NamedTuple):
         inside = slice(0, whole) if self.theta <= 0 else slice(whole + 1, None)
         # Below e^-300 a weight cannot matter beside those at x, and denormal numbers are slow.
         weight = np.exp(np.clip(-self.theta * (self.at[inside] - x), -300.0, 700.0))
-        total = float(weight @ self.mass[inside])
+        total = float((weight * self.mass[inside]).sum())  # not BLAS, whose threads cost more than they save
         if whole < len(self.at):
             edge = np.exp(np.clip(-self.theta * (self.at[whole] - x), -300.0, 700.0)) * self.mass[whole]
             total += float(edge) * (share if self.theta <= 0 else 1.0 - share)

@@ -38,10 +38,12 @@ def assemble(
 ) -> xr.Dataset:
     """Intervals, labels and order: t intervals from the standard error, or percentile intervals from draws.
 
-    Constant labels give a value without a standard error: no spread was seen, so none can be claimed.
+    Constant labels and a single cluster give a value without a standard error: no spread was seen, so none can be
+    claimed.
     """
     if not 0 < ci_prob < 1:
         raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    results = [_name_missing_spread(result) for result in results]
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     n = len(rows.prompts)
     value = np.array([results[p].value for p in order])
@@ -77,3 +79,11 @@ def assemble(
     )
     out["df"] = ("policy", df)
     return out.assign_coords(cluster=("prompt", rows.cluster_names[rows.cluster]))
+
+
+def _name_missing_spread(result: PolicyResult) -> PolicyResult:
+    """Give a value whose standard error is NaN the status that says why."""
+    named = result.status.failed or result.status in (Status.CONSTANT_LABELS, Status.FEW_RESAMPLES)
+    if np.isfinite(result.std_error) or named:
+        return result
+    return result._replace(status=Status.ONE_CLUSTER)

@@ -44,6 +44,7 @@ from cje_core.uncertainty import AUGMENTED, LABEL_MEAN, PLUG_IN, DirectRows, Par
 NEEDS = {"judge", "oracle"}
 INFERENCE = ("bootstrap", "influence", "cluster")
 ROUTES = ("auto", "plug_in")
+MIN_DRAWN = 0.5  # share of the bootstrap replicates below which their spread is not reported
 
 
 def estimate(
@@ -94,11 +95,16 @@ def estimate(
         for p in range(len(rows.policies))
     ]
     n_rejected = 0
-    alive = [p for p, result in enumerate(results) if not result.status.failed]
+    # a policy that rests on one cluster would show only the calibrator's error: no interval for it
+    alive = [p for p, r in enumerate(results) if not r.status.failed and np.isfinite(r.std_error)]
     if inference == "bootstrap" and alive:
         draws, n_rejected = bootstrap_direct(_bootstrap_rows(rows, fitted, results, alive), n_boot, rng)
         for p, values in zip(alive, draws, strict=True):
-            results[p] = results[p]._replace(draws=values[np.isfinite(values)])
+            drawn = np.isfinite(values)
+            if drawn.mean() < MIN_DRAWN:
+                results[p] = results[p]._replace(status=Status.FEW_RESAMPLES, std_error=np.nan)
+            else:
+                results[p] = results[p]._replace(draws=values[drawn])
     options = {"inference": inference, "route": route, "direction": direction}
     if inference == "bootstrap":
         options["n_boot"] = str(n_boot)

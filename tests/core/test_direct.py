@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from cje_core.compare import contrasts
-from cje_core.data import from_frame, unpack
+from cje_core.data import from_arrays, from_frame, unpack
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
 from cje_core.folds import assign_folds
 from cje_core.result import Status, cluster_se
@@ -299,6 +299,35 @@ def test_a_policy_without_responses_does_not_stop_the_others():
     out = direct.estimate(from_frame(frame), rng=0, n_boot=30)
     assert out.status.values.tolist() == [Status.OK, Status.NO_RESPONSES]
     assert np.isfinite(out.interval.sel(policy="a")).all()
+
+
+@pytest.mark.parametrize("inference", ["bootstrap", "influence"])
+def test_one_prompt_gives_a_value_without_an_interval(inference):
+    frame = table(own=("a",))
+    frame = frame[(frame.policy == "a") | (frame.prompt_id == "p7")]
+    data = from_frame(frame)
+    for out in (direct.estimate(data, rng=0, n_boot=30, inference=inference), raw_judge.estimate(data)):
+        assert out.status.values.tolist() == [Status.OK, Status.ONE_CLUSTER]
+        assert np.isfinite(out.estimate).all()
+        assert np.isnan(out.interval.sel(policy="b")).all()
+        assert np.isfinite(out.interval.sel(policy="a")).all()
+
+
+def test_resamples_without_enough_labels_are_named_not_reported():
+    """Forty policies with four labels each on prompts of their own: hardly any resample serves them all."""
+    rng = np.random.default_rng(0)
+    n = 400
+    score = rng.choice(GRID, (40, n))
+    label = np.full((40, n), np.nan)
+    for p in range(40):
+        mine = slice(10 * p, 10 * p + 4)
+        label[p, mine] = np.clip(score[p, mine] + rng.normal(0, 0.2, 4), 0, 1)
+    data = from_arrays(score, policies=[f"p{k:02d}" for k in range(40)], oracle=label)
+    out = direct.estimate(data, rng=0, n_boot=40)
+    assert (out.status == Status.FEW_RESAMPLES).all()
+    assert np.isfinite(out.estimate).all()
+    assert np.isnan(out.interval).all()
+    assert (direct.estimate(data, inference="influence").status == Status.OK).all()
 
 
 def test_twelve_labels_terminate_and_rejections_are_counted():

@@ -15,7 +15,6 @@ def cell(**levels: float | int | str) -> dict[str, float | int | str]:
     return {"shift": "tilt-0.1", "length": 25, "reward": "centred", "noise": "1.0"} | levels
 
 
-@pytest.mark.slow
 def test_floor_is_below_the_standard_error_in_every_cell() -> None:
     """And a bound 1.5 times as large is not, nor is the corollary's form: the check has power."""
     assert len(CELLS) == 90
