@@ -164,8 +164,10 @@ def cramer_rate(values: FloatArray, log_law: FloatArray, mean: float) -> float:
     0.130812
     """
     values, log_law = _possible(values, log_law)
-    if not values.min() <= mean <= values.max():
+    low, high = float(values.min()), float(values.max())
+    if not low - ROUNDING * (1 + abs(low)) <= mean <= high + ROUNDING * (1 + abs(high)):
         return float(np.inf)
+    mean = min(max(mean, low), high)
     theta = saddlepoint(values, log_law, mean)
     return max(theta * mean - cumulant(values, log_law, theta)[0], 0.0)
 

@@ -203,8 +203,8 @@ def log_moment(
         if np.isinf(each):
             return float(np.inf)
         touched = each * (lengths if noise.per == "token" else np.ones_like(lengths))
-        shares = np.array([[1 - noise.share], [noise.share]])
-        total += logsumexp(np.stack([np.zeros_like(touched), touched]), axis=0, b=shares)
+        with np.errstate(divide="ignore"):  # log(0) = -inf where every row is touched
+            total += np.logaddexp(np.log1p(-noise.share), np.log(noise.share) + touched)
     return float(logsumexp(total) - np.log(lengths.size))
 
 

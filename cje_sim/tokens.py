@@ -12,12 +12,13 @@ Sampling uses alias tables (Vose 1991) driven by xoshiro256++ (Blackman & Vigna 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
+
+from cje_sim import token_kernels
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -117,7 +118,7 @@ class TokenPolicy:
         cell.
         """
         flat = self.log_prob.reshape(-1, self.vocab)
-        return np.asarray(_alias_tables(np.exp(flat - logsumexp(flat, axis=1, keepdims=True))))
+        return np.asarray(token_kernels.alias_tables(np.exp(flat - logsumexp(flat, axis=1, keepdims=True))))
 
     def sample(self, n: int, *, prompt_class: npt.ArrayLike | None = None, rng: Rng = None) -> Responses:
         """Draw `n` responses; prompt classes are drawn from ``class_prob`` unless given, shape (n,)."""
@@ -125,7 +126,7 @@ class TokenPolicy:
         classes = draw_classes(self, n, prompt_class, rng)
         tokens = np.full((n, self.length), PADDING, dtype=np.int32)
         stop = NO_STOP if self.stop is None else self.stop
-        _sample(_seed_state(rng), self.alias, self.log_prob.shape[1], classes, stop, tokens)
+        token_kernels.sample(_seed_state(rng), self.alias, self.log_prob.shape[1], classes, stop, tokens)
         return Responses(tokens, classes)
 
     def score(self, responses: Responses) -> FloatArray:
@@ -293,8 +294,8 @@ def sample_sums(
         tokens = buffer[: part.stop - part.start]
         if policy.stop is not None:
             tokens.fill(PADDING)
-        _sample(state, policy.alias, rows, classes[part], stop, tokens)
-        _token_sums(tokens, classes[part], rows, scores, sums[part], n_tokens[part])
+        token_kernels.sample(state, policy.alias, rows, classes[part], stop, tokens)
+        token_kernels.token_sums(tokens, classes[part], rows, scores, sums[part], n_tokens[part])
         first[part] = tokens[:, 0]
     return TokenSums(first, n_tokens, sums, classes)
 
@@ -323,7 +324,7 @@ def token_sums(policy: TokenPolicy, tables: FloatArray, responses: Responses) ->
         raise ValueError(f"tokens must lie in 0..{policy.vocab - 1} (or be -1 after the end)")
     out = np.zeros((len(tokens), scores.shape[-1]))
     n_tokens = np.empty(len(tokens), dtype=np.int64)
-    _token_sums(
+    token_kernels.token_sums(
         np.ascontiguousarray(tokens, dtype=np.int32), classes, policy.log_prob.shape[1], scores, out, n_tokens
     )
     return out
@@ -340,105 +341,3 @@ def _check_tables(policy: TokenPolicy, tables: FloatArray) -> FloatArray:
 
 def _seed_state(rng: np.random.Generator) -> npt.NDArray[np.uint64]:
     return rng.integers(0, 2**64, size=4, dtype=np.uint64)
-
-
-@numba.njit(cache=True)
-def _alias_tables(prob: Any) -> Any:
-    # Vose's method; a cell keeps (threshold, alternative) side by side so that a draw touches one cache line.
-    n_rows, vocab = prob.shape
-    table = np.empty((n_rows, vocab, 2))
-    small, large = np.empty(vocab, dtype=np.int64), np.empty(vocab, dtype=np.int64)
-    for r in range(n_rows):
-        scaled = prob[r] * vocab
-        n_small = n_large = 0
-        for v in range(vocab):
-            table[r, v, 0], table[r, v, 1] = 1.0, v
-            if scaled[v] < 1.0:
-                small[n_small] = v
-                n_small += 1
-            else:
-                large[n_large] = v
-                n_large += 1
-        while n_small > 0 and n_large > 0:
-            n_small -= 1
-            low, high = small[n_small], large[n_large - 1]
-            table[r, low, 0], table[r, low, 1] = scaled[low], high
-            scaled[high] -= 1.0 - scaled[low]
-            if scaled[high] < 1.0:
-                n_large -= 1
-                small[n_small] = high
-                n_small += 1
-    return table
-
-
-@numba.njit(inline="always")
-def _uniform(s0: Any, s1: Any, s2: Any, s3: Any) -> Any:
-    # xoshiro256++, state in registers; 53 random bits in [0, 1).
-    total = s0 + s3
-    bits = ((total << np.uint64(23)) | (total >> np.uint64(41))) + s0
-    shifted = s1 << np.uint64(17)
-    s2 ^= s0
-    s3 ^= s1
-    s1 ^= s2
-    s0 ^= s3
-    s2 ^= shifted
-    s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
-    return (bits >> np.uint64(11)) * (1.0 / 9007199254740992.0), s0, s1, s2, s3
-
-
-@numba.njit(inline="always")
-def _pick(u: Any, row: Any) -> Any:
-    # Both candidates are loaded before the choice: a conditional move, not a mispredicted branch.
-    x = u * row.shape[0]
-    cell = int(x)
-    other = int(row[cell, 1])
-    return cell if x - cell < row[cell, 0] else other
-
-
-@numba.njit(cache=True)
-def _sample(state: Any, alias: Any, rows: Any, classes: Any, stop: Any, tokens: Any) -> None:
-    s0, s1, s2, s3 = state
-    markov = rows > 2
-    for i in range(tokens.shape[0]):
-        base = classes[i] * rows
-        row = base
-        for t in range(tokens.shape[1]):
-            u, s0, s1, s2, s3 = _uniform(s0, s1, s2, s3)
-            token = _pick(u, alias[row])
-            tokens[i, t] = token
-            if token == stop:
-                break
-            row = base + 1 + (token if markov else 0)
-    state[0], state[1], state[2], state[3] = s0, s1, s2, s3
-
-
-@numba.njit(cache=True)
-def _token_sums(tokens: Any, classes: Any, rows: Any, scores: Any, out: Any, n_tokens: Any) -> None:
-    markov = rows > 2
-    two = out.shape[1] == 2
-    for i in range(tokens.shape[0]):
-        base = classes[i] * rows
-        row = base
-        count = 0
-        if two:  # surprisal and log ratio, the case of every overlap study: both sums stay in registers
-            a = 0.0
-            b = 0.0
-            for t in range(tokens.shape[1]):
-                token = tokens[i, t]
-                if token < 0:
-                    break
-                a += scores[row, token, 0]
-                b += scores[row, token, 1]
-                count += 1
-                row = base + 1 + (token if markov else 0)
-            out[i, 0], out[i, 1] = a, b
-        else:
-            for t in range(tokens.shape[1]):
-                token = tokens[i, t]
-                if token < 0:
-                    break
-                for k in range(out.shape[1]):
-                    out[i, k] += scores[row, token, k]
-                count += 1
-                row = base + 1 + (token if markov else 0)
-        n_tokens[i] = count

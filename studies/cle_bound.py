@@ -175,7 +175,7 @@ def figure(ds: xr.Dataset) -> "dict[str, Figure]":
     cells = _per_cell(ds)
     cells = cells[cells["noise"] == ("1.0" if (cells["noise"] == "1.0").any() else cells["noise"].iloc[0])]
     shifts, rewards = list(dict.fromkeys(cells["shift"])), list(dict.fromkeys(cells["reward"]))
-    fig = Figure(figsize=(2.7 * len(shifts) + 0.6, 2.8 * len(rewards) + 0.6))
+    fig = Figure(figsize=(2.7 * len(shifts) + 0.6, 2.8 * len(rewards) + 0.9), layout="constrained")
     axes = fig.subplots(len(rewards), len(shifts), sharex=True, sharey=True, squeeze=False)
     lengths = sorted(cells["length"].unique())
     floors = {"floor_50": "T: 50%", "floor_90": "T: 90%", "floor_all": "T: everything"}

@@ -215,7 +215,8 @@ def figure(ds: xr.Dataset) -> "dict[str, Figure]":
     from matplotlib.figure import Figure
 
     cells = _per_cell(ds)
-    first, second = Figure(figsize=(3.0 * cells["utility"].nunique() + 0.6, 6.2)), Figure(figsize=(11, 4.2))
+    first = Figure(figsize=(3.0 * cells["utility"].nunique() + 0.6, 6.6), layout="constrained")
+    second = Figure(figsize=(11, 4.2), layout="constrained")
     _draw_worlds(first, cells)
     _draw_disagreement(second, cells)
     return {
@@ -260,7 +261,8 @@ def _draw_worlds(fig: "Figure", cells: pd.DataFrame) -> None:
     axes[0, 0].set(ylabel="TTC", ylim=(-0.03, 1.03))
     axes[1, 0].set_ylabel("RMSE")
     axes[0, 0].legend(fontsize=7, loc="lower left", frameon=False)
-    axes[1, -1].legend(fontsize=6, ncols=2, loc="upper left", frameon=False)
+    handles, names = axes[1, 0].get_legend_handles_labels()
+    fig.legend(handles, names, loc="outside lower center", ncols=9, fontsize=7, frameon=False)
 
 
 def _draw_disagreement(fig: "Figure", cells: pd.DataFrame) -> None:

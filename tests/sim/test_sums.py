@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from cje_sim import exact, sums, typicality
@@ -139,6 +141,33 @@ def test_no_overflow_at_the_largest_size(kind: str, eta: float) -> None:
     errors = exact.first_token_errors(p, q, utilities(kind, 50_000, rng=0), 0.5, 4000, 1000)
     assert np.isfinite([errors.log_se_ips, errors.log_se_snips, errors.log_se_direct]).all()
     assert exact.log_limit_ess(p, q, 4000) <= 0
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    vocab=st.integers(2, 1000),
+    alpha=st.floats(0.0, 3.0),
+    eta=st.floats(-5.0, 5.0),
+    length=st.integers(1, 4000),
+    kind=st.sampled_from(["iid", "aligned", "anti_aligned"]),
+    two_sided=st.booleans(),
+)
+def test_invariants_hold_anywhere(
+    vocab: int, alpha: float, eta: float, length: int, kind: str, two_sided: bool
+) -> None:
+    """Laws of probability and of divergence, for any world of the family and without a warning."""
+    q = zipf(vocab, alpha)
+    p = log_normalise(q + eta * utilities(kind, vocab, rng=1))
+    got = typicality.coverage(p, q, length, two_sided=two_sided)
+    low, high = got.beta_bracket
+    assert 0.9 - 2e-3 <= got.alpha <= 1 + 1e-12
+    assert low - 1e-9 <= got.log_beta <= high + 1e-9 <= 2e-9
+    second = length * exact.log1p_chi2(p, q)
+    assert got.log_second_moment <= second + 1e-6 * max(1.0, second)  # E0[W^2 1_T] <= E0[W^2]
+    if np.isfinite(got.log_beta) and high - low < 1e-2:
+        assert got.log1p_chi2 >= -0.02  # chi-square within the region, up to the bracket
+    assert exact.kl(p, q) <= exact.log1p_chi2(p, q) + 1e-12  # Jensen
+    assert typicality.collapse_rate(p, q, two_sided=two_sided) <= exact.kl(p, q) * (1 + 1e-6) + 1e-9
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import oracles_teacher_forcing as slow
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -144,6 +144,7 @@ TOKENS = np.array([1, 4, 9, 2])
 
 @settings(deadline=None)
 @given(st.lists(NOISES, max_size=3), st.lists(NOISES, max_size=3), st.integers(0, 2**32))
+@example([Noise("rare", offset=1.0, share=2e-311)], [], 0)
 def test_composition(first: list[Noise], second: list[Noise], seed: int) -> None:
     """Mechanisms in one call or in two with the same generator: equal bit for bit, and nothing overflows."""
     exact = np.array([[-1.0, -50.0, np.nan, -np.inf], [-3.0, 0.0, -2e4, -7.0]])
