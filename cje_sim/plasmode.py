@@ -175,7 +175,8 @@ def _donor_weights(places: FloatArray, donors: FloatArray, bandwidth: float) -> 
 
 def truth(world: World) -> xr.DataArray:
     """``V(policy)``: mean over prompts of the mean over its responses of ``E[Y | response]``, a finite
-    average."""
+    average.
+    """
     values = []
     for p, (labels, ladder) in enumerate(zip(world.labels, world.ladder, strict=True)):
         mean = np.diff(ladder - np.arange(len(ladder))[:, None], axis=1, prepend=0.0) @ labels
@@ -185,7 +186,8 @@ def truth(world: World) -> xr.DataArray:
 
 def residual(world: World) -> xr.DataArray:
     """Transport residual: truth minus what the calibration policies' laws would give on the same
-    responses."""
+    responses.
+    """
     return (truth(world) - world.borrowed).rename("residual")
 
 

@@ -12,7 +12,10 @@ import numpy as np
 
 @numba.njit(cache=True)
 def alias_tables(prob: Any) -> Any:
-    # Vose's method; a cell keeps (threshold, alternative) side by side so that a draw touches one cache line.
+    """Alias tables of probabilities (rows, V) by Vose's method, shape (rows, V, 2).
+
+    A cell keeps (threshold, alternative) side by side, so that a draw touches one cache line.
+    """
     n_rows, vocab = prob.shape
     table = np.empty((n_rows, vocab, 2))
     small, large = np.empty(vocab, dtype=np.int64), np.empty(vocab, dtype=np.int64)
@@ -65,6 +68,7 @@ def _pick(u: Any, row: Any) -> Any:
 
 @numba.njit(cache=True)
 def sample(state: Any, alias: Any, rows: Any, classes: Any, stop: Any, tokens: Any) -> None:
+    """Fill ``tokens (n, length)`` with draws, up to and including a stop token; advances `state` (4,) uint64."""
     s0, s1, s2, s3 = state
     markov = rows > 2
     for i in range(tokens.shape[0]):
@@ -82,6 +86,7 @@ def sample(state: Any, alias: Any, rows: Any, classes: Any, stop: Any, tokens: A
 
 @numba.njit(cache=True)
 def token_sums(tokens: Any, classes: Any, rows: Any, scores: Any, out: Any, n_tokens: Any) -> None:
+    """Fill ``out (n, k)`` with sums of ``scores (rows, V, k)`` over each response, and its length."""
     markov = rows > 2
     two = out.shape[1] == 2
     for i in range(tokens.shape[0]):

@@ -137,6 +137,14 @@ def _progress(name: str) -> Any:
     return bar if console.is_terminal else lines
 
 
+def _working(what: str) -> "contextlib.AbstractContextManager[Any]":
+    """Return a spinner on a terminal, nothing elsewhere: a million rows take several seconds."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.status(what) if console.is_terminal else contextlib.nullcontext()
+
+
 @app.command()
 def run(
     study: Annotated[
@@ -337,18 +345,19 @@ def analyze(
 
         if out is not None:
             _analyze.check_out(out)
-        result = _analyze.analyze(
-            data,
-            probes=probes,
-            logged=logged,
-            calibration_policy=calibration_policy,
-            chosen=estimator or _analyze.DEFAULT,
-            margin=margin,
-            direction=direction,
-            seed=seed,
-            judge_range=judge_range,
-            oracle_range=oracle_range,
-        )
+        with _working("reading, estimating, auditing"):
+            result = _analyze.analyze(
+                data,
+                probes=probes,
+                logged=logged,
+                calibration_policy=calibration_policy,
+                chosen=estimator or _analyze.DEFAULT,
+                margin=margin,
+                direction=direction,
+                seed=seed,
+                judge_range=judge_range,
+                oracle_range=oracle_range,
+            )
         if out is not None:
             _analyze.save(result, out)
             typer.echo(f"written: {out / 'estimates.json'}, forest.png, forest.svg", err=True)

@@ -7,7 +7,8 @@ def kumaraswamy_integral(
     f, a: float, b: float, low: float = 0.0, high: float = 1.0, cells: int = 2_000_000
 ) -> float:
     """``E[f(S); low < S < high]`` as a midpoint sum over probability cells of the law, without splitting at
-    kinks."""
+    kinks.
+    """
     u = (np.arange(cells) + 0.5) / cells
     s = (1 - (1 - u) ** (1 / b)) ** (1 / a)
     return float(np.mean(np.where((s > low) & (s < high), f(s), 0.0)))
@@ -36,7 +37,8 @@ def finite_value(module, policy: int, judge_noise: float, surrogacy: float) -> f
 
 def plasmode_value(data, policy: int, bandwidth: float, use_covariates: bool) -> float:
     """Truth of a plasmode world, response by response; prompts that the first policy did not answer do not
-    count."""
+    count.
+    """
     judge, oracle = data["judge"].values, data["oracle"].values
     x = data["covariate"].values[..., 0]
     counts = data["evaluated"].values

@@ -77,7 +77,8 @@ def token_truth(policies: Mapping[str, TokenPolicy], utility: FloatArray) -> xr.
 
 def token_overlap(policies: Mapping[str, TokenPolicy], level: float = 0.9) -> xr.Dataset:
     """Exact overlap with the first policy: ``ttc``, ``log10_ess`` (limit of ESS/n) and ``kl`` per token,
-    nats."""
+    nats.
+    """
     base = next(iter(policies.values()))
     q = base.log_prob[0, 0]
     table = [

@@ -44,7 +44,8 @@ def test_links_are_onto_and_shaped_as_named() -> None:
 @given(mean=st.floats(0, 1), spread=st.floats(0, 1), atoms=st.floats(0, 1) | st.just(0.0) | st.just(1.0))
 def test_label_moments_exactly(mean: float, spread: float, atoms: float) -> None:
     """Averages over a fine grid of uniforms: the label is piecewise linear in u, so the error is
-    O(1/cells)."""
+    O(1/cells).
+    """
     u = (np.arange(200_000) + 0.5) / 200_000
     y = judges.draw_oracle(mean, u, spread=spread, atoms=atoms)
     assert y.min() >= 0

@@ -18,7 +18,8 @@ def world(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 def draws(scheme: str, design: str = "own") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inclusion frequencies, declared probabilities and the Horvitz-Thompson mean of every repeat, one
-    world."""
+    world.
+    """
     judge, oracle = world(np.random.default_rng(11))
     cluster = np.arange(N) // 4
     rng = np.random.default_rng(12)

@@ -42,7 +42,8 @@ def assert_mean_zero(values: np.ndarray, groups: np.ndarray) -> None:
 
 def test_conditional_mean_given_score_and_covariate() -> None:
     """length_bias, drift, self_preference: the stated E[Y | S, X] leaves residuals of mean 0 by score
-    decile."""
+    decile.
+    """
     data = length_bias.simulate(n=N, oracle_fraction=1.0, bias=0.5, rng=1)
     for policy in data.policy.values:
         s, y = columns(data, policy)
@@ -151,7 +152,8 @@ def test_true_ratios_average_to_one() -> None:
 @pytest.mark.parametrize("module", [zipf_tilt, zipf_hot_target])
 def test_token_overlap_against_simulation(module) -> None:
     """Exact TTC against the share of typical logged responses; the threshold's own noise is below its
-    density."""
+    density.
+    """
     n = 20_000
     data, exact = module.simulate(n=n, length=25, rng=12), module.overlap(length=25)
     logged = -data.logp_target.values / data.n_tokens.values
@@ -182,7 +184,8 @@ def test_noisy_clone_loses_what_it_should() -> None:
 
 def test_arena_like_meets_the_paper() -> None:
     """Issue targets: TTC .80/.49/.19/.26, residual -.3, means of the Arena sample, ESS of clone near .26,
-    others < .02."""
+    others < .02.
+    """
     exact = arena_like.overlap()
     assert exact.ttc.values[1:] == pytest.approx([0.80, 0.49, 0.19, 0.26], abs=0.01)
     assert float(arena_like.residual().sel(policy="unhelpful")) == pytest.approx(-0.31, abs=0.02)
@@ -217,7 +220,8 @@ def test_arena_like_overlap_against_simulation() -> None:
 
 def test_arena_like_ratio_is_a_density_ratio() -> None:
     """Without noise and divergence W is the ratio of the laws of (S, X): E0[W] = 1, E0[W 1(S = s)] =
-    share."""
+    share.
+    """
     flat = {
         name: arena_like.Policy(p.shares, p.length_mean, p.length_sd, 0.0, p.means)
         for name, p in arena_like.POLICIES.items()

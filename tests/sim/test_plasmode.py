@@ -61,7 +61,8 @@ def test_truth_against_a_loop(bandwidth: float, use_covariates: bool) -> None:
 )
 def test_truth_against_simulation(data: xr.Dataset, bandwidth: float) -> None:
     """1e5 prompts with every label visible: within 5 SE, by cluster, of a mean that counts each prompt
-    once."""
+    once.
+    """
     world = plasmode.fit(data, bandwidth=bandwidth)
     sample = plasmode.simulate(
         world, n=100_000, oracle_fraction=1.0, label_design="own", label_scheme="uniform", rng=4
