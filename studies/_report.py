@@ -17,6 +17,8 @@ from studies import _blocks, _manifest, _measures, _study
 from studies._plot import OKABE_ITO, STYLE
 from studies._study import Study, StudyError
 
+LONG_TABLE = 40  # rows beyond which a table is folded away
+
 
 @dataclass(frozen=True)
 class Item:
@@ -173,7 +175,10 @@ def write(directory: Path) -> Page:
     sections = []
     for item in items:
         shown = {
-            title: render(frame).to_html(index=False, border=0, justify="left", escape=True)
+            title: {
+                "html": render(frame).to_html(index=False, border=0, justify="left", escape=True),
+                "rows": len(frame),
+            }
             for title, frame in item.tables.items()
         }
         sections.append(
@@ -188,7 +193,9 @@ def write(directory: Path) -> Page:
                 "manifest_json": json.dumps(item.manifest, indent=1),
             }
         )
-    page = environment.get_template("_report.html.j2").render(sections=sections, palette=OKABE_ITO)
+    page = environment.get_template("_report.html.j2").render(
+        sections=sections, palette=OKABE_ITO, long_table=LONG_TABLE
+    )
     path = directory / "report.html"
     try:
         _blocks.write_whole(path, lambda handle: handle.write(page.encode()))

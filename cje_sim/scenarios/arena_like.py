@@ -20,17 +20,34 @@ Overlap
 
 How close it comes: the paper gives TTC .80, .49, .19, .26 and a residual of -.31; in the sample labels under
 base average .754 and probe labels .78, .79 and .16 (50 each, for clone, parallel_universe_prompt and
-unhelpful). The limit ESS of the clone is .15; the paper's .26 is what such heavy tails give at its sample
-sizes (.32 at 1000, .20 at 5000).
+unhelpful). The paper's raw ESS/n, at n = 4961, are .262 (clone), .006, .007 and .004. With tails as heavy as these
+a sample's ESS/n falls with n, so `noise_sd` is set to give the clone's at the paper's n, not in the limit:
+
+>>> def one_sample(seed):
+...     data = simulate(n=4961, rng=seed)
+...     log_w = data.logp_target - data.logp_logger
+...     w = np.exp(log_w - log_w.max("prompt"))
+...     ess = w.sum("prompt") ** 2 / (w**2).sum("prompt") / data.sizes["prompt"]
+...     return xr.Dataset({"raw_ess": ess, "judge_mean": data.judge.mean(["prompt", "draw"])})
+>>> samples = xr.concat([one_sample(seed) for seed in range(40)], "replicate").median("replicate")
+>>> for name, row in samples.to_dataframe().iterrows():
+...     print(f"{name:24} judge mean {row.judge_mean:.3f} raw ESS/n {row.raw_ess:.3f}")
+base                     judge mean 0.841 raw ESS/n 1.000
+clone                    judge mean 0.840 raw ESS/n 0.264
+parallel_universe_prompt judge mean 0.847 raw ESS/n 0.004
+premium                  judge mean 0.851 raw ESS/n 0.003
+unhelpful                judge mean 0.245 raw ESS/n 0.001
+
+(In the sample the judge's means are .841, .849, .849 and .245 for base, clone, parallel_universe_prompt, unhelpful.)
 
 >>> table = overlap().assign(truth=truth(), residual=residual()).round(2) + 0.0
 >>> for name, row in table.to_dataframe().iterrows():
 ...     print(f"{name:24}", *(f"{column} {value:7.2f}" for column, value in row.items()))
 base                     ttc    0.80 log10_ess    0.00 truth    0.75 residual    0.00
-clone                    ttc    0.80 log10_ess   -0.83 truth    0.75 residual    0.00
-parallel_universe_prompt ttc    0.49 log10_ess  -25.08 truth    0.77 residual    0.00
-premium                  ttc    0.19 log10_ess  -52.44 truth    0.76 residual    0.00
-unhelpful                ttc    0.26 log10_ess  -37.73 truth    0.14 residual   -0.32
+clone                    ttc    0.80 log10_ess   -0.73 truth    0.75 residual    0.00
+parallel_universe_prompt ttc    0.49 log10_ess  -24.98 truth    0.77 residual    0.00
+premium                  ttc    0.19 log10_ess  -52.34 truth    0.76 residual    0.00
+unhelpful                ttc    0.26 log10_ess  -37.63 truth    0.14 residual   -0.32
 """
 
 from collections.abc import Mapping
@@ -111,7 +128,7 @@ def simulate(
     atoms: float = 0.12,
     prompt_corr: float = 0.3,
     noise_share: float = 0.1,
-    noise_sd: float = 1.5,
+    noise_sd: float = 1.45,
     offset: float = 0.045,
     rng: np.random.Generator | int | None = None,
 ) -> xr.Dataset:
@@ -204,7 +221,7 @@ def overlap(
     *,
     policies: Mapping[str, Policy] = POLICIES,
     noise_share: float = 0.1,
-    noise_sd: float = 1.5,
+    noise_sd: float = 1.45,
     offset: float = 0.045,
     level: float = 0.9,
 ) -> xr.Dataset:
