@@ -341,10 +341,10 @@ def analyze(
 ) -> None:
     """Estimate policy values from judge scores and oracle labels in files, and audit the calibration."""
     with one_line_errors():
-        from studies import _analyze
+        from studies import _analyze, _save, _summary
 
         if out is not None:
-            _analyze.check_out(out)
+            _save.check_out(out)
         with _working("reading, estimating, auditing"):
             result = _analyze.analyze(
                 data,
@@ -359,12 +359,12 @@ def analyze(
                 oracle_range=oracle_range,
             )
         if out is not None:
-            _analyze.save(result, out)
+            _save.save(result, out)
             typer.echo(f"written: {out / 'estimates.json'}, forest.png, forest.svg", err=True)
         if as_json:
             typer.echo(json.dumps(_analyze.to_json(result), allow_nan=False))
         else:
-            _analyze.print_summary(result)
+            _summary.print_summary(result)
 
 
 def main() -> None:

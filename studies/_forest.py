@@ -10,8 +10,9 @@ import math
 import warnings
 from typing import TYPE_CHECKING
 
-from studies._analyze import CORRECTED, LABELS, Analysis, cell, plain
+from studies._analyze import CORRECTED, LABELS, Analysis
 from studies._plot import STYLE, looks
+from studies._summary import cell, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

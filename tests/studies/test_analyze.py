@@ -16,7 +16,9 @@ import pytest
 from rich.console import Console
 
 from studies import __main__ as command_line
-from studies._analyze import analyze, check_out, save, summary, to_json
+from studies._analyze import analyze, to_json
+from studies._save import check_out, save
+from studies._summary import summary
 
 Frame = pd.DataFrame
 
