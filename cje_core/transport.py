@@ -17,8 +17,6 @@ from cje_core.folds import MIN_LABELLED_CLUSTERS
 from cje_core.result import CI_BOUND, wald
 from cje_core.uncertainty import combine
 
-VERDICTS = ("NOT_CHECKED", "INCONCLUSIVE", "PASS", "FAIL")
-
 
 def audit(
     data: xr.Dataset, *, margin: float = 0.05, ci_prob: float = 0.95, direction: str = "increasing"

@@ -378,7 +378,7 @@ def main() -> None:
         message = getattr(error, "format_message", None)
         if message is None:  # not a usage error: a bug, and its traceback is wanted
             raise
-        typer.echo(f"cje-lab: {message()}; see cje-lab --help", err=True)
+        typer.echo(f"cje-lab: {message().rstrip('.')}; see cje-lab --help", err=True)
         code = 2
     sys.exit(code)
 
