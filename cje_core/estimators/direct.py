@@ -20,7 +20,8 @@ along for contrasts.
 
 The study ``interval_coverage`` compares them: with own labels ``bootstrap`` and ``influence`` both keep their level;
 for a borrowed policy the percentile bootstrap falls short of it, since the isotonic fit is biased at the ends of the
-judge's scale where such a policy may live, and ``influence`` is the one to report.
+judge's scale where such a policy may live and a percentile interval counts that bias twice; ``influence`` is the
+one to report there.
 
 Failure modes: a borrowed policy is biased where the calibration does not transport (audit it); isotonic fits extend
 flat beyond the labelled scores; labels missing not at random bias everything.
