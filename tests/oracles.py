@@ -66,3 +66,45 @@ def theta(table, policy, folds, correct=True):
         top += w * (r["label"] - guess)
         bottom += w
     return value + top / bottom
+
+
+def borrowed_standard_error(table, policy):
+    """Standard error of a plug-in on a borrowed calibrator, unit weights and one row per prompt, by definition.
+
+    Error of prompt i: its own share of the mean, times sqrt(G / (G - 1)); and, if it taught, the mass that the
+    policy puts on its block over the block's size, times its residual, times sqrt(n_b / (n_b - 1)). A label alone in
+    its block takes the pooled residual sd (sum of squares over labels minus blocks).
+    """
+    teach = [r for r in table if r["teaches"]]
+    mine = [r for r in table if r["policy"] == policy]
+    n = len({r["prompt"] for r in table})
+    scores, labels = [t["score"] for t in teach], [t["label"] for t in teach]
+    fitted = calibrate(scores, labels, [1.0] * len(teach), [r["score"] for r in mine])
+    level = {
+        t["prompt"]: f
+        for t, f in zip(teach, calibrate(scores, labels, [1.0] * len(teach), scores), strict=True)
+    }
+    blocks = sorted(set(level.values()))
+    size = {b: sum(v == b for v in level.values()) for b in blocks}
+    # mass of a block: what the mean gains when that block alone is raised by one, read off the knots
+    knots = sorted(set(scores))
+    knot_value = dict(zip(knots, calibrate(scores, labels, [1.0] * len(teach), knots), strict=True))
+    mass = dict.fromkeys(blocks, 0.0)
+    for r in mine:
+        left = max((k for k in knots if k <= r["score"]), default=knots[0])
+        right = min((k for k in knots if k >= r["score"]), default=knots[-1])
+        share = 1.0 if left >= right else (r["score"] - left) / (right - left)
+        mass[knot_value[right]] += share / len(mine)
+        mass[knot_value[left]] += (1 - share) / len(mine)
+    pooled = sum((t["label"] - level[t["prompt"]]) ** 2 for t in teach) / (len(teach) - len(blocks))
+    mean = sum(fitted) / len(mine)
+    error = {r["prompt"]: 0.0 for r in table}
+    for r, f in zip(mine, fitted, strict=True):
+        error[r["prompt"]] += n * (f - mean) / len(mine) * (len(mine) / (len(mine) - 1)) ** 0.5
+    for t in teach:
+        b = level[t["prompt"]]
+        noise = pooled**0.5
+        if size[b] > 1:
+            noise = (t["label"] - b) * (size[b] / (size[b] - 1)) ** 0.5
+        error[t["prompt"]] += n * mass[b] / size[b] * noise
+    return (sum(e**2 for e in error.values())) ** 0.5 / n

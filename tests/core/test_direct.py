@@ -1,16 +1,19 @@
 """Direct and its companions against definitions: values, bootstrap replicates, routes, order, statuses."""
 
+from collections import Counter
+
 import numpy as np
 import oracles
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy import stats
 
 from cje_core.compare import contrasts
 from cje_core.data import from_arrays, from_frame, unpack
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
 from cje_core.folds import assign_folds
-from cje_core.result import Status, cluster_se
+from cje_core.result import Status, cluster_se, percentile
 from cje_core.transport import audit
 from cje_core.uncertainty import _cells
 
@@ -40,6 +43,9 @@ def row_dicts(data):
     taught = np.zeros(len(rows.prompts), bool)
     taught[rows.prompt[rows.teaches]] = True
     folds = dict(enumerate(assign_folds(rows.cluster_names, taught)[rows.cluster]))
+    responses = Counter(
+        zip(rows.policy, rows.prompt, strict=True)
+    )  # a prompt counts once, however many draws
     dicts = [
         {
             "policy": rows.policies[rows.policy[i]],
@@ -47,7 +53,7 @@ def row_dicts(data):
             "score": rows.score[i],
             "label": rows.label[i] if rows.labelled[i] else None,
             "teaches": rows.teaches[i],
-            "weight": rows.weight[i],
+            "weight": 1 / responses[rows.policy[i], rows.prompt[i]],
             "prob": rows.label_prob[i],
         }
         for i in range(len(rows.score))
@@ -67,6 +73,26 @@ def test_theta_aug_and_plug_in_match_the_definition(draws):
         )
     plug = direct.estimate(data, inference="cluster", route="plug_in")
     np.testing.assert_allclose(plug.estimate.sel(policy="a"), oracles.theta(dicts, "a", folds, correct=False))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_borrowed_standard_error_matches_the_definition(seed):
+    data = from_frame(table(n=40, seed=seed, share=0.4))
+    dicts, _ = row_dicts(data)
+    out = direct.estimate(data, inference="influence").sel(policy="b")
+    np.testing.assert_allclose(out.std_error, oracles.borrowed_standard_error(dicts, "b"), rtol=1e-10)
+
+
+def test_degrees_of_freedom_follow_the_labels_that_matter():
+    """A policy that lives on three labelled scores rests on them, however many labels lie elsewhere."""
+    n = 400
+    rng = np.random.default_rng(0)
+    score = np.stack([np.where(np.arange(n) < 8, 0.1, rng.choice([0.8, 0.9], n)), np.full(n, 0.1)])
+    label = np.full((2, n), np.nan)
+    label[0, :200] = np.clip(score[0, :200] + rng.normal(0, 0.05, 200), 0, 1)
+    out = direct.estimate(from_arrays(score, policies=["a", "b"], oracle=label), inference="influence")
+    assert 6.9 < float(out.df.sel(policy="b")) < 7.1  # eight labels at 0.1, all error from them
+    assert float(out.df.sel(policy="a")) > 100
 
 
 def test_declared_unequal_propensities_give_the_hajek_form():
@@ -160,6 +186,27 @@ def test_point_estimate_does_not_depend_on_inference_and_interval_contains_it():
         assert (out.interval.sel(ci_bound="upper") >= out.estimate).all()
 
 
+def test_controls_are_the_means_they_say():
+    """Prompt means first; labels weighted by the inverse of their declared probability."""
+    frame = table(draws=3)
+    frame["label_prob"] = 0.2 + 0.6 * frame["judge_score"]
+    data = from_frame(frame)
+    a = frame[frame.policy == "a"]
+    by_prompt = a.groupby("prompt_id").judge_score.mean().mean()
+    np.testing.assert_allclose(raw_judge.estimate(data).estimate.sel(policy="a"), by_prompt)
+    weight = 1 / a.groupby("prompt_id").judge_score.transform("size") / a.label_prob
+    weight = weight[a.oracle_label.notna()]
+    hajek = (weight * a.oracle_label.dropna()).sum() / weight.sum()
+    np.testing.assert_allclose(labels_only.estimate(data).estimate.sel(policy="a"), hajek)
+
+
+def test_percentile_interval_is_widened_to_its_estimate():
+    draws = np.linspace(0, 1, 101)[None]
+    np.testing.assert_allclose(percentile(draws, [0.5], 0.9), [[0.05, 0.95]])
+    np.testing.assert_allclose(percentile(draws, [-0.3], 0.9), [[-0.3, 0.95]])
+    np.testing.assert_allclose(percentile(draws, [1.2], 0.9), [[0.05, 1.2]])
+
+
 def test_estimate_leaves_its_input_alone():
     data = from_frame(table(probes=20))
     before = data.copy(deep=True)
@@ -200,6 +247,9 @@ def test_joint_influence_gives_the_standard_errors_and_contrasts():
     np.testing.assert_allclose(pairs.std_error[2], np.sqrt((expected**2).sum()) / 80)
     borrowed = out.std_error.sel(policy=["b", "c"]).values
     assert pairs.std_error[2] < np.hypot(*borrowed)  # shared calibration error cancels
+    df = np.minimum(*(out.df.sel(policy=pairs[side].values).values for side in ("first", "second")))
+    half = pairs.interval.sel(ci_bound="upper").values - pairs.difference.values
+    np.testing.assert_allclose(half / pairs.std_error.values, stats.t.ppf(0.975, df))
 
 
 def test_identical_policies_have_a_contrast_without_spread():
@@ -328,6 +378,48 @@ def test_resamples_without_enough_labels_are_named_not_reported():
     assert np.isfinite(out.estimate).all()
     assert np.isnan(out.interval).all()
     assert (direct.estimate(data, inference="influence").status == Status.OK).all()
+
+
+def test_rejected_resamples_are_those_with_too_few_labels():
+    frame = table(n=60, policies=("a",), share=0.0)
+    frame.loc[:7, "oracle_label"] = np.linspace(0.1, 0.9, 8)
+    n_boot = 200
+    out = direct.estimate(from_frame(frame), rng=np.random.default_rng(4), n_boot=n_boot)
+    order = sorted(frame.prompt_id)
+    labelled = np.array([order.index(f"p{i}") for i in range(8)])
+    rng = np.random.default_rng(4)
+    drawn = np.concatenate([rng.integers(0, 60, size=(n_boot, 60), dtype=np.int32) for _ in range(2)])
+    fold = assign_folds([f"p{i}" for i in range(8)], np.ones(8, bool))
+    fold_of = dict(zip(labelled, fold, strict=True))
+    seen = [[fold_of[i] for i in row if i in fold_of] for row in drawn]
+    enough = np.array(
+        [len(folds) >= 4 and len(set(folds)) > 1 for folds in seen]
+    )  # half of eight; something held out
+    needed = np.flatnonzero(enough)[n_boot - 1] + 1
+    assert out.attrs["n_rejected"] == (~enough[:needed]).sum() > 0
+    assert out.draws.notnull().all()
+
+
+def test_calibration_error_cancels_where_probes_and_responses_have_the_same_scores():
+    """With every response a probe the corrected value is the mean label, and so is its standard error."""
+    frame = table(n=80, probes=80)
+    out = direct_corrected.estimate(from_frame(frame)).sel(policy="b")
+    label = frame.oracle_label[frame.policy == "b"]
+    np.testing.assert_allclose(out.estimate, label.mean())
+    np.testing.assert_allclose(out.std_error, label.std(ddof=1) / np.sqrt(80))
+
+
+def test_audit_noise_cancels_against_the_fit_on_the_same_labels():
+    """Probes that repeat the labels that taught have residual zero and next to no error: the two parts oppose."""
+    frame = table(n=200, policies=("a",), share=0.6)
+    twin = frame.assign(policy="b", probe=frame.oracle_label.notna())
+    report = audit(from_frame(pd.concat([frame, twin]), calibration_policy="a")).sel(policy="b")
+    np.testing.assert_allclose(report.residual, 0, atol=1e-12)
+    taught = frame.dropna(subset="oracle_label")
+    fitted = direct.fit_slice(unpack(from_frame(frame))).calibrator
+    noise = taught.oracle_label - np.interp(taught.judge_score, fitted.knot, fitted.value)
+    # what is left is the two small-sample factors, sqrt(m/(m-1)) - sqrt(n_b/(n_b-1)); with one sign wrong it doubles
+    assert float(report.std_error) < 0.2 * noise.std(ddof=1) / np.sqrt(len(taught))
 
 
 def test_twelve_labels_terminate_and_rejections_are_counted():

@@ -46,6 +46,13 @@ def test_cluster_robust_mean_is_statsmodels(module, column):
     np.testing.assert_allclose(out.std_error, fit.bse.iloc[0] * factor)
 
 
+def test_labels_only_interval_is_students():
+    frame = world().drop(columns="cluster")
+    label = frame.oracle_label[(frame.policy == "a")].dropna().to_numpy()
+    out = labels_only.estimate(from_frame(frame), ci_prob=0.9).sel(policy="a")
+    np.testing.assert_allclose(out.interval, sm.stats.DescrStatsW(label).tconfint_mean(alpha=0.1))
+
+
 def test_probe_correction_is_prediction_powered_inference_with_a_fitted_f():
     ppi_py = pytest.importorskip("ppi_py", reason="ppi-python is not installed (extra dev)")
     frame = world()
