@@ -14,8 +14,8 @@ from scipy import stats
 from cje_core.data import Rows
 from cje_core.folds import MIN_LABELLED_CLUSTERS, assign_folds
 from cje_core.isotonic import isotonic
-from cje_core.result import Status, cluster_sums, sum_by
-from cje_core.uncertainty import Part, make_part
+from cje_core.result import Status, sum_by
+from cje_core.uncertainty import Part, effective_clusters, make_part
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -166,7 +166,6 @@ class OracleSlice(NamedTuple):
     calibrator: Calibrator | None  # None exactly when the status is a failure
     teach: IntArray  # rows that taught
     weight: FloatArray  # their weights, 1 / label_prob
-    residual: FloatArray  # their out-of-fold residuals Y - f^(-k)(S)
     fold: IntArray  # fold of every prompt
     increasing: bool
 
@@ -192,7 +191,7 @@ def fit_slice(rows: Rows, *, direction: str = "increasing") -> OracleSlice:
     weight = 1.0 / rows.label_prob[teach]
     if len(labelled_clusters) < MIN_LABELLED_CLUSTERS:
         status = Status.TOO_FEW_LABELS if len(teach) else Status.NO_LABELS
-        return OracleSlice(status, None, teach, weight, np.full(len(teach), np.nan), fold, increasing)
+        return OracleSlice(status, None, teach, weight, fold, increasing)
     score, label = rows.score[teach], rows.label[teach]
     status = Status.OK
     if np.ptp(label) == 0:
@@ -201,10 +200,8 @@ def fit_slice(rows: Rows, *, direction: str = "increasing") -> OracleSlice:
         status = Status.CONSTANT_JUDGE
     elif judge_oracle_correlation(score, label) * (1 if increasing else -1) < 0:
         status = Status.INVERTED_JUDGE
-    folds = fold[rows.prompt[teach]]
-    held_out = out_of_fold(score, label, weight, folds, score, folds, increasing=increasing)
     calibrator = fit_monotone(score, label, weight, increasing=increasing)
-    return OracleSlice(status, calibrator, teach, weight, label - held_out, fold, increasing)
+    return OracleSlice(status, calibrator, teach, weight, fold, increasing)
 
 
 def calibration_part(rows: Rows, fitted: OracleSlice, mass: FloatArray) -> Part:
@@ -213,10 +210,10 @@ def calibration_part(rows: Rows, fitted: OracleSlice, mass: FloatArray) -> Part:
     The influence of labelled row i of block b is its leverage (`label_leverage`) times its residual ``Y_i - f_b``,
     scaled by ``sqrt(n_b / (n_b - 1))`` so that each block's noise is estimated without bias; a row alone in its
     block has residual zero by construction and takes the pooled residual standard deviation instead. The degrees of
-    freedom follow the effective number of labels behind the functional, ``(sum l^2)^2 / sum l^4 - 1``, and not
-    their count: a policy that lives where the slice has nine labels rests on nine labels. (Tried and worse: raw
-    residuals with one factor m / (m - blocks) under-cover; out-of-fold residuals over-cover, and inflate without
-    bound at the ends of the judge's scale.)
+    freedom are the `effective_clusters` of labels behind the functional, less one, and not their count: a policy
+    that lives where the slice has nine labels rests on nine labels. (Tried and worse: raw residuals with one factor
+    m / (m - blocks) under-cover; out-of-fold residuals over-cover, and inflate without bound at the ends of the
+    judge's scale.)
     """
     f = fitted.calibrator
     assert f is not None
@@ -229,12 +226,10 @@ def calibration_part(rows: Rows, fitted: OracleSlice, mass: FloatArray) -> Part:
     pooled = np.sqrt((residual**2).sum() / max(len(label) - len(np.unique(block)), 1))
     residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
     prompt = rows.prompt[fitted.teach]
-    squared = cluster_sums(sum_by(prompt, np.abs(leverage), n), rows.cluster) ** 2
-    if not squared.any():
+    effective = effective_clusters(sum_by(prompt, np.abs(leverage), n), rows.cluster)
+    if effective == 0:
         return Part(np.zeros(n), np.inf)
-    df = max(
-        float(squared.sum() ** 2 / (squared**2).sum()) - 1, 2.0
-    )  # below 2 a t interval has no meaning left
+    df = max(effective - 1, 2.0)  # below 2 a t interval has no meaning left
     return Part(n * sum_by(prompt, leverage * residual, n), df)
 
 

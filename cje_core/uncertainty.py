@@ -26,12 +26,23 @@ class Part(NamedTuple):
     df: float
 
 
+def effective_clusters(leverage: FloatArray, cluster: IntArray) -> float:
+    """How many clusters a sum ``leverage_g * noise_g`` rests on: ``(sum_g l_g^2)^2 / sum_g l_g^4``; 0 for none.
+
+    Examples
+    --------
+    >>> round(effective_clusters(np.array([1.0, 1.0, 0.1]), np.array([0, 1, 2])), 2)
+    2.02
+    """
+    squared = cluster_sums(np.abs(leverage), cluster) ** 2
+    return float(squared.sum() ** 2 / (squared**2).sum()) if squared.any() else 0.0
+
+
 def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) -> Part:
     """Attach the small-sample factor and degrees of freedom to one source of error.
 
-    The source sums ``leverage_g * noise_g`` over clusters, so it rests on an effective number of clusters
-    ``m = (sum_g l_g^2)^2 / sum_g l_g^4``; the factor is ``m / (m - 1)`` on the variance and ``df = m - 1``. With equal
-    leverage this is the usual G / (G - 1) and G - 1.
+    With m = `effective_clusters` the factor is ``m / (m - 1)`` on the variance and ``df = m - 1``; with equal leverage
+    this is the usual G / (G - 1) and G - 1.
 
     Parameters
     ----------
@@ -44,10 +55,9 @@ def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) ->
     Part
         NaN influence when fewer than two effective clusters carry it: one cluster says nothing about spread.
     """
-    squared = cluster_sums(np.abs(leverage), cluster) ** 2
-    if not squared.any():  # this source does not act: no influence, and nothing to estimate
+    effective = effective_clusters(leverage, cluster)
+    if effective == 0:  # this source does not act: no influence, and nothing to estimate
         return Part(np.zeros_like(influence), np.inf)
-    effective = squared.sum() ** 2 / (squared**2).sum()
     if effective < 1 + 1e-9:
         return Part(np.full_like(influence, np.nan), np.nan)
     return Part(influence * np.sqrt(effective / (effective - 1)), effective - 1)
