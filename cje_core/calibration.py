@@ -1,8 +1,10 @@
-"""Judge-to-oracle calibrators: R = f(S).
+"""Judge-to-oracle calibrators: R = f(Z), Z = (S, X) the judge score and covariates.
 
-The monotone calibrator is isotonic regression of the oracle label on the judge score (the paper's monotone-only
-mode). Its knots are the distinct labelled scores, between knots it is linear and outside it is constant, at fit and
-at prediction alike; so the slice mean is preserved exactly: ``sum_L w f(S) = sum_L w Y``.
+Every calibrator is an isotonic regression of the oracle label on a scalar *index* of Z (the paper's section on reward
+calibration). The monotone calibrator's index is the judge score itself, so f is nondecreasing in S; the two-stage
+calibrator's is the rank of a smooth first stage g(S, X). The knots of the isotonic step are the distinct index values
+of the labelled slice, between knots f is linear and outside it is constant, at fit and at prediction alike; so
+the slice mean is preserved exactly: ``sum_L w f(Z) = sum_L w Y``.
 """
 
 from typing import NamedTuple
@@ -11,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from cje_core.data import Rows
+from cje_core.data import Logged, Rows
 from cje_core.folds import MIN_LABELLED_CLUSTERS, assign_folds
 from cje_core.isotonic import isotonic
 from cje_core.result import Status, sum_by
@@ -20,30 +22,41 @@ from cje_core.uncertainty import Part, effective_clusters, make_part
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
+MODES = ("default", "monotone")
+
 
 class Calibrator(NamedTuple):
-    """A monotone calibrator; ``sign`` is -1 for a decreasing one (knots are then negated scores)."""
+    """A fitted calibrator: an index of Z and an isotonic map of it; ``sign`` is -1 for a decreasing one."""
 
-    knot: FloatArray  # distinct labelled scores times sign, increasing
+    mode: str  # how the index comes about
+    knot: FloatArray  # distinct index values of the labelled slice, increasing
     value: FloatArray  # fitted label at each knot
     weight: FloatArray  # label weight at each knot
     block: IntArray  # constant block of each knot
     sign: float
 
 
-def fit_monotone(
-    score: FloatArray, label: FloatArray, weight: FloatArray | None = None, *, increasing: bool = True
+def fit(
+    z: FloatArray,
+    label: FloatArray,
+    weight: FloatArray | None = None,
+    *,
+    mode: str = "monotone",
+    increasing: bool = True,
 ) -> Calibrator:
-    """Isotonic calibrator of ``E[Y | S]`` on the labelled slice.
+    """Calibrator of ``E[Y | Z]`` on the labelled slice.
 
     Parameters
     ----------
-    score, label : arrays, shape (m,)
-        Judge scores and oracle labels, ``m >= 1``.
+    z : array, shape (m,) or (m, 1 + features)
+        Judge scores, then covariates, ``m >= 1``.
+    label : array, shape (m,)
+        Oracle labels.
     weight : array, shape (m,), optional
         Positive row weights (inverse label probabilities).
+    mode : {"monotone"}
     increasing : bool
-        Direction of the fit.
+        Whether a higher judge score means a better response.
 
     Returns
     -------
@@ -51,37 +64,49 @@ def fit_monotone(
 
     Examples
     --------
-    >>> f = fit_monotone(np.array([0.1, 0.5, 0.5, 0.9]), np.array([0.0, 1.0, 0.0, 1.0]))
+    >>> f = fit(np.array([0.1, 0.5, 0.5, 0.9]), np.array([0.0, 1.0, 0.0, 1.0]))
     >>> predict(f, np.array([0.0, 0.3, 0.5, 2.0])).round(6).tolist()
     [0.0, 0.25, 0.5, 1.0]
     """
-    if len(score) == 0:
+    if len(z) == 0:
         raise ValueError("a calibrator needs at least one labelled row")
-    w = np.ones(len(score)) if weight is None else np.asarray(weight, float)
+    w = np.ones(len(z)) if weight is None else np.asarray(weight, float)
     sign = 1.0 if increasing else -1.0
-    knot, code = np.unique(sign * np.asarray(score, float), return_inverse=True)
+    knot, code = np.unique(sign * _score(z), return_inverse=True)
     total = sum_by(code, w, len(knot))
     value, block = isotonic(sum_by(code, w * label, len(knot)) / total, total)
-    return Calibrator(knot, value, total, block, sign)
+    return Calibrator(mode, knot, value, total, block, sign)
 
 
-def predict(calibrator: Calibrator, score: FloatArray) -> FloatArray:
-    """Calibrated reward of each score: linear between knots, constant outside them."""
-    return np.interp(calibrator.sign * np.asarray(score, float), calibrator.knot, calibrator.value)
+def _score(z: FloatArray) -> FloatArray:
+    values = np.asarray(z, float)
+    return values if values.ndim == 1 else values[:, 0]
 
 
-def knot_mass(calibrator: Calibrator, score: FloatArray, weight: FloatArray) -> FloatArray:
-    """Weight that a set of rows puts on each knot: ``sum_i weight_i f(score_i) = sum_k mass_k value_k``.
+def index(calibrator: Calibrator, z: FloatArray) -> FloatArray:
+    """The scalar that the isotonic step sees, shape (r,)."""
+    return np.asarray(calibrator.sign * _score(z))
+
+
+def predict(calibrator: Calibrator, z: FloatArray) -> FloatArray:
+    """Calibrated reward R = f(Z) of each row of z: linear between knots, constant outside them."""
+    return np.interp(index(calibrator, z), calibrator.knot, calibrator.value)
+
+
+def knot_mass(calibrator: Calibrator, z: FloatArray, weight: FloatArray) -> FloatArray:
+    """Weight that a set of rows puts on each knot: ``sum_i weight_i f(z_i) = sum_k mass_k value_k``.
 
     Parameters
     ----------
-    score, weight : arrays, shape (n,)
+    z : array, shape (r,) or (r, 1 + features)
+    weight : array, shape (r,)
+        Of any sign.
 
     Returns
     -------
     array, shape (K,)
     """
-    s = np.clip(calibrator.sign * np.asarray(score, float), calibrator.knot[0], calibrator.knot[-1])
+    s = np.clip(index(calibrator, z), calibrator.knot[0], calibrator.knot[-1])
     right = np.clip(np.searchsorted(calibrator.knot, s), 0, len(calibrator.knot) - 1)
     left = np.maximum(right - 1, 0)
     span = calibrator.knot[right] - calibrator.knot[left]
@@ -90,9 +115,7 @@ def knot_mass(calibrator: Calibrator, score: FloatArray, weight: FloatArray) -> 
     return sum_by(right, weight * share, n_knots) + sum_by(left, weight * (1 - share), n_knots)
 
 
-def label_leverage(
-    calibrator: Calibrator, mass: FloatArray, score: FloatArray, weight: FloatArray
-) -> FloatArray:
+def label_leverage(calibrator: Calibrator, mass: FloatArray, z: FloatArray, weight: FloatArray) -> FloatArray:
     """How far one unit of residual in each labelled row moves ``sum_k mass_k f_k``.
 
     The infinitesimal jackknife of isotonic regression: inside a block the fit is a weighted mean, so labelled row i
@@ -103,7 +126,7 @@ def label_leverage(
     ----------
     mass : array, shape (K,)
         From `knot_mass`.
-    score, weight : arrays, shape (m,)
+    z, weight : arrays with m rows
         The labelled rows the calibrator was fitted on.
 
     Returns
@@ -114,42 +137,8 @@ def label_leverage(
     per_block = sum_by(calibrator.block, mass, n_blocks) / sum_by(
         calibrator.block, calibrator.weight, n_blocks
     )
-    knot = np.searchsorted(calibrator.knot, calibrator.sign * np.asarray(score, float))
+    knot = np.searchsorted(calibrator.knot, index(calibrator, z))
     return np.asarray(per_block[calibrator.block[knot]] * weight)
-
-
-def out_of_fold(
-    score: FloatArray,
-    label: FloatArray,
-    weight: FloatArray,
-    fold: IntArray,
-    new_score: FloatArray,
-    new_fold: IntArray,
-    *,
-    increasing: bool = True,
-) -> FloatArray:
-    """Predictions for new rows by the calibrator that never saw their fold, ``f^(-k)(S)``.
-
-    Parameters
-    ----------
-    score, label, weight, fold : arrays, shape (m,)
-        Labelled rows that teach.
-    new_score, new_fold : arrays, shape (r,)
-        Rows to predict.
-
-    Returns
-    -------
-    array, shape (r,)
-        NaN where every label lies in the row's own fold, so nothing is left to fit on.
-    """
-    out = np.full(len(new_score), np.nan)
-    for k in np.unique(new_fold):
-        train = fold != k
-        if train.any():
-            rows = new_fold == k
-            fitted = fit_monotone(score[train], label[train], weight[train], increasing=increasing)
-            out[rows] = predict(fitted, new_score[rows])
-    return out
 
 
 def judge_oracle_correlation(score: FloatArray, label: FloatArray) -> float:
@@ -164,13 +153,22 @@ class OracleSlice(NamedTuple):
 
     status: Status  # OK, a flag (inverted or constant judge, constant labels) or a failure
     calibrator: Calibrator | None  # None exactly when the status is a failure
-    teach: IntArray  # rows that taught
-    weight: FloatArray  # their weights, 1 / label_prob
-    fold: IntArray  # fold of every prompt
+    z: FloatArray  # (m, 1 + features) of the rows that taught
+    label: FloatArray  # (m,)
+    weight: FloatArray  # (m,): 1 / label_prob
+    prompt: IntArray  # (m,): codes into Rows.prompts
+    fold: IntArray  # fold of every prompt, shape (n,)
+    mode: str
     increasing: bool
 
 
-def fit_slice(rows: Rows, *, direction: str = "increasing") -> OracleSlice:
+def fit_slice(
+    rows: Rows,
+    *,
+    direction: str = "increasing",
+    calibrator: str = "default",
+    logged: Logged | None = None,
+) -> OracleSlice:
     """Fit the calibrator on the labels that teach and say what is wrong with them, if anything.
 
     Parameters
@@ -178,34 +176,71 @@ def fit_slice(rows: Rows, *, direction: str = "increasing") -> OracleSlice:
     rows : Rows
     direction : {"increasing", "decreasing"}
         Whether a higher judge score means a better response.
+    calibrator : {"default", "monotone"}
+    logged : Logged, optional
+        Its labels teach where no fresh response has a label that does (they are often the very same responses,
+        so both together would count them twice).
     """
     if direction not in ("increasing", "decreasing"):
         raise ValueError(f"direction is {direction!r}; use 'increasing' or 'decreasing'")
+    if calibrator not in MODES:
+        raise ValueError(f"calibrator is {calibrator!r}; use one of {', '.join(MODES)}")
     increasing = direction == "increasing"
-    teach = np.flatnonzero(rows.teaches)
-    cluster = rows.cluster[rows.prompt]
-    labelled_clusters = np.unique(cluster[teach])
+    if logged is not None and not rows.teaches.any():
+        prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))
+        z, label, weight = logged.z[prompt], logged.label[prompt], np.ones(len(prompt))
+    else:
+        prompt = rows.prompt[rows.teaches]
+        z, label, weight = rows.z[rows.teaches], rows.label[rows.teaches], 1.0 / rows.label_prob[rows.teaches]
     taught = np.zeros(len(rows.cluster_names), dtype=bool)
-    taught[labelled_clusters] = True
+    taught[rows.cluster[prompt]] = True
     fold = assign_folds(rows.cluster_names, taught)[rows.cluster]
-    weight = 1.0 / rows.label_prob[teach]
-    if len(labelled_clusters) < MIN_LABELLED_CLUSTERS:
-        status = Status.TOO_FEW_LABELS if len(teach) else Status.NO_LABELS
-        return OracleSlice(status, None, teach, weight, fold, increasing)
-    score, label = rows.score[teach], rows.label[teach]
+    mode = "monotone"
+    out = OracleSlice(Status.OK, None, z, label, weight, prompt, fold, mode, increasing)
+    if taught.sum() < MIN_LABELLED_CLUSTERS:
+        return out._replace(status=Status.TOO_FEW_LABELS if len(label) else Status.NO_LABELS)
     status = Status.OK
     if np.ptp(label) == 0:
         status = Status.CONSTANT_LABELS
-    elif np.ptp(score) == 0:
+    elif np.ptp(z[:, 0]) == 0:
         status = Status.CONSTANT_JUDGE
-    elif judge_oracle_correlation(score, label) * (1 if increasing else -1) < 0:
+    elif judge_oracle_correlation(z[:, 0], label) * (1 if increasing else -1) < 0:
         status = Status.INVERTED_JUDGE
-    calibrator = fit_monotone(score, label, weight, increasing=increasing)
-    return OracleSlice(status, calibrator, teach, weight, fold, increasing)
+    return out._replace(status=status, calibrator=fit(z, label, weight, mode=mode, increasing=increasing))
 
 
-def calibration_part(rows: Rows, fitted: OracleSlice, mass: FloatArray) -> Part:
-    """Error of ``sum_k mass_k f(knot_k)`` that comes from having learned f on a finite slice.
+def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray:
+    """Predictions by the calibrator that never saw the row's fold, ``f^(-k)(Z)``.
+
+    Parameters
+    ----------
+    z : array, shape (r, 1 + features)
+    prompt : int array, shape (r,)
+        Codes into Rows.prompts: they say the fold.
+
+    Returns
+    -------
+    array, shape (r,)
+        NaN where every label lies in the row's own fold, so nothing is left to fit on.
+    """
+    out = np.full(len(z), np.nan)
+    new_fold, fold = fitted.fold[prompt], fitted.fold[fitted.prompt]
+    for k in np.unique(new_fold):
+        train = fold != k
+        if train.any():
+            model = fit(
+                fitted.z[train],
+                fitted.label[train],
+                fitted.weight[train],
+                mode=fitted.mode,
+                increasing=fitted.increasing,
+            )
+            out[new_fold == k] = predict(model, z[new_fold == k])
+    return out
+
+
+def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: FloatArray) -> Part:
+    """Error of ``sum_j weight_j f(z_j)`` that comes from having learned f on a finite slice.
 
     The influence of labelled row i of block b is its leverage (`label_leverage`) times its residual ``Y_i - f_b``,
     scaled by ``sqrt(n_b / (n_b - 1))`` so that each block's noise is estimated without bias; a row alone in its
@@ -214,23 +249,26 @@ def calibration_part(rows: Rows, fitted: OracleSlice, mass: FloatArray) -> Part:
     that lives where the slice has nine labels rests on nine labels. (Tried and worse: raw residuals with one factor
     m / (m - blocks) under-cover; out-of-fold residuals over-cover, and inflate without bound at the ends of the
     judge's scale.)
+
+    Parameters
+    ----------
+    z, weight : arrays with r rows
+        The functional; weights of any sign, so a difference of two sets of rows is one call.
     """
     f = fitted.calibrator
     assert f is not None
     n = len(rows.prompts)
-    score, label = rows.score[fitted.teach], rows.label[fitted.teach]
-    leverage = label_leverage(f, mass, score, fitted.weight)
-    residual = label - predict(f, score)
-    block = f.block[np.searchsorted(f.knot, f.sign * score)]
+    leverage = label_leverage(f, knot_mass(f, z, weight), fitted.z, fitted.weight)
+    residual = fitted.label - predict(f, fitted.z)
+    block = f.block[np.searchsorted(f.knot, index(f, fitted.z))]
     size = np.bincount(block)[block]
-    pooled = np.sqrt((residual**2).sum() / max(len(label) - len(np.unique(block)), 1))
+    pooled = np.sqrt((residual**2).sum() / max(len(residual) - len(np.unique(block)), 1))
     residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
-    prompt = rows.prompt[fitted.teach]
-    effective = effective_clusters(sum_by(prompt, np.abs(leverage), n), rows.cluster)
+    effective = effective_clusters(sum_by(fitted.prompt, np.abs(leverage), n), rows.cluster)
     if effective == 0:
         return Part(np.zeros(n), np.inf)
     df = max(effective - 1, 2.0)  # below 2 a t interval has no meaning left
-    return Part(n * sum_by(prompt, leverage * residual, n), df)
+    return Part(n * sum_by(fitted.prompt, leverage * residual, n), df)
 
 
 def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArray) -> tuple[float, Part]:

@@ -20,6 +20,7 @@ variable                            meaning
 ``logp_logger(prompt)``             the same under the logging policy
 ``n_tokens(prompt)``                length of the logged response
 ``logged_judge``, ``logged_oracle`` judge score and oracle label of the logged response, ``(prompt)``
+``logged_covariate`` (optional)     ``(prompt, feature)``: the covariates of the logged response
 ==================================  =====================================================================
 
 Attributes: ``judge_range`` and ``oracle_range`` are the declared scales ``[low, high]``; ``calibration_policy`` is
@@ -36,7 +37,11 @@ import xarray as xr
 
 SCHEMA = "cje-data/1"
 RESPONSE = ("policy", "prompt", "draw")
-LOGGED = ("logp_target", "logp_logger", "n_tokens", "logged_judge", "logged_oracle")
+LOGGED = ("logp_target", "logp_logger", "n_tokens", "logged_judge", "logged_oracle", "logged_covariate")
+LOGGED_DIMS = {"logp_target": ("policy", "prompt"), "logged_covariate": ("prompt", "feature")}
+LOGP_ROUNDING = (
+    1e-5  # rounding in an inference server can push the log-likelihood of a sure response above zero
+)
 
 
 class DataError(ValueError):
@@ -82,7 +87,7 @@ def from_arrays(
         Sampling unit and label stratum of each prompt.
     logged : mapping, optional
         Any of ``logp_target`` (policies, prompts), ``logp_logger``, ``n_tokens``, ``logged_judge``,
-        ``logged_oracle`` (prompts,).
+        ``logged_oracle`` (prompts,), ``logged_covariate`` (prompts, features).
     judge_range, oracle_range : pair of float
         Declared scales.
     calibration_policy : str or sequence of str, optional
@@ -149,8 +154,7 @@ def from_arrays(
     for name, per_logged in (logged or {}).items():
         if name not in LOGGED:
             raise DataError(f"logged has no field {name!r}; it may hold {', '.join(LOGGED)}")
-        dims = ("policy", "prompt") if name == "logp_target" else ("prompt",)
-        variables[name] = (dims, np.asarray(per_logged, dtype=float))
+        variables[name] = (LOGGED_DIMS.get(name, ("prompt",)), np.asarray(per_logged, dtype=float))
 
     teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
     if teachers is None:
@@ -317,6 +321,7 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
         prob = data["label_prob"].values[data["labelled"].values]
         if not ((prob > 0) & (prob <= 1)).all():
             raise DataError("label_prob of a labelled response must lie in (0, 1]")
+    _check_logged(data)
     unknown = set(data.attrs["calibration_policy"]) - set(data.policy.values.tolist())
     if unknown:
         raise DataError(
@@ -324,6 +329,34 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
             f"there are: {', '.join(map(str, data.policy.values))}"
         )
     return data
+
+
+def _check_logged(data: xr.Dataset) -> None:
+    """Stop at log-likelihoods that cannot be, and at logged scores and labels off their scales."""
+    for name in ("logp_target", "logp_logger"):
+        if name not in data:
+            continue
+        values = data[name].values
+        wrong = np.isinf(values) | (values > LOGP_ROUNDING)
+        if wrong.any():
+            at = np.argwhere(wrong)[0]
+            whose = f"policy {data.policy.values[at[0]]!r}, " if name == "logp_target" else ""
+            raise DataError(
+                f"{name} of {whose}prompt {data.prompt.values[at[-1]]!r} is {values[wrong][0]:g}; a log-likelihood of "
+                "tokens is finite and at most 0 (nats, summed over tokens); write NaN where it is unknown"
+            )
+    for name, scale in (("logged_judge", "judge_range"), ("logged_oracle", "oracle_range")):
+        if name in data:
+            low, high = data.attrs[scale]
+            values = data[name].values
+            wrong = np.isinf(values) | (values < low) | (values > high)
+            if wrong.any():
+                raise DataError(
+                    f"{name} of prompt {data.prompt.values[wrong][0]!r} is {values[wrong][0]:g}, outside the declared "
+                    f"{scale} [{low:g}, {high:g}]; correct it or declare the scale"
+                )
+    if "n_tokens" in data and (data["n_tokens"].values <= 0).any():
+        raise DataError("n_tokens of a logged response is not positive; a response has at least one token")
 
 
 class Rows(NamedTuple):
@@ -340,6 +373,7 @@ class Rows(NamedTuple):
     policy: npt.NDArray[np.intp]  # per row: code into policies
     prompt: npt.NDArray[np.intp]  # per row: code into prompts
     score: npt.NDArray[np.float64]
+    z: npt.NDArray[np.float64]  # (rows, 1 + features): the paper's Z = (S, X), judge score first
     label: npt.NDArray[np.float64]  # NaN where there is none
     labelled: npt.NDArray[np.bool_]
     probe: npt.NDArray[np.bool_]
@@ -349,9 +383,17 @@ class Rows(NamedTuple):
     teaches: npt.NDArray[np.bool_]  # labelled, and of a calibration policy
 
 
-def unpack(data: xr.Dataset) -> Rows:
-    """Flatten checked evaluation data into `Rows`."""
+def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
+    """Flatten checked evaluation data into `Rows`.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+    covariates : sequence of str
+        Features of ``covariate`` that join the judge score in ``z``.
+    """
     check_data(data)
+    chosen = _feature_index(data, covariates)
     policy_order = np.argsort(data.policy.values.astype(str), kind="stable")
     prompt_order = np.argsort(data.prompt.values.astype(str), kind="stable")
     draw_order = np.argsort(data.draw.values, kind="stable")
@@ -369,6 +411,9 @@ def unpack(data: xr.Dataset) -> Rows:
     names = data["cluster"].values.astype(str)[prompt_order] if "cluster" in data else prompts
     cluster_names, cluster = np.unique(names, return_inverse=True)
     policies = data.policy.values.astype(str)[policy_order].tolist()
+    z = score[index][:, None]
+    if chosen:
+        z = np.column_stack([z, flat("covariate")[index][:, chosen]])
     teachers = np.isin(policies, data.attrs["calibration_policy"])
     return Rows(
         policies=policies,
@@ -378,6 +423,7 @@ def unpack(data: xr.Dataset) -> Rows:
         policy=index[0],
         prompt=index[1],
         score=score[index],
+        z=z,
         label=flat("oracle")[index],
         labelled=labelled[index],
         probe=probe[index],
@@ -386,3 +432,68 @@ def unpack(data: xr.Dataset) -> Rows:
         label_prob=flat("label_prob")[index] if "label_prob" in data else np.ones(len(index[0])),
         teaches=labelled[index] & teachers[index[0]],
     )
+
+
+class Logged(NamedTuple):
+    """The logged responses, one per prompt, in the order of `Rows.policies` and `Rows.prompts`."""
+
+    z: npt.NDArray[np.float64]  # (n, 1 + features): judge score and covariates; NaN where nothing was logged
+    label: npt.NDArray[np.float64]  # (n,) oracle label; NaN where there is none
+    logp_target: npt.NDArray[np.float64]  # (policies, n) nats; NaN where unknown
+    logp_logger: npt.NDArray[np.float64]  # (n,)
+    n_tokens: npt.NDArray[np.float64]  # (n,); NaN where unknown
+
+    @property
+    def usable(self) -> npt.NDArray[np.bool_]:
+        """(policies, n): a judged logged response with both log-likelihoods."""
+        judged = np.isfinite(self.z).all(axis=1) & np.isfinite(self.logp_logger)
+        return np.asarray(judged & np.isfinite(self.logp_target))
+
+
+def unpack_logged(data: xr.Dataset, covariates: Sequence[str] = ()) -> Logged:
+    """Logged responses of checked evaluation data, in the canonical order of `unpack`.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        With ``logp_target``, ``logp_logger`` and ``logged_judge``.
+    covariates : sequence of str
+        Features of ``logged_covariate`` that join the judge score in ``z``.
+    """
+    check_data(data)
+    for name in ("logp_target", "logp_logger", "logged_judge"):
+        if name not in data:
+            raise DataError(f"the dataset lacks {name!r}; off-policy estimators need logged responses")
+    if covariates and "logged_covariate" not in data:
+        raise DataError(
+            "the dataset lacks 'logged_covariate': give the covariates of the logged responses too"
+        )
+    chosen = _feature_index(data, covariates)
+    policy_order = np.argsort(data.policy.values.astype(str), kind="stable")
+    prompt_order = np.argsort(data.prompt.values.astype(str), kind="stable")
+    missing = np.full(data.sizes["prompt"], np.nan)
+
+    def per_prompt(name: str) -> npt.NDArray[np.float64]:
+        values = data[name].values if name in data else missing
+        return np.asarray(values[prompt_order], dtype=float)
+
+    z = per_prompt("logged_judge")[:, None]
+    if chosen:
+        z = np.column_stack([z, data["logged_covariate"].values[prompt_order][:, chosen]])
+    return Logged(
+        z=z,
+        label=per_prompt("logged_oracle"),
+        logp_target=np.asarray(data["logp_target"].values[np.ix_(policy_order, prompt_order)], dtype=float),
+        logp_logger=per_prompt("logp_logger"),
+        n_tokens=per_prompt("n_tokens"),
+    )
+
+
+def _feature_index(data: xr.Dataset, covariates: Sequence[str]) -> list[int]:
+    names = data["feature"].values.astype(str).tolist() if "feature" in data.coords else []
+    for name in covariates:
+        if name not in names:
+            raise DataError(
+                f"no covariate named {name!r} in the data; there are: {', '.join(names) or 'none'}"
+            )
+    return [names.index(name) for name in covariates]

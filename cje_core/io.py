@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from cje_core.data import DataError, check_data, from_frame
+from cje_core.data import LOGP_ROUNDING, DataError, check_data, from_frame
 from cje_core.tables import Source, flags, ids, load, load_jsonl, name_of, numbers, place, show, stop
 
 FloatArray = npt.NDArray[np.float64]
@@ -32,8 +32,6 @@ LENGTH = "response_length"
 OPTION = {"judge_score": "--judge-range", "oracle_label": "--oracle-range"}
 # This share of values off the scale is a scale declared wrongly rather than a few slips of the pen.
 MANY = 0.05
-# Rounding in an inference server can push the log-likelihood of a certain response this far above zero.
-LOGP_ROUNDING = 1e-5
 
 
 def read(

@@ -22,7 +22,7 @@ CI_BOUND = ["lower", "upper"]
 class Status(IntEnum):
     """What happened to one policy's estimate; each member carries its message.
 
-    Members up to `FEW_RESAMPLES` come with a value, the rest are failures with NaN. A failure is data: it travels
+    Members below `TOO_FEW_LABELS` (64) come with a value, the rest are failures with NaN. A failure is data: it travels
     to the table and the plot, and it counts as a miss in a study.
     """
 
@@ -54,10 +54,24 @@ class Status(IntEnum):
         6,
         "too few bootstrap resamples held enough labels for an interval: use inference='influence'",
     )
-    TOO_FEW_LABELS = 7, "fewer than 4 labelled prompts: label more before asking for a number"
-    NO_LABELS = 8, "no oracle labels that this estimator can use"
-    NO_RESPONSES = 9, "no response of this policy enters the mean"
-    NO_PROBES = 10, "no probe labels for this policy"
+    COVARIATES_DROPPED = (
+        7,
+        "fewer than 20 labels: too few to learn from covariates, the monotone calibrator was used",
+    )
+    ILL_CONDITIONED = (
+        8,
+        "the judge hardly tells good from bad (the interval of Youden's J reaches 0): the value is not identified",
+    )
+    POOR_OVERLAP = 9, "fewer than ten effective logged responses: the weights rest on a handful of them"
+
+    TOO_FEW_LABELS = 64, "fewer than 4 labelled prompts: label more before asking for a number"
+    NO_LABELS = 65, "no oracle labels that this estimator can use"
+    NO_RESPONSES = 66, "no response of this policy enters the mean"
+    NO_PROBES = 67, "no probe labels for this policy"
+    NO_LOG_PROBS = 68, "no logged response has the log-likelihoods of this policy and of the logger"
+    NOT_BINARY = 69, "oracle labels are not binary: misclassification correction is not defined"
+    ONE_CLASS = 70, "only one class among the labels: sensitivity and specificity cannot both be estimated"
+    NO_TRUTH = 71, "the data do not carry the true regression: the oracle bound exists in simulations only"
 
     @property
     def failed(self) -> bool:

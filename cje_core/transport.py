@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
-from cje_core.calibration import calibration_part, fit_slice, knot_mass, mean_part, predict
+from cje_core.calibration import calibration_part, fit_slice, mean_part, predict
 from cje_core.data import unpack
 from cje_core.folds import MIN_LABELLED_CLUSTERS
 from cje_core.result import CI_BOUND, wald
@@ -61,10 +61,10 @@ def audit(
         if n_clusters < MIN_LABELLED_CLUSTERS or fitted.calibrator is None:
             continue
         f, weight = fitted.calibrator, rows.weight[probes]
-        left = rows.label[probes] - predict(f, rows.score[probes])
+        left = rows.label[probes] - predict(f, rows.z[probes])
         residual[p], noise = mean_part(rows, probes, left, weight)
-        mass = -knot_mass(f, rows.score[probes], weight / weight.sum())
-        _, std_error[p], df[p] = combine([noise, calibration_part(rows, fitted, mass)], rows.cluster)
+        fit_noise = calibration_part(rows, fitted, rows.z[probes], -weight / weight.sum())
+        _, std_error[p], df[p] = combine([noise, fit_noise], rows.cluster)
     checked = np.isfinite(std_error)
     interval = wald(residual, std_error, df, ci_prob)
     p_value = np.where(

@@ -35,9 +35,8 @@ from cje_core.calibration import (
     OracleSlice,
     calibration_part,
     fit_slice,
-    knot_mass,
+    held_out,
     mean_part,
-    out_of_fold,
     predict,
 )
 from cje_core.data import Rows, unpack
@@ -139,36 +138,22 @@ def _one_policy(
         return PolicyResult(status, "label_mean", value, *combine([part], rows.cluster))
     if fitted.calibrator is None:
         return PolicyResult(fitted.status, "none")
-    score = rows.score[index]
-    value, sampling = mean_part(rows, index, predict(fitted.calibrator, score), rows.weight[index])
+    weight = rows.weight[index]
+    value, sampling = mean_part(rows, index, predict(fitted.calibrator, rows.z[index]), weight)
     if corrected:
-        residual = rows.label[own] - _held_out(rows, fitted, own)
+        residual = rows.label[own] - held_out(fitted, rows.z[own], rows.prompt[own])
         shift, correction = mean_part(rows, own, residual, own_weight)
         unequal = np.ptp(rows.label_prob[own]) > 0
         name, status, parts = "aipw_hajek" if unequal else "theta_aug", Status.OK, [sampling, correction]
         value += shift
     else:
-        mass = knot_mass(fitted.calibrator, score, rows.weight[index] / rows.weight[index].sum())
         name, status = "plug_in", Status.OK if len(own) and route == "plug_in" else Status.TRANSPORT_ASSUMED
-        parts = [sampling, calibration_part(rows, fitted, mass)]
+        parts = [sampling, calibration_part(rows, fitted, rows.z[index], weight / weight.sum())]
     if fitted.status is not Status.OK:
         status = fitted.status
     if evaluation_only:
         parts = [Part(sampling.influence, np.inf)]
     return PolicyResult(status, name, value, *combine(parts, rows.cluster))
-
-
-def _held_out(rows: Rows, fitted: OracleSlice, index: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-    teach = fitted.teach
-    return out_of_fold(
-        rows.score[teach],
-        rows.label[teach],
-        fitted.weight,
-        fitted.fold[rows.prompt[teach]],
-        rows.score[index],
-        fitted.fold[rows.prompt[index]],
-        increasing=fitted.increasing,
-    )
 
 
 def _bootstrap_rows(
@@ -182,9 +167,9 @@ def _bootstrap_rows(
     evaluated = np.flatnonzero(rows.evaluated & (code[rows.policy] >= 0))
     own = np.flatnonzero(rows.labelled & rows.evaluated & (code[rows.policy] >= 0))
     own = own[route[code[rows.policy[own]]] != PLUG_IN]
-    teach = fitted.teach
     signed = rows.score if fitted.increasing else -rows.score
-    level = np.unique(signed[np.concatenate([evaluated, own, teach])])
+    taught = (1.0 if fitted.increasing else -1.0) * fitted.z[:, 0]
+    level = np.unique(np.concatenate([signed[evaluated], signed[own], taught]))
     own_weight = rows.weight[own] / np.where(
         route[code[rows.policy[own]]] == LABEL_MEAN, 1.0, rows.label_prob[own]
     )
@@ -198,11 +183,11 @@ def _bootstrap_rows(
         cluster=cluster[evaluated],
         at=np.searchsorted(level, signed[evaluated]),
         weight=rows.weight[evaluated],
-        teach_cluster=cluster[teach],
-        teach_at=np.searchsorted(level, signed[teach]),
-        teach_label=rows.label[teach],
+        teach_cluster=rows.cluster[fitted.prompt],
+        teach_at=np.searchsorted(level, taught),
+        teach_label=fitted.label,
         teach_weight=fitted.weight,
-        teach_fold=fold[teach],
+        teach_fold=fitted.fold[fitted.prompt],
         own_policy=code[rows.policy[own]],
         own_cluster=cluster[own],
         own_at=np.searchsorted(level, signed[own]),

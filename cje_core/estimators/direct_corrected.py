@@ -12,7 +12,7 @@ the policy's responses; with a handful of probes it is as wide as they are few.
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration import calibration_part, fit_slice, knot_mass, mean_part, predict
+from cje_core.calibration import calibration_part, fit_slice, mean_part, predict
 from cje_core.data import unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
 from cje_core.folds import MIN_LABELLED_CLUSTERS
@@ -63,12 +63,12 @@ def estimate(
         else:
             f = fitted.calibrator
             weight, probe_weight = rows.weight[index], rows.weight[probes]
-            plug_in, sampling = mean_part(rows, index, predict(f, rows.score[index]), weight)
-            residual = rows.label[probes] - predict(f, rows.score[probes])
+            plug_in, sampling = mean_part(rows, index, predict(f, rows.z[index]), weight)
+            residual = rows.label[probes] - predict(f, rows.z[probes])
             shift, correction = mean_part(rows, probes, residual, probe_weight)
-            mass = knot_mass(f, rows.score[index], weight / weight.sum())
-            mass -= knot_mass(f, rows.score[probes], probe_weight / probe_weight.sum())
-            parts = [sampling, correction, calibration_part(rows, fitted, mass)]
+            both = np.concatenate([index, probes])
+            share = np.concatenate([weight / weight.sum(), -probe_weight / probe_weight.sum()])
+            parts = [sampling, correction, calibration_part(rows, fitted, rows.z[both], share)]
             status = Status.OK if fitted.status is Status.CONSTANT_LABELS else fitted.status
             results.append(
                 PolicyResult(status, "probe_corrected", plug_in + shift, *combine(parts, rows.cluster))

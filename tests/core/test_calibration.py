@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from cje_core.calibration import fit_monotone, knot_mass, label_leverage, out_of_fold, predict
+from cje_core.calibration import OracleSlice, fit, held_out, knot_mass, label_leverage, predict
 from cje_core.isotonic import interpolate_into, isotonic
+from cje_core.result import Status
 
 LEVELS = st.lists(
     st.tuples(st.integers(-6, 6), st.integers(1, 5)), min_size=1, max_size=9
@@ -44,7 +45,7 @@ def test_calibrator_matches_definition_and_preserves_the_slice_mean():
         score = rng.choice(np.round(np.linspace(0, 1, 11), 1), 60)
         label, weight = rng.uniform(size=60), rng.uniform(0.5, 2, 60)
         new = rng.uniform(-0.2, 1.2, 40)
-        f = fit_monotone(score, label, weight, increasing=increasing)
+        f = fit(score, label, weight, increasing=increasing)
         sign = 1 if increasing else -1
         expected = oracles.calibrate(list(sign * score), list(label), list(weight), list(sign * new))
         np.testing.assert_allclose(predict(f, new), expected, atol=1e-12)
@@ -63,7 +64,7 @@ def test_interpolation_kernel_agrees_with_numpy():
 
 def test_knot_mass_reproduces_the_sum_of_predictions():
     rng = np.random.default_rng(3)
-    f = fit_monotone(rng.choice([0.1, 0.4, 0.7, 0.9], 50), rng.uniform(size=50))
+    f = fit(rng.choice([0.1, 0.4, 0.7, 0.9], 50), rng.uniform(size=50))
     score, weight = rng.uniform(size=200), rng.uniform(size=200)
     mass = knot_mass(f, score, weight)
     np.testing.assert_allclose((mass * f.value).sum(), (weight * predict(f, score)).sum())
@@ -77,23 +78,24 @@ def test_leverage_is_the_derivative_with_respect_to_a_label_weight():
     label = np.clip(score + rng.normal(0, 0.4, 40), 0, 1)
     weight = rng.uniform(0.5, 2, 40)
     new, new_weight = rng.uniform(size=100), np.full(100, 0.01)
-    f = fit_monotone(score, label, weight)
+    f = fit(score, label, weight)
     residual = label - predict(f, score)
     claimed = label_leverage(f, knot_mass(f, new, new_weight), score, weight) * residual / weight
     step = 1e-6
     for i in range(40):
         bumped = weight.copy()
         bumped[i] += step
-        moved = (new_weight * predict(fit_monotone(score, label, bumped), new)).sum()
+        moved = (new_weight * predict(fit(score, label, bumped), new)).sum()
         derivative = (moved - (new_weight * predict(f, new)).sum()) / step
         np.testing.assert_allclose(claimed[i], derivative, atol=1e-5)
 
 
-def test_out_of_fold_never_sees_its_own_fold():
+def test_held_out_predictions_never_see_their_own_fold():
     rng = np.random.default_rng(5)
-    score, label, fold = rng.uniform(size=60), rng.uniform(size=60), rng.integers(0, 3, 60)
-    before = out_of_fold(score, label, np.ones(60), fold, score, fold)
-    label[fold == 1] = 1 - label[fold == 1]
-    after = out_of_fold(score, label, np.ones(60), fold, score, fold)
+    z, label, fold = rng.uniform(size=(60, 1)), rng.uniform(size=60), rng.integers(0, 3, 60)
+    row = np.arange(60)
+    fitted = OracleSlice(Status.OK, None, z, label, np.ones(60), row, fold, "monotone", True)
+    before = held_out(fitted, z, row)
+    after = held_out(fitted._replace(label=np.where(fold == 1, 1 - label, label)), z, row)
     assert (before[fold == 1] == after[fold == 1]).all()
     assert (before[fold != 1] != after[fold != 1]).any()

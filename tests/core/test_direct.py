@@ -334,7 +334,8 @@ def test_statistical_failure_is_data(score, label, status, inference):
     out = direct.estimate(one_policy(score, label), inference=inference, n_boot=30, rng=0)
     assert out.status.values.tolist() == [status]
     assert np.isnan(out.estimate.item()) == status.failed
-    assert out.status.attrs["flag_meanings"].split()[status] == status.name.lower()
+    named = dict(zip(out.status.attrs["flag_values"], out.status.attrs["flag_meanings"].split(), strict=True))
+    assert named[status] == status.name.lower()
     if status in (Status.CONSTANT_LABELS, Status.TOO_FEW_LABELS, Status.NO_LABELS):
         assert np.isnan(out.interval).all()
     else:
