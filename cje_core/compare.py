@@ -1,67 +1,269 @@
-"""Contrasts between policies from the joint influence function."""
+"""Contrasts between policies, control of multiplicity, and the pairwise win matrix.
+
+Estimand of a contrast: ``V_a - V_b``. The paper's section "Multiplicity for many-policy comparisons" asks for Wald
+p-values of contrasts, BH control (BY under strong dependence), and a pairwise win matrix with marks.
+
+Joint uncertainty comes from one place per estimate. With ``influence(policy, prompt)`` the influence of ``V_a - V_b``
+at a prompt is the difference of the two policies' influence values there, so whatever they share (the prompt, the
+labels that taught one calibrator) cancels as it should; two policies that borrow the same calibrator can be told
+apart much better than their own intervals suggest. Without it, ``draws(policy, replicate)`` are used, a bootstrap
+distribution and a posterior alike. A higher value is better throughout.
+"""
 
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
-from cje_core.result import CI_BOUND, cluster_se, wald
+from cje_core.result import CI_BOUND, cluster_se, cluster_sums, percentile, wald
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+ADJUSTMENTS = ("bh", "by", "bonferroni", "holm", "none")
 
 
-def contrasts(estimate: xr.Dataset, *, ci_prob: float | None = None) -> xr.Dataset:
+# --- multiplicity ----------------------------------------------------------------------------------------------------
+
+
+def adjust_p(p_value: npt.ArrayLike, method: str = "bh") -> FloatArray:
+    """Adjusted p-values of one family of tests.
+
+    Parameters
+    ----------
+    p_value : array, shape (k,)
+        NaN marks a test that could not be made; it stays NaN and does not count.
+    method : {"bh", "by", "bonferroni", "holm", "none"}
+        ``bh`` controls the false discovery rate (Benjamini and Hochberg), ``by`` does so under any dependence
+        (Benjamini and Yekutieli), ``holm`` and ``bonferroni`` control the family-wise error rate.
+
+    Returns
+    -------
+    array, shape (k,)
+
+    Examples
+    --------
+    >>> adjust_p([0.01, 0.04, 0.03], "bh").round(3).tolist(), adjust_p([0.01, 0.04, 0.03], "holm").round(3).tolist()
+    ([0.03, 0.04, 0.04], [0.03, 0.06, 0.06])
+    """
+    if method not in ADJUSTMENTS:
+        raise ValueError(f"adjust is {method!r}; use one of {', '.join(ADJUSTMENTS)}")
+    out = np.array(p_value, dtype=float)
+    tested = np.flatnonzero(np.isfinite(out))
+    k = len(tested)
+    if k == 0 or method == "none":
+        return out
+    order = tested[np.argsort(out[tested], kind="stable")]
+    p, rank = out[order], np.arange(1, k + 1)
+    if method == "bonferroni":
+        adjusted = p * k
+    elif method == "holm":
+        adjusted = np.maximum.accumulate(p * (k + 1 - rank))
+    else:
+        dependence = (1 / rank).sum() if method == "by" else 1.0
+        adjusted = np.minimum.accumulate((p * k * dependence / rank)[::-1])[::-1]
+    out[order] = np.minimum(adjusted, 1.0)
+    return out
+
+
+# --- contrasts -------------------------------------------------------------------------------------------------------
+
+
+class Pairs(NamedTuple):
+    """Differences ``value[first] - value[second]`` and their errors, each of shape (pairs,)."""
+
+    difference: FloatArray
+    std_error: (
+        FloatArray  # NaN where unknown, or where the two never differ: no error to speak of, nor a test
+    )
+    df: FloatArray
+    interval: FloatArray  # (pairs, 2)
+    p_value: FloatArray
+    probability: FloatArray  # that first is better than second
+
+
+def has_influence(estimate: xr.Dataset) -> bool:
+    """Whether influence values (rather than draws) carry the joint uncertainty of this estimate."""
+    if "influence" in estimate and np.isfinite(estimate["influence"].values).any():
+        return True
+    if "draws" in estimate:
+        return False
+    if "influence" in estimate:  # every policy failed: the contrasts are NaN, as the estimates are
+        return True
+    raise ValueError(
+        "this estimate has neither influence values nor draws; contrasts need an estimator that reports one of them"
+    )
+
+
+def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: float) -> Pairs:
+    """Differences of the policies numbered `first` minus `second`, with unadjusted intervals of probability `prob`."""
+    if not 0 < prob < 1:
+        raise ValueError(f"ci_prob is {prob}; it must lie strictly between 0 and 1")
+    value = estimate["estimate"].values
+    difference = value[first] - value[second]
+    blank = np.full(len(first), np.nan)
+    if len(first) == 0:
+        return Pairs(blank, blank, blank, np.full((0, 2), np.nan), blank, blank)
+    if has_influence(estimate):
+        influence = estimate["influence"].transpose("policy", "prompt").values
+        _, cluster = np.unique(estimate["cluster"].values, return_inverse=True)
+        std_error = np.array(
+            [cluster_se(influence[a] - influence[b], cluster) for a, b in zip(first, second, strict=True)]
+        )
+        std_error[std_error == 0] = np.nan
+        df = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
+        interval = wald(difference, std_error, df, prob)
+        p_value = 2 * stats.t.sf(np.abs(difference) / std_error, df)
+        return Pairs(difference, std_error, df, interval, p_value, stats.t.cdf(difference / std_error, df))
+    draws = estimate["draws"].transpose("policy", "replicate").values
+    std_error, p_value, probability = blank.copy(), blank.copy(), blank.copy()
+    interval = np.full((len(first), 2), np.nan)
+    for k, (a, b) in enumerate(zip(first, second, strict=True)):
+        drawn = draws[a] - draws[b]
+        if not (np.isfinite(drawn).all() and np.ptp(drawn) > 0):
+            continue
+        std_error[k] = drawn.std(ddof=1)
+        interval[k] = percentile(drawn[None], difference[k : k + 1], prob)[0]
+        below, above = int((drawn <= 0).sum()), int((drawn >= 0).sum())
+        p_value[k] = min(1.0, 2 * (1 + min(below, above)) / (1 + len(drawn)))
+        probability[k] = (above + (len(drawn) - below)) / (2 * len(drawn))  # a tie counts one half
+    df = np.where(np.isfinite(std_error), np.inf, np.nan)
+    return Pairs(difference, std_error, df, interval, p_value, probability)
+
+
+def _labelled(
+    estimate: xr.Dataset, first: IntArray, second: IntArray, prob: float, adjust: str
+) -> xr.Dataset:
+    pairs = pair_errors(estimate, first, second, prob)
+    names = estimate.policy.values.astype(str)
+    return xr.Dataset(
+        {
+            "difference": ("pair", pairs.difference),
+            "std_error": ("pair", pairs.std_error),
+            "df": ("pair", pairs.df),
+            "interval": (("pair", "ci_bound"), pairs.interval),
+            "p_value": ("pair", pairs.p_value),
+            "p_bh": ("pair", adjust_p(pairs.p_value, "bh")),
+            "p_adjusted": ("pair", adjust_p(pairs.p_value, adjust)),
+        },
+        coords={"first": ("pair", names[first]), "second": ("pair", names[second]), "ci_bound": CI_BOUND},
+        attrs={"ci_prob": prob, "estimator": estimate.attrs["estimator"], "adjustment": adjust},
+    )
+
+
+def all_pairs(estimate: xr.Dataset) -> tuple[IntArray, IntArray]:
+    """Numbers of the two policies of every pair, pairs in sorted order of name."""
+    order = np.argsort(estimate.policy.values.astype(str), kind="stable")
+    pairs = np.array(list(combinations(order, 2)), dtype=np.intp).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def contrasts(estimate: xr.Dataset, *, ci_prob: float | None = None, adjust: str = "bh") -> xr.Dataset:
     """All pairwise differences of policy values.
-
-    The influence of ``V_a - V_b`` at a prompt is the difference of the two policies' influence values there, so
-    whatever they share (the prompt, the labels that taught one calibrator) cancels as it should; two policies that
-    borrow the same calibrator can be told apart much better than their own intervals suggest.
 
     Parameters
     ----------
     estimate : xr.Dataset
-        An estimate that carries ``influence``.
+        An estimate that carries ``influence`` (t intervals) or else ``draws`` (percentile intervals; the p-value is
+        twice the smaller tail, with one added to both counts).
     ci_prob : float, optional
         Probability of each interval (not adjusted); default: the estimate's.
+    adjust : {"bh", "by", "bonferroni", "holm", "none"}
+        Adjustment of ``p_adjusted``, see `adjust_p`.
 
     Returns
     -------
     xr.Dataset
         Over ``pair``, with coordinates ``first`` and ``second`` (names in sorted order): ``difference`` (first minus
-        second), ``std_error``, ``df`` (the smaller of the two policies'), ``interval``, ``p_value`` and ``p_bh``
-        (Benjamini-Hochberg over all pairs). NaN where a policy has no estimate or the difference has no spread.
+        second), ``std_error``, ``df`` (the smaller of the two policies'; infinite for draws), ``interval``,
+        ``p_value``, ``p_bh`` (Benjamini-Hochberg over all pairs) and ``p_adjusted``. NaN where a policy has no
+        estimate or the difference has no spread.
     """
-    if "influence" not in estimate:
-        raise ValueError(
-            "this estimate has no influence values; contrasts need an estimator that reports them"
-        )
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
-    pairs = list(combinations(sorted(map(str, estimate.policy.values)), 2))
-    first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    a, b = estimate.sel(policy=first), estimate.sel(policy=second)
-    _, cluster = np.unique(estimate["cluster"].values, return_inverse=True)
-    difference = a["estimate"].values - b["estimate"].values
-    std_error = np.full(len(pairs), np.nan)
-    if pairs:
-        std_error = cluster_se(a["influence"].values - b["influence"].values, cluster)
-        std_error[std_error == 0] = (
-            np.nan
-        )  # two values that never differ: there is no error to speak of, nor a test
-    df = np.minimum(a["df"].values, b["df"].values)
-    p_value = np.full(len(pairs), np.nan)
-    spread = np.isfinite(std_error)
-    p_value[spread] = 2 * stats.t.sf(np.abs(difference[spread]) / std_error[spread], df[spread])
-    p_bh = np.full(len(pairs), np.nan)
-    if spread.any():
-        p_bh[spread] = stats.false_discovery_control(p_value[spread])
+    return _labelled(estimate, *all_pairs(estimate), prob, adjust)
+
+
+def against(
+    estimate: xr.Dataset, reference: str, *, ci_prob: float | None = None, adjust: str = "bh"
+) -> xr.Dataset:
+    """Differences of every other policy to one, the family that a choice against an incumbent needs.
+
+    Parameters
+    ----------
+    estimate, ci_prob, adjust
+        As in `contrasts`; the family adjusted for is the P - 1 contrasts.
+    reference : str
+        The policy that is subtracted.
+
+    Returns
+    -------
+    xr.Dataset
+        As from `contrasts`; ``second`` is the reference everywhere.
+    """
+    names = estimate.policy.values.astype(str)
+    if reference not in names:
+        raise ValueError(f"reference is {reference!r}; the estimate has {', '.join(sorted(names))}")
+    prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
+    order = np.argsort(names, kind="stable")
+    first = order[names[order] != reference]
+    second = np.full(len(first), np.flatnonzero(names == reference)[0])
+    return _labelled(estimate, first, second, prob, adjust)
+
+
+def win_matrix(estimate: xr.Dataset, q: float = 0.05, *, adjust: str = "bh") -> xr.Dataset:
+    """Who beats whom, with false discovery control over all pairs.
+
+    Parameters
+    ----------
+    estimate : xr.Dataset
+        With ``influence`` or ``draws``.
+    q : float
+        Level of the marks; the paper's section on multiplicity recommends values in [0.05, 0.2].
+    adjust : {"bh", "by", "bonferroni", "holm", "none"}
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``(policy, other)``: ``difference`` (row minus column), ``p_adjusted``, ``significant`` (p_adjusted below
+        q), ``wins`` (significant and the row is better) and ``probability`` that the row is better: the t
+        distribution of the contrast (normal when its df are infinite) read as a posterior under a flat prior, or the
+        share of draws. Diagonal: difference 0, no marks, NaN elsewhere.
+    """
+    if not 0 < q < 1:
+        raise ValueError(f"q is {q}; it must lie strictly between 0 and 1")
+    first, second = all_pairs(estimate)
+    pairs = pair_errors(estimate, first, second, 0.95)
+    n_policies = estimate.sizes["policy"]
+    difference, p_value, probability = (np.full((n_policies, n_policies), np.nan) for _ in range(3))
+    difference[first, second], difference[second, first] = pairs.difference, -pairs.difference
+    p_value[first, second] = p_value[second, first] = adjust_p(pairs.p_value, adjust)
+    probability[first, second], probability[second, first] = pairs.probability, 1 - pairs.probability
+    np.fill_diagonal(difference, 0.0)
+    significant = p_value < q
+    dims = ("policy", "other")
     return xr.Dataset(
         {
-            "difference": ("pair", difference),
-            "std_error": ("pair", std_error),
-            "df": ("pair", df),
-            "interval": (("pair", "ci_bound"), wald(difference, std_error, df, prob)),
-            "p_value": ("pair", p_value),
-            "p_bh": ("pair", p_bh),
+            "difference": (dims, difference),
+            "p_adjusted": (dims, p_value),
+            "significant": (dims, significant),
+            "wins": (dims, significant & (difference > 0)),
+            "probability": (dims, probability),
         },
-        coords={"first": ("pair", first), "second": ("pair", second), "ci_bound": CI_BOUND},
-        attrs={"ci_prob": prob, "estimator": estimate.attrs["estimator"], "adjustment": "fdr_bh"},
+        coords={"policy": estimate.policy.values, "other": estimate.policy.values},
+        attrs={"q": q, "adjustment": adjust, "estimator": estimate.attrs["estimator"]},
     )
+
+
+def covariance(estimate: xr.Dataset) -> FloatArray:
+    """Joint covariance matrix of the policies' values, shape (P, P); NaN for a policy without a standard error."""
+    if has_influence(estimate):
+        _, cluster = np.unique(estimate["cluster"].values, return_inverse=True)
+        influence = estimate["influence"].transpose("policy", "prompt").values
+        sums = cluster_sums(influence, cluster) / influence.shape[1]
+        return np.asarray(sums @ sums.T)
+    draws = estimate["draws"].transpose("policy", "replicate").values
+    centred = draws - draws.mean(axis=1, keepdims=True)
+    return np.asarray(centred @ centred.T / (draws.shape[1] - 1))

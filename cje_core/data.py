@@ -16,6 +16,7 @@ variable                            meaning
 ``cluster(prompt)`` (optional)      sampling unit; a prompt is its own cluster when absent
 ``stratum(prompt)`` (optional)      stratum of a stratified label design
 ``surprisal`` (optional)            ``(policy, prompt, draw)``: mean per-token surprisal, in nats, of own draws
+``true_reward`` (optional)          ``(policy, prompt, draw)``: the true E[Y | Z], which only a simulator knows
 ``logp_target(policy, prompt)``     log-likelihood, in nats, of the *logged* response under each target
 ``logp_logger(prompt)``             the same under the logging policy
 ``n_tokens(prompt)``                length of the logged response
@@ -60,6 +61,7 @@ def from_arrays(
     covariate: npt.ArrayLike | None = None,
     features: Sequence[str] | None = None,
     surprisal: npt.ArrayLike | None = None,
+    true_reward: npt.ArrayLike | None = None,
     cluster: npt.ArrayLike | None = None,
     stratum: npt.ArrayLike | None = None,
     logged: Mapping[str, npt.ArrayLike] | None = None,
@@ -79,8 +81,9 @@ def from_arrays(
         Oracle labels; NaN where there is none.
     probe, evaluated : boolean arrays shaped like `judge`, optional
         Labels that only audit (default: none), responses that enter the means (default: all with a score).
-    label_prob, surprisal : arrays shaped like `judge`, optional
-        Known labelling probabilities; mean per-token surprisal of the policy's own draws, in nats.
+    label_prob, surprisal, true_reward : arrays shaped like `judge`, optional
+        Known labelling probabilities; mean per-token surprisal of the policy's own draws, in nats; the true E[Y | Z]
+        of a simulated response, in oracle units.
     covariate : array, shape of `judge` with one more axis, optional
         Covariates, named by `features`.
     cluster, stratum : arrays, shape (prompts,), optional
@@ -141,6 +144,8 @@ def from_arrays(
         "prompt": [str(p) for p in (range(shape[1]) if prompts is None else prompts)],
         "draw": np.arange(shape[2]),
     }
+    if true_reward is not None:
+        variables["true_reward"] = (RESPONSE, response(true_reward, "true_reward", None, float))
     if covariate is not None:
         values = np.asarray(covariate, dtype=float)
         if values.ndim == 3:
@@ -298,6 +303,10 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
                 f"{values[wrong][0]:g}, outside the declared {scale} [{low:g}, {high:g}]; "
                 "correct it or declare the scale"
             )
+    if "true_reward" in data and not np.isfinite(data["true_reward"].values[data["evaluated"].values]).all():
+        raise DataError(
+            "an evaluated response lacks true_reward; give E[Y | Z] for all of them or drop the variable"
+        )
     if (
         "covariate" in data
         and not np.isfinite(data["covariate"].values[np.isfinite(data["judge"].values)]).all()

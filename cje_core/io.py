@@ -58,7 +58,8 @@ def read(
         does not enter its policy's mean.
     logged : path, optional
         JSONL with ``prompt_id``, ``judge_score``, ``base_policy_logprob``, ``target_policy_logprobs`` (an
-        object of policy: log-likelihood, in nats), optional ``oracle_label`` and ``n_tokens``.
+        object of policy: log-likelihood, in nats), optional ``oracle_label``, ``n_tokens`` and the `covariates`
+        (``response_length`` from ``response``); a covariate that no row brings is left out with the others.
     judge_range, oracle_range : pair of float
         Declared scales. Scores are checked against them and never rescaled.
     covariates : sequence of str
@@ -130,7 +131,7 @@ def read(
         calibration_policy=teachers,
     )
     if logged is not None:
-        data = check_data(data.assign(_read_logged(Path(logged), data, scales, ledger)))
+        data = check_data(data.assign(_read_logged(Path(logged), data, scales, covariates, ledger)))
     entries = pd.concat(ledger, ignore_index=True) if ledger else pd.DataFrame(columns=LEDGER)
     return data, entries.astype({"row": "Int64"}).sort_values(LEDGER, kind="stable", ignore_index=True)
 
@@ -154,9 +155,7 @@ def _responses(
         table[field] = ids(table, field, required=field in KEY)
     stop(table, table["policy"] == "", "policy", "name the policy")
     if LENGTH in covariates and table[LENGTH].isna().all():
-        absent = [not isinstance(response, str) for response in table["response"]]
-        stop(table, absent, "response", f"--covariate {LENGTH} needs its text")
-        table[LENGTH] = [float(len(response.split())) for response in table["response"]]
+        _count_words(table)
     for field in (*NUMBERS, *covariates):
         table[field] = numbers(table, field)
     draw = table["draw_idx"].fillna(0.0)
@@ -177,6 +176,13 @@ def _responses(
             f"{again.draw_idx} is already in {place(first)}; remove one or number the draws in draw_idx"
         )
     return table
+
+
+def _count_words(table: pd.DataFrame) -> None:
+    """Fill ``response_length``: one formula for fresh and logged responses."""
+    absent = [not isinstance(response, str) for response in table["response"]]
+    stop(table, absent, "response", f"--covariate {LENGTH} needs its text")
+    table[LENGTH] = [float(len(response.split())) for response in table["response"]]
 
 
 def _require(table: pd.DataFrame, field: str, mend: str) -> None:
@@ -286,20 +292,23 @@ def _join_probes(
 
 
 def _read_logged(
-    path: Path, data: xr.Dataset, scales: Scales, ledger: list[pd.DataFrame]
+    path: Path, data: xr.Dataset, scales: Scales, covariates: Sequence[str], ledger: list[pd.DataFrame]
 ) -> dict[str, tuple[tuple[str, ...], FloatArray]]:
-    """Log-likelihoods, scores and labels of logged responses, aligned with the prompts of `data`."""
+    """Log-likelihoods, scores, labels and covariates of logged responses, aligned with the prompts of `data`."""
     if path.is_dir():
         raise DataError(f"{path} is a directory; --logged takes one JSONL file")
     fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
-    table = load_jsonl(path, ["prompt_id", *fields, "target_policy_logprobs"]).assign(policy="")
+    wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
+    table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
     if table.empty:
         raise DataError(f"{path} is empty: it has no rows; leave --logged out")
     table["prompt_id"] = ids(table, "prompt_id", required=True)
     mapping = [v is None or isinstance(v, dict) for v in table["target_policy_logprobs"]]
     stop(table, ~np.array(mapping), "target_policy_logprobs", "write an object of policy: log-likelihood")
     _stop_nan(table, "base_policy_logprob")
-    for field in fields:
+    if LENGTH in covariates and table[LENGTH].isna().all() and table["response"].notna().any():
+        _count_words(table)
+    for field in (*fields, *covariates):
         table[field] = numbers(table, field)
     stop(
         table,
@@ -312,6 +321,10 @@ def _read_logged(
         _check_scale(table, field, scale)
     _stop_positive(table, "base_policy_logprob")
     stop(table, table["n_tokens"] <= 0, "n_tokens", "a response has at least one token")
+
+    with_covariates = table[list(covariates)].notna().any(axis=None)
+    for field in covariates if with_covariates else ():
+        _require(table, field, "other covariates are given: fill it in every logged row or in none")
 
     position = pd.Index(data["prompt"].values).get_indexer(table["prompt_id"])
     unknown, no_logger = position < 0, table["base_policy_logprob"].isna().to_numpy()
@@ -339,13 +352,18 @@ def _read_logged(
         out[position[keep]] = table[field].to_numpy(dtype=float)[keep]
         return ("prompt",), out
 
-    variables = {
+    variables: dict[str, tuple[tuple[str, ...], FloatArray]] = {
         "logp_target": (("policy", "prompt"), target),
         "logp_logger": spread("base_policy_logprob"),
         "logged_judge": spread("judge_score"),
         "logged_oracle": spread("oracle_label"),
     }
-    return variables | ({"n_tokens": spread("n_tokens")} if table["n_tokens"].notna().any() else {})
+    if table["n_tokens"].notna().any():
+        variables["n_tokens"] = spread("n_tokens")
+    if with_covariates:
+        columns = [spread(field)[1] for field in data["feature"].values.tolist()]
+        variables["logged_covariate"] = (("prompt", "feature"), np.stack(columns, axis=1))
+    return variables
 
 
 def _stop_nan(table: pd.DataFrame, field: str) -> None:

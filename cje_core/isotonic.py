@@ -100,3 +100,42 @@ def interpolate_into(is_knot, fitted, level, n_levels, out):  # type: ignore[no-
             k += 1
     for j in range(left + 1, n_levels):
         out[j] = fitted[k - 1]
+
+
+def iso_mean_one(weight: npt.ArrayLike, score: npt.ArrayLike, increasing: bool = True) -> FloatArray:
+    """Closest weights that are monotone in the score and have mean one.
+
+    The paper's ``IsoMeanOne_S`` (section on projection operators): the minimiser of ``sum_i (u_i - w_i)^2`` over u
+    nondecreasing in S with ``mean(u) = 1``. A monotone vector stays monotone when a constant is added, so the
+    constraint only shifts the isotonic fit: ``u = iso(w) + 1 - mean(w)``, by nothing where w has mean one. The variance
+    never rises and, for mean-one w, neither does the mean of any convex function of the weights (majorisation): the
+    effective sample size never falls.
+
+    Parameters
+    ----------
+    weight : array, shape (n,)
+        Mean-one weights; NaN where a row has none.
+    score : array, shape (n,)
+        Equal scores get equal weights.
+    increasing : bool
+        False for weights that fall with the score.
+
+    Returns
+    -------
+    array, shape (n,)
+        NaN where the weight is NaN.
+
+    Examples
+    --------
+    >>> iso_mean_one([1.6, 0.4, 1.0, np.nan], [0.1, 0.5, 0.9, 0.9]).tolist()
+    [1.0, 1.0, 1.0, nan]
+    """
+    w, s = np.asarray(weight, float), np.asarray(score, float)
+    out = np.full(len(w), np.nan)
+    used = np.isfinite(w)
+    if used.any():
+        level, code = np.unique(s[used] if increasing else -s[used], return_inverse=True)
+        size = np.bincount(code, minlength=len(level)).astype(float)
+        fitted, _ = isotonic(np.bincount(code, weights=w[used], minlength=len(level)) / size, size)
+        out[used] = fitted[code] + (1.0 - w[used].mean())
+    return out

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import stats
+from scipy import special
 
 FloatArray = npt.NDArray[np.float64]
 CI_BOUND = ["lower", "upper"]
@@ -63,6 +63,11 @@ class Status(IntEnum):
         "the judge hardly tells good from bad (the interval of Youden's J reaches 0): the value is not identified",
     )
     POOR_OVERLAP = 9, "fewer than ten effective logged responses: the weights rest on a handful of them"
+    FEW_LABELS_POSTERIOR = (
+        10,
+        "fewer than 13 labelled prompts: the prior speaks, not the data, so there is no interval; label more",
+    )
+    NOT_CONVERGED = 11, "the sampler did not converge: raise n_draws, or use engine='gibbs'"
 
     TOO_FEW_LABELS = 64, "fewer than 4 labelled prompts: label more before asking for a number"
     NO_LABELS = 65, "no oracle labels that this estimator can use"
@@ -155,9 +160,52 @@ def wald(estimate: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike, c
     >>> wald(0.0, 1.0, np.inf, 0.95).round(3).tolist()
     [-1.96, 1.96]
     """
-    half = stats.t.ppf(0.5 + ci_prob / 2, np.asarray(df, float)) * np.asarray(std_error, float)
+    half = special.stdtrit(np.asarray(df, float), 0.5 + ci_prob / 2) * np.asarray(std_error, float)
     center = np.asarray(estimate, float)
     return np.stack([center - half, center + half], axis=-1)
+
+
+def logit_wald(
+    estimate: npt.ArrayLike,
+    std_error: npt.ArrayLike,
+    df: npt.ArrayLike,
+    ci_prob: float,
+    scale: tuple[float, float],
+) -> FloatArray:
+    """Interval on the logit of the declared scale, mapped back: it never leaves the scale.
+
+    With ``share = (estimate - low) / (high - low)`` the delta method gives the logit the standard error
+    ``SE / ((high - low) share (1 - share))``. An estimate at or beyond an end of the scale has no logit: it gets the
+    Wald interval, cut to the scale and widened where needed to contain the estimate (`into_scale`).
+
+    Examples
+    --------
+    >>> logit_wald(0.9, 0.1, np.inf, 0.95, (0.0, 1.0)).round(3).tolist()
+    [0.505, 0.988]
+    """
+    low, high = scale
+    center, error = np.asarray(estimate, float), np.asarray(std_error, float)
+    share = (center - low) / (high - low)
+    inside = (share > 0) & (share < 1)
+    safe = np.where(inside, share, 0.5)
+    bounds = special.expit(wald(special.logit(safe), error / ((high - low) * safe * (1 - safe)), df, ci_prob))
+    edge = into_scale(wald(center, error, df, ci_prob), center, scale)
+    return np.where(inside[..., None], low + (high - low) * bounds, edge)
+
+
+def into_scale(interval: FloatArray, estimate: npt.ArrayLike, scale: tuple[float, float]) -> FloatArray:
+    """Cut intervals (..., 2) to the declared scale, then widen them where needed to contain the estimate.
+
+    Examples
+    --------
+    >>> into_scale(np.array([[0.9, 1.2], [0.95, 1.1]]), [0.97, 1.02], (0.0, 1.0)).tolist()
+    [[0.9, 1.0], [0.95, 1.02]]
+    """
+    return _contain(np.clip(interval, *scale), np.asarray(estimate, float))
+
+
+def _contain(interval: FloatArray, estimate: FloatArray) -> FloatArray:
+    return np.stack([np.minimum(interval[..., 0], estimate), np.maximum(interval[..., 1], estimate)], axis=-1)
 
 
 def percentile(draws: FloatArray, estimate: npt.ArrayLike, ci_prob: float) -> FloatArray:
@@ -167,9 +215,64 @@ def percentile(draws: FloatArray, estimate: npt.ArrayLike, ci_prob: float) -> Fl
     out = np.full((len(draws), 2), np.nan)
     usable = np.isfinite(draws).all(axis=1) & np.isfinite(center)
     if usable.any():
-        low, high = np.quantile(draws[usable], tails, axis=1)
-        out[usable] = np.column_stack([np.minimum(low, center[usable]), np.maximum(high, center[usable])])
+        out[usable] = _contain(np.quantile(draws[usable], tails, axis=1).T, center[usable])
     return out
+
+
+def hdi(draws: FloatArray, ci_prob: float) -> FloatArray:
+    """Shortest interval that holds the given share of the draws (highest density, if unimodal), shape (2,).
+
+    Widened where needed so that it contains the mean of the draws.
+
+    Examples
+    --------
+    >>> hdi(np.array([0.0, 1.0, 1.1, 1.2, 1.6]), 0.6).tolist()
+    [1.0, 1.2]
+    """
+    ordered = np.sort(draws)
+    inside = min(int(np.ceil(ci_prob * len(ordered))), len(ordered))
+    width = ordered[inside - 1 :] - ordered[: len(ordered) - inside + 1]
+    first = int(np.argmin(width))
+    return _contain(ordered[[first, first + inside - 1]], np.asarray(draws.mean()))
+
+
+def bca(draws: FloatArray, estimate: float, acceleration: float, ci_prob: float) -> FloatArray:
+    """Bias-corrected accelerated interval (Efron 1987) of one estimate, widened to contain it, shape (2,).
+
+    The quantile levels are ``Phi(z0 + (z0 + z) / (1 - a (z0 + z)))``, z0 the normal quantile of the share of draws
+    below the estimate (ties count half).
+
+    Parameters
+    ----------
+    draws : array, shape (replicates,)
+    acceleration : float
+        a, for instance `cje_core.uncertainty.acceleration` of the influence values.
+    """
+    below = (draws < estimate).mean() + 0.5 * (draws == estimate).mean()
+    z0 = special.ndtri(np.clip(below, 0.5 / len(draws), 1 - 0.5 / len(draws)))
+    shifted = z0 + special.ndtri([0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
+    level = special.ndtr(z0 + shifted / (1 - acceleration * shifted))
+    return _contain(np.quantile(draws, np.sort(level)), np.asarray(estimate, float))
+
+
+def studentised(
+    draws: FloatArray, draw_error: FloatArray, estimate: float, std_error: float, ci_prob: float
+) -> FloatArray:
+    """Bootstrap-t interval of one estimate, widened to contain it, shape (2,).
+
+    ``estimate - q * SE`` at the upper and lower quantiles q of ``(draw - estimate) / draw_error``.
+
+    Parameters
+    ----------
+    draws, draw_error : arrays, shape (replicates,)
+        Each replicate's value and its own standard error.
+    std_error : float
+        The estimate's, by the very formula that gave `draw_error`.
+    """
+    pivot = (draws - estimate) / draw_error
+    high, low = np.quantile(pivot, [0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
+    bounds = np.array([estimate - low * std_error, estimate - high * std_error])
+    return _contain(bounds, np.asarray(estimate, float))
 
 
 def sum_by(code: npt.NDArray[np.intp], values: FloatArray, n: int) -> FloatArray:

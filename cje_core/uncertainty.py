@@ -1,22 +1,27 @@
-"""From influence values to standard errors and degrees of freedom, and the cluster bootstrap of Direct.
+"""From influence values to standard errors, degrees of freedom and simultaneous intervals.
 
 An estimate's error is the mean over prompts of its influence values. They come in independent-in-origin parts (which
 responses were drawn, which labels were seen, which probes), each with its own small-sample factor and degrees of
-freedom: with 12 labels among 5,000 prompts it is the 12 that limit what is known.
+freedom: with 12 labels among 5,000 prompts it is the 12 that limit what is known. The paper's counterparts are its
+sections "Calibration-aware inference" and "Uncertainty: IF variance and calibration uncertainty addition".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
+from scipy import special
 
-from cje_core.isotonic import interpolate_into, pava_into
-from cje_core.result import cluster_sums
+from cje_core.result import CI_BOUND, cluster_sums
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
+
+REFERENCE = 0.975  # level of the t quantile at which degrees of freedom are capped
+BAND_DRAWS = 50_000  # Monte Carlo draws of the largest studentised error: its quantile is good to about 0.4%
+BAND_SEED = 20250
 
 
 class Part(NamedTuple):
@@ -24,6 +29,20 @@ class Part(NamedTuple):
 
     influence: FloatArray  # shape (n,), small-sample factor included
     df: float
+
+
+def cr1_factor(n_clusters: float, n_rows: float = np.inf, n_parameters: int = 1) -> float:
+    """Small-sample factor of a cluster-robust variance, ``G / (G - 1) * (n - 1) / (n - k)``.
+
+    A mean has one parameter, so only ``G / (G - 1)`` is left.
+
+    Examples
+    --------
+    >>> cr1_factor(5), cr1_factor(5, 21, 2)
+    (1.25, 1.3157894736842106)
+    """
+    rows = 1.0 if np.isinf(n_rows) else (n_rows - 1) / (n_rows - n_parameters)
+    return n_clusters / (n_clusters - 1) * rows
 
 
 def effective_clusters(leverage: FloatArray, cluster: IntArray) -> float:
@@ -60,13 +79,16 @@ def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) ->
         return Part(np.zeros_like(influence), np.inf)
     if effective < 1 + 1e-9:
         return Part(np.full_like(influence, np.nan), np.nan)
-    return Part(influence * np.sqrt(effective / (effective - 1)), effective - 1)
+    return Part(influence * np.sqrt(cr1_factor(effective)), effective - 1)
+
+
+def influence_se(influence: FloatArray, cluster: IntArray) -> float:
+    """Cluster-robust standard error of one estimate, ``sqrt(sum_g (sum_{i in g} phi_i)^2) / n``."""
+    return float(np.sqrt((cluster_sums(influence, cluster) ** 2).sum()) / len(influence))
 
 
 def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float, float]:
-    """Total influence, cluster-robust standard error and Welch-Satterthwaite degrees of freedom of the parts.
-
-    ``df = (sum V_c)^2 / sum (V_c^2 / df_c)`` with V_c the variance of part c.
+    """Total influence, cluster-robust standard error and degrees of freedom (`pooled_df`) of the parts.
 
     Returns
     -------
@@ -74,262 +96,181 @@ def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float
     std_error, df : float
     """
     total = np.sum([part.influence for part in parts], axis=0)
-    n = len(total)
-    variance = np.array([(cluster_sums(part.influence, cluster) ** 2).sum() / n**2 for part in parts])
-    df = np.array([part.df for part in parts])
-    std_error = float(np.sqrt((cluster_sums(total, cluster) ** 2).sum()) / n)
-    spread = float((variance**2 / df).sum())
-    return total, std_error, float(variance.sum() ** 2 / spread) if spread > 0 else np.inf
+    variance = [influence_se(part.influence, cluster) ** 2 for part in parts]
+    return total, influence_se(total, cluster), pooled_df(variance, [part.df for part in parts])
 
 
-# --- cluster bootstrap of Direct -------------------------------------------------------------------------------------
+def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> float:
+    """Welch-Satterthwaite degrees of freedom of a sum of independent variance estimates, capped.
 
-PLUG_IN, AUGMENTED, LABEL_MEAN = 0, 1, 2
+    ``df = (sum V_c)^2 / sum (V_c^2 / df_c)``. By itself this can rise so fast when a second source of error is added
+    that the t interval *narrows*; the cap keeps it at least as wide (at 95%) as each source alone makes it.
+
+    Examples
+    --------
+    >>> round(pooled_df([1.0, 1.0], [10.0, 10.0]), 6)
+    20.0
+    >>> 4 < pooled_df([1.0, 0.1], [4.0, 1000.0]) < 4.4  # Welch alone would say 4.84 and a narrower interval
+    True
+    """
+    v, nu = np.asarray(variance, float), np.asarray(df, float)
+    acts = v > 0
+    if not (acts | np.isnan(v)).any():
+        return np.inf
+    if not np.isfinite(v).all() or np.isnan(nu).any():
+        return np.nan
+    v, nu = v[acts], nu[acts]
+    spread = float((v**2 / nu).sum())
+    if spread == 0:
+        return np.inf
+    welch = float(v.sum() ** 2 / spread)
+    widest = float((special.stdtrit(nu, REFERENCE) * np.sqrt(v / v.sum())).max())
+    if widest <= special.stdtrit(welch, REFERENCE):
+        return welch
+    return float(special.stdtridf(REFERENCE, widest))
 
 
-class DirectRows(NamedTuple):
-    """What the bootstrap of Direct needs, as flat arrays; ``cluster`` indexes the sampling units 0..G-1."""
+def delete_group_variance(left_out: FloatArray, size: npt.ArrayLike, full: npt.ArrayLike) -> FloatArray:
+    """Jackknife variance from estimates that leave one group out (the paper's section "Calibration-aware jackknife").
 
-    level: FloatArray  # sorted distinct scores (times the calibrator's sign)
-    route: IntArray  # per policy: PLUG_IN, AUGMENTED or LABEL_MEAN
-    n_clusters: int
-    # evaluated rows
-    policy: IntArray
-    cluster: IntArray
-    at: IntArray  # index into level
-    weight: FloatArray
-    # rows that teach the calibrator
-    teach_cluster: IntArray
-    teach_at: IntArray
-    teach_label: FloatArray
-    teach_weight: FloatArray
-    teach_fold: IntArray
-    # labelled rows of the policies themselves (residual correction, label means)
-    own_policy: IntArray
-    own_cluster: IntArray
-    own_at: IntArray
-    own_label: FloatArray
-    own_weight: FloatArray
-    own_fold: IntArray
-
-
-def bootstrap_direct(
-    rows: DirectRows, n_boot: int, rng: np.random.Generator, *, max_attempts: int = 20
-) -> tuple[FloatArray, int]:
-    """Cluster bootstrap with calibrator refit (the paper's algorithm Bootstrap-Direct), all policies jointly.
-
-    Each replicate draws G clusters with replacement, refits the calibrator on the labels drawn (fold ids stay with
-    their clusters, so out-of-fold stays out-of-fold) and recomputes every policy's value. A replicate needs at least
-    ``n_min = min(30, half the labels)`` teaching labels, and as many own labels of each corrected policy; the
-    paper's fixed 30 never ends with fewer than 30 labels. Rejected replicates are redrawn and counted, because
-    rejecting conditions on the easy samples.
+    Groups of equal size: ``(K - 1) / K * sum_k (V^(-k) - mean)^2``. Unequal ones take the weighted formula (Busing,
+    Meijer and van der Leeden 1999): with ``h_k = m / m_k`` and pseudo-values ``p_k = h_k V - (h_k - 1) V^(-k)`` it is
+    ``mean_k (p_k - J)^2 / (h_k - 1)``, ``J = K V - sum_k (1 - m_k / m) V^(-k)``; both agree where sizes do.
 
     Parameters
     ----------
-    rows : DirectRows
-    n_boot : int
-        Replicates B.
-    rng : numpy Generator
-    max_attempts : int
-        Give up after ``max_attempts * B`` resamples; the draws not filled by then are NaN.
+    left_out : array, shape (..., K)
+    size : array, shape (K,)
+        Labels (or labelled clusters) of each group.
+    full : array, shape (...)
+        The estimate from all groups; with equal sizes it drops out.
 
     Returns
     -------
-    draws : array, shape (P, B)
-    n_rejected : int
+    array, shape (...)
+
+    Examples
+    --------
+    >>> float(delete_group_variance(np.array([1.0, 2.0, 3.0]), [4, 4, 4], 2.5).round(12))
+    1.333333333333
     """
-    n_policies = len(rows.route)
-    draws = np.full((n_policies, n_boot), np.nan)
-    teach_min = min(30, len(rows.teach_label) // 2)
-    own_min = np.minimum(30, np.bincount(rows.own_policy, minlength=n_policies) // 2)
-    cells, cell_of = _cells(rows)
-    moved = rows._replace(
-        cluster=cell_of[rows.cluster],
-        teach_cluster=cell_of[rows.teach_cluster],
-        own_cluster=cell_of[rows.own_cluster],
-    )
-    keep = (
-        _first_of_cell(moved.cluster, rows.cluster, cell_of) if len(cells) < rows.n_clusters else slice(None)
-    )
-    evaluated = (moved.policy[keep], moved.cluster[keep], moved.at[keep], moved.weight[keep])
-    n_folds = int(max(rows.teach_fold.max(initial=0), rows.own_fold.max(initial=0))) + 1
-    done = rejected = 0
-    for counts in _cluster_counts(cells, rows.n_clusters, n_boot * max_attempts, n_boot, rng):
-        values = np.empty((len(counts), n_policies))
-        valid = np.empty(len(counts), dtype=np.bool_)
-        _direct_replicates(
-            counts, rows.level, rows.route, *evaluated,
-            moved.teach_cluster, rows.teach_at, rows.teach_label, rows.teach_weight, rows.teach_fold,
-            rows.own_policy, moved.own_cluster, rows.own_at, rows.own_label, rows.own_weight, rows.own_fold,
-            n_folds, teach_min, own_min, values, valid,
-        )  # fmt: skip
-        usable = np.flatnonzero(valid)[: n_boot - done]
-        draws[:, done : done + len(usable)] = values[usable].T
-        last = len(counts) if done + len(usable) < n_boot else int(usable[-1]) + 1
-        rejected += int((~valid[:last]).sum())
-        done += len(usable)
-        if done == n_boot:
-            break
-    return draws, rejected
+    count = np.asarray(size, float)
+    whole = np.asarray(full, float)
+    n_groups = len(count)
+    h = count.sum() / count
+    pseudo = h * whole[..., None] - (h - 1) * left_out
+    center = n_groups * whole - ((1 - count / count.sum()) * left_out).sum(axis=-1)
+    return np.asarray(((pseudo - center[..., None]) ** 2 / (h - 1)).mean(axis=-1))
 
 
-def _cells(rows: DirectRows) -> tuple[IntArray, IntArray]:
-    """Pool clusters that look the same, so that cost follows the number of distinct clusters, not their number.
+def acceleration(influence: FloatArray, cluster: IntArray) -> float:
+    """Acceleration of a BCa interval, ``sum_g u_g^3 / (6 (sum_g u_g^2)^1.5)``, u_g the influence of a cluster."""
+    u = cluster_sums(influence, cluster)
+    return float((u**3).sum() / (6 * (u**2).sum() ** 1.5))
 
-    A multinomial draw over pooled cells has the distribution of resampling clusters one by one. Clusters without a
-    label and with one evaluated response per policy are pooled by their pattern of score levels; all others stay
-    alone. Pooling is dropped where it would not pay.
+
+class SerialError(NamedTuple):
+    """Standard error under serial dependence, with the sweep that chose the block length."""
+
+    std_error: float
+    mean_block: float
+    swept: FloatArray  # mean block lengths tried
+    swept_error: FloatArray  # the standard error at each
+
+
+def stationary_bootstrap_se(influence: FloatArray, *, mean_block: float | None = None) -> SerialError:
+    """Standard error of a mean of serially dependent influence values, by the stationary bootstrap.
+
+    Blocks of geometric length glued to length n (Politis and Romano 1994; the paper's section "Optional:
+    dependence-robust implementation details"). Their bootstrap variance of a mean needs no resampling: it is
+    ``(c_0 + 2 sum_k b_k c_k) / n`` with autocovariances c_k and ``b_k = (1 - k/n)(1 - p)^k + (k/n)(1 - p)^(n - k)``,
+    ``p = 1 / mean_block``. The block length comes from a sweep: the middle of the five neighbouring lengths over which
+    the standard error varies least (minimum volatility).
+
+    Parameters
+    ----------
+    influence : array, shape (n,)
+        In order of time.
+    mean_block : float, optional
+        Mean block length, at least 1 (1: independent prompts).
 
     Returns
     -------
-    size : int array, shape (C,)
-        Clusters in each cell.
-    cell_of : int array, shape (G,)
+    SerialError
+        NaN where an influence value is.
     """
-    alone = np.ones(rows.n_clusters, dtype=np.intp), np.arange(rows.n_clusters)
-    n_policies = len(rows.route)
-    key = rows.cluster * n_policies + rows.policy
-    if len(np.unique(key)) < len(key) or not (rows.weight == 1).all():
-        return alone
-    pattern = np.full((rows.n_clusters, n_policies), -1, dtype=np.int32)
-    pattern[rows.cluster, rows.policy] = rows.at
-    labelled = np.zeros(rows.n_clusters, dtype=bool)
-    labelled[rows.teach_cluster] = labelled[rows.own_cluster] = True
-    free = np.flatnonzero(~labelled)
-    patterns, code = np.unique(pattern[free], axis=0, return_inverse=True)
-    n_labelled = rows.n_clusters - len(free)
-    if (n_labelled + len(patterns)) * 30 > rows.n_clusters:  # a binomial draw costs about 30 bounded integers
-        return alone
-    cell_of = np.empty(rows.n_clusters, dtype=np.intp)
-    cell_of[labelled] = np.arange(n_labelled)
-    cell_of[free] = n_labelled + code.ravel()
-    return np.bincount(cell_of).astype(np.intp), cell_of
+    n = len(influence)
+    if mean_block is not None and not 1 <= mean_block <= n:
+        raise ValueError(f"mean_block is {mean_block}; it must lie between 1 and the {n} prompts")
+    centered = influence - influence.mean()
+    spectrum = np.abs(np.fft.rfft(centered, 2 * n)) ** 2
+    covariance = np.fft.irfft(spectrum, 2 * n)[:n] / n
+
+    def error(block: float) -> float:
+        lag, keep = np.arange(1, n), 1 - 1 / block
+        weight = (1 - lag / n) * keep**lag + lag / n * keep ** (n - lag)
+        return float(np.sqrt(max(covariance[0] + 2 * (weight * covariance[1:]).sum(), 0.0) / n))
+
+    longest = max(n ** (2 / 3) / 2, 1.0)
+    swept = np.geomspace(1.0, longest, 17) if mean_block is None else np.array([float(mean_block)])
+    errors = np.array([error(block) for block in swept])
+    if mean_block is None:
+        volatility = [np.std(errors[i - 2 : i + 3]) for i in range(2, len(errors) - 2)]
+        chosen = 2 + int(np.argmin(volatility))
+    else:
+        chosen = 0
+    return SerialError(float(errors[chosen]), float(swept[chosen]), swept, errors)
 
 
-def _first_of_cell(cell: IntArray, cluster: IntArray, cell_of: IntArray) -> npt.NDArray[np.bool_]:
-    """Rows of the first cluster of each cell: they stand for the whole cell."""
-    first = np.full(int(cell_of.max()) + 1, len(cell_of), dtype=np.intp)
-    np.minimum.at(first, cell_of, np.arange(len(cell_of)))
-    return np.asarray(first[cell] == cluster)
+def simultaneous_bands(estimate: xr.Dataset, ci_prob: float | None = None) -> xr.Dataset:
+    """Intervals that cover the values of all policies at once, by the largest studentised error (max-t).
 
+    The studentised errors of the policies are jointly t: their correlation is that of the influence values summed by
+    cluster, their degrees of freedom the smallest of the policies'. The critical value is the quantile of the largest
+    of them, by Monte Carlo with a fixed seed, and never below the pointwise one; policies that share a calibrator are
+    highly correlated, so the price is less than Bonferroni's.
 
-def _cluster_counts(
-    size: IntArray, n_clusters: int, n_total: int, n_first: int, rng: np.random.Generator
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Resampling counts of cells, in chunks of shape (chunk, C) that stay small whatever n and B are."""
-    pooled = len(size) < n_clusters
-    chunk = int(np.clip(2_000_000 // (len(size) if pooled else n_clusters), 1, n_first))
-    for start in range(0, n_total, chunk):
-        rounds = min(chunk, n_total - start)
-        if pooled:
-            yield rng.multinomial(n_clusters, size / n_clusters, size=rounds)
-        else:
-            drawn = rng.integers(0, n_clusters, size=(rounds, n_clusters), dtype=np.int32)
-            counts = np.zeros((rounds, n_clusters), dtype=np.int64)
-            _count_into(drawn, counts)
-            yield counts
+    Parameters
+    ----------
+    estimate : xr.Dataset
+        An estimate that carries ``influence``.
+    ci_prob : float, optional
+        Joint probability; default: the estimate's.
 
-
-@numba.njit(cache=True)
-def _count_into(drawn, counts):  # type: ignore[no-untyped-def]
-    for b in range(drawn.shape[0]):
-        for i in range(drawn.shape[1]):
-            counts[b, drawn[b, i]] += 1
-
-
-@numba.njit(cache=True)
-def _direct_replicates(  # type: ignore[no-untyped-def]
-    counts, level, route, policy, cluster, at, weight,
-    teach_cluster, teach_at, teach_label, teach_weight, teach_fold,
-    own_policy, own_cluster, own_at, own_label, own_weight, own_fold,
-    n_folds, teach_min, own_min, values, valid,
-):  # fmt: skip
-    """One row of ``values`` per row of ``counts``; see `bootstrap_direct`. Fit ``n_folds`` is the full fit."""
-    n_levels, n_policies = len(level), len(route)
-    total = np.empty((n_folds + 1, n_levels))
-    summed = np.empty((n_folds + 1, n_levels))
-    fitted = np.empty((n_folds + 1, n_levels))
-    is_knot = np.empty(n_levels, dtype=np.bool_)
-    mean, knot_weight, knot_value = np.empty(n_levels), np.empty(n_levels), np.empty(n_levels)
-    block_value, block_weight = np.empty(n_levels), np.empty(n_levels)
-    block_end = np.empty(n_levels, dtype=np.int64)
-    has_fit = np.empty(n_folds + 1, dtype=np.bool_)
-    needed = np.zeros(n_folds + 1, dtype=np.bool_)
-    needed[n_folds] = True
-    for r in range(len(own_policy)):
-        if route[own_policy[r]] == 1:
-            needed[own_fold[r]] = True
-    plug_sum, plug_weight = np.empty(n_policies), np.empty(n_policies)
-    own_sum, own_total = np.empty(n_policies), np.empty(n_policies)
-    own_seen = np.empty(n_policies, dtype=np.int64)
-    for b in range(counts.shape[0]):
-        count = counts[b]
-        total[:] = 0.0
-        summed[:] = 0.0
-        seen = 0
-        for r in range(len(teach_cluster)):
-            times = count[teach_cluster[r]]
-            if times > 0:
-                seen += times
-                w = times * teach_weight[r]
-                for k in range(n_folds + 1):
-                    if k != teach_fold[r]:
-                        total[k, teach_at[r]] += w
-                        summed[k, teach_at[r]] += w * teach_label[r]
-        valid[b] = seen >= teach_min
-        for k in range(n_folds + 1):
-            has_fit[k] = False
-            if not (valid[b] and needed[k]):
-                continue
-            n_knots = 0
-            for i in range(n_levels):
-                is_knot[i] = total[k, i] > 0
-                if is_knot[i]:
-                    mean[n_knots] = summed[k, i] / total[k, i]
-                    knot_weight[n_knots] = total[k, i]
-                    n_knots += 1
-            if n_knots > 0:
-                pava_into(mean, knot_weight, n_knots, knot_value, block_value, block_weight, block_end)
-                interpolate_into(is_knot, knot_value, level, n_levels, fitted[k])
-                has_fit[k] = True
-        valid[b] = valid[b] and has_fit[n_folds]
-        if not valid[b]:
-            continue
-        plug_sum[:] = 0.0
-        plug_weight[:] = 0.0
-        for r in range(len(policy)):
-            times = count[cluster[r]]
-            if times > 0:
-                w = times * weight[r]
-                plug_sum[policy[r]] += w * fitted[n_folds, at[r]]
-                plug_weight[policy[r]] += w
-        own_sum[:] = 0.0
-        own_total[:] = 0.0
-        own_seen[:] = 0
-        for r in range(len(own_policy)):
-            times = count[own_cluster[r]]
-            p = own_policy[r]
-            if times > 0 and route[p] != 0:
-                w = times * own_weight[r]
-                guess = 0.0
-                if route[p] == 1:
-                    if not has_fit[own_fold[r]]:
-                        valid[b] = False
-                        break
-                    guess = fitted[own_fold[r], own_at[r]]
-                own_sum[p] += w * (own_label[r] - guess)
-                own_total[p] += w
-                own_seen[p] += times
-        for p in range(n_policies):
-            value = 0.0
-            if route[p] != 2:
-                if plug_weight[p] <= 0:
-                    valid[b] = False
-                    break
-                value = plug_sum[p] / plug_weight[p]
-            if route[p] != 0:
-                if own_seen[p] < own_min[p] or own_total[p] <= 0:
-                    valid[b] = False
-                    break
-                value += own_sum[p] / own_total[p]
-            values[b, p] = value
+    Returns
+    -------
+    xr.Dataset
+        ``estimate``, ``std_error``, ``interval`` over ``policy``; attributes ``critical_value``, ``df``, ``ci_prob``.
+        Policies without a standard error have NaN bounds and do not count.
+    """
+    if "influence" not in estimate:
+        raise ValueError("this estimate has no influence values; bands need an estimator that reports them")
+    prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
+    if not 0 < prob < 1:
+        raise ValueError(f"ci_prob is {prob}; it must lie strictly between 0 and 1")
+    value, std_error = estimate["estimate"].values, estimate["std_error"].values
+    usable = np.flatnonzero((std_error > 0) & np.isfinite(estimate["influence"].values).all(axis=1))
+    critical, df = np.nan, np.nan
+    if len(usable):
+        _, cluster = np.unique(estimate["cluster"].values, return_inverse=True)
+        sums = cluster_sums(estimate["influence"].values[usable], cluster)
+        scaled = sums / np.sqrt((sums**2).sum(axis=1, keepdims=True))
+        variance, direction = np.linalg.eigh(scaled @ scaled.T)
+        df = float(estimate["df"].values[usable].min())
+        rng = np.random.default_rng(BAND_SEED)
+        normal = rng.standard_normal((BAND_DRAWS, len(usable))) * np.sqrt(np.clip(variance, 0, None))
+        largest = np.abs(normal @ direction.T).max(axis=1)
+        if np.isfinite(df):
+            largest /= np.sqrt(rng.chisquare(df, BAND_DRAWS) / df)
+        critical = max(float(np.quantile(largest, prob)), float(special.stdtrit(df, 0.5 + prob / 2)))
+    half = np.full(len(value), np.nan)
+    half[usable] = critical * std_error[usable]
+    return xr.Dataset(
+        {
+            "estimate": ("policy", value),
+            "std_error": ("policy", std_error),
+            "interval": (("policy", "ci_bound"), np.stack([value - half, value + half], axis=-1)),
+        },
+        coords={"policy": estimate["policy"].values, "ci_bound": CI_BOUND},
+        attrs={"critical_value": critical, "df": df, "ci_prob": prob, "ci_kind": "simultaneous"},
+    )

@@ -9,7 +9,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -314,11 +314,105 @@ def analyze(
         list[str] | None,
         typer.Option(help="Policy whose labels teach the calibrator; repeatable [default: all with labels]."),
     ] = None,
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Numeric field that joins the judge score in the calibrator; response_length counts words. Repeatable."
+        ),
+    ] = None,
+    calibrator: Annotated[
+        str,
+        typer.Option(help="default (two_stage with covariates, else monotone), monotone, two_stage or auto."),
+    ] = "default",
     estimator: Annotated[
         list[str] | None,
         typer.Option(
-            help="Estimator; repeatable [default: raw_judge, labels_only, direct, direct_corrected]."
+            help="Estimator; repeatable [default: raw_judge, labels_only, direct, direct_corrected, and with --logged "
+            "snips, calibrated_ips, calibrated_dr_cpo, stacked_dr]."
         ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Harmless mean residual, in oracle units [default: 0.05 of the oracle range]."),
+    ] = None,
+    direction: Annotated[
+        str, typer.Option(help="increasing, or decreasing where a lower judge score means a better response.")
+    ] = "increasing",
+    bayes: Annotated[
+        bool, typer.Option("--bayes", help="Add posteriors: values, shifts, P(best), P(|shift| < margin).")
+    ] = False,
+    bayes_engine: Annotated[
+        str, typer.Option(help="Sampler of --bayes: gibbs (milliseconds), nutpie or pymc (NUTS).")
+    ] = "gibbs",
+    seed: Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")] = 1,
+    judge_range: Annotated[
+        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of judge_score.")
+    ] = (0.0, 1.0),
+    oracle_range: Annotated[
+        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of oracle_label.")
+    ] = (0.0, 1.0),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory for estimates.json, ledger.nc, the figures, and posterior.nc (--bayes)."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Estimate policy values from judge scores and oracle labels in files, audit the calibration, advise."""
+    with one_line_errors():
+        from studies import _analyze, _analyze_json, _save, _summary
+
+        if out is not None:
+            _save.check_out(out)
+        with _working("reading, estimating, auditing"):
+            result = _analyze.analyze(
+                data,
+                probes=probes,
+                logged=logged,
+                calibration_policy=calibration_policy,
+                covariates=covariate or (),
+                calibrator=calibrator,
+                chosen=estimator or (),
+                margin=margin,
+                direction=direction,
+                bayes=bayes_engine if bayes else None,
+                seed=seed,
+                judge_range=judge_range,
+                oracle_range=oracle_range,
+            )
+        if out is not None:
+            with _working("drawing"):
+                written = _save.save(result, out)
+            typer.echo(f"written to {out}: {', '.join(written)}", err=True)
+        if as_json:
+            typer.echo(json.dumps(_analyze_json.to_json(result), allow_nan=False))
+        else:
+            _summary.print_summary(result)
+
+
+@app.command()
+def plan(
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="The pilot: files as for analyze, some responses with labels."),
+    ],
+    budget: Annotated[float, typer.Option(help="What may be spent, in the unit of the costs.")],
+    cost_judge: Annotated[float, typer.Option(help="Cost of one judge score.")],
+    cost_oracle: Annotated[float, typer.Option(help="Cost of one oracle label.")],
+    policies: Annotated[
+        int | None, typer.Option(help="Policies of the planned study [default: the pilot's].")
+    ] = None,
+    probes: Annotated[
+        Path | None, typer.Option(help="Labels that only audit: {policy}_probe.jsonl, or one file.")
+    ] = None,
+    calibration_policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Policy whose labels teach the calibrator; repeatable [default: all with labels]."),
+    ] = None,
+    power: Annotated[float, typer.Option(help="Power of the smallest detectable differences.")] = 0.8,
+    replicates: Annotated[
+        int | None, typer.Option(help="Simulated studies that check the plan [default: 200, fewer if large].")
     ] = None,
     margin: Annotated[
         float | None,
@@ -334,37 +428,50 @@ def analyze(
     oracle_range: Annotated[
         tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of oracle_label.")
     ] = (0.0, 1.0),
-    out: Annotated[
-        Path | None, typer.Option(help="Directory for estimates.json, forest.png and forest.svg.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for plan.json and mde.png.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Estimate policy values from judge scores and oracle labels in files, and audit the calibration."""
+    """Spend a budget on judge scores and oracle labels, from a pilot; the plan is checked by simulation."""
     with one_line_errors():
-        from studies import _analyze, _save, _summary
+        from studies import _plan, _plan_summary, _save
 
         if out is not None:
             _save.check_out(out)
-        with _working("reading, estimating, auditing"):
-            result = _analyze.analyze(
-                data,
-                probes=probes,
-                logged=logged,
-                calibration_policy=calibration_policy,
-                chosen=estimator or _analyze.DEFAULT,
-                margin=margin,
-                direction=direction,
-                seed=seed,
-                judge_range=judge_range,
-                oracle_range=oracle_range,
-            )
+        planned = _plan.plan(
+            data,
+            budget=budget,
+            cost_judge=cost_judge,
+            cost_oracle=cost_oracle,
+            n_policies=policies,
+            probes=probes,
+            calibration_policy=calibration_policy,
+            power=power,
+            replicates=replicates,
+            margin=margin,
+            direction=direction,
+            seed=seed,
+            judge_range=judge_range,
+            oracle_range=oracle_range,
+            track=_simulating,
+        )
         if out is not None:
-            _save.save(result, out)
-            typer.echo(f"written: {out / 'estimates.json'}, forest.png, forest.svg", err=True)
+            _plan.save(planned, out)
+            typer.echo(f"written to {out}: plan.json, mde.png", err=True)
         if as_json:
-            typer.echo(json.dumps(_analyze.to_json(result), allow_nan=False))
+            typer.echo(json.dumps(_plan.to_json(planned), allow_nan=False))
         else:
-            _summary.print_summary(result)
+            _plan_summary.print_summary(planned)
+
+
+def _simulating(replicates: "Iterable[int]") -> "Iterable[int]":
+    """Return a bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return (
+        track(list(replicates), "simulating the plan", console=console) if console.is_terminal else replicates
+    )
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
-"""What ``cje-lab analyze`` does: user files -> estimates, transport audit and contrasts, and their JSON.
+"""What ``cje-lab analyze`` does: user files -> estimates, transport audit, overlap, gates, advice, contrasts.
 
-The table is in `studies._summary`, the forest plot in `studies._forest`, what ``--out`` gets in `studies._save`.
+Its JSON is in `studies._analyze_json`, the tables in `studies._summary`, the figures in `studies._forest` and
+`studies._analyze_figures`, what ``--out`` gets in `studies._save`.
 
 Statistical failure is data: a policy without an estimate stays in the table, the JSON and the plot with its named
 status. Nothing printed depends on the order of rows, policies or files; each estimator draws from its own named
@@ -8,7 +9,6 @@ stream, so its numbers do not depend on which others ran.
 """
 
 import inspect
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -19,28 +19,37 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from cje_core import estimators
+from cje_core import estimators, gates, guide, refusal
+from cje_core.calibration import fit_slice
 from cje_core.compare import contrasts
-from cje_core.data import DataError
+from cje_core.data import DataError, unpack
 from cje_core.io import read
+from cje_core.overlap import overlap
+from cje_core.reliability import coverage_badge, reliability
 from cje_core.result import Status
 from cje_core.tables import Source
 from cje_core.transport import audit
-from studies._manifest import provenance
+from studies._analyze_bayes import BAYESIAN, ENGINES, Posterior, posterior
 from studies._streams import generator
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
+OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # join the default with --logged
 CORRECTED = "direct_corrected"
 MARGIN = 0.05  # of the width of the oracle scale
-LABELS = {"labels_only": "labels only", "raw_judge": "raw judge", CORRECTED: "probe-corrected"}
+CALIBRATORS = ("default", "monotone", "two_stage", "auto")
 # What a missing ingredient is called where the user can add it.
-INGREDIENTS = {"logp_target": "--logged FILE", "logp_logger": "--logged FILE", "covariate": "covariates"}
+INGREDIENTS = {
+    "logp_target": "--logged FILE",
+    "logp_logger": "--logged FILE",
+    "logged_judge": "--logged FILE",
+    "covariate": "--covariate NAME",
+}
 STATUS = {int(member): member for member in Status}
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything the three outputs show.
+    """Everything the outputs show.
 
     `primary` names the estimator whose level is reported or refused; policies stand in order of name.
     """
@@ -50,7 +59,16 @@ class Analysis:
     estimates: Mapping[str, xr.Dataset]
     primary: str
     transport: xr.Dataset
+    coverage: xr.Dataset | None  # None where there is no calibrator
+    reliability: xr.Dataset | None
+    overlap: xr.Dataset | None
+    gates: xr.Dataset
+    levels: xr.Dataset
+    bounds: xr.Dataset
+    guide: xr.Dataset
     contrasts: xr.Dataset | None
+    posterior: Posterior | None  # with --bayes
+    options: Mapping[str, Any]  # of the calibrator, shared by all estimators that take them
     seed: int
     seconds: float
 
@@ -59,10 +77,18 @@ class Analysis:
         """Names in order."""
         return [str(name) for name in self.data.policy.values]
 
+    @property
+    def off_policy(self) -> list[str]:
+        """The estimators that weight logged responses."""
+        return [name for name in self.estimates if "logp_target" in estimators.load(name).NEEDS]
+
     def level(self, policy: str) -> str:
-        """``refused`` where the calibration was found not to transport or there is no estimate, else ``reported``."""
-        failed = self.status(self.primary, policy).failed
-        return "refused" if failed or self.verdict(policy) == "FAIL" else "reported"
+        """``refused`` where a gate forbids the level or there is no estimate, else ``reported``."""
+        return str(self.levels["level"].sel(policy=policy).item())
+
+    def refused(self, policy: str) -> bool:
+        """Whether there is a number whose level is refused (a failed estimate has none to refuse)."""
+        return self.level(policy) == "refused" and not self.status(self.primary, policy).failed
 
     def verdict(self, policy: str) -> str:
         """Verdict of the transport audit."""
@@ -79,25 +105,33 @@ def analyze(
     probes: Source | None = None,
     logged: str | Path | None = None,
     calibration_policy: str | Sequence[str] | None = None,
-    chosen: Sequence[str] = DEFAULT,
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+    chosen: Sequence[str] = (),
     margin: float | None = None,
     direction: str = "increasing",
+    bayes: str | None = None,
     seed: int = 1,
     judge_range: tuple[float, float] = (0.0, 1.0),
     oracle_range: tuple[float, float] = (0.0, 1.0),
 ) -> Analysis:
-    """Read, estimate, audit, compare.
+    """Read, estimate, audit, gate, compare.
 
     Parameters
     ----------
-    path, probes, logged, calibration_policy, judge_range, oracle_range
-        As in `cje_core.io.read`.
+    path, probes, logged, calibration_policy, covariates, judge_range, oracle_range
+        As in `cje_core.io.read`; the covariates also enter the calibrator.
+    calibrator : {"default", "monotone", "two_stage", "auto"}
+        As in `cje_core.calibration.fit_slice`.
     chosen : sequence of str
-        Estimators; the primary one is ``direct`` if it is among them, else the first.
+        Estimators; the primary one is ``direct`` if it is among them, else the first. Default: `DEFAULT`, and
+        `OFF_POLICY` where logged responses are given.
     margin : float, optional
         Harmless mean residual of the transport audit, in units of the oracle scale (default: 5% of its width).
     direction : {"increasing", "decreasing"}
         Whether a higher judge score means a better response.
+    bayes : {"gibbs", "nutpie", "pymc"}, optional
+        Sampler of the Bayesian estimators that join the others (`studies._analyze_bayes`); none by default.
     seed : int
         Root of the estimators' named streams.
 
@@ -107,8 +141,9 @@ def analyze(
         With one line, before anything is written.
     """
     start = time.perf_counter()
+    names = list(dict.fromkeys(chosen or (DEFAULT if logged is None else (*DEFAULT, *OFF_POLICY))))
     modules = {}
-    for name in dict.fromkeys(chosen):
+    for name in names:
         if name not in estimators.available():
             raise DataError(
                 f"--estimator {name}: no such estimator; there are {', '.join(estimators.available())}"
@@ -116,6 +151,10 @@ def analyze(
         modules[name] = estimators.load(name)
     if direction not in ("increasing", "decreasing"):
         raise DataError(f"--direction {direction}: it must be increasing or decreasing")
+    if bayes is not None and bayes not in ENGINES:
+        raise DataError(f"--bayes-engine {bayes}: use one of {', '.join(ENGINES)}")
+    if calibrator not in CALIBRATORS:
+        raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
     width = oracle_range[1] - oracle_range[0]
     harmless = MARGIN * width if margin is None else margin
     if not (math.isfinite(harmless) and harmless > 0):
@@ -124,6 +163,7 @@ def analyze(
         path,
         probes=probes,
         logged=logged,
+        covariates=covariates,
         calibration_policy=calibration_policy,
         judge_range=judge_range,
         oracle_range=oracle_range,
@@ -133,116 +173,61 @@ def analyze(
             raise DataError(
                 f"--estimator {name} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}"
             )
+    common: dict[str, Any] = {
+        "direction": direction,
+        "covariates": tuple(covariates),
+        "calibrator": calibrator,
+    }
     found = {}
     for name, module in modules.items():
-        takes = "direction" in inspect.signature(module.estimate).parameters
-        options = {"direction": direction} if takes else {}
-        found[name] = module.estimate(data, rng=generator(seed, "analyze", name), **options)
-    primary = "direct" if "direct" in found else next(iter(found))
+        if bayes is not None and name in BAYESIAN:
+            continue  # comes below, with its options
+        taken = {k: v for k, v in common.items() if k in inspect.signature(module.estimate).parameters}
+        found[name] = module.estimate(data, rng=generator(seed, "analyze", name), **taken)
+    believed = None
+    if bayes is not None:
+        believed = posterior(data, engine=bayes, margin=harmless, direction=direction, seed=seed)
+        found |= believed.estimates
+    primary = "direct" if "direct" in found else names[0]
+    policies = [str(name) for name in data.policy.values]
+    transport = audit(data, margin=harmless, **common)
+    covered = overlap(data, **common) if logged is not None else None
+    badge = bins = None
+    if (
+        fit_slice(unpack(data, common["covariates"]), direction=direction, calibrator=calibrator).calibrator
+        is not None
+    ):
+        badge, bins = coverage_badge(data, **common), reliability(data, **common)
+    doubly_robust = next((e for e in found.values() if "orthogonality_interval" in e), None)
+    metrics = gates.collect(
+        policies,
+        overlap=covered,
+        coverage=badge,
+        reliability=bins,
+        transport=transport,
+        estimate=found[primary],
+        adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
+    )
+    if doubly_robust is not None:
+        about_logs = gates.collect(policies, estimate=doubly_robust)
+        metrics = metrics.assign({name: about_logs[name] for name in ("orthogonality_gap", "guard_engaged")})
+    evaluated = gates.evaluate(metrics)
     return Analysis(
         data=data,
         ledger=ledger,
         estimates=found,
         primary=primary,
-        transport=audit(data, margin=harmless, direction=direction),
+        transport=transport,
+        coverage=badge,
+        reliability=bins,
+        overlap=covered,
+        gates=evaluated,
+        levels=refusal.level(evaluated, found[primary]),
+        bounds=refusal.partial_identification(data, **common),
+        guide=guide.recommend(data, overlap=covered, transport=transport),
         contrasts=contrasts(found[primary]) if "influence" in found[primary] else None,
+        posterior=believed,
+        options=common,
         seed=seed,
         seconds=time.perf_counter() - start,
     )
-
-
-def to_json(analysis: Analysis) -> dict[str, Any]:
-    """Return the object that ``--json`` prints: JSON values only, null for NaN and for what was not computed."""
-    transport = analysis.transport
-    policies = {}
-    for policy in analysis.policies:
-        at = {"policy": policy}
-        policies[policy] = {
-            "estimates": {
-                name: {
-                    "estimate": _number(estimate["estimate"].sel(at)),
-                    "std_error": _number(estimate["std_error"].sel(at)),
-                    "interval": [_number(bound) for bound in estimate["interval"].sel(at).values],
-                    "status": analysis.status(name, policy).name.lower(),
-                }
-                for name, estimate in analysis.estimates.items()
-            },
-            "level": analysis.level(policy),
-            "flags": flags(analysis, policy),
-            "transport": {
-                "verdict": analysis.verdict(policy),
-                "residual": _number(transport["residual"].sel(at)),
-                "interval": [_number(bound) for bound in transport["interval"].sel(at).values],
-            },
-            "overlap": None,
-        }
-    return {
-        "policies": policies,
-        "contrasts": contrast_records(analysis),
-        "seconds": round(analysis.seconds, 3),
-        "manifest": {
-            "seed": analysis.seed,
-            "primary": analysis.primary,
-            "estimators": {
-                name: {
-                    **json.loads(e.attrs["options"]),
-                    "ci_kind": e.attrs["ci_kind"],
-                    "ci_prob": e.attrs["ci_prob"],
-                }
-                for name, e in analysis.estimates.items()
-            },
-            "margin": float(transport.attrs["margin"]),
-            "calibration_policy": analysis.data.attrs["calibration_policy"],
-            "judge_range": analysis.data.attrs["judge_range"],
-            "oracle_range": analysis.data.attrs["oracle_range"],
-            "counts": {policy: _counts(analysis, policy) for policy in analysis.policies},
-            "left_out": json.loads(analysis.ledger.to_json(orient="records")),
-            **provenance(),
-        },
-    }
-
-
-def flags(analysis: Analysis, policy: str) -> list[str]:
-    """Name what a reader must know before using the number of one policy."""
-    status = analysis.status(analysis.primary, policy)
-    named = [] if status is Status.OK else [status.name.lower()]
-    verdict = analysis.verdict(policy)
-    borrowed = status is Status.TRANSPORT_ASSUMED
-    if verdict == "FAIL" or (borrowed and verdict != "PASS"):
-        named.append(f"transport_{verdict.lower()}")
-    return named
-
-
-def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
-    """Pairwise differences of the primary estimator; refused where the level of one of the two is."""
-    if analysis.contrasts is None:
-        return []
-    records = []
-    for k in range(analysis.contrasts.sizes["pair"]):
-        pair = analysis.contrasts.isel(pair=k)
-        first, second = str(pair["first"].item()), str(pair["second"].item())
-        refused = "refused" in (analysis.level(first), analysis.level(second))
-        records.append(
-            {
-                "first": first,
-                "second": second,
-                "difference": _number(pair["difference"]),
-                "std_error": _number(pair["std_error"]),
-                "interval": [_number(bound) for bound in pair["interval"].values],
-                "p_value": _number(pair["p_value"]),
-                "p_bh": _number(pair["p_bh"]),
-                "level": "refused" if refused else "reported",
-            }
-        )
-    return records
-
-
-def _counts(analysis: Analysis, policy: str) -> dict[str, int]:
-    at = analysis.data.sel(policy=policy)
-    kinds = {"responses": "evaluated", "labels": "labelled", "probes": "probe"}
-    return {name: int(at[variable].sum()) for name, variable in kinds.items()}
-
-
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None

@@ -18,6 +18,8 @@ model_se             sqrt(mean SE^2)
 se_calibration       model_se / empirical_se, over the replicates with an SE; 1 is right, < 1 too confident
 coverage             share of *all* replicates run whose interval holds the truth: a failure is a miss
 coverage_bias_free   the same for truth + bias, the coverage that is left when bias is taken out
+miss_left            share of all replicates whose interval lies above the truth; a failure is on neither side
+miss_right           share of all replicates whose interval lies below the truth
 width                mean width of the intervals
 interval_score       mean of width + 2 / alpha * distance by which the truth is missed; smaller is better
 n_failed             replicates run without an estimate
@@ -27,6 +29,7 @@ A method without any interval has NaN for the interval measures, unless it faile
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,11 +48,13 @@ MEASURES = (
     "se_calibration",
     "coverage",
     "coverage_bias_free",
+    "miss_left",
+    "miss_right",
     "width",
     "interval_score",
     "n_failed",
 )
-PROPORTIONS = ("coverage", "coverage_bias_free", "n_failed")
+PROPORTIONS = ("coverage", "coverage_bias_free", "miss_left", "miss_right", "n_failed")
 MC_LEVEL = 0.95  # of the Monte Carlo bounds
 
 
@@ -144,6 +149,8 @@ def compute(
     for name, target in (("coverage", center), ("coverage_bias_free", center + np.nan_to_num(bias))):
         hit = with_interval & (lower <= target) & (target <= upper)
         out[name] = _mean(hit.astype(float), judged)
+    for name, miss in (("miss_left", lower > truth), ("miss_right", upper < truth)):
+        out[name] = _mean((with_interval & miss).astype(float), judged)
     width = np.where(with_interval, upper - lower, 0.0)
     missed = np.maximum(lower - truth, 0) + np.maximum(truth - upper, 0)
     out["width"] = _mean(width, with_interval)
@@ -153,6 +160,34 @@ def compute(
     failed, share = _mean((ran & ~ok).astype(float), ran)
     out["n_failed"] = failed * n, share * n
     return out
+
+
+class _Found(NamedTuple):
+    """Measures of a study: value (..., method, policy), shares (replicate, ...), and which replicates were run."""
+
+    measures: dict[str, tuple[FloatArray, FloatArray]]
+    ran: npt.NDArray[np.bool_]
+    dims: list[str]
+
+
+def _find(ds: xr.Dataset) -> _Found:
+    head = [d for d in ds["estimate"].dims if d not in ("replicate", "method", "policy")]
+    axes = ["replicate", *head, "method", "policy"]
+    estimate = ds["estimate"].transpose(*axes)
+
+    def spread_out(name: str) -> FloatArray:
+        return np.asarray(ds[name].broadcast_like(estimate).transpose(*axes).values, float)
+
+    ran = ds["status"].transpose(*axes).values != NOT_RUN
+    measures = compute(
+        estimate.values,
+        spread_out("std_error"),
+        ds["interval"].transpose(*axes, "ci_bound").values,
+        spread_out("truth"),
+        ran,
+        float(ds.attrs["ci_prob"]),
+    )
+    return _Found(measures, ran, [*head, "method", "policy"])
 
 
 def performance(ds: xr.Dataset, *, pool: bool = False) -> xr.Dataset:
@@ -173,24 +208,9 @@ def performance(ds: xr.Dataset, *, pool: bool = False) -> xr.Dataset:
         ``replicates`` run. Bounds of a pooled coverage take the policies of a replicate as one trial,
         which is conservative.
     """
-    head = [d for d in ds["estimate"].dims if d not in ("replicate", "method", "policy")]
-    axes = ["replicate", *head, "method", "policy"]
-    estimate = ds["estimate"].transpose(*axes)
-
-    def spread_out(name: str) -> FloatArray:
-        return np.asarray(ds[name].broadcast_like(estimate).transpose(*axes).values, float)
-
-    ran = ds["status"].transpose(*axes).values != NOT_RUN
-    found = compute(
-        estimate.values,
-        spread_out("std_error"),
-        ds["interval"].transpose(*axes, "ci_bound").values,
-        spread_out("truth"),
-        ran,
-        float(ds.attrs["ci_prob"]),
-    )
+    found, ran, dims = _find(ds)
     n = ran.sum(axis=0).astype(float)
-    dims, rows = [*head, "method", "policy"], {}
+    rows = {}
     for name, (value, share) in found.items():
         level, weight = value, share
         if pool:
@@ -246,3 +266,49 @@ def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True)
         columns[f"{name}_mcse"] = measured["mcse"].sel(measure=name, drop=True)
     frame = xr.Dataset({**columns, "ran": measured["replicates"]}).to_dataframe(dim_order=dims)
     return frame[frame.pop("ran") > 0].reset_index()
+
+
+def paired_table(
+    ds: xr.Dataset, reference: str, measures: Sequence[str], *, ratios: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Each method against a reference on the same replicates: one row per cell and method, averages over policies.
+
+    A replicate's share of the error of a difference is the difference of its shares, so the correlation of two methods
+    on the same data is kept: the MCSE is that of a paired comparison.
+
+    Parameters
+    ----------
+    ds : xr.Dataset
+        Merged results.
+    reference : str
+        Method that the others are compared with.
+    measures, ratios : sequences of str
+        Measures shown as differences, ``<measure>``, and as ratios to the reference's, ``<measure>_ratio``.
+
+    Returns
+    -------
+    pd.DataFrame
+        Factors, ``method``, and columns with their ``_mcse``; NaN where one of the two has no number.
+    """
+    found, ran, dims = _find(ds)
+    place = [str(m) for m in ds["method"].values].index(reference)
+    silent = np.isnan(found["bias"][0].mean(axis=-1))  # without an estimate there is nothing to compare
+    columns = {}
+    for name in dict.fromkeys((*measures, *ratios)):
+        value, share = (part.mean(axis=-1) for part in found[name])
+        value = np.where(silent, np.nan, value)
+        other, other_share = value[..., place, None], share[..., place, None]
+        if name in measures:
+            columns[name] = value - other, share - other_share
+        if name in ratios:
+            ratio = value / np.where(other > 0, other, np.nan)
+            columns[f"{name}_ratio"] = ratio, (share - ratio * other_share) * ratio / value
+    data = {}
+    for name, (value, share) in columns.items():
+        data[name] = (dims[:-1], value)
+        data[f"{name}_mcse"] = (dims[:-1], np.where(np.isnan(value), np.nan, np.sqrt((share**2).sum(axis=0))))
+    data["ran"] = (dims[:-1], ran.sum(axis=0)[..., 0])
+    coords = {d: ds[d].values for d in dims[:-1]}
+    frame = xr.Dataset(data, coords=coords).to_dataframe(dim_order=dims[:-1])
+    frame = frame[frame.pop("ran") > 0].reset_index()
+    return frame[frame["method"] != reference].reset_index(drop=True)

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from cje_core.figures.style import OKABE_ITO, STYLE
 from studies import _blocks, _manifest, _measures, _study
-from studies._plot import OKABE_ITO, STYLE
 from studies._study import Study, StudyError
 
 LONG_TABLE = 40  # rows beyond which a table is folded away

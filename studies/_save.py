@@ -1,12 +1,18 @@
 """What ``cje-lab analyze --out`` writes."""
 
 import json
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import IO
 
+import xarray as xr
+
 from cje_core.data import DataError
-from studies._analyze import Analysis, to_json
+from cje_core.ledger import ledger
+from studies._analyze import Analysis
+from studies._analyze_bayes import to_tree
+from studies._analyze_json import to_json
 from studies._blocks import write_whole
 
 
@@ -19,13 +25,18 @@ def check_out(out: Path) -> None:
             return
 
 
-def save(analysis: Analysis, out: Path) -> None:
-    """Write estimates.json, forest.png and forest.svg; each is whole or absent."""
+def save(analysis: Analysis, out: Path) -> list[str]:
+    """Write estimates.json, ledger.nc, the figures, and with ``--bayes`` posterior.nc; each is whole or absent."""
+    from studies._analyze_figures import render_panels
     from studies._forest import render
 
     text = json.dumps(to_json(analysis), indent=1, allow_nan=False) + "\n"
     files = {"estimates.json": text.encode("utf-8")}
     files |= {f"forest.{kind}": content for kind, content in render(analysis).items()}
+    files |= {f"{name}.png": content for name, content in render_panels(analysis).items()}
+    files["ledger.nc"] = _ledgers(analysis)
+    if analysis.posterior is not None:
+        files["posterior.nc"] = _netcdf(to_tree(analysis.posterior))
     try:
         for name, content in files.items():
             write_whole(out / name, partial(_put, content))
@@ -33,6 +44,35 @@ def save(analysis: Analysis, out: Path) -> None:
         raise DataError(
             f"--out {out}: {(error.strerror or str(error)).lower()}; name another directory"
         ) from None
+    return list(files)
+
+
+def _ledgers(analysis: Analysis) -> bytes:
+    """Reporting ledger of every estimator, one netCDF group each."""
+    groups = {
+        name: ledger(
+            analysis.data,
+            estimate=estimate,
+            overlap=analysis.overlap,
+            coverage=analysis.coverage,
+            reliability=analysis.reliability,
+            transport=analysis.transport,
+            gates=analysis.gates,
+            levels=analysis.levels,
+            contrasts=analysis.contrasts if name == analysis.primary else None,
+            left_out=analysis.ledger,
+            **analysis.options,
+        )
+        for name, estimate in analysis.estimates.items()
+    }
+    return _netcdf(xr.DataTree.from_dict(groups))
+
+
+def _netcdf(tree: xr.DataTree) -> bytes:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "tree.nc"
+        tree.to_netcdf(path, engine="netcdf4")
+        return path.read_bytes()
 
 
 def _put(content: bytes, handle: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The table that ``cje-lab analyze`` prints: policies, contrasts, and what the named statuses mean."""
+"""The tables that ``cje-lab analyze`` prints: policies, logs, contrasts, advice, and what the named statuses mean."""
 
 import math
 from collections.abc import Sequence
@@ -7,15 +7,26 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from cje_core.gates import ope_ok
 from cje_core.result import Status
-from studies._analyze import CORRECTED, LABELS, Analysis, contrast_records
+from studies._analyze import CORRECTED, Analysis
+from studies._analyze_bayes import BAYESIAN, SHIFT, VALUE
+from studies._analyze_json import at_level, contrast_records
 
 FEW_PAIRS = 10
+LABELS = {"labels_only": "labels only", "raw_judge": "raw judge", CORRECTED: "probe-corrected"}
+LABELS |= {VALUE: "posterior", SHIFT: "probe-corrected posterior"}
 
 
 def summary(analysis: Analysis) -> Group:
-    """Return what stdout shows: policies, contrasts, and what the named statuses mean."""
-    parts = [_policy_table(analysis), *_contrast_table(analysis), *_notes(analysis)]
+    """Return what stdout shows: policies, logs, contrasts, advice, and what the named statuses mean."""
+    parts = [
+        _policy_table(analysis),
+        *_posterior_table(analysis),
+        *_log_tables(analysis),
+        *_contrast_table(analysis),
+        *_notes(analysis),
+    ]
     return Group(*[part for k, part in enumerate(parts) for part in ([Text("")] * (k > 0) + [part])])
 
 
@@ -25,7 +36,10 @@ def print_summary(analysis: Analysis) -> None:
 
 
 def _policy_table(analysis: Analysis) -> Table:
-    others = [name for name in analysis.estimates if name not in (analysis.primary, CORRECTED)]
+    hidden = (analysis.primary, CORRECTED, *analysis.off_policy)
+    if analysis.posterior is not None:
+        hidden = (*hidden, *BAYESIAN)
+    others = [name for name in analysis.estimates if name not in hidden]
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     shown.add_column("policy", overflow="fold", min_width=8)
     shown.add_column(f"{analysis.primary}\n[{_percent(analysis)} interval]", no_wrap=True)
@@ -35,7 +49,7 @@ def _policy_table(analysis: Analysis) -> Table:
     shown.add_column("level", no_wrap=True)
     for policy in analysis.policies:
         level, verdict = analysis.level(policy), analysis.verdict(policy)
-        refused = verdict == "FAIL"
+        refused = analysis.refused(policy)
         residual = float(analysis.transport["residual"].sel(policy=policy))
         value = Text(
             cell(analysis, analysis.primary, policy, interval=True), style="dim" if refused else "bold"
@@ -54,6 +68,90 @@ def _policy_table(analysis: Analysis) -> Table:
             "-" if status.failed else Text(level, style="bold" if refused else ""),
         )
     return shown
+
+
+def _posterior_table(analysis: Analysis) -> list[Table]:
+    """Posterior beside the primary estimate: values, shift, and what they say about decisions."""
+    if analysis.posterior is None:
+        return []
+    margin = plain(analysis, float(analysis.transport.attrs["margin"]))
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    shown.add_column(f"posterior\n({analysis.posterior.engine})", overflow="fold", min_width=8)
+    percent = f"\n[{_percent(analysis)} interval]"
+    for name in (f"value{percent}", f"shift{percent}", f"probe-corrected{percent}"):
+        shown.add_column(name, overflow="fold", min_width=14)
+    for name in (f"P(|shift|\n< {margin})", "P(best)", "expected\nloss"):
+        shown.add_column(name, no_wrap=True, justify="right")
+    for policy in analysis.policies:
+        decision = analysis.posterior.decision.sel(policy=policy)
+        shift = analysis.estimates[SHIFT].sel(policy=policy)
+        size = interval_text(
+            analysis, _known(shift["shift"]), [_known(b) for b in shift["shift_interval"].values], sign=True
+        )
+        loss = _known(decision["expected_loss"])
+        shown.add_row(
+            Text(policy),
+            Text(_flagged(analysis, VALUE, policy), style="dim" if analysis.refused(policy) else "bold"),
+            size.replace(" [", "\n["),
+            Text(_flagged(analysis, SHIFT, policy)),
+            _probability(_known(decision["within_margin"])),
+            _probability(_known(decision["best"])),
+            "-" if loss is None else plain(analysis, loss),
+        )
+    return [shown]
+
+
+def _flagged(analysis: Analysis, estimator: str, policy: str) -> str:
+    """Estimate and interval on two lines, and the named status of what is not plainly estimated."""
+    status = analysis.status(estimator, policy)
+    shown = cell(analysis, estimator, policy, interval=True).replace(" [", "\n[")
+    return shown if status is Status.OK or status.failed else f"{shown}\n{status.name.lower()}"
+
+
+def _known(value: object) -> float | None:
+    number = float(value)  # type: ignore[arg-type]
+    return number if math.isfinite(number) else None
+
+
+def _probability(p: float | None) -> str:
+    """Three decimals; a share of draws that is 0 or 1 says no more than that."""
+    if p is None:
+        return "-"
+    return "<0.001" if p < 0.001 else ">0.999" if p > 0.999 else f"{p:.3f}"
+
+
+def _log_tables(analysis: Analysis) -> list[Table]:
+    """What the logged responses say: overlap with its gates, and the estimators that weight them."""
+    if analysis.overlap is None:
+        return []
+    overlap = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    overlap.add_column("logged\nresponses", overflow="fold", min_width=8)
+    for name in ("ESS/n\nraw", "ESS/n\nstabilised", "largest\nshare", "tail\nindex", "affinity\nA_B", "TTC"):
+        overlap.add_column(name, no_wrap=True, justify="right")
+    overlap.add_column("off-policy\ngates", overflow="fold", min_width=10)
+    passed = ope_ok(analysis.gates)
+    shown = ("ess_fraction", "ess_fraction_stabilised", "max_share", "hill", "affinity", "ttc")
+    for policy in analysis.policies:
+        at = analysis.overlap.sel(policy=policy)
+        usable = int(at["n_usable"]) > 0
+        state = str(passed["state"].sel(policy=policy).item()) if usable else "no log-probabilities"
+        if usable and state != "ok":
+            state += f": {passed['reason'].sel(policy=policy).item()}"
+        cells = [f"{float(at[name]):.3g}" if math.isfinite(float(at[name])) else "unknown" for name in shown]
+        overlap.add_row(Text(policy), *(cells if usable else ["-"] * len(shown)), Text(state))
+    if not analysis.off_policy:
+        return [overlap]
+    values = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    values.add_column(f"off-policy\n[{_percent(analysis)} interval]", overflow="fold", min_width=8)
+    for name in analysis.off_policy:
+        values.add_column(name.replace("_", "\n", 1), no_wrap=True)
+    for policy in analysis.policies:
+        cells = [
+            cell(analysis, name, policy, interval=True).replace(" [", "\n[") for name in analysis.off_policy
+        ]
+        blocked = str(passed["state"].sel(policy=policy).item()) != "ok"
+        values.add_row(Text(policy), *[Text(c, style="dim" if blocked else "") for c in cells])
+    return [overlap, values]
 
 
 def _contrast_table(analysis: Analysis) -> list[Table | Text]:
@@ -83,11 +181,18 @@ def _notes(analysis: Analysis) -> list[Text]:
     for name in analysis.estimates:
         for policy in analysis.policies:
             status = analysis.status(name, policy)
-            shown = name != CORRECTED or analysis.verdict(policy) == "FAIL"
+            shown = name not in (CORRECTED, SHIFT) or analysis.verdict(policy) == "FAIL"
+            shown |= status in (Status.NOT_CONVERGED, Status.FEW_LABELS_POSTERIOR)
             if status is not Status.OK and shown:
                 meanings.setdefault(status, []).append(f"{name} {policy}")
     lines = [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
     for policy in analysis.policies:
+        if analysis.refused(policy) and analysis.verdict(policy) != "FAIL":
+            low, high = analysis.bounds["bounds"].sel(policy=policy).values
+            lines.append(
+                f"refused: {policy}: {at_level(analysis, policy, 'reason')}; its value lies between "
+                f"{plain(analysis, low)} and {plain(analysis, high)}"
+            )
         if analysis.verdict(policy) == "FAIL":
             low, high = analysis.transport["interval"].sel(policy=policy).values
             within = f"[{plain(analysis, low, sign=True)}, {plain(analysis, high, sign=True)}]"
@@ -95,9 +200,22 @@ def _notes(analysis: Analysis) -> list[Text]:
                 f"refused: the calibration does not transport to {policy} (residual interval {within}); "
                 f"do not use its level, use its {LABELS[CORRECTED]} value"
             )
+    lines += _advice(analysis)
     counts = analysis.ledger.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
     return [Text("\n".join(lines))] if lines else []
+
+
+def _advice(analysis: Analysis) -> list[str]:
+    """Which estimator the paper's guide would choose, one line per reason, and what it warns of."""
+    said: dict[str, list[str]] = {}
+    for policy in analysis.policies:
+        at = analysis.guide.sel(policy=policy)
+        words = f"use {at['estimator'].item()}: {at['reason'].item()}"
+        if at["caution"].item():
+            words += f". Caution: {at['caution'].item()}"
+        said.setdefault(words, []).append(policy)
+    return [f"guide for {', '.join(names)}: {words}" for words, names in said.items()]
 
 
 def cell(analysis: Analysis, estimator: str, policy: str, *, interval: bool = False) -> str:

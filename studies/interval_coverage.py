@@ -12,9 +12,9 @@ from matplotlib import pyplot as plt
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
+from cje_core.figures.style import looks
 from cje_sim import scenarios
 from studies._measures import FloatArray, performance, summary_table
-from studies._plot import looks
 from studies._study import Method, Profile, Study
 
 POLICIES = tuple(scenarios.load("well_specified").truth().policy.values.tolist())
@@ -125,15 +125,15 @@ STUDY = Study(
         "plug_in_cluster": Method(
             "calibrated plug-in, calibrator taken as known",
             "direct",
-            {"route": "plug_in", "inference": "cluster"},
+            {"correction": "none", "inference": "cluster"},
         ),
         "direct_bootstrap": Method(
             "Direct (theta_aug where labelled), cluster bootstrap that refits the calibrator, percentile interval",
             "direct",
-            {"inference": "bootstrap", "n_boot": 2000},
+            {"inference": "bootstrap", "n_boot": 2000, "power_tuned": False},
         ),
         "direct_influence": Method(
-            "Direct, joint influence function with the calibrator's term, t interval",
+            "Direct as it comes: tuned prediction, joint influence function with the calibrator's term, t interval",
             "direct",
             {"inference": "influence"},
         ),

@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from cje_core.figures.style import MARKERS, OKABE_ITO
 from cje_core.result import wald
 from cje_sim import exact, typicality
 from cje_sim.policies import token_tilt, utilities
 from cje_sim.tokens import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 from studies._measures import clopper_pearson, performance
-from studies._plot import MARKERS, OKABE_ITO
 from studies._streams import Cell, Streams, generator
 from studies._study import Method, Outcome, Profile, Study
 

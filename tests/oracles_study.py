@@ -38,6 +38,12 @@ def measures(estimate, std_error, interval, truth, ran, ci_prob):
                 hits += 1
         p = hits / len(rows)
         out[name] = p, math.sqrt(p * (1 - p) / (len(rows) - 1))
+    for name, missed in (
+        ("miss_left", lambda i: interval[i][0] > truth[i]),
+        ("miss_right", lambda i: interval[i][1] < truth[i]),
+    ):
+        p = sum(math.isfinite(estimate[i]) and missed(i) for i in rows) / len(rows)
+        out[name] = p, math.sqrt(p * (1 - p) / (len(rows) - 1))
     have = [i for i in ok if math.isfinite(interval[i][0]) and math.isfinite(interval[i][1])]
     widths = [interval[i][1] - interval[i][0] for i in have]
     out["width"] = sum(widths) / len(widths), sd(widths) / math.sqrt(len(widths))

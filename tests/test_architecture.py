@@ -20,6 +20,7 @@ VARIABLES = {
     "label_prob",
     "covariate",
     "surprisal",
+    "true_reward",
     *data.LOGGED,
 }  # of the data contract
 LAZY = ("pymc", "arviz", "nutpie")  # seconds to import: inside functions only, except in cje_core/bayes

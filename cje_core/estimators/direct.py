@@ -1,54 +1,63 @@
 """Direct: calibrated judge scores of fresh responses, corrected by the policy's own labels.
 
-Estimand: V(policy) = E[Y]. With f the monotone calibrator fitted on the labels of the calibration policies, each policy
-takes the route that its labels allow, and the result says which:
+Estimand: V(policy) = E[Y]. With f the calibrator of Z = (S, X) fitted on the labels of the calibration policies, each
+policy takes the route that its labels allow, and the result says which:
 
-``theta_aug``     own labels (4 labelled prompts or more): mean f(S) + mean over own labels of Y - f^(-k)(S), the
+``theta_aug``     own labels (4 labelled prompts or more): mean f(Z) + mean over own labels of Y - f^(-k)(Z), the
                   paper's equation for theta_aug (one-step estimator of its proposition "Direct: EIF")
-``aipw_hajek``    the same with declared, unequal ``label_prob``: residuals weighted by 1 / label_prob (Hajek form)
+``aipw_hajek``    the same with declared, unequal ``label_prob`` e: residuals weighted by 1 / e over the sum of 1 / e
+``aipw_ht``       (option) residuals weighted by 1 / e over the number of responses (Horvitz-Thompson)
+``tmle``          (option) mean of the fluctuated predictions (`cje_core.targeting`): stays within the oracle range
 ``label_mean``    every evaluated response labelled: the mean label
-``plug_in``       fewer own labels: mean f(S) on the borrowed calibrator; status TRANSPORT_ASSUMED
+``plug_in``       fewer own labels: mean f(Z) on the borrowed calibrator; status TRANSPORT_ASSUMED
+``one_step``      (option) the same plus the held-out residuals of the slice, reweighted by the density ratio of the two
+                  judge-score laws: the one-step estimator under covariate shift, i.e. theta_aug with borrowed labels
 
-Rows are averaged within a prompt first (weight 1 / draws), since the estimand averages over prompts.
+Rows are averaged within a prompt first (weight 1 / draws), since the estimand averages over prompts. With
+power tuning (the default) f above is a tuned prediction, `cje_core.power_tuning`: a useless judge then costs next to
+nothing, and a calibrator that is noisier than a line gives way to the line.
 
-Uncertainty (``inference``): ``bootstrap`` resamples prompt clusters and refits the calibrator in each replicate
-(paper's algorithm Bootstrap-Direct, percentile interval); ``influence`` uses one joint influence function per
-prompt for all policies, where a borrowed policy carries the infinitesimal-jackknife term of the isotonic fit, with a
-t interval whose degrees of freedom follow the labelled clusters; ``cluster`` is the paper's baseline that treats
-f as known and so under-covers. Point estimates do not depend on ``inference``; the influence function always comes
-along for contrasts.
+Uncertainty (``inference``): point estimates do not depend on it, and the joint influence function of all policies
+always comes along for contrasts.
 
-The study ``interval_coverage`` compares them: with own labels ``bootstrap`` and ``influence`` both keep their level;
-for a borrowed policy the percentile bootstrap falls short of it, since the isotonic fit is biased at the ends of the
-judge's scale where such a policy may live and a percentile interval counts that bias twice; ``influence`` is the
-one to report there.
+``influence``     one joint influence function per prompt, where a borrowed policy carries the infinitesimal-jackknife
+                  term of the fit; t interval whose degrees of freedom follow the labelled clusters
+``bootstrap``     resampled clusters with a refitted calibrator (the paper's algorithm Bootstrap-Direct), percentile
+                  interval; or Bayesian weights, BCa, studentised
+``jackknife``     cluster variance + delete-one-oracle-fold variance (the paper's section "Calibration-aware inference")
+``cluster``, ``plugin_iid``  f taken as known, with and without clusters: the paper's baselines, which under-cover
+
+``influence`` is the default: for a borrowed policy a percentile bootstrap falls short of its level, since the isotonic
+fit is biased at the ends of the judge's scale where such a policy may live, and a percentile interval counts that bias
+twice (study ``interval_coverage``). ``influence`` does not see that bias either, which
+drives the policies at the two ends of the scale apart: in simulations with a weak judge or binary labels the
+*difference* of two borrowed plug-ins covers 76-88%. ``borrowed="one_step"`` removes most of it (93-98%) for an interval
+that is 1-2 times as wide.
 
 Failure modes: a borrowed policy is biased where the calibration does not transport (audit it); isotonic fits extend
 flat beyond the labelled scores; labels missing not at random bias everything.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
-from cje_core.calibration import (
-    OracleSlice,
-    calibration_part,
-    fit_slice,
-    held_out,
-    mean_part,
-    predict,
-)
-from cje_core.data import Rows, unpack
-from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.folds import MIN_LABELLED_CLUSTERS
-from cje_core.result import Status
-from cje_core.uncertainty import AUGMENTED, LABEL_MEAN, PLUG_IN, DirectRows, Part, bootstrap_direct, combine
+from cje_core.calibration import fit_slice
+from cje_core.data import unpack
+from cje_core.estimators._assemble import assemble
+from cje_core.estimators._direct_bootstrap import add_draws
+from cje_core.estimators._direct_fit import Options, fit_policy, oracle_folds
 
 NEEDS = {"judge", "oracle"}
-INFERENCE = ("bootstrap", "influence", "cluster")
-ROUTES = ("auto", "plug_in")
-MIN_DRAWN = 0.5  # share of the bootstrap replicates below which their spread is not reported
+CHOICES = {
+    "inference": ("influence", "bootstrap", "jackknife", "cluster", "plugin_iid"),
+    "correction": ("theta_aug", "tmle", "none"),
+    "normalise": ("hajek", "ht"),
+    "borrowed": ("plug_in", "one_step"),
+    "quantile": ("t", "normal"),
+    "bootstrap": ("percentile", "bayesian", "bca", "studentised"),
+}
 
 
 def estimate(
@@ -56,12 +65,20 @@ def estimate(
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
-    inference: str = "bootstrap",
-    route: str = "auto",
-    n_boot: int = 2000,
+    inference: str = "influence",
+    correction: str = "theta_aug",
+    normalise: str = "hajek",
+    borrowed: str = "plug_in",
+    power_tuned: bool = True,
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
     direction: str = "increasing",
+    quantile: str = "t",
+    interval: str = "wald",
+    bootstrap: str = "percentile",
+    n_boot: int = 2000,
 ) -> xr.Dataset:
-    """Estimate each policy's value by Direct; see the module for formulas and routes.
+    """Estimate each policy's value by Direct; see the module for formulas, routes and kinds of inference.
 
     Parameters
     ----------
@@ -70,128 +87,97 @@ def estimate(
     ci_prob : float
         Probability of the interval.
     rng : Generator, int or None
-        Source of the bootstrap; the other two kinds of inference use no randomness.
-    inference : {"bootstrap", "influence", "cluster"}
-    route : {"auto", "plug_in"}
-        ``plug_in`` never corrects by own labels (the paper's uncorrected baseline).
+        Source of the bootstrap; the other kinds of inference use no randomness.
+    inference : {"influence", "bootstrap", "jackknife", "cluster", "plugin_iid"}
+    correction : {"theta_aug", "tmle", "none"}
+        What own labels do; ``none`` never corrects (the paper's uncorrected baseline).
+    normalise : {"hajek", "ht"}
+        Form of the correction under a known ``label_prob``.
+    borrowed : {"plug_in", "one_step"}
+        What a policy without labels of its own gets; ``one_step`` goes with neither bootstrap nor jackknife.
+    power_tuned : bool
+        Weigh calibrator and judge score by what they explain of a corrected policy's own labels
+        (`cje_core.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
+    covariates : sequence of str
+        Features that the calibrator sees beside the judge score.
+    calibrator, direction : str
+        See `cje_core.calibration.fit_slice`.
+    quantile : {"t", "normal"}
+        Quantile of ``influence`` and ``jackknife`` intervals; ``normal`` is the paper's 1.96.
+    interval : {"wald", "logit"}
+        ``logit`` keeps every interval inside the declared oracle range.
+    bootstrap : {"percentile", "bayesian", "bca", "studentised"}
+        Kind of bootstrap interval (``bayesian``: exponential cluster weights, percentile).
     n_boot : int
         Bootstrap replicates B.
-    direction : {"increasing", "decreasing"}
-        Whether a higher judge score means a better response.
 
     Returns
     -------
     xr.Dataset
-        Estimate contract, see `cje_core.result`; with ``draws`` when bootstrapped, and then the attribute
-        ``n_rejected`` counts resamples that held too few labels.
+        Estimate contract, see `cje_core.result`, with ``std_error_evaluation`` and ``std_error_calibration`` (the error
+        due to the responses drawn, which falls with their number, and due to the labels, which falls with theirs: fit
+        of a borrowed calibrator or own residuals) and ``calibration_share``, the latter's part of the variance.
+        Bootstrapped: with
+        ``draws``, and the attribute ``n_rejected`` counts resamples that held too few labels. Jackknife: with
+        ``jackknife(policy, fold)``, the values without each oracle fold. Power-tuned: with the
+        weights ``power_calibrator(policy)`` and ``power_line(policy)``.
     """
     rng = np.random.default_rng(rng)
-    if inference not in INFERENCE:
-        raise ValueError(f"inference is {inference!r}; use one of {', '.join(INFERENCE)}")
-    if route not in ROUTES:
-        raise ValueError(f"route is {route!r}; use one of {', '.join(ROUTES)}")
+    chosen = {
+        "inference": inference, "correction": correction, "normalise": normalise, "borrowed": borrowed,
+        "quantile": quantile, "bootstrap": bootstrap,
+    }  # fmt: skip
+    for name, value in chosen.items():
+        if value not in CHOICES[name]:
+            raise ValueError(f"{name} is {value!r}; use one of {', '.join(CHOICES[name])}")
     if n_boot < 2:
         raise ValueError(f"n_boot is {n_boot}; a bootstrap distribution needs at least 2 replicates")
-    rows = unpack(data)
-    fitted = fit_slice(rows, direction=direction)
-    results = [
-        _one_policy(rows, fitted, p, route=route, evaluation_only=inference == "cluster")
-        for p in range(len(rows.policies))
-    ]
+    if normalise == "ht" and "label_prob" not in data:
+        raise ValueError("normalise='ht' needs known label probabilities: give label_prob, or use 'hajek'")
+    if borrowed == "one_step" and inference in ("bootstrap", "jackknife"):
+        raise ValueError(f"borrowed='one_step' has no {inference}; use inference='influence'")
+    rows = unpack(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    low, high = data.attrs["oracle_range"]
+    options = Options(
+        inference, correction, normalise, quantile, power_tuned, borrowed, (float(low), float(high))
+    )
+    fits = [fit_policy(rows, fitted, p, options) for p in range(len(rows.policies))]
+    results = [fit.result for fit in fits]
     n_rejected = 0
-    # a policy that rests on one cluster would show only the calibrator's error: no interval for it
-    alive = [p for p, r in enumerate(results) if not r.status.failed and np.isfinite(r.std_error)]
-    if inference == "bootstrap" and alive:
-        draws, n_rejected = bootstrap_direct(_bootstrap_rows(rows, fitted, results, alive), n_boot, rng)
-        for p, values in zip(alive, draws, strict=True):
-            drawn = np.isfinite(values)
-            if drawn.mean() < MIN_DRAWN:
-                results[p] = results[p]._replace(status=Status.FEW_RESAMPLES, std_error=np.nan)
-            else:
-                results[p] = results[p]._replace(draws=values[drawn])
-    options = {"inference": inference, "route": route, "direction": direction}
     if inference == "bootstrap":
-        options["n_boot"] = str(n_boot)
-    out = assemble(data, rows, results, estimator="direct", options=options, ci_prob=ci_prob)
+        n_rejected = add_draws(rows, fitted, fits, results, options, bootstrap, n_boot, ci_prob, rng)
+    recorded: dict[str, object] = {
+        "inference": inference, "correction": correction, "normalise": normalise, "borrowed": borrowed,
+        "power_tuned": power_tuned,
+        "covariates": list(covariates), "calibrator": fitted.mode, "direction": direction, "quantile": quantile,
+        "interval": interval,
+    }  # fmt: skip
+    if inference == "bootstrap":
+        recorded |= {"bootstrap": bootstrap, "n_boot": n_boot}
+    order = [rows.policies.index(str(name)) for name in data.policy.values]
+    extra: dict[str, object] = {}
+    if inference == "jackknife":
+        left_out = np.full((len(order), len(oracle_folds(fitted))), np.nan)
+        for row, p in enumerate(order):
+            if (without := fits[p].left_out) is not None:
+                left_out[row] = without
+        extra["jackknife"] = (("policy", "fold"), left_out)
+    if power_tuned:
+        extra["power_calibrator"] = ("policy", [fits[p].prediction.power for p in order])
+        extra["power_line"] = ("policy", [fits[p].prediction.power_line for p in order])
+    out = assemble(
+        data,
+        rows,
+        results,
+        estimator="direct",
+        options=recorded,
+        ci_prob=ci_prob,
+        interval_scale=interval,
+        draws_kind=bootstrap,
+        decomposed=True,
+        extra=extra,
+    )
     if inference == "bootstrap":
         out.attrs["n_rejected"] = n_rejected
     return out
-
-
-def _own_labels(rows: Rows, p: int) -> npt.NDArray[np.intp]:
-    return np.flatnonzero((rows.policy == p) & rows.labelled & rows.evaluated)
-
-
-def _one_policy(
-    rows: Rows, fitted: OracleSlice, p: int, *, route: str, evaluation_only: bool
-) -> PolicyResult:
-    """Route, value and influence of policy p; with `evaluation_only` the error of the calibration is left out."""
-    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
-    if len(index) == 0:
-        return PolicyResult(Status.NO_RESPONSES, "none")
-    own = _own_labels(rows, p)
-    corrected = route == "auto" and len(np.unique(rows.cluster[rows.prompt[own]])) >= MIN_LABELLED_CLUSTERS
-    own_weight = rows.weight[own] / rows.label_prob[own]
-    if corrected and len(own) == len(index):
-        value, part = mean_part(rows, own, rows.label[own], rows.weight[own])
-        status = Status.CONSTANT_LABELS if np.ptp(rows.label[own]) == 0 else Status.OK
-        return PolicyResult(status, "label_mean", value, *combine([part], rows.cluster))
-    if fitted.calibrator is None:
-        return PolicyResult(fitted.status, "none")
-    weight = rows.weight[index]
-    value, sampling = mean_part(rows, index, predict(fitted.calibrator, rows.z[index]), weight)
-    if corrected:
-        residual = rows.label[own] - held_out(fitted, rows.z[own], rows.prompt[own])
-        shift, correction = mean_part(rows, own, residual, own_weight)
-        unequal = np.ptp(rows.label_prob[own]) > 0
-        name, status, parts = "aipw_hajek" if unequal else "theta_aug", Status.OK, [sampling, correction]
-        value += shift
-    else:
-        name, status = "plug_in", Status.OK if len(own) and route == "plug_in" else Status.TRANSPORT_ASSUMED
-        parts = [sampling, calibration_part(rows, fitted, rows.z[index], weight / weight.sum())]
-    if fitted.status is not Status.OK:
-        status = fitted.status
-    if evaluation_only:
-        parts = [Part(sampling.influence, np.inf)]
-    return PolicyResult(status, name, value, *combine(parts, rows.cluster))
-
-
-def _bootstrap_rows(
-    rows: Rows, fitted: OracleSlice, results: list[PolicyResult], alive: list[int]
-) -> DirectRows:
-    """Flat arrays of the policies that have an estimate, for `bootstrap_direct`."""
-    code = np.full(len(rows.policies), -1)
-    code[alive] = np.arange(len(alive))
-    kinds = {"plug_in": PLUG_IN, "label_mean": LABEL_MEAN}
-    route = np.array([kinds.get(results[p].route, AUGMENTED) for p in alive], dtype=np.intp)
-    evaluated = np.flatnonzero(rows.evaluated & (code[rows.policy] >= 0))
-    own = np.flatnonzero(rows.labelled & rows.evaluated & (code[rows.policy] >= 0))
-    own = own[route[code[rows.policy[own]]] != PLUG_IN]
-    signed = rows.score if fitted.increasing else -rows.score
-    taught = (1.0 if fitted.increasing else -1.0) * fitted.z[:, 0]
-    level = np.unique(np.concatenate([signed[evaluated], signed[own], taught]))
-    own_weight = rows.weight[own] / np.where(
-        route[code[rows.policy[own]]] == LABEL_MEAN, 1.0, rows.label_prob[own]
-    )
-    cluster = rows.cluster[rows.prompt]
-    fold = fitted.fold[rows.prompt]
-    return DirectRows(
-        level=level,
-        route=route,
-        n_clusters=len(rows.cluster_names),
-        policy=code[rows.policy[evaluated]],
-        cluster=cluster[evaluated],
-        at=np.searchsorted(level, signed[evaluated]),
-        weight=rows.weight[evaluated],
-        teach_cluster=rows.cluster[fitted.prompt],
-        teach_at=np.searchsorted(level, taught),
-        teach_label=fitted.label,
-        teach_weight=fitted.weight,
-        teach_fold=fitted.fold[fitted.prompt],
-        own_policy=code[rows.policy[own]],
-        own_cluster=cluster[own],
-        own_at=np.searchsorted(level, signed[own]),
-        own_label=rows.label[own],
-        own_weight=own_weight,
-        own_fold=fold[own],
-    )

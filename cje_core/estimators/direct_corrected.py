@@ -1,6 +1,6 @@
 """Direct plus the mean residual of probe labels: the level of a policy that the calibration does not transport to.
 
-Estimand: V(policy) = E[Y]. Formula: mean f(S) over the policy's responses + mean over its probes of Y - f(S), the
+Estimand: V(policy) = E[Y]. Formula: mean f(Z) over the policy's responses + mean over its probes of Y - f(Z), the
 transport correction of the paper's section on calibration transportability. Its influence function joins three
 sources: the responses drawn, the probes, and the labels that taught f, whose leverage is the *difference* of the knot
 masses of responses and probes (a calibration error common to both cancels).
@@ -8,6 +8,8 @@ masses of responses and probes (a calibration error common to both cancels).
 Failure modes: it corrects the mean only, not the calibration within subgroups; the probes must be a random sample of
 the policy's responses; with a handful of probes it is as wide as they are few.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -17,7 +19,7 @@ from cje_core.data import unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
 from cje_core.folds import MIN_LABELLED_CLUSTERS
 from cje_core.result import Status
-from cje_core.uncertainty import combine
+from cje_core.uncertainty import combine, influence_se
 
 NEEDS = {"judge", "oracle", "probe"}
 
@@ -27,7 +29,10 @@ def estimate(
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
     direction: str = "increasing",
+    interval: str = "wald",
 ) -> xr.Dataset:
     """Estimate each probed policy's value by the probe-corrected plug-in; see the module.
 
@@ -39,17 +44,23 @@ def estimate(
         Probability of the t interval.
     rng : Generator, int or None
         Unused: there is nothing random here.
-    direction : {"increasing", "decreasing"}
-        Whether a higher judge score means a better response.
+    covariates : sequence of str
+        Features that the calibrator sees beside the judge score.
+    calibrator, direction : str
+        See `cje_core.calibration.fit_slice`.
+    interval : {"wald", "logit"}
+        ``logit`` keeps the interval inside the declared oracle range.
 
     Returns
     -------
     xr.Dataset
-        Estimate contract; policies with fewer than 4 probed prompts have status NO_PROBES.
+        Estimate contract; policies with fewer than 4 probed prompts have status NO_PROBES. With
+        ``std_error_evaluation`` (responses drawn), ``std_error_calibration`` (probes and labels) and
+        ``calibration_share``.
     """
     del rng
-    rows = unpack(data)
-    fitted = fit_slice(rows, direction=direction)
+    rows = unpack(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
     results = []
     for p in range(len(rows.policies)):
         index = np.flatnonzero((rows.policy == p) & rows.evaluated)
@@ -69,9 +80,35 @@ def estimate(
             both = np.concatenate([index, probes])
             share = np.concatenate([weight / weight.sum(), -probe_weight / probe_weight.sum()])
             parts = [sampling, correction, calibration_part(rows, fitted, rows.z[both], share)]
-            status = Status.OK if fitted.status is Status.CONSTANT_LABELS else fitted.status
+            influence, std_error, df = combine(parts, rows.cluster)
+            # labels that teach may be constant, the probes may not: nothing would say how far off their mean is
+            taught = Status.OK if fitted.status is Status.CONSTANT_LABELS else fitted.status
+            status = Status.CONSTANT_LABELS if np.ptp(rows.label[probes]) == 0 else taught
             results.append(
-                PolicyResult(status, "probe_corrected", plug_in + shift, *combine(parts, rows.cluster))
+                PolicyResult(
+                    status,
+                    "probe_corrected",
+                    plug_in + shift,
+                    influence,
+                    std_error,
+                    df,
+                    se_evaluation=influence_se(sampling.influence, rows.cluster),
+                    se_calibration=influence_se(influence - sampling.influence, rows.cluster),
+                )
             )
-    options = {"direction": direction}
-    return assemble(data, rows, results, estimator="direct_corrected", options=options, ci_prob=ci_prob)
+    options = {
+        "covariates": list(covariates),
+        "calibrator": fitted.mode,
+        "direction": direction,
+        "interval": interval,
+    }
+    return assemble(
+        data,
+        rows,
+        results,
+        estimator="direct_corrected",
+        options=options,
+        ci_prob=ci_prob,
+        interval_scale=interval,
+        decomposed=True,
+    )

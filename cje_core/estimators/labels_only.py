@@ -19,7 +19,11 @@ NEEDS = {"oracle"}
 
 
 def estimate(
-    data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
+    data: xr.Dataset,
+    *,
+    ci_prob: float = 0.95,
+    rng: np.random.Generator | int | None = None,
+    interval: str = "wald",
 ) -> xr.Dataset:
     """Estimate each policy's value by the mean of its own labels; see the module.
 
@@ -31,6 +35,8 @@ def estimate(
         Probability of the t interval (clusters of prompts).
     rng : Generator, int or None
         Unused: there is nothing random here.
+    interval : {"wald", "logit"}
+        ``logit`` keeps the interval inside the declared oracle range.
 
     Returns
     -------
@@ -51,4 +57,13 @@ def estimate(
         value, part = mean_part(rows, index, label, rows.weight[index] / rows.label_prob[index])
         status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
         results.append(PolicyResult(status, "mean_label", value, *combine([part], rows.cluster)))
-    return assemble(data, rows, results, estimator="labels_only", options={}, ci_prob=ci_prob)
+    options = {"interval": interval}
+    return assemble(
+        data,
+        rows,
+        results,
+        estimator="labels_only",
+        options=options,
+        ci_prob=ci_prob,
+        interval_scale=interval,
+    )

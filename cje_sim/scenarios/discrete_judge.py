@@ -56,7 +56,8 @@ def simulate(
     rng = np.random.default_rng(rng)
     u = prompt_uniforms((len(shares), n), rng, prompt_corr)
     level = draw_levels(u, list(shares.values()))
-    oracle = draw_oracle(np.asarray(means)[level], rng.random(u.shape), spread=spread, atoms=atoms)
+    mean = np.asarray(means, dtype=float)[level]
+    oracle = draw_oracle(mean, rng.random(u.shape), spread=spread, atoms=atoms)
     return label(
         np.asarray(levels, dtype=float)[level],
         oracle,
@@ -65,6 +66,7 @@ def simulate(
         design=label_design,
         scheme=label_scheme,
         n_probes=n_probes,
+        true_reward=mean,
         rng=rng,
     )
 

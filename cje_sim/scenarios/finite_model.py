@@ -57,6 +57,8 @@ def simulate(
     """
     rng = np.random.default_rng(rng)
     pi, score_law, label_law = tables(judge_noise=judge_noise, surrogacy=surrogacy)
+    law = joint(judge_noise=judge_noise, surrogacy=surrogacy).sum(["x", "a"])
+    reward = (law.dot(law["y"], dim="y") / law.sum("y")).values  # E[Y | S] of each policy at each judge level
     x = rng.choice(len(PROMPTS), n, p=PROMPTS)
     shape = (len(POLICIES), n)
     a = _draw(pi[:, x], rng)
@@ -71,6 +73,7 @@ def simulate(
         design=label_design,
         scheme=label_scheme,
         n_probes=n_probes,
+        true_reward=np.take_along_axis(reward, s, axis=1),
         covariate=np.broadcast_to(x[:, None].astype(float), (*shape, 1)),
         features=["prompt_class"],
         surprisal=-np.log(np.take_along_axis(pi[:, x], a[..., None], axis=-1)[..., 0]),

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from cje_sim.judges import prompt_uniforms, score_quantile
+from cje_sim.judges import FloatArray, prompt_uniforms, score_quantile
 from cje_sim.labelling import LabelDesign, label
 
 PREVALENCE = {"base": 0.505, "verbose": 0.54, "terse": 0.48, "contrarian": 0.45}
@@ -60,14 +60,17 @@ def simulate(
     shape = (len(prevalence), n)
     oracle = (prompt_uniforms(shape, rng, prompt_corr) >= 1 - share).astype(float)
     score = score_quantile(rng.random(shape), *score_law)
+    judge = np.where(oracle == 1, score, 1 - score)
+    favoured, opposed = share * _density(judge, *score_law), (1 - share) * _density(1 - judge, *score_law)
     return label(
-        np.where(oracle == 1, score, 1 - score),
+        judge,
         oracle,
         list(prevalence),
         fraction=oracle_fraction,
         design=label_design,
         scheme=label_scheme,
         n_probes=n_probes,
+        true_reward=favoured / (favoured + opposed),  # Bayes' rule
         rng=rng,
     )
 
@@ -81,3 +84,8 @@ def youden(*, score_law: tuple[float, float] = SCORE_LAW, threshold: float = 0.5
     """Youden index ``P(S > t | Y = 1) - P(S > t | Y = 0)``, in closed form."""
     a, b = score_law
     return float((1 - threshold**a) ** b + (1 - (1 - threshold) ** a) ** b - 1)
+
+
+def _density(score: FloatArray, a: float, b: float) -> FloatArray:
+    """Density of the Kumaraswamy law."""
+    return np.asarray(a * b * score ** (a - 1) * (1 - score**a) ** (b - 1))

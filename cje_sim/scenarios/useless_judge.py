@@ -54,6 +54,7 @@ def simulate(
         design=label_design,
         scheme=label_scheme,
         n_probes=n_probes,
+        true_reward=np.broadcast_to(value, judge.shape),
         rng=rng,
     )
 

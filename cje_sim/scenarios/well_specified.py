@@ -89,6 +89,7 @@ def simulate(
         scheme=label_scheme,
         n_probes=n_probes,
         judge_range=GRIDS[grid][:2] if grid else (0.0, 1.0),
+        true_reward=None if grid else mean,  # rounding mixes scores, and with them E[Y | S], policy by policy
         rng=rng,
     )
 

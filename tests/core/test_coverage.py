@@ -19,9 +19,10 @@ PLANTED = 0.8
 METHODS = {
     "raw_judge": (raw_judge, {}),
     "labels_only": (labels_only, {}),
-    "theta_aug": (direct, {"inference": "influence"}),
-    "plug_in_naive": (direct, {"inference": "cluster", "route": "plug_in"}),
-    "bootstrap": (direct, {"inference": "bootstrap", "n_boot": 200}),
+    "direct": (direct, {}),
+    "theta_aug": (direct, {"power_tuned": False}),
+    "plug_in_naive": (direct, {"inference": "cluster", "correction": "none"}),
+    "bootstrap": (direct, {"inference": "bootstrap", "n_boot": 200, "power_tuned": False}),
     "direct_corrected": (direct_corrected, {}),
 }
 
@@ -61,7 +62,7 @@ def record(triple, estimate, result, target):
 
 @pytest.fixture(scope="module")
 def own():
-    return simulate("own", 400, 0.25, ["raw_judge", "labels_only", "theta_aug", "bootstrap"])
+    return simulate("own", 400, 0.25, ["raw_judge", "labels_only", "direct", "theta_aug", "bootstrap"])
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def not_too_small(estimates, std_errors):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["raw_judge", "labels_only", "theta_aug", "contrasts"])
+@pytest.mark.parametrize("method", ["raw_judge", "labels_only", "direct", "theta_aug", "contrasts"])
 def test_standard_errors_of_labelled_policies(own, method):
     estimates, std_errors, _ = own[method]
     assert calibrated(estimates, std_errors).all()
@@ -120,7 +121,7 @@ def test_bootstrap_standard_error_errs_on_the_wide_side(own):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["labels_only", "theta_aug", "contrasts"])
+@pytest.mark.parametrize("method", ["labels_only", "direct", "theta_aug", "contrasts"])
 def test_coverage_of_labelled_policies(own, method):
     assert within(own[method][2].sum(axis=0), 0.95).all()
 

@@ -314,6 +314,42 @@ def test_bad_logged_rows(data_dir: Path, change: Row, parts: list[str]) -> None:
     refuse(lambda: read(data_dir, logged=path), f"{path}, row 5", *parts)
 
 
+def test_logged_covariates_are_aligned(data_dir: Path) -> None:
+    records = [row | {"response": "a " * i, "age": 2.0 * i} for i, row in enumerate(logged_rows())]
+    path = write(data_dir.parent / "logged.jsonl", records[::-1])
+    for name in ("base", "other"):
+        write(data_dir / f"{name}_responses.jsonl", [r | {"age": 1} for r in rows(labels=6)])
+    data, _ = read(data_dir, logged=path, covariates=["response_length", "age"])
+    order = [f"q{i}" for i in range(12)]
+    assert data.logged_covariate.dims == ("prompt", "feature")
+    assert data.logged_covariate.sel(prompt=order).values.tolist() == [[i, 2 * i] for i in range(12)]
+    assert "logged_covariate" not in read(data_dir, logged=path)[0]
+    # a fresh response of the same words has the same length: one formula for both
+    assert data.covariate.sel(policy="base", prompt="q5", draw=0, feature="response_length") == 5
+
+
+def test_logged_rows_without_covariates(data_dir: Path) -> None:
+    path = write(data_dir.parent / "logged.jsonl", logged_rows())
+    data, _ = read(data_dir, logged=path, covariates=["response_length"])
+    assert "logged_covariate" not in data and "covariate" in data
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"response": None}, ["response is missing", "response_length"]),
+        ({"response_length": "long"}, ["response_length is 'long'", "a number is expected"]),
+        ({"response_length": 3}, ["response_length is missing", "in every logged row or in none"]),
+    ],
+)
+def test_bad_logged_covariates(data_dir: Path, change: Row, parts: list[str]) -> None:
+    records = [row | {"response": "a b"} for row in logged_rows()]
+    records[4] |= change
+    path = write(data_dir.parent / "logged.jsonl", records)
+    row = "row 1" if change.get("response_length") == 3 else "row 5"
+    refuse(lambda: read(data_dir, logged=path, covariates=["response_length"]), f"{path}, {row}", *parts)
+
+
 # --- what is refused: file, row, field, mend ---
 
 

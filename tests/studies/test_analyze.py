@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from rich.console import Console
 
 from studies import __main__ as command_line
-from studies._analyze import analyze, to_json
+from studies._analyze import analyze
+from studies._analyze_json import to_json
 from studies._save import check_out, save
 from studies._summary import summary
 
@@ -90,8 +92,11 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     assert set(result) == {"policies", "contrasts", "seconds", "manifest"}
     assert set(result["policies"]) == {"base", "other"}
     for policy in result["policies"].values():
-        assert set(policy) == {"estimates", "level", "flags", "transport", "overlap"}
+        contract = {"estimates", "level", "flags", "transport", "overlap"}
+        assert set(policy) == contract | {"refused_by", "gates", "bounds", "recommended"}
         assert policy["overlap"] is None
+        assert policy["recommended"]["estimator"] == "direct"
+        assert set(policy["gates"].values()) <= {"pass", "warn", "fail", "unknown"}
         assert set(policy["transport"]) == {"verdict", "residual", "interval"}
         assert set(policy["estimates"]) == {"raw_judge", "labels_only", "direct", "direct_corrected"}
         for estimate in policy["estimates"].values():
@@ -113,7 +118,11 @@ def test_out_gets_json_and_plots(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli(data, "--json", "--out", tmp_path / "deep" / "out")
     assert code == 0
     files = sorted(p.name for p in (tmp_path / "deep" / "out").iterdir())
-    assert files == ["estimates.json", "forest.png", "forest.svg"]
+    panels = ["reliability.png", "transport_residuals.png", "uncertainty_share.png", "win_matrix.png"]
+    assert files == ["estimates.json", "forest.png", "forest.svg", "ledger.nc", *panels]
+    with xr.open_datatree(tmp_path / "deep" / "out" / "ledger.nc", engine="netcdf4") as ledgers:
+        assert set(ledgers.children) == {"raw_judge", "labels_only", "direct", "direct_corrected"}
+        assert ledgers["direct"]["level"].values.tolist() == ["reported", "reported"]
     written = json.loads((tmp_path / "deep" / "out" / "estimates.json").read_text())
     printed = json.loads(out)
     assert written == printed
@@ -238,8 +247,9 @@ def test_plots_are_reproducible(tmp_path: Path) -> None:
         ).read_bytes()
 
 
-def test_seed_governs_the_bootstrap() -> None:
-    one, same, other = (analyze(world(), seed=seed).estimates["direct"].interval.values for seed in (1, 1, 2))
+def test_seed_governs_what_is_random() -> None:
+    runs = (analyze(world(), seed=seed, chosen=["projection_posterior"]) for seed in (1, 1, 2))
+    one, same, other = (run.estimates["projection_posterior"].interval.values for run in runs)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
 
@@ -538,3 +548,63 @@ def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) ->
     code, _, err = cli(write(table, tmp_path / "data"), "--direction", "up")
     assert code == 2
     assert err == "cje-lab: --direction up: it must be increasing or decreasing\n"
+
+
+# --- logged responses, covariates, advice ---
+
+
+def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
+    """Raw ESS of the three policies, the gates they pass or fail, the guide's advice, and the refused level."""
+    sources = (
+        arena / "fresh_draws",
+        "--probes",
+        arena / "probe_slice",
+        "--logged",
+        arena / "logged_data.jsonl",
+    )
+    code, out, _ = cli(*sources, "--calibration-policy", "base", "--json", "--out", tmp_path / "out")
+    assert code == 0
+    found = json.loads(out)["policies"]
+    ess = {name: policy["overlap"]["ess_fraction"] for name, policy in found.items()}
+    assert ess["base"] is None and abs(ess["clone"] - 0.2146) < 0.001
+    assert abs(ess["parallel_universe_prompt"] - 0.0034) < 5e-5 and abs(ess["unhelpful"] - 0.0078) < 5e-5
+    assert found["clone"]["gates"]["ess"] == "warn"
+    assert found["parallel_universe_prompt"]["gates"]["ess"] == found["unhelpful"]["gates"]["ess"] == "fail"
+    assert all(
+        policy["gates"]["ttc"] == "unknown" for policy in found.values()
+    )  # the logs bring no token counts
+    assert all(policy["recommended"]["estimator"] == "direct" for policy in found.values())
+    assert found["unhelpful"]["recommended"]["alternative"] == "direct_corrected"
+    assert [name for name, policy in found.items() if policy["level"] == "refused"] == ["unhelpful"]
+    assert found["unhelpful"]["refused_by"] == ["transport"]
+    assert {"snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr"} <= set(found["clone"]["estimates"])
+    drawn = {path.stem for path in (tmp_path / "out").glob("*.png")}
+    assert {"ess_tails", "weights_clone", "overlap_unhelpful", "orthogonality_stacked_dr"} <= drawn
+    code, out, _ = cli(*sources, "--calibration-policy", "base")
+    words = " ".join(out.split())
+    assert "blocked: ess 0.00342" in words and "use direct: fresh responses are at hand" in words
+
+
+def test_covariates_reach_every_estimator(arena: Path) -> None:
+    result = analyze(
+        arena / "fresh_draws",
+        logged=arena / "logged_data.jsonl",
+        calibration_policy="base",
+        covariates=["response_length"],
+        chosen=["direct", "snips", "raw_judge"],
+    )
+    plain = analyze(arena / "fresh_draws", calibration_policy="base", chosen=["direct", "raw_judge"])
+    assert result.reliability is not None and result.reliability.attrs["mode"] == "two_stage"
+    assert result.reliability.attrs["oof_rmse"] < plain.reliability.attrs["oof_rmse"]  # type: ignore[union-attr]
+    for name in ("direct", "snips"):
+        assert json.loads(result.estimates[name].attrs["options"])["covariates"] == ["response_length"]
+    np.testing.assert_array_equal(
+        result.estimates["raw_judge"].estimate, plain.estimates["raw_judge"].estimate
+    )
+
+
+def test_an_unknown_calibrator_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    code, _, err = cli(write(world(), tmp_path / "data"), "--calibrator", "spline")
+    assert code == 2 and err.strip() == (
+        "cje-lab: --calibrator spline: use one of default, monotone, two_stage, auto"
+    )

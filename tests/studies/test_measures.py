@@ -7,7 +7,15 @@ import xarray as xr
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from studies._measures import MEASURES, clopper_pearson, compute, long_table, performance, summary_table
+from studies._measures import (
+    MEASURES,
+    clopper_pearson,
+    compute,
+    long_table,
+    paired_table,
+    performance,
+    summary_table,
+)
 from studies._study import CRASHED, NOT_RUN
 
 Z = stats.norm.ppf(0.975)
@@ -236,3 +244,47 @@ def test_tables_leave_out_what_was_not_run():
     frame = summary_table(both, ["bias", "coverage"])
     assert list(frame.columns) == ["world", "method", "bias", "bias_mcse", "coverage", "coverage_mcse"]
     assert set(frame["world"]) == {"only"} and len(frame) == 2
+
+
+def test_every_replicate_is_covered_missed_on_a_side_or_failed():
+    ds = random_results(np.random.default_rng(11))
+    ds["interval"].values[0, 20:30, 1] += 0.6  # misses on both sides
+    ds["interval"].values[0, 30:40, 1] -= 0.9
+    value = performance(ds)["value"].sel(measure=["coverage", "miss_left", "miss_right"])
+    without = (~np.isfinite(ds["interval"]).all("ci_bound") & (ds["status"] != NOT_RUN)).sum("replicate") / 53
+    np.testing.assert_allclose(value.sum("measure") + without, 1, rtol=1e-12)
+    moved = value.sel({"method": "m1", "policy": "p0"})
+    assert (moved.sel(measure=["miss_left", "miss_right"]) > 0.1).all()
+
+
+def test_a_paired_difference_is_the_mean_over_replicates():
+    rng = np.random.default_rng(12)
+    ds = random_results(rng, failures=False)
+    row = paired_table(ds, "m1", ("coverage", "width", "bias"), ratios=("width",)).iloc[0]
+    low, high = (ds["interval"].values[0, ..., k] for k in (0, 1))
+    truth = ds["truth"].values[0][:, None]
+    per = {
+        "coverage": ((low <= truth) & (truth <= high)).mean(axis=2, dtype=float),
+        "width": (high - low).mean(axis=2),
+        "bias": (ds["estimate"].values[0] - truth).mean(axis=2),
+    }
+    for name, values in per.items():
+        gap = values[:, 0] - values[:, 1]
+        assert row[name] == pytest.approx(gap.mean())
+        assert row[f"{name}_mcse"] == pytest.approx(gap.std(ddof=1) / np.sqrt(len(gap)))
+    ratio = per["width"][:, 0].mean() / per["width"][:, 1].mean()
+    rest = per["width"][:, 0] - ratio * per["width"][:, 1]  # linearised ratio, as in survey sampling
+    mcse = rest.std(ddof=1) / np.sqrt(len(rest)) / per["width"][:, 1].mean()
+    assert row["width_ratio"] == pytest.approx(ratio)
+    assert row["width_ratio_mcse"] == pytest.approx(mcse)
+
+
+def test_equal_methods_differ_by_nothing_and_a_silent_one_has_no_difference():
+    ds = random_results(np.random.default_rng(13), failures=False)
+    ds["estimate"].values[:, :, 0] = ds["estimate"].values[:, :, 1]
+    ds["interval"].values[:, :, 0] = ds["interval"].values[:, :, 1]
+    row = paired_table(ds, "m1", ("coverage", "interval_score")).iloc[0]
+    assert row["coverage"] == row["coverage_mcse"] == row["interval_score"] == row["interval_score_mcse"] == 0
+    ds["estimate"].values[:, :, 0] = ds["interval"].values[:, :, 0] = np.nan
+    row = paired_table(ds, "m1", ("coverage",)).iloc[0]
+    assert np.isnan(row["coverage"]) and np.isnan(row["coverage_mcse"])

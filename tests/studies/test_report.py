@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import toy_study
 
+from cje_core.figures.style import OKABE_ITO, looks
 from studies import _report, _run, _study
 from studies._measures import MEASURES
-from studies._plot import OKABE_ITO, looks
 
 
 @pytest.fixture(scope="module")

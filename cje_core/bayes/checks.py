@@ -1,0 +1,442 @@
+"""Does the calibration model fit, and how much does its prior say? Checks on draws of any sampler.
+
+* *Prior predictive*: curves and labels before any data (`prior_draws`, `curves`).
+* *Posterior predictive*: mean, spread and ends of replicated label sets against the observed (`predictive_check`).
+* *Calibration*: probability integral transforms ``u_i = F(Y_i | S_i, data)`` are uniform under the model. Their ECDF is
+  held against a simultaneous band (`ecdf_band`; Säilynoja, Bürkner and Vehtari, 2022), exact for independent uniforms.
+  The normal likelihood is a working one: a PIT outside its band says that the *noise* is not normal (ends of the
+  scale, mostly), which leaves the posterior of the mean, and so of the value, consistent.
+* *Prior sensitivity*: the prior or the likelihood raised to a power alpha, by importance weights on the draws that
+  there are (Kallioinen, Paananen, Bürkner and Vehtari, 2023).
+
+Convergence is judged in `cje_core.bayes.sampling`. Nothing here imports PyMC.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import special, stats
+
+from cje_core.bayes.gibbs import Draws, Prior, design
+from cje_core.bayes.levels import Levels
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+SENSITIVE = 0.05  # sensitivity at which Kallioinen et al. call a posterior sensitive
+ALPHA = 1.01
+TINY = 1e-12  # a weight that Gibbs has put on the very edge
+
+
+def prior_draws(
+    levels: Levels,
+    *,
+    n_draws: int = 1000,
+    prior: Prior | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> Draws:
+    """Draw the calibrator from its prior.
+
+    Parameters
+    ----------
+    levels : Levels
+        Its levels and kind of label; labels are not used.
+    n_draws : int
+    prior : Prior, optional
+    rng : Generator, int or None
+
+    Returns
+    -------
+    Draws
+    """
+    rng = np.random.default_rng(rng)
+    prior = prior or Prior()
+    weight = rng.dirichlet(np.full(prior.n_splines + 2, prior.concentration), size=n_draws)
+    sigma = np.full(n_draws, np.nan) if levels.binary else prior.scale * np.abs(rng.standard_normal(n_draws))
+    return Draws(weight @ design(levels.level, prior.n_splines).T, weight, sigma, {})
+
+
+def curves(levels: Levels, draws: Draws, *, ci_prob: float = 0.95, n_examples: int = 20) -> xr.Dataset:
+    """The calibrator level by level, with the labels seen there, in oracle units.
+
+    Parameters
+    ----------
+    levels : Levels
+    draws : Draws
+        Of the prior or of the posterior.
+    ci_prob : float
+        Probability of the pointwise equal-tailed interval.
+    n_examples : int
+        Single draws kept, evenly spread over the draws.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``level`` (judge mapped to [0, 1]): ``mean``, ``interval(level, ci_bound)``, ``n_labels``, ``label_mean``
+        (NaN without labels), ``example(example, level)``.
+    """
+    tails = [0.5 - ci_prob / 2, 0.5 + ci_prob / 2]
+    seen = np.divide(levels.total, levels.n, out=np.full(len(levels.n), np.nan), where=levels.n > 0)
+    chosen = np.unique(np.linspace(0, len(draws.f) - 1, n_examples).astype(int))
+    return xr.Dataset(
+        {
+            "mean": ("level", levels.low + levels.width * draws.f.mean(axis=0)),
+            "interval": (
+                ("level", "ci_bound"),
+                levels.low + levels.width * np.quantile(draws.f, tails, axis=0).T,
+            ),
+            "n_labels": ("level", levels.n),
+            "label_mean": ("level", levels.low + levels.width * seen),
+            "example": (("example", "level"), levels.low + levels.width * draws.f[chosen]),
+        },
+        coords={"level": levels.level, "ci_bound": ["lower", "upper"]},
+        attrs={"ci_prob": ci_prob},
+    )
+
+
+STATISTICS = ("mean", "sd", "share_below_0", "share_above_1", "rank_correlation")
+
+
+def predictive_check(
+    levels: Levels,
+    at: IntArray,
+    label: FloatArray,
+    draws: Draws,
+    *,
+    rng: np.random.Generator | int | None = None,
+) -> xr.Dataset:
+    """Replicate the labels once per draw and compare statistics with the observed.
+
+    Parameters
+    ----------
+    levels : Levels
+    at : int array, shape (m,)
+        Judge level of each label.
+    label : array, shape (m,)
+        On [0, 1]. For the prior predictive, give prior draws.
+    draws : Draws
+    rng : Generator, int or None
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``statistic`` (mean, sd, share outside [0, 1] at either side, rank correlation with the level):
+        ``replicate(statistic, replicate)``, ``observed``, ``p_value``, the share of replicates above the observed
+        (ties half). A working normal likelihood puts labels outside [0, 1]; how many is what the two shares say.
+    """
+    rng = np.random.default_rng(rng)
+    order = stats.rankdata(at)
+
+    def describe(y: FloatArray) -> list[float]:
+        with_level = (
+            np.nan if np.ptp(y) == 0 or np.ptp(order) == 0 else np.corrcoef(order, stats.rankdata(y))[0, 1]
+        )
+        return [y.mean(), y.std(), (y < 0).mean(), (y > 1).mean(), with_level]
+
+    replicate = np.empty((len(STATISTICS), len(draws.f)))
+    for d in range(len(draws.f)):  # draw by draw: no labels x draws array
+        replicate[:, d] = describe(_replicate(draws.f[d, at], float(draws.sigma[d]), levels.binary, rng))
+    observed = np.array(describe(np.asarray(label, float)))[:, None]
+    above = (replicate > observed).mean(axis=1) + 0.5 * (replicate == observed).mean(axis=1)
+    known = np.isfinite(observed[:, 0])
+    return xr.Dataset(
+        {
+            "replicate": (("statistic", "replicate"), replicate),
+            "observed": ("statistic", observed[:, 0]),
+            "p_value": ("statistic", np.where(known, above, np.nan)),
+        },
+        coords={"statistic": list(STATISTICS)},
+    )
+
+
+def _replicate(mean: FloatArray, sigma: float, binary: bool, rng: np.random.Generator) -> FloatArray:
+    if binary:
+        return (rng.random(len(mean)) < mean).astype(float)
+    return mean + sigma * rng.standard_normal(len(mean))
+
+
+def pit(
+    levels: Levels,
+    at: IntArray,
+    label: FloatArray,
+    draws: Draws,
+    *,
+    leave_one_out: bool = True,
+    rng: np.random.Generator | int | None = None,
+) -> FloatArray:
+    """Probability integral transform of each label, randomised between the two ends for binary labels.
+
+    Parameters
+    ----------
+    levels : Levels
+    at : int array, shape (m,)
+    label : array, shape (m,)
+        On [0, 1].
+    draws : Draws
+    leave_one_out : bool
+        Weigh draw d by ``1 / p(Y_i | f^(d))``, so that the label does not vouch for itself. Without it the PIT uses
+        each label twice and looks better than it is.
+    rng : Generator, int or None
+        For the randomisation.
+
+    Returns
+    -------
+    array, shape (m,)
+    """
+    rng = np.random.default_rng(rng)
+    y = np.asarray(label, float)
+    top, total = np.zeros(len(y)), np.zeros(len(y))
+    below = np.zeros(len(y))
+    for d in range(len(draws.f)):
+        f = draws.f[d, at]
+        if levels.binary:
+            inside = np.clip(f, TINY, 1.0 - TINY)
+            density = np.where(y > 0.5, inside, 1.0 - inside)
+            high, low = np.where(y > 0.5, 1.0, 1.0 - inside), np.where(y > 0.5, 1.0 - inside, 0.0)
+        else:
+            z = (y - f) / draws.sigma[d]
+            density = np.exp(-0.5 * np.minimum(z * z, 600.0)) / draws.sigma[d]
+            high = low = special.ndtr(z)
+        weight = 1.0 / density if leave_one_out else np.ones(len(y))
+        total += weight
+        top += weight * high
+        below += weight * low
+    share = rng.random(len(y)) if levels.binary else 1.0
+    return np.asarray((below + share * (top - below)) / total)
+
+
+def ecdf(values: FloatArray, *, prob: float = 0.95, n_points: int = 100) -> xr.Dataset:
+    """ECDF of values that should be uniform on [0, 1], and its simultaneous band.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+    prob : float
+        Probability that the ECDF of n independent uniforms stays inside at all points at once, at least.
+    n_points : int
+        Points of evaluation, ``1 / n_points, ..., 1 - 1 / n_points``.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``point``: ``ecdf``, ``lower``, ``upper``; attribute ``inside``, whether it stays inside.
+    """
+    band = ecdf_band(len(values), prob, n_points)
+    seen = np.searchsorted(np.sort(values), band["point"].values, side="right") / len(values)
+    inside = bool(((seen >= band["lower"].values) & (seen <= band["upper"].values)).all())
+    return band.assign(ecdf=("point", seen)).assign_attrs(inside=int(inside), n=len(values), prob=prob)
+
+
+def ecdf_band(n: int, prob: float = 0.95, n_points: int = 100) -> xr.Dataset:
+    """Simultaneous band of the ECDF of n independent uniforms at equally spaced points.
+
+    At each point the band is the equal-tailed binomial interval of one level gamma; gamma is the largest for which all
+    points hold at once with probability `prob`. That probability is exact: counts at increasing points are a Markov
+    chain of binomial steps.
+
+    Parameters
+    ----------
+    n : int
+    prob : float
+    n_points : int
+
+    Returns
+    -------
+    xr.Dataset
+        ``lower, upper`` over ``point``, as shares; attribute ``gamma``, and ``coverage``, the exact probability.
+
+    Examples
+    --------
+    >>> band = ecdf_band(100, 0.95, 10)
+    >>> band.lower.values[4].round(2).item(), band.upper.values[4].round(2).item(), band.attrs["coverage"] >= 0.95
+    (0.37, 0.63, True)
+    """
+    if n < 1 or n_points < 2 or not 0 < prob < 1:
+        raise ValueError(
+            f"n={n}, n_points={n_points}, prob={prob}: need n >= 1, n_points >= 2 and 0 < prob < 1"
+        )
+    lower, upper, gamma, coverage = _band(n, prob, n_points)
+    point = np.arange(1, n_points) / n_points
+    return xr.Dataset(
+        {"lower": ("point", lower / n), "upper": ("point", upper / n)},
+        coords={"point": point},
+        attrs={"gamma": gamma, "coverage": coverage, "n": n, "prob": prob},
+    )
+
+
+@lru_cache(maxsize=32)
+def _band(n: int, prob: float, n_points: int) -> tuple[IntArray, IntArray, float, float]:
+    point = np.arange(1, n_points) / n_points
+    low, high = (
+        np.log(1.0 - prob) - np.log(2.0 * n_points),
+        np.log(1.0 - prob),
+    )  # Bonferroni, and no correction
+    for _ in range(14):
+        middle = 0.5 * (low + high)
+        if band_coverage(*_limits(n, point, np.exp(middle)), point, n) >= prob:
+            low = middle
+        else:
+            high = middle
+    gamma = float(np.exp(low))
+    lower, upper = _limits(n, point, gamma)
+    return lower, upper, gamma, band_coverage(lower, upper, point, n)
+
+
+def _limits(n: int, point: FloatArray, gamma: float) -> tuple[IntArray, IntArray]:
+    lower, upper = (np.asarray(stats.binom.ppf(q, n, point)) for q in (gamma / 2, 1 - gamma / 2))
+    return lower.astype(np.intp), upper.astype(np.intp)
+
+
+def band_coverage(lower: IntArray, upper: IntArray, point: FloatArray, n: int) -> float:
+    """Probability that n uniforms have between ``lower_k`` and ``upper_k`` values below ``point_k``, for all k."""
+    log_factorial = special.gammaln(np.arange(n + 1) + 1.0)
+    at, mass, before = np.zeros(1, dtype=np.intp), np.ones(1), 0.0
+    for k in range(len(point)):
+        step = (point[k] - before) / (1.0 - before)
+        now = np.arange(lower[k], upper[k] + 1)
+        moved, left = now[None, :] - at[:, None], n - now
+        log_pmf = (
+            log_factorial[n - at][:, None]
+            - log_factorial[np.maximum(moved, 0)]
+            - log_factorial[left][None, :]
+            + moved * np.log(step)
+            + left[None, :] * np.log1p(-step)
+        )
+        mass = mass @ np.where(moved >= 0, np.exp(log_pmf), 0.0)
+        at, before = now, float(point[k])
+    return float(mass.sum())
+
+
+def log_prior(draws: Draws, prior: Prior) -> FloatArray:
+    """Log prior density of each draw, up to a constant, in log-ratio coordinates of the weights, shape (draws,).
+
+    A power of a density depends on the coordinates. On the simplex itself Dirichlet(1) is flat and no power would move
+    it; in log ratios its power alpha is Dirichlet(alpha * concentration), a prior that holds f closer to (or farther
+    from) its straight prior mean. sigma stays on its own scale: the power alpha divides its scale by sqrt(alpha).
+    """
+    out = prior.concentration * np.log(np.maximum(draws.weight, TINY)).sum(axis=1)
+    if np.isnan(draws.sigma).any():
+        return np.asarray(out)
+    return np.asarray(out - 0.5 * (draws.sigma / prior.scale) ** 2)
+
+
+def log_likelihood(draws: Draws, levels: Levels) -> FloatArray:
+    """Log likelihood of the slice under each draw, up to a constant, shape (draws,)."""
+    if levels.binary:
+        inside = np.clip(draws.f, TINY, 1.0 - TINY)
+        return np.asarray(np.log(inside) @ levels.total + np.log1p(-inside) @ (levels.n - levels.total))
+    rest = levels.squares - 2.0 * draws.f @ levels.total + draws.f**2 @ levels.n
+    return np.asarray(-levels.n.sum() * np.log(draws.sigma) - 0.5 * rest / draws.sigma**2)
+
+
+def power_scaling(
+    draws: Draws,
+    levels: Levels,
+    quantities: Mapping[str, FloatArray],
+    *,
+    prior: Prior | None = None,
+    alpha: float = ALPHA,
+) -> xr.Dataset:
+    """Sensitivity of posterior quantities to the power of the prior and of the likelihood.
+
+    The posterior with the prior (or the likelihood) raised to alpha and to 1 / alpha has the draws at hand with weights
+    ``p^(alpha - 1)`` and ``p^(1 / alpha - 1)``. Sensitivity is the cumulative Jensen-Shannon distance between the
+    weighted and the plain ECDF, per unit of log2(alpha), mean of the two directions.
+
+    Parameters
+    ----------
+    draws : Draws
+        Of the posterior.
+    levels : Levels
+        The slice it was fitted to.
+    quantities : mapping of name to array, shape (draws,)
+        One number per draw *of the same f*: draws of a value (`cje_core.bayes.value.values`), of a shift
+        (`cje_core.bayes.transport.shifts`), of f at a level.
+    prior : Prior, optional
+        The one that was used.
+    alpha : float
+        Above 1, and near it.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``quantity``: ``sensitivity(component, quantity)`` and the change of the posterior mean and sd per unit of
+        log2(alpha), ``mean_slope`` and ``sd_slope``, components ``prior`` and ``likelihood``; ``diagnosis``: "ok",
+        "strong prior or weak likelihood" (the prior's sensitivity alone reaches .05), "prior-data conflict" (both do).
+    """
+    if not alpha > 1:
+        raise ValueError(f"alpha is {alpha}; it must be above 1")
+    prior = prior or Prior()
+    log_density = {"prior": log_prior(draws, prior), "likelihood": log_likelihood(draws, levels)}
+    names = list(quantities)
+    found = np.full((3, 2, len(names)), np.nan)
+    for c, component in enumerate(("prior", "likelihood")):
+        up = special.softmax((alpha - 1.0) * log_density[component])
+        down = special.softmax((1.0 / alpha - 1.0) * log_density[component])
+        for q, name in enumerate(names):
+            values = np.asarray(quantities[name], float)
+            if values.shape != up.shape:
+                raise ValueError(
+                    f"{name} has shape {values.shape}; it needs one number for each of {len(up)} draws"
+                )
+            if not np.isfinite(values).all():
+                continue
+            plain = np.full(len(values), 1.0 / len(values))
+            found[0, c, q] = (jensen_shannon(values, plain, up) + jensen_shannon(values, plain, down)) / 2
+            mean_up, mean_down = up @ values, down @ values
+            found[1, c, q] = (mean_up - mean_down) / 2
+            spread = [np.sqrt(w @ (values - w @ values) ** 2) for w in (up, down)]
+            found[2, c, q] = (spread[0] - spread[1]) / 2
+    found /= np.log2(alpha)
+    dims = ("component", "quantity")
+    return xr.Dataset(
+        {
+            "sensitivity": (dims, found[0]),
+            "mean_slope": (dims, found[1]),
+            "sd_slope": (dims, found[2]),
+            "diagnosis": ("quantity", [_diagnose(*found[0, :, q]) for q in range(len(names))]),
+        },
+        coords={"component": ["prior", "likelihood"], "quantity": names},
+        attrs={"alpha": alpha},
+    )
+
+
+def _diagnose(prior: float, likelihood: float) -> str:
+    if np.isnan(prior):
+        return "not estimated"
+    if prior < SENSITIVE:
+        return "ok"
+    return "prior-data conflict" if likelihood >= SENSITIVE else "strong prior or weak likelihood"
+
+
+def jensen_shannon(values: FloatArray, first: FloatArray, second: FloatArray) -> float:
+    """Cumulative Jensen-Shannon distance of two weightings of the same draws, in [0, 1].
+
+    Square root of the divergence between the two ECDFs over its upper bound, the larger one of values and of their
+    negatives (Nguyen and Vreeken, 2015; normalised as by Kallioinen et al.).
+
+    Examples
+    --------
+    >>> half, none = np.array([0.5, 0.5]), np.array([1.0, 0.0])
+    >>> round(jensen_shannon(np.array([0.0, 1.0]), half, half), 3)
+    0.0
+    >>> jensen_shannon(np.array([0.0, 1.0]), half, none) > 0.2
+    True
+    """
+    return max(_one_sided(values, first, second), _one_sided(-values, first, second))
+
+
+def _one_sided(values: FloatArray, first: FloatArray, second: FloatArray) -> float:
+    order = np.argsort(values, kind="stable")
+    width = np.diff(values[order])
+    p, q = np.cumsum(first[order])[:-1], np.cumsum(second[order])[:-1]
+    bound = float(width @ (p + q))
+    if bound <= 0:
+        return 0.0
+    middle = 0.5 * (p + q)
+    # the two linear terms of the divergence cancel in the sum
+    both = special.rel_entr(p, middle) + special.rel_entr(q, middle)
+    return float(np.sqrt(max(width @ both, 0.0) / np.log(2.0) / bound))

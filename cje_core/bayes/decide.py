@@ -1,0 +1,77 @@
+"""What a posterior says about decisions: which policy is best, by how much one may be wrong, and what clears a bar.
+
+All functions take an estimate with ``draws(policy, replicate)``: draws that belong to the same replicate share
+weights and calibrator, so they are joint over policies. Probabilities are shares of draws; their Monte Carlo
+standard error is that of a share of as many independent draws.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Dataset:
+    """Probability of being best, of each rank, of clearing a threshold, and the expected loss of shipping each policy.
+
+    Parameters
+    ----------
+    estimate : xr.Dataset
+        With ``draws``.
+    threshold : float, optional
+        A value to clear, on the oracle scale.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: ``best``, ``best_mcse``, ``rank(policy, place)``, place 1 the best, ``expected_loss`` =
+        E[max V - V], ``expected_loss_mcse``, ``above`` and ``above_mcse`` (NaN without a threshold). Policies without
+        draws have NaN and take no part.
+    """
+    names, draws = _draws(estimate)
+    known = np.isfinite(draws).all(axis=1)
+    n_policies, n_draws = draws.shape
+    size = int(known.sum())
+    best, loss, loss_mcse, above = (np.full(n_policies, np.nan) for _ in range(4))
+    rank = np.full((n_policies, n_policies), np.nan)
+    if size:
+        live = draws[known]
+        top = live.max(axis=0)
+        regret = top - live
+        order = (-live).argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
+        best[known] = (order == 0).mean(axis=1)
+        loss[known] = regret.mean(axis=1)
+        loss_mcse[known] = regret.std(axis=1, ddof=1) / np.sqrt(n_draws)
+        shares = np.stack([(order == r).mean(axis=1) for r in range(size)], axis=1)
+        rank[np.ix_(known, np.arange(size))] = shares
+        if threshold is not None:
+            above[known] = (live > threshold).mean(axis=1)
+    return xr.Dataset(
+        {
+            "best": ("policy", best),
+            "best_mcse": ("policy", _mcse(best, n_draws)),
+            "rank": (("policy", "place"), rank),
+            "expected_loss": ("policy", loss),
+            "expected_loss_mcse": ("policy", loss_mcse),
+            "above": ("policy", above),
+            "above_mcse": ("policy", _mcse(above, n_draws)),
+        },
+        coords={"policy": names, "place": np.arange(1, n_policies + 1)},
+        attrs={
+            "estimator": estimate.attrs["estimator"],
+            "threshold": np.nan if threshold is None else threshold,
+        },
+    )
+
+
+def _draws(estimate: xr.Dataset) -> tuple[list[str], FloatArray]:
+    if "draws" not in estimate:
+        raise ValueError("this estimate has no draws; use a Bayesian estimator or the bootstrap")
+    return [str(p) for p in estimate["policy"].values], estimate["draws"].transpose(
+        "policy", "replicate"
+    ).values
+
+
+def _mcse(share: FloatArray, n_draws: int) -> FloatArray:
+    return np.sqrt(share * (1 - share) / n_draws)

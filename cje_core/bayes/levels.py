@@ -1,0 +1,115 @@
+"""The labelled slice as sufficient statistics per judge level, both scales mapped to [0, 1].
+
+LLM judges give 13-20 distinct scores, so m labels collapse to K levels with counts n_k, label sums s_k and one sum of
+squares; the likelihood of any calibrator f needs no more, and a sampler's cost does not depend on m. A continuous
+judge is binned to `MAX_LEVELS` equal cells first.
+
+Labels of one cluster are not independent. Where clusters hold several labels, all counts are divided by the design effect
+of the isotonic residuals, ``sum_g (sum_{i in g} r_i)^2 / sum_i r_i^2``, if that is above 1: the likelihood is raised to
+a power that gives it the information the clusters have (a magnitude adjustment). Known label probabilities depend on
+the score alone, so they leave E[Y | S], and this likelihood, as they are.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cje_core.calibration import OracleSlice, predict
+from cje_core.data import Rows
+from cje_core.result import sum_by
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+MAX_LEVELS = 64
+
+
+class Levels(NamedTuple):
+    """Judge levels with the labels seen at each; ``level``, ``total`` and ``squares`` are on [0, 1] scales."""
+
+    level: FloatArray  # (K,) increasing; 1 is the judge's best score
+    n: FloatArray  # (K,) effective labels at each level (0 where there is none)
+    total: FloatArray  # (K,) sum of labels, on the same count
+    squares: float  # sum of squared labels, on the same count
+    binary: bool  # labels are 0 and 1 only
+    low: float  # oracle scale: label = low + width * y
+    width: float
+
+
+class Graded(NamedTuple):
+    """`Levels`, and where every row stands on them."""
+
+    levels: Levels
+    at: IntArray  # level of each row of Rows
+    label: FloatArray  # label of each row on [0, 1]; NaN where there is none
+
+
+def grade(
+    rows: Rows,
+    fitted: OracleSlice,
+    *,
+    judge_range: tuple[float, float],
+    oracle_range: tuple[float, float],
+    max_levels: int = MAX_LEVELS,
+) -> Graded:
+    """Put rows and teaching labels on judge levels.
+
+    Parameters
+    ----------
+    rows : Rows
+    fitted : OracleSlice
+        Which labels teach, and in which direction the judge points. Its calibrator is not used.
+    judge_range, oracle_range : pair of float
+        Declared scales.
+    max_levels : int
+        More distinct scores than this are binned to that many equal cells.
+
+    Returns
+    -------
+    Graded
+    """
+    low, high = judge_range
+    bottom, top = oracle_range
+
+    def unit(score: FloatArray) -> FloatArray:
+        x = (score - low) / (high - low)
+        return np.asarray(np.clip(x if fitted.increasing else 1.0 - x, 0.0, 1.0))
+
+    own, taught = unit(rows.score), unit(fitted.z[:, 0])
+    level, code = np.unique(np.concatenate([own, taught]), return_inverse=True)
+    if len(level) > max_levels:
+        cell = np.minimum((np.concatenate([own, taught]) * max_levels).astype(np.intp), max_levels - 1)
+        used, code = np.unique(cell, return_inverse=True)
+        level = (used + 0.5) / max_levels
+    y = (fitted.label - bottom) / (top - bottom)
+    at_label = code[len(own) :]
+    share = 1.0 / design_effect(fitted, rows.cluster)
+    levels = Levels(
+        level=level,
+        n=share * sum_by(at_label, np.ones(len(y)), len(level)),
+        total=share * sum_by(at_label, y, len(level)),
+        squares=share * float((y**2).sum()),
+        binary=bool(np.isin(y, (0.0, 1.0)).all()) if len(y) else False,
+        low=float(bottom),
+        width=float(top - bottom),
+    )
+    return Graded(levels, code[: len(own)], (rows.label - bottom) / (top - bottom))
+
+
+def design_effect(fitted: OracleSlice, cluster: IntArray) -> float:
+    """Variance of a sum of the slice's residuals under its clusters, over that without; at least 1.
+
+    Parameters
+    ----------
+    fitted : OracleSlice
+    cluster : int array, shape (n,)
+        Cluster of every prompt.
+    """
+    if fitted.calibrator is None:
+        return 1.0
+    residual = fitted.label - predict(fitted.calibrator, fitted.z)
+    _, code = np.unique(cluster[fitted.prompt], return_inverse=True)
+    together = float((np.bincount(code, residual) ** 2).sum())
+    apart = float((residual**2).sum())
+    return max(together / apart, 1.0) if apart > 0 else 1.0

@@ -1,0 +1,76 @@
+"""The pseudo-estimator that knows E[Y | Z]: how precise an estimator of its kind can be, for simulations.
+
+Estimand: V(policy) = E[Y]. Formula: ``mean m(Z) + sum_L v (Y - m(Z))`` with ``m(Z) = E[Y | Z]`` the policy's true
+regression (``true_reward`` in the data, known to the simulator) and v proportional to 1 / ``label_prob`` (Hajek form).
+Its influence function ``m(Z) - V + L / e (Y - m(Z))`` is the efficient one of the paper's proposition "Direct: EIF
+and one-step estimator", without the error of estimating m: no regular estimator that uses the policy's own labels
+and Z has a smaller asymptotic variance.
+
+With fewer than 4 labelled prompts of its own the value is ``mean m(Z)``, route ``true_reward``: still more than any
+estimator knows, but no longer an attainable bound.
+
+Failure modes: real data do not carry the truth; a wrong declared ``label_prob`` biases it as it does everyone; it
+bounds estimators that see the same Z, and covariates outside Z may do better.
+"""
+
+import numpy as np
+import xarray as xr
+
+from cje_core.calibration import mean_part
+from cje_core.data import check_data, unpack
+from cje_core.estimators._assemble import PolicyResult, assemble
+from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.result import Status
+from cje_core.uncertainty import combine
+
+NEEDS = {"oracle", "true_reward"}
+
+
+def estimate(
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
+) -> xr.Dataset:
+    """Estimate each policy's value with the true regression in place of a calibrator; see the module.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data with ``true_reward``.
+    ci_prob : float
+        Probability of the t interval.
+    rng : Generator, int or None
+        Unused: there is nothing random here.
+
+    Returns
+    -------
+    xr.Dataset
+        Estimate contract, see `cje_core.result`; every status is NO_TRUTH without ``true_reward``.
+    """
+    del rng
+    check_data(data)
+    known = "true_reward" in data
+    rows = unpack(data)
+    results = []
+    if (
+        known
+    ):  # the regression takes the judge's place, so that rows and their order stay those of every estimator
+        spread = {"judge_range": [-np.finfo(float).max, np.finfo(float).max]}
+        reward = data["true_reward"].where(np.isfinite(data["judge"]))
+        rows = unpack(data.assign(judge=reward).assign_attrs(spread))
+    for p in range(len(rows.policies)):
+        index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+        own = index[rows.labelled[index]]
+        if not known or len(index) == 0:
+            status = Status.NO_RESPONSES if known else Status.NO_TRUTH
+            results.append(PolicyResult(status, "none"))
+            continue
+        value, sampling = mean_part(rows, index, rows.score[index], rows.weight[index])
+        if len(np.unique(rows.cluster[rows.prompt[own]])) < MIN_LABELLED_CLUSTERS:
+            result = PolicyResult(Status.OK, "true_reward", value, *combine([sampling], rows.cluster))
+        else:
+            every = len(own) == len(index)
+            weight = rows.weight[own] / (1.0 if every else rows.label_prob[own])
+            shift, correction = mean_part(rows, own, rows.label[own] - rows.score[own], weight)
+            parts = [sampling, correction]
+            result = PolicyResult(Status.OK, "efficient", value + shift, *combine(parts, rows.cluster))
+        results.append(result)
+    return assemble(data, rows, results, estimator="oracle_bound", options={}, ci_prob=ci_prob)

@@ -1,0 +1,322 @@
+"""Misclassification correction of a binary judge (Rogan and Gladen 1978), with the interval of Lee et al.
+
+Estimand: V(policy) = E[Y], Y one of the two ends of ``oracle_range``. The judge is cut at a threshold. With p the share
+of the policy's responses that it passes, Se and Sp its sensitivity and specificity on the labels, and Youden's
+``J = Se + Sp - 1``, the share of good responses is ``(p + Sp - 1) / J``, clipped to [0, 1] (the paper's section
+"Comparison to Misclassification Correction"). Se and Sp come from the policy's own labels (route ``own_labels``); with
+fewer than 4 labelled prompts from those of the calibration policies (``borrowed``, TRANSPORT_ASSUMED): the confusion
+matrix, not E[Y | S], is assumed to be stable.
+
+``inference="lee"`` is the interval of "How to Correctly Report LLM-as-a-Judge Evaluations": delta method on
+Agresti-Coull adjusted counts with a recentring term, normal quantile (`lee_interval`). It takes p as independent of
+Se and Sp, so it is too wide where much of what is evaluated is also labelled. ``"influence"`` is the plain delta
+method on the joint influence function, with that covariance and a t quantile; its standard error comes along in
+either case. Counts are effective counts: clusters, draws and label probabilities have entered.
+
+Failure modes: the error grows like 1 / J. Where the interval of J reaches 0, or a class rests on one cluster, the
+value is not identified: status ILL_CONDITIONED, the whole oracle range as interval, no standard error, no influence.
+Thresholding throws the rest of the score away; a confusion matrix that moves with the policy biases every borrowed
+number.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import stats
+
+from cje_core.calibration import mean_part
+from cje_core.data import Rows, unpack
+from cje_core.estimators._assemble import PolicyResult, assemble
+from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.result import CI_BOUND, Status, sum_by, wald
+from cje_core.uncertainty import Part, combine
+
+NEEDS = {"judge", "oracle"}
+INFERENCE = ("lee", "influence")
+
+
+class Proportion(NamedTuple):
+    """A weighted proportion, the effective number of observations behind it, and its error."""
+
+    value: float
+    n: float
+    part: Part
+
+
+class Corrected(NamedTuple):
+    """What the correction of one policy rests on, in shares of good responses."""
+
+    result: PolicyResult
+    accuracy: dict[str, float]  # sensitivity, specificity, youden
+    accuracy_interval: dict[str, tuple[float, float]]
+    interval: tuple[float, float]  # of the share of good responses
+
+
+def estimate(
+    data: xr.Dataset,
+    *,
+    ci_prob: float = 0.95,
+    rng: np.random.Generator | int | None = None,
+    threshold: float | None = None,
+    inference: str = "lee",
+) -> xr.Dataset:
+    """Estimate each policy's value by misclassification correction; see the module.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data with binary labels.
+    ci_prob : float
+        Probability of the intervals.
+    rng : Generator, int or None
+        Unused: there is nothing random here.
+    threshold : float, optional
+        A score at or above it passes. Default: the middle of ``judge_range``.
+    inference : {"lee", "influence"}
+
+    Returns
+    -------
+    xr.Dataset
+        Estimate contract, see `cje_core.result`, with ``sensitivity``, ``specificity`` and ``youden`` over ``policy``
+        and their intervals (``sensitivity_interval``, ...): Wilson, and Newcombe's combination of the two for J.
+    """
+    del rng
+    if inference not in INFERENCE:
+        raise ValueError(f"inference is {inference!r}; use one of {', '.join(INFERENCE)}")
+    if not 0 < ci_prob < 1:
+        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    rows = unpack(data)
+    low, high = data.attrs["judge_range"]
+    bottom, top = data.attrs["oracle_range"]
+    cut = (low + high) / 2 if threshold is None else float(threshold)
+    if not low < cut <= high:
+        raise ValueError(f"threshold is {threshold}; it must lie above {low:g} and at most at {high:g}")
+    passed, good = (rows.score >= cut).astype(float), rows.label == top
+    binary = good | (rows.label == bottom)
+    policies = [
+        _one_policy(rows, p, passed, good, binary, inference=inference, ci_prob=ci_prob)
+        for p in range(len(rows.policies))
+    ]
+    results = [_rescale(corrected.result, bottom, top) for corrected in policies]
+    options = {"threshold": cut, "inference": inference}
+    out = assemble(data, rows, results, estimator="rogan_gladen", options=options, ci_prob=ci_prob)
+    order = [policies[rows.policies.index(str(name))] for name in data.policy.values]
+    interval = bottom + (top - bottom) * np.array([corrected.interval for corrected in order])
+    value = out["estimate"].values[:, None]
+    interval = np.hstack([np.fmin(interval[:, :1], value), np.fmax(interval[:, 1:], value)])
+    lost = out["status"].values == Status.ILL_CONDITIONED
+    spread = np.isfinite(out["std_error"].values) | lost
+    out["interval"] = (("policy", "ci_bound"), np.where(spread[:, None], interval, np.nan))
+    for name in ("std_error", "influence"):  # linearising a ratio whose denominator may be 0 says nothing
+        out[name] = out[name].where(~xr.DataArray(lost, dims="policy"))
+    for name in ("sensitivity", "specificity", "youden"):
+        out[name] = ("policy", np.array([corrected.accuracy[name] for corrected in order]))
+        bounds = np.array([corrected.accuracy_interval[name] for corrected in order])
+        out[f"{name}_interval"] = (("policy", "ci_bound"), bounds)
+    out.attrs["ci_kind"] = "agresti_coull" if inference == "lee" else "wald"
+    return out
+
+
+def sweep(
+    data: xr.Dataset,
+    thresholds: Sequence[float],
+    *,
+    ci_prob: float = 0.95,
+    inference: str = "lee",
+) -> xr.Dataset:
+    """The correction at several thresholds, to see how much rests on the choice.
+
+    Picking the narrowest interval of a sweep is a selection: its nominal level no longer holds.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+    thresholds : sequence of float
+        Inside ``judge_range``.
+    ci_prob, inference
+        As in `estimate`.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``threshold, policy``: the variables of `estimate` but the influence, and ``width`` of the interval.
+    """
+    cuts = [float(t) for t in thresholds]
+    if not cuts:
+        raise ValueError("thresholds is empty; give at least one")
+    each = [
+        estimate(data, ci_prob=ci_prob, threshold=t, inference=inference).drop_dims("prompt") for t in cuts
+    ]
+    out = xr.concat(each, dim=xr.Variable("threshold", np.array(cuts)), combine_attrs="drop_conflicts")
+    out["width"] = out["interval"].sel(ci_bound=CI_BOUND[1]) - out["interval"].sel(ci_bound=CI_BOUND[0])
+    return out
+
+
+def lee_interval(
+    passed: float,
+    sensitivity: float,
+    specificity: float,
+    *,
+    n: float,
+    n_good: float,
+    n_bad: float,
+    ci_prob: float = 0.95,
+) -> tuple[float, float]:
+    """Interval of the share of good responses, clipped to [0, 1] (Lee et al., section on confidence intervals).
+
+    Counts of the two error rates gain one success and one failure each, the count of p gains z^2 of which half are
+    successes; the delta-method interval is recentred by ``2 z^2 (theta Se (1 - Se) / n_good - (1 - theta) Sp (1 - Sp) /
+    n_bad)``, all on adjusted figures.
+
+    Parameters
+    ----------
+    passed, sensitivity, specificity : float
+        Observed shares.
+    n, n_good, n_bad : float
+        Observations behind each of them.
+    ci_prob : float
+
+    Returns
+    -------
+    (float, float)
+
+    Examples
+    --------
+    >>> [round(v, 4) for v in lee_interval(0.5, 0.9, 0.9, n=10000, n_good=5000, n_bad=5000)]
+    [0.4857, 0.5143]
+    """
+    z = float(stats.norm.ppf(0.5 + ci_prob / 2))
+    p = (n * passed + z**2 / 2) / (n + z**2)
+    se, sp = (n_good * sensitivity + 1) / (n_good + 2), (n_bad * specificity + 1) / (n_bad + 2)
+    youden = se + sp - 1
+    if youden == 0:
+        return 0.0, 1.0
+    theta = (p + sp - 1) / youden
+    noise_good, noise_bad = se * (1 - se) / (n_good + 2), sp * (1 - sp) / (n_bad + 2)
+    center = theta + 2 * z**2 * (theta * noise_good - (1 - theta) * noise_bad)
+    variance = p * (1 - p) / (n + z**2) + (1 - theta) ** 2 * noise_bad + theta**2 * noise_good
+    half = z * np.sqrt(variance) / abs(youden)
+    return float(np.clip(center - half, 0.0, 1.0)), float(np.clip(center + half, 0.0, 1.0))
+
+
+def wilson(value: float, count: float, ci_prob: float) -> tuple[float, float]:
+    """Wilson's score interval of a proportion, for any positive (effective) count.
+
+    Examples
+    --------
+    >>> [round(v, 3) for v in wilson(1.0, 10, 0.95)]
+    [0.722, 1.0]
+    """
+    z2 = float(stats.norm.ppf(0.5 + ci_prob / 2)) ** 2
+    center = (value + z2 / (2 * count)) / (1 + z2 / count)
+    half = np.sqrt(z2 * (value * (1 - value) / count + z2 / (4 * count**2))) / (1 + z2 / count)
+    return min(float(center - half), value), max(float(center + half), value)
+
+
+def _one_policy(
+    rows: Rows,
+    p: int,
+    passed: npt.NDArray[np.float64],
+    good: npt.NDArray[np.bool_],
+    binary: npt.NDArray[np.bool_],
+    *,
+    inference: str,
+    ci_prob: float,
+) -> Corrected:
+    """Correct policy p; values are shares of good responses."""
+    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+    if len(index) == 0:
+        return _failure(Status.NO_RESPONSES)
+    slice_, route = np.flatnonzero((rows.policy == p) & rows.labelled & rows.evaluated), "own_labels"
+    if _n_clusters(rows, slice_) < MIN_LABELLED_CLUSTERS:
+        slice_, route = np.flatnonzero(rows.teaches), "borrowed"
+    if _n_clusters(rows, slice_) < MIN_LABELLED_CLUSTERS:
+        return _failure(Status.TOO_FEW_LABELS if len(slice_) else Status.NO_LABELS)
+    if not binary[slice_].all():
+        return _failure(Status.NOT_BINARY)
+    if good[slice_].all() or not good[slice_].any():
+        return _failure(Status.ONE_CLASS)
+    weight = rows.weight / np.where(rows.labelled, rows.label_prob, 1.0)
+    share = _proportion(rows, index, passed, rows.weight)
+    se = _proportion(rows, slice_[good[slice_]], passed, weight)
+    sp = _proportion(rows, slice_[~good[slice_]], 1 - passed, weight)
+    youden = se.value + sp.value - 1
+    se_bounds, sp_bounds = (wilson(q.value, q.n, ci_prob) for q in (se, sp))
+    youden_bounds = (
+        youden - float(np.hypot(se.value - se_bounds[0], sp.value - sp_bounds[0])),
+        youden + float(np.hypot(se.value - se_bounds[1], sp.value - sp_bounds[1])),
+    )
+    accuracy = {"sensitivity": se.value, "specificity": sp.value, "youden": youden}
+    bounds = {"sensitivity": se_bounds, "specificity": sp_bounds, "youden": youden_bounds}
+    # A judge that knows nothing at all leaves 0 / 0: the middle of what is possible stands for "anything".
+    raw = (share.value + sp.value - 1) / youden if youden else 0.5
+    seen_twice = np.isfinite(se.part.df) and np.isfinite(sp.part.df)
+    if not seen_twice or youden_bounds[0] <= 0 <= youden_bounds[1]:
+        value = float(np.clip(raw, 0.0, 1.0))
+        silent = np.zeros(len(rows.prompts))
+        result = PolicyResult(Status.ILL_CONDITIONED, route, value, silent, 0.0)
+        return Corrected(result, accuracy, bounds, (0.0, 1.0))
+    parts = [
+        _scaled(share.part, 1 / youden),
+        _scaled(sp.part, (1 - raw) / youden),
+        _scaled(se.part, -raw / youden),
+    ]
+    status = Status.OK if route == "own_labels" else Status.TRANSPORT_ASSUMED
+    if youden < 0:
+        status = Status.INVERTED_JUDGE
+    result = PolicyResult(status, route, float(np.clip(raw, 0.0, 1.0)), *combine(parts, rows.cluster))
+    if inference == "lee":
+        counts = {"n": share.n, "n_good": se.n, "n_bad": sp.n}
+        interval = lee_interval(share.value, se.value, sp.value, ci_prob=ci_prob, **counts)
+    else:
+        lower, upper = np.clip(wald(raw, result.std_error, result.df, ci_prob), 0.0, 1.0)
+        interval = float(lower), float(upper)
+    return Corrected(result, accuracy, bounds, interval)
+
+
+def _n_clusters(rows: Rows, index: npt.NDArray[np.intp]) -> int:
+    return len(np.unique(rows.cluster[rows.prompt[index]]))
+
+
+def _proportion(
+    rows: Rows, index: npt.NDArray[np.intp], values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]
+) -> Proportion:
+    """Weighted share of ones among some rows.
+
+    The effective count is ``v (1 - v)`` over the cluster-robust variance, kept between Kish's counts of clusters and
+    of rows; with equal weights and no clusters it is the number of rows.
+    """
+    value, part = mean_part(rows, index, values[index], weight[index])
+    value = min(max(value, 0.0), 1.0)
+    share = weight[index] / weight[index].sum()
+    n_clusters = len(rows.cluster_names)
+    cluster = rows.cluster[rows.prompt[index]]
+    least = 1 / float((sum_by(cluster, share, n_clusters) ** 2).sum())
+    most = 1 / float((share**2).sum())
+    variance = float((sum_by(cluster, share * (values[index] - value), n_clusters) ** 2).sum())
+    count = value * (1 - value) / variance if 0 < value < 1 and variance > 0 else least
+    return Proportion(value, min(max(count, least), max(least, most)), part)
+
+
+def _scaled(part: Part, factor: float) -> Part:
+    return Part(factor * part.influence, part.df)
+
+
+def _rescale(result: PolicyResult, bottom: float, top: float) -> PolicyResult:
+    """From shares of good responses to oracle units."""
+    influence = None if result.influence is None else (top - bottom) * result.influence
+    return result._replace(
+        value=bottom + (top - bottom) * result.value,
+        influence=influence,
+        std_error=(top - bottom) * result.std_error,
+    )
+
+
+def _failure(status: Status) -> Corrected:
+    nothing = dict.fromkeys(("sensitivity", "specificity", "youden"), np.nan)
+    return Corrected(
+        PolicyResult(status, "none"), nothing, dict.fromkeys(nothing, (np.nan, np.nan)), (np.nan, np.nan)
+    )

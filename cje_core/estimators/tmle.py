@@ -1,0 +1,164 @@
+"""TMLE: the outcome model moved by a logistic fluctuation until its weighted residuals balance (stack member).
+
+Estimand: V(policy) = E[Y]. With h(S) = E[W | S] fitted out of fold (isotonic in S, in the direction that fits better,
+mean one) and q the held-out calibrator, on the oracle scale brought to [0, 1]:
+
+    q*_i = expit(logit q_i + eps h(S_i)),   eps solves  sum_logged h_i (R_i - q*_i) = 0,   V = mean_x mean_draws q*(Z')
+
+eps h(S') moves the fresh draws too: a fluctuation of the logged rows alone would cancel. If h = E[W | S] then V is
+consistent with any q that is a function of S, since ``E_logger[h q*] = E_policy[q*]``; if q is right, eps tends to 0.
+
+Influence: ``q*(Z'_i) - V + C h_i (R_i - q*_i)`` with C the exact derivative of V in the score of eps (1/n when h is
+right). Calibration error: C h (1 - a) at the logged responses, which is 0 where eps is, and a/n at the fresh ones,
+with ``a = q*(1 - q*) / (q (1 - q))``.
+
+Failure modes: E[W | S] that is not monotone in S is missed; else those of dr_cpo. (``TMLE`` of Direct, for missing
+labels of fresh responses, is another estimator.)
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import optimize, special
+
+from cje_core.calibration import fit, predict
+from cje_core.estimators import _ope, _ope_run
+from cje_core.result import sum_by
+from cje_core.weights import ess_fraction
+
+NEEDS = _ope.NEEDS
+EDGE = 1e-6  # q stays this far inside (0, 1), where its logit is finite
+SMALLEST = 1e-6  # and the mean-one covariate this far above 0, so that eps is bounded
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def clever_covariate(
+    score: FloatArray,
+    weight: FloatArray,
+    fold: npt.NDArray[np.intp],
+    new_score: FloatArray,
+    new_fold: npt.NDArray[np.intp],
+) -> tuple[FloatArray, FloatArray]:
+    """Out-of-fold isotonic regression of the mean-one weight on the score, at the logged and at new responses.
+
+    Returns
+    -------
+    logged, new : arrays
+        Mean one over the rows fitted on; 1 where a fold leaves no weight to fit on.
+    """
+    miss = [((weight - predict(fit(score, weight, increasing=up), score)) ** 2).sum() for up in (True, False)]
+    increasing = bool(miss[0] <= miss[1])
+    out, new = np.ones(len(score)), np.ones(len(new_score))
+    for k in np.unique(np.concatenate([fold, new_fold])):
+        train = fold != k
+        if weight[train].sum() > 0:
+            model = fit(score[train], weight[train], increasing=increasing)
+            out[fold == k] = predict(model, score[fold == k]) / weight[train].mean()
+            new[new_fold == k] = predict(model, new_score[new_fold == k]) / weight[train].mean()
+    return np.maximum(out, SMALLEST), np.maximum(new, SMALLEST)
+
+
+def fluctuate(reward: FloatArray, outcome: FloatArray, covariate: FloatArray) -> float:
+    """The eps that solves ``sum h (R - expit(logit q + eps h)) = 0``; R in [0, 1], q in (0, 1), h > 0.
+
+    Examples
+    --------
+    >>> round(fluctuate(np.array([0.6, 0.8]), np.array([0.5, 0.5]), np.ones(2)), 6)  # expit(eps) = 0.7
+    0.847298
+    """
+    offset = special.logit(outcome)
+
+    def score(eps: float) -> float:
+        return float((covariate * (reward - special.expit(offset + eps * covariate))).sum())
+
+    bound = 100.0 / float(covariate.min())  # every q* is 0 or 1 to rounding there
+    if score(bound) >= 0 or score(-bound) <= 0:  # rewards all at one end of the scale
+        return bound if score(bound) >= 0 else -bound
+    return float(optimize.brentq(score, -bound, bound, xtol=1e-14, rtol=1e-14))
+
+
+def policy_value(logs: _ope.Logs, p: int) -> _ope.Value:
+    """TMLE of policy p."""
+    rows, n = logs.rows, len(logs.rows.prompts)
+    low, span = logs.oracle_range[0], logs.oracle_range[1] - logs.oracle_range[0]
+    used, index = _ope.used_rows(logs, p), _ope.fresh_rows(logs, p)
+    weight, fold = _ope.raw_weights(logs, p), logs.fitted.fold
+    h, h_fresh = clever_covariate(
+        logs.logged.z[used, 0], weight, fold[used], rows.z[index, 0], fold[rows.prompt[index]]
+    )
+
+    def unit(values: FloatArray) -> FloatArray:
+        return np.clip((values - low) / span, EDGE, 1 - EDGE)
+
+    q, q_fresh = unit(logs.outcome.logged[used]), unit(logs.outcome.fresh[index])
+    eps = fluctuate((logs.reward[used] - low) / span, q, h)
+    star, star_fresh = (
+        special.expit(special.logit(q) + eps * h),
+        special.expit(special.logit(q_fresh) + eps * h_fresh),
+    )
+    moved, moved_fresh = star * (1 - star), star_fresh * (1 - star_fresh)
+    mass = rows.weight[index] / rows.weight[index].sum()
+    information = (h**2 * moved).sum()
+    scale = float((mass * h_fresh * moved_fresh).sum() / information) if information > 0 else 1 / len(used)
+
+    direct = _ope.hajek(n, rows.prompt[index], rows.weight[index], low + span * star_fresh)
+    share = scale * h
+
+    def correction(reward: FloatArray) -> FloatArray:
+        residual = reward[used] - (low + span * star)
+        return n * sum_by(used, share * residual, n)
+
+    ips = _ope.Source(0.0, correction(logs.reward), sum_by(used, share, n))
+    terms = [
+        _ope.Term(logs.fitted, rows.z[index], mass * moved_fresh / (q_fresh * (1 - q_fresh))),
+        _ope.Term(logs.fitted, logs.logged.z[used], share * (1 - moved / (q * (1 - q)))),
+    ]
+    return _ope.Value(
+        "tmle",
+        direct=direct,
+        ips=ips,
+        path=direct.influence + correction(logs.outcome.logged),
+        terms=terms,
+        orthogonality=_ope.orthogonality(logs, used, weight, low + span * star),
+        facts={"ess_fraction": ess_fraction(h), "epsilon": eps},
+    )
+
+
+def estimate(
+    data: xr.Dataset,
+    *,
+    ci_prob: float = 0.95,
+    rng: np.random.Generator | int | None = None,
+    inference: str = "influence",
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+    direction: str = "increasing",
+) -> xr.Dataset:
+    """Estimate each policy's value by TMLE; see the module.
+
+    Parameters
+    ----------
+    data, ci_prob, rng, inference, covariates, calibrator, direction
+        As in `cje_core.estimators.snips.estimate`.
+
+    Returns
+    -------
+    xr.Dataset
+        As `cje_core.estimators.dr_cpo.estimate`, with ``epsilon(policy)``; ``ess_fraction`` is that of h.
+    """
+    del rng
+    return _ope_run.run(
+        data,
+        policy_value,
+        estimator="tmle",
+        options={},
+        ci_prob=ci_prob,
+        inference=inference,
+        covariates=covariates,
+        calibrator=calibrator,
+        direction=direction,
+        fresh=True,
+    )

@@ -1,0 +1,34 @@
+"""Figures of results: each function takes a result Dataset and draws on (and returns) matplotlib Axes.
+
+They print the field's panels (the paper's "Visualization primitives"): intervals and thresholds are drawn, colours are
+those of Okabe and Ito, and every distinction carried by colour is carried by shape, hatching or text as well, so a page
+printed in grey still reads. matplotlib is imported on the first call. ``with matplotlib.rc_context(style.STYLE)`` gives
+a figure of your own the same look.
+"""
+
+from cje_core.figures.calibration_curve import calibration_curve, covariate_effects
+from cje_core.figures.ess_tails import ess_tails
+from cje_core.figures.forest import forest
+from cje_core.figures.mde_contours import mde_contours
+from cje_core.figures.orthogonality import orthogonality
+from cje_core.figures.overlap_heatmap import overlap_heatmap
+from cje_core.figures.reliability import reliability
+from cje_core.figures.transport_residuals import transport_residuals
+from cje_core.figures.uncertainty_share import uncertainty_share
+from cje_core.figures.weight_stabilisation import weight_stabilisation
+from cje_core.figures.win_matrix import win_matrix
+
+__all__ = [
+    "calibration_curve",
+    "covariate_effects",
+    "ess_tails",
+    "forest",
+    "mde_contours",
+    "orthogonality",
+    "overlap_heatmap",
+    "reliability",
+    "transport_residuals",
+    "uncertainty_share",
+    "weight_stabilisation",
+    "win_matrix",
+]

@@ -1,0 +1,77 @@
+"""The calibrator itself: monotone against two-stage, and what each covariate adds."""
+
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from cje_core.figures.style import GREY, OKABE_ITO, STYLE, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "monotone": ("monotone in S", {"color": OKABE_ITO[0], "lw": 2.0}),
+    "two_stage": ("two-stage", {"color": OKABE_ITO[1], "lw": 1.8, "ls": "--"}),
+    "two_stage_monotone": ("two-stage, monotone in S given X", {"color": OKABE_ITO[2], "lw": 1.4, "ls": ":"}),
+}
+
+
+def calibration_curve(curve: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+    """Calibrated reward against the judge score, with the labels behind it.
+
+    Parameters
+    ----------
+    curve : xr.Dataset
+        From `cje_core.reliability.calibration_curve`.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    axes = new_axes(ax, 5.0, 3.6)
+    axes.plot(
+        curve["label_score"],
+        curve["label_value"],
+        ".",
+        color=GREY,
+        ms=4,
+        alpha=0.35,
+        label="labels",
+        zorder=1,
+    )
+    for name, (label, look) in LOOKS.items():
+        axes.plot(curve["score"], curve[name], label=label, zorder=2, **look)
+    axes.set(xlabel="judge score S (covariates at their means)", ylabel="oracle label Y, reward R = f(Z)")
+    axes.legend(frameon=False, fontsize=8)
+    return axes
+
+
+def covariate_effects(curve: xr.Dataset) -> "list[Axes]":
+    """Two-stage calibration: the first stage's effect of each covariate, and the isotonic second stage.
+
+    Parameters
+    ----------
+    curve : xr.Dataset
+        From `cje_core.reliability.calibration_curve`, with covariates.
+
+    Returns
+    -------
+    list of matplotlib Axes
+        One per covariate, then the second stage.
+    """
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    names = [str(name) for name in curve["feature"].values]
+    with mpl.rc_context(STYLE):
+        panels = plt.subplots(1, len(names) + 1, figsize=(3.4 * (len(names) + 1), 3.2), squeeze=False)[1][0]
+    for panel, name in zip(panels[:-1], names, strict=True):
+        at = curve.sel(feature=name)
+        panel.axhline(0.0, color=GREY, lw=0.8)
+        panel.plot(at["covariate_value"], at["partial_effect"], color=OKABE_ITO[0], lw=1.8)
+        panel.set_xlabel(name, parse_math=False)
+        panel.set_ylabel("effect on the first stage, oracle scale")
+    panels[-1].plot(curve["index"], curve["reward"], color=OKABE_ITO[1], lw=1.8)
+    panels[-1].set(xlabel="rank of the first stage", ylabel="reward R, second stage")
+    return list(panels)

@@ -1,0 +1,84 @@
+"""Effective sample size before and after stabilisation, the largest weight's share, and the tail index."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from cje_core.figures.style import GREY, OKABE_ITO, policy_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ESS_GATE, HILL_GATE = 0.30, 2.0
+
+
+def ess_tails(overlap: xr.Dataset, *, axes: "tuple[Axes, Axes] | None" = None) -> "tuple[Axes, Axes]":
+    """Two panels, one row per policy: ESS/n as bars with the largest share as a dot; the Hill band.
+
+    Parameters
+    ----------
+    overlap : xr.Dataset
+        From `cje_core.overlap.overlap`.
+    axes : pair of matplotlib Axes, optional
+
+    Returns
+    -------
+    pair of matplotlib Axes
+    """
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    from cje_core.figures.style import STYLE
+
+    policies = [str(p) for p in overlap["policy"].values]
+    if axes is None:
+        with mpl.rc_context(STYLE):
+            made = plt.subplots(
+                1, 2, figsize=(8.0, 1.5 + 0.45 * len(policies)), sharey=True, width_ratios=(3, 2)
+            )[1]
+        axes = (made[0], made[1])
+    left, right = axes
+    for panel in axes:
+        policy_rows(panel, policies)
+    rows = np.arange(len(policies))
+    looks: tuple[tuple[str, float, dict[str, Any]], ...] = (
+        ("ess_fraction", -0.17, {"color": OKABE_ITO[0], "label": "ESS/n, raw"}),
+        (
+            "ess_fraction_stabilised",
+            0.17,
+            {"facecolor": "white", "edgecolor": OKABE_ITO[0], "hatch": "///", "label": "ESS/n, stabilised"},
+        ),
+    )
+    for name, shift, look in looks:
+        values = overlap[name].values.astype(float)
+        known = np.isfinite(values)
+        left.barh(rows[known] + shift, values[known], height=0.3, zorder=2, **look)
+    share = overlap["max_share"].values.astype(float)
+    left.plot(
+        share, rows, "D", color=OKABE_ITO[1], ms=5, mec="black", mew=0.6, label="largest share", zorder=4
+    )
+    left.axvline(ESS_GATE, color="black", lw=1, ls="--", zorder=3)
+    left.set(xlim=(0, 1), xlabel="fraction (dashed: gate at 0.30)")
+    for row, known in enumerate(np.isfinite(overlap["ess_fraction"].values)):
+        if not known:
+            left.text(0.01, row, "unknown: no log-probabilities", va="center", fontsize=8, color=GREY)
+    hill = overlap["hill"].values.astype(float)
+    width = overlap["hill_iqr"].transpose("policy", ...).values
+    band = width if width.ndim == 2 else np.stack([hill - width / 2, hill + width / 2], axis=1)
+    right.hlines(
+        rows, band[:, 0], band[:, 1], color=OKABE_ITO[2], lw=5, alpha=0.5, label="IQR over k", zorder=2
+    )
+    right.plot(
+        hill, rows, "o", color=OKABE_ITO[2], mec="black", mew=0.6, label="Hill index, median", zorder=3
+    )
+    for gate, style in ((1.0, ":"), (HILL_GATE, "--")):
+        right.axvline(gate, color="black", lw=1, ls=style, zorder=1)
+    right.set(xlabel="tail index (dashed: 2, finite variance;\ndotted: 1, finite mean)")
+    right.set_xlim(left=0)
+    figure = left.get_figure()
+    assert figure is not None
+    handles = [h for panel in axes for h in panel.get_legend_handles_labels()[0]]
+    names = [n for panel in axes for n in panel.get_legend_handles_labels()[1]]
+    figure.legend(handles, names, loc="outside upper center", ncols=5, frameon=False, fontsize=8)
+    return axes

@@ -1,0 +1,156 @@
+"""The forest plot: every policy, every estimator, nothing dropped."""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+import xarray as xr
+
+from cje_core.figures.style import GREY, PALE, looks, new_axes
+from cje_core.result import Status
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINE_HEIGHT = 0.21  # inches per estimator
+GAP = 0.9  # between policies, in lines
+STATUS = {int(member): member for member in Status}
+
+
+def forest(
+    estimates: Mapping[str, xr.Dataset],
+    *,
+    labels: Mapping[str, str] | None = None,
+    colours: Collection[str] = (),
+    refused: Collection[str] = (),
+    primary: str | None = None,
+    bold: str | None = None,
+    beneath: Mapping[str, str] | None = None,
+    text: Callable[[str, str], str] | None = None,
+    truth: xr.DataArray | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Estimates with their intervals, one line per policy and estimator, the numbers beside the panel.
+
+    A refused level is hollow and grey; a failure stands as its named status where its numbers would be.
+
+    Parameters
+    ----------
+    estimates : mapping of estimator name to estimate
+        All over the same policies.
+    labels : mapping, optional
+        What to call an estimator; its own name by default.
+    colours : collection of str
+        Names that take the first colours in this order, so that they keep them in every figure.
+    refused : collection of str
+        Policies whose level is refused for the `primary` estimator.
+    primary : str, optional
+        The estimator whose levels may be refused (default: the first).
+    bold : str, optional
+        The estimator whose number replaces a refused one.
+    beneath : mapping of policy to str, optional
+        Stands in small print under the policy's name.
+    text : callable (estimator, policy) -> str, optional
+        The numbers beside a line (default: three decimals).
+    truth : DataArray over policy, optional
+        True values, drawn as diamonds.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    from matplotlib.lines import Line2D
+
+    names = list(estimates)
+    primary = primary or names[0]
+    policies = [str(p) for p in estimates[primary]["policy"].values]
+    step = len(names) + GAP
+    axes = new_axes(ax, 8.0, 1.3 + LINE_HEIGHT * step * len(policies))
+    first = list(colours)
+    look = looks([*first, *(name for name in names if name not in first)])
+    call = {name: (labels or {}).get(name, name) for name in names}
+    numbers = []
+    for row, policy in enumerate(policies):
+        if row % 2 == 0:
+            axes.axhspan(
+                row * step - 0.5 - GAP / 2, (row + 1) * step - 0.5 - GAP / 2, color=PALE, lw=0, zorder=0
+            )
+        for k, name in enumerate(names):
+            y = row * step + k
+            hollow = policy in refused and name == primary
+            at = estimates[name].sel(policy=policy)
+            status = STATUS[int(at["status"])]
+            value, (low, high) = float(at["estimate"]), map(float, at["interval"].values)
+            shown = text(name, policy) if text else _numbers(value, low, high, status)
+            if status.failed:
+                shown = f"{call[name]}: {shown}"
+            elif hollow:
+                shown += "  level refused"
+            elif status is not Status.OK:
+                shown += f"  {status.name.lower()}"
+            numbers.append((y, shown, policy in refused and name == bold))
+            colour = GREY if hollow else look[name]["color"]
+            if math.isfinite(low) and math.isfinite(high):
+                axes.plot([low, high], [y, y], color=colour, lw=1.6, solid_capstyle="butt", zorder=2)
+            if math.isfinite(value):
+                face = "white" if hollow else colour
+                axes.plot(value, y, look[name]["marker"], mfc=face, mec=colour, mew=1.2, ms=4, zorder=3)
+        if truth is not None:
+            x = float(truth.sel(policy=policy))
+            axes.plot(
+                [x, x],
+                [row * step - 0.4, row * step + len(names) - 0.6],
+                color="black",
+                lw=1,
+                ls=":",
+                zorder=1,
+            )
+            axes.plot(x, row * step - 0.4, "D", color="black", ms=4, zorder=4)
+
+    axes.set_ylim(len(policies) * step - 0.5 - GAP / 2, -0.5 - GAP / 2)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color="#DDDDDD", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("policy value V = E[Y], oracle scale")
+    centers = [row * step + (len(names) - 1) / 2 for row in range(len(policies))]
+    axes.set_yticks([y - 0.35 * bool(beneath) for y in centers], policies, fontweight="bold")
+    if beneath:
+        axes.set_yticks([y + 0.65 for y in centers], [beneath.get(p, "") for p in policies], minor=True)
+    axes.tick_params(axis="y", which="both", length=0)
+    axes.tick_params(axis="y", which="minor", labelsize=7, labelcolor=GREY)
+
+    right = axes.secondary_yaxis("right")
+    right.set_yticks([y for y, _, _ in numbers], [shown for _, shown, _ in numbers])
+    right.tick_params(length=0, labelsize=7)
+    right.spines["right"].set_visible(False)
+    for label, (_, _, strong) in zip(right.get_yticklabels(), numbers, strict=True):
+        label.set_fontweight("bold" if strong else "normal")
+    for label in (*axes.get_yticklabels(), *axes.get_yticklabels(minor=True), *right.get_yticklabels()):
+        label.set_parse_math(False)  # a policy may be called "$best"
+
+    handles = [
+        Line2D([], [], color=look[n]["color"], marker=look[n]["marker"], ms=5, lw=1.6, label=call[n])
+        for n in names
+    ]
+    if set(refused) & set(policies):
+        shape = look[primary]["marker"]
+        handles.append(
+            Line2D([], [], color=GREY, marker=shape, mfc="white", ms=5, lw=1.6, label="level refused")
+        )
+    if truth is not None:
+        handles.append(Line2D([], [], color="black", marker="D", ms=4, lw=1, ls=":", label="truth"))
+    figure = axes.get_figure()
+    assert figure is not None
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=min(len(handles), 6), frameon=False, fontsize=8
+    )
+    return axes
+
+
+def _numbers(value: float, low: float, high: float, status: Status) -> str:
+    if status.failed or math.isnan(value):
+        return status.name.lower()
+    if math.isnan(low) or math.isnan(high):
+        return f"{value:.3f}"
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"

@@ -1,0 +1,61 @@
+"""Smallest detectable difference over sample size and label share, with iso-cost lines."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.figures.style import OKABE_ITO, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def mde_contours(
+    surface: xr.Dataset, *, optimum: tuple[float, float] | None = None, ax: "Axes | None" = None
+) -> "Axes":
+    """Contours of the minimum detectable effect (solid) and of cost (dashed).
+
+    Parameters
+    ----------
+    surface : xr.Dataset
+        From `cje_core.planning.mde_surface`: ``mde`` and ``cost`` over ``n`` and ``fraction``.
+    optimum : (n, fraction), optional
+        The planned design, drawn as a star.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    axes = new_axes(ax, 5.6, 4.2)
+    n, fraction = surface["n"].values.astype(float), surface["fraction"].values.astype(float)
+    mde = surface["mde"].transpose("fraction", "n").values
+    levels = np.unique(np.round(np.geomspace(np.nanmin(mde), np.nanmax(mde), 9), 4))
+    axes.contourf(n, fraction, mde, levels=levels, cmap="Blues_r", alpha=0.35, extend="both")
+    lines = axes.contour(n, fraction, mde, levels=levels, colors="black", linewidths=0.9)
+    axes.clabel(lines, fmt="%.3f", fontsize=7)
+    cost = surface["cost"].transpose("fraction", "n").values
+    steps = np.geomspace(np.nanmin(cost), np.nanmax(cost), 6)[1:-1]
+    costs = axes.contour(
+        n, fraction, cost, levels=steps, colors=OKABE_ITO[1], linewidths=1.1, linestyles="--"
+    )
+    axes.clabel(costs, fmt="cost %.3g", fontsize=7)
+    if optimum is not None:
+        axes.plot(*optimum, "*", ms=14, mfc="white", mec="black", zorder=4)
+    axes.set(xscale="log", yscale="log", xticks=_ticks(n), yticks=_ticks(fraction))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+    axes.set(xlabel="prompts n (log scale)", ylabel="labelled share m / n (log scale)")
+    power = 100 * float(surface.attrs["power"])
+    axes.set_title(f"Minimum detectable difference at {power:g}% power; dashed: equal cost", loc="left")
+    return axes
+
+
+def _ticks(values: npt.NDArray[np.float64]) -> list[float]:
+    """1, 2 and 5 times the powers of ten within the range."""
+    powers = 10.0 ** np.arange(np.floor(np.log10(values.min())), np.ceil(np.log10(values.max())) + 1)
+    ticks = np.outer(powers, [1, 2, 5]).ravel()
+    return [float(t) for t in ticks if values.min() <= t <= values.max()]

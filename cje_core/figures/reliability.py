@@ -1,0 +1,45 @@
+"""Reliability of the calibrated reward, and the calibration curve itself."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from cje_core.figures.style import GREY, OKABE_ITO, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def reliability(bins: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+    """Mean oracle label against mean out-of-fold reward per bin of the judge score, with intervals and the diagonal.
+
+    Parameters
+    ----------
+    bins : xr.Dataset
+        From `cje_core.reliability.reliability`.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    axes = new_axes(ax, 4.2, 4.0)
+    reward, oracle = bins["reward_mean"].values, bins["oracle_mean"].values
+    bound = bins["interval"].transpose("bin", "ci_bound").values
+    low = float(np.nanmin([reward.min(), np.nanmin(bound)]))
+    high = float(np.nanmax([reward.max(), np.nanmax(bound)]))
+    axes.plot([low, high], [low, high], color=GREY, lw=1, ls="--", zorder=1)
+    error = np.abs(bound - oracle[:, None]).T
+    axes.errorbar(reward, oracle, error, fmt="none", ecolor=OKABE_ITO[0], lw=1.4, capsize=2, zorder=2)
+    size = 12 + 110 * bins["n"].values / bins["n"].values.max()
+    axes.scatter(reward, oracle, s=size, facecolor="white", edgecolor=OKABE_ITO[0], lw=1.4, zorder=3)
+    axes.set(
+        xlabel="mean calibrated reward R = f(Z), out of fold",
+        ylabel=f"mean oracle label, {100 * bins.attrs['ci_prob']:g}% interval",
+    )
+    covers = "band covers the diagonal" if bins.attrs["covers_diagonal"] else "band leaves the diagonal"
+    axes.set_title(
+        f"{bins.attrs['mode'].replace('_', '-')}: RMSE {bins.attrs['oof_rmse']:.3f}; {covers}", loc="left"
+    )
+    return axes

@@ -1,0 +1,57 @@
+"""Mean residuals on probe labels against the declared margin."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from cje_core.figures.style import GREY, OKABE_ITO, new_axes, policy_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LOOK = {  # verdict: colour, marker, face
+    "PASS": (OKABE_ITO[2], "o", OKABE_ITO[2]),
+    "INCONCLUSIVE": (OKABE_ITO[0], "s", "white"),
+    "FAIL": (OKABE_ITO[1], "X", OKABE_ITO[1]),
+    "NOT_CHECKED": (GREY, "o", "white"),
+}
+
+
+def transport_residuals(audit: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+    """Mean residual E[Y - f(Z)] of each policy with its interval; the margin of the equivalence test is shaded.
+
+    Parameters
+    ----------
+    audit : xr.Dataset
+        From `cje_core.transport.audit`.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    policies = [str(p) for p in audit["policy"].values]
+    axes = new_axes(ax, 6.2, 1.3 + 0.42 * len(policies))
+    margin = float(audit.attrs["margin"])
+    policy_rows(axes, policies)
+    axes.axvspan(-margin, margin, color="#009E73", alpha=0.13, lw=0, zorder=1)
+    axes.axvline(0.0, color=GREY, lw=0.8, zorder=1)
+    notes = []
+    for row, policy in enumerate(policies):
+        at = audit.sel(policy=policy)
+        verdict, residual = str(at["verdict"].item()), float(at["residual"])
+        colour, marker, face = LOOK[verdict]
+        shown = verdict.lower().replace("_", " ") if verdict != "FAIL" else "FAIL"
+        notes.append(f"{shown} ({int(at['n_probes'])} probes)")
+        if math.isfinite(residual):
+            axes.plot(at["interval"].values, [row, row], color=colour, lw=1.8, zorder=2)
+            axes.plot(residual, row, marker, mfc=face, mec=colour, mew=1.3, ms=6, zorder=3)
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(np.arange(len(policies)), notes)
+    right.tick_params(length=0, labelsize=8)
+    right.spines["right"].set_visible(False)
+    prob = 100 * float(audit.attrs["ci_prob"])
+    axes.set_xlabel(f"mean residual of probes, Y - f(Z), with {prob:g}% interval; shaded: margin ±{margin:g}")
+    return axes

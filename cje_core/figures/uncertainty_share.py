@@ -1,0 +1,64 @@
+"""How much of an estimate's variance comes from having learned the calibrator on few labels."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from cje_core.figures.style import OKABE_ITO, new_axes, policy_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# the paper's takeaway: above the first buy labels, below the second buy prompts
+LABELS_ABOVE, PROMPTS_BELOW = 0.5, 0.2
+
+
+def uncertainty_share(estimate: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+    """Share of Var_cal in Var_total per policy (the paper's "uncertainty ring").
+
+    As bars: lengths compare, angles do not.
+
+    Parameters
+    ----------
+    estimate : xr.Dataset
+        An estimate with ``calibration_share(policy)``.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    if "calibration_share" not in estimate:
+        raise ValueError("this estimate has no calibration_share; use the direct estimator")
+    policies = [str(p) for p in estimate["policy"].values]
+    axes = new_axes(ax, 6.2, 1.3 + 0.36 * len(policies))
+    policy_rows(axes, policies)
+    share = estimate["calibration_share"].values.astype(float)
+    at, known = np.arange(len(policies)), np.isfinite(share)
+    axes.barh(at[known], share[known], height=0.55, color=OKABE_ITO[0], label="calibration", zorder=2)
+    axes.barh(
+        at[known],
+        1 - share[known],
+        left=share[known],
+        height=0.55,
+        facecolor="white",
+        edgecolor=OKABE_ITO[0],
+        hatch="///",
+        lw=0.8,
+        label="evaluation",
+        zorder=2,
+    )
+    for row in np.flatnonzero(~known).tolist():
+        axes.text(0.01, row, "unknown", va="center", fontsize=8)
+    for row in np.flatnonzero(known).tolist():
+        axes.text(1.01, row, f"{share[row]:.0%}", va="center", fontsize=8)
+    for threshold in (PROMPTS_BELOW, LABELS_ABOVE):
+        axes.axvline(threshold, color="black", lw=1, ls="--", zorder=3)
+    axes.set(xlim=(0, 1), xlabel="share of the variance; left of 20%: buy prompts, right of 50%: buy labels")
+    figure = axes.get_figure()
+    assert figure is not None
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=8
+    )
+    return axes

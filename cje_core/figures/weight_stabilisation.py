@@ -1,0 +1,48 @@
+"""Raw importance weights against the stabilised ones, by judge score."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from cje_core.figures.style import GREY, OKABE_ITO, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def weight_stabilisation(weights: xr.Dataset, policy: str, *, ax: "Axes | None" = None) -> "Axes":
+    """Raw mean-one weights (dots, log scale) and stabilised weights (line) of one policy against the judge score.
+
+    Parameters
+    ----------
+    weights : xr.Dataset
+        From `cje_core.weight_map.weight_map`.
+    policy : str
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    axes = new_axes(ax, 4.8, 3.4)
+    at = weights.sel(policy=policy)
+    score, log_weight, stable = (at[name].values for name in ("score", "log10_weight", "stabilised"))
+    used = np.isfinite(log_weight)
+    axes.axhline(0.0, color=GREY, lw=0.8, ls="--", zorder=1)
+    if used.any():
+        axes.plot(
+            score[used], log_weight[used], ".", ms=3, alpha=0.35, color=OKABE_ITO[0], label="raw", zorder=2
+        )
+    order = np.argsort(score[np.isfinite(stable)], kind="stable")
+    if len(order):
+        x, y = (
+            score[np.isfinite(stable)][order],
+            np.log10(np.maximum(stable[np.isfinite(stable)][order], 1e-12)),
+        )
+        axes.plot(x, y, "-", lw=1.8, color="black", label="stabilised", zorder=3)
+    axes.set(xlabel="judge score S", ylabel="log10 of the weight (mean one)")
+    before, after = float(at["ess_fraction"]), float(at["ess_fraction_stabilised"])
+    axes.set_title(f"{policy}: ESS/n {before:.1%} raw, {after:.0%} stabilised", loc="left", parse_math=False)
+    axes.legend(frameon=False, fontsize=8)
+    return axes

@@ -1,0 +1,110 @@
+"""The posterior side of ``cje-lab analyze --bayes``: values, shifts, and what they say about decisions.
+
+Both Bayesian estimators start from one random stream, so a replicate of one and of the other share the calibrator
+and the weights of the prompts, and draws of a corrected policy can stand beside those of another. A policy's reported
+value is its one-step posterior where it has labels of its own, its probe-corrected posterior where it has probes
+only, and else the plug-in, which assumes transport.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from cje_core import estimators
+from cje_core.bayes.decide import decide
+from studies._streams import generator
+
+VALUE, SHIFT = "bayes_direct", "bayes_corrected"
+BAYESIAN = (VALUE, SHIFT)
+ENGINES = ("gibbs", "nutpie", "pymc")
+N_DRAWS = 2000
+
+
+class Posterior(NamedTuple):
+    """What ``--bayes`` adds to an analysis."""
+
+    engine: str
+    estimates: Mapping[str, xr.Dataset]  # by estimator, in the order of `BAYESIAN`
+    decision: xr.Dataset  # over policy, see `posterior`
+
+
+def posterior(data: xr.Dataset, *, engine: str, margin: float, direction: str, seed: int) -> Posterior:
+    """Fit the Bayesian estimators and decide.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    engine : {"gibbs", "nutpie", "pymc"}
+    margin : float
+        Harmless shift, in units of the oracle scale.
+    direction : {"increasing", "decreasing"}
+    seed : int
+        Root of the stream that both estimators start from.
+
+    Returns
+    -------
+    Posterior
+        Its decision is that of `cje_core.bayes.decide.decide` on the reported values, with ``source(policy)``, the
+        estimator each was taken from, and ``within_margin(policy)``, the probability of a harmless shift. Where a
+        posterior has no interval (too few labels: it is the prior's) there are no probabilities either.
+    """
+    low, high = data.attrs["oracle_range"]
+    options: dict[str, dict[str, float]] = {VALUE: {}, SHIFT: {"margin": margin / (high - low)}}
+    found = {
+        name: estimators.load(name).estimate(
+            data,
+            rng=generator(seed, "analyze", "posterior"),
+            engine=engine,
+            n_draws=N_DRAWS,
+            direction=direction,
+            **options[name],
+        )
+        for name in BAYESIAN
+    }
+    draws = {name: _draws(found[name]) for name in BAYESIAN}
+    borrowed = found[VALUE]["route"] == "plug_in"
+    audited = borrowed & draws[SHIFT].notnull().all("replicate")
+    reported = found[VALUE].assign(draws=draws[SHIFT].where(audited, draws[VALUE]))
+    speaks = np.isfinite(found[SHIFT]["std_error"])
+    decision = decide(reported).assign(
+        source=audited.copy(data=np.where(audited.values, SHIFT, VALUE)),
+        within_margin=found[SHIFT]["within_margin"].where(speaks),
+    )
+    return Posterior(engine, found, decision)
+
+
+def _draws(estimate: xr.Dataset) -> xr.DataArray:
+    """Draws of an estimate, NaN for policies without an interval."""
+    if "draws" not in estimate:
+        empty = np.full((estimate.sizes["policy"], N_DRAWS), np.nan)
+        return xr.DataArray(empty, dims=("policy", "replicate"), coords={"policy": estimate["policy"]})
+    return estimate["draws"].where(np.isfinite(estimate["std_error"]))
+
+
+def to_tree(found: Posterior) -> xr.DataTree:
+    """Draws and decision as groups that ArviZ can read.
+
+    ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
+    with the statuses of both values as coordinates over policy; ``constant_data`` holds the decision.
+    """
+    value, corrected = (found.estimates[name] for name in BAYESIAN)
+    named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}
+    arrays = {
+        name: draws.rename(replicate="draw").expand_dims(chain=[0]).transpose("chain", "draw", "policy")
+        for name, draws in named.items()
+    }
+    ds = xr.Dataset(arrays).assign_coords(
+        draw=np.arange(N_DRAWS),
+        value_status=("policy", value["status"].values),
+        corrected_value_status=("policy", corrected["status"].values),
+    )
+    ds["value_status"].attrs = ds["corrected_value_status"].attrs = dict(value["status"].attrs)
+    ds.attrs = {
+        "engine": found.engine,
+        "value_options": value.attrs["options"],
+        "corrected_value_options": corrected.attrs["options"],
+    }
+    return xr.DataTree.from_dict({"posterior": ds, "constant_data": found.decision})

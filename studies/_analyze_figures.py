@@ -1,0 +1,73 @@
+"""The panels that ``cje-lab analyze --out`` draws beside the forest plot."""
+
+import io
+import re
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cje_core import figures
+from cje_core.compare import win_matrix
+from cje_core.figures.style import STYLE
+from cje_core.reliability import calibration_curve
+from cje_core.weight_map import weight_map
+from studies._analyze import Analysis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def render_panels(analysis: Analysis) -> dict[str, bytes]:
+    """PNG files by name; only the panels that the data can fill."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    files = {}
+    with mpl.rc_context({**STYLE, "figure.dpi": 150}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a policy's name may be in any script
+        for name, draw in _panels(analysis).items():
+            figure = draw().get_figure(root=True)
+            assert figure is not None
+            stream = io.BytesIO()
+            figure.savefig(stream, format="png", metadata={"Software": None})
+            plt.close(figure)
+            files[name] = stream.getvalue()
+    return files
+
+
+def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
+    estimate = analysis.estimates[analysis.primary]
+    panels: dict[str, Callable[[], Axes]] = {
+        "transport_residuals": lambda: figures.transport_residuals(analysis.transport)
+    }
+    bins = analysis.reliability
+    if bins is not None:
+        panels["reliability"] = lambda: figures.reliability(bins)
+        if bins.attrs["mode"] == "two_stage":
+            covariates, direction = analysis.options["covariates"], analysis.options["direction"]
+            curve = calibration_curve(analysis.data, covariates=covariates, direction=direction)
+            panels["calibration_curve"] = lambda: figures.calibration_curve(curve)
+            if covariates:
+                panels["covariate_effects"] = lambda: figures.covariate_effects(curve)[0]
+    if "calibration_share" in estimate:
+        panels["uncertainty_share"] = lambda: figures.uncertainty_share(estimate)
+    if "influence" in estimate and len(analysis.policies) > 1:
+        panels["win_matrix"] = lambda: figures.win_matrix(win_matrix(estimate))
+    overlap = analysis.overlap
+    if overlap is None:
+        return panels
+    panels["ess_tails"] = lambda: figures.ess_tails(overlap)[0]
+    for name in analysis.off_policy:
+        one = analysis.estimates[name]
+        if "orthogonality" in one:
+            panels[f"orthogonality_{name}"] = lambda one=one: figures.orthogonality(one)[0]  # type: ignore[misc]
+    weights = weight_map(analysis.data, **analysis.options)
+    for policy in analysis.policies:
+        if int(overlap["n_usable"].sel(policy=policy)):
+            named = re.sub(r"[^\w.-]+", "_", policy)  # a policy's name need not be a file's
+            affinity = float(overlap["affinity"].sel(policy=policy))
+            panels[f"weights_{named}"] = lambda p=policy: figures.weight_stabilisation(weights, p)  # type: ignore[misc]
+            panels[f"overlap_{named}"] = lambda p=policy, a=affinity: figures.overlap_heatmap(  # type: ignore[misc]
+                weights, p, affinity=a
+            )
+    return panels

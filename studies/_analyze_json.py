@@ -1,0 +1,159 @@
+"""The JSON of ``cje-lab analyze``: JSON values only, null for NaN and for what was not computed."""
+
+import json
+import math
+from typing import Any
+
+from cje_core import gates
+from cje_core.result import Status
+from studies._analyze import Analysis
+from studies._analyze_bayes import BAYESIAN, SHIFT
+from studies._manifest import provenance
+
+OVERLAP = ("ess_fraction", "ess_fraction_stabilised", "max_share", "ttc", "hill", "affinity", "cle_factor")
+
+
+def to_json(analysis: Analysis) -> dict[str, Any]:
+    """Return the object that ``--json`` prints: JSON values only, null for NaN and for what was not computed."""
+    transport = analysis.transport
+    policies = {}
+    for policy in analysis.policies:
+        at = {"policy": policy}
+        policies[policy] = {
+            "estimates": {
+                name: {
+                    "estimate": _number(estimate["estimate"].sel(at)),
+                    "std_error": _number(estimate["std_error"].sel(at)),
+                    "interval": [_number(bound) for bound in estimate["interval"].sel(at).values],
+                    "status": analysis.status(name, policy).name.lower(),
+                }
+                for name, estimate in analysis.estimates.items()
+            },
+            "level": analysis.level(policy),
+            "refused_by": [
+                name for name in str(at_level(analysis, policy, "refused_by")).split(", ") if name
+            ],
+            "flags": flags(analysis, policy),
+            "transport": {
+                "verdict": analysis.verdict(policy),
+                "residual": _number(transport["residual"].sel(at)),
+                "interval": [_number(bound) for bound in transport["interval"].sel(at).values],
+            },
+            "posterior": _posterior(analysis, policy),
+            "overlap": _overlap(analysis, policy),
+            "gates": {
+                str(gate): str(analysis.gates["state"].sel(policy=policy, gate=gate).item())
+                for gate in analysis.gates["gate"].values
+            },
+            "bounds": [_number(bound) for bound in analysis.bounds["bounds"].sel(at).values],
+            "recommended": {
+                name: str(analysis.guide[name].sel(at).item())
+                for name in ("estimator", "reason", "alternative", "caution")
+            },
+        }
+    return {
+        "policies": policies,
+        "contrasts": contrast_records(analysis),
+        "seconds": round(analysis.seconds, 3),
+        "manifest": {
+            "seed": analysis.seed,
+            "primary": analysis.primary,
+            "estimators": {
+                name: {
+                    **json.loads(e.attrs["options"]),
+                    "ci_kind": e.attrs["ci_kind"],
+                    "ci_prob": e.attrs["ci_prob"],
+                }
+                for name, e in analysis.estimates.items()
+            },
+            "margin": float(transport.attrs["margin"]),
+            "calibrator": None if analysis.reliability is None else analysis.reliability.attrs["mode"],
+            "bayes_engine": None if analysis.posterior is None else analysis.posterior.engine,
+            "covariates": list(analysis.options["covariates"]),
+            "calibration_policy": analysis.data.attrs["calibration_policy"],
+            "judge_range": analysis.data.attrs["judge_range"],
+            "oracle_range": analysis.data.attrs["oracle_range"],
+            "counts": {policy: _counts(analysis, policy) for policy in analysis.policies},
+            "left_out": json.loads(analysis.ledger.to_json(orient="records")),
+            **provenance(),
+        },
+    }
+
+
+def at_level(analysis: Analysis, policy: str, variable: str) -> Any:
+    """One field of the refusal table."""
+    return analysis.levels[variable].sel(policy=policy).item()
+
+
+def flags(analysis: Analysis, policy: str) -> list[str]:
+    """Name what a reader must know before using the number of one policy."""
+    status = analysis.status(analysis.primary, policy)
+    named = [] if status is Status.OK else [status.name.lower()]
+    verdict = analysis.verdict(policy)
+    borrowed = status is Status.TRANSPORT_ASSUMED
+    if verdict == "FAIL" or (borrowed and verdict != "PASS"):
+        named.append(f"transport_{verdict.lower()}")
+    exposed = ("level", "comparison") + (
+        ("off_policy", "dr") if analysis.primary in analysis.off_policy else ()
+    )
+    gated = gates.flags(analysis.gates, policy, applies_to=exposed)
+    return named + [flag for flag in gated if not flag.startswith("transport_")]
+
+
+def _posterior(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    """Shift and decision; the corrected value stands among the estimates."""
+    if analysis.posterior is None:
+        return None
+    decision = analysis.posterior.decision.sel(policy=policy)
+    corrected = analysis.estimates[SHIFT].sel(policy=policy)
+    return {
+        "value_from": str(decision["source"].item()),
+        "p_best": _number(decision["best"]),
+        "p_best_mcse": _number(decision["best_mcse"]),
+        "expected_loss": _number(decision["expected_loss"]),
+        "shift": _number(corrected["shift"]),
+        "shift_interval": [_number(bound) for bound in corrected["shift_interval"].values],
+        "p_shift_within_margin": _number(decision["within_margin"]),
+        "status": {name: analysis.status(name, policy).name.lower() for name in BAYESIAN},
+    }
+
+
+def _overlap(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    if analysis.overlap is None:
+        return None
+    return {name: _number(analysis.overlap[name].sel(policy=policy)) for name in OVERLAP}
+
+
+def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
+    """Pairwise differences of the primary estimator; refused where the level of one of the two is."""
+    if analysis.contrasts is None:
+        return []
+    records = []
+    for k in range(analysis.contrasts.sizes["pair"]):
+        pair = analysis.contrasts.isel(pair=k)
+        first, second = str(pair["first"].item()), str(pair["second"].item())
+        refused = "refused" in (analysis.level(first), analysis.level(second))
+        records.append(
+            {
+                "first": first,
+                "second": second,
+                "difference": _number(pair["difference"]),
+                "std_error": _number(pair["std_error"]),
+                "interval": [_number(bound) for bound in pair["interval"].values],
+                "p_value": _number(pair["p_value"]),
+                "p_bh": _number(pair["p_bh"]),
+                "level": "refused" if refused else "reported",
+            }
+        )
+    return records
+
+
+def _counts(analysis: Analysis, policy: str) -> dict[str, int]:
+    at = analysis.data.sel(policy=policy)
+    kinds = {"responses": "evaluated", "labels": "labelled", "probes": "probe"}
+    return {name: int(at[variable].sum()) for name, variable in kinds.items()}
+
+
+def _number(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,407 @@
+"""What ``cje-lab plan`` does: a pilot in files -> how many prompts to judge and to label, checked by simulation.
+
+The table is in `studies._plan_summary`.
+
+The budget goes to the *median* policy: components are medians over the pilot's policies, since one policy that lives
+off the labelled scores can have a hundred times the variance of the others, and labels of this design hardly help it.
+What the plan means for each policy, and for each difference to the reference, is shown and simulated apart.
+"""
+
+import io
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from cje_core.audit_planning import audit_size
+from cje_core.data import DataError
+from cje_core.figures import mde_contours
+from cje_core.figures.style import STYLE
+from cje_core.io import read
+from cje_core.pilot import variance_components
+from cje_core.plan_check import check_pilot, simulate_plan
+from cje_core.planning import Balance, Plan, allocate, extrapolation, mde_surface, spend_balance, std_error_at
+from cje_core.result import Status
+from cje_core.tables import Source
+from cje_core.transport import audit
+from studies._blocks import write_whole
+from studies._manifest import provenance
+from studies._streams import generator
+
+REPLICATES = 200
+MOST_RESPONSES = 20_000_000  # simulated over all replicates, where their number is not asked for
+LARGEST_STUDY = 2_000_000  # responses of one simulated study; a larger plan is not tried out
+FEWEST_REPLICATES = 50
+MARGIN = 0.05  # of the width of the oracle scale
+STATUS = {int(member): member for member in Status}
+Track = Callable[[Iterable[int]], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything the outputs show; policies stand in order of name."""
+
+    data: xr.Dataset
+    ledger: pd.DataFrame
+    components: xr.Dataset
+    n_policies: int
+    cost_per_prompt: float  # judging one prompt under all policies
+    cost_per_label: float  # labelling one prompt
+    budget: float
+    plan: Plan
+    forecast: xr.Dataset
+    pilot_balance: Balance
+    balance: Balance
+    outside: list[str]
+    check: xr.Dataset | None  # None where the plan is too large to try out
+    probes: dict[str, float]  # per borrowed policy: probes that let an audit pass; NaN where none do
+    margin: float
+    seed: int
+    seconds: float
+
+    @property
+    def policies(self) -> list[str]:
+        """Names in order."""
+        return [str(name) for name in self.data.policy.values]
+
+    @property
+    def achievable(self) -> bool | None:
+        """Whether the simulation bears the plan out for every policy that has a number; None if it was not run."""
+        if self.check is None:
+            return None
+        known = np.isfinite(self.check["planned_std_error"].values)
+        tested = np.isfinite(self.check["planned_mde"].values)
+        held, strong = self.check["held"].values[known], self.check["power_held"].values[tested]
+        return bool(held.all() and strong.all())
+
+    def status(self, policy: str) -> Status:
+        """What the pilot says about one policy."""
+        return STATUS[int(self.components["status"].sel(policy=policy).item())]
+
+
+def plan(
+    path: Source,
+    *,
+    budget: float,
+    cost_judge: float,
+    cost_oracle: float,
+    n_policies: int | None = None,
+    probes: Source | None = None,
+    calibration_policy: str | Sequence[str] | None = None,
+    power: float = 0.8,
+    replicates: int | None = None,
+    margin: float | None = None,
+    direction: str = "increasing",
+    seed: int = 1,
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
+    track: Track | None = None,
+) -> Planned:
+    """Read a pilot, split its variance, spend the budget by the square-root law, and try the plan out.
+
+    Parameters
+    ----------
+    path, probes, calibration_policy, judge_range, oracle_range
+        As in `cje_core.io.read`.
+    budget, cost_judge, cost_oracle : float
+        Cost per judged response and per oracle label, and what may be spent, in one unit.
+    n_policies : int, optional
+        Policies of the planned study; default: the pilot's. Labels are shared as in the pilot: where every policy of
+        a pilot with several has labels, each planned policy gets its own.
+    power : float
+        Of the minimum detectable effects.
+    replicates : int, optional
+        Simulated studies; default 200, fewer for large plans.
+    margin : float, optional
+        Harmless mean residual of the transport audit; default 5% of the oracle scale.
+    direction : {"increasing", "decreasing"}
+        Whether a higher judge score means a better response.
+    seed : int
+    track : callable, optional
+        Wraps the iterator of replicates.
+
+    Raises
+    ------
+    DataError
+        With one line, for what the user can mend.
+    """
+    start = time.perf_counter()
+    _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
+    width = oracle_range[1] - oracle_range[0]
+    harmless = MARGIN * width if margin is None else margin
+    if not (math.isfinite(harmless) and harmless > 0):
+        raise DataError(f"--margin {harmless:g}: it must be a positive number in units of the oracle scale")
+    data, ledger = read(
+        path,
+        probes=probes,
+        calibration_policy=calibration_policy,
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+    )
+    check_pilot(data)
+    components = variance_components(data, direction=direction)
+    known = np.isfinite(components["std_error"].values)
+    if not known.any():
+        worst = STATUS[int(components["status"].values[0])]
+        raise DataError(f"the pilot has no variance to plan with: {worst.message}")
+    sigma2_eval, sigma2_cal = (
+        max(float(np.median(components[name].values[known])), 0.0) for name in ("sigma2_eval", "sigma2_cal")
+    )
+    if sigma2_eval + sigma2_cal == 0:
+        raise DataError("the pilot has no variance to plan with: judge scores and labels do not vary")
+    in_pilot = data.sizes["policy"]
+    count = n_policies or in_pilot
+    own = in_pilot > 1 and bool(data["labelled"].any(("prompt", "draw")).all())
+    cost_per_prompt = cost_judge * components.attrs["responses_per_prompt"] * count / in_pilot
+    cost_per_label = cost_oracle * components.attrs["labels_per_prompt"] * (count / in_pilot if own else 1)
+    try:
+        chosen = allocate(budget, cost_per_prompt, cost_per_label, sigma2_eval, sigma2_cal)
+    except ValueError as error:
+        raise DataError(f"--budget {budget:g}: {error}") from None
+    pilot_n, pilot_m = components.attrs["n"], components.attrs["m"]
+    responses = chosen.n * components.attrs["responses_per_prompt"]
+    check = None
+    if responses <= LARGEST_STUDY:
+        fewer = int(np.clip(MOST_RESPONSES / responses, FEWEST_REPLICATES, REPLICATES))
+        check = simulate_plan(
+            data,
+            chosen.n,
+            chosen.m,
+            replicates=replicates or fewer,
+            rng=generator(seed, "plan"),
+            power=power,
+            direction=direction,
+            track=track,
+        )
+    forecast = std_error_at(chosen.n, chosen.m, components)
+    money = (sigma2_eval, sigma2_cal, cost_per_prompt, cost_per_label)
+    return Planned(
+        data=data,
+        ledger=ledger,
+        components=components,
+        n_policies=count,
+        cost_per_prompt=cost_per_prompt,
+        cost_per_label=cost_per_label,
+        budget=budget,
+        plan=chosen,
+        forecast=forecast,
+        pilot_balance=spend_balance(pilot_n, min(pilot_m, pilot_n), *money),
+        balance=spend_balance(chosen.n, chosen.m, *money),
+        outside=extrapolation(chosen.n, chosen.m, components),
+        check=check,
+        probes=_probes(data, components, chosen, harmless, direction),
+        margin=harmless,
+        seed=seed,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _check_options(
+    budget: float,
+    cost_judge: float,
+    cost_oracle: float,
+    n_policies: int | None,
+    power: float,
+    replicates: int | None,
+    direction: str,
+) -> None:
+    for option, value in (("--budget", budget), ("--cost-judge", cost_judge), ("--cost-oracle", cost_oracle)):
+        if not (math.isfinite(value) and value > 0):
+            raise DataError(f"{option} {value:g}: it must be a positive number")
+    if n_policies is not None and n_policies < 1:
+        raise DataError(f"--policies {n_policies}: it must be at least 1")
+    if not 0.05 < power < 1:
+        raise DataError(f"--power {power:g}: it must lie between 0.05, the size of the test, and 1")
+    if replicates is not None and replicates < 20:
+        raise DataError(f"--replicates {replicates}: a spread needs at least 20")
+    if direction not in ("increasing", "decreasing"):
+        raise DataError(f"--direction {direction}: it must be increasing or decreasing")
+
+
+def _probes(
+    data: xr.Dataset, components: xr.Dataset, chosen: Plan, margin: float, direction: str
+) -> dict[str, float]:
+    """Probe labels per borrowed policy with which an audit passes at power .8 if the calibration does transport.
+
+    The spread of the residuals is that of the policy's own probes, if it has some, else that of the policies with
+    labels.
+    """
+    corrected = components["route"].values == "theta_aug"
+    per_label = components["sigma2_cal"].values[corrected]
+    usual = math.sqrt(np.median(per_label)) if len(per_label) else math.nan
+    seen = audit(data, margin=margin, direction=direction)["residual_sd"] if data["probe"].any() else None
+    found = {}
+    for policy in components["policy"].values[components["route"].values == "plug_in"]:
+        at = components.sel(policy=policy)
+        spread = usual if seen is None else float(seen.sel(policy=policy))
+        spread = usual if math.isnan(spread) else spread
+        found[str(policy)] = math.nan
+        if spread > 0 and float(at["sigma2_cal"]) >= 0:
+            forecast_df = max((float(at["df_cal"]) + 1) * chosen.m / components.attrs["m"] - 1, 1.0)
+            size = audit_size(
+                residual_sd=spread,
+                margin=margin,
+                fit_std_error=math.sqrt(float(at["sigma2_cal"]) / chosen.m),
+                fit_df=forecast_df,
+            )
+            found[str(policy)] = float(size["n_probes"].item())
+    return found
+
+
+# --- outputs ---------------------------------------------------------------------------------------------------------
+
+
+def to_json(planned: Planned) -> dict[str, Any]:
+    """Return the object that ``--json`` prints: JSON values only, null for what is not known."""
+    components, chosen, check = planned.components, planned.plan, planned.check
+    numbers = ("sigma2_eval", "sigma2_eval_se", "sigma2_cal", "sigma2_cal_se", "calibration_share")
+    policies: dict[str, Any] = {}
+    for policy in planned.policies:
+        at = {"policy": policy}
+        policies[policy] = {name: _number(components[name].sel(at)) for name in numbers} | {
+            "status": planned.status(policy).name.lower(),
+            "route": str(components["route"].sel(at).item()),
+            "planned_std_error": _number(planned.forecast["std_error"].sel(at)),
+            "planned_std_error_se": _number(planned.forecast["std_error_se"].sel(at)),
+            "probes_for_audit": _number(planned.probes.get(policy, math.nan)),
+        }
+        if check is not None:
+            seen = check.sel(at)
+            policies[policy] |= {
+                "simulated_std_error": _number(seen["simulated_std_error"]),
+                "simulated_mcse": _number(seen["simulated_mcse"]),
+                "reported_std_error": _number(seen["reported_std_error"]),
+                "n_failed": int(seen["n_failed"]),
+                "held": bool(seen["held"]),
+            }
+    return {
+        "pilot": {
+            "prompts": components.attrs["n"],
+            "labelled": components.attrs["m"],
+            "balance": planned.pilot_balance._asdict(),
+        },
+        "plan": {
+            "n": chosen.n,
+            "m": chosen.m,
+            "fraction": chosen.m / chosen.n,
+            "cost": chosen.cost,
+            "budget": planned.budget,
+            "n_policies": planned.n_policies,
+            "cost_per_prompt": planned.cost_per_prompt,
+            "cost_per_label": planned.cost_per_label,
+            "balance": planned.balance._asdict(),
+            "all_labelled": chosen.all_labelled,
+            "extrapolates": planned.outside,
+            "achievable": planned.achievable,
+            "replicates": None if check is None else check.attrs["replicates"],
+        },
+        "policies": policies,
+        "contrasts": contrast_records(planned),
+        "next": next_steps(planned),
+        "seconds": round(planned.seconds, 3),
+        "manifest": {
+            "seed": planned.seed,
+            "margin": planned.margin,
+            "calibration_policy": planned.data.attrs["calibration_policy"],
+            "judge_range": planned.data.attrs["judge_range"],
+            "oracle_range": planned.data.attrs["oracle_range"],
+            "left_out": json.loads(planned.ledger.to_json(orient="records")),
+            **provenance(),
+        },
+    }
+
+
+def contrast_records(planned: Planned) -> list[dict[str, Any]]:
+    """Planned and simulated power of each difference to the reference."""
+    if planned.check is None:
+        return []
+    names = ("planned_mde", "simulated_power", "power_mcse")
+    return [
+        {"first": str(pair["first"].item()), "second": str(pair["second"].item())}
+        | {name: _number(pair[name]) for name in names}
+        | {"held": bool(pair["power_held"])}
+        for pair in (planned.check.isel(pair=k) for k in range(planned.check.sizes["pair"]))
+    ]
+
+
+def next_steps(planned: Planned) -> list[str]:
+    """What to do now, one sentence each."""
+    chosen = planned.plan
+    steps = [
+        f"judge {chosen.n} prompts under every policy, label a random {chosen.m} of them, then cje-lab analyze"
+    ]
+    hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
+    audited = [f"{policy} {n:.0f}" for policy, n in planned.probes.items() if not math.isnan(n)]
+    if audited:
+        within = f"within {planned.margin:g} at power 0.8"
+        steps.append(f"probe labels for an audit {within}, on top of the budget: {', '.join(audited)}")
+    if hopeless:
+        steps.append(
+            f"no number of probes makes an audit of {', '.join(hopeless)} pass: the calibrator's own error there "
+            "fills the margin; label that policy itself"
+        )
+    if planned.achievable is False:
+        steps.append("count on the simulated numbers, not on the planned ones")
+    if planned.outside:
+        steps.append(
+            "the plan leaves the pilot's range: run part of it, then plan again with that as the pilot"
+        )
+    return steps
+
+
+def save(planned: Planned, out: Path) -> None:
+    """Write plan.json and mde.png; each is whole or absent."""
+    text = json.dumps(to_json(planned), indent=1, allow_nan=False) + "\n"
+    files = {"plan.json": text.encode("utf-8"), "mde.png": _contours(planned)}
+    try:
+        for name, content in files.items():
+            write_whole(out / name, partial(_put, content))
+    except OSError as error:
+        raise DataError(
+            f"--out {out}: {(error.strerror or str(error)).lower()}; name another directory"
+        ) from None
+
+
+def _contours(planned: Planned) -> bytes:
+    """Detectable differences over n and m / n, one panel per policy, the plan as a star, as PNG."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    known = [p for p in planned.policies if np.isfinite(planned.components["std_error"].sel(policy=p))]
+    pilot_n, chosen = planned.components.attrs["n"], planned.plan
+    n_grid = np.unique(np.geomspace(min(pilot_n, chosen.n) / 2, 2 * max(pilot_n, chosen.n), 25).astype(int))
+    fractions = np.geomspace(min(0.02, chosen.m / chosen.n / 2), 1.0, 25)
+    with mpl.rc_context({**STYLE, "figure.dpi": 150}):
+        size = (5.2 * max(len(known), 1), 4.2)
+        figure, panels = plt.subplots(1, max(len(known), 1), figsize=size, squeeze=False)
+        for panel, policy in zip(panels[0], known, strict=False):
+            surface = mde_surface(
+                planned.components.sel(policy=policy, drop=True),
+                n_grid,
+                fractions,
+                cost_judge=planned.cost_per_prompt,
+                cost_oracle=planned.cost_per_label,
+            )
+            mde_contours(surface, optimum=(chosen.n, chosen.m / chosen.n), ax=panel)
+            panel.set_title(f"{policy}: smallest detectable difference", loc="left", parse_math=False)
+        stream = io.BytesIO()
+        figure.savefig(stream, format="png", metadata={"Software": None})
+        plt.close(figure)
+    return stream.getvalue()
+
+
+def _put(content: bytes, handle: Any) -> None:
+    handle.write(content)
+
+
+def _number(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

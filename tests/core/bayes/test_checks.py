@@ -1,0 +1,248 @@
+"""Bands by exact enumeration and simulation, PIT with planted misfits, power scaling against refits."""
+
+import numpy as np
+import oracles_bayes_models as oracles
+import pytest
+from scipy import stats
+
+from cje_core.bayes import checks, gibbs
+from cje_core.bayes.gibbs import Draws, Prior
+from cje_core.bayes.levels import Levels
+
+LEVEL = np.round(np.linspace(0.05, 1.0, 12), 2)
+
+
+def labels(rng, m=300, *, binary=False, noise=0.1, f=None):
+    """Labels on judge levels and their sufficient statistics."""
+    at = rng.integers(len(LEVEL), size=m)
+    mean = (0.2 + 0.6 * LEVEL if f is None else f)[at]
+    y = rng.binomial(1, mean).astype(float) if binary else mean + noise * rng.standard_normal(m)
+    return at, y, summed(at, y, binary)
+
+
+def summed(at, y, binary=False):
+    n = np.bincount(at, minlength=len(LEVEL)).astype(float)
+    total = np.bincount(at, weights=y, minlength=len(LEVEL))
+    return Levels(LEVEL, n, total, float(y @ y), binary, 0.0, 1.0)
+
+
+def test_band_coverage_is_exact_by_enumeration():
+    """Two uniforms and three cells: nine equally likely placements."""
+    point = np.array([1 / 3, 2 / 3])
+    for lower, upper in (((0, 1), (1, 2)), ((0, 0), (0, 2)), ((1, 1), (1, 1)), ((0, 0), (2, 2))):
+        inside = 0
+        for a in range(3):
+            for b in range(3):
+                counts = [(a <= k) + (b <= k) for k in range(2)]
+                inside += all(lo <= c <= hi for lo, c, hi in zip(lower, counts, upper, strict=True))
+        found = checks.band_coverage(np.array(lower), np.array(upper), point, 2)
+        assert found == pytest.approx(inside / 9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "n_points"), [(30, 20), (250, 100)])
+def test_band_covers_as_often_as_it_says(n, n_points):
+    band = checks.ecdf_band(n, 0.9, n_points)
+    assert 0.9 <= band.attrs["coverage"] < 0.93  # the rest is discreteness
+    n_sets = 4000
+    seen = oracles.uniform_ecdfs(n, band["point"].values, n_sets, np.random.default_rng(1))
+    inside = ((seen >= band["lower"].values) & (seen <= band["upper"].values)).all(axis=1).sum()
+    low, high = stats.binom.ppf([1e-6, 1 - 1e-6], n_sets, band.attrs["coverage"])
+    assert low <= inside <= high
+    pointwise = checks.ecdf_band(n, 1 - (1 - 0.9) / 1000, n_points)
+    assert (pointwise["upper"].values >= band["upper"].values).all()
+
+
+def test_ecdf_leaves_the_band_when_values_are_not_uniform():
+    rng = np.random.default_rng(2)
+    assert checks.ecdf(rng.random(400))["ecdf"].attrs == {}
+    assert checks.ecdf(rng.random(400)).attrs["inside"] == 1
+    assert checks.ecdf(rng.beta(1.4, 1.4, 400)).attrs["inside"] == 0
+
+
+@pytest.mark.parametrize("arguments", [(0, 0.9, 10), (10, 1.0, 10), (10, 0.9, 1)])
+def test_ecdf_band_says_what_it_needs(arguments):
+    with pytest.raises(ValueError, match="need n >= 1"):
+        checks.ecdf_band(*arguments)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_pit_of_a_true_model_is_inside_and_of_wrong_draws_is_not(binary):
+    rng = np.random.default_rng(3)
+    at, y, levels = labels(rng, 600, binary=binary)
+    draws = gibbs.sample(levels, n_draws=800, rng=4)
+    assert checks.ecdf(checks.pit(levels, at, y, draws, rng=5), prob=0.99).attrs["inside"] == 1
+    if binary:
+        wrong = draws._replace(f=np.clip(draws.f - 0.25, 0.01, 0.99))
+    else:
+        wrong = draws._replace(sigma=2.0 * draws.sigma)
+    assert checks.ecdf(checks.pit(levels, at, y, wrong, rng=5), prob=0.99).attrs["inside"] == 0
+
+
+def test_pit_leaves_the_label_out():
+    """Importance weights against a refit without the label."""
+    rng = np.random.default_rng(6)
+    at, y, _ = labels(rng, 25, noise=0.15)
+    i = int(np.argmax(np.abs(y - 0.2 - 0.6 * LEVEL[at])))
+    keep = np.arange(25) != i
+    draws = gibbs.sample(summed(at, y), n_draws=20_000, rng=7)
+    refit = gibbs.sample(summed(at[keep], y[keep]), n_draws=20_000, rng=8)
+    exact = stats.norm.cdf((y[i] - refit.f[:, at[i]]) / refit.sigma).mean()
+    loo = checks.pit(summed(at, y), at, y, draws)[i]
+    both = checks.pit(summed(at, y), at, y, draws, leave_one_out=False)[i]
+    assert loo == pytest.approx(exact, abs=0.01)
+    assert abs(both - exact) > 0.01
+    assert abs(loo - 0.5) > abs(both - 0.5)
+
+
+def test_prior_draws_and_curves():
+    levels = labels(np.random.default_rng(9))[2]._replace(low=2.0, width=10.0)
+    draws = checks.prior_draws(levels, n_draws=20_000, prior=Prior(2.0, 0.4, 5), rng=1)
+    assert draws.weight.shape == (20_000, 7) and (np.diff(draws.f, axis=1) >= -1e-12).all()
+    assert np.abs(draws.weight.mean(axis=0) - 1 / 7).max() < 5 * np.sqrt(1 / 7 * 6 / 7 / 15 / 20_000)
+    scale = stats.halfnorm(scale=0.4)
+    assert abs(draws.sigma.mean() - scale.mean()) < 5 * scale.std() / np.sqrt(20_000)
+    found = checks.curves(levels, draws, ci_prob=0.5)
+    np.testing.assert_allclose(found["mean"], 2.0 + 10.0 * draws.f.mean(axis=0))
+    share = (
+        (2 + 10 * draws.f >= found["interval"].values[:, 0])
+        & (2 + 10 * draws.f <= found["interval"].values[:, 1])
+    ).mean(axis=0)
+    np.testing.assert_allclose(share, 0.5, atol=1e-3)
+    np.testing.assert_allclose(found["label_mean"], 2.0 + 10.0 * levels.total / levels.n)
+    assert np.isnan(checks.prior_draws(levels._replace(binary=True), n_draws=3, rng=1).sigma).all()
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_predictive_check_finds_a_planted_misfit(binary):
+    rng = np.random.default_rng(10)
+    at, y, levels = labels(rng, 300, binary=binary)
+    draws = gibbs.sample(levels, n_draws=1000, rng=11)
+    found = checks.predictive_check(levels, at, y, draws, rng=12)
+    p = found["p_value"]
+    assert ((p > 0.005) & (p < 0.995)).all()
+    assert found["observed"].sel({"statistic": "mean"}) == pytest.approx(y.mean())
+    wrong = draws._replace(f=np.clip(draws.f - 0.15, 0, 1), sigma=2 * draws.sigma)
+    p = checks.predictive_check(levels, at, y, wrong, rng=12)["p_value"]
+    assert p.sel({"statistic": "mean"}) < 0.005
+    if not binary:
+        assert p.sel({"statistic": "sd"}) > 0.995
+
+
+def test_predictive_check_of_equal_labels_has_no_rank_correlation():
+    at = np.array([0, 1, 2, 3])
+    y = np.full(4, 0.5)
+    levels = summed(at, y)
+    found = checks.predictive_check(levels, at, y, checks.prior_draws(levels, n_draws=50, rng=1), rng=2)
+    assert np.isnan(found["p_value"].sel({"statistic": "rank_correlation"}))
+    assert np.isfinite(found["p_value"].sel({"statistic": "mean"}))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_jensen_shannon_is_the_integral(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(40)
+    first, second = rng.dirichlet(np.ones(40)), rng.dirichlet(np.ones(40))
+    exact = oracles.jensen_shannon(values, first, second)
+    assert checks.jensen_shannon(values, first, second) == pytest.approx(exact, abs=1e-3)
+    assert checks.jensen_shannon(3 * values - 7, first, second) == pytest.approx(exact, abs=1e-3)
+    assert checks.jensen_shannon(np.ones(3), first[:3], second[:3]) == 0.0
+
+
+def test_power_of_the_prior_is_the_dirichlet_with_scaled_concentration():
+    """Importance weights at alpha on draws of Dirichlet(c) have the moments of Dirichlet(alpha c)."""
+    levels = labels(np.random.default_rng(13))[2]
+    prior, alpha = Prior(1.5, 0.3), 1.2
+    draws = checks.prior_draws(levels, n_draws=100_000, prior=prior, rng=14)
+    log = (alpha - 1) * checks.log_prior(draws, prior)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    n_eff = 1 / (weight**2).sum()
+    concentration = alpha * 1.5
+    second = concentration * (concentration + 1) / (10 * concentration * (10 * concentration + 1))
+    assert weight @ draws.weight[:, 3] ** 2 == pytest.approx(second, abs=5 * second * 3 / np.sqrt(n_eff))
+    # sigma^2 under exp(-alpha s^2 / (2 scale^2)) is that of scale / sqrt(alpha)
+    assert weight @ draws.sigma**2 == pytest.approx(0.09 / alpha, abs=5 * 0.09 * np.sqrt(2 / n_eff))
+
+
+@pytest.mark.slow
+def test_power_scaling_is_the_derivative_of_the_posterior():
+    """Against refits: prior power alpha is another Prior, likelihood power alpha is alpha-fold counts."""
+    rng = np.random.default_rng(15)
+    _, _, levels = labels(rng, 40, binary=True, f=np.where(LEVEL > 0.5, 0.9, 0.1))
+    share = np.where(LEVEL < 0.5, 2.0, 0.2)
+    share /= share.sum()
+    prior, step = Prior(1.0), 1.3
+    draws = gibbs.sample(levels, n_draws=40_000, prior=prior, rng=16)
+    found = checks.power_scaling(draws, levels, {"V": draws.f @ share}, prior=prior)
+    per_component = {"prior": [], "likelihood": []}
+    for sign in (1, -1):
+        power = step**sign
+        other = gibbs.sample(levels, n_draws=40_000, prior=Prior(power), rng=17)
+        per_component["prior"].append(other.f @ share)
+        scaled = levels._replace(n=power * levels.n, total=power * levels.total)
+        per_component["likelihood"].append(
+            gibbs.sample(scaled, n_draws=40_000, prior=prior, rng=18).f @ share
+        )
+    for component, (up, down) in per_component.items():
+        error = np.hypot(up.std(), down.std()) / np.sqrt(20_000)
+        slope = (up.mean() - down.mean()) / (2 * np.log2(step))
+        got = float(found["mean_slope"].sel({"component": component, "quantity": "V"}))
+        assert abs(got - slope) < 5 * error / (2 * np.log2(step)) + 0.15 * abs(slope), component
+        assert np.sign(got) == np.sign(slope)
+
+
+def test_power_scaling_diagnoses():
+    rng = np.random.default_rng(19)
+    _, _, levels = labels(rng, 25, noise=0.1, f=np.where(LEVEL > 0.9, 0.9, 0.02))
+    stiff, loose = Prior(20.0), Prior(1.0)
+    diagnosis = {}
+    for name, data, prior in (
+        ("conflict", levels, stiff),
+        ("ok", labels(rng, 1000, noise=0.1)[2], loose),
+    ):
+        draws = gibbs.sample(data, n_draws=4000, prior=prior, rng=20)
+        found = checks.power_scaling(
+            draws, data, {"f": draws.f[:, 6], "lost": np.full(4000, np.nan)}, prior=prior
+        )
+        diagnosis[name] = found["diagnosis"].values.tolist()
+    assert diagnosis["conflict"] == ["prior-data conflict", "not estimated"]
+    assert diagnosis["ok"] == ["ok", "not estimated"]
+    few = levels._replace(n=levels.n * 0, total=levels.total * 0, squares=0.0)
+    draws = checks.prior_draws(few, n_draws=4000, prior=stiff, rng=21)
+    found = checks.power_scaling(draws, few, {"f": draws.f[:, 2]}, prior=stiff)
+    assert found["diagnosis"].values.tolist() == ["strong prior or weak likelihood"]
+
+
+def test_power_scaling_refuses_what_it_cannot_read():
+    levels = labels(np.random.default_rng(1))[2]
+    draws = Draws(np.zeros((5, 12)), np.full((5, 10), 0.1), np.ones(5), {})
+    with pytest.raises(ValueError, match="above 1"):
+        checks.power_scaling(draws, levels, {}, alpha=1.0)
+    with pytest.raises(ValueError, match="one number for each of 5 draws"):
+        checks.power_scaling(draws, levels, {"V": np.zeros(4)})
+
+
+def test_figures_show_what_they_are_given():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from cje_core.figures import bayes as figures
+
+    rng = np.random.default_rng(22)
+    at, y, levels = labels(rng, 100)
+    draws = gibbs.sample(levels, n_draws=200, rng=23)
+    posterior = checks.curves(levels, draws)
+    axes = figures.calibration_posterior(posterior)
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), posterior["mean"])
+    assert "100 labels on 12 of 12" in axes.get_title(loc="left")
+    np.testing.assert_allclose(axes.collections[1].get_offsets()[:, 1], levels.total / levels.n)
+    axes = figures.prior_predictive(checks.curves(levels, checks.prior_draws(levels, n_draws=100, rng=1)))
+    assert len(axes.lines) == 21
+    found = checks.ecdf(checks.pit(levels, at, y, draws))
+    axes = figures.pit_ecdf(found)
+    assert "n = 100: inside the simultaneous 95% band" in axes.get_title(loc="left")
+    axes = figures.pit_ecdf(checks.ecdf(rng.random(100) ** 3), ax=axes)
+    assert "leaves" in axes.get_title(loc="left")
+    plt.close("all")

@@ -1,0 +1,233 @@
+"""The PyMC models against exact answers, the Gibbs sampler and quadrature; compiled and sampled by nutpie."""
+
+import importlib.util
+
+import numpy as np
+import oracles_bayes_models as oracles
+import pytest
+from scipy import stats
+
+from cje_core.bayes import gibbs, models, policy_models, sampling, transport
+from cje_core.bayes.gibbs import Prior
+from cje_core.bayes.levels import grade
+from cje_core.calibration import fit_slice
+from cje_core.data import from_arrays, unpack
+
+pytestmark = pytest.mark.slow  # each model costs nine seconds of compilation
+LEVELS = np.round(np.linspace(0.05, 1.0, 12), 2)
+UNIT = (0.0, 1.0)
+
+
+def graded(data, covariates=()):
+    rows = unpack(data, covariates)
+    return rows, grade(rows, fit_slice(rows), judge_range=UNIT, oracle_range=UNIT)
+
+
+def world(seed, n=400, m=120, *, binary=False, effect=0.0, shift=(0.0,)):
+    """Policies p0, p1, ...: labels of the first teach, the others' are probes; x is a covariate."""
+    rng = np.random.default_rng(seed)
+    size = (len(shift), n)
+    judge, x = rng.choice(LEVELS, size=size), rng.standard_normal(size)
+    f = np.clip(0.15 + 0.7 * judge**2, 0.01, 0.99)
+    mean = 1 / (1 + (1 / f - 1) * np.exp(-effect * x)) + np.array(shift)[:, None]
+    y = rng.binomial(1, np.clip(mean, 0, 1)) if binary else np.clip(mean + rng.normal(0, 0.1, size), 0, 1)
+    oracle = np.full(size, np.nan)
+    oracle[:, :m] = y[:, :m]
+    probe = np.zeros(size, bool)
+    probe[1:, :m] = True
+    names = [f"p{p}" for p in range(len(shift))]
+    return from_arrays(
+        judge, policies=names, oracle=oracle, probe=probe, covariate=np.stack([x, 0 * x + 3.0], -1),
+        features=["x", "same"], calibration_policy="p0",
+    )  # fmt: skip
+
+
+def close(found, mean, sd, n_eff=400, n_sd=5.0):
+    """Mean and sd of draws within 5 Monte Carlo standard errors of the reference (itself of `n_eff` draws at least)."""
+    error = np.sqrt(2.0 / n_eff)
+    assert np.abs(found.mean(axis=0) - mean).max() < n_sd * error * np.max(sd)
+    ratio = found.std(axis=0) / sd
+    assert np.abs(ratio - 1).max() < n_sd * error
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_observations_have_the_posterior_of_sufficient_statistics_and_leave_one_out(binary):
+    import arviz as az
+    import pymc as pm
+
+    rows, slice_ = graded(world(3, binary=binary))
+    seen = models.labelled(rows, slice_)
+    model = models.observations(slice_.levels, seen)
+    trace = sampling.fit(model, n_draws=2000, seed=1)
+    draws = sampling.to_draws(trace, slice_.levels, 2000)
+    reference = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
+    value = slice_.levels.n / slice_.levels.n_labels
+    close(draws.f @ value, (reference.f @ value).mean(), (reference.f @ value).std())
+    with model, sampling._quiet():
+        trace = pm.compute_log_likelihood(trace, progressbar=False)
+        replicated = pm.sample_posterior_predictive(trace, var_names=["y"], progressbar=False, random_seed=3)
+    labels = sampling.group(replicated, "posterior_predictive")["y"].values
+    assert abs(labels.mean() - seen.label.mean()) < 5 * seen.label.std() / np.sqrt(len(seen.label))
+    pointwise = sampling.group(trace, "log_likelihood")["y"].values.reshape(-1, len(seen.label))
+    exact = oracles.pointwise_log_likelihood(seen, sampling.posterior(trace), slice_.levels)
+    np.testing.assert_allclose(pointwise, exact, rtol=1e-8, atol=1e-8)
+    score = az.loo(trace)
+    elpd = score.elpd_loo if hasattr(score, "elpd_loo") else score.elpd
+    smoothed = -np.log(np.exp(-exact).mean(axis=0)).sum()
+    assert abs(elpd - smoothed) < 1.0
+
+
+@pytest.mark.parametrize("kind", ["linear", "spline"])
+def test_two_stage_finds_the_effect_and_leaves_an_idle_coefficient_to_its_prior(kind):
+    rows, slice_ = graded(world(4, n=2000, m=1500, binary=True, effect=1.0), ["x", "same"])
+    seen, columns = models.labelled(rows, slice_), models.effects(rows, kind)
+    assert columns.taught.shape == (1500, 2 if kind == "linear" else 8)
+    np.testing.assert_allclose(columns.taught.mean(axis=0), 0.0, atol=1e-12)
+    trace = sampling.fit(models.two_stage(slice_.levels, seen, columns.taught), n_draws=1600, seed=1)
+    found = sampling.posterior(trace)
+    beta, weight = sampling.pooled(found, "beta"), sampling.pooled(found, "w")
+    idle = beta[:, columns.taught.std(axis=0) == 0]
+    close(idle, 0.0, 0.5)
+    if kind == "linear":
+        spread = rows.z[rows.teaches, 1].std()
+        assert abs(beta[:, 0].mean() - spread) < 4 * beta[:, 0].std()
+    else:  # I-splines of x rise to 1, so the whole effect is the sum of the first four coefficients
+        x = rows.z[rows.teaches, 1]
+        whole = beta[:, :4].sum(axis=1)
+        assert abs(whole.mean() - np.ptp(x)) < 0.4 * np.ptp(x) and whole.mean() > 5 * whole.std()
+    values = models.two_stage_means(weight, beta, slice_.levels, rows, slice_, columns.every)
+    labels = rows.label[rows.teaches]
+    assert abs(values[0].mean() - labels.mean()) < 4 * labels.std() / np.sqrt(len(labels))
+    odds = np.exp(columns.every @ beta[7])
+    f = (gibbs.design(slice_.levels.level, 8) @ weight[7])[slice_.at]
+    assert values[0, 7] == pytest.approx((f * odds / (1 - f + f * odds)).mean())
+
+
+def test_two_stage_without_an_effect_is_the_calibration():
+    rows, slice_ = graded(world(5), ["same"])
+    columns = models.effects(rows)
+    model = models.two_stage(slice_.levels, models.labelled(rows, slice_), columns.taught)
+    draws = sampling.to_draws(sampling.fit(model, n_draws=2000, seed=1), slice_.levels, 2000)
+    reference = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
+    seen = slice_.levels.n > 0
+    close(draws.f[:, seen], reference.f[:, seen].mean(axis=0), reference.f[:, seen].std(axis=0))
+
+
+def test_hierarchical_pools_what_is_equal_and_parts_what_differs():
+    rng = np.random.default_rng(6)
+    judge = rng.choice(LEVELS, size=(3, 150))
+    same = np.clip(0.15 + 0.7 * judge + rng.normal(0, 0.1, judge.shape), 0, 1)
+    other = same.copy()
+    other[2] = np.clip(same[2] - 0.6 * judge[2], 0, 1)
+    compiled = None
+    found = {}
+    for name, oracle, deviation in (("forced", same, 1e-3), ("same", same, 0.5), ("other", other, 0.5)):
+        rows, slice_ = graded(from_arrays(judge, policies=["a", "b", "c"], oracle=oracle))
+        labels = policy_models.by_policy(rows, slice_, rows.labelled)
+        np.testing.assert_allclose(labels.n.sum(axis=0), slice_.levels.n)
+        assert labels.squares.sum() == pytest.approx(slice_.levels.squares)
+        if compiled is None:
+            compiled = sampling.compile_model(policy_models.hierarchical(labels, deviation=deviation))
+        data = policy_models.hierarchical_data(labels, Prior(), deviation)
+        trace = sampling.sample_compiled(compiled, data, n_draws=2000, seed=1)
+        own = sampling.pooled(sampling.posterior(trace), "own")
+        tau = sampling.pooled(sampling.posterior(trace), "tau")
+        found[name] = (own @ gibbs.design(slice_.levels.level, 8).T, tau, slice_.levels, labels)
+    f, _, levels, _ = found["forced"]  # no deviation allowed: all policies have the pooled posterior
+    reference = gibbs.sample(levels, n_draws=4000, rng=2)
+    for p in range(3):
+        close(f[:, p], reference.f.mean(axis=0), reference.f.std(axis=0))
+    f, tau_same, levels, labels = found["same"]
+    gap = np.abs(f.mean(axis=0) - reference.f.mean(axis=0)).max()
+    alone = [
+        gibbs.sample(
+            levels._replace(n=labels.n[p], total=labels.total[p], squares=labels.squares[p]), rng=p
+        ).f
+        for p in range(3)
+    ]
+    alone_gap = max(np.abs(one.mean(axis=0) - reference.f.mean(axis=0)).max() for one in alone)
+    assert gap < 0.7 * alone_gap  # shrunk towards the pooled curve
+    assert f.std(axis=0).mean() < np.mean([one.std(axis=0).mean() for one in alone])  # and borrowing strength
+    f, tau_other, _, _ = found["other"]
+    assert (f[:, 0, -1] - f[:, 2, -1]).mean() == pytest.approx(0.6, abs=0.1)
+    assert tau_other.mean() > 2 * tau_same.mean()
+
+
+def test_joint_transport_warns_and_meets_the_cut_posterior_where_f_is_known():
+    data = world(7, n=3000, m=60, shift=(0.0, -0.1, 0.0))
+    many = world(8, n=3000, m=3000, shift=(0.0, -0.1, 0.0))
+    oracle = data["oracle"].values.copy()
+    oracle[0], judge = many["oracle"].values[0], data["judge"].values.copy()
+    judge[0] = many["judge"].values[0]
+    data = from_arrays(
+        judge[:, :, 0], policies=["p0", "p1", "p2"], oracle=oracle[:, :, 0], probe=data["probe"].values[:, :, 0],
+        calibration_policy="p0",
+    )  # fmt: skip
+    rows, slice_ = graded(data)
+    probes = policy_models.by_policy(rows, slice_, rows.probe)
+    assert probes.n.sum(axis=1).tolist() == [0, 60, 60]
+    with pytest.warns(UserWarning, match="bend f"):
+        model = policy_models.joint_transport(slice_.levels, probes)
+    trace = sampling.fit(model, n_draws=2000, seed=1)
+    delta = sampling.pooled(sampling.posterior(trace), "delta")[:, 1:]
+    draws = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
+    cut = transport.shifts(rows, slice_, draws, rng=3).delta[1:]
+    assert np.abs(delta.mean(axis=0) - cut.mean(axis=1)).max() < 0.25 * cut.std(axis=1).max()
+    assert np.abs(delta.std(axis=0) / cut.std(axis=1) - 1).max() < 0.25
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match="share their judge levels"):
+        policy_models.joint_transport(slice_.levels, probes._replace(level=probes.level / 2))
+
+
+def test_rogan_gladen_is_the_posterior_by_quadrature():
+    counts = policy_models.JudgeCounts(
+        good=40, good_passed=34, bad=30, bad_passed=6, n=np.array([200]), passed=np.array([130]),
+        own_good=np.array([12]), own=np.array([20]),
+    )  # fmt: skip
+    trace = sampling.fit(policy_models.rogan_gladen(counts), n_draws=4000, seed=1)
+    exact = oracles.rogan_gladen_moments(counts)
+    for name, (mean, sd) in exact.items():
+        values = sampling.pooled(sampling.posterior(trace), name).ravel()
+        assert abs(values.mean() - mean) < 5 * sd / np.sqrt(1000), name
+        assert abs(values.std() / sd - 1) < 5 / np.sqrt(2000), name
+    assert sampling.gates(sampling.diagnose(trace)).name == "OK"
+
+
+def test_judge_counts():
+    judge = [[0.9, 0.8, 0.2, 0.7, 0.1], [0.9, 0.1, 0.6, 0.2, 0.3]]
+    oracle = [[1, 0, 0, np.nan, np.nan], [np.nan] * 5]
+    rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=oracle))
+    counts = policy_models.judge_counts(rows, 0.5, UNIT)
+    assert counts[:4] == (1, 1, 2, 1)
+    assert [c.tolist() for c in counts[4:]] == [[2, 5], [1, 2], [1, 0], [3, 0]]
+    rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=[[0.5, 0, 0, np.nan, np.nan], [np.nan] * 5]))
+    with pytest.raises(ValueError, match="not binary"):
+        policy_models.judge_counts(rows, 0.5, UNIT)
+
+
+def test_effects_need_covariates():
+    rows, _ = graded(world(9))
+    with pytest.raises(ValueError, match="no covariates"):
+        models.effects(rows)
+    rows, _ = graded(world(9), ["x"])
+    with pytest.raises(ValueError, match="linear, spline"):
+        models.effects(rows, "cubic")
+
+
+def test_the_prior_of_the_model_is_the_stated_one():
+    """With no label at all, NUTS draws the Dirichlet and the half-normal."""
+    _rows, slice_ = graded(world(10))
+    empty = slice_.levels._replace(n=0 * LEVELS, total=0 * LEVELS, squares=0.0)
+    draws = sampling.sample(empty, n_draws=2000, prior=Prior(2.0, 0.2), seed=1)
+    reference = stats.dirichlet(np.full(10, 2.0))
+    close(draws.weight, reference.mean(), np.sqrt(reference.var()))
+    close(draws.sigma, stats.halfnorm(scale=0.2).mean(), stats.halfnorm(scale=0.2).std())
+
+
+def test_graph_says_what_is_missing():
+    counts = policy_models.JudgeCounts(2, 1, 2, 1, np.array([4]), np.array([2]), np.array([1]), np.array([2]))
+    model = policy_models.rogan_gladen(counts)
+    if importlib.util.find_spec("graphviz") is None:
+        with pytest.raises(ImportError, match="pip install graphviz"):
+            models.graph(model)
+    else:
+        assert "sensitivity" in models.graph(model).source

@@ -1,0 +1,178 @@
+"""Gibbs, nutpie and PyMC's NUTS draw from one posterior; traces survive the disk; gates judge them."""
+
+import arviz as az
+import numpy as np
+import pytest
+from scipy import stats
+
+from cje_core.bayes import gibbs, sampling
+from cje_core.bayes.gibbs import Prior
+from cje_core.bayes.levels import Levels
+from cje_core.result import Status
+
+GOOD = {"rhat": 1.0, "ess_bulk": 900.0, "ess_tail": 700.0, "divergences": 0.0, "bfmi": 0.9}
+N_CHAINS, PER_CHAIN = 4, 500
+
+
+def data_set(seed):
+    """Twelve shapes: levels 8 to 30, labels 25 to 500, binary every third, curved, flat or non-monotone truths."""
+    rng = np.random.default_rng(seed)
+    level = np.sort(rng.choice(np.round(np.linspace(0, 1, 41), 3), size=rng.integers(8, 31), replace=False))
+    m, binary = int(rng.choice([25, 60, 150, 500])), seed % 3 == 2
+    share = rng.dirichlet(np.full(len(level), 0.5))
+    at = rng.choice(len(level), size=m, p=share)
+    shapes = [level**2, 0.5 + 0 * level, np.sqrt(level), np.abs(level - 0.3), (level > 0.6) * 0.8 + 0.1]
+    f = np.clip(shapes[seed % len(shapes)], 0.02, 0.98)[at]
+    if binary:
+        y = rng.binomial(1, f).astype(float)
+    else:
+        y = np.clip(f + rng.choice([0.05, 0.3]) * rng.standard_normal(m), 0, 1)
+    n = np.bincount(at, minlength=len(level)).astype(float)
+    total = np.bincount(at, weights=y, minlength=len(level))
+    return Levels(level, n, total, float(y @ y), binary, 0.0, 1.0)
+
+
+def summaries(draws, levels):
+    """Quantities to compare, as (chains, draws) arrays: f at the labelled levels, V, sigma."""
+    columns = {f"f{k}": draws.f[:, k] for k in np.flatnonzero(levels.n)}
+    columns["V"] = draws.f @ (levels.n / levels.n_labels)
+    if not levels.binary:
+        columns["log sigma"] = np.log(draws.sigma)
+    return columns
+
+
+def gibbs_chains(levels, seed):
+    each = [gibbs.sample(levels, n_draws=PER_CHAIN, rng=seed + c) for c in range(N_CHAINS)]
+    return [summaries(one, levels) for one in each]
+
+
+def agree(chains, other, what):
+    """Mean, sd and quantiles of two samplers' draws within 5 standard errors by each one's own ESS; R-hat of both.
+
+    `chains`: list over chains of columns; `other`: columns with the chains of each step side by side.
+    """
+    for name in other:
+        ours = np.stack([columns[name] for columns in chains])
+        theirs = other[name].reshape(-1, N_CHAINS).T
+        values = [ours, theirs]
+        assert max(float(az.rhat(one)) for one in values) < 1.03, (what, name)
+        n_eff = [min(float(az.ess(one, method="bulk")), one.size) for one in values]
+        sd = [one.std(ddof=1) for one in values]
+        error = np.sqrt(sum(s**2 / n for s, n in zip(sd, n_eff, strict=True)))
+        assert abs(ours.mean() - theirs.mean()) < 5 * error, (what, name)
+        kurtosis = max(float(stats.kurtosis(one, axis=None)) for one in values)
+        # the ESS of a square is below that of the value; half of it is safe
+        ratio_error = np.sqrt(sum((max(kurtosis, 0.0) + 2) / 4 / (n / 2) for n in n_eff))
+        assert abs(np.log(sd[0] / sd[1])) < 5 * ratio_error, (what, name, sd)
+        for level in (0.05, 0.25, 0.5, 0.75, 0.95):
+            cut = np.quantile(theirs, level)
+            share = (ours <= cut).mean()
+            n_tail = [
+                max(min(float(az.ess((one <= cut).astype(float), method="mean")), one.size), 50.0)
+                for one in values
+            ]
+            spread = np.sqrt(level * (1 - level) * sum(1 / n for n in n_tail))
+            assert abs(share - level) < 5 * spread, (what, name, level, share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_gibbs_and_nutpie_agree(seed):
+    levels = data_set(seed)
+    draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
+    assert draws.diagnostics["rhat"] < 1.03 and draws.f.shape == (N_CHAINS * PER_CHAIN, len(levels.level))
+    agree(gibbs_chains(levels, 100 * seed), summaries(draws, levels), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 2])
+def test_gibbs_and_pymc_agree(seed):
+    levels = data_set(seed)
+    draws = sampling.sample(levels, engine="pymc", n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
+    agree(gibbs_chains(levels, 100 * seed), summaries(draws, levels), seed)
+
+
+@pytest.mark.slow
+def test_agreement_is_not_granted_to_another_prior():
+    """The comparison has teeth: half the concentration, or a third of the noise scale, is told apart."""
+    levels = data_set(0)
+    draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, seed=0, prior=Prior(0.5))
+    with pytest.raises(AssertionError):
+        agree(gibbs_chains(levels, 0), summaries(draws, levels), "planted")
+
+
+@pytest.mark.slow
+def test_one_compiled_model_serves_other_data_grids_and_priors():
+    sampling._compiled.cache_clear()
+    for seed in (0, 1, 3):
+        sampling.sample(data_set(seed), n_draws=8, tune=20, prior=Prior(1.0 + seed, 0.1 + seed), seed=1)
+    assert sampling._compiled.cache_info().misses == 1
+    twice = [sampling.sample(data_set(0), n_draws=8, tune=20, seed=5) for _ in range(2)]
+    np.testing.assert_array_equal(twice[0].f, twice[1].f)
+    other = sampling.sample(data_set(0), n_draws=8, tune=20, seed=6)
+    assert (other.f != twice[0].f).any()
+
+
+@pytest.mark.slow
+def test_a_trace_survives_the_disk(tmp_path):
+    trace = sampling.run(data_set(0), n_draws=200, tune=100, seed=1)
+    sampling.save_trace(trace, tmp_path / "trace.nc")
+    back = sampling.load_trace(tmp_path / "trace.nc")
+    assert type(back) is type(trace)
+    np.testing.assert_array_equal(sampling.posterior(back)["w"], sampling.posterior(trace)["w"])
+    assert sampling.diagnose(back) == sampling.diagnose(trace)
+    sampling.save_trace(back, tmp_path / "again.nc")
+    with pytest.raises(ValueError, match="no trace at"):
+        sampling.load_trace(tmp_path / "none.nc")
+
+
+@pytest.mark.slow
+def test_too_short_a_run_is_flagged():
+    draws = sampling.sample(data_set(0), n_draws=40, tune=20, seed=1)
+    assert sampling.status(draws) is Status.NOT_CONVERGED
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rhat", 1.02),
+        ("ess_bulk", 399.0),
+        ("ess_tail", 100.0),
+        ("divergences", 1.0),
+        ("bfmi", 0.2),
+        ("rhat", np.nan),
+    ],
+)
+def test_each_gate_can_fail(name, value):
+    assert sampling.gates(GOOD) is Status.OK and sampling.gates({}) is Status.OK
+    assert sampling.gates(GOOD | {name: value}) is Status.NOT_CONVERGED
+
+
+def test_diagnose_sees_a_chain_that_stays_apart():
+    import xarray as xr
+
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((4, 500))
+    energy = rng.standard_normal((4, 500))
+
+    def trace(values, diverging=0):
+        flags = np.zeros((4, 500), bool)
+        flags[0, :diverging] = True
+        return {
+            "posterior": xr.Dataset({"w": (("chain", "draw"), values)}),
+            "sample_stats": xr.Dataset(
+                {"energy": (("chain", "draw"), energy), "diverging": (("chain", "draw"), flags)}
+            ),
+        }
+
+    assert sampling.gates(sampling.diagnose(trace(x))) is Status.OK
+    apart = x + 2.0 * (np.arange(4) == 3)[:, None]
+    assert sampling.diagnose(trace(apart))["rhat"] > 1.2
+    assert sampling.diagnose(trace(x, 3))["divergences"] == 3
+    # white energy: squared steps are twice the variance
+    assert sampling.diagnose(trace(x))["bfmi"] == pytest.approx(2.0, abs=0.5)
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(ValueError, match="'nutpie' or 'pymc'"):
+        sampling.sample(data_set(0), engine="stan")

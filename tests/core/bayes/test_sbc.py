@@ -1,0 +1,99 @@
+"""Simulation-based calibration of the samplers, and that it catches a wrong one."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cje_core.bayes import checks, sbc
+from cje_core.bayes.gibbs import Prior, design
+from cje_core.bayes.levels import Levels
+
+LEVEL = np.round(np.linspace(0.0, 1.0, 11), 2)
+COUNT = np.array([1.0, 2, 0, 3, 5, 2, 4, 6, 20, 10, 7])  # most scores near the top, one level without labels
+
+
+def template(binary=False):
+    return Levels(LEVEL, COUNT, 0 * COUNT, 0.0, binary, 0.0, 1.0)
+
+
+def test_simulated_labels_have_the_model_s_moments():
+    level = template()
+    draws = checks.prior_draws(level, n_draws=1, rng=1)
+    rng = np.random.default_rng(2)
+    sets = [sbc.simulate(level, draws, 0, rng) for _ in range(2000)]
+    total = np.array([one.total for one in sets])
+    error = draws.sigma[0] * np.sqrt(COUNT / 2000)
+    assert (np.abs(total.mean(axis=0) - COUNT * draws.f[0]) <= 5 * error).all()
+    squares = np.array([one.squares for one in sets])
+    expected = (COUNT * (draws.f[0] ** 2 + draws.sigma[0] ** 2)).sum()
+    assert abs(squares.mean() - expected) < 5 * squares.std() / np.sqrt(2000)
+    hits = sbc.simulate(template(True), draws, 0, rng)
+    assert (hits.total <= COUNT).all() and hits.squares == hits.total.sum()
+
+
+def test_ranks_are_where_they_should_be():
+    """A sampler whose draws all lie below, or all above, the truth; and too few draws."""
+
+    def constant(weights):
+        def sampler(levels, rng):
+            w = np.tile(weights, (99, 1))
+            from cje_core.bayes.gibbs import Draws
+
+            return Draws(w @ design(levels.level, 8).T, w, np.full(99, 1e-9), {})
+
+        return sampler
+
+    ranks = sbc.sbc(constant(np.eye(10)[9]), template(), n_sims=5, rng=1)["rank"]
+    assert (ranks == 99).all()  # f = 0 everywhere and sigma almost: all draws below the truth
+    ranks = sbc.sbc(constant(np.eye(10)[0]), template(True), n_sims=5, rng=1)["rank"]
+    assert ranks["quantity"].values.tolist() == ["f(0.3)", "f(0.85)", "f(1)", "V"] and (ranks == 0).all()
+    with pytest.raises(ValueError, match="gave 99 draws"):
+        sbc.sbc(constant(np.eye(10)[0]), template(), n_sims=1, n_ranks=100, rng=1)
+
+
+def test_verdict_passes_uniform_ranks_as_often_as_it_says():
+    import xarray as xr
+
+    rng = np.random.default_rng(3)
+    n_sets = 400
+    passed = sum(
+        sbc.verdict(
+            xr.Dataset(
+                {"rank": (("sim", "quantity"), rng.integers(0, 100, (200, 3)))},
+                coords={"quantity": ["a", "b", "c"]},
+                attrs={"n_ranks": 99},
+            ),
+            prob=0.9,
+        ).attrs["passed"]
+        for _ in range(n_sets)
+    )
+    assert passed >= stats.binom.ppf(1e-6, n_sets, 0.9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("binary", [False, True])
+def test_gibbs_passes_a_thousand_simulations(binary):
+    ranks = sbc.sbc(sbc.gibbs_sampler(), template(binary), n_sims=1000, mass=COUNT, rng=11)
+    found = sbc.verdict(ranks)
+    assert found.attrs["passed"], found["passed"].to_pandas()
+
+
+@pytest.mark.slow
+def test_a_planted_prior_mismatch_fails():
+    ranks = sbc.sbc(sbc.gibbs_sampler(prior=Prior(scale=0.05)), template(), n_sims=1000, mass=COUNT, rng=11)
+    found = sbc.verdict(ranks)
+    assert not found["passed"].sel({"quantity": "sigma"})
+    steep = sbc.sbc(sbc.gibbs_sampler(prior=Prior(3.0)), template(), n_sims=1000, mass=COUNT, rng=11)
+    assert not sbc.verdict(steep)["passed"].sel({"quantity": "f(0.3)"})
+
+
+@pytest.mark.slow
+def test_nutpie_passes_two_hundred_simulations():
+    from cje_core.bayes import sampling
+
+    def sampler(levels, rng):
+        return sampling.sample(levels, n_draws=594, tune=400, chains=2, seed=int(rng.integers(2**31)))
+
+    ranks = sbc.sbc(sampler, template(), n_sims=200, mass=COUNT, rng=12)
+    found = sbc.verdict(ranks)
+    assert found.attrs["passed"], found["passed"].to_pandas()

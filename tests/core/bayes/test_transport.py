@@ -1,0 +1,171 @@
+"""Shift of the mean residual: closed form, quadrature, the cut, and the Arena sample."""
+
+import numpy as np
+import oracles_bayes
+import pytest
+from scipy import stats
+
+from cje_core import io
+from cje_core.bayes import gibbs
+from cje_core.bayes.gibbs import Draws
+from cje_core.bayes.levels import grade
+from cje_core.bayes.transport import SLAB, shifts
+from cje_core.calibration import fit_slice
+from cje_core.data import from_arrays, unpack
+from cje_core.estimators import bayes_corrected, bayes_direct
+
+ALPHA = 2 * stats.norm.sf(5)
+
+
+def audit(shift, n_probes=(12, 9), *, seed=0, cluster=None, draws=1):
+    """A base with labels and one probed policy per entry of `shift`; f is known to be the score."""
+    rng = np.random.default_rng(seed)
+    n = 30
+    names = ["base", *(f"p{k}" for k in range(len(shift)))]
+    score = rng.choice([0.2, 0.5, 0.8], (len(names), n, draws))
+    label = score + rng.normal(0, 0.1, score.shape) * (score > 0)
+    probe = np.zeros(score.shape, bool)
+    for k, (delta, count) in enumerate(zip(shift, n_probes, strict=False)):
+        label[k + 1] += delta
+        probe[k + 1, :count] = True
+    label = np.clip(label, 0, 1)
+    seen = probe.copy()
+    seen[0] = True
+    data = from_arrays(
+        score, policies=names, oracle=np.where(seen, label, np.nan), probe=probe, cluster=cluster
+    )
+    rows = unpack(data)
+    graded = grade(rows, fit_slice(rows, calibrator="monotone"), judge_range=(0, 1), oracle_range=(0, 1))
+    return rows, graded
+
+
+def known(graded, n_draws):
+    """Draws of a calibrator without any doubt: f is the judge."""
+    f = np.tile(graded.levels.level, (n_draws, 1))
+    return Draws(f, f, np.full(n_draws, 0.1), {})
+
+
+def moments(rows, graded, p):
+    """Mean residual, sum of squares about it and count of policy p's probed prompts."""
+    residual = []
+    for i in np.unique(rows.prompt[rows.probe & (rows.policy == p)]):
+        mine = rows.probe & (rows.policy == p) & (rows.prompt == i)
+        residual.append((graded.label[mine] - graded.levels.level[graded.at[mine]]).mean())
+    return np.mean(residual), np.sum((residual - np.mean(residual)) ** 2), len(residual)
+
+
+@pytest.mark.parametrize("draws", [1, 2])
+def test_flat_prior_is_a_t_distribution(draws):
+    rows, graded = audit((0.1, -0.2), draws=draws)
+    found = shifts(rows, graded, known(graded, 5000), prior="flat", rng=1)
+    assert np.isnan(found.delta[0]).all()
+    assert np.isnan(found.tau).all()
+    assert found.n_probes.tolist() == [0, 12, 9]
+    for p in (1, 2):
+        mean, square, n = moments(rows, graded, p)
+        error = np.sqrt(square / (n - 1) / n)
+        assert stats.kstest((found.delta[p] - mean) / error, stats.t(n - 1).cdf).pvalue > ALPHA
+
+
+def test_clusters_widen_the_flat_prior():
+    """Copies of every probe inside its cluster say nothing new."""
+    rows, graded = audit((0.1,), (12,))
+    expected = shifts(rows, graded, known(graded, 50), prior="flat", rng=1).delta
+    doubled = rows._replace(cluster=rows.cluster // 2)
+    index = doubled.probe & (doubled.prompt % 2 == 1)
+    label = graded.label.copy()
+    at = graded.at.copy()
+    for i in np.flatnonzero(index):  # make each pair of prompts two copies
+        twin = (doubled.policy == doubled.policy[i]) & (doubled.prompt == doubled.prompt[i] - 1)
+        label[i], at[i] = label[twin][0], at[twin][0]
+    found = shifts(
+        doubled, graded._replace(label=label, at=at), known(graded, 20_000), prior="flat", rng=1
+    ).delta[1]
+    rows6 = np.flatnonzero(doubled.probe & (doubled.prompt % 2 == 0))
+    residual = label[rows6] - graded.levels.level[at[rows6]]
+    error = residual.std(ddof=1) / np.sqrt(6)
+    assert stats.kstest((found - residual.mean()) / error, stats.t(5).cdf).pvalue > ALPHA
+    assert expected[1].std() < found.std()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", ["normal", "student", "horseshoe"])
+@pytest.mark.parametrize("shift", [(0.0,), (0.1, -0.01), (0.02, 0.01)])
+def test_pooled_priors_against_quadrature(prior, shift):
+    rows, graded = audit(shift, seed=4)
+    found = shifts(rows, graded, known(graded, 20_000), prior=prior, scale=0.05, rng=3)
+    mean, square, n = np.array([moments(rows, graded, p + 1) for p in range(len(shift))]).T
+    center, sd = oracles_bayes.shift_posterior(mean, square, n, prior=prior, scale=0.05, slab=SLAB)
+    for p in range(len(shift)):
+        x = found.delta[p + 1]
+        mcse = x.std() / np.sqrt(oracles_bayes.effective_draws(x))
+        assert abs(x.mean() - center[p]) < 5 * mcse, (x.mean(), center[p], mcse)
+        squared = (x - x.mean()) ** 2
+        spread = squared.std() / np.sqrt(oracles_bayes.effective_draws(squared)) / (2 * x.std())
+        assert abs(x.std() - sd[p]) < 5 * spread, (x.std(), sd[p], spread)
+
+
+def test_heavy_tails_let_an_outlier_go():
+    """A far-off policy is pulled less by Student's t than by the normal prior, and the others are pooled more."""
+    rows, graded = audit((0.0, 0.01, -0.01, 0.15), (20, 20, 20, 20), seed=2)
+    found = {
+        prior: shifts(rows, graded, known(graded, 4000), prior=prior, rng=5).delta
+        for prior in ("flat", "normal", "student")
+    }
+    assert found["student"][1:4].std(axis=1).mean() < found["normal"][1:4].std(axis=1).mean()
+    assert found["normal"][1:4].std(axis=1).mean() < found["flat"][1:4].std(axis=1).mean()
+
+
+def test_probes_never_bend_f():
+    """The cut: other probe labels, same draws of f and of the plug-in."""
+    rows, graded = audit((0.1,), (12,))
+    label = graded.label.copy()
+    label[rows.probe] = 1 - label[rows.probe]
+    other = rows._replace(label=label)
+    fitted = fit_slice(other, calibrator="monotone")
+    again = grade(other, fitted, judge_range=(0, 1), oracle_range=(0, 1))
+    np.testing.assert_array_equal(
+        gibbs.sample(graded.levels, n_draws=20, rng=1).f, gibbs.sample(again.levels, n_draws=20, rng=1).f
+    )
+    assert not np.array_equal(graded.label[rows.probe], again.label[rows.probe])
+
+
+def test_few_probes_have_no_shift():
+    rows, graded = audit((0.1, 0.1), (3, 4))
+    found = shifts(rows, graded, known(graded, 10), rng=1)
+    assert np.isnan(found.delta[:2]).all()
+    assert np.isfinite(found.delta[2]).all()
+    nobody = rows._replace(probe=np.zeros_like(rows.probe))
+    assert np.isnan(shifts(nobody, graded, known(graded, 10), rng=1).delta).all()
+
+
+def test_names_do_not_matter():
+    rows, graded = audit((0.1, -0.1), (12, 12))
+    code = np.array([0, 2, 1])
+    renamed = rows._replace(policy=code[rows.policy])
+    first = shifts(rows, graded, known(graded, 30), rng=4).delta
+    np.testing.assert_allclose(shifts(renamed, graded, known(graded, 30), rng=4).delta[code], first)
+
+
+def test_options_out_of_range():
+    rows, graded = audit((0.1,), (12,))
+    with pytest.raises(ValueError, match="prior"):
+        shifts(rows, graded, known(graded, 5), prior="cauchy")
+    with pytest.raises(ValueError, match="scale"):
+        shifts(rows, graded, known(graded, 5), scale=0.0)
+
+
+@pytest.mark.slow
+def test_arena_acceptance(arena):
+    data, _ = io.read(arena / "fresh_draws", probes=arena / "probe_slice", calibration_policy="base")
+    out = bayes_corrected.estimate(data, rng=0, n_draws=4000).sel(
+        policy=["unhelpful", "clone", "parallel_universe_prompt"]
+    )
+    far = out.sel(policy="unhelpful")
+    assert -0.36 < float(far["shift"]) < -0.15
+    assert (np.abs(far["shift_draws"]) < 0.05).mean() < 0.01
+    assert (out["within_margin"].values[1:] > 0.85).all(), out["within_margin"].values
+    low, high = far["interval"].values
+    assert low < 0.159 < high
+    base = bayes_direct.estimate(data, rng=0).sel(policy="base")
+    assert abs(float(base["estimate"]) - 0.754) < 0.01

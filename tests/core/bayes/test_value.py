@@ -1,0 +1,147 @@
+"""Value and projection posteriors against loops over rows."""
+
+import numpy as np
+import oracles_bayes
+import pytest
+from scipy import stats
+
+from cje_core.bayes import gibbs
+from cje_core.bayes.gibbs import Draws
+from cje_core.bayes.levels import grade
+from cje_core.bayes.projection import projected_values
+from cje_core.bayes.value import inflation, spent, values
+from cje_core.calibration import fit_slice
+from cje_core.data import from_arrays, unpack
+from cje_sim.scenarios import discrete_judge
+
+WORLDS = {
+    "plain": {},
+    "draws and clusters": {"draws": 2, "clustered": True},
+    "propensities": {"unequal": True},
+    "decreasing": {"direction": "decreasing"},
+}
+
+
+def world(n=40, seed=0, *, draws=1, clustered=False, unequal=False, direction="increasing"):
+    """Two policies on scales that are not [0, 1], and rows, slice and levels of them."""
+    rng = np.random.default_rng(seed)
+    shape = (2, n, draws)
+    quality = rng.choice([0.1, 0.4, 0.8, 0.9], shape)
+    score = 10 * (quality if direction == "increasing" else 1 - quality)
+    score[:, ::3, 1:] = np.nan
+    prob = np.where(quality > 0.5, 0.8, 0.4) if unequal else np.full(shape, 0.6)
+    seen = (rng.uniform(size=shape) < prob) & np.isfinite(score)
+    label = 1 + 4 * np.clip(quality**2 + rng.normal(0, 0.2, shape), 0, 1)
+    data = from_arrays(
+        score,
+        policies=["a", "b"],
+        oracle=np.where(seen, label, np.nan),
+        label_prob=prob if unequal else None,
+        cluster=np.arange(n) // 2 if clustered else None,
+        judge_range=(0, 10),
+        oracle_range=(1, 5),
+        calibration_policy="a",
+    )
+    rows = unpack(data)
+    fitted = fit_slice(rows, direction=direction, calibrator="monotone")
+    return rows, fitted, grade(rows, fitted, judge_range=(0, 10), oracle_range=(1, 5))
+
+
+def kish(rows, p):
+    cluster = rows.cluster[rows.prompt]
+    mine = (rows.policy == p) & rows.labelled & rows.evaluated
+    v = np.array([(rows.weight / rows.label_prob)[mine & (cluster == g)].sum() for g in np.unique(cluster)])
+    return v.sum() ** 2 / (v**2).sum()
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("corrected", [(True, True), (True, False), (False, False)])
+def test_values_against_a_loop(name, corrected):
+    rows, _, graded = world(**WORLDS[name])
+    draws = gibbs.sample(graded.levels, n_draws=6, rng=1)
+    found = values(rows, graded, draws, corrected=np.array(corrected), rng=2)
+    factor = [inflation(kish(rows, p), spent(graded.levels, draws)) for p in range(2)]
+    expected = oracles_bayes.value_draws(rows, graded, draws.f, corrected, factor, 2)
+    np.testing.assert_allclose(found.draws, expected, rtol=1e-12)
+    plain = values(rows, graded, draws, corrected=np.array(corrected), inflate=False, rng=2)
+    np.testing.assert_allclose(
+        plain.draws, oracles_bayes.value_draws(rows, graded, draws.f, corrected, [1, 1], 2), rtol=1e-12
+    )
+
+
+def test_inflation_is_its_formula():
+    for m, df in ((13, 2.0), (50, 3.5), (1000, 5.0)):
+        nu = m - 1 - df
+        expected = np.sqrt((m + 1) / nu) * stats.t.ppf(0.975, nu) / stats.norm.ppf(0.975)
+        assert inflation(m, df) == pytest.approx(expected)
+    assert inflation(4, 10) == inflation(4, 1e6), "degrees of freedom never fall below 3"
+    assert inflation(4, 10) == pytest.approx(np.sqrt(5 / 3) * stats.t.ppf(0.975, 3) / stats.norm.ppf(0.975))
+
+
+def test_inflation_gives_labels_alone_a_t_interval():
+    """A constant f spends nothing; the uninflated half-width is that of the Bayesian bootstrap."""
+    m = 15
+    assert inflation(m, 0.0) * 1.96 / np.sqrt(m + 1) == pytest.approx(
+        stats.t.ppf(0.975, m - 1) / np.sqrt(m - 1), rel=1e-4
+    )
+
+
+def test_spent_counts_parameters():
+    """Free means at each level spend one parameter each: Var(f_k) = sigma^2 / n_k."""
+    levels = world()[2].levels
+    rng = np.random.default_rng(0)
+    n_draws, sigma = 20_000, 0.2
+    f = 0.5 + sigma * rng.normal(size=(n_draws, len(levels.n))) / np.sqrt(np.maximum(levels.n, 1))
+    seen = int((levels.n > 0).sum())
+    draws = Draws(f, f, np.full(n_draws, sigma), {})
+    assert spent(levels, draws) == pytest.approx(seen, abs=5 * np.sqrt(2 * seen / n_draws))
+    binary = spent(levels._replace(binary=True), draws)
+    assert binary == pytest.approx(seen * sigma**2 / 0.25, rel=0.05)
+
+
+def test_the_value_does_not_depend_on_f_where_all_is_labelled():
+    """Every response labelled: plug-in and residual share w, so f cancels and the labels' own mean is left."""
+    rng = np.random.default_rng(3)
+    score = rng.choice([0.2, 0.6, 0.9], (1, 60))
+    label = np.clip(score + rng.normal(0, 0.2, (1, 60)), 0, 1)
+    rows = unpack(from_arrays(score, policies=["a"], oracle=label))
+    fitted = fit_slice(rows, calibrator="monotone")
+    graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
+    own = np.array([True])
+    one, other = (
+        values(
+            rows, graded, gibbs.sample(graded.levels, n_draws=50, rng=r), corrected=own, inflate=False, rng=9
+        ).draws
+        for r in (1, 2)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_a_contrast_keeps_the_covariance_of_its_policies():
+    """Shared weights and f: a clone differs from its original by far less than two unrelated values would."""
+    data = discrete_judge.simulate(n=400, oracle_fraction=0.25, label_design="base", rng=0)
+    rows = unpack(data)
+    fitted = fit_slice(rows, calibrator="monotone")
+    graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
+    draws = gibbs.sample(graded.levels, n_draws=2000, rng=1)
+    v = values(rows, graded, draws, corrected=np.zeros(len(rows.policies), bool), rng=2).draws
+    a, b = rows.policies.index("base"), rows.policies.index("clone")
+    apart = np.hypot(v[a].std(), v[b].std())
+    # f is shared, and the prompts' own scores are correlated: under half of the variance is left
+    assert (v[a] - v[b]).std() < 0.7 * apart
+
+
+def test_a_policy_without_responses_has_no_value():
+    rows, _, graded = world()
+    lost = rows._replace(evaluated=rows.evaluated & (rows.policy == 0))
+    draws = gibbs.sample(graded.levels, n_draws=5, rng=1)
+    found = values(lost, graded, draws, corrected=np.array([True, False]), rng=2).draws
+    assert np.isfinite(found[0]).all()
+    assert np.isnan(found[1]).all()
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_projection_against_a_loop(name):
+    rows, fitted, graded = world(**WORLDS[name])
+    found = projected_values(rows, fitted, graded, n_draws=6, rng=2)
+    np.testing.assert_allclose(found, oracles_bayes.projection_draws(rows, graded, 6, 2), rtol=1e-10)

@@ -1,0 +1,437 @@
+"""Conformance of every estimator that the directory holds; a new file is picked up by itself.
+
+One rich data set has all that any estimator may need: labels, probes, known label probabilities, logged responses with
+log-likelihoods, two draws, clusters, a covariate and the simulator's truth. Estimators of binary labels get its binary
+twin. What a method cannot promise stands in the small tables below, each with its reason.
+"""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from cje_core import estimators
+from cje_core.compare import contrasts
+from cje_core.data import DataError, check_data, from_arrays
+from cje_core.folds import assign_folds
+from cje_core.result import Status
+
+NAMES = estimators.available()
+N_PROMPTS = 120
+BINARY = {"bayes_rogan_gladen", "rogan_gladen"}
+# Estimators whose value looks at the fold of a prompt: new ids mean new folds.
+NO_FOLDS = {
+    "direct_corrected",
+    "labels_only",
+    "oracle_bound",
+    "ppi",
+    "ppi_plus_plus",
+    "raw_judge",
+    "rogan_gladen",
+    "snips",
+}
+# Others learn a calibrator, whose error takes a factor n_b / (n_b - 1) from the rows of each block of about fifteen.
+NO_CALIBRATOR = {"labels_only", "oracle_bound", "ppi", "ppi_plus_plus", "raw_judge", "rogan_gladen"}
+# The lambda of PPI++ divides the pooled variance of S by N - 1, which twice the data moves by 1 / N.
+# The stack adds a fixed ridge to a covariance that carries n / (n - 1).
+DUPLICATE_RTOL = {"ppi_plus_plus": 2 / N_PROMPTS, "stacked_dr": 1e-5}
+# A posterior mean carries the noise of its draws (at least a third as many effective ones), and half the variance also
+# means half the prior's pull.
+POSTERIOR = {"bayes_corrected", "bayes_direct", "bayes_rogan_gladen", "projection_posterior"}
+POLICIES = ["base", "clone", "far"]
+
+
+def world(n=N_PROMPTS, seed=0, *, binary=False, draws=2, clustered=True, share=0.6, unequal=False):
+    """The rich data set; labels of every policy, on scales that are not [0, 1]."""
+    rng = np.random.default_rng(seed)
+    shape = (len(POLICIES), n, draws)
+    quality = rng.uniform(size=(1, n, 1))
+    level = np.clip(
+        np.round(2 * quality + 2 * rng.uniform(size=shape) + np.array([0, 0, 0.5])[:, None, None]), 0, 4
+    )
+    length = rng.normal(size=shape)
+    mean = 0.04 + 0.23 * level if binary else 0.1 + 0.2 * level
+    label = (
+        (rng.uniform(size=shape) < mean) if binary else np.clip(mean + rng.uniform(-0.1, 0.1, shape), 0, 1)
+    )
+    prob = np.where(level > 2, 0.8, 0.4) if unequal else np.full(shape, share)
+    draw = rng.uniform(size=shape)
+    missing = np.zeros(shape, dtype=bool)
+    missing[:, ::4, 1:] = True  # ragged: one prompt in four has a single draw
+    seen, probe = (draw < prob) & ~missing, (draw > 0.85) & ~missing
+    probe[0] = False
+    logp_logger = -rng.uniform(5, 10, n)
+    ratio = np.stack([np.zeros(n), 0.2 * rng.normal(size=n), 0.6 * rng.normal(size=n)])
+    logged_level = level[0, :, 0]
+    return from_arrays(
+        np.where(missing, np.nan, 2 * level),
+        policies=POLICIES,
+        prompts=[f"q{i:04d}" for i in range(n)],
+        oracle=np.where(seen | probe, 1 + 4 * label, np.nan),
+        probe=probe,
+        label_prob=prob,
+        covariate=length[..., None],
+        features=["length"],
+        surprisal=np.abs(length),
+        true_reward=1 + 4 * mean,
+        cluster=[f"c{i // 2:04d}" for i in range(n)] if clustered else None,
+        logged={
+            "logp_target": np.minimum(logp_logger + ratio, 0),
+            "logp_logger": logp_logger,
+            "n_tokens": rng.integers(3, 9, n),
+            "logged_judge": 2 * logged_level,
+            "logged_oracle": np.where(seen[0, :, 0], 1 + 4 * label[0, :, 0], np.nan),
+            "logged_covariate": length[0, :, 0][:, None],
+        },
+        judge_range=(0.0, 8.0),
+        oracle_range=(1.0, 5.0),
+        calibration_policy=["base"],
+    )
+
+
+@cache
+def rich(name, **options):
+    return world(binary=name in BINARY, **options)
+
+
+def run(name, data, **options):
+    return estimators.load(name).estimate(data, rng=5, **options)
+
+
+@cache
+def result(name):
+    return run(name, rich(name))
+
+
+def equal(out, expected, *, shift=0.0, factor=1.0, rtol=1e-8):
+    """Whether two estimates agree, policy by policy, up to an affine change of the oracle scale."""
+    out, expected = out.sortby("policy").sortby("prompt"), expected.sortby("policy").sortby("prompt")
+    np.testing.assert_array_equal(out.status, expected.status)
+    np.testing.assert_array_equal(out.route, expected.route)
+    for variable in ("estimate", "interval"):
+        np.testing.assert_allclose(out[variable], shift + factor * expected[variable], rtol=rtol, atol=1e-9)
+    for variable in ("std_error", "influence"):
+        np.testing.assert_allclose(out[variable], factor * expected[variable], rtol=rtol, atol=rtol * factor)
+
+
+def sound(out):
+    """What holds of every estimate: statuses, failures without numbers, intervals around the estimate."""
+    code = out["status"].values
+    failed = code >= Status.TOO_FEW_LABELS
+    assert {Status(s) for s in code.tolist()} <= set(Status)
+    value, (low, high) = out["estimate"].values, out["interval"].values.T
+    assert np.isnan(value[failed]).all(), "a failure has no value"
+    assert np.isfinite(value[~failed]).all(), "what is no failure has a value"
+    assert not np.isinf(out["interval"].values).any()
+    shown = np.isfinite(low)
+    assert (shown == np.isfinite(high)).all()
+    assert not shown[failed].any()
+    slack = 1e-12 * np.maximum(1, np.abs(value[shown]))
+    assert (low[shown] <= value[shown] + slack).all() and (value[shown] <= high[shown] + slack).all()
+    silent = ~np.isfinite(out["std_error"].values)
+    explained = [
+        Status.ILL_CONDITIONED,
+        Status.FEW_RESAMPLES,
+        Status.CONSTANT_LABELS,
+        Status.ONE_CLUSTER,
+        Status.FEW_LABELS_POSTERIOR,
+    ]
+    assert np.isin(code[silent & ~failed], explained).all(), "a value without a standard error says why"
+    assert not (out["std_error"].values < 0).any()
+
+
+# --- schema, purity, determinism -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schema(name, tmp_path):
+    assert set(rich(name).variables) >= estimators.load(name).NEEDS, (
+        "the rich data set must hold all that it needs"
+    )
+    out = result(name)
+    sound(out)
+    assert np.isfinite(out.estimate).any()
+    dims = {
+        "estimate": ("policy",),
+        "std_error": ("policy",),
+        "interval": ("policy", "ci_bound"),
+        "status": ("policy",),
+        "route": ("policy",),
+        "influence": ("policy", "prompt"),
+        "df": ("policy",),
+    }
+    assert {variable: out[variable].dims for variable in dims} == dims
+    assert out.policy.values.tolist() == POLICIES
+    assert out.ci_bound.values.tolist() == ["lower", "upper"]
+    assert out.cluster.dims == ("prompt",)
+    assert out.status.dtype == np.int8
+    assert out.status.attrs["flag_values"].tolist() == [int(s) for s in Status]
+    assert out.status.attrs["flag_meanings"].split() == [s.name.lower() for s in Status]
+    assert out.attrs["estimator"] == name
+    assert isinstance(json.loads(out.attrs["options"]), dict)
+    assert out.attrs["ci_prob"] == 0.95
+    assert isinstance(out.attrs["ci_kind"], str)
+    assert "V(policy)" in out.attrs["estimand"]
+    out.to_netcdf(tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as read:
+        np.testing.assert_array_equal(read.interval, out.interval)
+        assert read.attrs["options"] == out.attrs["options"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pure_silent_and_deterministic(name, capsys):
+    data = world(binary=name in BINARY)  # fresh: what an earlier call did to the cached one would not show
+    before = data.copy(deep=True)
+    state = np.random.get_state()[1].copy()  # noqa: NPY002 - reads the global state to show that it stays put
+    first, second = run(name, data), run(name, data)
+    assert data.identical(before)
+    assert capsys.readouterr() == ("", "")
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+    xr.testing.assert_identical(first, second)
+    generator = estimators.load(name).estimate(data, rng=np.random.default_rng(5))
+    xr.testing.assert_identical(first, generator)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ci_prob(name):
+    half = run(name, rich(name), ci_prob=0.5)
+    wide = result(name)
+    np.testing.assert_array_equal(half.estimate, wide.estimate)
+    known = wide.status == Status.ILL_CONDITIONED
+    narrower = half.interval.diff("ci_bound") < wide.interval.diff("ci_bound")
+    assert (narrower | known | wide.interval.isnull().any("ci_bound")).all()
+    for bad in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match="ci_prob"):
+            run(name, rich(name), ci_prob=bad)
+
+
+# --- invariances -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_rows_does_not_matter(name):
+    rng = np.random.default_rng(1)
+    data = rich(name)
+    shuffled = data.isel({dim: rng.permutation(data.sizes[dim]) for dim in ("policy", "prompt", "draw")})
+    out = run(name, shuffled)
+    assert out.policy.values.tolist() == shuffled.policy.values.tolist(), "rows in the order of the data"
+    equal(out, result(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_policies_do_not_matter(name):
+    """New names that reverse the alphabetical order."""
+    new = dict(zip(POLICIES, ["z", "m", "a"], strict=True))
+    data = rich(name).assign_coords(policy=list(new.values())).assign_attrs(calibration_policy=[new["base"]])
+    out = run(name, data)
+    equal(out.assign_coords(policy=POLICIES), result(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pitfall_21_oracle_scale_is_equivariant(name):
+    """Value, error and interval move together when labels are declared on another scale."""
+    data = rich(name)
+    moved = data.assign({v: 20 - 3 + 3 * data[v] for v in ("oracle", "logged_oracle", "true_reward")})
+    out = run(name, moved.assign_attrs(oracle_range=[20.0, 32.0]))
+    equal(out, result(name), shift=17, factor=3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_judge_scale_is_invariant(name):
+    data = rich(name)
+    moved = data.assign({v: data[v] / 4 - 1 for v in ("judge", "logged_judge")})
+    equal(run(name, moved.assign_attrs(judge_range=[-1.0, 1.0])), result(name), rtol=1e-6)
+
+
+def twice(data, *, same_cluster):
+    """Every prompt and an exact copy of it, in its cluster or in one of its own."""
+    copy = data.assign_coords(prompt=[f"{p}-copy" for p in data.prompt.values])
+    if not same_cluster:
+        copy["cluster"] = copy["cluster"].copy(data=[f"{c}-copy" for c in copy["cluster"].values])
+    over = [v for v in data.data_vars if "prompt" in data[v].dims]
+    both = xr.concat([data[over], copy[over]], dim="prompt")
+    return check_data(both.assign_attrs(data.attrs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_inside_its_cluster_adds_nothing(name):
+    """Folds and clusters are the old ones: same value, same standard error."""
+    data = rich(name)
+    out, single = run(name, twice(data, same_cluster=True)), result(name)
+    rtol = DUPLICATE_RTOL.get(name, 1e-7)
+    np.testing.assert_allclose(out.estimate, single.estimate, rtol=rtol)
+    if name not in NO_CALIBRATOR:
+        rtol = 1 / 60
+    if "draws" in out:  # resampling noise: five Monte Carlo standard errors of a bootstrap SE
+        rtol += 5 * np.sqrt(1 / out.sizes["replicate"])
+    np.testing.assert_allclose(out.std_error, single.std_error, rtol=rtol)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_twice_the_data_halves_the_variance(name):
+    """Independent copies: the same value and SE / sqrt 2.
+
+    The factor m / (m - 1) of m labelled clusters makes the ratio of variances (2m - 1) / (2m - 2) times smaller at
+    most. Where folds enter, a row's twin may sit in another fold and teach: with five judge levels and m labels this
+    takes a residual variance from (1 + 5 / m) to (1 - 5 / m) of the true one; and the value moves by what folds do to
+    it, which renaming the prompts shows.
+    """
+    data = rich(name, n=240, clustered=False, draws=1)
+    data = data.assign(cluster=("prompt", data.prompt.values))
+    out, single = run(name, twice(data, same_cluster=False)), run(name, data)
+    np.testing.assert_array_equal(out.status, single.status)
+    m = int(min(n for n in (data.labelled & data.evaluated).sum(("prompt", "draw")).values))
+    m = min(m, int(data.probe.sum(("prompt", "draw"))[1:].min()))
+    ratio = 2 * (out.std_error / single.std_error) ** 2
+    if name in NO_FOLDS:
+        np.testing.assert_allclose(out.estimate, single.estimate, rtol=DUPLICATE_RTOL.get(name, 1e-9))
+        slack = 0.02
+    else:
+        renamed = [run(name, rename(data, k)) for k in range(8)]
+        values = np.stack([each.estimate.values for each in [single, *renamed]])
+        tolerance = 5 * values.std(axis=0, ddof=1) + 1e-9
+        if name in POSTERIOR:
+            tolerance = single.std_error.values * (5 * np.sqrt(2 * 3 / out.sizes["replicate"]) + 0.25)
+        moved = np.abs(out.estimate.values - single.estimate.values)
+        assert ((moved < tolerance) | np.isnan(moved)).all(), moved / tolerance
+        slack = 20 / m
+    if "draws" in out:
+        slack += 5 * np.sqrt(4 / out.sizes["replicate"])
+    known = np.isfinite(single.std_error.values)
+    assert known.any()
+    least = 2 * (m - 1) / (2 * m - 1)
+    assert ((ratio > least - slack) & (ratio < 1 + slack)).values[known].all(), ratio.values
+
+
+def rename(data, k):
+    """Other ids, hence other folds."""
+    ids = [f"{k}-{p}" for p in data.prompt.values]
+    return data.assign_coords(prompt=ids).assign(cluster=("prompt", ids))
+
+
+# --- statistical failures are data ------------------------------------------------------------------------------------
+
+
+def keep_labels(data, mask):
+    """The same data with only the labels where the mask holds, logged labels included."""
+    kept = data.labelled & mask
+    seen = kept | (data.probe & mask)
+    logged = data.logged_oracle.where(mask.sel(policy="base", draw=0, drop=True))
+    return data.assign(
+        labelled=kept, probe=data.probe & mask, oracle=data.oracle.where(seen), logged_oracle=logged
+    )
+
+
+def where_prompts(data, n):
+    first = xr.DataArray(np.arange(data.sizes["prompt"]) < n, dims="prompt")
+    return first & data.labelled.notnull()
+
+
+def in_one_fold(data):
+    """Labels of the other policies only on prompts of one fold of the base's."""
+    _, cluster = np.unique(data.cluster.values, return_inverse=True)
+    fold = assign_folds(np.unique(data.cluster.values), np.ones(cluster.max() + 1, dtype=bool))[cluster]
+    mask = xr.DataArray(fold == 0, dims="prompt") | (data.policy == "base")
+    return keep_labels(data, mask & data.labelled.notnull())
+
+
+def constant(data, names_, value):
+    return data.assign({v: data[v].where(data[v].isnull(), value) for v in names_})
+
+
+FAILURES = {
+    "no labels": lambda d: keep_labels(d, d.labelled & False),
+    "one label": lambda d: keep_labels(d, where_prompts(d, 1)),
+    "four labelled prompts": lambda d: keep_labels(d, where_prompts(d, 8)),
+    "borrowed": lambda d: keep_labels(d, (d.policy == "base") & d.labelled.notnull()),
+    "no probes": lambda d: d.assign(probe=d.probe & False, oracle=d.oracle.where(d.labelled)),
+    "labels in one fold": in_one_fold,
+    "constant labels": lambda d: constant(d, ["oracle", "logged_oracle"], 5.0),
+    "constant judge": lambda d: constant(d, ["judge", "logged_judge"], 4.0),
+    "inverted judge": lambda d: d.assign(judge=8 - d.judge, logged_judge=8 - d.logged_judge),
+    "zero variance": lambda d: constant(
+        constant(constant(d, ["judge", "logged_judge"], 4.0), ["oracle", "logged_oracle"], 5.0),
+        ["logp_target", "logp_logger"],
+        -1.0,
+    ),
+    "one cluster": lambda d: d.assign(cluster=d.cluster.copy(data=["only"] * d.sizes["prompt"])),
+    "no log-probabilities": lambda d: d.assign(logp_target=d.logp_target * np.nan),
+    "one usable log-probability": lambda d: d.assign(
+        logp_target=d.logp_target.where(xr.DataArray(np.arange(d.sizes["prompt"]) == 3, dims="prompt"))
+    ),
+    "one huge weight": lambda d: d.assign(
+        logp_logger=d.logp_logger.where(
+            xr.DataArray(np.arange(d.sizes["prompt"]) != 3, dims="prompt"), -800.0
+        )
+    ),
+    "no responses": lambda d: d.assign(
+        evaluated=d.evaluated & (d.policy != "far"), labelled=d.labelled & (d.policy != "far")
+    ),
+    "every row labelled": lambda d: world(binary=set(np.unique(d.oracle)[:2]) == {1.0, 5.0}, share=1.0),
+    "one policy": lambda d: d.isel(policy=[0]),
+    "one prompt": lambda d: d.isel(prompt=[0]),
+    "few prompts": lambda d: d.isel(prompt=slice(0, 12)),
+    "one draw": lambda d: d.isel(draw=[0]),
+    "unequal propensities": lambda d: world(binary=set(np.unique(d.oracle)[:2]) == {1.0, 5.0}, unequal=True),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statistical_failure_is_a_status(name, case):
+    data = check_data(FAILURES[case](rich(name)))
+    out = run(name, data)
+    sound(out)
+    contrasts(out)
+    needs_labels = name not in ("raw_judge", "oracle_bound")
+    if case == "no labels" and needs_labels:
+        assert (out.status >= Status.TOO_FEW_LABELS).all()
+    if case == "no responses" and "logp_target" not in estimators.load(name).NEEDS:
+        assert out.status.sel(policy="far") == Status.NO_RESPONSES or name == "labels_only"
+    if case == "no log-probabilities" and "logp_target" in estimators.load(name).NEEDS:
+        assert (out.status >= Status.TOO_FEW_LABELS).all()
+    if case == "constant labels":
+        assert out.std_error.isnull().all() or not needs_labels
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pitfall_28_one_cluster_shows_no_spread(name):
+    out = run(name, FAILURES["one cluster"](rich(name)))
+    assert out.std_error.isnull().all()
+    assert out.interval.isnull().all() or (out.status == Status.ILL_CONDITIONED).all()
+    assert contrasts(out).std_error.isnull().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pitfall_27_contrasts_are_those_of_the_estimate(name):
+    """Difference of the estimates; a standard error no larger than the triangle inequality allows."""
+    out = result(name)
+    pairs = contrasts(out)
+    first, second = out.sel(policy=pairs["first"].values), out.sel(policy=pairs["second"].values)
+    np.testing.assert_array_equal(pairs.difference, first.estimate.values - second.estimate.values)
+    if "draws" not in out:
+        most = (first.std_error.values + second.std_error.values) * (1 + 1e-9)
+        assert ((pairs.std_error <= most) | pairs.std_error.isnull()).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pitfall_15_falsy_ids_are_ids(name):
+    """A prompt called "0" or "" is a prompt like any other."""
+    data = rich(name)
+    ids = data.prompt.values.astype(object)
+    ids[0], ids[1] = "", "0"
+    out = run(name, data.assign_coords(prompt=ids.astype(str)))
+    np.testing.assert_array_equal(out.status, result(name).status)
+    if name in NO_FOLDS:
+        np.testing.assert_allclose(out.estimate, result(name).estimate)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_broken_contract_raises(name):
+    data = rich(name)
+    with pytest.raises(DataError, match="judge"):
+        run(name, data.assign(judge=data.judge + 100))
+    with pytest.raises(DataError, match="schema"):
+        run(name, data.assign_attrs(schema="other"))

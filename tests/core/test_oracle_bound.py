@@ -1,0 +1,146 @@
+"""The efficient pseudo-estimator against its definition and the bound of an enumerable world."""
+
+import numpy as np
+import oracles_peers
+import pytest
+
+from cje_core.data import DataError, from_arrays, unpack
+from cje_core.estimators import direct, labels_only, oracle_bound, ppi, ppi_plus_plus
+from cje_core.result import Status
+from cje_sim import scenarios
+from cje_sim.scenarios import finite_model, well_specified
+
+N, FRACTION, N_REPLICATES = 600, 0.25, 1000
+KNOWN = [
+    name for name in scenarios.available() if "true_reward" in scenarios.load(name).simulate(n=60, rng=0)
+]
+
+
+@pytest.mark.parametrize("unequal", [False, True])
+def test_matches_the_definition(unequal):
+    rng = np.random.default_rng(2)
+    shape = (2, 60, 2)
+    score = rng.uniform(size=shape)
+    score[:, ::3, 1] = np.nan
+    reward = 1 + 3 * score
+    prob = np.where(score > 0.5, 0.5, 0.25) if unequal else np.full(shape, 0.4)
+    seen = (rng.uniform(size=shape) < prob) & np.isfinite(score)
+    label = np.clip(reward + rng.normal(0, 0.5, shape), 1, 4)
+    data = from_arrays(
+        score,
+        policies=["a", "b"],
+        oracle=np.where(seen, label, np.nan),
+        label_prob=prob,
+        true_reward=reward,
+        cluster=np.arange(60) // 2,
+        oracle_range=(1, 4),
+    )
+    out = oracle_bound.estimate(data)
+    rows = unpack(data)
+    truth = data.true_reward.values[np.isfinite(score)]
+    for p, policy in enumerate(("a", "b")):
+        dicts = [
+            {
+                "cluster": rows.cluster[rows.prompt[i]],
+                "true": 1 + 3 * rows.score[i],
+                "label": rows.label[i] if rows.labelled[i] else None,
+                "weight": rows.weight[i],
+                "prob": rows.label_prob[i],
+            }
+            for i in np.flatnonzero(rows.policy == p)
+        ]
+        mine = out.sel(policy=policy)
+        np.testing.assert_allclose(
+            [mine.estimate, mine.std_error, mine.df], oracles_peers.efficient(dicts), rtol=1e-10
+        )
+    assert np.isfinite(truth).all()
+
+
+def test_statuses_and_routes():
+    data = well_specified.simulate(n=80, label_design="base", rng=1)
+    out = oracle_bound.estimate(data)
+    assert (out.status == Status.OK).all()
+    assert out.route.values.tolist() == ["efficient"] + ["true_reward"] * 3
+    mean = data.true_reward.mean(("prompt", "draw"))
+    np.testing.assert_allclose(out.estimate[1:], mean[1:])
+    assert (oracle_bound.estimate(data.drop_vars("true_reward")).status == Status.NO_TRUTH).all()
+    full = well_specified.simulate(n=80, oracle_fraction=1.0, rng=1)
+    every, labels = oracle_bound.estimate(full), labels_only.estimate(full)
+    for name in ("estimate", "std_error", "influence"):
+        np.testing.assert_allclose(every[name], labels[name])
+    data.true_reward[0, 0] = np.nan
+    with pytest.raises(DataError, match="true_reward"):
+        oracle_bound.estimate(data)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_true_reward_of_a_scenario_is_the_regression(name):
+    """Y - E[Y | S] has mean zero against 1, S, S^2 and sin 9 S, policy by policy (5 standard errors)."""
+    data = scenarios.load(name).simulate(n=40_000, oracle_fraction=1.0, label_design="own", rng=11)
+    residual = (data.oracle - data.true_reward).isel(draw=0).values
+    score = data.judge.isel(draw=0).values
+    for basis in (np.ones_like(score), score, score**2, np.sin(9 * score)):
+        moment = residual * basis
+        error = moment.std(axis=1) / np.sqrt(moment.shape[1])
+        assert (np.abs(moment.mean(axis=1)) < 5 * error).all()
+        planted = moment + 0.05 * basis**2  # a regression wrong in this direction shows
+        assert (np.abs(planted.mean(axis=1)) > 5 * error).all()
+
+
+@pytest.fixture(scope="module")
+def replicates():
+    out = {"oracle_bound": [], "direct": [], "ppi": [], "ppi_plus_plus": [], "labels_only": []}
+    errors = []
+    modules = {
+        "oracle_bound": oracle_bound,
+        "ppi": ppi,
+        "ppi_plus_plus": ppi_plus_plus,
+        "labels_only": labels_only,
+    }
+    for r in range(N_REPLICATES):
+        data = finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=r)
+        for name, module in modules.items():
+            result = module.estimate(data)
+            out[name].append(result.estimate.values)
+            if name == "oracle_bound":
+                errors.append(result.std_error.values)
+        out["direct"].append(direct.estimate(data, inference="influence").estimate.values)
+    return {name: np.array(values) for name, values in out.items()}, np.array(errors)
+
+
+def enumerated_bound():
+    """Variance of ``m(S) - V + L / e (Y - m(S))`` summed over every (s, y), per policy."""
+    law = finite_model.joint().sum(["x", "a"])
+    y = law["y"]
+    m = (law * y).sum("y") / law.sum("y")
+    value = (law * y).sum(["s", "y"])
+    labelled = (law * (m - value + (y - m) / FRACTION) ** 2).sum(["s", "y"])
+    unlabelled = (law * (m - value) ** 2).sum(["s", "y"])
+    return (FRACTION * labelled + (1 - FRACTION) * unlabelled).values / N
+
+
+@pytest.mark.slow
+def test_attains_the_bound(replicates):
+    estimates, errors = replicates
+    found = estimates["oracle_bound"]
+    bound = enumerated_bound()
+    noise = 5 * np.sqrt(2 / N_REPLICATES)
+    assert (np.abs(found.var(axis=0, ddof=1) / bound - 1) < noise).all()
+    reported = (errors**2).mean(axis=0) / bound
+    assert (np.abs(reported - 1) < 0.03).all()  # averages over replicates: far sharper than the variance
+    assert (np.abs(0.8**2 * reported - 1) > 0.03).all()
+    mcse = found.std(axis=0, ddof=1) / np.sqrt(N_REPLICATES)
+    assert (np.abs(found.mean(axis=0) - finite_model.truth().values) < 5 * mcse).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["direct", "ppi", "ppi_plus_plus", "labels_only"])
+def test_no_estimator_is_below_it(replicates, name):
+    """Paired comparison of squared errors: none is smaller beyond five Monte Carlo standard errors."""
+    estimates, _ = replicates
+    truth = finite_model.truth().values
+    gap = (estimates[name] - truth) ** 2 - (estimates["oracle_bound"] - truth) ** 2
+    mcse = gap.std(axis=0, ddof=1) / np.sqrt(N_REPLICATES)
+    assert (gap.mean(axis=0) > -5 * mcse).all()
+    if name == "labels_only":  # the comparison has power: the label mean is above the bound
+        assert (gap.mean(axis=0) > 5 * mcse).all()

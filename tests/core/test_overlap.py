@@ -1,0 +1,502 @@
+"""Overlap and typicality: against loops, exact worlds, and the errors that others made."""
+
+import numpy as np
+import oracles_weights as oracles
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy import stats
+
+from cje_core.data import DataError, from_arrays
+from cje_core.overlap import affinity, ccdf, hill, overlap
+from cje_core.typicality import Sample, cle_factor, typicality, weighted_typicality
+from cje_core.weights import mean_one
+from cje_sim import typicality as exact
+from cje_sim.policies import token_tilt
+from cje_sim.scenarios import zipf_hot_target, zipf_tilt
+from cje_sim.tokens import iid_policy, sample_sums, zipf
+
+
+def as_sample(values, first=0):
+    values = np.asarray(values, float)
+    return Sample(values, np.ones(len(values)), first + np.arange(len(values)))
+
+
+def small_data(seed=0, n=240, **changes):
+    """Two policies with fresh draws, surprisal and logged responses; some log-likelihoods are missing."""
+    rng = np.random.default_rng(seed)
+    judge = rng.integers(0, 6, (2, n)) / 5
+    n_tokens = rng.integers(5, 40, n).astype(float)
+    logp = -n_tokens * rng.uniform(1, 2, (3, n))
+    logp[0, :5] = np.nan
+    logged = {
+        "logp_target": logp[:2],
+        "logp_logger": np.minimum(logp[1] + 0.5 * rng.standard_normal(n), 0),
+        "n_tokens": n_tokens,
+        "logged_judge": rng.integers(0, 6, n) / 5,
+    }
+    settings_ = {
+        "policies": ["b", "a"],
+        "oracle": np.where(rng.random((2, n)) < 0.5, judge, np.nan),
+        "surprisal": rng.uniform(1, 2, (2, n)),
+        "logged": logged,
+    }
+    return from_arrays(judge, **(settings_ | changes))
+
+
+# --- tails ---
+
+
+def test_hill_against_the_definition():
+    x = np.random.default_rng(0).standard_t(3, 600)
+    out = hill(np.append(x, np.nan))
+    assert out.size.tolist() == list(range(6, 31))
+    assert_allclose(out.alpha, [oracles.hill(x.tolist(), int(k)) for k in out.size], rtol=1e-9)
+    assert out.median == pytest.approx(np.median(out.alpha))
+    assert out.iqr > 0
+
+
+def test_hill_of_pareto_weights():
+    # 1 / alpha(k) is unbiased with standard error 1 / (alpha sqrt(k)); the paper's W_(k) shrinks it by (k - 1) / k.
+    rng, reps, k = np.random.default_rng(1), 4000, 10
+    for true in (0.7, 2.5):
+        inverse = np.empty(reps)
+        for i in range(reps):
+            inverse[i] = 1 / hill(rng.exponential(1 / true, 1000)).alpha[0]
+        assert abs(inverse.mean() - 1 / true) < 5 / (true * np.sqrt(k * reps))
+
+
+def test_pitfall_17_a_tail_index_that_cannot_be_had_is_unknown_and_not_healthy():
+    for log_weight in (
+        [],
+        np.full(5, np.nan),
+        np.zeros(1000),
+        np.arange(199.0),
+        np.r_[np.ones(100), np.zeros(900)],
+    ):
+        out = hill(log_weight)
+        assert np.isnan(out.median) and np.isnan(out.iqr)
+    assert np.isfinite(hill(np.arange(200.0)).median)
+    assert np.isfinite(hill(-1e4 - np.arange(1000.0)).median)  # weights that underflow to 0 still have a tail
+
+
+def test_ccdf():
+    data = small_data()
+    curve = ccdf(data, "a")
+    w = 10**curve.log10_weight.values
+    assert w.mean() == pytest.approx(1.0) and len(w) == 240
+    assert_allclose(curve, [(w >= v - 1e-12).mean() for v in w])
+    assert ccdf(data, "b").size == 235
+    with pytest.raises(ValueError, match="no policy 'c'"):
+        ccdf(data, "c")
+
+
+# --- judge space ---
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 12), st.integers(1, 6))
+def test_affinity_against_loops(seed, n, m, n_bins):
+    rng = np.random.default_rng(seed)
+    score = rng.integers(0, 8, n + m) / 7
+    logger = np.r_[np.ones(n), np.zeros(m)]
+    target = np.r_[np.zeros(n), rng.choice([0.5, 1.0], m)]
+    cluster = rng.integers(0, 6, n + m)
+
+    def loops(keep):
+        first = [(s, p) for s, p, k in zip(score, logger, keep, strict=True) if k and p > 0]
+        second = [(s, q) for s, q, k in zip(score, target, keep, strict=True) if k and q > 0]
+        # the bins stay those of all rows
+        ends = [(score.min(), 0.0), (score.max(), 0.0)]
+        return oracles.affinity(first + ends, second + ends, n_bins) if first and second else np.nan
+
+    out = affinity(score, logger, target, cluster, n_bins)
+    assert out.plug_in == pytest.approx(loops(np.ones(n + m, bool)), abs=1e-12)
+    without = np.array([loops(cluster != g) for g in np.unique(cluster)])
+    g = len(without)
+    if g < 2 or np.isnan(without).any():
+        assert np.isnan(out.corrected) and np.isnan(out.std_error)
+    else:
+        corrected = g * out.plug_in - (g - 1) * without.mean()
+        assert out.corrected == pytest.approx(min(max(corrected, 0.0), 1.0), abs=1e-9)
+        assert out.std_error**2 == pytest.approx(
+            (g - 1) / g * ((without - without.mean()) ** 2).sum(), abs=1e-9
+        )
+
+
+def test_affinity_edges():
+    one = affinity(
+        np.full(6, 0.3), np.r_[np.ones(3), np.zeros(3)], np.r_[np.zeros(3), np.ones(3)], np.arange(6)
+    )
+    assert one.plug_in == pytest.approx(1.0) and one.corrected == pytest.approx(1.0)
+    far = affinity(
+        np.r_[np.zeros(3), np.ones(3)],
+        np.r_[np.ones(3), np.zeros(3)],
+        np.r_[np.zeros(3), np.ones(3)],
+        np.arange(6),
+    )
+    assert far == (0.0, 0.0, 0.0)
+    assert np.isnan(affinity(np.ones(2), np.zeros(2), np.ones(2), np.arange(2))).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("a", "b"), [((4, 1.5), (4, 1.5)), ((4, 1.5), (3, 1.5)), ((4, 1.5), (1.5, 3))])
+@pytest.mark.parametrize(("n", "m"), [(200, 200), (1000, 50)])
+def test_the_jackknife_brings_the_affinity_nearer_the_truth(a, b, n, m):
+    rng, reps = np.random.default_rng(3), 400
+    p, q = (np.diff(stats.beta.cdf(np.linspace(0, 1, 21), *shape)) for shape in (a, b))
+    truth = np.sqrt(p * q).sum()
+    ends = np.array([0.0, 1.0])  # two weightless rows that keep the bins at the 20 levels of the law
+    mass = np.r_[np.ones(n), np.zeros(m + 2)]
+    other = np.r_[np.zeros(n), np.ones(m), np.zeros(2)]
+    cluster = np.r_[np.arange(n), np.arange(m), 0, 0]
+    errors = np.empty((reps, 2))
+    for i in range(reps):
+        levels = np.r_[rng.choice(20, n, p=p / p.sum()), rng.choice(20, m, p=q / q.sum())]
+        out = affinity(np.r_[(levels + 0.5) / 20, ends], mass, other, cluster)
+        errors[i] = out.plug_in - truth, out.corrected - truth
+    bias, noise = errors.mean(0), errors.std(0) / np.sqrt(reps)
+    assert bias[0] < -5 * noise[0]  # the plug-in is biased down, far beyond noise
+    assert abs(bias[1]) + 5 * noise[1] < abs(bias[0])
+    assert (errors[:, 1] ** 2).mean() < (errors[:, 0] ** 2).mean()
+
+
+# --- typicality ---
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 40), st.sampled_from([0.5, 0.9, 0.99]))
+def test_ttc_against_loops_and_pitfall_19_its_interval_contains_it(seed, n, m, level):
+    rng = np.random.default_rng(seed)
+    fresh, logged = rng.integers(10, 30, m) / 10, rng.integers(10, 35, n) / 10
+    out = typicality(as_sample(fresh), as_sample(logged, first=int(rng.integers(0, m + 1))), level=level)
+    expected, threshold = oracles.ttc(fresh.tolist(), logged.tolist(), level)
+    assert out.ttc == pytest.approx(expected)
+    assert out.high == pytest.approx(threshold) and out.low == -np.inf
+    assert out.alpha == pytest.approx((fresh <= threshold).mean())
+    assert out.alpha >= level - 1e-9
+    two = typicality(as_sample(fresh), as_sample(logged, first=m), level=level, two_sided=True)
+    distance = np.quantile(np.abs(fresh - fresh.mean()), level, method="inverted_cdf")
+    assert two.ttc == pytest.approx((np.abs(logged - fresh.mean()) <= distance + 1e-7).mean())
+    for each in (out, two):
+        assert 0 <= each.interval[0] <= each.ttc <= each.interval[1] <= 1
+        assert (
+            np.ptp(each.interval) > 0 or m == n
+        )  # never without width, unless the samples may be the same rows
+
+
+def test_pitfall_16_ttc_counts_surprisal_per_token():
+    # Short and long responses of the same per-token law; by total surprisal only the short ones would look typical.
+    rng = np.random.default_rng(2)
+    n_tokens = np.where(np.arange(400) % 2, 10.0, 1000.0)
+    logp = -n_tokens * rng.uniform(1.0, 2.0, 400)
+    data = small_data(
+        n=400,
+        surprisal=rng.uniform(1.0, 2.0, (2, 400)),
+        logged={
+            "logp_target": [logp, logp],
+            "logp_logger": logp,
+            "n_tokens": n_tokens,
+            "logged_judge": np.full(400, 0.5),
+        },
+    )
+    out = overlap(data)
+    assert (np.abs(out.ttc - 0.9) < 5 * np.sqrt(2 * 0.09 / 400)).all()
+    assert (np.abs(out.surprisal_threshold - 1.9) < 5 * np.sqrt(0.09 / 400)).all()
+    assert out.attrs["level"] == 0.9
+
+
+def test_the_same_responses_in_both_samples_leave_no_doubt():
+    # A clone whose logged responses are its own fresh draws: TTC is the level, and the two errors cancel.
+    values = np.random.default_rng(3).standard_normal(1000)
+    same, apart = (typicality(as_sample(values), as_sample(values, first)) for first in (0, 1000))
+    assert same.ttc == apart.ttc == 0.9
+    assert np.ptp(same.interval) < 0.02 < np.ptp(apart.interval)
+
+
+def test_clusters_widen_the_interval_of_ttc():
+    rng = np.random.default_rng(4)
+    logged, fresh = np.repeat(rng.standard_normal(100), 10), rng.standard_normal(2000)
+    apart = typicality(as_sample(fresh), as_sample(logged, 2000))
+    together = typicality(
+        as_sample(fresh), Sample(logged, np.ones(1000), 2000 + np.repeat(np.arange(100), 10))
+    )
+    assert together.ttc == apart.ttc
+    assert np.ptp(together.interval) > 1.8 * np.ptp(apart.interval)
+
+
+def test_a_ttc_of_zero_knows_as_many_rows_as_there_are_clusters():
+    fresh, far = as_sample(np.linspace(0, 1, 50)), np.full(1000, 9.0)
+    tops = [
+        typicality(fresh, Sample(far, np.ones(1000), 50 + np.arange(1000) // size)).interval[1]
+        for size in (1, 10)
+    ]
+    z2 = stats.norm.ppf(0.975) ** 2
+    assert_allclose(tops, [z2 / (1000 + z2), z2 / (100 + z2)])  # Wilson's upper limit at 0 of n
+
+
+def test_repeated_draws_count_by_prompt():
+    fresh = Sample(
+        np.array([1.0, 2.0, 3.0, 9.0]), np.array([1 / 3, 1 / 3, 1 / 3, 1.0]), np.array([0, 0, 0, 1])
+    )
+    out = typicality(fresh, as_sample([0.0, 2.5, 5.0], 2), level=0.5)
+    assert out.high == pytest.approx(3.0) and out.alpha == pytest.approx(0.5)
+    assert out.ttc == pytest.approx(2 / 3)
+
+
+def test_weighted_typicality_is_the_reference_rule():
+    rng = np.random.default_rng(5)
+    surprisal, w = rng.standard_normal(300), mean_one(rng.standard_normal(300))
+    out = weighted_typicality(as_sample(surprisal), w)
+    order = np.argsort(surprisal)
+    at = np.flatnonzero(np.cumsum(w[order]) >= 0.9 * 300)[0]
+    assert out.high == pytest.approx(surprisal[order][at])
+    assert out.ttc == pytest.approx((at + 1) / 300)
+    assert out.alpha == pytest.approx(w[surprisal <= surprisal[order][at]].sum() / 300)
+    assert np.isnan(out.interval).all()
+
+
+def test_cle_against_the_definition():
+    rng = np.random.default_rng(6)
+    w, surprisal, fresh = (
+        mean_one(rng.standard_normal(200)),
+        rng.standard_normal(200),
+        rng.standard_normal(150),
+    )
+    region = typicality(as_sample(fresh), as_sample(surprisal, 150))
+    out = cle_factor(w, surprisal, region)
+    assert out.factor == pytest.approx(oracles.cle(w.tolist(), surprisal.tolist(), region.high, region.alpha))
+    assert out.variance.sum() == pytest.approx(w.var())
+    # the paper's lemma on the weight's second moment: E0[W^2 1_T] = alpha_w^2 / beta (1 + chi2_T)
+    inside = surprisal <= region.high
+    assert (w**2 * inside).mean() == pytest.approx((w * inside).mean() ** 2 / region.ttc * out.shape)
+    nowhere = cle_factor(w, surprisal, region._replace(high=-9.0, ttc=0.0))
+    assert np.isnan([nowhere.coverage, nowhere.shape, nowhere.factor]).all()
+    assert nowhere.variance[1] == pytest.approx(w.var())
+
+
+@pytest.mark.parametrize("arguments", [{"level": 1.0}, {"level": 0.0}, {"ci_prob": 1.0}])
+def test_typicality_refuses(arguments):
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        typicality(as_sample([1.0]), as_sample([1.0]), **arguments)
+
+
+def worlds():
+    """Logger and target: TTC of .86, of .08, and near 1 although the overlap is gone (two-sided .19)."""
+    logger = iid_policy(zipf(1000, 1.2), 25)
+    log_p = logger.log_prob[0, 0]
+    hot = zipf_hot_target._world(1000, 1.2, 25, {"base": 1.0, "hot": 1.25}, "iid", 0)[0]["hot"]
+    tilted = zipf_tilt._world(1000, 1.2, 25, zipf_tilt.ETA, "iid", 0)[0]["tilt_0.5"]
+    return {
+        "tilted": (logger, tilted),
+        "sharp": (logger, token_tilt(logger, log_p, 0.25)),
+        "hot": (logger, hot),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("two_sided", [False, True])
+@pytest.mark.parametrize("name", ["tilted", "sharp", "hot"])
+@pytest.mark.parametrize(("n", "m"), [(1000, 1000), (1000, 100), (100, 1000)])
+def test_the_interval_of_ttc_covers_the_exact_one(name, two_sided, n, m):
+    logger, target = worlds()[name]
+    log_p, length = target.log_prob, target.length
+    truth = exact.coverage(log_p[0, 0], logger.log_prob[0, 0], length, two_sided=two_sided).ttc
+    rng, reps = np.random.default_rng([n, m, two_sided]), 1000
+    hits = 0
+    for _ in range(reps):
+        fresh = -sample_sums(target, log_p[..., None], m, rng=rng).sums[:, 0] / length
+        logged = -sample_sums(logger, log_p[..., None], n, rng=rng).sums[:, 0] / length
+        out = typicality(as_sample(fresh), as_sample(logged, m), two_sided=two_sided)
+        hits += out.interval[0] <= truth <= out.interval[1]
+    # Exact binomial bounds, 5 standard errors' worth of tail, for a coverage of at least .94; without the quantile's
+    # noise it is .84 with equal samples and .44 with 100 fresh draws. Near 0 and 1 few rows decide: it may exceed .99.
+    assert hits >= stats.binom.ppf(2.9e-7, reps, 0.94), hits / reps
+    if 0.05 < truth < 0.95:
+        assert hits <= stats.binom.isf(2.9e-7, reps, 0.98), hits / reps
+
+
+@pytest.mark.slow
+def test_the_two_sided_interval_counts_the_noise_of_the_centre():
+    # The logger sits on the upper edge, which moves with the mean (variance 1 / m) and with d (2.1 / m): without the
+    # first the coverage is .89.
+    rng, reps, edge = np.random.default_rng(8), 3000, stats.norm.ppf(0.95)
+    law = stats.norm(edge, 0.5)
+    truth = law.cdf(edge) - law.cdf(-edge)
+    hits = 0
+    for _ in range(reps):
+        out = typicality(
+            as_sample(rng.standard_normal(200)),
+            as_sample(edge + 0.5 * rng.standard_normal(20_000), 200),
+            two_sided=True,
+        )
+        hits += out.interval[0] <= truth <= out.interval[1]
+    assert stats.binom.ppf(2.9e-7, reps, 0.94) <= hits <= stats.binom.isf(2.9e-7, reps, 0.97), hits / reps
+
+
+# --- the whole table ---
+
+
+def test_overlap_against_loops():
+    data = small_data()
+    out = overlap(data)
+    assert out.policy.values.tolist() == ["b", "a"]
+    for p, name in enumerate(out.policy.values):
+        row = out.sel(policy=name)
+        ratio = (data.logp_target[p] - data.logp_logger).values
+        used = np.isfinite(ratio)
+        w = np.array(oracles.mean_one([r if u else None for r, u in zip(ratio, used, strict=True)]), float)[
+            used
+        ]
+        assert int(row.n_usable) == used.sum() == (235 if name == "b" else 240)
+        assert float(row.ess_fraction) == pytest.approx(oracles.ess_fraction(w.tolist()))
+        assert float(row.max_share) == pytest.approx(w.max() / w.sum())
+        assert float(row.q995) == pytest.approx(np.quantile(w, 0.995))
+        assert float(row.hill) == pytest.approx(hill(ratio).median)
+        assert float(row.uplift) == pytest.approx(float(row.ess_fraction_stabilised / row.ess_fraction))
+        first = [(s, 1.0) for s in data.logged_judge.values]
+        second = [(s, 1.0) for s in data.judge.values[p, :, 0]]
+        assert float(row.affinity) == pytest.approx(oracles.affinity(first, second, 20))
+        assert float(row.hellinger) == pytest.approx(np.sqrt(1 - float(row.affinity_corrected)))
+        surprisal = (-data.logp_target[p] / data.n_tokens).values[used]
+        ttc, threshold = oracles.ttc(data.surprisal.values[p, :, 0].tolist(), surprisal.tolist())
+        assert float(row.ttc) == pytest.approx(ttc)
+        assert float(row.surprisal_threshold) == pytest.approx(threshold)
+        assert float(row.cle_factor) == pytest.approx(
+            oracles.cle(w.tolist(), surprisal.tolist(), threshold, float(row.cle_alpha))
+        )
+        assert float(row.weight_variance.sum()) == pytest.approx(w.var())
+        assert float(row.ttc_ess) == pytest.approx(240)
+    assert (out.ttc_source == "fresh").all() and (out.affinity_source == "fresh").all()
+
+
+def test_overlap_does_not_depend_on_order():
+    data = small_data()
+    out = overlap(data)
+    order = np.random.default_rng(0).permutation(240)
+    again = overlap(data.isel(policy=[1, 0], prompt=order)).sel(policy=out.policy)
+    for name in out.data_vars:
+        if out[name].dtype.kind == "f":
+            assert_allclose(again[name], out[name], rtol=1e-9, err_msg=name)
+
+
+def test_repeated_draws_of_a_prompt_share_its_weight():
+    data = small_data()
+    more = np.full((2, 240, 3), np.nan)
+    more[:, :, 0], more[0, :80, 1:] = data.judge[..., 0], 1.0
+    surprisal = np.where(np.isfinite(more), 3.0, np.nan)
+    surprisal[:, :, 0] = data.surprisal[..., 0]
+    logged = {name: data[name].values for name in ("logp_target", "logp_logger", "n_tokens", "logged_judge")}
+    evaluated = np.isfinite(more)
+    evaluated[0, :40, 1] = False  # audit-only responses do not count
+    wide = from_arrays(more, policies=["b", "a"], surprisal=surprisal, logged=logged, evaluated=evaluated)
+    out = overlap(wide).sel(policy="b")
+    first = [(s, 1.0) for s in data.logged_judge.values]
+    drawn = [
+        (more[0, i, d], 1 / evaluated[0, i].sum()) for i in range(240) for d in range(3) if evaluated[0, i, d]
+    ]
+    assert float(out.affinity) == pytest.approx(oracles.affinity(first, drawn, 20))
+    mass = np.array([m for _, m in drawn])
+    assert float(out.ttc_ess) == pytest.approx(mass.sum() ** 2 / (mass**2).sum())
+    assert float(out.surprisal_threshold) == pytest.approx(
+        3.0
+    )  # 40 * 1 / 2 + 40 * 2 / 3 of 240 prompts: 19% are at 3
+    assert_allclose(overlap(wide).sel(policy="a").ttc, overlap(data).sel(policy="a").ttc)
+
+
+def test_without_fresh_surprisal_ttc_rests_on_the_weights():
+    data = small_data().drop_vars("surprisal")
+    out = overlap(data)
+    assert (out.ttc_source == "weighted_logged").all()
+    assert np.isfinite(out.ttc).all() and np.isnan(out.ttc_interval).all()
+    assert_allclose(out.ttc_ess, out.ess_fraction * out.n_usable)
+    unknown = overlap(data.drop_vars("n_tokens"))
+    assert (unknown.ttc_source == "unknown").all()
+    for name in ("ttc", "ttc_two_sided", "cle_factor", "cle_shape", "ttc_ess", "weight_variance"):
+        assert np.isnan(unknown[name]).all()
+    assert np.isfinite(unknown.ess_fraction).all()
+
+
+def test_a_policy_without_fresh_responses_takes_the_weighted_scores():
+    data = small_data()
+    data["evaluated"][0] = False
+    data["labelled"][0] = False
+    data["oracle"][0] = np.nan
+    out = overlap(data.assign_attrs(calibration_policy=["a"])).sel(policy="b")
+    assert (
+        str(out.affinity_source.values) == "weighted_logged"
+        and str(out.ttc_source.values) == "weighted_logged"
+    )
+    ratio = (data.logp_target[0] - data.logp_logger).values
+    used = np.isfinite(ratio)
+    s = data.logged_judge.values[used]
+    first, second = [(v, 1.0) for v in s], list(zip(s, mean_one(ratio)[used], strict=True))
+    assert float(out.affinity) == pytest.approx(oracles.affinity(first, second, 20))
+
+
+def test_what_is_unknown_is_nan():
+    data = small_data()
+    data["logp_target"][0] = np.nan
+    out = overlap(data).sel(policy="b")
+    assert int(out.n_usable) == 0
+    for name in (
+        "ess_fraction",
+        "ess_fraction_stabilised",
+        "uplift",
+        "max_share",
+        "q995",
+        "hill",
+        "ttc",
+        "cle_factor",
+    ):
+        assert np.isnan(out[name]), name
+    assert np.isfinite(out.affinity)  # needs no log-likelihood
+    few = small_data(oracle=np.full((2, 240), np.nan))
+    assert np.isnan(overlap(few).ess_fraction_stabilised).all()  # no labels, no reward to stabilise for
+    with pytest.raises(DataError, match="logged responses"):
+        overlap(small_data(logged={}))
+
+
+def test_hot_target_passes_ttc_and_fails_the_effective_sample_size():
+    # The one-sided region calls every fluent response typical: both have to be looked at.
+    data = zipf_hot_target.simulate(n=1000, length=200, rng=0)
+    out = overlap(data).sel(policy="hot")
+    assert out.ttc > 0.9 and out.ess_fraction < 0.05
+    assert out.ttc_two_sided < 0.7
+
+
+def test_exact_overlap_of_a_mild_tilt():
+    data = zipf_tilt.simulate(n=20_000, length=25, rng=0)
+    out, truth = overlap(data), zipf_tilt.overlap(length=25)
+    inside = (out.ttc_interval[:, 0] <= truth.ttc) & (truth.ttc <= out.ttc_interval[:, 1])
+    assert inside.all()
+    mild = out.sel(policy="tilt_0.1")
+    assert np.log10(mild.ess_fraction) == pytest.approx(
+        float(truth.log10_ess.sel(policy="tilt_0.1")), abs=0.02
+    )
+    policies = zipf_tilt._world(1000, 1.2, 25, zipf_tilt.ETA, "iid", 0)[0]
+    laws = [policies[name].log_prob[0, 0] for name in ("tilt_0.1", "base")]
+    world = exact.coverage(*laws, 25)
+    assert float(mild.cle_shape) == pytest.approx(np.exp(world.log1p_chi2), rel=0.03)
+    factor = np.exp(world.log_cle_floor(1.0, 1))
+    assert float(mild.cle_factor) == pytest.approx(factor, rel=0.03)
+
+
+def test_arena_overlap(arena):
+    from cje_core.io import read
+
+    data, _ = read(arena / "fresh_draws", logged=arena / "logged_data.jsonl")
+    out = overlap(data)
+    clone, prompt, unhelpful = (out.sel(policy=p) for p in ("clone", "parallel_universe_prompt", "unhelpful"))
+    assert float(clone.ess_fraction) == pytest.approx(0.2146, abs=1e-3)
+    assert float(prompt.ess_fraction) == pytest.approx(0.0034, abs=5e-5)
+    assert float(unhelpful.ess_fraction) == pytest.approx(0.0078, abs=5e-5)
+    assert_allclose([float(p.max_share) * 1000 for p in (clone, prompt, unhelpful)], [43, 514, 195], atol=0.5)
+    # Published grid medians 1.23, .70, .19 are over k = 1, 2, 5 and 10% of n: tails twice as wide as ours.
+    assert_allclose([clone.hill, prompt.hill, unhelpful.hill], [1.149, 0.634, 0.200], atol=2e-3)
+    assert float(clone.affinity) == pytest.approx(0.998, abs=2e-3)
+    assert float(prompt.affinity) == pytest.approx(0.989, abs=1e-3)
+    assert float(unhelpful.affinity) == pytest.approx(0.474, abs=5e-3)
+    assert (out.ttc_source == "unknown").all()  # no token counts, and characters are not tokens
+    assert (out.ess_fraction_stabilised.dropna("policy") > 0.8).all()

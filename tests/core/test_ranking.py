@@ -1,0 +1,254 @@
+"""Ranks with their uncertainty, and ranking metrics, against definitions, enumeration and scipy."""
+
+from itertools import permutations, product
+
+import numpy as np
+import oracles_compare as slow
+import pytest
+import xarray as xr
+from oracles_compare import estimate_of
+from scipy import stats
+
+from cje_core import ranking
+from cje_core.compare import win_matrix
+from cje_core.ranking import kendall, pairwise_accuracy, probability_best, rank_confidence_sets, top_1
+
+METHODS = ("max_t", "holm")
+Z5 = 5.0  # Monte Carlo standard errors
+
+
+def independent(value, error, df=np.inf, n=400):
+    """Estimates with uncorrelated errors of exactly the given standard errors."""
+    k = len(value)
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(n, k)))[0].T  # orthonormal rows
+    return estimate_of(np.asarray(value, float), n * basis * np.asarray(error, float)[:, None], df=df)
+
+
+# --- rank confidence sets ---
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ranks_that_are_certain_and_ranks_that_are_not(method):
+    sure = rank_confidence_sets(independent([0.1, 0.9, 0.5], [0.01] * 3), method=method, rng=1)
+    assert sure["rank"].values.tolist() == [3, 1, 2]
+    assert sure.rank_interval.values.tolist() == [[3, 3], [1, 1], [2, 2]]
+    assert sure.best.values.tolist() == [False, True, False]
+    unsure = rank_confidence_sets(independent([0.1, 0.9, 0.5], [10.0] * 3), method=method, rng=1)
+    assert unsure.rank_interval.values.tolist() == [[1, 3]] * 3
+    assert unsure.best.all()
+    mixed = rank_confidence_sets(independent([0.1, 0.9, 0.88], [0.02] * 3), method=method, rng=1)
+    assert mixed.rank_interval.values.tolist() == [[3, 3], [1, 2], [1, 2]]
+    assert mixed.best.values.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("df", [np.inf, 6.0])
+def test_two_policies_are_ranked_by_the_t_test_of_their_contrast(df):
+    quantile = stats.t.ppf(0.975, df) * np.sqrt(2)
+    for factor, told_apart in ((0.97, False), (1.03, True)):
+        given = independent([0.0, factor * quantile], [1.0, 1.0], df=df)
+        for method in METHODS:
+            sets = rank_confidence_sets(given, method=method, rng=2, n_draws=100_000)
+            assert bool(sets.best[0]) is not told_apart
+
+
+def test_holm_steps_down_over_ordered_pairs():
+    """Six one-sided tests: thresholds .05/6, .05/5, ... in the order of the p-values."""
+    z = [stats.norm.isf(0.05 / 6 * 0.98), stats.norm.isf(0.05 / 5 * 0.98)]
+    difference = np.array(z) * np.sqrt(2)
+    # a - b is the larger and passes .05/6; then a - c passes .05/5, which it would not pass as the first
+    both = independent([difference[0], 0.0, difference[0] - difference[1]], [1, 1, 1])
+    assert rank_confidence_sets(both, method="holm").rank_interval.values.tolist() == [[1, 1], [2, 3], [2, 3]]
+    weaker = independent([difference[1], 0.0, 1e-3], [1, 1, 1])
+    assert rank_confidence_sets(weaker, method="holm").rank_interval.values.tolist() == [[1, 3]] * 3
+
+
+def test_max_t_uses_the_correlation_that_holm_ignores():
+    """Six policies share most of their error: the intervals of differences are those of few distinct comparisons."""
+    rng = np.random.default_rng(4)
+    influence = rng.normal(size=(6, 300))
+    influence[1:] = influence[1] + 0.01 * rng.normal(size=(5, 300))  # b..f move as one: one comparison with a
+    error = np.sqrt(((influence[0] - influence[1]) ** 2).sum()) / 300
+    value = np.array(
+        [2.5 * error, 0, 0, 0, 0, 0]
+    )  # beyond the two-sided 5% point of one test, not of fifteen
+    given = estimate_of(value, influence, df=np.inf)
+    level = ranking._simultaneous_level(
+        given, *ranking.all_pairs(given), slow_errors(given), 0.95, 40_000, np.random.default_rng(1)
+    )
+    assert 0.05 / 15 < level < 0.05
+    assert rank_confidence_sets(given, method="holm").rank_interval.values[0].tolist() == [1, 6]
+
+
+def slow_errors(given):
+    first, second = ranking.all_pairs(given)
+    phi = given.influence.values
+    return np.array(
+        [slow.contrast_error(phi[a], phi[b], range(phi.shape[1])) for a, b in zip(first, second, strict=True)]
+    )
+
+
+def test_simultaneous_level_of_independent_policies_is_tukeys():
+    """With equal independent errors max |difference| / SE is a studentised range over sqrt(2)."""
+    given = independent([0.0] * 4, [1.0] * 4)
+    n_draws = 100_000
+    level = ranking._simultaneous_level(
+        given, *ranking.all_pairs(given), slow_errors(given), 0.95, n_draws, np.random.default_rng(1)
+    )
+    tukey = stats.studentized_range.ppf(0.95, 4, np.inf) / np.sqrt(2)
+    # the level moves with the quantile, whose tail probability has a binomial Monte Carlo error
+    exceed = stats.studentized_range.sf(stats.norm.isf(level / 2) * np.sqrt(2), 4, np.inf)
+    assert abs(exceed - 0.05) < Z5 * np.sqrt(0.05 * 0.95 / n_draws)
+    assert abs(stats.norm.isf(level / 2) - tukey) < 0.05
+
+
+def test_a_policy_without_an_error_may_have_any_rank_and_takes_none_from_others():
+    given = independent([0.1, 0.9, 0.5], [0.01] * 3)
+    given["influence"][1] = np.nan
+    for method in METHODS:
+        sets = rank_confidence_sets(given, method=method, rng=1)
+        assert sets.rank_interval.values.tolist() == [[2, 3], [1, 3], [1, 2]]
+        assert sets.best.values.tolist() == [False, True, True]
+    failed = given.copy(deep=True)
+    failed["estimate"][1] = np.nan
+    assert np.isnan(rank_confidence_sets(failed, rng=1)["rank"][1])
+    everything = given.copy(deep=True)
+    everything["influence"] = given.influence * np.nan
+    assert rank_confidence_sets(everything, rng=1).rank_interval.values.tolist() == [[1, 3]] * 3
+
+
+def test_rank_sets_from_draws_and_from_small_chunks(monkeypatch):
+    rng = np.random.default_rng(8)
+    given = independent([0.0, 3.0, 3.1, 9.0], [0.5, 0.7, 0.6, 0.8])
+    draws = given.estimate.values[:, None] + rng.normal(size=(4, 20_000)) * np.array(
+        [[0.5], [0.7], [0.6], [0.8]]
+    )
+    drawn = estimate_of(given.estimate.values, draws=draws)
+    whole = rank_confidence_sets(given, rng=3)
+    np.testing.assert_array_equal(rank_confidence_sets(drawn).rank_interval, whole.rank_interval)
+    np.testing.assert_array_equal(
+        rank_confidence_sets(drawn, method="holm").rank_interval, whole.rank_interval
+    )
+    monkeypatch.setattr(ranking, "CHUNK", 7)
+    xr.testing.assert_identical(
+        rank_confidence_sets(given, rng=3, n_draws=500), rank_confidence_sets(given, rng=3, n_draws=500)
+    )
+    small = ranking._simultaneous_level(
+        given, *ranking.all_pairs(given), slow_errors(given), 0.95, 500, np.random.default_rng(1)
+    )
+    monkeypatch.setattr(ranking, "CHUNK", 2_000_000)
+    assert small == ranking._simultaneous_level(
+        given, *ranking.all_pairs(given), slow_errors(given), 0.95, 500, np.random.default_rng(1)
+    )
+
+
+def test_unknown_rank_method_is_named():
+    with pytest.raises(ValueError, match="'tukey'; use one of max_t, holm"):
+        rank_confidence_sets(independent([0, 1], [1, 1]), method="tukey")
+
+
+# --- probability of being best ---
+
+
+@pytest.mark.parametrize("df", [np.inf, 5.0, [np.inf, 3.0]])
+def test_best_of_two_is_the_win_probability(df):
+    given = independent([0.3, 0.0], [0.2, 0.4], df=df)
+    best = probability_best(given, rng=1, n_draws=50_000)
+    expected = win_matrix(given).probability.values[0, 1]
+    assert abs(float(best.probability[0]) - expected) < Z5 * float(best.mcse[0])
+    np.testing.assert_allclose(best.probability.sum(), 1)
+
+
+def test_best_of_equals_and_best_from_draws():
+    n_draws = 50_000
+    equal = probability_best(independent([0.0] * 4, [1.0] * 4), rng=2, n_draws=n_draws)
+    np.testing.assert_allclose(equal.probability, 0.25, atol=Z5 * np.sqrt(0.25 * 0.75 / n_draws))
+    draws = np.array([[1.0, 2.0, 3.0, 1.0], [2.0, 2.0, 1.0, 0.0], [np.nan] * 4])
+    best = probability_best(estimate_of(np.array([1.75, 1.25, np.nan]), draws=draws))
+    np.testing.assert_allclose(best.probability[:2], [2.5 / 4, 1.5 / 4])  # a tie is shared
+    assert np.isnan(best.probability[2])
+
+
+# --- ranking metrics ---
+
+
+def test_metrics_against_loops_and_scipy():
+    rng = np.random.default_rng(6)
+    for _ in range(50):
+        value, truth = rng.integers(0, 4, (2, 6)).astype(float)
+        concordant, discordant, ordered = slow.concordance(value, truth)
+        np.testing.assert_allclose(pairwise_accuracy(value, truth), concordant / ordered)
+        np.testing.assert_allclose(kendall(value, truth), (concordant - discordant) / ordered)
+        np.testing.assert_allclose(kendall(value, truth), stats.somersd(truth, value).statistic)
+    value, truth = rng.normal(size=(2, 8))
+    np.testing.assert_allclose(kendall(value, truth), stats.kendalltau(value, truth).statistic)
+    np.testing.assert_allclose(kendall(value, truth), 2 * pairwise_accuracy(value, truth) - 1)
+
+
+def test_metrics_over_all_orders():
+    """Uniform over the 24 orders: tau has mean 0 and variance 2(2P + 5) / (9P(P - 1)), accuracy 1/2, top-1 1/4."""
+    orders = np.array(list(permutations(range(4))), dtype=float)
+    tau = kendall(orders, np.arange(4))
+    np.testing.assert_allclose([tau.mean(), tau.var()], [0, 2 * 13 / (9 * 12)], atol=1e-12)
+    np.testing.assert_allclose(pairwise_accuracy(orders, np.arange(4)).mean(), 0.5)
+    np.testing.assert_allclose(top_1(orders, np.arange(4)).mean(), 0.25)
+
+
+def test_ties_and_failures_in_the_metrics():
+    truth = [0.1, 0.2, 0.3]
+    assert float(pairwise_accuracy([0.1, 0.1, 0.3], truth)) == pytest.approx(2 / 3)  # a tie is not an order
+    assert float(kendall([0.1, 0.1, 0.3], truth)) == pytest.approx(2 / 3)
+    assert float(pairwise_accuracy([0.1, np.nan, 0.3], truth)) == pytest.approx(1 / 3)  # a failure is a miss
+    assert float(pairwise_accuracy([1.0, 2.0, 3.0], [0.1, 0.1, 0.3])) == 1  # equal in truth: no right order
+    assert np.isnan(pairwise_accuracy([1.0, 2.0], [0.1, 0.1]))
+    assert float(top_1([np.nan, 0.5, 0.2], truth)) == 0
+    assert float(top_1([0.1, np.nan, 0.3], truth)) == 1
+    assert float(top_1([np.nan] * 3, truth)) == 0
+    assert float(top_1([0.3, 0.1, 0.3], truth)) == 0.5
+    assert float(top_1([0.1, 0.2], [0.5, 0.5])) == 1  # both are best
+    for pair in product([np.nan, 0.5], repeat=2):
+        assert 0 <= float(top_1(pair, [0.1, 0.2])) <= 1
+
+
+def test_ranking_matches_policies_by_name():
+    given = independent([0.1, 0.9, 0.5], [0.01] * 3)
+    truth = xr.DataArray([0.5, 0.2, 0.8], dims="policy", coords={"policy": ["c", "a", "b"]})
+    found = ranking.ranking(given, truth)
+    assert {name: float(found[name]) for name in found} == {"pairwise_accuracy": 1, "top_1": 1, "kendall": 1}
+
+
+# --- coverage ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("truth", ["equal", "ladder"])
+def test_rank_sets_hold_all_ranks_together(method, truth):
+    """With equal values every rank set must be everything, the hardest case: max-t fails in 5%, Holm in less.
+
+    Estimates are means of 40 correlated rows with unequal spread, so the t quantile matters too.
+    """
+    n, n_replicates = 40, 1000
+    value = {"equal": np.zeros(5), "ladder": np.array([0, 0, 0.4, 0.4, 1.2])}[truth]
+    low_rank = 1 + (value[None] > value[:, None]).sum(axis=1)
+    high_rank = len(value) - (value[None] < value[:, None]).sum(axis=1)
+    rng = np.random.default_rng(21)
+    held = kept_best = 0
+    for r in range(n_replicates):
+        rows = (
+            value[:, None]
+            + rng.normal(size=n)
+            + rng.normal(size=(5, n)) * np.array([[1], [1], [2], [0.5], [1]])
+        )
+        mean = rows.mean(axis=1)
+        influence = (rows - mean[:, None]) * np.sqrt(n / (n - 1))
+        sets = rank_confidence_sets(
+            estimate_of(mean, influence, df=n - 1.0), method=method, rng=r, n_draws=2000
+        )
+        low, high = sets.rank_interval.values.T
+        held += bool((low <= low_rank).all() and (high_rank <= high).all())
+        kept_best += bool(sets.best.values[low_rank == 1].all())
+    lowest, highest = stats.binom.interval(1 - 2 * stats.norm.sf(Z5), n_replicates, 0.95)
+    assert held >= lowest
+    assert kept_best >= lowest
+    if truth == "equal" and method == "max_t":
+        assert held <= highest  # not wider than needed

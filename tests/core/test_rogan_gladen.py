@@ -1,0 +1,260 @@
+"""Misclassification correction against its definition, the figures of its authors, and repeated sampling."""
+
+import numpy as np
+import oracles_peers
+import pytest
+from scipy import stats
+
+from cje_core.compare import contrasts
+from cje_core.data import from_arrays, unpack
+from cje_core.estimators import labels_only, rogan_gladen
+from cje_core.result import Status
+from cje_sim.scenarios import preference_like
+
+ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors
+
+
+def world(n=300, seed=0, *, share=0.4, draws=1, clustered=False, unequal=False, prevalence=(0.6, 0.4)):
+    """Two policies, a judge with Se .8 and Sp .75 on a 0-10 scale, labels 1 or 3."""
+    rng = np.random.default_rng(seed)
+    shape = (len(prevalence), n, draws)
+    good = rng.uniform(size=shape) < np.array(prevalence)[:, None, None]
+    passed = rng.uniform(size=shape) < np.where(good, 0.8, 0.25)
+    score = np.where(passed, rng.choice([5, 7, 9], shape), rng.choice([1, 2, 4], shape)).astype(float)
+    prob = np.where(score > 6, 0.5, 0.25) if unequal else np.full(shape, share)
+    seen = rng.uniform(size=shape) < prob
+    return from_arrays(
+        score,
+        policies=["a", "b"][: len(prevalence)],
+        oracle=np.where(seen, np.where(good, 3.0, 1.0), np.nan),
+        label_prob=prob,
+        cluster=np.arange(n) // 2 if clustered else None,
+        judge_range=(0, 10),
+        oracle_range=(1, 3),
+    )
+
+
+def row_dicts(data, policy):
+    rows = unpack(data)
+    mine = np.flatnonzero((rows.policy == rows.policies.index(policy)) & rows.evaluated)
+    return [
+        {
+            "cluster": rows.cluster[rows.prompt[i]],
+            "score": rows.score[i],
+            "label": (rows.label[i] - 1) / 2 if rows.labelled[i] else None,
+            "weight": rows.weight[i],
+            "prob": rows.label_prob[i],
+        }
+        for i in mine
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"draws": 2}, {"clustered": True, "draws": 2}, {"unequal": True}],
+    ids=["plain", "draws", "clusters", "propensities"],
+)
+def test_matches_the_definition(options):
+    data = world(**options)
+    out = rogan_gladen.estimate(data, inference="influence")
+    for policy in ("a", "b"):
+        rows, mine = row_dicts(data, policy), out.sel(policy=policy)
+        theta, se, sp, std_error, df = oracles_peers.rogan_gladen(
+            rows, [r for r in rows if r["label"] is not None], 5.0
+        )
+        np.testing.assert_allclose(mine.estimate, 1 + 2 * theta, rtol=1e-10)
+        np.testing.assert_allclose([mine.sensitivity, mine.specificity], [se, sp], rtol=1e-10)
+        np.testing.assert_allclose([mine.std_error, mine.df], [2 * std_error, df], rtol=1e-9)
+        half = 2 * std_error * stats.t.ppf(0.975, df)
+        np.testing.assert_allclose(mine.interval, 1 + 2 * theta + np.array([-half, half]), rtol=1e-9)
+        assert mine.route == "own_labels"
+
+
+def test_intervals_match_the_definition():
+    data = world()
+    out = rogan_gladen.estimate(data, ci_prob=0.9)
+    for policy in ("a", "b"):
+        rows, mine = row_dicts(data, policy), out.sel(policy=policy)
+        seen = [r for r in rows if r["label"] is not None]
+        counts = len(rows), sum(r["label"] == 1 for r in seen), sum(r["label"] == 0 for r in seen)
+        p = np.mean([r["score"] >= 5 for r in rows])
+        se, sp = float(mine.sensitivity), float(mine.specificity)
+        low, high = oracles_peers.lee(p, se, sp, *counts, 0.9)
+        np.testing.assert_allclose(mine.interval, [1 + 2 * low, 1 + 2 * high], rtol=1e-10)
+        bounds = oracles_peers.newcombe(se, counts[1], sp, counts[2], 0.9)
+        np.testing.assert_allclose(mine.youden_interval, bounds, rtol=1e-9)
+        np.testing.assert_allclose(mine.youden, se + sp - 1)
+
+
+# Printed by the function of the authors of "How to Correctly Report LLM-as-a-Judge Evaluations" for
+# (p, specificity, sensitivity, n, n_bad, n_good) at 95% and 90%.
+AUTHORS = [
+    ((0.5, 0.9, 0.9, 10000, 5000, 5000), 0.95, (0.4857088025790391, 0.514291197420961)),
+    ((0.62, 0.7, 0.85, 400, 30, 50), 0.95, (0.38277832097902786, 0.7672121584102796)),
+    ((0.3, 0.8, 0.6, 200, 80, 20), 0.9, (0.026219548628179795, 0.48419738897491427)),
+    ((0.75, 1.0, 0.9, 1000, 25, 25), 0.95, (0.7459532248684069, 1.0)),
+]
+
+
+@pytest.mark.parametrize(("figures", "ci_prob", "expected"), AUTHORS)
+def test_lee_interval_is_that_of_its_authors(figures, ci_prob, expected):
+    p, sp, se, n, n_bad, n_good = figures
+    mine = rogan_gladen.lee_interval(p, se, sp, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob)
+    np.testing.assert_allclose(mine, expected, atol=1e-12)
+    np.testing.assert_allclose(oracles_peers.lee(p, se, sp, n, n_good, n_bad, ci_prob), expected, atol=1e-12)
+
+
+def test_every_row_labelled_returns_the_mean_label():
+    """``p = V Se + (1 - V) (1 - Sp)`` is then an identity of the sample, and so is the influence function."""
+    data = world(share=1.0)
+    out, labels = rogan_gladen.estimate(data, inference="influence"), labels_only.estimate(data)
+    np.testing.assert_allclose(out.estimate, labels.estimate, rtol=1e-12)
+    np.testing.assert_allclose(out.std_error, labels.std_error, rtol=0.01)  # three factors m / (m - 1)
+    wide = rogan_gladen.estimate(data).interval.diff("ci_bound").values
+    assert (wide > 1.2 * labels.interval.diff("ci_bound").values).all()  # lee takes p as independent
+
+
+def test_a_cluster_counts_no_more_than_it_says():
+    """Clusters of identical prompts: the intervals are those of one prompt per cluster."""
+    data = world()
+    twice = data.isel(prompt=np.repeat(np.arange(300), 2))
+    twice = twice.assign_coords(prompt=[f"{i:03d}" for i in range(600)])
+    twice["cluster"] = ("prompt", np.repeat(data.prompt.values, 2))
+    once, out = rogan_gladen.estimate(data), rogan_gladen.estimate(twice)
+    for name in ("estimate", "interval", "std_error", "df", "youden_interval", "sensitivity_interval"):
+        np.testing.assert_allclose(out[name], once[name], rtol=1e-9)
+
+
+def test_borrowed_confusion_matrix():
+    data = world()
+    data.oracle[1], data.labelled[1] = np.nan, False
+    data.attrs["calibration_policy"] = ["a"]
+    out = rogan_gladen.estimate(data, inference="influence")
+    theta, *_, std_error, df = oracles_peers.rogan_gladen(
+        [{**r, "cluster": r["cluster"]} for r in row_dicts(data, "b")],
+        [r for r in row_dicts(data, "a") if r["label"] is not None],
+        5.0,
+    )
+    mine = out.sel(policy="b")
+    assert (mine.status, mine.route) == (Status.TRANSPORT_ASSUMED, "borrowed")
+    np.testing.assert_allclose([mine.estimate, mine.std_error, mine.df], [1 + 2 * theta, 2 * std_error, df])
+    np.testing.assert_array_equal(out.sensitivity[0], out.sensitivity[1])
+    assert np.isfinite(contrasts(out).std_error).all()
+
+
+def test_statuses():
+    data = world()
+
+    def first(changed, **options):
+        return rogan_gladen.estimate(changed, **options).sel(policy="a")
+
+    grades = data.assign(oracle=data.oracle.where(data.judge != 7, data.oracle + (data.oracle < 2) * 0.5))
+    assert first(grades).status == Status.NOT_BINARY
+    one = data.assign(oracle=data.oracle.where(~data.labelled, 3.0))
+    assert first(one).status == Status.ONE_CLASS
+    none = data.assign(labelled=data.labelled & False, oracle=data.oracle.where(data.judge < 0))
+    assert first(none).status == Status.NO_LABELS
+    inverted = first(data.assign(judge=10 - data.judge), threshold=5.5)
+    assert inverted.status == Status.INVERTED_JUDGE
+    np.testing.assert_allclose(
+        inverted.estimate, first(data).estimate
+    )  # turning the judge round changes nothing
+    np.testing.assert_allclose(inverted.interval, first(data).interval, rtol=0.05)
+    constant = first(data.assign(judge=xr_full(data.judge, 7.0)))
+    assert constant.status == Status.ILL_CONDITIONED
+    np.testing.assert_array_equal(constant.interval, [1, 3])
+    with pytest.raises(ValueError, match="threshold"):
+        first(data, threshold=11)
+    with pytest.raises(ValueError, match="inference"):
+        first(data, inference="wald")
+
+
+def xr_full(like, value):
+    return like.where(like.isnull(), value)
+
+
+def test_an_uninformative_judge_is_said_to_be_one():
+    """No wild number in silence: the value is clipped, the interval is everything, nothing enters contrasts."""
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        score = rng.integers(0, 2, (2, 200)).astype(float)
+        oracle = np.where(rng.uniform(size=(2, 200)) < 0.25, rng.integers(0, 2, (2, 200)), np.nan)
+        out = rogan_gladen.estimate(from_arrays(score, policies=["a", "b"], oracle=oracle), ci_prob=0.999)
+        assert (out.status == Status.ILL_CONDITIONED).all()
+        np.testing.assert_array_equal(out.interval, [[0, 1], [0, 1]])
+        assert ((out.estimate >= 0) & (out.estimate <= 1)).all()
+        assert np.isnan(out.std_error).all()
+        assert np.isnan(out.influence).all()
+        assert np.isnan(contrasts(out).p_value).all()
+
+
+def test_one_response_of_a_class_identifies_nothing():
+    data = from_arrays(
+        np.tile([0.0, 1.0], 30)[None],
+        policies=["a"],
+        oracle=np.where(np.arange(60) < 20, np.arange(60) == 1, np.nan)[None],
+    )
+    out = rogan_gladen.estimate(data).sel(policy="a")
+    assert out.status == Status.ILL_CONDITIONED
+    np.testing.assert_array_equal(out.interval, [0, 1])
+
+
+def test_sweep_is_the_estimate_at_each_threshold():
+    data = world()
+    out = rogan_gladen.sweep(data, [2.0, 5.0, 8.0])
+    assert out.sizes == {"threshold": 3, "policy": 2, "ci_bound": 2}
+    for cut in (2.0, 5.0, 8.0):
+        single = rogan_gladen.estimate(data, threshold=cut)
+        for name in ("estimate", "interval", "youden", "status"):
+            np.testing.assert_array_equal(out[name].sel(threshold=cut), single[name])
+    assert out.youden.argmax("threshold").values.tolist() == [1, 1]
+    np.testing.assert_allclose(out.width, out.interval.diff("ci_bound").squeeze("ci_bound"))
+    with pytest.raises(ValueError, match="thresholds"):
+        rogan_gladen.sweep(data, [])
+
+
+# --- repeated sampling -----------------------------------------------------------------------------------------------
+
+N_REPLICATES = 1000
+
+
+@pytest.fixture(scope="module")
+def replicates():
+    """Youden's J .41, prevalences that differ, labels under the base alone: what the method is made for."""
+    out = {"lee": [], "influence": []}
+    for r in range(N_REPLICATES):
+        data = preference_like.simulate(n=800, oracle_fraction=0.25, label_design="base", rng=r)
+        for name, found in out.items():
+            found.append(rogan_gladen.estimate(data, inference=name))
+    return out
+
+
+@pytest.mark.slow
+def test_keeps_its_level_under_label_shift(replicates):
+    """Five-sigma binomial bounds; intervals a fifth too narrow are the planted error.
+
+    With own labels (the first policy) lee leaves the covariance of p with Se and Sp out and is wide: it may over-cover.
+    """
+    truth = preference_like.truth().values
+    least = stats.binom.ppf(ALPHA / 2, N_REPLICATES, 0.95)
+    width = {}
+    for name, found in replicates.items():
+        low, high = np.stack([out.interval.values for out in found]).transpose(2, 0, 1)
+        center, half = (low + high) / 2, (high - low) / 2
+        assert ((np.abs(truth - center) <= half).sum(axis=0) >= least).all()
+        narrow = (np.abs(truth - center) <= 0.8 * half).sum(axis=0)
+        assert (narrow[1:] < least).all()
+        width[name] = 2 * half.mean(axis=0)
+    assert width["influence"][0] < 0.85 * width["lee"][0]
+    np.testing.assert_allclose(width["influence"][1:], width["lee"][1:], rtol=0.02)
+
+
+@pytest.mark.slow
+def test_standard_error_is_the_spread(replicates):
+    """Mean SE^2 over the variance, within five Monte Carlo standard errors and 10% for a ratio estimator."""
+    estimates = np.stack([out.estimate.values for out in replicates["influence"]])
+    squared = np.stack([out.std_error.values for out in replicates["influence"]]) ** 2
+    ratio = np.nanmean(squared, axis=0) / estimates.var(axis=0, ddof=1)
+    noise = 5 * ratio * np.sqrt(2 / N_REPLICATES)
+    assert (np.abs(ratio - 1) < noise + 0.1).all()
+    assert (np.abs(0.8**2 * ratio - 1) > 0.1).all()

@@ -1,0 +1,269 @@
+"""Audits, sequential audits, drift charts and partial identification against repeated sampling.
+
+Each check that passes is run again with an error planted (a standard error too small, a fit taken as known, a limit
+that takes the baseline as known, ...) and must then fail.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cje_core import drift, refusal
+from cje_core.audit_planning import audit_power, sequential_audit
+from cje_core.data import from_arrays
+from cje_core.transport import audit, binned_audit
+from cje_sim.scenarios import transport_shift
+
+pytestmark = pytest.mark.slow
+
+SIGMAS = 5
+ALPHA = 2 * stats.norm.sf(SIGMAS)  # two-sided probability of five standard errors
+N_REPLICATES = 2000
+N_PROBES = 50
+POLICIES = {
+    "base": (3.0, 2.0, "none", 0.0),
+    "same": (3.4, 1.9, "none", 0.0),
+    "edge": (3.0, 2.0, "mean", -0.05),
+    "far": (3.0, 2.0, "mean", -0.1),
+    "compensating": (3.0, 2.0, "compensating", 0.15),
+}
+TRUE_RESIDUAL = {"same": 0.0, "edge": -0.05, "far": -0.1, "compensating": 0.0}
+
+
+def within(rate, probability, n):
+    """Whether a rate over n replicates lies inside the exact five-sigma bounds of a probability."""
+    low, high = stats.binom.ppf([ALPHA / 2, 1 - ALPHA / 2], n, probability) / n
+    return low <= rate <= high
+
+
+@pytest.fixture(scope="module")
+def audits():
+    """Audits of 2000 worlds with 100 labels that teach and 50 probes: name -> array (replicate, policy)."""
+    names = ("residual", "std_error", "df", "p_value", "interval", "residual_sd", "fit_std_error", "fit_df")
+    out = {name: [] for name in (*names, "binned", "df_bins", "binned_df", "binned_p")}
+    for r in range(N_REPLICATES):
+        data = transport_shift.simulate(
+            n=400, oracle_fraction=0.25, n_probes=N_PROBES, policies=POLICIES, rng=r
+        )
+        report, bins = audit(data), binned_audit(data, n_bins=8)
+        for name in names:
+            out[name].append(report[name].sel(policy=list(TRUE_RESIDUAL)).values)
+        for name, source in (
+            ("binned", "statistic"),
+            ("df_bins", "df_bins"),
+            ("binned_df", "df"),
+            ("binned_p", "p_value"),
+        ):
+            out[name].append(bins[source].sel(policy=list(TRUE_RESIDUAL)).values)
+    return {name: np.array(values) for name, values in out.items()}
+
+
+def column(audits, name, policy):
+    return audits[name][:, list(TRUE_RESIDUAL).index(policy)]
+
+
+# --- size ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["same", "compensating"])
+def test_zero_null_rejects_five_percent_with_calibration_noise(audits, policy):
+    """Mean residual zero: exactly so for compensating errors, which the mean audit must not see."""
+    rejected = (column(audits, "p_value", policy) < 0.05).mean()
+    assert within(rejected, 0.05, N_REPLICATES)
+
+
+def test_size_check_sees_a_calibrator_taken_as_known(audits):
+    """The reference library's audit: probe noise only."""
+    error = column(audits, "residual_sd", "same") / np.sqrt(N_PROBES)
+    p = 2 * stats.t.sf(np.abs(column(audits, "residual", "same")) / error, N_PROBES - 1)
+    assert not within((p < 0.05).mean(), 0.05, N_REPLICATES)
+
+
+def test_size_check_sees_an_error_a_fifth_too_small(audits):
+    ratio = np.abs(column(audits, "residual", "same")) / (0.8 * column(audits, "std_error", "same"))
+    p = 2 * stats.t.sf(ratio, column(audits, "df", "same"))
+    assert not within((p < 0.05).mean(), 0.05, N_REPLICATES)
+
+
+def test_binned_audit_has_its_level_and_finds_compensating_errors(audits):
+    assert within((column(audits, "binned_p", "same") < 0.05).mean(), 0.05, N_REPLICATES)
+    assert (column(audits, "binned_p", "compensating") < 0.05).mean() > 0.75
+    planted = stats.f.sf(
+        column(audits, "binned", "same") / 0.8**2 / column(audits, "df_bins", "same"),
+        column(audits, "df_bins", "same"),
+        column(audits, "binned_df", "same"),
+    )
+    assert not within((planted < 0.05).mean(), 0.05, N_REPLICATES)
+
+
+# --- power -----------------------------------------------------------------------------------------------------------
+
+
+def planned(audits, policy, margin, *, fit=True):
+    """Verdict probabilities that the planner gives for what the audits of this policy report on average."""
+
+    def typical(name):
+        return float(np.sqrt((column(audits, name, policy) ** 2).mean()))
+
+    power = audit_power(
+        N_PROBES,
+        residual_sd=typical("residual_sd"),
+        true_residual=TRUE_RESIDUAL[policy],
+        margin=margin,
+        fit_std_error=typical("fit_std_error") if fit else 0.0,
+        fit_df=float(column(audits, "fit_df", policy).mean()),
+    )
+    return {**power.probability.to_series().droplevel([0, 1]).to_dict(), "reject": power.reject_zero.item()}
+
+
+def realised(audits, policy, margin):
+    low, high = column(audits, "interval", policy).T
+    return {
+        "PASS": ((low >= -margin) & (high <= margin)).mean(),
+        "FAIL": ((low > margin) | (high < -margin)).mean(),
+        "reject": (column(audits, "p_value", policy) < 0.05).mean(),
+    }
+
+
+@pytest.mark.parametrize("margin", [0.02, 0.05, 0.09, 0.12, 0.2])
+def test_power_curve_is_the_planners(audits, margin):
+    for policy in ("same", "edge", "far"):
+        plan, seen = planned(audits, policy, margin), realised(audits, policy, margin)
+        for verdict, rate in seen.items():
+            assert within(rate, plan[verdict], N_REPLICATES), (policy, verdict, rate, plan[verdict])
+
+
+def test_power_check_sees_a_plan_that_forgets_the_fit(audits):
+    plan, seen = planned(audits, "far", 0.05, fit=False), realised(audits, "far", 0.05)
+    assert not within(seen["reject"], plan["reject"], N_REPLICATES)
+    assert not within(seen["FAIL"], plan["FAIL"], N_REPLICATES)
+
+
+@pytest.mark.parametrize(("policy", "margin"), [("edge", 0.05), ("far", 0.1)])
+def test_equivalence_errs_at_most_one_tail_on_the_margin(audits, policy, margin):
+    """On the edge of the margin a PASS and a FAIL are both wrong: each at most 2.5%."""
+    seen = realised(audits, policy, margin)
+    bound = stats.binom.ppf(1 - ALPHA / 2, N_REPLICATES, 0.025) / N_REPLICATES
+    assert seen["PASS"] <= bound and seen["FAIL"] <= bound
+
+
+def test_pitfall_35_a_zero_null_pass_rewards_few_probes(audits):
+    """A bias on the margin would be let through most of the time by "not significantly different from zero"."""
+    assert (column(audits, "p_value", "edge") > 0.05).mean() > 0.5
+    assert realised(audits, "edge", 0.05)["PASS"] <= 0.01
+
+
+# --- continuous peeking ----------------------------------------------------------------------------------------------
+
+N_STREAMS, N_LABELS = 1000, 300
+
+
+def streams(kind):
+    rng = np.random.default_rng(17)
+    if kind == "rare":  # a large error, seldom
+        return np.where(rng.random((N_STREAMS, N_LABELS)) < 0.05, 0.95, -0.05)
+    if kind == "coin":  # as noisy as residuals can be
+        return np.where(rng.random((N_STREAMS, N_LABELS)) < 0.5, 1.0, -1.0)
+    return rng.normal(0, 0.15, (N_STREAMS, N_LABELS)).clip(-1, 1)
+
+
+@pytest.mark.parametrize("kind", ["rare", "coin", "smooth"])
+def test_sequential_interval_never_loses_the_mean_more_often_than_alpha(kind):
+    """The mean is 0 in every stream; the interval is looked at after each label."""
+    lost = 0
+    for residual in streams(kind):
+        low, high = sequential_audit(residual, alpha=0.05, n_grid=401).interval.values[-1]
+        lost += not low <= 0 <= high  # the running intersection remembers every earlier look
+    assert lost <= stats.binom.ppf(1 - ALPHA / 2, N_STREAMS, 0.05)
+
+
+def test_peeking_check_sees_a_fixed_sample_interval():
+    """The ordinary t interval, looked at after each label from the tenth on."""
+    residual = streams("smooth")
+    m = np.arange(1, N_LABELS + 1)
+    mean = residual.cumsum(axis=1) / m
+    error = np.sqrt(((residual**2).cumsum(axis=1) / m - mean**2) / np.maximum(m - 1, 1))
+    half = stats.t.ppf(0.975, np.maximum(m - 1, 1)) * error
+    lost = (np.abs(mean) > half)[:, 9:].any(axis=1).sum()
+    assert lost > stats.binom.ppf(1 - ALPHA / 2, N_STREAMS, 0.05)
+
+
+def test_sequential_verdicts_on_the_margin_are_wrong_at_most_alpha_often():
+    wrong = 0
+    for residual in streams("smooth")[:400]:
+        wrong += (
+            sequential_audit(residual + 0.05, bounds=(-1, 1.05), n_grid=401).final.item() != "INCONCLUSIVE"
+        )
+    assert wrong <= stats.binom.ppf(1 - ALPHA / 2, 400, 0.05)
+
+
+# --- drift -----------------------------------------------------------------------------------------------------------
+
+
+def quiet_streams(draw, n_streams=1000):
+    """Streams without change: a short baseline, then twelve batches of uneven size."""
+    size = np.array([12, 5, 20, 8, 30, 10, 10, 40, 6, 15, 10, 25, 10])
+    batch = np.tile(np.repeat(np.arange(13), size), n_streams)
+    return draw(len(batch)), batch, np.repeat(np.arange(n_streams), size.sum())
+
+
+def test_drift_alarms_as_often_as_asked_for():
+    rng = np.random.default_rng(5)
+    values, batch, stream = quiet_streams(lambda n: rng.normal(-0.1, 0.2, n))
+    found = drift.residual_drift(values, batch, stream=stream, n_simulated=999, rng=0)
+    for chart in drift.CHARTS:
+        assert within((found.p_value.sel(chart=chart) <= 0.05).mean().item(), 0.05, 1000)
+        assert within((found.first_alarm.sel(chart=chart) >= 0).mean().item(), 0.05, 1000)
+    # all nulls are true: any discovery at all is a false one, at most fdr often; here it is one family
+    assert found.alarm.sum() <= 1
+
+
+def test_drift_check_sees_a_center_taken_as_known(monkeypatch):
+    """What a textbook limit does with a baseline of twelve residuals."""
+    simulate = drift._simulated_maxima
+    monkeypatch.setattr(
+        drift, "_simulated_maxima", lambda chart, *rest: simulate(chart._replace(n_baseline=10**6), *rest)
+    )
+    rng = np.random.default_rng(5)
+    values, batch, stream = quiet_streams(lambda n: rng.normal(-0.1, 0.2, n), 200)
+    found = drift.residual_drift(values, batch, stream=stream, n_simulated=999, rng=0)
+    for chart in drift.CHARTS:
+        assert not within((found.p_value.sel(chart=chart) <= 0.05).mean().item(), 0.05, 200)
+
+
+def test_anchor_tests_have_their_level():
+    """Independent rankings for Kendall's tau, exchangeable scorings for the sign flip; scores on a coarse grid."""
+    rng = np.random.default_rng(6)
+    then, now = rng.integers(0, 6, (2, 1000, 12)) / 5
+    found = drift.rank_drift(then, now, n_permutations=199, rng=0)
+    for p in (found.p_value, found.p_change):
+        assert (p <= 0.05).mean() <= stats.binom.ppf(1 - ALPHA / 2, 1000, 0.05) / 1000
+    assert (found.p_value <= 0.05).mean() > 0.02  # and is not idle
+
+
+# --- partial identification ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("reach", "worst"), [(0.72, 0.0), (0.8, 1.0), (0.7, 0.0)])
+def test_interval_covers_a_value_on_the_bound(reach, worst):
+    """Scores of b end at `reach`, labels at .7; beyond, every label is the scale's end: the least covered value."""
+    rng = np.random.default_rng(8)
+    n, covered, short = 250, 0, 0
+    n_replicates = 500
+    uniform = (0.2, reach)
+    share = (reach - 0.7) / (reach - 0.2)
+    truth = (1 - share) * (0.1 + 0.6 * 0.45) + share * worst
+    for _ in range(n_replicates):
+        score = np.stack([rng.uniform(0.2, 0.7, n), rng.uniform(*uniform, n)])
+        label = (0.1 + 0.6 * score + rng.normal(0, 0.15, score.shape)).clip(0, 1)
+        oracle = np.where(np.arange(2)[:, None] == 0, label, np.nan)
+        out = refusal.partial_identification(
+            from_arrays(score, policies=["a", "b"], oracle=oracle, calibration_policy="a")
+        ).sel(policy="b")
+        low, high = out.interval.values
+        covered += low <= truth <= high
+        half = 0.5 * out.critical.item() * out.std_error.values
+        short += out.bounds.values[0] - half[0] <= truth <= out.bounds.values[1] + half[1]
+    floor = stats.binom.ppf(ALPHA / 2, n_replicates, 0.95)
+    assert covered >= floor
+    assert short < floor  # the check sees an interval half as long

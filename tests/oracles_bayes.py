@@ -1,0 +1,204 @@
+"""Slow, obvious second implementations of the Bayesian arm: loops, quadrature, importance sampling."""
+
+import numpy as np
+from scipy import stats
+
+# --- calibration: basis, judge levels, posterior ----------------------------------------------------------------------
+
+
+def mspline(x, j, order, knots):
+    """M-spline j by Ramsay's recursion; x inside (0, 1)."""
+    span = knots[j + order] - knots[j]
+    if span == 0:
+        return np.zeros_like(x)
+    if order == 1:
+        return np.where((x >= knots[j]) & (x < knots[j + 1]), 1 / span, 0.0)
+    left = (x - knots[j]) * mspline(x, j, order - 1, knots)
+    right = (knots[j + order] - x) * mspline(x, j + 1, order - 1, knots)
+    return order * (left + right) / ((order - 1) * span)
+
+
+def isplines_by_integration(x, n_splines, degree, cells=20000):
+    """Integrals of the M-splines from 0 to each x, by the midpoint rule."""
+    knots = np.concatenate(
+        [np.zeros(degree - 1), np.linspace(0, 1, n_splines - degree + 2), np.ones(degree - 1)]
+    )
+    middle = (np.arange(cells) + 0.5) / cells
+    density = np.stack([mspline(middle, j, degree, knots) for j in range(n_splines)], axis=1)
+    total = np.vstack([np.zeros(n_splines), np.cumsum(density, axis=0) / cells])
+    return np.stack(
+        [np.interp(x, np.linspace(0, 1, cells + 1), total[:, j]) for j in range(n_splines)], axis=1
+    )
+
+
+def posterior_by_importance(levels, design, *, concentration, scale, n=200_000, seed=0):
+    """Posterior means, sds and their simulation errors of (f at each level[, sigma]).
+
+    Weights are drawn from the prior and weighted by the likelihood; sigma is summed over a fine grid.
+    """
+    rng = np.random.default_rng(seed)
+    w = rng.dirichlet(np.full(design.shape[1], concentration), size=n)
+    f = w @ design.T
+    if levels.binary:
+        log_weight = np.log(f) @ levels.total + np.log1p(-f) @ (levels.n - levels.total)
+        values = f
+    else:
+        sigma = np.exp(np.linspace(np.log(0.01), np.log(2), 120))
+        rest = levels.squares - 2 * f @ levels.total + f**2 @ levels.n
+        log_joint = (
+            -levels.n.sum() * np.log(sigma)
+            - rest[:, None] / (2 * sigma**2)
+            - sigma**2 / (2 * scale**2)
+            + np.log(sigma)  # the grid is even in log sigma
+        )
+        top = log_joint.max()
+        joint = np.exp(log_joint - top)
+        total = joint.sum(axis=1)
+        log_weight = np.log(np.maximum(total, 1e-300))
+        values = np.column_stack([f, joint @ sigma / np.maximum(total, 1e-300)])
+        second = joint @ sigma**2 / np.maximum(total, 1e-300)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    mean = weight @ values
+    square = values**2
+    if not levels.binary:
+        square[:, -1] = second
+    sd = np.sqrt(weight @ square - mean**2)
+    error = np.sqrt(weight**2 @ (values - mean) ** 2)
+    # the delta method for the sd: d sd = d(E x^2 - mean^2) / (2 sd)
+    sd_error = np.sqrt(weight**2 @ (square - weight @ square - 2 * mean * (values - mean)) ** 2) / (2 * sd)
+    return mean, sd, error, sd_error
+
+
+def effective_draws(chain):
+    """Effective sample size of one chain: Geyer's initial positive sequence of paired autocorrelations."""
+    x = np.asarray(chain, float) - np.mean(chain)
+    n = len(x)
+    spectrum = np.fft.rfft(x, 2 * n)
+    rho = np.fft.irfft(spectrum * spectrum.conj())[:n]
+    rho = rho / rho[0]
+    total = -1.0
+    for k in range(n // 2 - 1):
+        pair = rho[2 * k] + rho[2 * k + 1]
+        if pair < 0:
+            break
+        total += 2 * pair
+    return n / max(total, 1e-9)
+
+
+def rhat(chains):
+    """Split R-hat of chains (chain, draw)."""
+    half = chains.shape[1] // 2
+    parts = np.concatenate([chains[:, :half], chains[:, half : 2 * half]])
+    within = parts.var(axis=1, ddof=1).mean()
+    between = half * parts.mean(axis=1).var(ddof=1)
+    return np.sqrt((half - 1) / half + between / within / half)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def value_draws(rows, graded, f, corrected, factor, rng):
+    """One-step corrected or plug-in values, draw by draw and row by row; `factor` is c_m of each policy."""
+    rng = np.random.default_rng(rng)
+    out = []
+    for f_d in f:
+        exponential = [rng.standard_exponential() for _ in rows.cluster_names]
+        draw = []
+        for p in range(len(rows.policies)):
+            top = bottom = 0.0
+            residual, weight, raised = [], [], []
+            for i in range(len(rows.score)):
+                if rows.policy[i] != p or not rows.evaluated[i]:
+                    continue
+                w = exponential[rows.cluster[rows.prompt[i]]]
+                top += w * rows.weight[i] * f_d[graded.at[i]]
+                bottom += w * rows.weight[i]
+                if rows.labelled[i] and corrected[p]:
+                    residual.append(graded.label[i] - f_d[graded.at[i]])
+                    raised.append(w * rows.weight[i] / rows.label_prob[i])
+                    weight.append(rows.weight[i] / rows.label_prob[i])
+            value = top / bottom if bottom else np.nan
+            if residual:
+                plain = np.average(residual, weights=weight)
+                value += plain + factor[p] * (np.average(residual, weights=raised) - plain)
+            draw.append(value)
+        out.append(draw)
+    return graded.levels.low + graded.levels.width * np.array(out).T
+
+
+def isotonic_by_minmax(y, w):
+    """Weighted isotonic regression by its min-max formula."""
+    n = len(y)
+    return [
+        max(min(np.average(y[a : b + 1], weights=w[a : b + 1]) for b in range(k, n)) for a in range(k + 1))
+        for k in range(n)
+    ]
+
+
+def projection_draws(rows, graded, n_draws, rng):
+    """Projection posterior by loops: isotonic regression of weighted labels, linear between judge levels."""
+    rng = np.random.default_rng(rng)
+    level, out = graded.levels.level, []
+    for _ in range(n_draws):
+        exponential = np.array([rng.standard_exponential() for _ in rows.cluster_names])
+        w = exponential[rows.cluster[rows.prompt]]
+        taught = np.flatnonzero(rows.teaches)
+        seen = np.unique(graded.at[taught])
+        total = np.array([sum(w[i] / rows.label_prob[i] for i in taught if graded.at[i] == k) for k in seen])
+        summed = [
+            sum(w[i] / rows.label_prob[i] * graded.label[i] for i in taught if graded.at[i] == k)
+            for k in seen
+        ]
+        f = np.interp(level, level[seen], isotonic_by_minmax(np.array(summed) / total, total))
+        draw = []
+        for p in range(len(rows.policies)):
+            mine = (rows.policy == p) & rows.evaluated
+            draw.append(np.average(f[graded.at[mine]], weights=w[mine] * rows.weight[mine]))
+        out.append(draw)
+    return graded.levels.low + graded.levels.width * np.array(out).T
+
+
+# --- transport --------------------------------------------------------------------------------------------------------
+
+
+def shift_posterior(mean, square, n, *, prior, scale, slab):
+    """Means and sds of the shifts of P policies by quadrature, given mean residual, sum of squares and count of each.
+
+    sigma is integrated out (prior 1 / sigma^2), delta and tau are summed over grids, lambda too for the horseshoe.
+    """
+    tau = np.exp(np.linspace(-13.9, 5, 380))
+    log_tau_prior = np.log(tau) - np.log1p((tau / scale) ** 2)  # even in log tau
+    likelihood, grids = [], []
+    for m, s, k in zip(mean, square, n, strict=True):
+        half = 12 * np.sqrt(s / k / (k - 1)) + abs(m)
+        delta = np.unique(
+            np.concatenate([np.linspace(-half, half, 6001), np.sinh(np.linspace(-9, 9, 1201)) * 1e-5])
+        )
+        edge = np.gradient(delta)  # trapezoidal weights
+        log_lik = -k / 2 * np.log(s + k * (m - delta) ** 2)
+        if prior == "normal":
+            density = stats.norm.pdf(delta, scale=tau[:, None])
+        elif prior == "student":
+            density = stats.t.pdf(delta / tau[:, None], 3) / tau[:, None]
+        else:
+            u = np.linspace(-13.9, 13.9, 200)
+            mass = np.exp(u - np.log1p(np.exp(2 * u)))
+            mass /= mass.sum()
+            density = np.zeros((len(tau), len(delta)))
+            for log_lambda, share in zip(u, mass, strict=True):
+                local = (tau * np.exp(log_lambda)) ** 2
+                sd = np.sqrt(slab**2 * local / (slab**2 + local))
+                density += share * stats.norm.pdf(delta, scale=sd[:, None])
+        joint = density * np.exp(log_lik - log_lik.max()) * edge
+        likelihood.append(joint)
+        grids.append(delta)
+    log_evidence = log_tau_prior + sum(np.log(joint.sum(axis=1)) for joint in likelihood)
+    share = np.exp(log_evidence - log_evidence.max())
+    share /= share.sum()
+    first, second = [], []
+    for joint, delta in zip(likelihood, grids, strict=True):
+        inside = joint / joint.sum(axis=1, keepdims=True)
+        first.append(share @ (inside @ delta))
+        second.append(share @ (inside @ delta**2))
+    return np.array(first), np.sqrt(np.array(second) - np.array(first) ** 2)

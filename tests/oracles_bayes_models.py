@@ -1,0 +1,63 @@
+"""Slow second answers for the Bayesian models: likelihood label by label, quadrature, refits."""
+
+import numpy as np
+from scipy import integrate, stats
+
+from cje_core.bayes.gibbs import design
+
+
+def pointwise_log_likelihood(seen, posterior, levels):
+    """Log likelihood of each label at each draw, (draws, m), chain by chain."""
+    weight = posterior["w"].transpose("chain", "draw", ...).values.reshape(-1, posterior["w"].shape[-1])
+    mean = np.clip((weight @ design(levels.level, weight.shape[1] - 2).T)[:, seen.at], 1e-12, 1 - 1e-12)
+    if levels.binary:
+        return stats.bernoulli.logpmf(seen.label[None, :], mean)
+    sigma = posterior["sigma"].transpose("chain", "draw").values.reshape(-1, 1)
+    return stats.norm.logpdf(seen.label[None, :], mean, sigma)
+
+
+def rogan_gladen_moments(counts, size=161):
+    """Posterior mean and sd of one policy's Bayesian Rogan-Gladen model with uniform priors, on a grid."""
+    grid = (np.arange(size) + 0.5) / size
+    se, sp, theta = np.meshgrid(grid, grid, grid, indexing="ij")
+    log = (
+        stats.binom.logpmf(counts.good_passed, counts.good, se)
+        + stats.binom.logpmf(counts.bad_passed, counts.bad, 1 - sp)
+        + stats.binom.logpmf(counts.own_good[0], counts.own[0], theta)
+        + stats.binom.logpmf(counts.passed[0], counts.n[0], theta * se + (1 - theta) * (1 - sp))
+    )
+    mass = np.exp(log - log.max())
+    mass /= mass.sum()
+    out = {}
+    for name, axis in (("sensitivity", se), ("specificity", sp), ("value", theta)):
+        mean = float((mass * axis).sum())
+        out[name] = (mean, float(np.sqrt((mass * (axis - mean) ** 2).sum())))
+    return out
+
+
+def jensen_shannon(values, first, second):
+    """Cumulative Jensen-Shannon distance by numerical integration of the weighted ECDFs, both directions."""
+
+    def one_sided(x):
+        order = np.argsort(x)
+        x, p, q = x[order], first[order], second[order]
+        grid = np.linspace(x[0], x[-1], 200_001)
+        at = np.searchsorted(x, grid, side="right")
+        big_p, big_q = (np.concatenate([[0.0], np.cumsum(w)])[at] for w in (p, q))
+        middle = (big_p + big_q) / 2
+
+        def part(a, b):
+            log = np.log2(np.where(a > 0, a, 1.0) / np.where(middle > 0, middle, 1.0))
+            return integrate.trapezoid(a * log + (b - a) / (2 * np.log(2)), grid)
+
+        return np.sqrt((part(big_p, big_q) + part(big_q, big_p)) / integrate.trapezoid(big_p + big_q, grid))
+
+    return max(one_sided(values), one_sided(-values))
+
+
+def uniform_ecdfs(n, point, n_sets, rng):
+    """ECDF of n uniforms at some points, for many sets, (n_sets, points)."""
+    out = np.empty((n_sets, len(point)))
+    for s in range(n_sets):
+        out[s] = np.searchsorted(np.sort(rng.random(n)), point, side="right") / n
+    return out

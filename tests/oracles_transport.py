@@ -1,0 +1,101 @@
+"""Slow, obvious second implementations of audits, drift charts and partial identification: loops and definitions."""
+
+from itertools import permutations
+from math import log, sqrt
+
+import numpy as np
+
+
+def mean_residual(label, predicted, weight):
+    return sum(w * (y - f) for w, y, f in zip(weight, label, predicted, strict=True)) / sum(weight)
+
+
+def lack_of_fit(label, predicted, bins):
+    """Statistic of a lack-of-fit test with known f: sum over bins of m_b rbar_b^2 / s^2, s^2 pooled within bins."""
+    groups = {}
+    for y, f, b in zip(label, predicted, bins, strict=True):
+        groups.setdefault(b, []).append(y - f)
+    means = {b: sum(r) / len(r) for b, r in groups.items()}
+    squares = sum((x - means[b]) ** 2 for b, r in groups.items() for x in r)
+    pooled = squares / sum(len(r) - 1 for r in groups.values())
+    return sum(len(r) * means[b] ** 2 for b, r in groups.items()) / pooled
+
+
+def betting_interval(x, alpha, candidates):
+    """Running confidence set of the mean of x in [0, 1]: (lowest, highest) candidate not yet excluded, per step."""
+    alive = set(candidates)
+    wealth = {m: [1.0, 1.0] for m in candidates}
+    out = []
+    for t in range(1, len(x) + 1):
+        seen = x[: t - 1]
+        means = [(0.5 + sum(seen[: i + 1])) / (i + 2) for i in range(t - 1)]
+        variance = (0.25 + sum((v - m) ** 2 for v, m in zip(seen, means, strict=True))) / t
+        bet = sqrt(2 * log(2 / alpha) / (variance * t * log(1 + t)))
+        for m in candidates:
+            up = min(bet, 0.5 / m) if m > 0 else bet
+            down = min(bet, 0.5 / (1 - m)) if m < 1 else bet
+            wealth[m][0] *= 1 + up * (x[t - 1] - m)
+            wealth[m][1] *= 1 - down * (x[t - 1] - m)
+            if max(wealth[m]) / 2 >= 1 / alpha:
+                alive.discard(m)
+        out.append((min(alive), max(alive)) if alive else (None, None))
+    return out
+
+
+def tau_b(x, y):
+    n = len(x)
+    sign = np.sign
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    both = sum(sign(x[i] - x[j]) * sign(y[i] - y[j]) for i, j in pairs)
+    left = sum(x[i] != x[j] for i, j in pairs)
+    right = sum(y[i] != y[j] for i, j in pairs)
+    return both / sqrt(left * right)
+
+
+def permutation_p(x, y):
+    """Two-sided exact p-value of Kendall's tau by visiting every order of y."""
+    observed = abs(tau_b(x, y))
+    values = [abs(tau_b(x, [y[i] for i in order])) for order in permutations(range(len(y)))]
+    return sum(v >= observed - 1e-12 for v in values) / len(values)
+
+
+def charts(z, slack, smoothing):
+    """Two-sided CUSUM and standardised EWMA of one series; None stands for an empty batch."""
+    up = down = smooth = variance = 0.0
+    cusum, ewma = [], []
+    for value in z:
+        if value is None:
+            cusum.append(None)
+            ewma.append(None)
+            continue
+        up = max(0.0, up + value - slack)
+        down = max(0.0, down - value - slack)
+        smooth = (1 - smoothing) * smooth + smoothing * value
+        variance = (1 - smoothing) ** 2 * variance + smoothing**2
+        cusum.append(max(up, down))
+        ewma.append(abs(smooth) / sqrt(variance))
+    return cusum, ewma
+
+
+def run_length(limit, slack, shift, n_states=400):
+    """Average run length of a one-sided CUSUM of N(shift, 1) by the Markov chain of Brook and Evans."""
+    from scipy import stats
+
+    width = 2 * limit / (2 * n_states - 1)
+    centers = np.arange(n_states) * width
+    upper = centers[None, :] + width / 2 - centers[:, None] + slack - shift
+    lower = upper - width
+    move = stats.norm.cdf(upper) - stats.norm.cdf(lower)
+    move[:, 0] = stats.norm.cdf(upper[:, 0])
+    return float(np.linalg.solve(np.eye(n_states) - move, np.ones(n_states))[0])
+
+
+def bounds(score, predicted, weight, low_score, high_score, scale):
+    """Bounds of the mean outcome with nothing known out of range."""
+    out = []
+    for extreme in scale:
+        values = [
+            f if low_score <= s <= high_score else extreme for s, f in zip(score, predicted, strict=True)
+        ]
+        out.append(sum(w * v for w, v in zip(weight, values, strict=True)) / sum(weight))
+    return out

@@ -1,0 +1,226 @@
+"""Slow, obvious second implementations of Direct's routes, replicates and standard errors: loops and definitions."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import oracles
+import pandas as pd
+
+from cje_core.data import unpack
+from cje_core.folds import assign_folds
+
+GRID = np.round(np.linspace(0, 1, 11), 1)
+
+
+def table(n=60, seed=0, *, share=0.5, policies=("a", "b"), own=("a",), draws=1, probes=0):
+    """A small world as a data frame: correlated scores, labels of `own` policies on a random share of prompts."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for p, policy in enumerate(policies):
+        labelled = rng.uniform(size=n) < share
+        for i in range(n):
+            for d in range(1 + (i % draws)):
+                score = rng.choice(GRID)
+                label = float(np.clip(0.2 + 0.6 * score - 0.1 * p + rng.normal(0, 0.15), 0, 1))
+                is_probe = policy not in own and i < probes
+                seen = (policy in own and labelled[i]) or is_probe
+                rows.append((policy, f"p{i}", d, score, label if seen else np.nan, is_probe, True))
+    names = ["policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def row_dicts(data):
+    """Evaluation data as a list of row dicts, and the fold of each prompt."""
+    rows = unpack(data)
+    taught = np.zeros(len(rows.cluster_names), bool)
+    taught[rows.cluster[rows.prompt[rows.teaches]]] = True
+    folds = dict(enumerate(assign_folds(rows.cluster_names, taught)[rows.cluster].tolist()))
+    responses = Counter(
+        zip(rows.policy, rows.prompt, strict=True)
+    )  # a prompt counts once, however many draws
+    dicts = [
+        {
+            "policy": rows.policies[rows.policy[i]],
+            "prompt": int(rows.prompt[i]),
+            "cluster": int(rows.cluster[rows.prompt[i]]),
+            "score": rows.score[i],
+            "label": rows.label[i] if rows.labelled[i] else None,
+            "teaches": rows.teaches[i],
+            "weight": 1 / responses[rows.policy[i], rows.prompt[i]],
+            "prob": rows.label_prob[i],
+        }
+        for i in range(len(rows.score))
+    ]
+    return dicts, folds
+
+
+def logit(share):
+    inside = min(max(share, 0.005), 0.995)
+    return math.log(inside / (1 - inside))
+
+
+def expit(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def fitted(teach, times, new_scores):
+    """Monotone calibrator of weighted labels, at new scores."""
+    drawn = [t for t in teach if times[t["cluster"]] > 0]
+    weights = [times[t["cluster"]] / t["prob"] for t in drawn]
+    return oracles.calibrate([t["score"] for t in drawn], [t["label"] for t in drawn], weights, new_scores)
+
+
+def pieces(rows, policy, folds, kind, times=None, without=None, scale=(0.0, 1.0)):
+    """Predictions of a policy's rows and of its labelled rows, each with its weight, under cluster weights `times`.
+
+    ``kind`` is "plug_in", "hajek", "ht" or "tmle"; with `without` every prediction leaves that fold of labels out.
+    """
+    times = Counter({r["cluster"]: 1 for r in rows}) if times is None else times
+    teach = [r for r in rows if r["teaches"]]
+    mine = [r for r in rows if r["policy"] == policy and times[r["cluster"]] > 0]
+    own = [r for r in mine if r["label"] is not None] if kind != "plug_in" else []
+    kept = [t for t in teach if folds[t["prompt"]] != without]
+    guess = fitted(kept, times, [r["score"] for r in mine])
+    own_guess = []
+    for r in own:
+        others = (
+            kept if without is not None else [t for t in teach if folds[t["prompt"]] != folds[r["prompt"]]]
+        )
+        own_guess += fitted(others, times, [r["score"]])
+    low, width = scale[0], scale[1] - scale[0]
+    if kind == "tmle":
+        below, above = -60.0, 60.0  # the score falls in eps: bisection
+        offset = [logit((g - low) / width) for g in own_guess]
+        for _ in range(200):
+            eps = (below + above) / 2
+            score = sum(
+                times[r["cluster"]]
+                * r["weight"]
+                / r["prob"]
+                * ((r["label"] - low) / width - expit(o + eps / r["prob"]))
+                for r, o in zip(own, offset, strict=True)
+            )
+            below, above = (eps, above) if score > 0 else (below, eps)
+        guess = [
+            low + width * expit(logit((g - low) / width) + eps / r["prob"])
+            for r, g in zip(mine, guess, strict=True)
+        ]
+        own_guess = [low + width * expit(o + eps / r["prob"]) for r, o in zip(own, offset, strict=True)]
+    evaluated = [(r, times[r["cluster"]] * r["weight"], g) for r, g in zip(mine, guess, strict=True)]
+    labelled = [
+        (r, times[r["cluster"]] * r["weight"] / r["prob"], g) for r, g in zip(own, own_guess, strict=True)
+    ]
+    return evaluated, labelled
+
+
+def value(rows, policy, folds, kind, times=None, without=None, scale=(0.0, 1.0)):
+    """A policy's value by the definition of its route."""
+    evaluated, labelled = pieces(rows, policy, folds, kind, times, without, scale)
+    total = sum(w for _, w, _ in evaluated)
+    out = sum(w * g for _, w, g in evaluated) / total
+    residual = sum(w * (r["label"] - g) for r, w, g in labelled)
+    if kind == "hajek":
+        out += residual / sum(w for _, w, _ in labelled)
+    if kind == "ht":
+        out += residual / total
+    return out
+
+
+def variance(rows, policy, folds, kind, times=None, scale=(0.0, 1.0)):
+    """Row-wise variance of `value` without small-sample factors: evaluation + own residuals or the calibrator's fit."""
+    times = Counter({r["cluster"]: 1 for r in rows}) if times is None else times
+    evaluated, labelled = pieces(rows, policy, folds, kind, times, scale=scale)
+    total = sum(w for _, w, _ in evaluated)
+    mean = sum(w * g for _, w, g in evaluated) / total
+    out = sum(times[r["cluster"]] * (r["weight"] * (g - mean) / total) ** 2 for r, _, g in evaluated)
+    own_total = sum(w for _, w, _ in labelled)
+    if kind != "plug_in":
+        shift = sum(w * (r["label"] - g) for r, w, g in labelled) / own_total
+        for r, _, g in labelled:
+            out += times[r["cluster"]] * (r["weight"] / r["prob"] * (r["label"] - g - shift) / own_total) ** 2
+        return out
+    teach = [r for r in rows if r["teaches"] and times[r["cluster"]] > 0]
+    level = fitted(teach, times, [t["score"] for t in teach])
+    block_weight = Counter()
+    for t, f in zip(teach, level, strict=True):
+        block_weight[f] += times[t["cluster"]] / t["prob"]
+    knots = sorted({t["score"] for t in teach})
+    at_knot = dict(zip(knots, fitted(teach, times, knots), strict=True))
+    mass = Counter()
+    for r, w, _ in evaluated:
+        left = max((k for k in knots if k <= r["score"]), default=knots[0])
+        right = min((k for k in knots if k >= r["score"]), default=knots[-1])
+        share = 1.0 if left >= right else (r["score"] - left) / (right - left)
+        mass[at_knot[right]] += w * share / total
+        mass[at_knot[left]] += w * (1 - share) / total
+    for t, f in zip(teach, level, strict=True):
+        out += times[t["cluster"]] * ((t["label"] - f) / t["prob"] * mass[f] / block_weight[f]) ** 2
+    return out
+
+
+def interpolate(x, knots, values):
+    """Linear between sorted knots, constant outside."""
+    if x <= knots[0]:
+        return values[0]
+    for left, right, a, b in zip(knots, knots[1:], values, values[1:], strict=False):
+        if x <= right:
+            return a + (b - a) * (x - left) / (right - left)
+    return values[-1]
+
+
+def one_step(rows, policy, folds):
+    """Plug-in plus the slice's held-out residuals, weighted by the density ratio on the blocks of each fold's fit."""
+    teach = [r for r in rows if r["teaches"]]
+    mine = [r for r in rows if r["policy"] == policy]
+    times = Counter({r["cluster"]: 1 for r in rows})
+    out = value(rows, policy, folds, "plug_in")
+    total = sum(r["weight"] for r in mine)
+    weights, residuals = [], []
+    for held in teach:
+        others = [t for t in teach if folds[t["prompt"]] != folds[held["prompt"]]]
+        knots = sorted({t["score"] for t in others})
+        level = [round(v, 10) for v in fitted(others, times, knots)]  # rounding must not split a block
+        mass, size = Counter(), Counter()
+        for t in others:
+            size[level[knots.index(t["score"])]] += 1 / t["prob"]
+        for r in mine:
+            for k in range(len(knots)):  # hat functions: what one unit at this knot adds to the mean
+                hat = [float(j == k) for j in range(len(knots))]
+                mass[level[k]] += r["weight"] / total * interpolate(r["score"], knots, hat)
+        ratio = [mass[v] / size[v] for v in level]
+        weights.append(interpolate(held["score"], knots, ratio) / held["prob"])
+        residuals.append(held["label"] - interpolate(held["score"], knots, level))
+    return out + sum(w * r for w, r in zip(weights, residuals, strict=True)) / sum(weights)
+
+
+def delete_group_variance(left_out, size, full):
+    """Weighted delete-one-group jackknife, pseudo-value by pseudo-value."""
+    m, k = sum(size), len(size)
+    pseudo, center = [], k * full
+    for v, s in zip(left_out, size, strict=True):
+        h = m / s
+        pseudo.append(h * full - (h - 1) * v)
+        center -= (1 - s / m) * v
+    return sum((p - center) ** 2 / (m / s - 1) for p, s in zip(pseudo, size, strict=True)) / k
+
+
+def cluster_standard_error(influence, cluster):
+    """Sum influence within clusters, square, add, over n."""
+    sums = Counter()
+    for phi, g in zip(influence, cluster, strict=True):
+        sums[g] += phi
+    return math.sqrt(sum(s**2 for s in sums.values())) / len(influence)
+
+
+def stationary_means(values, mean_block, n_boot, rng):
+    """Means of stationary bootstrap samples, index by index (Politis and Romano 1994)."""
+    n = len(values)
+    out = []
+    for _ in range(n_boot):
+        total, at = 0.0, 0
+        for i in range(n):
+            at = int(rng.integers(n)) if i == 0 or rng.uniform() < 1 / mean_block else (at + 1) % n
+            total += values[at]
+        out.append(total / n)
+    return out

@@ -1,0 +1,267 @@
+"""``cje-lab plan``: its table, JSON and file; bad input; order of rows and files."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from studies import __main__ as command_line
+from studies import _plan
+from studies._plan import plan, to_json
+
+Frame = pd.DataFrame
+Cli = Callable[..., tuple[int, str, str]]
+MONEY = ("--budget", 40, "--cost-judge", 0.02, "--cost-oracle", 0.3)
+QUICK = ("--replicates", 20)
+
+
+def world(
+    n: int = 150,
+    *,
+    labels: int = 60,
+    policies: tuple[str, ...] = ("base", "other"),
+    own: bool = False,
+    noise: float = 0.15,
+) -> Frame:
+    """Evaluation table: S on a grid, Y = S^2 plus noise; the first policy (or each) has labels."""
+    rng = np.random.default_rng(3)
+    parts = []
+    for k, policy in enumerate(policies):
+        score = rng.integers(2, 10, n) / 10
+        label = np.clip(score**2 + rng.normal(0, noise, n), 0, 1)
+        label[labels if k == 0 or own else 0 :] = np.nan
+        parts.append(
+            Frame({"policy": policy, "prompt_id": range(n), "judge_score": score, "oracle_label": label})
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def write(table: Frame, directory: Path, name: str = "{policy}_responses.jsonl") -> Path:
+    """Write a table in the directory format."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for policy, rows in table.groupby("policy", sort=False):
+        records = rows.drop(columns="policy").to_dict("records")
+        lines = [json.dumps({k: v for k, v in r.items() if v == v}) for r in records]
+        (directory / name.format(policy=policy)).write_text("".join(line + "\n" for line in lines))
+    return directory
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run the command in this process; gives exit code, stdout, stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["cje-lab", "plan", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "100")
+        with pytest.raises(SystemExit) as exit_:
+            command_line.main()
+        captured = capsys.readouterr()
+        return int(exit_.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+# --- the outputs ---
+
+
+def test_json_is_one_object_that_keeps_its_promises(cli: Cli, tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    code, out, err = cli(data, *MONEY, *QUICK, "--margin", 0.15, "--json", "--out", tmp_path / "deep" / "out")
+    assert code == 0
+    assert err.strip().startswith("written: ") and err.count("\n") == 1
+    result = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert json.loads((tmp_path / "deep" / "out" / "plan.json").read_text()) == result
+    assert set(result) == {"pilot", "plan", "policies", "contrasts", "next", "seconds", "manifest"}
+    chosen = result["plan"]
+    assert result["pilot"]["prompts"] == 150 and result["pilot"]["labelled"] == 60
+    assert chosen["cost_per_prompt"] == pytest.approx(0.04) and chosen["cost_per_label"] == pytest.approx(0.3)
+    assert chosen["n"] * 0.04 + chosen["m"] * 0.3 == pytest.approx(chosen["cost"])
+    assert 4 <= chosen["m"] <= chosen["n"] and chosen["cost"] <= 40
+    assert set(result["policies"]) == {"base", "other"}
+    for policy in result["policies"].values():
+        expected = policy["sigma2_eval"] / chosen["n"] + policy["sigma2_cal"] / chosen["m"]
+        assert policy["planned_std_error"] == pytest.approx(expected**0.5)
+        assert policy["simulated_std_error"] == pytest.approx(policy["planned_std_error"], rel=0.9)
+    [pair] = result["contrasts"]
+    assert (pair["first"], pair["second"]) == ("other", "base")
+    assert chosen["achievable"] == all([p["held"] for p in result["policies"].values()] + [pair["held"]])
+    assert chosen["replicates"] == 20
+    assert result["policies"]["base"]["probes_for_audit"] is None
+    assert result["policies"]["other"]["probes_for_audit"] > 10
+
+
+def test_table_says_the_design_and_what_to_do(cli: Cli, tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    code, out, err = cli(data, *MONEY, *QUICK)
+    assert (code, err) == (0, "")
+    assert "pilot: 150 prompts, 60 labelled" in out
+    assert "prompts for 2 policies, m = " in out
+    assert "planned SE" in out and "simulated SE" in out and "other - base" in out
+    assert "pilot's spend: labels make" in out and "plan's spend: " in out
+    assert "check: 20 simulated studies" in out
+    assert "extrapolates: n = " in out
+    assert "next: judge " in out and "then cje-lab analyze" in out
+    assert all(len(line) <= 100 for line in out.splitlines())
+
+
+def test_labels_are_shared_or_each_policys_own() -> None:
+    costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
+    shared = plan(world(), **costs, n_policies=5)
+    assert (shared.cost_per_prompt, shared.cost_per_label) == pytest.approx((0.1, 0.3))
+    own = plan(world(own=True), **costs)
+    assert (own.cost_per_prompt, own.cost_per_label) == pytest.approx((0.04, 0.6))
+    each = plan(world(own=True), **costs, n_policies=5)
+    assert (each.cost_per_prompt, each.cost_per_label) == pytest.approx((0.1, 1.5))
+    assert own.probes == {}
+    alone = plan(world(policies=("base",)), **costs)
+    assert (alone.cost_per_prompt, alone.cost_per_label) == pytest.approx((0.02, 0.3))
+    [record] = to_json(alone)["contrasts"]
+    assert record["first"] == record["second"] == "base"
+
+
+def test_a_bad_policy_does_not_take_the_budget() -> None:
+    """A policy that lives where the pilot has no label has a huge component; the plan is for the median policy."""
+    table = world(policies=("base", "other", "third"))
+    costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
+    usual = plan(table, **costs)
+    extreme = table.copy()
+    at = extreme["policy"] == "third"
+    extreme.loc[at, "judge_score"] = 0.2
+    lost = plan(extreme, **costs)
+    assert float(lost.components.sigma2_cal.sel(policy="third")) > 3 * float(
+        usual.components.sigma2_cal.sel(policy="third")
+    )
+    assert abs(lost.plan.m / lost.plan.n - usual.plan.m / usual.plan.n) < 0.5 * usual.plan.m / usual.plan.n
+
+
+def test_a_plan_inside_the_pilot_does_not_extrapolate_and_a_huge_one_is_not_simulated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inside = plan(world(400, labels=150), budget=20.0, cost_judge=0.02, cost_oracle=0.3, replicates=20)
+    assert inside.outside == [] and not any(
+        "leaves the pilot's range" in step for step in to_json(inside)["next"]
+    )
+    monkeypatch.setattr(_plan, "LARGEST_STUDY", 100)
+    huge = plan(world(), budget=40.0, cost_judge=0.02, cost_oracle=0.3)
+    assert huge.achievable is None
+    result = to_json(huge)
+    assert result["plan"]["achievable"] is None and result["contrasts"] == []
+    assert "simulated_std_error" not in result["policies"]["base"]
+
+
+def test_a_plan_that_misses_says_so(monkeypatch: pytest.MonkeyPatch, cli: Cli, tmp_path: Path) -> None:
+    honest = _plan.simulate_plan
+    monkeypatch.setattr(
+        _plan,
+        "simulate_plan",
+        lambda *a, **k: (s := honest(*a, **k)).assign(held=s.held & (s.policy != "other")),
+    )
+    code, out, _ = cli(write(world(), tmp_path / "data"), *MONEY, *QUICK)
+    assert code == 0
+    assert "does NOT bear the plan out" in out and " missed" in out
+    assert "count on the simulated numbers" in out
+
+
+def test_probes_give_the_audit_its_spread() -> None:
+    table = world()
+    rows = table[table["policy"] == "other"].head(30).copy()
+    rows["oracle_label"] = np.clip(
+        rows["judge_score"] ** 2 + np.random.default_rng(1).normal(0, 0.3, 30), 0, 1
+    )
+    costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20, "margin": 0.15}
+    assert plan(table, probes=rows, **costs).probes["other"] > plan(table, **costs).probes["other"]
+
+
+def test_nothing_depends_on_the_order_of_rows_and_files(tmp_path: Path) -> None:
+    table = world(policies=("b", "a", "c"))
+    costs = {
+        "budget": 40.0,
+        "cost_judge": 0.02,
+        "cost_oracle": 0.3,
+        "replicates": 20,
+        "calibration_policy": "b",
+    }
+    shuffled = table.sample(frac=1, random_state=1)
+    results = [
+        to_json(plan(source, **costs))
+        for source in (table, shuffled, write(shuffled, tmp_path / "data"), write(table, tmp_path / "other"))
+    ]
+    for result in results:
+        del result["seconds"], result["manifest"]
+    assert results[0] == results[1] == results[2] == results[3]
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--budget", 1, "--cost-judge", 0.02, "--cost-oracle", 0.3], "it takes at least 1.36"),
+        (
+            ["--budget", -1, "--cost-judge", 0.02, "--cost-oracle", 0.3],
+            "--budget -1: it must be a positive number",
+        ),
+        (
+            ["--budget", 1, "--cost-judge", 0, "--cost-oracle", 0.3],
+            "--cost-judge 0: it must be a positive number",
+        ),
+        (["--budget", 1, "--cost-judge", 1, "--cost-oracle", "nan"], "--cost-oracle nan: it must be"),
+        (["--budget", "much", "--cost-judge", 1, "--cost-oracle", 1], "Invalid value for '--budget'"),
+        ([*MONEY, "--policies", 0], "--policies 0"),
+        ([*MONEY, "--power", 1.2], "--power 1.2"),
+        ([*MONEY, "--replicates", 3], "--replicates 3: a spread needs at least 20"),
+        ([*MONEY, "--margin", 0], "--margin 0"),
+        ([*MONEY, "--direction", "up"], "--direction up"),
+        ([*MONEY, "--calibration-policy", "x"], "--calibration-policy x"),
+        (["--cost-judge", 1, "--cost-oracle", 1], "--budget"),
+    ],
+)
+def test_bad_options_are_one_line(cli: Cli, tmp_path: Path, words: list[object], message: str) -> None:
+    code, out, err = cli(write(world(60, labels=20), tmp_path / "data"), *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("cje-lab: ") and err.count("\n") == 1
+    assert message in err
+
+
+def test_pilots_without_enough_to_plan_with(cli: Cli, tmp_path: Path) -> None:
+    flat = world()
+    flat["judge_score"] = 0.5
+    flat.loc[flat["oracle_label"].notna(), "oracle_label"] = 1.0
+    cases = {
+        "none": (world(labels=0), "the pilot has 0 labelled prompts"),
+        "few": (world(labels=3), "the pilot has 3 labelled prompts"),
+        "flat": (flat, "the pilot has no variance to plan with: all oracle labels are equal"),
+    }
+    for name, (table, message) in cases.items():
+        code, out, err = cli(write(table, tmp_path / name), *MONEY)
+        assert (code, out) == (2, "")
+        assert message in err and err.count("\n") == 1
+    code, _, err = cli(tmp_path / "absent", *MONEY)
+    assert code == 2 and err.count("\n") == 1
+    (tmp_path / "file").write_text("x")
+    code, _, err = cli(tmp_path / "none", *MONEY, "--out", tmp_path / "file")
+    assert code == 2 and "is a file" in err
+
+
+# --- real data ---
+
+
+def test_arena_sample(arena: Path, cli: Cli) -> None:
+    """A peer's components of base are .0120 and .0490; its plan for 5000 at .01 and .16 labels 50.6%."""
+    words = [arena / "fresh_draws", "--probes", arena / "probe_slice", "--replicates", 20, "--json"]
+    code, out, _ = cli(*words, "--budget", 60, "--cost-judge", 0.01, "--cost-oracle", 0.16, "--policies", 1)
+    assert code == 0
+    result = json.loads(out)
+    base = result["policies"]["base"]
+    assert abs(base["sigma2_eval"] - 0.0120) < 2 * base["sigma2_eval_se"]
+    assert abs(base["sigma2_cal"] - 0.0490) < 2 * base["sigma2_cal_se"]
+    assert base["planned_std_error"] < 0.02
+    assert result["policies"]["unhelpful"]["probes_for_audit"] is None
+    assert "unhelpful" in " ".join(result["next"])
+    assert 50 < result["policies"]["clone"]["probes_for_audit"] < 500
+    assert result["manifest"]["calibration_policy"] == ["base"]
