@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 study: $(VENV)/.installed  ## quick profile of the headline studies, then the report
-	$(BIN)/cje-lab run ttc_collapse cle_bound interval_coverage --profile quick --jobs $(JOBS) --out $(OUT)
+	$(BIN)/cje-lab run ttc_collapse cle_bound interval_coverage bayes_vs_frequentist --profile quick --jobs $(JOBS) --out $(OUT)
 	$(BIN)/cje-lab report $(OUT)
 
 lint: $(VENV)/.installed  ## format, lint, types

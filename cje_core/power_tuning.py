@@ -20,8 +20,8 @@ by much more than the line can lose. Why centred: the level of a held-out fit is
 the label mean already supplies; kept in, it widens the interval by m / (m - 1) even when the judge is useless.
 
 Few labels: the weights are averaged with those of the line alone, in proportion 10 / m (of the calibrator alone, if
-most of its labels are not the policy's own), so up to 10 labelled clusters one prediction takes part; below 6 none does: so
-few labels cannot judge a judge. Unequal label weights count as Kish's effective number, ``(sum w)^2 / sum w^2``.
+most of its labels are not the policy's own), so up to 10 labelled clusters one prediction takes part. Below 6 none:
+so few labels cannot judge a judge. Unequal label weights count as Kish's number, ``(sum w)^2 / sum w^2``.
 
 Uncertainty: the weights were fitted on the labels that judge them, so the label part is charged one degree of freedom
 per weight in use (`charge`), like a regression; an average of two fits is charged the average.

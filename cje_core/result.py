@@ -226,7 +226,7 @@ def hdi(draws: FloatArray, ci_prob: float) -> FloatArray:
 
     Examples
     --------
-    >>> hdi(np.array([0.0, 1.0, 1.1, 1.2, 1.6]), 0.6).tolist()
+    >>> hdi(np.array([0.5, 1.0, 1.1, 1.2, 1.6]), 0.6).tolist()
     [1.0, 1.2]
     """
     ordered = np.sort(draws)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
 from cje_core.figures.style import STYLE
 from studies._analyze import CORRECTED, OFF_POLICY, Analysis
-from studies._analyze_bayes import BAYESIAN
+from studies._analyze_bayes import BAYESIAN, VALUE
 from studies._summary import LABELS, cell, plain
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
         colours=COLOURS,
         refused=[policy for policy in analysis.policies if analysis.refused(policy)],
         primary=analysis.primary,
+        twins=(VALUE,),
         bold=CORRECTED,
         beneath={policy: _verdict(analysis, policy) for policy in analysis.policies},
         text=lambda name, policy: cell(analysis, name, policy, interval=True),

@@ -171,7 +171,7 @@ class _Found(NamedTuple):
 
 
 def _find(ds: xr.Dataset) -> _Found:
-    head = [d for d in ds["estimate"].dims if d not in ("replicate", "method", "policy")]
+    head = [str(d) for d in ds["estimate"].dims if d not in ("replicate", "method", "policy")]
     axes = ["replicate", *head, "method", "policy"]
     estimate = ds["estimate"].transpose(*axes)
 

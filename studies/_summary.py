@@ -71,40 +71,41 @@ def _policy_table(analysis: Analysis) -> Table:
 
 
 def _posterior_table(analysis: Analysis) -> list[Table]:
-    """Posterior beside the primary estimate: values, shift, and what they say about decisions."""
+    """What the posterior says of each policy: value, probe-corrected value, shift, and decisions."""
     if analysis.posterior is None:
         return []
     margin = plain(analysis, float(analysis.transport.attrs["margin"]))
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     shown.add_column(f"posterior\n({analysis.posterior.engine})", overflow="fold", min_width=8)
-    percent = f"\n[{_percent(analysis)} interval]"
-    for name in (f"value{percent}", f"shift{percent}", f"probe-corrected{percent}"):
-        shown.add_column(name, overflow="fold", min_width=14)
-    for name in (f"P(|shift|\n< {margin})", "P(best)", "expected\nloss"):
+    shown.add_column(f"{LABELS[VALUE]} mean\n[{_percent(analysis)} interval]", no_wrap=True)
+    shown.add_column("shift\n[interval]", no_wrap=True)
+    for name in (f"P(|shift|\n< {margin})", "P(best)"):
         shown.add_column(name, no_wrap=True, justify="right")
     for policy in analysis.policies:
+        refused = analysis.refused(policy)
+        value = Text(_flagged(analysis, VALUE, policy), style="dim" if refused else "bold")
+        if refused:
+            value.append("\nlevel refused")
+        if not analysis.status(SHIFT, policy).failed:
+            corrected = f"\n{_flagged(analysis, SHIFT, policy)}\n{LABELS[CORRECTED]}"
+            value.append(corrected, style="not dim bold" if refused else "not bold")
         decision = analysis.posterior.decision.sel(policy=policy)
         shift = analysis.estimates[SHIFT].sel(policy=policy)
-        size = interval_text(
-            analysis, _known(shift["shift"]), [_known(b) for b in shift["shift_interval"].values], sign=True
-        )
-        loss = _known(decision["expected_loss"])
+        bounds = [_known(bound) for bound in shift["shift_interval"].values]
         shown.add_row(
             Text(policy),
-            Text(_flagged(analysis, VALUE, policy), style="dim" if analysis.refused(policy) else "bold"),
-            size.replace(" [", "\n["),
-            Text(_flagged(analysis, SHIFT, policy)),
+            value,
+            interval_text(analysis, _known(shift["shift"]), bounds, sign=True).replace(" [", "\n["),
             _probability(_known(decision["within_margin"])),
             _probability(_known(decision["best"])),
-            "-" if loss is None else plain(analysis, loss),
         )
     return [shown]
 
 
 def _flagged(analysis: Analysis, estimator: str, policy: str) -> str:
-    """Estimate and interval on two lines, and the named status of what is not plainly estimated."""
+    """Estimate with interval, and beneath it the named status of what is not plainly estimated."""
     status = analysis.status(estimator, policy)
-    shown = cell(analysis, estimator, policy, interval=True).replace(" [", "\n[")
+    shown = cell(analysis, estimator, policy, interval=True)
     return shown if status is Status.OK or status.failed else f"{shown}\n{status.name.lower()}"
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 from matplotlib import pyplot as plt
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -52,7 +53,7 @@ WORLDS = {
 }
 REFERENCE = "direct_influence"
 MEASURES = ("coverage", "miss_left", "miss_right", "width", "interval_score", "bias", "n_failed")
-# The page's colours: those methods in this order; a probe-corrected method is the hollow twin of its parent.
+# The page's colours: those methods in this order; a probe correction is the hollow twin of one of them.
 COLOURS = (
     "direct_influence",
     "bayes_one_step",
@@ -62,9 +63,13 @@ COLOURS = (
     "bayes_plug_in",
     "projection",
 )
-TWINS = {"direct_corrected": "direct_influence", "bayes_corrected": "bayes_one_step"}
+TWINS = {
+    "direct_corrected": "direct_influence",
+    "bayes_corrected": "bayes_one_step",
+    "bayes_flat": "ppi_plus_plus",
+}
 IN_SHIFT = ("direct_influence", "direct_bootstrap", "bayes_plug_in", *TWINS)
-PROBED = (*TWINS, "bayes_flat")
+PROBED = tuple(TWINS)
 PRIORS = ("bayes_one_step", "bayes_sparse", "bayes_smooth", "bayes_tight_noise", "bayes_wide_noise")
 CELL = ["world", "n", "labels"]
 OWN_CAPTION = (
@@ -214,10 +219,14 @@ def _panels(parts: Sequence[xr.Dataset], shown: Sequence[str]) -> Figure:
         _marks(top, measured, "coverage", shown)
         _marks(bottom, measured, "width", shown)
         top.axhline(part.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
-        top.set(ylim=(-0.02, 1.01), title=WORLDS[str(part["world"].item())].title)
-        bottom.set(ylim=(0, None), xticks=np.arange(len(labels)), xticklabels=labels, xlabel="labels")
-    axes[0, 0].set_ylabel("coverage")
-    axes[1, 0].set_ylabel("mean width of the interval")
+        top.set(title=WORLDS[str(part["world"].item())].title)
+        bottom.set(xlim=(-0.5, len(labels) - 0.5), xlabel="labels")
+        bottom.set_xticks(np.arange(len(labels)), labels)
+    axes[0, 0].set(ylabel="coverage", ylim=(None, 1.01))
+    axes[1, 0].set(ylabel="mean width of the interval", yscale="log")
+    axes[1, 0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes[1, 0].yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    axes[1, 0].yaxis.set_minor_formatter(ticker.NullFormatter())
     handles = {
         name: handle for ax in axes[0] for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)
     }
@@ -335,7 +344,7 @@ STUDY = Study(
             _fewer(100, 50),
         ),
         "quick": Profile(
-            40,
+            30,
             {"world": tuple(name for name in WORLDS if name not in ("weak", "length"))},
             _fewer(400, 300),
         ),

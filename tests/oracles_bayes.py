@@ -181,15 +181,18 @@ def shift_posterior(mean, square, n, *, prior, scale, slab):
             density = stats.norm.pdf(delta, scale=tau[:, None])
         elif prior == "student":
             density = stats.t.pdf(delta / tau[:, None], 3) / tau[:, None]
-        else:
+        else:  # mix normal densities over lambda, tabulated over their standard deviation
+            table = np.exp(np.linspace(-30, np.log(slab), 1500))
+            normal = stats.norm.pdf(delta, scale=table[:, None])
             u = np.linspace(-13.9, 13.9, 200)
             mass = np.exp(u - np.log1p(np.exp(2 * u)))
-            mass /= mass.sum()
-            density = np.zeros((len(tau), len(delta)))
-            for log_lambda, share in zip(u, mass, strict=True):
-                local = (tau * np.exp(log_lambda)) ** 2
-                sd = np.sqrt(slab**2 * local / (slab**2 + local))
-                density += share * stats.norm.pdf(delta, scale=sd[:, None])
+            local = (tau[:, None] * np.exp(u)) ** 2
+            sd = np.sqrt(slab**2 * local / (slab**2 + local))
+            nearest = np.clip(np.searchsorted(table, sd), 0, len(table) - 1)
+            mixing = np.zeros((len(tau), len(table)))
+            for k in range(len(u)):
+                np.add.at(mixing, (np.arange(len(tau)), nearest[:, k]), mass[k] / mass.sum())
+            density = mixing @ normal
         joint = density * np.exp(log_lik - log_lik.max()) * edge
         likelihood.append(joint)
         grids.append(delta)
@@ -202,3 +205,28 @@ def shift_posterior(mean, square, n, *, prior, scale, slab):
         first.append(share @ (inside @ delta))
         second.append(share @ (inside @ delta**2))
     return np.array(first), np.sqrt(np.array(second) - np.array(first) ** 2)
+
+
+def rogan_gladen_moments(counts, accuracy_prior, cells=140):
+    """Means and sds of (v, Se, Sp) by a midpoint rule over the cube."""
+    grid = (np.arange(cells) + 0.5) / cells
+    v, se, sp = np.meshgrid(grid, grid, grid, indexing="ij")
+    p = v * se + (1 - v) * (1 - sp)
+    a, b = accuracy_prior
+    log_density = (
+        counts.passed * np.log(p)
+        + (counts.n - counts.passed) * np.log1p(-p)
+        + (a - 1 + counts.good_passed) * np.log(se)
+        + (b - 1 + counts.good - counts.good_passed) * np.log1p(-se)
+        + (a - 1 + counts.bad_failed) * np.log(sp)
+        + (b - 1 + counts.bad - counts.bad_failed) * np.log1p(-sp)
+        + counts.own_good * np.log(v)
+        + (counts.own - counts.own_good) * np.log1p(-v)
+    )
+    weight = np.exp(log_density - log_density.max())
+    weight /= weight.sum()
+    out = []
+    for x in (v, se, sp):
+        mean = float((weight * x).sum())
+        out.append((mean, float(np.sqrt((weight * (x - mean) ** 2).sum()))))
+    return out

@@ -75,8 +75,8 @@ def curves(levels: Levels, draws: Draws, *, ci_prob: float = 0.95, n_examples: i
     Returns
     -------
     xr.Dataset
-        Over ``level`` (judge mapped to [0, 1]): ``mean``, ``interval(level, ci_bound)``, ``n_labels``, ``label_mean``
-        (NaN without labels), ``example(example, level)``.
+        Over ``level`` (judge mapped to [0, 1]): ``mean``, ``interval(level, ci_bound)``, ``n_labels`` (effective),
+        ``label_mean`` (NaN without labels), ``example(example, level)``.
     """
     tails = [0.5 - ci_prob / 2, 0.5 + ci_prob / 2]
     seen = np.divide(levels.total, levels.n, out=np.full(len(levels.n), np.nan), where=levels.n > 0)

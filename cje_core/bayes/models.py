@@ -98,18 +98,22 @@ def normal_log_likelihood(f: Any, sigma: Any, n: Any, total: Any, squares: Any) 
 
 
 def observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, npt.NDArray[Any]]:
-    """What `observations` takes as data, by name."""
-    data = {
+    """What `observations` takes as data, by name.
+
+    The prior is not among them: PyMC would take parameters below mutable data for stale, and draw them from the prior
+    when it is asked for posterior predictive draws of a trace that another sampler made.
+    """
+    return {
         "design": design(levels.level, prior.n_splines),
         "at": seen.at.astype(np.int64),
         "label": seen.label.astype(np.int64) if levels.binary else seen.label,
-        "concentration": np.full(prior.n_splines + 2, prior.concentration),
     }
-    return data if levels.binary else data | {"scale": np.asarray(prior.scale)}
 
 
 def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> pm.Model:
     """The posterior of `calibration`, label by label: for leave-one-out scores and posterior predictive draws.
+
+    Each label counts once: this is the posterior of `calibration` where labels have no weights.
 
     ::
 
@@ -133,17 +137,16 @@ def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> 
     values = observation_data(levels, seen, prior)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = pm.Dirichlet("w", held["concentration"], shape=prior.n_splines + 2)
-        mean = pt.dot(held["design"], w)[held["at"]]
-        _labels(mean, held, levels.binary)
+        w = pm.Dirichlet("w", np.full(prior.n_splines + 2, prior.concentration))
+        _labels(pt.dot(held["design"], w)[held["at"]], held["label"], levels.binary, prior)
     return model
 
 
-def _labels(mean: Any, held: dict[str, Any], binary: bool) -> None:
+def _labels(mean: Any, label: Any, binary: bool, prior: Prior) -> None:
     if binary:
-        pm.Bernoulli("y", p=pt.clip(mean, EDGE, 1.0 - EDGE), observed=held["label"])
+        pm.Bernoulli("y", p=pt.clip(mean, EDGE, 1.0 - EDGE), observed=label)
     else:
-        pm.Normal("y", mean, pm.HalfNormal("sigma", held["scale"]), observed=held["label"])
+        pm.Normal("y", mean, pm.HalfNormal("sigma", prior.scale), observed=label)
 
 
 class Effects(NamedTuple):
@@ -192,11 +195,10 @@ def effects(rows: Rows, kind: str = "linear") -> Effects:
 
 
 def two_stage_data(
-    levels: Levels, seen: Labelled, columns: FloatArray, prior: Prior, effect_scale: float
+    levels: Levels, seen: Labelled, columns: FloatArray, prior: Prior
 ) -> dict[str, npt.NDArray[Any]]:
     """What `two_stage` takes as data, by name."""
-    extra = {"columns": columns, "effect_scale": np.asarray(float(effect_scale))}
-    return observation_data(levels, seen, prior) | extra
+    return observation_data(levels, seen, prior) | {"columns": columns}
 
 
 def two_stage(
@@ -235,14 +237,14 @@ def two_stage(
         With ``w``, ``beta`` and, for continuous labels, ``sigma``.
     """
     prior = prior or Prior()
-    values = two_stage_data(levels, seen, columns, prior, effect_scale)
+    values = two_stage_data(levels, seen, columns, prior)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = pm.Dirichlet("w", held["concentration"], shape=prior.n_splines + 2)
-        beta = pm.Normal("beta", 0.0, held["effect_scale"], shape=columns.shape[1])
+        w = pm.Dirichlet("w", np.full(prior.n_splines + 2, prior.concentration))
+        beta = pm.Normal("beta", 0.0, effect_scale, shape=columns.shape[1])
         f = pt.dot(held["design"], w)[held["at"]]
         odds = pt.exp(pt.dot(held["columns"], beta))
-        _labels(f * odds / (1.0 - f + f * odds), held, levels.binary)
+        _labels(f * odds / (1.0 - f + f * odds), held["label"], levels.binary, prior)
     return model
 
 

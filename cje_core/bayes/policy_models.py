@@ -33,7 +33,7 @@ class PolicyLevels(NamedTuple):
 
 
 def by_policy(rows: Rows, graded: Graded, which: BoolArray) -> PolicyLevels:
-    """Sufficient statistics of the labels of each policy, in the order of ``rows.policies``.
+    """Sufficient statistics of the labels of each policy, in the order of ``rows.policies``; each label counts once.
 
     Parameters
     ----------

@@ -108,8 +108,8 @@ def fit(
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}; use 'nutpie' or 'pymc'")
     if engine == "nutpie":
-        settings = {"n_draws": n_draws, "tune": tune, "chains": chains, "cores": cores, "seed": seed}
-        return sample_compiled(compile_model(model), **settings)
+        compiled = compile_model(model)
+        return sample_compiled(compiled, n_draws=n_draws, tune=tune, chains=chains, cores=cores, seed=seed)
     with model, _quiet():
         return pm.sample(
             draws=-(-n_draws // chains),
@@ -220,10 +220,13 @@ def pooled(found: xr.Dataset, name: str) -> Any:
     return values.reshape(-1, *values.shape[2:])
 
 
-def to_draws(trace: Any, levels: Levels, n_draws: int) -> Draws:
-    """`n_draws` draws of f at the given levels from a trace with ``w`` and perhaps ``sigma``."""
+def to_draws(trace: Any, levels: Levels, n_draws: int, *, policy: int | None = None) -> Draws:
+    """`n_draws` draws of f at the given levels from a trace with ``w`` and perhaps ``sigma``.
+
+    With `policy`, its own f of a trace of `cje_core.bayes.policy_models.hierarchical`.
+    """
     found = posterior(trace)
-    weight = pooled(found, "w")[:n_draws]
+    weight = pooled(found, "w")[:n_draws] if policy is None else pooled(found, "own")[:n_draws, policy]
     sigma = pooled(found, "sigma")[:n_draws] if "sigma" in found else np.full(len(weight), np.nan)
     f = weight @ design(levels.level, weight.shape[1] - 2).T
     return Draws(f, weight, sigma, diagnose(trace))

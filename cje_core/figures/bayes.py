@@ -66,7 +66,7 @@ def calibration_posterior(curves: xr.Dataset, *, ax: "Axes | None" = None) -> "A
         zorder=3,
     )
     axes.legend(frameon=False, loc="best", fontsize=7)
-    axes.set_title(f"{int(n.sum())} labels on {int(seen.sum())} of {len(n)} judge levels", loc="left")
+    axes.set_title(f"{n.sum():.0f} labels on {int(seen.sum())} of {len(n)} judge levels", loc="left")
     return axes
 
 

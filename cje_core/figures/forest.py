@@ -24,6 +24,7 @@ def forest(
     colours: Collection[str] = (),
     refused: Collection[str] = (),
     primary: str | None = None,
+    twins: Collection[str] = (),
     bold: str | None = None,
     beneath: Mapping[str, str] | None = None,
     text: Callable[[str, str], str] | None = None,
@@ -46,6 +47,8 @@ def forest(
         Policies whose level is refused for the `primary` estimator.
     primary : str, optional
         The estimator whose levels may be refused (default: the first).
+    twins : collection of str
+        Estimators whose levels are refused with the primary one's.
     bold : str, optional
         The estimator whose number replaces a refused one.
     beneath : mapping of policy to str, optional
@@ -78,7 +81,7 @@ def forest(
             )
         for k, name in enumerate(names):
             y = row * step + k
-            hollow = policy in refused and name == primary
+            hollow = policy in refused and (name == primary or name in twins)
             at = estimates[name].sel(policy=policy)
             status = STATUS[int(at["status"])]
             value, (low, high) = float(at["estimate"]), map(float, at["interval"].values)
@@ -87,7 +90,7 @@ def forest(
                 shown = f"{call[name]}: {shown}"
             elif hollow:
                 shown += "  level refused"
-            elif status is not Status.OK:
+            if status not in (Status.OK, Status.TRANSPORT_ASSUMED if hollow else Status.OK) and not status.failed:
                 shown += f"  {status.name.lower()}"
             numbers.append((y, shown, policy in refused and name == bold))
             colour = GREY if hollow else look[name]["color"]

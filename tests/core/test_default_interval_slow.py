@@ -123,8 +123,8 @@ def against_peers(cells, shrink=1.0):
 
 
 def excess(found, bound=1.05):
-    """Those that exceed the bound by more than two standard errors, of the nine times three compared."""
-    return [entry for entry in found if entry[0] - 2 * entry[1] > bound]
+    """Those not shown to keep the bound: a ratio and its standard error together exceed it."""
+    return [entry for entry in found if entry[0] + entry[1] > bound]
 
 
 def test_interval_score_is_within_five_percent_of_the_best_peer(cells):
@@ -132,7 +132,7 @@ def test_interval_score_is_within_five_percent_of_the_best_peer(cells):
     for ratio, error, where in found:
         print(f"{ratio:.3f} ({error:.3f})", *where)
     assert len(found) == 27 and not excess(found)
-    assert len(excess(against_peers(cells, PLANTED))) >= 6
+    assert len(excess(against_peers(cells, PLANTED))) >= 3
 
 
 def coverage(fits, target, shrink=1.0):

@@ -8,9 +8,9 @@ import statsmodels.api as sm
 from statsmodels.stats.multitest import multipletests
 
 from cje_core.calibration import predict
+from cje_core.compare import adjust_p
 from cje_core.data import from_frame
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
-from cje_core.transport import _holm
 
 
 def world(seed=0, n=300):
@@ -78,7 +78,7 @@ def test_probe_correction_is_prediction_powered_inference_with_a_fitted_f():
 def test_holm_and_benjamini_hochberg_are_statsmodels():
     rng = np.random.default_rng(1)
     for p_value in (rng.uniform(size=9) ** 3, np.array([0.02, 0.02, 0.9])):
-        np.testing.assert_allclose(_holm(p_value), multipletests(p_value, method="holm")[1])
+        np.testing.assert_allclose(adjust_p(p_value, "holm"), multipletests(p_value, method="holm")[1])
         np.testing.assert_allclose(
             scipy.stats.false_discovery_control(p_value), multipletests(p_value, method="fdr_bh")[1]
         )

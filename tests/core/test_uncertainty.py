@@ -125,6 +125,25 @@ def test_clusters_are_respected(inference, correction):
     assert (naive.std_error < 0.85 * twice.std_error).all()
 
 
+def test_baselines_that_take_f_as_known_are_the_spread_of_the_predictions():
+    """plugin_iid counts prompts, cluster counts clusters; each with its own G / (G - 1)."""
+    frame = table(n=60, seed=2)
+    frame["cluster"] = frame.prompt_id.str[1:].astype(int) // 2
+    data = from_frame(frame)
+    dicts, folds = row_dicts(data)
+    for policy in "ab":
+        evaluated, _ = slow.pieces(dicts, policy, folds, "plug_in")
+        guess = np.array([g for _, _, g in evaluated])
+        cluster = [r["cluster"] for r, _, _ in evaluated]
+        known = {"plugin_iid": (range(60), 60), "cluster": (cluster, 30)}
+        for inference, (unit, size) in known.items():
+            out = direct.estimate(data, inference=inference, correction="none").sel(policy=policy)
+            expected = slow.cluster_standard_error(guess - guess.mean(), unit) * np.sqrt(size / (size - 1))
+            np.testing.assert_allclose(out.std_error, expected)
+            assert out.df == np.inf
+            assert np.isnan(out.std_error_calibration)
+
+
 @pytest.mark.parametrize("inference", ["influence", "jackknife", "cluster", "plugin_iid"])
 def test_twice_the_data_has_the_standard_error_over_root_two(inference):
     """Copies as new clusters. The plug-in is unchanged; small-sample factors leave some per cent."""
@@ -443,6 +462,12 @@ def test_jackknife_leaves_out_one_oracle_fold_at_a_time(correction):
     np.testing.assert_allclose(out.calibration_share, out.std_error_calibration**2 / out.std_error**2)
     half = out.interval.sel(ci_bound="upper") - out.estimate
     np.testing.assert_allclose(half / out.std_error, stats.norm.ppf(0.975))
+    given_f = direct.estimate(data, correction=correction, power_tuned=False)
+    if correction == "none":  # a plug-in's labels act through f alone; own residuals vary for any f
+        expected = given_f.std_error_evaluation.values
+    else:
+        expected = [given_f.std_error.values[0], given_f.std_error_evaluation.values[1]]
+    np.testing.assert_allclose(out.std_error_evaluation, expected)
     t = direct.estimate(data, inference="jackknife", correction=correction, power_tuned=False)
     assert (t.interval.diff("ci_bound") > out.interval.diff("ci_bound")).all()
 
@@ -542,7 +567,7 @@ def test_stationary_bootstrap_variance_is_that_of_resampled_blocks():
     noise = rng.normal(size=61)
     x = noise[1:] + 0.9 * noise[:-1]
     x = x - x.mean()
-    for block in (1.0, 4.0, 15.0):
+    for block in (1.0, 4.0, 40.0):  # at 40 of 60 the blocks that wrap round matter
         means = slow.stationary_means(x, block, 4000, rng)
         ratio = np.var(means, ddof=1) / stationary_bootstrap_se(x, mean_block=block).std_error ** 2
         assert abs(np.log(ratio)) < 5 * np.sqrt(2 / 4000)

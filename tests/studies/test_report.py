@@ -94,4 +94,5 @@ def test_numbers_carry_two_digits_of_their_mcse():
 
 def test_a_method_keeps_its_colour():
     style = looks([f"m{k}" for k in range(10)])
-    assert style["m0"] == style["m8"] and len({look["color"] for look in style.values()}) == len(OKABE_ITO)
+    assert len({look["color"] for look in style.values()}) == len(OKABE_ITO)
+    assert style["m0"]["color"] == style["m8"]["color"] and style["m0"]["marker"] != style["m8"]["marker"]

@@ -71,10 +71,8 @@ def test_pit_of_a_true_model_is_inside_and_of_wrong_draws_is_not(binary):
     at, y, levels = labels(rng, 600, binary=binary)
     draws = gibbs.sample(levels, n_draws=800, rng=4)
     assert checks.ecdf(checks.pit(levels, at, y, draws, rng=5), prob=0.99).attrs["inside"] == 1
-    if binary:
-        wrong = draws._replace(f=np.clip(draws.f - 0.25, 0.01, 0.99))
-    else:
-        wrong = draws._replace(sigma=2.0 * draws.sigma)
+    low = np.clip(draws.f - 0.25, 0.01, 0.99)
+    wrong = draws._replace(f=low) if binary else draws._replace(sigma=2.0 * draws.sigma)
     assert checks.ecdf(checks.pit(levels, at, y, wrong, rng=5), prob=0.99).attrs["inside"] == 0
 
 

@@ -17,7 +17,7 @@ from cje_core.estimators import bayes_corrected, bayes_direct
 ALPHA = 2 * stats.norm.sf(5)
 
 
-def audit(shift, n_probes=(12, 9), *, seed=0, cluster=None, draws=1):
+def audit(shift, n_probes=(12, 9), *, seed=0, cluster=None, draws=1, copies=1):
     """A base with labels and one probed policy per entry of `shift`; f is known to be the score."""
     rng = np.random.default_rng(seed)
     n = 30
@@ -31,6 +31,11 @@ def audit(shift, n_probes=(12, 9), *, seed=0, cluster=None, draws=1):
     label = np.clip(label, 0, 1)
     seen = probe.copy()
     seen[0] = True
+    if copies > 1:
+        score, label, seen, probe = (
+            np.concatenate([x] * copies, axis=1) for x in (score, label, seen, probe)
+        )
+        cluster = np.tile(np.arange(n), copies)
     data = from_arrays(
         score, policies=names, oracle=np.where(seen, label, np.nan), probe=probe, cluster=cluster
     )
@@ -67,25 +72,29 @@ def test_flat_prior_is_a_t_distribution(draws):
         assert stats.kstest((found.delta[p] - mean) / error, stats.t(n - 1).cdf).pvalue > ALPHA
 
 
-def test_clusters_widen_the_flat_prior():
-    """Copies of every probe inside its cluster say nothing new."""
-    rows, graded = audit((0.1,), (12,))
-    expected = shifts(rows, graded, known(graded, 50), prior="flat", rng=1).delta
-    doubled = rows._replace(cluster=rows.cluster // 2)
-    index = doubled.probe & (doubled.prompt % 2 == 1)
-    label = graded.label.copy()
-    at = graded.at.copy()
-    for i in np.flatnonzero(index):  # make each pair of prompts two copies
-        twin = (doubled.policy == doubled.policy[i]) & (doubled.prompt == doubled.prompt[i] - 1)
-        label[i], at[i] = label[twin][0], at[twin][0]
-    found = shifts(
-        doubled, graded._replace(label=label, at=at), known(graded, 20_000), prior="flat", rng=1
-    ).delta[1]
-    rows6 = np.flatnonzero(doubled.probe & (doubled.prompt % 2 == 0))
-    residual = label[rows6] - graded.levels.level[at[rows6]]
-    error = residual.std(ddof=1) / np.sqrt(6)
-    assert stats.kstest((found - residual.mean()) / error, stats.t(5).cdf).pvalue > ALPHA
-    assert expected[1].std() < found.std()
+def test_copies_inside_their_clusters_add_no_probes():
+    rows, graded = audit((0.1, -0.2))
+    tied, both = audit((0.1, -0.2), copies=2)
+    found = shifts(tied, both, known(both, 200), prior="student", rng=1)
+    expected = shifts(rows, graded, known(graded, 200), prior="student", rng=1)
+    np.testing.assert_allclose(found.delta, expected.delta, rtol=1e-6)
+    assert found.n_probes.tolist() == [0, 24, 18]
+
+
+def test_clusters_of_unequal_size():
+    """Mean over prompts, and the linearised sum of squares over clusters, in the flat prior's t."""
+    rng = np.random.default_rng(6)
+    rows, graded = audit((0.1,), (20,), cluster=np.sort(rng.integers(0, 9, 30)))
+    found = shifts(rows, graded, known(graded, 5000), prior="flat", rng=1).delta[1]
+    mine = rows.probe & (rows.policy == 1)
+    residual = graded.label[mine] - graded.levels.level[graded.at[mine]]
+    cluster = rows.cluster[rows.prompt[mine]]
+    names = np.unique(cluster)
+    total = np.array([(residual - residual.mean())[cluster == g].sum() for g in names])
+    n_clusters = len(names)
+    error = np.sqrt((total**2).sum() * n_clusters / (n_clusters - 1)) / len(residual)
+    z = (found - residual.mean()) / error
+    assert stats.kstest(z, stats.t(n_clusters - 1).cdf).pvalue > ALPHA
 
 
 @pytest.mark.slow

@@ -1,0 +1,168 @@
+"""Bayesian misclassification correction of a binary judge: posterior of the share of good responses.
+
+Estimand: V(policy) = E[Y], Y one of the two ends of ``oracle_range``. The judge is cut at a threshold; sensitivity,
+specificity and the share of good responses have the posterior of `cje_core.bayes.rogan_gladen`, with uniform priors by
+default: the Bayesian counterpart of `cje_core.estimators.rogan_gladen` (the paper's section "Comparison to
+Misclassification Correction"), which clips what falls outside [0, 1]. Routes, thresholds and effective counts are
+those of that estimator. Where labels were drawn with one probability the policy's own labels count as a sample of its responses,
+and the verdicts are those of the others; else all verdicts count and labels teach Se and Sp alone.
+
+Failure modes: as there, a confusion matrix that moves with the policy biases every borrowed number. Where the interval
+of Youden's J reaches 0 the verdicts say little of the value (ILL_CONDITIONED): the interval is then the prior's or that
+of the own labels. Each policy is drawn by itself: a contrast of two that borrow ignores the confusion matrix they
+share, and is too wide.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.bayes.rogan_gladen import Counts, Posterior, sample
+from cje_core.data import Rows, unpack
+from cje_core.estimators._assemble import PolicyResult, assemble
+from cje_core.estimators._bayes import MIN_LABELS, check_options
+from cje_core.estimators.rogan_gladen import _n_clusters, _proportion
+from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.result import Status, hdi
+
+NEEDS = {"judge", "oracle"}
+MIN_EFFECTIVE = 400.0  # proposals that must count, for quantiles to be trusted
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def estimate(
+    data: xr.Dataset,
+    *,
+    ci_prob: float = 0.95,
+    rng: np.random.Generator | int | None = None,
+    threshold: float | None = None,
+    accuracy_prior: tuple[float, float] = (1.0, 1.0),
+    n_draws: int = 2000,
+    interval: str = "eti",
+) -> xr.Dataset:
+    """Estimate each policy's value by the posterior of its share of good responses; see the module.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data with binary labels.
+    ci_prob : float
+        Probability of the intervals.
+    rng : Generator, int or None
+    threshold : float, optional
+        A score at or above it passes. Default: the middle of ``judge_range``.
+    accuracy_prior : pair of float
+        Beta prior of sensitivity and of specificity.
+    n_draws : int
+        Posterior draws.
+    interval : {"eti", "hdi"}
+
+    Returns
+    -------
+    xr.Dataset
+        Estimate contract with ``draws(policy, replicate)``, and the posterior means ``sensitivity``, ``specificity``
+        and ``youden`` over ``policy``.
+    """
+    rng = np.random.default_rng(rng)
+    check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
+    rows = unpack(data)
+    low, high = data.attrs["judge_range"]
+    bottom, top = data.attrs["oracle_range"]
+    cut = (low + high) / 2 if threshold is None else float(threshold)
+    if not low < cut <= high:
+        raise ValueError(f"threshold is {threshold}; it must lie above {low:g} and at most at {high:g}")
+    passed, good = rows.score >= cut, rows.label == top
+    binary = good | (rows.label == bottom)
+    found = [_counts(rows, p, passed, good, binary) for p in range(len(rows.policies))]
+    results = [PolicyResult(status, route) for status, route, _ in found]
+    accuracy = np.full((len(found), 3), np.nan)
+    known = [p for p, (_, _, counts) in enumerate(found) if counts is not None]
+    for p in sorted(known, key=lambda p: tuple(found[p][2] or ())):  # by the data: names must not matter
+        status, route, counts = found[p]
+        assert counts is not None
+        posterior = sample(counts, n_draws=n_draws, accuracy_prior=accuracy_prior, rng=rng)
+        results[p] = _result(status, route, posterior, bottom, top, ci_prob, interval)
+        se, sp = posterior.sensitivity, posterior.specificity
+        accuracy[p] = se.mean(), sp.mean(), (se + sp - 1.0).mean()
+    order = [rows.policies.index(str(name)) for name in data.policy.values]
+    return assemble(
+        data,
+        rows,
+        results,
+        estimator="bayes_rogan_gladen",
+        options={
+            "threshold": cut,
+            "accuracy_prior": list(accuracy_prior),
+            "n_draws": n_draws,
+            "interval": interval,
+        },
+        ci_prob=ci_prob,
+        draws_kind=interval,
+        extra={
+            name: ("policy", accuracy[order, k])
+            for k, name in enumerate(("sensitivity", "specificity", "youden"))
+        },
+    )
+
+
+def _result(
+    status: Status, route: str, posterior: Posterior, bottom: float, top: float, ci_prob: float, interval: str
+) -> PolicyResult:
+    """From draws of the share of good responses to a result in oracle units."""
+    draws = bottom + (top - bottom) * posterior.value
+    value = float(draws.mean())
+    youden = posterior.sensitivity + posterior.specificity - 1.0
+    ends = np.quantile(youden, [0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
+    if status is Status.FEW_LABELS_POSTERIOR:
+        draws = np.full_like(draws, np.nan)
+    elif posterior.effective < MIN_EFFECTIVE:
+        status = Status.NOT_CONVERGED
+    elif ends[0] <= 0 <= ends[1]:
+        status = Status.ILL_CONDITIONED
+    elif ends[1] < 0:
+        status = Status.INVERTED_JUDGE
+    spread = float(draws.std(ddof=1))
+    bounds = hdi(draws, ci_prob) if interval == "hdi" and np.isfinite(spread) else None
+    return PolicyResult(status, route, value, std_error=spread, draws=draws, bounds=bounds)
+
+
+def _counts(
+    rows: Rows, p: int, passed: BoolArray, good: BoolArray, binary: BoolArray
+) -> tuple[Status, str, Counts | None]:
+    """Status, route and effective counts of policy p; no counts where the status is a failure."""
+    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+    if len(index) == 0:
+        return Status.NO_RESPONSES, "none", None
+    own = np.flatnonzero((rows.policy == p) & rows.labelled & rows.evaluated)
+    labels, route = own, "own_labels"
+    if _n_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
+        labels, route = np.flatnonzero(rows.teaches), "borrowed"
+    n_clusters = _n_clusters(rows, labels)
+    if n_clusters < MIN_LABELLED_CLUSTERS:
+        return Status.TOO_FEW_LABELS if len(labels) else Status.NO_LABELS, "none", None
+    if not binary[labels].all():
+        return Status.NOT_BINARY, "none", None
+    if good[labels].all() or not good[labels].any():
+        return Status.ONE_CLASS, "none", None
+    weight = rows.weight / np.where(rows.labelled, rows.label_prob, 1.0)
+    plain = route == "own_labels" and np.ptp(rows.label_prob[own]) == 0
+    verdicts = index[~rows.labelled[index]] if plain else index
+    n_passed, n = _effective(rows, verdicts, passed, rows.weight)
+    good_passed, n_good = _effective(rows, labels[good[labels]], passed, weight)
+    bad_failed, n_bad = _effective(rows, labels[~good[labels]], ~passed, weight)
+    own_good, n_own = _effective(rows, labels, good, weight) if plain else (0.0, 0.0)
+    counts = Counts(n_passed, n, good_passed, n_good, bad_failed, n_bad, own_good, n_own)
+    if n_clusters < MIN_LABELS:
+        return Status.FEW_LABELS_POSTERIOR, route, counts
+    return Status.OK if route == "own_labels" else Status.TRANSPORT_ASSUMED, route, counts
+
+
+def _effective(rows: Rows, index: IntArray, hit: BoolArray, weight: FloatArray) -> tuple[float, float]:
+    """Effective hits and trials of a weighted share."""
+    if len(index) == 0:
+        return 0.0, 0.0
+    share = _proportion(rows, index, hit.astype(float), weight)
+    return share.value * share.n, share.n

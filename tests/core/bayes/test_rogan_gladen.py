@@ -1,0 +1,107 @@
+"""Bayesian Rogan-Gladen: posterior against quadrature, statuses and coverage."""
+
+import numpy as np
+import oracles_bayes
+import pytest
+
+from cje_core.bayes.rogan_gladen import Counts, sample
+from cje_core.data import from_arrays
+from cje_core.estimators import bayes_rogan_gladen, rogan_gladen
+from cje_core.result import Status
+
+CASES = {
+    "borrowed": Counts(60.0, 100.0, 27.0, 30.0, 20.0, 26.0, 0.0, 0.0),
+    "own labels": Counts(60.0, 100.0, 27.0, 30.0, 20.0, 26.0, 30.0, 56.0),
+    "weak judge": Counts(50.0, 100.0, 8.0, 14.0, 6.0, 11.0, 14.0, 25.0),
+    "at the edge": Counts(97.0, 100.0, 18.0, 20.0, 14.0, 20.0, 0.0, 0.0),
+    "effective counts": Counts(30.5, 41.3, 10.2, 12.7, 5.5, 9.1, 12.7, 21.8),
+    "nothing unlabelled": Counts(0.0, 0.0, 9.0, 12.0, 8.0, 10.0, 12.0, 22.0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_posterior_against_quadrature(name):
+    n_draws = 20_000
+    found = sample(CASES[name], n_draws=n_draws, accuracy_prior=(1.5, 1.0), rng=1)
+    expected = oracles_bayes.rogan_gladen_moments(CASES[name], (1.5, 1.0))
+    effective = min(found.effective, n_draws)
+    assert effective > 1000
+    for draws, (mean, sd) in zip((found.value, found.sensitivity, found.specificity), expected, strict=True):
+        # weighted draws: the error of a mean may exceed that of Kish's count of proposals, not by a factor of 2
+        assert abs(draws.mean() - mean) < 5 * 1.5 * sd / np.sqrt(effective), (draws.mean(), mean)
+        assert abs(draws.std() / sd - 1) < 5 * 1.5 / np.sqrt(effective), (draws.std(), sd)
+
+
+def test_an_uninformative_judge_leaves_the_prior():
+    """Se + Sp - 1 near 0, known well: v stays uniform."""
+    found = sample(Counts(5e5, 1e6, 5e5, 1e6, 5e5, 1e6, 0.0, 0.0), n_draws=4000, rng=0)
+    assert found.value.std() == pytest.approx(1 / np.sqrt(12), rel=0.1)
+
+
+def world(n=400, m=100, seed=0, *, se=0.85, sp=0.8, theta=(0.6, 0.3), labels="both", unequal=False):
+    rng = np.random.default_rng(seed)
+    good = rng.uniform(size=(2, n)) < np.array(theta)[:, None]
+    passed = rng.uniform(size=(2, n)) < np.where(good, se, 1 - sp)
+    prob = np.where(passed, 0.5, 0.2)
+    seen = rng.uniform(size=(2, n)) < prob if unequal else np.broadcast_to(np.arange(n) < m, (2, n)).copy()
+    if labels == "base":
+        seen[1] = False
+    return from_arrays(
+        np.where(passed, 7.0, 2.0),
+        policies=["a", "b"],
+        oracle=np.where(seen, np.where(good, 3.0, 1.0), np.nan),
+        label_prob=prob if unequal else None,
+        judge_range=(0, 10),
+        oracle_range=(1, 3),
+        calibration_policy="a",
+    )
+
+
+def test_statuses():
+    def said(data, **options):
+        return [Status(s) for s in bayes_rogan_gladen.estimate(data, rng=0, **options).status.values]
+
+    assert said(world()) == [Status.OK] * 2
+    assert said(world(labels="base")) == [Status.OK, Status.TRANSPORT_ASSUMED]
+    assert said(world(m=0)) == [Status.NO_LABELS] * 2
+    assert said(world(m=3)) == [Status.TOO_FEW_LABELS] * 2
+    assert said(world(theta=(1.0, 0.5)))[0] == Status.ONE_CLASS
+    assert said(world(se=0.15, sp=0.2)) == [Status.INVERTED_JUDGE] * 2
+    assert said(world(se=0.5, sp=0.5, m=40)) == [Status.ILL_CONDITIONED] * 2
+    data = world()
+    assert said(data.assign(oracle=data.oracle.where(data.oracle != 3, 2.5))) == [Status.NOT_BINARY] * 2
+    few = bayes_rogan_gladen.estimate(world(m=12), rng=0)
+    assert (few.status == Status.FEW_LABELS_POSTERIOR).all()
+    assert few.interval.isnull().all() and few.draws.isnull().all() and few.estimate.notnull().all()
+    for bad in ({"threshold": 11.0}, {"interval": "wald"}, {"accuracy_prior": (0.0, 1.0)}):
+        with pytest.raises(ValueError):
+            bayes_rogan_gladen.estimate(world(), **bad)
+
+
+@pytest.mark.parametrize("labels", ["both", "base"])
+def test_agrees_with_the_frequentist_where_labels_are_many(labels):
+    data = world(n=8000, m=3000, labels=labels)
+    bayes = bayes_rogan_gladen.estimate(data, rng=0, n_draws=4000)
+    other = rogan_gladen.estimate(data, inference="influence")
+    assert (abs(bayes.estimate - other.estimate) < 0.6 * other.std_error).all()
+    borrowed = bayes.sel(policy="b").std_error / other.sel(policy="b").std_error
+    if labels == "base":  # the same information
+        assert float(borrowed) == pytest.approx(1, rel=0.1)
+    else:  # own labels also count as a sample of the policy's responses, which the ratio estimator does not use
+        assert float(borrowed) < 1.02
+    np.testing.assert_allclose(bayes.sensitivity, other.sensitivity, atol=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unequal", [False, True])
+def test_coverage(unequal):
+    replicates, hits = 600, np.zeros((0, 2))
+    truth = 1 + 2 * np.array([0.6, 0.3])
+    for seed in range(replicates):
+        data = world(m=50, seed=seed, unequal=unequal)
+        low, high = bayes_rogan_gladen.estimate(data, rng=seed, n_draws=500)["interval"].values.T
+        hits = np.vstack([hits, (low <= truth) & (truth <= high)])
+    covered = hits.mean(axis=0)
+    print("coverage", covered)
+    slack = 5 * np.sqrt(0.95 * 0.05 / replicates)
+    assert (np.abs(covered - 0.95) < slack).all() or (unequal and (covered > 0.95 - slack).all())

@@ -1,0 +1,120 @@
+"""The study of Bayesian and frequentist intervals: which methods run where, tables, figures, paired differences."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from studies import _report, _run, _study
+from studies._measures import performance
+from studies._streams import Streams
+from studies._study import NOT_RUN
+from studies.bayes_vs_frequentist import PRIORS, PROBED, WORLDS, applies
+
+STUDY = _study.load("bayes_vs_frequentist")
+
+
+@pytest.fixture(scope="module")
+def ds(tmp_path_factory):
+    """Results of the smoke profile."""
+    return _run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
+
+
+def test_every_method_that_applies_answers_and_no_other_runs(ds):
+    for name in ds["world"].values:
+        for method in ds["method"].values:
+            at = ds.sel({"world": name, "method": method, "policy": "target"})
+            ran = (at["status"] != NOT_RUN).all() and (at["status"] >= -1).all()
+            assert bool(ran) == applies(method, WORLDS[name]), (name, method)
+            needs_own_labels = method in ("labels_only", "ppi_plus_plus") and WORLDS[name].borrowed
+            assert bool(np.isfinite(at["estimate"]).all()) == (bool(ran) and not needs_own_labels)
+    assert not applies("bayes_one_step", WORLDS["shift"]) and applies("bayes_one_step", WORLDS["smooth"])
+    assert not any(applies(m, WORLDS["shift"]) for m in PROBED)
+    assert all(applies(m, WORLDS["shift_probes"]) for m in PROBED)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_each_world_gives_the_truth_of_its_two_policies(name):
+    """The target is a policy of its own, and its labels are those that the design promises."""
+    from cje_sim import scenarios
+
+    world = WORLDS[name]
+    scenario = scenarios.load(world.scenario)
+    link = {k: v for k, v in world.arguments.items() if k == "link"}
+    truth = scenario.truth(**link).sel(policy=list(world.policies))
+    assert abs(float(truth[0] - truth[1])) > 0.02
+    data = scenario.simulate(
+        n=200,
+        oracle_fraction=0.25,
+        label_design="base" if world.borrowed else "own",
+        rng=1,
+        **world.arguments,
+    )
+    labels = data["labelled"].sum(("prompt", "draw")).sel(policy=list(world.policies)).values
+    assert labels.tolist() == [50, 0 if world.borrowed else 50]
+    assert int(data["probe"].sel(policy=world.policies[1]).sum()) == world.arguments.get("n_probes", 0)
+
+
+def test_the_outcome_stands_at_the_methods_places():
+    """A replicate of one cell gives the same numbers as the estimator called by hand."""
+    from cje_core.estimators import direct, direct_corrected
+    from cje_sim.scenarios import transport_shift
+
+    study = STUDY.at("smoke")
+    cell = {"world": "shift_probes", "n": 250, "labels": 50}
+    streams = Streams(1, study.name, cell, 0)
+    found = study.replicate(study, cell, streams)
+    data = transport_shift.simulate(
+        n=250, oracle_fraction=0.2, label_design="base", n_probes=50, rng=streams("data")
+    )
+    names = list(study.methods)
+    for name, module in (("direct_influence", direct), ("direct_corrected", direct_corrected)):
+        expected = module.estimate(data).sel(policy=["base", "lower"])
+        np.testing.assert_array_equal(found.interval[names.index(name)], expected["interval"])
+    np.testing.assert_allclose(found.truth, transport_shift.truth().sel(policy=["base", "lower"]))
+    assert (found.status[names.index("bayes_hdi")] == NOT_RUN).all()
+
+
+def test_tables(ds):
+    coverage, width, pairs, priors, times, measures = STUDY.table(ds).values()
+    assert len(coverage) == len(width) == 3
+    assert np.isnan(coverage.set_index("world").loc["shift_probes", "labels_only"])
+    for row in coverage.to_dict("records"):
+        policies = ["target"] if WORLDS[row["world"]].borrowed else ["base", "target"]
+        at = ds.sel(world=row["world"], n=row["n"], labels=row["labels"], policy=policies)
+        at = at.sel({"method": "direct_influence"})
+        low, high = (at["interval"].sel(ci_bound=end) for end in ("lower", "upper"))
+        assert row["direct_influence"] == pytest.approx(
+            float(((low <= at.truth) & (at.truth <= high)).mean())
+        )
+    assert set(pairs["world"]) == set(coverage["world"]) and "direct_influence" not in set(pairs["method"])
+    one = pairs.set_index(["world", "method"]).loc[("smooth", "bayes_one_step")]
+    both = ds.sel(world="smooth", n=250, labels=50)["interval"].diff("ci_bound").squeeze("ci_bound")
+    mean = {m: float(both.sel({"method": m}).mean()) for m in ("bayes_one_step", "direct_influence")}
+    assert one["width_ratio"] == pytest.approx(mean["bayes_one_step"] / mean["direct_influence"])
+    assert set(priors["method"]) == set(PRIORS[1:]) and set(priors["world"]) == {"smooth", "binary"}
+    assert (times["median"] > 0).all() and (times["median"] <= times["95th percentile"]).all()
+    answers = measures["width"].notna() & (measures["method"] != "raw_judge")
+    sides = measures.loc[answers, ["coverage", "miss_left", "miss_right"]].sum(axis=1)
+    np.testing.assert_allclose(sides, 1)
+
+
+def test_the_controls_behave(ds):
+    bias = performance(ds)["value"].sel({"measure": "bias", "method": "raw_judge"}).sel(world="smooth")
+    assert (bias > 0.05).all()  # the judge is on another scale than the oracle
+
+
+@pytest.mark.parametrize("levels", [{}, {"world": ["binary"]}, {"world": ["shift_probes"]}])
+def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
+    part = ds.sel(levels)
+    assert len(STUDY.table(part)) == 6
+    texts = _report.figures(STUDY, part)
+    assert len(texts) == (2 if not levels else 1)
+    assert all("mean width of the interval" in text for text in texts.values())
+    with mpl.rc_context(_report.STYLE):
+        made = STUDY.figure(part)
+    for caption, figure in made.items():
+        [legend] = figure.legends
+        names = [text.get_text() for text in legend.get_texts()]
+        assert ("bayes_corrected" in names) == ("probe labels" in caption)
+        assert len(names) == len(set(names))
+        mpl.pyplot.close(figure)
