@@ -105,7 +105,8 @@ def sample(
             gram, x.T @ levels.total, levels.squares, levels.n.sum(), prior.concentration, prior.scale, n_warmup, thin,
             rng, weight, sigma,
         )  # fmt: skip
-    return Draws(weight @ x.T, weight, sigma, {})
+    f = np.einsum("dj,kj->dk", weight, x)  # not by BLAS, whose threads would spin for a product this small
+    return Draws(f, weight, sigma, {})
 
 
 @numba.njit(cache=True)
@@ -216,8 +217,8 @@ def _log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
 def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray, IntArray]:
     """Bernoulli likelihood as ``sum_t count_t log(w @ design[:, t])``, equal counts in runs of at most `RUN`.
 
-    A hit at level k has probability f_k, a miss 1 - f_k, and both are convex combinations of the weights. Terms with the
-    same count share one logarithm, that of their product; a run is short enough for the product not to underflow.
+    A hit at level k has probability f_k, a miss 1 - f_k, and both are convex combinations of the weights. Terms with
+    the same count share one logarithm, that of their product; a run is short enough for the product not to underflow.
 
     Returns
     -------

@@ -4,10 +4,10 @@ LLM judges give 13-20 distinct scores, so m labels collapse to K levels with cou
 squares; the likelihood of any calibrator f needs no more, and a sampler's cost does not depend on m. A continuous
 judge is binned to `MAX_LEVELS` equal cells first.
 
-Labels of one cluster are not independent. Where clusters hold several labels, all counts are divided by the design effect
-of the isotonic residuals, ``sum_g (sum_{i in g} r_i)^2 / sum_i r_i^2``, if that is above 1: the likelihood is raised to
-a power that gives it the information the clusters have (a magnitude adjustment). Known label probabilities depend on
-the score alone, so they leave E[Y | S], and this likelihood, as they are.
+Labels of one cluster are not independent. Where clusters hold several labels, all counts are divided by the design
+effect of the isotonic residuals, ``sum_g (sum_{i in g} r_i)^2 / sum_i r_i^2``, if that is above 1: the likelihood is
+raised to a power that gives it the information the clusters have (a magnitude adjustment). Known label probabilities
+depend on the score alone, so they leave E[Y | S], and this likelihood, as they are.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,9 @@
 """Run the PyMC models: nutpie compiled once per process and given new data, or PyMC's own NUTS; convergence gates.
 
-Compiling costs nine seconds of CPU and sampling a third of one, so compiled calibration models are kept, by basis size
-and likelihood, and re-used with other data, grids of levels and priors. A trace is an InferenceData or a DataTree, as
-the installed ArviZ has it; `posterior` reads either.
+Compiling costs many seconds of CPU, so compiled calibration models are kept, by basis size and likelihood, and used
+again with other data, grids of levels and priors. Where labels say that f is flat and the noise small, most weights lie
+at the edge of the simplex and NUTS takes its longest trajectories, hundreds of steps; `cje_core.bayes.gibbs` does not.
+A trace is an InferenceData or a DataTree, as the installed ArviZ has it; `posterior` reads either.
 """
 
 import warnings

@@ -144,7 +144,10 @@ def _log_tau_density(u, delta, log_lambda, kind, scale, slab):  # type: ignore[n
     return out
 
 
-LOW, HIGH = -14.0, 14.0  # bounds of the logarithms of tau and lambda: a local scale must reach a far-off policy
+LOW, HIGH = (
+    -14.0,
+    14.0,
+)  # bounds of the logarithms of tau and lambda: a local scale must reach a far-off policy
 
 
 @numba.njit(cache=True)

@@ -7,8 +7,8 @@ labels L of its own, at draw d, with Bayesian-bootstrap weights w on the cluster
 
 f, w and r belong to the same draw in both terms: independent draws would break their cancellation. rbar is the mean
 residual with all w equal, and c_m >= 1 widens the second term for few labels as a t quantile does,
-``c_m = sqrt((m + 1) / nu) t_{.975, nu} / 1.96`` with nu = m - 1 - df and df the parameters that f spends on the slice; m
-counts clusters, by Kish's formula where the v are unequal.
+``c_m = sqrt((m + 1) / nu) t_{.975, nu} / 1.96`` with nu = m - 1 - df and df the parameters that f spends on the slice;
+m counts clusters, by Kish's formula where the v are unequal.
 
 *Plug-in*, for a policy that borrows its calibrator: ``V = sum_i w_i f(S_i)``, which assumes transport.
 

@@ -4,13 +4,14 @@ Estimand: V(policy) = E[Y], Y one of the two ends of ``oracle_range``. The judge
 specificity and the share of good responses have the posterior of `cje_core.bayes.rogan_gladen`, with uniform priors by
 default: the Bayesian counterpart of `cje_core.estimators.rogan_gladen` (the paper's section "Comparison to
 Misclassification Correction"), which clips what falls outside [0, 1]. Routes, thresholds and effective counts are
-those of that estimator. Where labels were drawn with one probability the policy's own labels count as a sample of its responses,
-and the verdicts are those of the others; else all verdicts count and labels teach Se and Sp alone.
+those of that estimator. Where all labels had one probability the policy's own labels count as a sample of its
+responses, and the verdicts are those of the others; else all verdicts count and labels teach Se and Sp alone.
 
 Failure modes: as there, a confusion matrix that moves with the policy biases every borrowed number. Where the interval
 of Youden's J reaches 0 the verdicts say little of the value (ILL_CONDITIONED): the interval is then the prior's or that
-of the own labels. Each policy is drawn by itself: a contrast of two that borrow ignores the confusion matrix they
-share, and is too wide.
+of the own labels. With unequal label probabilities labelled responses enter twice, as if independent, and the interval
+is too wide. Each policy is drawn by itself: a contrast of two that borrow ignores the confusion matrix they share, and
+is too wide as well.
 """
 
 import numpy as np
@@ -161,8 +162,8 @@ def _counts(
 
 
 def _effective(rows: Rows, index: IntArray, hit: BoolArray, weight: FloatArray) -> tuple[float, float]:
-    """Effective hits and trials of a weighted share."""
+    """Effective hits and trials of a weighted share, rounded: sums in another order must give the same draws."""
     if len(index) == 0:
         return 0.0, 0.0
     share = _proportion(rows, index, hit.astype(float), weight)
-    return share.value * share.n, share.n
+    return round(share.value * share.n, 8), round(share.n, 8)

@@ -90,7 +90,8 @@ def forest(
                 shown = f"{call[name]}: {shown}"
             elif hollow:
                 shown += "  level refused"
-            if status not in (Status.OK, Status.TRANSPORT_ASSUMED if hollow else Status.OK) and not status.failed:
+            plain = status is Status.OK or (hollow and status is Status.TRANSPORT_ASSUMED)
+            if not (plain or status.failed):
                 shown += f"  {status.name.lower()}"
             numbers.append((y, shown, policy in refused and name == bold))
             colour = GREY if hollow else look[name]["color"]

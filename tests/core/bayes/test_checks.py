@@ -5,7 +5,7 @@ import oracles_bayes_models as oracles
 import pytest
 from scipy import stats
 
-from cje_core.bayes import checks, gibbs
+from cje_core.bayes import checks, gibbs, sensitivity
 from cje_core.bayes.gibbs import Draws, Prior
 from cje_core.bayes.levels import Levels
 
@@ -141,9 +141,9 @@ def test_jensen_shannon_is_the_integral(seed):
     values = rng.standard_normal(40)
     first, second = rng.dirichlet(np.ones(40)), rng.dirichlet(np.ones(40))
     exact = oracles.jensen_shannon(values, first, second)
-    assert checks.jensen_shannon(values, first, second) == pytest.approx(exact, abs=1e-3)
-    assert checks.jensen_shannon(3 * values - 7, first, second) == pytest.approx(exact, abs=1e-3)
-    assert checks.jensen_shannon(np.ones(3), first[:3], second[:3]) == 0.0
+    assert sensitivity.jensen_shannon(values, first, second) == pytest.approx(exact, abs=1e-3)
+    assert sensitivity.jensen_shannon(3 * values - 7, first, second) == pytest.approx(exact, abs=1e-3)
+    assert sensitivity.jensen_shannon(np.ones(3), first[:3], second[:3]) == 0.0
 
 
 def test_power_of_the_prior_is_the_dirichlet_with_scaled_concentration():
@@ -151,7 +151,7 @@ def test_power_of_the_prior_is_the_dirichlet_with_scaled_concentration():
     levels = labels(np.random.default_rng(13))[2]
     prior, alpha = Prior(1.5, 0.3), 1.2
     draws = checks.prior_draws(levels, n_draws=100_000, prior=prior, rng=14)
-    log = (alpha - 1) * checks.log_prior(draws, prior)
+    log = (alpha - 1) * sensitivity.log_prior(draws, prior)
     weight = np.exp(log - log.max())
     weight /= weight.sum()
     n_eff = 1 / (weight**2).sum()
@@ -171,7 +171,7 @@ def test_power_scaling_is_the_derivative_of_the_posterior():
     share /= share.sum()
     prior, step = Prior(1.0), 1.3
     draws = gibbs.sample(levels, n_draws=40_000, prior=prior, rng=16)
-    found = checks.power_scaling(draws, levels, {"V": draws.f @ share}, prior=prior)
+    found = sensitivity.power_scaling(draws, levels, {"V": draws.f @ share}, prior=prior)
     per_component = {"prior": [], "likelihood": []}
     for sign in (1, -1):
         power = step**sign
@@ -199,7 +199,7 @@ def test_power_scaling_diagnoses():
         ("ok", labels(rng, 1000, noise=0.1)[2], loose),
     ):
         draws = gibbs.sample(data, n_draws=4000, prior=prior, rng=20)
-        found = checks.power_scaling(
+        found = sensitivity.power_scaling(
             draws, data, {"f": draws.f[:, 6], "lost": np.full(4000, np.nan)}, prior=prior
         )
         diagnosis[name] = found["diagnosis"].values.tolist()
@@ -207,7 +207,7 @@ def test_power_scaling_diagnoses():
     assert diagnosis["ok"] == ["ok", "not estimated"]
     few = levels._replace(n=levels.n * 0, total=levels.total * 0, squares=0.0)
     draws = checks.prior_draws(few, n_draws=4000, prior=stiff, rng=21)
-    found = checks.power_scaling(draws, few, {"f": draws.f[:, 2]}, prior=stiff)
+    found = sensitivity.power_scaling(draws, few, {"f": draws.f[:, 2]}, prior=stiff)
     assert found["diagnosis"].values.tolist() == ["strong prior or weak likelihood"]
 
 
@@ -215,9 +215,9 @@ def test_power_scaling_refuses_what_it_cannot_read():
     levels = labels(np.random.default_rng(1))[2]
     draws = Draws(np.zeros((5, 12)), np.full((5, 10), 0.1), np.ones(5), {})
     with pytest.raises(ValueError, match="above 1"):
-        checks.power_scaling(draws, levels, {}, alpha=1.0)
+        sensitivity.power_scaling(draws, levels, {}, alpha=1.0)
     with pytest.raises(ValueError, match="one number for each of 5 draws"):
-        checks.power_scaling(draws, levels, {"V": np.zeros(4)})
+        sensitivity.power_scaling(draws, levels, {"V": np.zeros(4)})
 
 
 def test_figures_show_what_they_are_given():
