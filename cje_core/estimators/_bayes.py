@@ -20,6 +20,9 @@ FloatArray = npt.NDArray[np.float64]
 ENGINES = ("gibbs", "nutpie", "pymc")
 INTERVALS = ("eti", "hdi")
 SILENT = (Status.FEW_LABELS_POSTERIOR, Status.CONSTANT_LABELS)  # a value, but no interval and no draws
+MIN_RUN = (
+    4000  # draws of a NUTS run before thinning: its gates ask for 400 effective draws of the worst weight
+)
 MIN_LABELS = 13  # labelled prompts below which the posterior is the prior's
 
 
@@ -71,9 +74,15 @@ def calibrate(
         return gibbs.sample(setting.graded.levels, n_draws=n_draws, prior=prior, rng=rng), Status.OK
     from cje_core.bayes import sampling  # PyMC: seconds to import, so only when it is asked for
 
-    draws = sampling.sample(
-        setting.graded.levels, engine=engine, n_draws=n_draws, prior=prior, seed=int(rng.integers(2**31))
+    run = sampling.sample(
+        setting.graded.levels,
+        engine=engine,
+        n_draws=max(n_draws, MIN_RUN),
+        prior=prior,
+        seed=int(rng.integers(2**31)),
     )
+    kept = np.linspace(0, len(run.f) - 1, n_draws).astype(np.intp)
+    draws = Draws(run.f[kept], run.weight[kept], run.sigma[kept], run.diagnostics)
     return draws, sampling.status(draws)
 
 

@@ -32,7 +32,7 @@ from cje_core.estimators._ope import (
 )
 from cje_core.folds import MIN_LABELLED_CLUSTERS
 from cje_core.result import Status, cluster_se, cluster_sums, wald
-from cje_core.uncertainty import Part, combine, make_part
+from cje_core.uncertainty import Part, combine, delete_group_variance, make_part
 from cje_core.weights import ess_fraction
 
 FloatArray = npt.NDArray[np.float64]
@@ -90,7 +90,7 @@ def jackknife(values: Sequence[float]) -> float:
     1.333333
     """
     v = np.asarray(values, float)
-    return float((len(v) - 1) / len(v) * ((v - v.mean()) ** 2).sum())
+    return float(delete_group_variance(v, np.ones(len(v)), v.mean()))
 
 
 def rerun_logs(logs: Logs) -> list[Logs]:

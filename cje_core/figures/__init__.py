@@ -6,6 +6,7 @@ printed in grey still reads. matplotlib is imported on the first call. ``with ma
 a figure of your own the same look.
 """
 
+from cje_core.figures.bayes import calibration_posterior, pit_ecdf, prior_predictive
 from cje_core.figures.calibration_curve import calibration_curve, covariate_effects
 from cje_core.figures.ess_tails import ess_tails
 from cje_core.figures.forest import forest
@@ -20,12 +21,15 @@ from cje_core.figures.win_matrix import win_matrix
 
 __all__ = [
     "calibration_curve",
+    "calibration_posterior",
     "covariate_effects",
     "ess_tails",
     "forest",
     "mde_contours",
     "orthogonality",
     "overlap_heatmap",
+    "pit_ecdf",
+    "prior_predictive",
     "reliability",
     "transport_residuals",
     "uncertainty_share",
