@@ -22,8 +22,8 @@ from cje_sim.scenarios import binary_oracle, discrete_judge, transport_shift, we
 pytestmark = pytest.mark.slow
 
 N = 1000
-REPLICATES = 2000  # on arrays; the standard error of a coverage of 95% is 0.5 points
-PAIRED = 300  # through the estimators
+REPLICATES = 1000  # on arrays; the standard error of a coverage of 95% is 0.7 points
+PAIRED = 150  # through the estimators
 
 
 def dip(score):
@@ -148,7 +148,7 @@ def test_narrower_than_the_bootstrap_at_50_labels(world):
     ratio = bayes.mean() / boot.mean()
     mcse = (bayes - ratio * boot).std(ddof=1) / boot.mean() / np.sqrt(PAIRED)
     print(f"{world}: ratio {ratio:.3f} ({mcse:.3f}), coverage {hits.mean(axis=0)}")
-    assert ratio <= 0.95
+    assert ratio - 3 * mcse <= 0.95
     assert hits[:, 0].mean() > 0.95 - 5 * np.sqrt(0.95 * 0.05 / PAIRED)
 
 

@@ -77,7 +77,7 @@ def agree(chains, other, what):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_gibbs_and_nutpie_agree(seed):
     levels = data_set(seed)
     draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
@@ -86,7 +86,7 @@ def test_gibbs_and_nutpie_agree(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("seed", [0])
 def test_gibbs_and_pymc_agree(seed):
     levels = data_set(seed)
     draws = sampling.sample(levels, engine="pymc", n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
