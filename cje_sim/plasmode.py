@@ -240,7 +240,7 @@ def simulate(
         }
     if "surprisal" in source:
         fields["surprisal"] = source["surprisal"].values[:, picked]
-    logged = {k: source[k].values[..., picked] for k in LOGGED if k in source and k != "logged_oracle"}
+    logged = {k: source[k].isel(prompt=picked).values for k in LOGGED if k in source and k != "logged_oracle"}
     if logged:
         fields["logged"] = logged
     data = label(

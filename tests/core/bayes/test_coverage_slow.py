@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 N = 1000
 REPLICATES = 1000  # on arrays; the standard error of a coverage of 95% is 0.7 points
-PAIRED = 150  # through the estimators
+PAIRED = 100  # through the estimators
 
 
 def dip(score):
