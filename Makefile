@@ -27,7 +27,7 @@ fast: $(VENV)/.installed  ## the suite without the slow statistical checks
 	$(BIN)/pytest -n $(JOBS) -m 'not slow'
 
 test: lint  ## everything: lint, types, the whole suite, the smoke profile of every study
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 	rm -rf results/smoke
 	$(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
 	$(BIN)/cje-lab report results/smoke
