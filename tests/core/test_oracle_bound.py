@@ -10,7 +10,7 @@ from cje_core.result import Status
 from cje_sim import scenarios
 from cje_sim.scenarios import finite_model, well_specified
 
-N, FRACTION, N_REPLICATES = 600, 0.25, 600
+N, FRACTION, N_REPLICATES = 600, 0.25, 1000
 KNOWN = [
     name for name in scenarios.available() if "true_reward" in scenarios.load(name).simulate(n=60, rng=0)
 ]
