@@ -1,11 +1,12 @@
-# Two commands: `make study` and `make test`. Both need only Python >= 3.11; the environment is made in .venv.
+# Two commands: `make study` and `make test`. Both need only Python >= 3.11; the environment is made in .venv
+# (`make install` makes it alone).
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    ?= results/study
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: study test lint fast clean
+.PHONY: install study test lint fast clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -13,6 +14,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+install: $(VENV)/.installed  ## the environment; then . .venv/bin/activate puts cje-lab on the path
 
 study: $(VENV)/.installed  ## quick profile of the headline studies, then the report
 	$(BIN)/cje-lab run ttc_collapse cle_bound interval_coverage bayes_vs_frequentist --profile quick --jobs $(JOBS) --out $(OUT)

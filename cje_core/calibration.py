@@ -308,6 +308,27 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     return out
 
 
+def label_levels(fitted: OracleSlice) -> tuple[float, FloatArray]:
+    """Weighted mean label of the slice, and of its labels outside each fold: the levels of f and of each f^(-k).
+
+    Summed anew for each fold: total less fold cancels where one fold holds nearly all the weight.
+
+    Returns
+    -------
+    mean : float
+    outside : array, shape (folds,)
+        NaN where every label lies in that fold.
+    """
+    fold = fitted.fold[fitted.prompt]
+    weighted = fitted.weight * fitted.label
+    outside = np.full(int(fitted.fold.max()) + 1, np.nan)
+    for k in range(len(outside)):
+        train = fold != k
+        if train.any():
+            outside[k] = weighted[train].sum() / fitted.weight[train].sum()
+    return float(weighted.sum() / fitted.weight.sum()), outside
+
+
 def _basis(fitted: OracleSlice) -> Basis | None:
     if fitted.mode == "monotone":
         return None

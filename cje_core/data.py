@@ -191,8 +191,9 @@ def from_frame(
     Parameters
     ----------
     frame : DataFrame
-        Columns ``policy``, ``prompt_id``, ``judge_score``; optional ``oracle_label``, ``draw_idx`` (default 0),
-        ``probe`` and ``evaluated`` (boolean), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``.
+        Columns ``policy``, ``prompt_id``, ``judge_score``; optional ``oracle_label`` (NaN: no label), ``draw_idx``
+        (default 0), ``probe`` and ``evaluated`` (boolean), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``.
+        Every row needs a score; leave out responses that were not judged.
     covariates : sequence of str
         Numeric columns that become ``covariate(..., feature)``.
     judge_range, oracle_range, calibration_policy
@@ -203,23 +204,22 @@ def from_frame(
     xr.Dataset
         Policies and prompts sorted by name, so the order of rows never matters.
 
+    Raises
+    ------
+    DataError
+        With one line: row (counted from 1), column, what was found and how to mend it.
+
     Examples
     --------
     >>> table = pd.DataFrame({"policy": ["b", "a"], "prompt_id": [0, 0], "judge_score": [0.1, 0.9]})
     >>> from_frame(table).policy.values.tolist()
     ['a', 'b']
     """
-    missing = {"policy", "prompt_id", "judge_score"} - set(frame.columns)
-    if missing:
-        raise DataError(
-            f"the table lacks the column(s) {', '.join(sorted(missing))}; it has {', '.join(map(str, frame.columns))}"
-        )
-    if frame.empty:
-        raise DataError("the table has no rows; give at least one response")
+    from cje_core.tables import typed  # which takes its error from here
+
+    frame = typed(frame, covariates)
     draw = frame["draw_idx"] if "draw_idx" in frame else pd.Series(0, index=frame.index)
-    keys = pd.DataFrame(
-        {"policy": frame["policy"].astype(str), "prompt": frame["prompt_id"].astype(str), "draw": draw}
-    )
+    keys = pd.DataFrame({"policy": frame["policy"], "prompt": frame["prompt_id"], "draw": draw})
     twice = keys[keys.duplicated()]
     if len(twice):
         policy, prompt, number = twice.iloc[0]
@@ -243,7 +243,7 @@ def from_frame(
     def per_prompt(column: str) -> npt.NDArray[Any] | None:
         if column not in frame:
             return None
-        values = frame[column].astype(str).groupby(keys["prompt"], sort=True)
+        values = frame[column].groupby(keys["prompt"], sort=True)
         if (values.nunique() > 1).any():
             prompt = values.nunique().idxmax()
             raise DataError(f"prompt_id {prompt!r} has more than one {column}; give each prompt exactly one")
@@ -284,8 +284,8 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
     for name in ("judge", "oracle", "labelled", "probe", "evaluated"):
         if name not in data:
             raise DataError(f"the dataset lacks {name!r}; build it with from_arrays or from_frame")
-        if data[name].dims != RESPONSE:
-            raise DataError(f"{name} has dims {data[name].dims}, expected {RESPONSE}")
+        if data.variables[name].dims != RESPONSE:
+            raise DataError(f"{name} has dims {data.variables[name].dims}, expected {RESPONSE}")
     for dim in ("policy", "prompt"):
         names = data.indexes[dim]
         if not names.is_unique:
@@ -294,7 +294,7 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
         low, high = data.attrs[scale]
         if not (np.isfinite([low, high]).all() and low < high):
             raise DataError(f"{scale} is [{low}, {high}]; it must be two finite numbers, low < high")
-        values = data[name].values
+        values = data.variables[name].values
         if np.isinf(values).any() or (values < low).any() or (values > high).any():
             wrong = np.isinf(values) | (values < low) | (values > high)
             p, i, _ = np.argwhere(wrong)[0]
@@ -303,31 +303,36 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
                 f"{values[wrong][0]:g}, outside the declared {scale} [{low:g}, {high:g}]; "
                 "correct it or declare the scale"
             )
-    if "true_reward" in data and not np.isfinite(data["true_reward"].values[data["evaluated"].values]).all():
+    if (
+        "true_reward" in data
+        and not np.isfinite(data.variables["true_reward"].values[data.variables["evaluated"].values]).all()
+    ):
         raise DataError(
             "an evaluated response lacks true_reward; give E[Y | Z] for all of them or drop the variable"
         )
     if (
         "covariate" in data
-        and not np.isfinite(data["covariate"].values[np.isfinite(data["judge"].values)]).all()
+        and not np.isfinite(
+            data.variables["covariate"].values[np.isfinite(data.variables["judge"].values)]
+        ).all()
     ):
         raise DataError(
             "a response has a judge score but a missing or infinite covariate; fill it or drop the row"
         )
-    has_label = np.isfinite(data["oracle"].values)
+    has_label = np.isfinite(data.variables["oracle"].values)
     for name in ("labelled", "probe"):
-        if (data[name].values & ~has_label).any():
+        if (data.variables[name].values & ~has_label).any():
             raise DataError(f"a response is marked {name} but has no oracle label")
-    if (data["labelled"].values & data["probe"].values).any():
+    if (data.variables["labelled"].values & data.variables["probe"].values).any():
         raise DataError("a label is both `labelled` and `probe`; a label that audits may not teach")
     for name in ("oracle", "evaluated"):
-        used = has_label if name == "oracle" else data["evaluated"].values
-        if (used & ~np.isfinite(data["judge"].values)).any():
+        used = has_label if name == "oracle" else data.variables["evaluated"].values
+        if (used & ~np.isfinite(data.variables["judge"].values)).any():
             raise DataError(
                 f"a response that counts in {name!r} has no judge score; judge it or leave it out"
             )
     if "label_prob" in data:
-        prob = data["label_prob"].values[data["labelled"].values]
+        prob = data.variables["label_prob"].values[data.variables["labelled"].values]
         if not ((prob > 0) & (prob <= 1)).all():
             raise DataError("label_prob of a labelled response must lie in (0, 1]")
     _check_logged(data)
@@ -345,7 +350,7 @@ def _check_logged(data: xr.Dataset) -> None:
     for name in ("logp_target", "logp_logger"):
         if name not in data:
             continue
-        values = data[name].values
+        values = data.variables[name].values
         wrong = np.isinf(values) | (values > LOGP_ROUNDING)
         if wrong.any():
             at = np.argwhere(wrong)[0]
@@ -357,14 +362,14 @@ def _check_logged(data: xr.Dataset) -> None:
     for name, scale in (("logged_judge", "judge_range"), ("logged_oracle", "oracle_range")):
         if name in data:
             low, high = data.attrs[scale]
-            values = data[name].values
+            values = data.variables[name].values
             wrong = np.isinf(values) | (values < low) | (values > high)
             if wrong.any():
                 raise DataError(
                     f"{name} of prompt {data.prompt.values[wrong][0]!r} is {values[wrong][0]:g}, outside the declared "
                     f"{scale} [{low:g}, {high:g}]; correct it or declare the scale"
                 )
-    if "n_tokens" in data and (data["n_tokens"].values <= 0).any():
+    if "n_tokens" in data and (data.variables["n_tokens"].values <= 0).any():
         raise DataError("n_tokens of a logged response is not positive; a response has at least one token")
 
 
@@ -408,7 +413,7 @@ def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
     draw_order = np.argsort(data.draw.values, kind="stable")
 
     def flat(name: str) -> npt.NDArray[Any]:
-        return np.asarray(data[name].values[np.ix_(policy_order, prompt_order, draw_order)])
+        return np.asarray(data.variables[name].values[np.ix_(policy_order, prompt_order, draw_order)])
 
     score, evaluated = flat("judge"), flat("evaluated")
     labelled, probe = flat("labelled"), flat("probe")
@@ -417,7 +422,7 @@ def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
         evaluated, evaluated.sum(axis=2, keepdims=True), (~evaluated & probe).sum(axis=2, keepdims=True)
     )
     prompts = data.prompt.values.astype(str)[prompt_order]
-    names = data["cluster"].values.astype(str)[prompt_order] if "cluster" in data else prompts
+    names = data.variables["cluster"].values.astype(str)[prompt_order] if "cluster" in data else prompts
     cluster_names, cluster = np.unique(names, return_inverse=True)
     policies = data.policy.values.astype(str)[policy_order].tolist()
     z = score[index][:, None]
@@ -483,23 +488,25 @@ def unpack_logged(data: xr.Dataset, covariates: Sequence[str] = ()) -> Logged:
     missing = np.full(data.sizes["prompt"], np.nan)
 
     def per_prompt(name: str) -> npt.NDArray[np.float64]:
-        values = data[name].values if name in data else missing
+        values = data.variables[name].values if name in data else missing
         return np.asarray(values[prompt_order], dtype=float)
 
     z = per_prompt("logged_judge")[:, None]
     if chosen:
-        z = np.column_stack([z, data["logged_covariate"].values[prompt_order][:, chosen]])
+        z = np.column_stack([z, data.variables["logged_covariate"].values[prompt_order][:, chosen]])
     return Logged(
         z=z,
         label=per_prompt("logged_oracle"),
-        logp_target=np.asarray(data["logp_target"].values[np.ix_(policy_order, prompt_order)], dtype=float),
+        logp_target=np.asarray(
+            data.variables["logp_target"].values[np.ix_(policy_order, prompt_order)], dtype=float
+        ),
         logp_logger=per_prompt("logp_logger"),
         n_tokens=per_prompt("n_tokens"),
     )
 
 
 def _feature_index(data: xr.Dataset, covariates: Sequence[str]) -> list[int]:
-    names = data["feature"].values.astype(str).tolist() if "feature" in data.coords else []
+    names = data.variables["feature"].values.astype(str).tolist() if "feature" in data.coords else []
     for name in covariates:
         if name not in names:
             raise DataError(

@@ -5,8 +5,10 @@ reference library has one; no threshold stands anywhere else. A metric between t
 that is NaN or was not computed is *unknown*, which is never a pass: a tail index that could not be estimated is not a
 healthy one.
 
-Overlap gates are about weights: they speak about off-policy estimators only (`ope_ok`) and leave Direct alone. Three
-gates decide whether a level may be reported at all (``refuses``); what takes its place is in `cje_core.refusal`.
+Overlap gates are about weights: they speak about off-policy estimators only (`ope_ok`) and leave Direct alone. Of the
+gates about levels two block one when they fail, ``identification`` and ``transport`` (column ``blocks``; what takes
+the level's place is in `cje_core.refusal`); the others, and a warning of these two, only qualify it. Transport is about
+borrowed calibrations: an estimate that its policy's own labels correct is unbiased without it (`borrows`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +27,11 @@ TRANSPORT_CODE = {"PASS": 0.0, "INCONCLUSIVE": 1.0, "FAIL": 2.0, "NOT_CHECKED": 
 VERDICT = {code: name for name, code in TRANSPORT_CODE.items()}
 MIN_TTC_DRAWS = 30  # effective target draws behind the 0.9 quantile of TTC: with fewer it is not known
 RHO_SPAN = 2.0  # the cap curve is read from rho / 2 to 2 rho
+# Routes of estimates that no label of the policy's own corrects, and of those that borrow nothing, whatever else their
+# status says (labels that are equal, a judge that is inverted).
+BORROWING = ("plug_in", "one_step", "borrowed")
+OWN = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_label", "mean_score", "probe_corrected",
+       "own_labels", "corrected", "unlabelled", "all_rows")  # fmt: skip
 
 
 class Gate(NamedTuple):
@@ -64,8 +71,8 @@ GATES = (
          "limited calibration support: report rankings and partial-identification bounds; label where scores lie "
          "outside the labelled range", "paper"),
     Gate("transport", "transport", "transport_code", 0.0, 1.0, False, "level", "fail",
-         "the calibration does not transport: correct by the probes, recalibrate with this policy's labels, or report "
-         "its labels only", "paper"),
+         "probe until the audit decides; where it fails correct by the probes, recalibrate with this policy's labels, "
+         "or report its labels only", "paper"),
     Gate("orthogonality", "dr", "orthogonality_gap", 0.0, NAN, False, "dr", "never",
          "strengthen the outcome model or the cross-fitting; fall back to stabilised IPS as a diagnostic", "paper"),
     Gate("cap_engaged", "cap", "guard_engaged", 0.5, NAN, False, "off_policy", "never",
@@ -251,10 +258,11 @@ def collect(
     drift : mapping or DataArray over ``policy``, optional
         1 where an alarm of `cje_core.drift` rang, 0 where none did.
     estimate : xr.Dataset, optional
-        An estimate, perhaps with ``orthogonality_interval`` or ``guard_engaged``. A policy whose status there is OK
-        borrows no calibration, so transport is settled for it where the audit did not check.
+        An estimate, perhaps with ``orthogonality_interval`` or ``guard_engaged``. A policy that borrows no
+        calibration there (`borrows`) needs no transport, so that gate passes whatever the audit of the pooled
+        calibrator found.
     cap : mapping of policy to xr.Dataset, optional
-        From `cje_core.weights.guard_curve`.
+        From `cje_core.weight_map.cap_curves`.
     adjusted : bool, optional
         Whether the comparisons shown are adjusted for multiplicity.
 
@@ -286,7 +294,10 @@ def collect(
     if transport is not None:
         verdict = transport["verdict"].reindex(policy=names, fill_value="NOT_CHECKED").values
         code = np.array([TRANSPORT_CODE[str(v)] for v in verdict])
-    out["transport_code"] = np.where(np.isnan(code) & (column(estimate, "status") == Status.OK), 0.0, code)
+    if estimate is not None and "status" in estimate:
+        own = ~borrows(estimate).reindex(policy=names, fill_value=True).values
+        code = np.where(own, 0.0, code)
+    out["transport_code"] = code
     alarms: Any = {}
     if drift is not None:
         alarms = drift.to_series() if isinstance(drift, xr.DataArray) else drift
@@ -304,6 +315,32 @@ def collect(
     return xr.Dataset(
         {name: ("policy", np.asarray(v, float)) for name, v in out.items()}, coords={"policy": names}
     )
+
+
+def borrows(estimate: xr.Dataset) -> xr.DataArray:
+    """Whether each policy's estimate rests on a calibration that no label of the policy's own corrects.
+
+    Parameters
+    ----------
+    estimate : xr.Dataset
+        An estimate: ``status``, and ``route`` where it has one.
+
+    Returns
+    -------
+    xr.DataArray
+        Boolean over ``policy``. True for status TRANSPORT_ASSUMED, for a borrowing route, and where status and route
+        leave it open (a failure, poor overlap).
+
+    Examples
+    --------
+    >>> columns = {"status": ("policy", [0, 1, 2]), "route": ("policy", ["theta_aug", "plug_in", "theta_aug"])}
+    >>> borrows(xr.Dataset(columns)).values.tolist()
+    [False, True, False]
+    """
+    status = estimate["status"]
+    route = estimate["route"] if "route" in estimate else xr.full_like(status, "", dtype="U1")
+    own = (status == Status.OK) | (route.isin(OWN) & (status != Status.TRANSPORT_ASSUMED))
+    return ~own | route.isin(BORROWING)
 
 
 def cap_sensitivity(curve: xr.Dataset, rho: float = 1.0) -> float:

@@ -21,20 +21,19 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.data import unpack, unpack_logged
-from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.gates import collect, evaluate, ope_ok
 
-SHARE_HIGH, SHARE_LOW = (
-    0.5,
-    0.2,
-)  # calibration share of the variance beyond which labels, or prompts, are what lacks
+# the paper's takeaway on the calibration's share of the variance: above the first buy labels, below the second prompts
+SHARE_HIGH, SHARE_LOW = 0.5, 0.2
 
 
 class Facts(NamedTuple):
     """What is at hand for one policy."""
 
     n_fresh: int  # prompts with an evaluated response
-    n_own_labels: int  # prompts with a label of its own that corrects
+    n_own_labels: int  # clusters of prompts with a label of its own that corrects
+    n_unlabelled: int  # prompts with an evaluated response that has no label
     n_probes: int  # prompts with a label that audits
     n_logged: int  # logged responses with both log-likelihoods
     ttc: float
@@ -48,7 +47,6 @@ class Choice(NamedTuple):
     estimator: str  # a module of cje_core.estimators, or "none"
     reason: str
     alternative: str = ""
-    inference: str = ""
     caution: str = ""
 
 
@@ -81,7 +79,7 @@ def recommend(
     metrics = collect(names, overlap=overlap, transport=transport)
     ope = ope_ok(evaluate(metrics))
     rows = unpack(data)
-    n_teaching = len(np.unique(rows.cluster[rows.prompt[rows.teaches]]))
+    n_teaching = count_clusters(rows, rows.teaches)
     usable = np.zeros(len(names), dtype=int)
     if {"logp_target", "logp_logger", "logged_judge"} <= set(data):
         usable = unpack_logged(data).usable.sum(axis=1)
@@ -92,9 +90,13 @@ def recommend(
         def prompts(which: npt.NDArray[np.bool_], code: int = code) -> int:
             return len(np.unique(rows.prompt[which & (rows.policy == code)]))
 
+        def clusters(which: npt.NDArray[np.bool_], code: int = code) -> int:
+            return count_clusters(rows, which & (rows.policy == code))
+
         facts = Facts(
             n_fresh=prompts(rows.evaluated),
-            n_own_labels=prompts(rows.evaluated & rows.labelled),
+            n_own_labels=clusters(rows.evaluated & rows.labelled),
+            n_unlabelled=prompts(rows.evaluated & ~rows.labelled),
             n_probes=prompts(rows.probe),
             n_logged=int(usable[code]),
             ttc=float(metrics["ttc"].values[p]),
@@ -120,7 +122,6 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
             "calibrated_ips",
             "no fresh responses; the logs cover this policy (all overlap gates pass), so reweight them",
             alternative="snips",
-            inference="influence",
             caution="fresh responses would remove the need for overlap and for log-probabilities",
         )
     if not facts.n_fresh:
@@ -131,10 +132,12 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
         )
         return Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
     own = facts.n_own_labels >= MIN_LABELLED_CLUSTERS
-    if not own and n_teaching < MIN_LABELLED_CLUSTERS:
+    if n_teaching < MIN_LABELLED_CLUSTERS and not (own and facts.n_unlabelled == 0):
         return Choice(
             "none",
-            f"fewer than {MIN_LABELLED_CLUSTERS} labelled prompts: label some before asking for a level",
+            f"fewer than {MIN_LABELLED_CLUSTERS} labelled prompts teach a calibrator: label some before asking for a "
+            "level",
+            alternative="labels_only" if own else "",
         )
     why = "fresh responses are at hand, and Direct needs no overlap; "
     why += (
@@ -147,8 +150,7 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
         caution = _CAUTION[facts.transport]
         if facts.transport == "FAIL":
             alternative = "direct_corrected"
-    # for a borrowed policy a percentile bootstrap counts the isotonic fit's bias at the ends of the scale twice
-    return Choice("direct", why, alternative, "bootstrap" if own else "influence", caution)
+    return Choice("direct", why, alternative, caution)
 
 
 _CAUTION = {

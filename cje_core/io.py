@@ -19,7 +19,19 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import LOGP_ROUNDING, DataError, check_data, from_frame
-from cje_core.tables import Source, flags, ids, load, load_jsonl, name_of, numbers, place, show, stop
+from cje_core.tables import (
+    Source,
+    check_covariates,
+    flags,
+    ids,
+    load,
+    load_jsonl,
+    name_of,
+    numbers,
+    place,
+    show,
+    stop,
+)
 
 FloatArray = npt.NDArray[np.float64]
 Scales = Mapping[str, tuple[float, float]]
@@ -59,7 +71,8 @@ def read(
     logged : path, optional
         JSONL with ``prompt_id``, ``judge_score``, ``base_policy_logprob``, ``target_policy_logprobs`` (an
         object of policy: log-likelihood, in nats), optional ``oracle_label``, ``n_tokens`` and the `covariates`
-        (``response_length`` from ``response``); a covariate that no row brings is left out with the others.
+        (``response_length`` from ``response``); a covariate that no row brings is left out with the others. Its
+        prompts are those of `path`, which holds judged fresh responses to them.
     judge_range, oracle_range : pair of float
         Declared scales. Scores are checked against them and never rescaled.
     covariates : sequence of str
@@ -91,6 +104,7 @@ def read(
     for field, (low, high) in scales.items():
         if not (np.isfinite([low, high]).all() and low < high):
             raise DataError(f"{OPTION[field]} {low:g} {high:g}: LOW and HIGH must be finite, LOW below HIGH")
+    check_covariates(covariates)
     ledger: list[pd.DataFrame] = []
     table = _responses(path, ("_responses",), covariates, ledger, fingerprint=probes is not None)
     _require(table, "judge_score", "judge the response or remove the row")
@@ -328,7 +342,8 @@ def _read_logged(
 
     position = pd.Index(data["prompt"].values).get_indexer(table["prompt_id"])
     unknown, no_logger = position < 0, table["base_policy_logprob"].isna().to_numpy()
-    _leave_out(ledger, table[unknown], "logged prompt_id without a response in DATA")
+    mend = "judge fresh responses of the policies to the logged prompts and add them there"
+    _leave_out(ledger, table[unknown], f"logged prompt_id without a response in DATA: {mend}")
     _leave_out(ledger, table[~unknown & no_logger], "base_policy_logprob is missing")
     keep = ~unknown & ~no_logger
     target = np.full((data.sizes["policy"], data.sizes["prompt"]), np.nan)

@@ -67,7 +67,7 @@ def overlap(
         - ``ess_fraction``, ``ess_fraction_stabilised`` (weights of `cje_core.weights.stabilise` for IPS), ``uplift``,
           their ratio.
         - ``max_share``: largest weight over the sum; ``q995``: 99.5th percentile of the mean-one weights.
-        - ``hill``, ``hill_iqr``: tail index, median and interquartile range over the grid of `hill`.
+        - ``hill``, ``hill_lower``, ``hill_upper``: tail index, median and quartiles over the grid of `hill`.
         - ``affinity`` (plug-in), ``affinity_corrected``, ``affinity_std_error`` (jackknife), ``hellinger`` =
           ``sqrt(1 - affinity_corrected)``, ``affinity_source``: "fresh", "weighted_logged" or "unknown".
         - ``ttc``, ``ttc_two_sided`` with ``ttc_interval``, ``ttc_two_sided_interval`` (policy, ci_bound);
@@ -108,7 +108,8 @@ def overlap(
                 "max_share": weight[used].max() / weight[used].sum() if some else np.nan,
                 "q995": np.quantile(weight[used], 0.995) if some else np.nan,
                 "hill": tail.median,
-                "hill_iqr": tail.iqr,
+                "hill_lower": tail.quartiles[0],
+                "hill_upper": tail.quartiles[1],
                 "affinity": in_judge.plug_in,
                 "affinity_corrected": in_judge.corrected,
                 "affinity_std_error": in_judge.std_error,
@@ -145,7 +146,7 @@ class Hill(NamedTuple):
     size: IntArray  # (grid,) tail sizes k
     alpha: FloatArray  # (grid,) alpha(k); inf where the k + 1 largest weights are equal
     median: float
-    iqr: float
+    quartiles: tuple[float, float]  # over the grid
 
 
 def hill(log_weight: npt.ArrayLike) -> Hill:
@@ -164,7 +165,7 @@ def hill(log_weight: npt.ArrayLike) -> Hill:
     Returns
     -------
     Hill
-        Median and interquartile range are NaN with fewer than 200 weights (5% of them are fewer than ten) and where the
+        Median and quartiles are NaN with fewer than 200 weights (5% of them are fewer than ten) and where the
         largest weights are equal: no tail was seen, and none is claimed to be light.
 
     Examples
@@ -179,7 +180,7 @@ def hill(log_weight: npt.ArrayLike) -> Hill:
     x = np.sort(values[np.isfinite(values)])[::-1]
     k = np.arange(max(int(np.ceil(TAIL[0] * len(x))), SMALLEST_TAIL), int(TAIL[1] * len(x) + 1e-9) + 1)
     if TAIL[1] * len(x) < LARGEST_TAIL:
-        return Hill(k[:0], np.empty(0), np.nan, np.nan)
+        return Hill(k[:0], np.empty(0), np.nan, (np.nan, np.nan))
     gap = np.maximum(np.cumsum(x)[k - 1] / k - x[k], 0.0)
     gap[gap < 1e-12 * (1 + np.abs(x[k]))] = 0.0
     alpha = np.divide(1.0, gap, out=np.full(len(k), np.inf), where=gap > 0)
@@ -188,7 +189,7 @@ def hill(log_weight: npt.ArrayLike) -> Hill:
         k,
         alpha,
         float(1 / median) if median > 0 else np.nan,
-        float(1 / low - 1 / high) if low > 0 else np.nan,
+        (float(1 / high), float(1 / low)) if low > 0 else (np.nan, np.nan),
     )
 
 

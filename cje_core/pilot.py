@@ -25,7 +25,7 @@ import xarray as xr
 
 from cje_core.calibration import OracleSlice, calibration_part, fit_slice, held_out, mean_part, predict
 from cje_core.data import Rows, unpack
-from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.power_tuning import charge, tuned_prediction
 from cje_core.result import Status, cluster_sums
 from cje_core.uncertainty import Part
@@ -54,7 +54,7 @@ def _split(rows: Rows, fitted: OracleSlice, p: int, power_tuned: bool) -> _Split
     weight = rows.weight[index]
     prediction = predict(fitted.calibrator, rows.z[index])
     own = index[rows.labelled[index]]
-    if len(np.unique(rows.cluster[rows.prompt[own]])) >= MIN_LABELLED_CLUSTERS:
+    if count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS:
         route, status, spent = "theta_aug", Status.OK, 0.0
         own_weight = rows.weight[own] / rows.label_prob[own]
         if power_tuned:
@@ -67,7 +67,9 @@ def _split(rows: Rows, fitted: OracleSlice, p: int, power_tuned: bool) -> _Split
         route, status = "plug_in", Status.TRANSPORT_ASSUMED
         label_part = calibration_part(rows, fitted, rows.z[index], weight / weight.sum())
     sampling = mean_part(rows, index, prediction, weight)[1]
-    if fitted.status is not Status.OK:
+    if route == "theta_aug" and np.ptp(rows.label[own]) == 0:
+        status = Status.CONSTANT_LABELS
+    elif fitted.status is not Status.OK:
         status = fitted.status
 
     def per_cluster(part: Part) -> FloatArray:

@@ -143,6 +143,7 @@ def simulate_plan(
     power_tuned: bool = True,
     direction: str = "increasing",
     covariates: Sequence[str] = (),
+    calibrator: str = "default",
     track: Callable[[Iterable[int]], Iterable[int]] | None = None,
 ) -> xr.Dataset:
     """Run the planned study many times on resampled pilots and compare with the plan.
@@ -160,7 +161,7 @@ def simulate_plan(
         Policy that the others are compared with; default: the first that teaches the calibrator.
     power, ci_prob : float
         Of the planned test.
-    power_tuned, direction, covariates
+    power_tuned, direction, covariates, calibrator
         As in `cje_core.estimators.direct`.
     track : callable, optional
         Wraps the iterator of replicates, for a progress bar.
@@ -184,7 +185,12 @@ def simulate_plan(
     names = data["policy"].values.astype(str)
     reference = reference or sorted(data.attrs["calibration_policy"])[0]
     alone = len(names) == 1
-    options: dict[str, Any] = {"power_tuned": power_tuned, "direction": direction, "covariates": covariates}
+    options: dict[str, Any] = {
+        "power_tuned": power_tuned,
+        "direction": direction,
+        "covariates": covariates,
+        "calibrator": calibrator,
+    }
     values, errors = np.full((2, replicates, len(names)), np.nan)
     effects, spreads, df = np.full((3, replicates, max(len(names) - 1, 1)), np.nan)
     first = names

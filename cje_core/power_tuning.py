@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cje_core.calibration import OracleSlice, held_out, mean_part, predict
+from cje_core.calibration import OracleSlice, held_out, label_levels, mean_part, predict
 from cje_core.data import Rows
 from cje_core.result import cluster_sums, sum_by
 from cje_core.uncertainty import Part
@@ -87,7 +87,8 @@ def tuned_prediction(
     weights, n_used = np.zeros(2), 0.0
     if n_effective >= MIN_TUNED:
         evaluated[0], held[0] = _line(rows, index, own, own_weight, fitted.increasing)
-        center, held_center = _centers(fitted, rows.prompt[own])
+        center, fold_center = label_levels(fitted)
+        held_center = fold_center[fitted.fold[rows.prompt[own]]]
         out_of_fold = held_out(fitted, rows.z[own], rows.prompt[own]) - held_center
         if np.isfinite(out_of_fold).all():
             evaluated[1], held[1] = predict(fitted.calibrator, rows.z[index]) - center, out_of_fold
@@ -204,15 +205,3 @@ def _line(
         return np.asarray(sign * np.maximum(rise, 0.0))
 
     return slope(total[:, None]) * (rows.score[index] - center), slope(left)[code] * x
-
-
-def _centers(fitted: OracleSlice, prompt: IntArray) -> tuple[float, FloatArray]:
-    """Mean label of the slice, and for each prompt that of the labels outside its fold (NaN where none is left)."""
-    fold = fitted.fold[fitted.prompt]
-    n_folds = int(fitted.fold.max()) + 1
-    total, weighted = fitted.weight.sum(), (fitted.weight * fitted.label).sum()
-    left = total - sum_by(fold, fitted.weight, n_folds)
-    summed = weighted - sum_by(fold, fitted.weight * fitted.label, n_folds)
-    count = len(fold) - np.bincount(fold, minlength=n_folds)
-    mean = np.divide(summed, left, out=np.full(n_folds, np.nan), where=count > 0)
-    return float(weighted / total), mean[fitted.fold[prompt]]

@@ -52,7 +52,8 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset | None = None) -> xr.Datas
     -------
     xr.Dataset
         Over ``policy``: ``level`` (reported or refused), ``refused_by`` (gates, comma-separated; ``estimate`` for a
-        failed one), ``reason``, ``caveat`` (level gates that warn, fail without blocking, or are unknown).
+        failed one), ``reason``, ``caveat`` (level gates that warn or fail without blocking, each with what to do, and
+        those that are unknown).
     """
     about = evaluated.isel(gate=np.flatnonzero(evaluated["applies_to"].values == "level"))
     columns: dict[str, list[str]] = {"level": [], "refused_by": [], "reason": [], "caveat": []}
@@ -68,8 +69,9 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset | None = None) -> xr.Datas
         columns["level"].append("refused" if named else "reported")
         columns["refused_by"].append(", ".join(named))
         columns["reason"].append("; ".join(reasons))
-        doubts = [describe(g) for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
-        columns["caveat"].append("; ".join(doubts))
+        doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
+        words = [": ".join(filter(None, [describe(g), str(g["action"].item())])) for g in doubts]
+        columns["caveat"].append("; ".join(words))
     return xr.Dataset(
         {name: ("policy", np.array(column, dtype=str)) for name, column in columns.items()},
         coords={"policy": evaluated["policy"].values},

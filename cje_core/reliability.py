@@ -5,8 +5,8 @@ diagram"); per policy, the share of its responses outside the judge range of the
 the ends of that range (its "Coverage badge": ``OutOfRange`` and boundary flatness). Rewards of labelled rows are out
 of fold, ``f^(-k)(Z)``: in sample isotonic regression is reliable by construction.
 
-The intervals hold the noise of the labels, not that of f. They are Wilson's for binary labels of one row per cluster,
-t intervals by cluster otherwise.
+The intervals hold the noise of the labels, not that of f. They are Wilson's for binary labels (the ends of
+``oracle_range``) of one row per cluster, t intervals by cluster otherwise.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,11 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import special
 
 from cje_core.calibration import Calibrator, OracleSlice, fit, fit_slice, held_out, index, predict
 from cje_core.data import DataError, Rows, unpack
-from cje_core.result import CI_BOUND, sum_by, wald
-from cje_core.two_stage import evaluate
+from cje_core.result import CI_BOUND, sum_by, wald, wilson
+from cje_core.two_stage import MIN_ROWS, evaluate
 from cje_core.uncertainty import make_part
 
 FloatArray = npt.NDArray[np.float64]
@@ -80,8 +79,11 @@ def reliability(
     reward_mean = sum_by(code, share * reward, n_codes) / mass
     oracle_mean = sum_by(code, share * fitted.label, n_codes) / mass
     members = [np.flatnonzero(code == b) for b in range(n_codes)]
-    interval = np.stack([_mean_interval(rows, fitted, at, ci_prob) for at in members])
-    joint = np.stack([_mean_interval(rows, fitted, at, 1 - (1 - ci_prob) / n_codes) for at in members])
+    low, high = data.attrs["oracle_range"]
+    interval, joint = (
+        np.stack([_mean_interval(rows, fitted, at, prob, (low, high)) for at in members])
+        for prob in (ci_prob, 1 - (1 - ci_prob) / n_codes)
+    )
     seen = np.isfinite(joint).all(axis=1)
     covers = (joint[seen, 0] <= reward_mean[seen]) & (reward_mean[seen] <= joint[seen, 1])
     loss = (fitted.label - reward) ** 2
@@ -133,12 +135,15 @@ def _thirds(score: FloatArray) -> IntArray:
     return np.asarray(np.minimum((rank * 3).astype(np.intp), 2)[code])
 
 
-def _mean_interval(rows: Rows, fitted: OracleSlice, at: IntArray, ci_prob: float) -> FloatArray:
-    """Interval of the mean oracle label of some rows of the slice, shape (2,)."""
+def _mean_interval(
+    rows: Rows, fitted: OracleSlice, at: IntArray, ci_prob: float, scale: tuple[float, float]
+) -> FloatArray:
+    """Interval of the mean oracle label of some rows of the slice, shape (2,); binary labels are the scale's ends."""
     label, weight, cluster = fitted.label[at], fitted.weight[at], rows.cluster[fitted.prompt[at]]
     alone = len(np.unique(cluster)) == len(cluster)
-    if np.isin(label, (0.0, 1.0)).all() and alone and np.ptp(weight) == 0:
-        return wilson(label.sum(), len(label), ci_prob)
+    if np.isin(label, scale).all() and alone and np.ptp(weight) == 0:
+        low, high = scale
+        return np.asarray(low + (high - low) * wilson((label == high).mean(), len(label), ci_prob))
     n = len(rows.prompts)
     share = weight / weight.sum()
     mean = float((share * label).sum())
@@ -149,20 +154,6 @@ def _mean_interval(rows: Rows, fitted: OracleSlice, at: IntArray, ci_prob: float
     )
     spread = np.sqrt((sum_by(rows.cluster, part.influence, len(rows.cluster_names)) ** 2).sum()) / n
     return np.asarray(wald(mean, spread, part.df, ci_prob))
-
-
-def wilson(successes: float, n: int, ci_prob: float) -> FloatArray:
-    """Wilson's score interval of a proportion, shape (2,).
-
-    Examples
-    --------
-    >>> wilson(9, 10, 0.95).round(3).tolist()
-    [0.596, 0.982]
-    """
-    z2 = float(special.ndtri(0.5 + ci_prob / 2)) ** 2
-    center = (successes + z2 / 2) / (n + z2)
-    half = np.sqrt(z2 * successes * (n - successes) / n + z2**2 / 4) / (n + z2)
-    return np.array([center - half, center + half])
 
 
 def fingerprint(calibrator: Calibrator) -> str:
@@ -284,7 +275,7 @@ def calibration_curve(
     """
     rows, fitted, _ = _fit(data, covariates, "two_stage", direction)
     if fitted.mode != "two_stage" or fitted.calibrator is None or fitted.calibrator.first_stage is None:
-        raise DataError(f"{len(fitted.label)} labels; the two-stage calibrator needs 20")
+        raise DataError(f"{len(fitted.label)} labels; the two-stage calibrator needs {MIN_ROWS}")
     two_stage, first_stage = fitted.calibrator, fitted.calibrator.first_stage
     grid = np.linspace(fitted.z[:, 0].min(), fitted.z[:, 0].max(), n_grid)
     at_grid = _at_score(fitted, grid)

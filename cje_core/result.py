@@ -100,6 +100,8 @@ def label_estimate(
     influence: npt.ArrayLike | None = None,
     prompts: npt.ArrayLike | None = None,
     draws: npt.ArrayLike | None = None,
+    extra: Mapping[str, tuple[Any, ...]] | None = None,
+    coords: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Put labels on arrays: the only place where an estimate is built.
 
@@ -117,21 +119,33 @@ def label_estimate(
         Influence value of each prompt, scaled so that the estimate's error is their mean.
     draws : array, shape (P, replicates), optional
         Bootstrap or posterior draws of the value.
+    extra, coords : mapping, optional
+        More variables, as ``(dims, values)``, and more coordinates.
 
     Returns
     -------
     xr.Dataset
     """
-    codes = np.asarray(status, dtype=np.int8)
-    ds = xr.Dataset(
-        {
-            "estimate": ("policy", np.asarray(estimate, float)),
-            "std_error": ("policy", np.asarray(std_error, float)),
-            "interval": (("policy", "ci_bound"), np.asarray(interval, float)),
-            "status": ("policy", codes),
-            "route": ("policy", np.asarray(route, dtype=str)),
-        },
-        coords={"policy": list(policies), "ci_bound": CI_BOUND},
+    flags = {
+        "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
+        "flag_meanings": " ".join(s.name.lower() for s in Status),
+    }
+    variables: dict[str, tuple[Any, ...]] = {
+        "estimate": ("policy", np.asarray(estimate, float)),
+        "std_error": ("policy", np.asarray(std_error, float)),
+        "interval": (("policy", "ci_bound"), np.asarray(interval, float)),
+        "status": ("policy", np.asarray(status, dtype=np.int8), flags),
+        "route": ("policy", np.asarray(route, dtype=str)),
+    }
+    labels: dict[str, Any] = {"policy": list(policies), "ci_bound": CI_BOUND}
+    if influence is not None:
+        variables["influence"] = (("policy", "prompt"), np.asarray(influence, float))
+        labels["prompt"] = np.asarray(prompts)
+    if draws is not None:
+        variables["draws"] = (("policy", "replicate"), np.asarray(draws, float))
+    return xr.Dataset(  # in one go: each later merge would cost a study a millisecond
+        variables | dict(extra or {}),
+        coords=labels | dict(coords or {}),
         attrs={
             "estimator": estimator,
             "options": json.dumps(dict(options), sort_keys=True),
@@ -140,16 +154,6 @@ def label_estimate(
             "estimand": estimand,
         },
     )
-    ds["status"].attrs = {
-        "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
-        "flag_meanings": " ".join(s.name.lower() for s in Status),
-    }
-    if influence is not None:
-        ds["influence"] = (("policy", "prompt"), np.asarray(influence, float))
-        ds = ds.assign_coords(prompt=np.asarray(prompts))
-    if draws is not None:
-        ds["draws"] = (("policy", "replicate"), np.asarray(draws, float))
-    return ds
 
 
 def wald(estimate: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike, ci_prob: float) -> FloatArray:
@@ -273,6 +277,20 @@ def studentised(
     high, low = np.quantile(pivot, [0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
     bounds = np.array([estimate - low * std_error, estimate - high * std_error])
     return _contain(bounds, np.asarray(estimate, float))
+
+
+def wilson(share: float, n: float, ci_prob: float) -> FloatArray:
+    """Wilson's score interval of a proportion out of any positive (effective) count, shape (2,).
+
+    Examples
+    --------
+    >>> wilson(0.9, 10, 0.95).round(3).tolist(), wilson(1.0, 10, 0.95).round(3).tolist()
+    ([0.596, 0.982], [0.722, 1.0])
+    """
+    z2 = float(special.ndtri(0.5 + ci_prob / 2)) ** 2
+    center = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2))) / (1 + z2 / n)
+    return _contain(np.array([center - half, center + half]), np.asarray(share, float))
 
 
 def sum_by(code: npt.NDArray[np.intp], values: FloatArray, n: int) -> FloatArray:

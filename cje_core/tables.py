@@ -22,6 +22,11 @@ from cje_core.data import DataError
 
 FloatArray = npt.NDArray[np.float64]
 Source = str | Path | pd.DataFrame
+# What no covariate may be called.
+FIELDS = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated", "label_prob",
+          "surprisal", "cluster", "stratum", "response", "file", "row")  # fmt: skip
+FINITE = "a finite number is expected (or null where it is unknown)"
+NOTHING = ("", "na", "n/a", "<na>", "nan", "none", "null", "-")
 WORDS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
@@ -50,7 +55,7 @@ def load(
     """
     unread: list[Path] = []
     if isinstance(source, pd.DataFrame):
-        _check_columns(source.columns, name_of(source))
+        check_columns(source.columns, name_of(source))
         table = source[[f for f in fields if f in source]].astype(object).reset_index(drop=True)
         table = table.assign(file=name_of(source), row=np.arange(1, len(source) + 1))
     elif (path := Path(source)).is_dir():
@@ -152,7 +157,7 @@ def _load_csv(path: Path, fields: Sequence[str], texts: Sequence[str]) -> pd.Dat
         raise DataError(
             f"{path}: not CSV ({line(str(err), 120)}); give every row the header's columns"
         ) from None
-    _check_columns(table.columns, str(path))
+    check_columns(table.columns, str(path))
     if not isinstance(table.index, pd.RangeIndex):
         raise DataError(
             f"{path}, row 2: more cells than the header has columns; quote cells that hold a comma"
@@ -200,7 +205,7 @@ def _load_parquet(path: Path, fields: Sequence[str], texts: Sequence[str]) -> pd
         raise DataError(
             f"{path}: not Parquet ({line(str(err), 120)}); give the file its right suffix"
         ) from None
-    _check_columns(columns, str(path))
+    check_columns(columns, str(path))
     table = {}
     for name in raw.column_names:
         column = raw.column(name)
@@ -221,10 +226,17 @@ def _has_bytes(path: Path) -> bool:
         raise DataError(f"{path}: {(err.strerror or str(err)).lower()}; check the path") from None
 
 
-def _check_columns(columns: Iterable[object], name: str) -> None:
-    """Stop at a table without the columns that say whose response a row is."""
+def check_columns(
+    columns: Iterable[object], name: str, required: Sequence[str] = ("policy", "prompt_id")
+) -> None:
+    """Stop at a table without the columns that say whose response a row is, or with two of one name."""
     names = [str(c) for c in columns]
-    for field in ("policy", "prompt_id"):
+    for field in names:
+        if names.count(field) > 1:
+            raise DataError(
+                f"{name}: column {field!r} occurs {names.count(field)} times; rename or drop all but one"
+            )
+    for field in required:
         if field not in names:
             held = line(", ".join(names), 80)
             raise DataError(f"{name}: no column {field!r} (it has {held}); add or rename the column")
@@ -235,7 +247,7 @@ def _check_columns(columns: Iterable[object], name: str) -> None:
 
 def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
     """Ids as text; 0 and "" are ids like any other, None and NaN are missing (and an error if `required`)."""
-    kinds = set(map(type, table[field]))
+    kinds = set(map(type, table[field].to_numpy(dtype=object)))
     if kinds <= {str}:
         return table[field]
     values: list[Any] = table[field].tolist()
@@ -251,27 +263,94 @@ def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
 
 def numbers(table: pd.DataFrame, field: str) -> FloatArray:
     """Column as float, NaN where missing; infinity and anything but a number stop the reading."""
+    values = table[field].to_numpy()
+    if values.dtype.kind in "fiu":  # numbers already: a million rows need no look at each
+        stop(table, np.isinf(values), field, FINITE)
+        return np.asarray(values, dtype=float)
     values = table[field].to_numpy(dtype=object)
     kinds = set(map(type, values))
     missing = (type(None), type(pd.NA))
     wrong = {k for k in kinds if k in (bool, np.bool_) or not issubclass(k, (Real, Decimal, *missing))}
     if wrong:
-        stop(table, [type(v) in wrong for v in values], field, "a number is expected, without quotes")
+        stop(table, [type(v) in wrong for v in values], field, lambda row: _instead_of(row[field]))
     if kinds & set(missing):
         values = np.array([np.nan if isinstance(v, missing) else v for v in values], dtype=object)
     try:
         out = values.astype(float)
     except OverflowError:  # an integer beyond the range of floats
         out = np.array([float(v) if abs(v) < 1e300 else np.inf for v in values])
-    stop(table, np.isinf(out), field, "a finite number is expected (or null where it is unknown)")
+    stop(table, np.isinf(out), field, FINITE)
     return np.asarray(out, dtype=float)
+
+
+def _instead_of(value: object) -> str:
+    """What to write in place of something that is no number."""
+    word = str(value).strip().lower()
+    if word in ("true", "false"):
+        return "a number is expected: write 1 or 0"
+    if word in NOTHING:
+        return "a number is expected: leave the cell empty (null in JSON) where it is unknown"
+    return "a number is expected, without quotes"
 
 
 def flags(table: pd.DataFrame, field: str) -> npt.NDArray[np.bool_]:
     """Column of true or false (1 and 0 also count), false where missing."""
-    words = table[field].map(lambda v: False if v is None or v != v else WORDS.get(str(v).strip().lower()))
-    stop(table, words.isna(), field, "write true or false")
-    return words.to_numpy(dtype=bool)
+    if table[field].dtype == bool:
+        return table[field].to_numpy()
+    missing = table[field].isna()
+    values = zip(table[field], missing, strict=True)
+    words = [False if absent else WORDS.get(str(v).strip().lower()) for v, absent in values]
+    stop(table, [word is None for word in words], field, "write true or false")
+    return np.array(words, dtype=bool)
+
+
+def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
+    """Columns of a table of responses with their types, by the checks that files go through.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As in `cje_core.data.from_frame`.
+    covariates : sequence of str
+
+    Returns
+    -------
+    DataFrame
+        Ids as text, numbers as float, ``draw_idx`` as int, flags as bool; other columns are left out.
+    """
+    check_covariates(covariates)
+    check_columns(frame.columns, "the table", ("policy", "prompt_id", "judge_score", *covariates))
+    if frame.empty:
+        raise DataError("the table has no rows; give at least one response")
+    table = frame.reset_index(drop=True).assign(file="the table", row=np.arange(1, len(frame) + 1))
+    out: dict[str, Any] = {}
+    for field in ("policy", "prompt_id", "cluster", "stratum"):
+        if field in table:
+            out[field] = ids(table, field, required=True).astype(str)
+    for field in ("judge_score", "oracle_label", "draw_idx", "label_prob", "surprisal", *covariates):
+        if field in table:
+            out[field] = numbers(table, field)
+    stop(table, np.isnan(out["judge_score"]), "judge_score", "judge the response or leave the row out")
+    if "draw_idx" in out:
+        draw = out["draw_idx"]
+        stop(table, ~((draw >= 0) & (draw == np.floor(draw))), "draw_idx", "number the draws 0, 1, 2, ...")
+        out["draw_idx"] = draw.astype(int)
+    for field in ("probe", "evaluated"):
+        if field in table:
+            stop(table, table[field].isna(), field, "write true or false")
+            out[field] = flags(table, field)
+    return pd.DataFrame(out)
+
+
+def check_covariates(names: Sequence[str]) -> None:
+    """Stop at a covariate that is given twice or is a field with another meaning."""
+    for k, name in enumerate(names):
+        if name in names[:k]:
+            raise DataError(f"covariate {name} is given twice; give it once")
+        if name in FIELDS:
+            raise DataError(
+                f"covariate {name}: this field has a meaning of its own; name another, or copy it"
+            )
 
 
 # --- messages ---
@@ -300,6 +379,8 @@ def show(value: Any) -> str:
     """Value as a short literal."""
     if value is None or value is pd.NA:
         return "missing"
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float):
         return "missing or NaN" if np.isnan(value) else repr(float(value)).removesuffix(".0")
     return line(repr(value), 40)

@@ -21,13 +21,14 @@ from scipy import stats
 from cje_core.calibration import OracleSlice, calibration_part, fit_slice, mean_part, predict
 from cje_core.compare import adjust_p
 from cje_core.data import Rows, unpack
-from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.result import CI_BOUND, cluster_sums, sum_by, wald
 from cje_core.uncertainty import Part, combine, influence_se, pooled_df
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
+MARGIN = 0.05  # harmless mean residual where none is declared, as a share of the oracle scale's width
 MIN_BIN_PROBES = 5  # a bin of the binned audit with fewer probed clusters joins its neighbour
 
 
@@ -44,7 +45,7 @@ class _Residual(NamedTuple):
 def audit(
     data: xr.Dataset,
     *,
-    margin: float = 0.05,
+    margin: float | None = None,
     ci_prob: float = 0.95,
     direction: str = "increasing",
     covariates: Sequence[str] = (),
@@ -58,12 +59,16 @@ def audit(
     A verdict is about one policy, so its interval is not adjusted for the other policies audited; the zero-null
     p-value, which the paper reads jointly, comes with its Bonferroni, Holm and Benjamini-Hochberg adjustments.
 
+    Probe labels that never vary show no spread. Where all lie at one end of the oracle scale the interval is the exact
+    bound on their mean (`_constant_bounds`); else there is none, and the verdict is NOT_CHECKED.
+
     Parameters
     ----------
     data : xr.Dataset
         Evaluation data.
-    margin : float
-        Largest mean residual that is harmless, in units of the oracle scale.
+    margin : float, optional
+        Largest mean residual that is harmless, in units of the oracle scale; by default 5% of the width of
+        ``oracle_range``.
     ci_prob : float
         Probability of each policy's interval.
     direction : {"increasing", "decreasing"}
@@ -80,11 +85,14 @@ def audit(
         ``p_holm``, ``p_bh``, ``n_probes``, ``verdict``, and what `audit_planning.audit_power` asks for:
         ``residual_sd``, ``fit_std_error``, ``fit_df``. Fewer than 4 probed prompts: NOT_CHECKED.
     """
+    low, high = data.attrs["oracle_range"]
+    margin = MARGIN * (high - low) if margin is None else margin
     if not margin > 0:
         raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
     rows, fitted = _fitted(data, ci_prob, direction, covariates, calibrator)
     n_policies = len(rows.policies)
     residual, std_error, df, sd, fit_error, fit_df = np.full((6, n_policies), np.nan)
+    exact = np.full((n_policies, 2), np.nan)
     n_probes = np.bincount(rows.policy[rows.probe], minlength=n_policies)
     for p in range(n_policies):
         probes = np.flatnonzero((rows.policy == p) & rows.probe)
@@ -92,15 +100,19 @@ def audit(
         if found is None:
             continue
         residual[p], std_error[p], df[p] = found.value, found.std_error, found.df
+        if np.isnan(found.std_error):
+            exact[p] = _constant_bounds(rows, found, probes, ci_prob, (low, high))
         fit_error[p], fit_df[p] = influence_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df
-        n_clusters = len(np.unique(rows.cluster[rows.prompt[probes]]))
+        n_clusters = count_clusters(rows, probes)
         sd[p] = influence_se(found.noise.influence, rows.cluster) * np.sqrt(n_clusters)
-    interval = wald(residual, std_error, df, ci_prob)
+    interval = np.where(np.isnan(std_error)[:, None], exact, wald(residual, std_error, df, ci_prob))
     p_value = _two_sided(residual, std_error, df)
     inside = (interval[:, 0] >= -margin) & (interval[:, 1] <= margin)
     outside = (interval[:, 0] > margin) | (interval[:, 1] < -margin)
     verdict = np.select(
-        [~np.isfinite(std_error), inside, outside], ["NOT_CHECKED", "PASS", "FAIL"], default="INCONCLUSIVE"
+        [~np.isfinite(interval).all(axis=1), inside, outside],
+        ["NOT_CHECKED", "PASS", "FAIL"],
+        default="INCONCLUSIVE",
     )
     out = xr.Dataset(
         {
@@ -365,7 +377,7 @@ def _fitted(
 
 def _mean_residual(rows: Rows, fitted: OracleSlice, probes: IntArray) -> _Residual | None:
     """Mean residual of some probes; None where too few prompts are probed or nothing could be fitted."""
-    n_clusters = len(np.unique(rows.cluster[rows.prompt[probes]]))
+    n_clusters = count_clusters(rows, probes)
     if n_clusters < MIN_LABELLED_CLUSTERS or fitted.calibrator is None:
         return None
     weight = rows.weight[probes]
@@ -373,7 +385,30 @@ def _mean_residual(rows: Rows, fitted: OracleSlice, probes: IntArray) -> _Residu
     value, noise = mean_part(rows, probes, left, weight)
     fit_noise = calibration_part(rows, fitted, rows.z[probes], -weight / weight.sum())
     _, std_error, df = combine([noise, fit_noise], rows.cluster)
+    if np.ptp(rows.label[probes]) == 0:  # what is left is the spread of f over the probes, or nothing
+        std_error, df = np.nan, np.nan
     return _Residual(value, noise, fit_noise, std_error, df)
+
+
+def _constant_bounds(
+    rows: Rows, found: _Residual, probes: IntArray, ci_prob: float, scale: tuple[float, float]
+) -> FloatArray:
+    """Interval of the mean residual where all m probed clusters have one label, an end of the scale; else NaN.
+
+    If E[Y] lies d widths from that end, then P(Y is not at it) >= d, so all m are with probability at most (1 - d)^m:
+    d <= 1 - alpha^(1/m). Half of alpha goes to this bound and half to the fit's t interval.
+    """
+    low, high = scale
+    label = rows.label[probes[0]]
+    if label not in (low, high):
+        return np.full(2, np.nan)
+    alpha = (1.0 - ci_prob) / 2.0
+    m = count_clusters(rows, probes)
+    reach = (high - low) * (1.0 - alpha ** (1.0 / m))
+    bounds = wald(
+        found.value, influence_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df, 1.0 - alpha
+    )
+    return np.asarray(bounds + (np.array([-reach, 0.0]) if label == high else np.array([0.0, reach])))
 
 
 def _joint(rows: Rows, fitted: OracleSlice, members: list[IntArray]) -> tuple[FloatArray, FloatArray, float]:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from cje_core.result import sum_by
+from cje_core.result import sum_by, wilson
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -97,7 +97,7 @@ def typicality(
     n_clusters = int(max(fresh.cluster.max(), logged.cluster.max())) + 1
     error_logged = _cluster_error(inside, logged, n_clusters)
     error_fresh = _cluster_error(typical, fresh, n_clusters)
-    bounds = [_wilson(ttc, _effective(ttc, error_logged, logged), z)]
+    bounds = [wilson(ttc, _effective(ttc, error_logged, logged), ci_prob)]
     spread = z * np.sqrt(level * (1 - level) / _effective(alpha, error_fresh, fresh))
     shifted = [_region(fresh, level + step, centre) for step in (-spread, spread)]
     bounds.append(np.array([np.average(_inside(logged, *edges), weights=logged.mass) for edges in shifted]))
@@ -208,10 +208,3 @@ def _effective(share: float, error: FloatArray, sample: Sample) -> float:
         return float(min(share * (1 - share) / variance, len(sample.mass)))
     mass = sum_by(sample.cluster, sample.mass, len(error))
     return float(mass.sum() ** 2 / (mass**2).sum())
-
-
-def _wilson(share: float, n: float, z: float) -> FloatArray:
-    """Wilson's interval for a binomial share."""
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return np.array([middle - half, middle + half])

@@ -11,7 +11,7 @@ import xarray as xr
 
 from cje_core.calibration import fit_slice, predict
 from cje_core.data import unpack, unpack_logged
-from cje_core.weights import ess_fraction, log_ratios, mean_one, stabilise
+from cje_core.weights import ess_fraction, guard_curve, log_ratios, mean_one, stabilise
 
 FloatArray = npt.NDArray[np.float64]
 N_BINS = 20
@@ -90,6 +90,42 @@ def weight_map(
             "bin": (edges[:-1] + edges[1:]) / 2,
         },
     )
+
+
+def cap_curves(
+    data: xr.Dataset,
+    *,
+    covariates: Sequence[str] = (),
+    direction: str = "increasing",
+    calibrator: str = "default",
+) -> dict[str, xr.Dataset]:
+    """How calibrated IPS moves with its variance cap, for every policy with usable logged responses.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data with logged responses.
+    covariates, direction, calibrator
+        Of the reward calibrator, as in the estimators.
+
+    Returns
+    -------
+    mapping of policy to xr.Dataset
+        `cje_core.weights.guard_curve` with Delta = R; empty where there is no calibrator.
+    """
+    rows, logged = unpack(data, covariates), unpack_logged(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
+    judged = np.isfinite(logged.z).all(axis=1)
+    if fitted.calibrator is None or not judged.any():
+        return {}
+    reward = np.full(len(logged.z), np.nan)
+    reward[judged] = predict(fitted.calibrator, logged.z[judged])
+    weights = zip(rows.policies, (mean_one(ratio) for ratio in log_ratios(logged)), strict=True)
+    return {
+        policy: guard_curve(stabilise(weight, logged.z[:, 0], reward, fitted.fold), reward)
+        for policy, weight in weights
+        if np.isfinite(weight).any()
+    }
 
 
 def _shares(score: FloatArray, edges: FloatArray, weight: FloatArray) -> FloatArray:

@@ -338,12 +338,21 @@ def analyze(
     direction: Annotated[
         str, typer.Option(help="increasing, or decreasing where a lower judge score means a better response.")
     ] = "increasing",
+    borrowed: Annotated[
+        str,
+        typer.Option(
+            help="What Direct does for a policy without labels of its own: plug_in, or one_step (less bias, wider)."
+        ),
+    ] = "plug_in",
     bayes: Annotated[
         bool, typer.Option("--bayes", help="Add posteriors: values, shifts, P(best), P(|shift| < margin).")
     ] = False,
     bayes_engine: Annotated[
-        str, typer.Option(help="Sampler of --bayes: gibbs (milliseconds), nutpie or pymc (NUTS).")
-    ] = "gibbs",
+        str | None,
+        typer.Option(
+            help="Sampler of --bayes: gibbs (milliseconds), nutpie or pymc (NUTS) [default: gibbs]."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")] = 1,
     judge_range: Annotated[
         tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of judge_score.")
@@ -361,8 +370,13 @@ def analyze(
 ) -> None:
     """Estimate policy values from judge scores and oracle labels in files, audit the calibration, advise."""
     with one_line_errors():
+        from cje_core.data import DataError
         from studies import _analyze, _analyze_json, _save, _summary
 
+        if bayes_engine is not None and not bayes:
+            raise DataError(
+                f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes"
+            )
         if out is not None:
             _save.check_out(out)
         with _working("reading, estimating, auditing"):
@@ -376,7 +390,8 @@ def analyze(
                 chosen=estimator or (),
                 margin=margin,
                 direction=direction,
-                bayes=bayes_engine if bayes else None,
+                borrowed=borrowed,
+                bayes=(bayes_engine or "gibbs") if bayes else None,
                 seed=seed,
                 judge_range=judge_range,
                 oracle_range=oracle_range,
@@ -410,6 +425,16 @@ def plan(
         list[str] | None,
         typer.Option(help="Policy whose labels teach the calibrator; repeatable [default: all with labels]."),
     ] = None,
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Numeric field that joins the judge score in the calibrator; response_length counts words. Repeatable."
+        ),
+    ] = None,
+    calibrator: Annotated[
+        str,
+        typer.Option(help="default (two_stage with covariates, else monotone), monotone, two_stage or auto."),
+    ] = "default",
     power: Annotated[float, typer.Option(help="Power of the smallest detectable differences.")] = 0.8,
     replicates: Annotated[
         int | None, typer.Option(help="Simulated studies that check the plan [default: 200, fewer if large].")
@@ -445,6 +470,8 @@ def plan(
             n_policies=policies,
             probes=probes,
             calibration_policy=calibration_policy,
+            covariates=covariate or (),
+            calibrator=calibrator,
             power=power,
             replicates=replicates,
             margin=margin,

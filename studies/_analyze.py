@@ -9,7 +9,6 @@ stream, so its numbers do not depend on which others ran.
 """
 
 import inspect
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,15 +27,19 @@ from cje_core.overlap import overlap
 from cje_core.reliability import coverage_badge, reliability
 from cje_core.result import Status
 from cje_core.tables import Source
-from cje_core.transport import audit
+from cje_core.transport import MARGIN, audit
+from cje_core.weight_map import cap_curves
 from studies._analyze_bayes import BAYESIAN, ENGINES, Posterior, posterior
 from studies._streams import generator
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
 OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # join the default with --logged
 CORRECTED = "direct_corrected"
-MARGIN = 0.05  # of the width of the oracle scale
 CALIBRATORS = ("default", "monotone", "two_stage", "auto")
+BORROWED = ("plug_in", "one_step")
+# Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
+ELSEWHERE = ("drift",)
+ABOUT_CALIBRATOR = ("reliability", "label_support", "identification")
 # What a missing ingredient is called where the user can add it.
 INGREDIENTS = {
     "logp_target": "--logged FILE",
@@ -90,6 +93,14 @@ class Analysis:
         """Whether there is a number whose level is refused (a failed estimate has none to refuse)."""
         return self.level(policy) == "refused" and not self.status(self.primary, policy).failed
 
+    def refused_by(self, policy: str) -> list[str]:
+        """The gates that forbid the level; ``estimate`` where there is none."""
+        return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
+
+    def borrows(self, policy: str) -> bool:
+        """Whether the primary estimate rests on a calibration that the policy's own labels do not correct."""
+        return bool(gates.borrows(self.estimates[self.primary]).sel(policy=policy))
+
     def verdict(self, policy: str) -> str:
         """Verdict of the transport audit."""
         return str(self.transport["verdict"].sel(policy=policy).item())
@@ -110,6 +121,7 @@ def analyze(
     chosen: Sequence[str] = (),
     margin: float | None = None,
     direction: str = "increasing",
+    borrowed: str = "plug_in",
     bayes: str | None = None,
     seed: int = 1,
     judge_range: tuple[float, float] = (0.0, 1.0),
@@ -129,7 +141,10 @@ def analyze(
     margin : float, optional
         Harmless mean residual of the transport audit, in units of the oracle scale (default: 5% of its width).
     direction : {"increasing", "decreasing"}
-        Whether a higher judge score means a better response.
+        Whether a higher judge score means a better response. Estimators that fit no calibrator are given the judge's
+        scale turned round (`turned`).
+    borrowed : {"plug_in", "one_step"}
+        As in `cje_core.estimators.direct`.
     bayes : {"gibbs", "nutpie", "pymc"}, optional
         Sampler of the Bayesian estimators that join the others (`studies._analyze_bayes`); none by default.
     seed : int
@@ -151,14 +166,13 @@ def analyze(
         modules[name] = estimators.load(name)
     if direction not in ("increasing", "decreasing"):
         raise DataError(f"--direction {direction}: it must be increasing or decreasing")
+    if borrowed not in BORROWED:
+        raise DataError(f"--borrowed {borrowed}: use one of {', '.join(BORROWED)}")
     if bayes is not None and bayes not in ENGINES:
         raise DataError(f"--bayes-engine {bayes}: use one of {', '.join(ENGINES)}")
     if calibrator not in CALIBRATORS:
         raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
-    width = oracle_range[1] - oracle_range[0]
-    harmless = MARGIN * width if margin is None else margin
-    if not (math.isfinite(harmless) and harmless > 0):
-        raise DataError(f"--margin {harmless:g}: it must be a positive number in units of the oracle scale")
+    harmless = harmless_margin(margin, oracle_range)
     data, ledger = read(
         path,
         probes=probes,
@@ -178,15 +192,22 @@ def analyze(
         "covariates": tuple(covariates),
         "calibrator": calibrator,
     }
+    offered = common | {"borrowed": borrowed, "margin": harmless}
+    upright = turned(data) if direction == "decreasing" else data
     found = {}
     for name, module in modules.items():
         if bayes is not None and name in BAYESIAN:
             continue  # comes below, with its options
-        taken = {k: v for k, v in common.items() if k in inspect.signature(module.estimate).parameters}
-        found[name] = module.estimate(data, rng=generator(seed, "analyze", name), **taken)
+        known = inspect.signature(module.estimate).parameters
+        taken = {k: v for k, v in offered.items() if k in known}
+        found[name] = module.estimate(
+            data if "direction" in known else upright, rng=generator(seed, "analyze", name), **taken
+        )
     believed = None
     if bayes is not None:
-        believed = posterior(data, engine=bayes, margin=harmless, direction=direction, seed=seed)
+        believed = posterior(
+            data, engine=bayes, margin=harmless, direction=direction, seed=seed, covariates=covariates
+        )
         found |= believed.estimates
     primary = "direct" if "direct" in found else names[0]
     policies = [str(name) for name in data.policy.values]
@@ -206,12 +227,15 @@ def analyze(
         reliability=bins,
         transport=transport,
         estimate=found[primary],
+        cap=cap_curves(data, **common) if logged is not None else None,
         adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
     )
     if doubly_robust is not None:
         about_logs = gates.collect(policies, estimate=doubly_robust)
         metrics = metrics.assign({name: about_logs[name] for name in ("orthogonality_gap", "guard_engaged")})
-    evaluated = gates.evaluate(metrics)
+    calibrated = "direction" in inspect.signature(estimators.load(primary).estimate).parameters
+    silent = ELSEWHERE if calibrated else ELSEWHERE + ABOUT_CALIBRATOR
+    evaluated = gates.evaluate(metrics, gates=[gate for gate in gates.GATES if gate.name not in silent])
     return Analysis(
         data=data,
         ledger=ledger,
@@ -224,10 +248,35 @@ def analyze(
         gates=evaluated,
         levels=refusal.level(evaluated, found[primary]),
         bounds=refusal.partial_identification(data, **common),
-        guide=guide.recommend(data, overlap=covered, transport=transport),
+        guide=guide.recommend(
+            data, overlap=covered, transport=transport, calibration_share=_calibration_share(found)
+        ),
         contrasts=contrasts(found[primary]) if "influence" in found[primary] else None,
         posterior=believed,
         options=common,
         seed=seed,
         seconds=time.perf_counter() - start,
     )
+
+
+def harmless_margin(margin: float | None, oracle_range: tuple[float, float]) -> float:
+    """Return the declared margin, or 5% of the width of the oracle scale; `DataError` where it is no such thing."""
+    harmless = MARGIN * (oracle_range[1] - oracle_range[0]) if margin is None else margin
+    if margin is not None and not 0 < harmless < float("inf"):
+        raise DataError(f"--margin {harmless:g}: it must be a positive number in units of the oracle scale")
+    return harmless
+
+
+def turned(data: xr.Dataset) -> xr.Dataset:
+    """Evaluation data whose judge scores, logged ones too, are mirrored in the middle of their scale."""
+    low, high = data.attrs["judge_range"]
+    scores = [name for name in ("judge", "logged_judge") if name in data]
+    return data.assign({name: (low + high - data[name]).clip(low, high) for name in scores})
+
+
+def _calibration_share(found: Mapping[str, xr.Dataset]) -> dict[str, float] | None:
+    """Share of the variance of Direct, by policy, that comes from its labels."""
+    if "direct" not in found:
+        return None
+    share = found["direct"]["calibration_share"]
+    return dict(zip(share["policy"].values.astype(str).tolist(), share.values.tolist(), strict=True))

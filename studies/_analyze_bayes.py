@@ -6,7 +6,7 @@ value is its one-step posterior where it has labels of its own, its probe-correc
 only, and else the plug-in, which assumes transport.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +14,14 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.bayes.decide import decide
+from cje_core.estimators._bayes import ENGINES as ENGINES
 from studies._streams import generator
 
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
 BAYESIAN = (VALUE, SHIFT)
-ENGINES = ("gibbs", "nutpie", "pymc")
 N_DRAWS = 2000
+PARAMETERS = ("calibrator", "weight", "sigma", "beta")
+DIAGNOSTICS = ("rhat", "ess_bulk", "ess_tail", "divergences", "bfmi")
 
 
 class Posterior(NamedTuple):
@@ -30,7 +32,15 @@ class Posterior(NamedTuple):
     decision: xr.Dataset  # over policy, see `posterior`
 
 
-def posterior(data: xr.Dataset, *, engine: str, margin: float, direction: str, seed: int) -> Posterior:
+def posterior(
+    data: xr.Dataset,
+    *,
+    engine: str,
+    margin: float,
+    direction: str,
+    seed: int,
+    covariates: Sequence[str] = (),
+) -> Posterior:
     """Fit the Bayesian estimators and decide.
 
     Parameters
@@ -43,6 +53,8 @@ def posterior(data: xr.Dataset, *, engine: str, margin: float, direction: str, s
     direction : {"increasing", "decreasing"}
     seed : int
         Root of the stream that both estimators start from.
+    covariates : sequence of str
+        Features that enter the calibrator.
 
     Returns
     -------
@@ -51,8 +63,7 @@ def posterior(data: xr.Dataset, *, engine: str, margin: float, direction: str, s
         estimator each was taken from, and ``within_margin(policy)``, the probability of a harmless shift. Where a
         posterior has no interval (too few labels: it is the prior's) there are no probabilities either.
     """
-    low, high = data.attrs["oracle_range"]
-    options: dict[str, dict[str, float]] = {VALUE: {}, SHIFT: {"margin": margin / (high - low)}}
+    options: dict[str, dict[str, float]] = {VALUE: {}, SHIFT: {"margin": margin}}
     found = {
         name: estimators.load(name).estimate(
             data,
@@ -60,6 +71,7 @@ def posterior(data: xr.Dataset, *, engine: str, margin: float, direction: str, s
             engine=engine,
             n_draws=N_DRAWS,
             direction=direction,
+            covariates=tuple(covariates),
             **options[name],
         )
         for name in BAYESIAN
@@ -88,7 +100,9 @@ def to_tree(found: Posterior) -> xr.DataTree:
     """Draws and decision as groups that ArviZ can read.
 
     ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
-    with the statuses of both values as coordinates over policy; ``constant_data`` holds the decision.
+    with the statuses of both values as coordinates over policy, and the parameters of the calibration that the value
+    was drawn with: ``calibrator`` over the judge's levels, ``weight``, ``sigma``, ``beta``. ``constant_data`` holds the
+    decision; NUTS' worst diagnostics are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
     """
     value, corrected = (found.estimates[name] for name in BAYESIAN)
     named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}
@@ -101,10 +115,16 @@ def to_tree(found: Posterior) -> xr.DataTree:
         value_status=("policy", value["status"].values),
         corrected_value_status=("policy", corrected["status"].values),
     )
+    parameters = [name for name in PARAMETERS if name in value]
+    for name in parameters:
+        ds[name] = (
+            value[name].rename(replicate="draw").drop_vars("draw", errors="ignore").expand_dims(chain=[0])
+        )
     ds["value_status"].attrs = ds["corrected_value_status"].attrs = dict(value["status"].attrs)
     ds.attrs = {
         "engine": found.engine,
         "value_options": value.attrs["options"],
         "corrected_value_options": corrected.attrs["options"],
+        **{name: float(value[name]) for name in DIAGNOSTICS if name in value},
     }
     return xr.DataTree.from_dict({"posterior": ds, "constant_data": found.decision})

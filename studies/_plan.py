@@ -32,6 +32,7 @@ from cje_core.planning import Balance, Plan, allocate, extrapolation, mde_surfac
 from cje_core.result import Status
 from cje_core.tables import Source
 from cje_core.transport import audit
+from studies._analyze import CALIBRATORS, harmless_margin
 from studies._blocks import write_whole
 from studies._manifest import provenance
 from studies._streams import generator
@@ -40,7 +41,6 @@ REPLICATES = 200
 MOST_RESPONSES = 20_000_000  # simulated over all replicates, where their number is not asked for
 LARGEST_STUDY = 2_000_000  # responses of one simulated study; a larger plan is not tried out
 FEWEST_REPLICATES = 50
-MARGIN = 0.05  # of the width of the oracle scale
 STATUS = {int(member): member for member in Status}
 Track = Callable[[Iterable[int]], Iterable[int]]
 
@@ -53,6 +53,7 @@ class Planned:
     ledger: pd.DataFrame
     components: xr.Dataset
     n_policies: int
+    own: bool  # each policy of the plan gets labels of its own
     cost_per_prompt: float  # judging one prompt under all policies
     cost_per_label: float  # labelling one prompt
     budget: float
@@ -64,6 +65,8 @@ class Planned:
     check: xr.Dataset | None  # None where the plan is too large to try out
     probes: dict[str, float]  # per borrowed policy: probes that let an audit pass; NaN where none do
     margin: float
+    power: float
+    options: dict[str, Any]  # of the calibrator
     seed: int
     seconds: float
 
@@ -96,6 +99,8 @@ def plan(
     n_policies: int | None = None,
     probes: Source | None = None,
     calibration_policy: str | Sequence[str] | None = None,
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
     power: float = 0.8,
     replicates: int | None = None,
     margin: float | None = None,
@@ -109,8 +114,10 @@ def plan(
 
     Parameters
     ----------
-    path, probes, calibration_policy, judge_range, oracle_range
-        As in `cje_core.io.read`.
+    path, probes, calibration_policy, covariates, judge_range, oracle_range
+        As in `cje_core.io.read`; the covariates also enter the calibrator.
+    calibrator : {"default", "monotone", "two_stage", "auto"}
+        As in `cje_core.calibration.fit_slice`.
     budget, cost_judge, cost_oracle : float
         Cost per judged response and per oracle label, and what may be spent, in one unit.
     n_policies : int, optional
@@ -135,19 +142,24 @@ def plan(
     """
     start = time.perf_counter()
     _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
-    width = oracle_range[1] - oracle_range[0]
-    harmless = MARGIN * width if margin is None else margin
-    if not (math.isfinite(harmless) and harmless > 0):
-        raise DataError(f"--margin {harmless:g}: it must be a positive number in units of the oracle scale")
+    if calibrator not in CALIBRATORS:
+        raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
+    harmless = harmless_margin(margin, oracle_range)
     data, ledger = read(
         path,
         probes=probes,
+        covariates=covariates,
         calibration_policy=calibration_policy,
         judge_range=judge_range,
         oracle_range=oracle_range,
     )
     check_pilot(data)
-    components = variance_components(data, direction=direction)
+    options: dict[str, Any] = {
+        "direction": direction,
+        "covariates": tuple(covariates),
+        "calibrator": calibrator,
+    }
+    components = variance_components(data, **options)
     known = np.isfinite(components["std_error"].values)
     if not known.any():
         worst = STATUS[int(components["status"].values[0])]
@@ -178,8 +190,8 @@ def plan(
             replicates=replicates or fewer,
             rng=generator(seed, "plan"),
             power=power,
-            direction=direction,
             track=track,
+            **options,
         )
     forecast = std_error_at(chosen.n, chosen.m, components)
     money = (sigma2_eval, sigma2_cal, cost_per_prompt, cost_per_label)
@@ -188,6 +200,7 @@ def plan(
         ledger=ledger,
         components=components,
         n_policies=count,
+        own=own,
         cost_per_prompt=cost_per_prompt,
         cost_per_label=cost_per_label,
         budget=budget,
@@ -197,8 +210,10 @@ def plan(
         balance=spend_balance(chosen.n, chosen.m, *money),
         outside=extrapolation(chosen.n, chosen.m, components),
         check=check,
-        probes=_probes(data, components, chosen, harmless, direction),
+        probes=_probes(data, components, chosen, harmless, options),
         margin=harmless,
+        power=power,
+        options=options,
         seed=seed,
         seconds=time.perf_counter() - start,
     )
@@ -227,7 +242,7 @@ def _check_options(
 
 
 def _probes(
-    data: xr.Dataset, components: xr.Dataset, chosen: Plan, margin: float, direction: str
+    data: xr.Dataset, components: xr.Dataset, chosen: Plan, margin: float, options: dict[str, Any]
 ) -> dict[str, float]:
     """Probe labels per borrowed policy with which an audit passes at power .8 if the calibration does transport.
 
@@ -237,7 +252,7 @@ def _probes(
     corrected = components["route"].values == "theta_aug"
     per_label = components["sigma2_cal"].values[corrected]
     usual = math.sqrt(np.median(per_label)) if len(per_label) else math.nan
-    seen = audit(data, margin=margin, direction=direction)["residual_sd"] if data["probe"].any() else None
+    seen = audit(data, margin=margin, **options)["residual_sd"] if data["probe"].any() else None
     found = {}
     for policy in components["policy"].values[components["route"].values == "plug_in"]:
         at = components.sel(policy=policy)
@@ -310,6 +325,9 @@ def to_json(planned: Planned) -> dict[str, Any]:
         "manifest": {
             "seed": planned.seed,
             "margin": planned.margin,
+            "power": planned.power,
+            **planned.options,
+            "covariates": list(planned.options["covariates"]),
             "calibration_policy": planned.data.attrs["calibration_policy"],
             "judge_range": planned.data.attrs["judge_range"],
             "oracle_range": planned.data.attrs["oracle_range"],
@@ -335,8 +353,11 @@ def contrast_records(planned: Planned) -> list[dict[str, Any]]:
 def next_steps(planned: Planned) -> list[str]:
     """What to do now, one sentence each."""
     chosen = planned.plan
+    taught = [p for p in planned.policies if bool(planned.data["labelled"].sel(policy=p).any())]
+    under = "every policy" if planned.own else ", ".join(taught)
     steps = [
-        f"judge {chosen.n} prompts under every policy, label a random {chosen.m} of them, then cje-lab analyze"
+        f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
+        "then cje-lab analyze"
     ]
     hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
     audited = [f"{policy} {n:.0f}" for policy, n in planned.probes.items() if not math.isnan(n)]
@@ -389,9 +410,11 @@ def _contours(planned: Planned) -> bytes:
                 fractions,
                 cost_judge=planned.cost_per_prompt,
                 cost_oracle=planned.cost_per_label,
+                power=planned.power,
             )
             mde_contours(surface, optimum=(chosen.n, chosen.m / chosen.n), ax=panel)
-            panel.set_title(f"{policy}: smallest detectable difference", loc="left", parse_math=False)
+            title = f"{policy}\n{panel.get_title(loc='left')}"
+            panel.set_title(title, loc="left", parse_math=False)
         stream = io.BytesIO()
         figure.savefig(stream, format="png", metadata={"Software": None})
         plt.close(figure)

@@ -11,7 +11,7 @@ from cje_core.gates import ope_ok
 from cje_core.result import Status
 from studies._analyze import CORRECTED, Analysis
 from studies._analyze_bayes import BAYESIAN, SHIFT, VALUE
-from studies._analyze_json import at_level, contrast_records
+from studies._analyze_json import PLUG_IN, at_level, contrast_records
 
 FEW_PAIRS = 10
 LABELS = {"labels_only": "labels only", "raw_judge": "raw judge", CORRECTED: "probe-corrected"}
@@ -159,8 +159,9 @@ def _contrast_table(analysis: Analysis) -> list[Table | Text]:
     records = contrast_records(analysis)
     if not records:
         return []
+    notes = [Text(f"caution: {PLUG_IN}")] if any(record["caution"] for record in records) else []
     if len(records) > FEW_PAIRS:
-        return [Text(f"{len(records)} pairwise differences: see --json or estimates.json")]
+        return [Text(f"{len(records)} pairwise differences: see --json or estimates.json"), *notes]
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     shown.add_column("difference", overflow="fold")
     shown.add_column(f"{analysis.primary} [{_percent(analysis)} interval]", no_wrap=True)
@@ -173,7 +174,7 @@ def _contrast_table(analysis: Analysis) -> list[Table | Text]:
             "-" if record["p_bh"] is None else _p_value(record["p_bh"]),
             record["level"],
         )
-    return [shown]
+    return [shown, *notes]
 
 
 def _notes(analysis: Analysis) -> list[Text]:
@@ -187,24 +188,44 @@ def _notes(analysis: Analysis) -> list[Text]:
             if status is not Status.OK and shown:
                 meanings.setdefault(status, []).append(f"{name} {policy}")
     lines = [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
+    if analysis.primary == "raw_judge":
+        lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
     for policy in analysis.policies:
-        if analysis.refused(policy) and analysis.verdict(policy) != "FAIL":
+        if "transport" in analysis.refused_by(policy):
+            low, high = analysis.transport["interval"].sel(policy=policy).values
+            within = f"[{plain(analysis, low, sign=True)}, {plain(analysis, high, sign=True)}]"
+            computed = next((name for name in (CORRECTED, SHIFT) if name in analysis.estimates), None)
+            instead = f"use its {LABELS[computed]} value" if computed else f"add --estimator {CORRECTED}"
+            lines.append(
+                f"refused: the calibration does not transport to {policy} (residual interval {within}); "
+                f"do not use its level, {instead}"
+            )
+        elif analysis.refused(policy):
             low, high = analysis.bounds["bounds"].sel(policy=policy).values
             lines.append(
                 f"refused: {policy}: {at_level(analysis, policy, 'reason')}; its value lies between "
                 f"{plain(analysis, low)} and {plain(analysis, high)}"
             )
-        if analysis.verdict(policy) == "FAIL":
-            low, high = analysis.transport["interval"].sel(policy=policy).values
-            within = f"[{plain(analysis, low, sign=True)}, {plain(analysis, high, sign=True)}]"
+        elif analysis.verdict(policy) == "FAIL" and not analysis.borrows(policy):
             lines.append(
-                f"refused: the calibration does not transport to {policy} (residual interval {within}); "
-                f"do not use its level, use its {LABELS[CORRECTED]} value"
+                f"not refused: the calibration does not transport to {policy}, and its {analysis.primary} value "
+                "does not rely on that"
             )
+    lines += _cautions(analysis)
     lines += _advice(analysis)
     counts = analysis.ledger.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
     return [Text("\n".join(lines))] if lines else []
+
+
+def _cautions(analysis: Analysis) -> list[str]:
+    """What the gates hold against each level, and what to do about it; policies with the same words together."""
+    said: dict[str, list[str]] = {}
+    for policy in analysis.policies:
+        words = at_level(analysis, policy, "caveat")
+        if words and not analysis.status(analysis.primary, policy).failed:
+            said.setdefault(words, []).append(policy)
+    return [f"caution for {', '.join(names)}: {words}" for words, names in said.items()]
 
 
 def _advice(analysis: Analysis) -> list[str]:
@@ -213,6 +234,8 @@ def _advice(analysis: Analysis) -> list[str]:
     for policy in analysis.policies:
         at = analysis.guide.sel(policy=policy)
         words = f"use {at['estimator'].item()}: {at['reason'].item()}"
+        if at["alternative"].item():
+            words += f". Alternative: {at['alternative'].item()}"
         if at["caution"].item():
             words += f". Caution: {at['caution'].item()}"
         said.setdefault(words, []).append(policy)

@@ -1,7 +1,7 @@
 """Slow, obvious second implementations of the Bayesian arm: loops, quadrature, importance sampling."""
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 # --- calibration: basis, judge levels, posterior ----------------------------------------------------------------------
 
@@ -70,6 +70,30 @@ def posterior_by_importance(levels, design, *, concentration, scale, n=200_000, 
     return mean, sd, error, sd_error
 
 
+def two_stage_by_importance(basis, columns, label, binary, *, scale, effect_scale, n=400_000, seed=0):
+    """Posterior means of the mean of Y at each label, and of beta, with their simulation errors: prior draws weighted.
+
+    ``logit E[Y] = logit(basis @ w) + columns @ beta``; sigma is summed over a fine grid.
+    """
+    rng = np.random.default_rng(seed)
+    w = rng.dirichlet(np.ones(basis.shape[1]), size=n)
+    beta = effect_scale * rng.standard_normal((n, columns.shape[1]))
+    mean = special.expit(special.logit(np.clip(w @ basis.T, 1e-15, 1 - 1e-15)) + beta @ columns.T)
+    if binary:
+        log_weight = np.where(label > 0.5, np.log(mean), np.log1p(-mean)).sum(axis=1)
+    else:
+        sigma = np.exp(np.linspace(np.log(0.01), np.log(2), 120))
+        rest = ((label - mean) ** 2).sum(axis=1)
+        log_joint = (
+            (1 - len(label)) * np.log(sigma) - rest[:, None] / (2 * sigma**2) - sigma**2 / (2 * scale**2)
+        )
+        log_weight = special.logsumexp(log_joint, axis=1)
+    weight = special.softmax(log_weight)
+    values = np.column_stack([mean, beta])
+    center = weight @ values
+    return center, np.sqrt(weight**2 @ (values - center) ** 2)
+
+
 def effective_draws(chain):
     """Effective sample size of one chain: Geyer's initial positive sequence of paired autocorrelations."""
     x = np.asarray(chain, float) - np.mean(chain)
@@ -98,11 +122,23 @@ def rhat(chains):
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def value_draws(rows, graded, f, corrected, factor, rng):
+def row_means(rows, graded, draws):
+    """Mean of Y at every row under every draw, (draws, rows), on the logit scale as the model says."""
+    out = np.empty((len(draws.f), len(rows.score)))
+    for d in range(len(draws.f)):
+        for i in range(len(rows.score)):
+            curve = draws.f[d] if draws.own is None else draws.own[d, rows.policy[i]]
+            out[d, i] = curve[graded.at[i]]
+            if draws.beta is not None:
+                out[d, i] = special.expit(special.logit(out[d, i]) + graded.columns[i] @ draws.beta[d])
+    return out
+
+
+def value_draws(rows, graded, means, corrected, factor, rng):
     """One-step corrected or plug-in values, draw by draw and row by row; `factor` is c_m of each policy."""
     rng = np.random.default_rng(rng)
     out = []
-    for f_d in f:
+    for f_d in means:
         exponential = [rng.standard_exponential() for _ in rows.cluster_names]
         draw = []
         for p in range(len(rows.policies)):
@@ -112,10 +148,10 @@ def value_draws(rows, graded, f, corrected, factor, rng):
                 if rows.policy[i] != p or not rows.evaluated[i]:
                     continue
                 w = exponential[rows.cluster[rows.prompt[i]]]
-                top += w * rows.weight[i] * f_d[graded.at[i]]
+                top += w * rows.weight[i] * f_d[i]
                 bottom += w * rows.weight[i]
                 if rows.labelled[i] and corrected[p]:
-                    residual.append(graded.label[i] - f_d[graded.at[i]])
+                    residual.append(graded.label[i] - f_d[i])
                     raised.append(w * rows.weight[i] / rows.label_prob[i])
                     weight.append(rows.weight[i] / rows.label_prob[i])
             value = top / bottom if bottom else np.nan

@@ -1,6 +1,7 @@
 """The Bayesian arm: calibration, value and transport as posteriors, under the same estimate contract.
 
-Modules that sample by numba alone (`gibbs`, `value`, `projection`, the cut sampler of `transport`) import no PyMC, so a
-study that fits thousands of posteriors never pays for it; `models` and `sampling` do. Nothing here is imported by the
-rest of the package at import time.
+Modules that sample by numba alone (`splines`, `levels`, `gibbs`, `value`, `projection`, `transport`, `rogan_gladen`)
+and those that only compute (`checks`, `decide`, `sbc`, `sensitivity`) import no PyMC: estimators import them at the
+top, and a study that fits thousands of posteriors never pays for it. `models`, `policy_models`, `sampling` and `fits`
+do import it, and are imported inside the functions that need them.
 """

@@ -26,8 +26,8 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
     -------
     xr.Dataset
         Over ``policy``: ``best``, ``best_mcse``, ``rank(policy, place)``, place 1 the best, ``expected_loss`` =
-        E[max V - V], ``expected_loss_mcse``, ``above`` and ``above_mcse`` (NaN without a threshold). Policies without
-        draws have NaN and take no part.
+        E[max V - V], ``expected_loss_mcse``, ``above`` and ``above_mcse`` (NaN without a threshold). Policies that tie
+        on a draw share their places. Policies without draws have NaN and take no part.
     """
     names, draws = _draws(estimate)
     known = np.isfinite(draws).all(axis=1)
@@ -39,11 +39,10 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
         live = draws[known]
         top = live.max(axis=0)
         regret = top - live
-        order = (-live).argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
-        best[known] = (order == 0).mean(axis=1)
         loss[known] = regret.mean(axis=1)
         loss_mcse[known] = regret.std(axis=1, ddof=1) / np.sqrt(n_draws)
-        shares = np.stack([(order == r).mean(axis=1) for r in range(size)], axis=1)
+        shares = _places(live)
+        best[known] = shares[:, 0]
         rank[np.ix_(known, np.arange(size))] = shares
         if threshold is not None:
             above[known] = (live > threshold).mean(axis=1)
@@ -71,6 +70,16 @@ def _draws(estimate: xr.Dataset) -> tuple[list[str], FloatArray]:
     return [str(p) for p in estimate["policy"].values], estimate["draws"].transpose(
         "policy", "replicate"
     ).values
+
+
+def _places(live: FloatArray) -> FloatArray:
+    """Share of the draws on which each policy has each place, shape (P, P); policies that tie share their places."""
+    above = (live[None, :, :] > live[:, None, :]).sum(axis=1)  # (P, draws): policies better than this one
+    tied = (live[None, :, :] == live[:, None, :]).sum(axis=1)
+    place = np.arange(len(live))
+    return np.stack(
+        [np.where((above <= r) & (r < above + tied), 1.0 / tied, 0.0).mean(axis=1) for r in place], axis=1
+    )
 
 
 def _mcse(share: FloatArray, n_draws: int) -> FloatArray:

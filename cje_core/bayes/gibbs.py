@@ -46,6 +46,8 @@ class Draws(NamedTuple):
     weight: FloatArray  # (draws, J + 2)
     sigma: FloatArray  # (draws,); NaN for binary labels
     diagnostics: dict[str, float]  # of the sampler that made them; empty for Gibbs
+    beta: FloatArray | None = None  # (draws, C): covariate effect in log odds (`models.two_stage`)
+    own: FloatArray | None = None  # (draws, policies, K): each policy's own f (`policy_models.hierarchical`)
 
 
 def design(level: FloatArray, n_splines: int) -> FloatArray:
@@ -139,7 +141,8 @@ def truncated_normal(rng, low, high):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _partner(rng, i, size):  # type: ignore[no-untyped-def]
+def partner(rng, i, size):  # type: ignore[no-untyped-def]
+    """Another of `size` weights than the i-th, at random."""
     j = int(rng.random() * (size - 1))
     return j + 1 if j >= i else j
 
@@ -153,7 +156,7 @@ def _normal_chain(gram, cross, squares, m, concentration, scale, n_warmup, thin,
     for sweep in range(n_warmup + thin * len(weight)):
         variance = np.exp(2.0 * log_sigma)
         for i in range(size):
-            j = _partner(rng, i, size)
+            j = partner(rng, i, size)
             both = w[i] + w[j]
             curve = gram[i, i] + gram[j, j] - 2.0 * gram[i, j]
             steep = slope[i] - slope[j]
@@ -180,7 +183,7 @@ def _normal_chain(gram, cross, squares, m, concentration, scale, n_warmup, thin,
             w /= w.sum()
             slope = gram @ w - cross
         rest = max(squares - 2.0 * (cross @ w) + w @ (gram @ w), 1e-12)
-        log_sigma = _log_sigma(rng, log_sigma, m, rest, scale)
+        log_sigma = draw_log_sigma(rng, log_sigma, m, rest, scale)
         if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
             d = (sweep - n_warmup) // thin
             weight[d] = w
@@ -194,7 +197,7 @@ def _sigma_log_density(u, m, rest, scale):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
+def draw_log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
     """Slice sampling with stepping out (Neal, 2003); the width follows the posterior's, about 1 / sqrt(2m)."""
     height = _sigma_log_density(u, m, rest, scale) + np.log1p(-rng.random())
     width = 2.0 / np.sqrt(m + 1.0)
@@ -263,7 +266,7 @@ def _binary_chain(terms, count, end, concentration, n_warmup, thin, rng, weight)
     now = _binary_log_density(q, 0.0, q, count, end)
     for sweep in range(n_warmup + thin * len(weight)):
         for i in range(size):
-            j = _partner(rng, i, size)
+            j = partner(rng, i, size)
             both = w[i] + w[j]
             if both <= 0.0:
                 continue

@@ -43,6 +43,8 @@ class Graded(NamedTuple):
     levels: Levels
     at: IntArray  # level of each row of Rows
     label: FloatArray  # label of each row on [0, 1]; NaN where there is none
+    share: float = 1.0  # what one label counts: 1 / design effect
+    columns: FloatArray | None = None  # (rows, C) columns of the covariate effect, where the model has one
 
 
 def grade(
@@ -94,7 +96,7 @@ def grade(
         low=float(bottom),
         width=float(top - bottom),
     )
-    return Graded(levels, code[: len(own)], (rows.label - bottom) / (top - bottom))
+    return Graded(levels, code[: len(own)], (rows.label - bottom) / (top - bottom), share)
 
 
 def design_effect(fitted: OracleSlice, cluster: IntArray) -> float:

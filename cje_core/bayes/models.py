@@ -5,6 +5,7 @@ on the simplex; I_j I-splines (`cje_core.bayes.splines`). Data enter as ``pm.Dat
 new data. Models of several policies are in `cje_core.bayes.policy_models`.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,17 +13,15 @@ import numpy.typing as npt
 import pymc as pm
 import pytensor.tensor as pt
 
+from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.gibbs import Prior, design
 from cje_core.bayes.levels import Graded, Levels
-from cje_core.bayes.splines import isplines
 from cje_core.data import Rows
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 EDGE = 1e-12  # keeps a Bernoulli probability off 0 and 1
-EFFECT_SPLINES = 4  # columns per covariate of a spline effect
-EFFECTS = ("linear", "spline")
 
 
 class Labelled(NamedTuple):
@@ -30,25 +29,38 @@ class Labelled(NamedTuple):
 
     at: IntArray  # (m,) judge level of each
     label: FloatArray  # (m,) on [0, 1]
+    share: float = 1.0  # what one label counts: 1 / design effect
 
 
 def labelled(rows: Rows, graded: Graded) -> Labelled:
     """The teaching labels of `rows`, one by one: what `Levels` sums up."""
     taught = rows.teaches
-    return Labelled(graded.at[taught], graded.label[taught])
+    return Labelled(graded.at[taught], graded.label[taught], graded.share)
 
 
 def data_of(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
     """What `calibration` takes as data, by name: to give a compiled model another data set, or another prior."""
-    data = {
-        "design": design(levels.level, prior.n_splines),
-        "n": levels.n,
-        "total": levels.total,
-        "concentration": np.full(prior.n_splines + 2, prior.concentration),
-    }
+    x = design(levels.level, prior.n_splines)
+    concentration = {"concentration": np.full(prior.n_splines + 2, prior.concentration)}
     if levels.binary:
-        return data
-    return data | {"squares": np.asarray(levels.squares), "scale": np.asarray(prior.scale)}
+        return concentration | {"design": x, "n": levels.n, "total": levels.total}
+    return concentration | {
+        "gram": (x * levels.n[:, None]).T @ x,
+        "cross": x.T @ levels.total,
+        "m": np.asarray(levels.n.sum()),
+        "squares": np.asarray(levels.squares),
+        "scale": np.asarray(prior.scale),
+    }
+
+
+def simplex(concentration: Any, size: int) -> Any:
+    """Weights ``w ~ Dirichlet(concentration)`` of the model at hand, as gammas over their sum.
+
+    NUTS takes a third of the steps that it takes on PyMC's transform of the simplex, whose coordinates lean on each
+    other: each increment has a logarithm of its own here, and the sum is told by nothing and so harms nothing.
+    """
+    increment = pm.Gamma("increment", concentration, 1.0, shape=size)
+    return pm.Deterministic("w", increment / increment.sum())
 
 
 def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
@@ -60,8 +72,9 @@ def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
         Y_i ~ Normal(f_k(i), sigma)           sigma ~ HalfNormal(scale)              continuous labels
         Y_i ~ Bernoulli(f_k(i))                                                      binary labels
 
-    With m labels the normal log likelihood is ``-m log sigma - (yy - 2 s'f + f' diag(n) f) / (2 sigma^2)``: no shape of
-    a parameter depends on the data, so one compiled model serves every sample, every grid of levels and every prior.
+    With m labels, counts n, sums s and the design matrix X of the levels, the normal log likelihood is
+    ``-m log sigma - (yy - 2 (X's)'w + w'(X' diag(n) X) w) / (2 sigma^2)``: no shape depends on the data, so one
+    compiled model serves every sample, every grid of levels and every prior.
 
     Parameters
     ----------
@@ -71,30 +84,29 @@ def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
     Returns
     -------
     pm.Model
-        With ``w`` and, for continuous labels, ``sigma``; its data are those of `data_of`. f is ``design @ w``: as a
-        variable of the model it would fix the number of levels at compile time.
+        With ``w`` (from ``increment``, see `simplex`) and, for continuous labels, ``sigma``; its data are those of
+        `data_of`. f is ``design @ w``: as a variable of the model it would fix the number of levels at compile time.
     """
     prior = prior or Prior()
     values = data_of(levels, prior)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = pm.Dirichlet("w", held["concentration"], shape=prior.n_splines + 2)
-        f = pt.dot(held["design"], w)
-        n, total = held["n"], held["total"]
+        w = simplex(held["concentration"], prior.n_splines + 2)
         if levels.binary:
-            inside = pt.clip(f, EDGE, 1.0 - EDGE)
+            n, total = held["n"], held["total"]
+            inside = pt.clip(pt.dot(held["design"], w), EDGE, 1.0 - EDGE)
             seen = total * pt.log(inside) + (n - total) * pt.log1p(-inside)
             pm.Potential("likelihood", seen.sum())
         else:
             sigma = pm.HalfNormal("sigma", held["scale"])
-            pm.Potential("likelihood", normal_log_likelihood(f, sigma, n, total, held["squares"]))
+            pm.Potential("likelihood", teaching_log_likelihood(w, sigma, held))
     return model
 
 
-def normal_log_likelihood(f: Any, sigma: Any, n: Any, total: Any, squares: Any) -> Any:
-    """Log likelihood of normal labels with means f, from counts, sums and the sum of squares; no constant."""
-    rest = squares - 2.0 * pt.dot(total, f) + pt.dot(n, f**2)
-    return -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
+def teaching_log_likelihood(w: Any, sigma: Any, held: Mapping[str, Any]) -> Any:
+    """Log likelihood of normal teaching labels from the data of `data_of`; no constant."""
+    rest = held["squares"] - 2.0 * pt.dot(held["cross"], w) + pt.dot(w, pt.dot(held["gram"], w))
+    return -held["m"] * pt.log(sigma) - rest / (2.0 * sigma**2)
 
 
 def observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, npt.NDArray[Any]]:
@@ -103,17 +115,19 @@ def observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, 
     The prior is not among them: PyMC would take parameters below mutable data for stale, and draw them from the prior
     when it is asked for posterior predictive draws of a trace that another sampler made.
     """
-    return {
+    data = {
         "design": design(levels.level, prior.n_splines),
         "at": seen.at.astype(np.int64),
         "label": seen.label.astype(np.int64) if levels.binary else seen.label,
     }
+    return data if seen.share == 1.0 else data | {"share": np.asarray(seen.share)}
 
 
 def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> pm.Model:
     """The posterior of `calibration`, label by label: for leave-one-out scores and posterior predictive draws.
 
-    Each label counts once: this is the posterior of `calibration` where labels have no weights.
+    Where labels come in clusters each counts ``seen.share``, as in `calibration`: the likelihood is raised to that
+    power. Replicated labels and leave-one-out scores are those of single labels all the same.
 
     ::
 
@@ -137,61 +151,23 @@ def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> 
     values = observation_data(levels, seen, prior)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = pm.Dirichlet("w", np.full(prior.n_splines + 2, prior.concentration))
-        _labels(pt.dot(held["design"], w)[held["at"]], held["label"], levels.binary, prior)
+        w = simplex(prior.concentration, prior.n_splines + 2)
+        _labels(pt.dot(held["design"], w)[held["at"]], held, levels.binary, prior)
     return model
 
 
-def _labels(mean: Any, label: Any, binary: bool, prior: Prior) -> None:
+def _labels(mean: Any, held: dict[str, Any], binary: bool, prior: Prior) -> None:
+    """Observed labels ``y``, their likelihood raised to the power ``share`` where the data have one."""
+    label = held["label"]
     if binary:
+        law = pm.Bernoulli.dist(p=pt.clip(mean, EDGE, 1.0 - EDGE))
         pm.Bernoulli("y", p=pt.clip(mean, EDGE, 1.0 - EDGE), observed=label)
     else:
-        pm.Normal("y", mean, pm.HalfNormal("sigma", prior.scale), observed=label)
-
-
-class Effects(NamedTuple):
-    """Columns of the covariate effect h(X) = columns @ beta, centred on the labelled rows."""
-
-    taught: FloatArray  # (m, C) of the teaching labels
-    every: FloatArray  # (r, C) of all rows
-
-
-def effects(rows: Rows, kind: str = "linear") -> Effects:
-    """Columns of the covariate effect.
-
-    Parameters
-    ----------
-    rows : Rows
-        Unpacked with covariates.
-    kind : {"linear", "spline"}
-        One column per covariate, in standard deviations of the labelled rows; or I-splines of the covariate over its
-        labelled range, constant outside it. With normal coefficients the latter are a random walk over the range.
-
-    Returns
-    -------
-    Effects
-
-    Raises
-    ------
-    ValueError
-        Without covariates, or for an unknown kind.
-    """
-    if kind not in EFFECTS:
-        raise ValueError(f"kind is {kind!r}; use one of {', '.join(EFFECTS)}")
-    x, taught = rows.z[:, 1:], rows.teaches
-    if x.shape[1] == 0:
-        raise ValueError("rows have no covariates; unpack the data with covariates=[...]")
-    if not taught.any():
-        raise ValueError("no label teaches; there is nothing to scale the covariates by")
-    if kind == "linear":
-        spread = x[taught].std(axis=0)
-        columns = x / np.where(spread > 0, spread, 1.0)
-    else:
-        low, high = x[taught].min(axis=0), x[taught].max(axis=0)
-        unit = np.clip((x - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
-        columns = np.hstack([isplines(one, EFFECT_SPLINES) for one in unit.T])
-    columns = columns - columns[taught].mean(axis=0)
-    return Effects(columns[taught], columns)
+        sigma = pm.HalfNormal("sigma", prior.scale)
+        law = pm.Normal.dist(mean, sigma)
+        pm.Normal("y", mean, sigma, observed=label)
+    if "share" in held:
+        pm.Potential("clusters", (held["share"] - 1.0) * pm.logp(law, label).sum())
 
 
 def two_stage_data(
@@ -207,7 +183,7 @@ def two_stage(
     columns: FloatArray,
     prior: Prior | None = None,
     *,
-    effect_scale: float = 0.5,
+    effect_scale: float = EFFECT_SCALE,
 ) -> pm.Model:
     """Calibration on Z = (S, X): monotone in S at given X, covariates multiply the odds.
 
@@ -226,7 +202,7 @@ def two_stage(
     levels : Levels
     seen : Labelled
     columns : array, shape (m, C)
-        ``effects(rows, kind).taught``.
+        ``cje_core.bayes.covariates.effects(rows, kind).taught``.
     prior : Prior, optional
     effect_scale : float
         Prior standard deviation of a coefficient, in log odds.
@@ -240,43 +216,12 @@ def two_stage(
     values = two_stage_data(levels, seen, columns, prior)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = pm.Dirichlet("w", np.full(prior.n_splines + 2, prior.concentration))
+        w = simplex(prior.concentration, prior.n_splines + 2)
         beta = pm.Normal("beta", 0.0, effect_scale, shape=columns.shape[1])
         f = pt.dot(held["design"], w)[held["at"]]
         odds = pt.exp(pt.dot(held["columns"], beta))
-        _labels(f * odds / (1.0 - f + f * odds), held["label"], levels.binary, prior)
+        _labels(f * odds / (1.0 - f + f * odds), held, levels.binary, prior)
     return model
-
-
-def two_stage_means(
-    weight: FloatArray, beta: FloatArray, levels: Levels, rows: Rows, graded: Graded, columns: FloatArray
-) -> FloatArray:
-    """Plug-in value of every policy under `two_stage`, draw by draw.
-
-    Parameters
-    ----------
-    weight, beta : arrays, shapes (draws, J + 2) and (draws, C)
-    levels : Levels
-    rows, graded : Rows, Graded
-    columns : array, shape (r, C)
-        ``effects(rows, kind).every``.
-
-    Returns
-    -------
-    array, shape (policies, draws)
-        On the [0, 1] oracle scale; NaN for a policy without evaluated responses.
-    """
-    used = rows.evaluated
-    basis = design(levels.level, weight.shape[1] - 2)
-    policy, share, at, x = rows.policy[used], rows.weight[used], graded.at[used], columns[used]
-    size = len(rows.policies)
-    total = np.bincount(policy, weights=share, minlength=size)
-    out = np.full((size, len(weight)), np.nan)
-    for d in range(len(weight)):  # draw by draw: no rows x draws array
-        f, odds = (basis @ weight[d])[at], np.exp(x @ beta[d])
-        sums = np.bincount(policy, weights=share * f * odds / (1.0 - f + f * odds), minlength=size)
-        np.divide(sums, total, out=out[:, d], where=total > 0)
-    return out
 
 
 def graph(model: pm.Model) -> Any:

@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 
 from cje_core.bayes.gibbs import Prior, design
 from cje_core.bayes.levels import Graded, Levels
-from cje_core.bayes.models import EDGE, data_of, normal_log_likelihood
+from cje_core.bayes.models import EDGE, data_of, simplex, teaching_log_likelihood
 from cje_core.data import Rows
 from cje_core.result import sum_by
 
@@ -33,7 +33,9 @@ class PolicyLevels(NamedTuple):
 
 
 def by_policy(rows: Rows, graded: Graded, which: BoolArray) -> PolicyLevels:
-    """Sufficient statistics of the labels of each policy, in the order of ``rows.policies``; each label counts once.
+    """Sufficient statistics of the labels of each policy, in the order of ``rows.policies``.
+
+    A label counts ``graded.share``, as in `cje_core.bayes.levels.Levels`.
 
     Parameters
     ----------
@@ -51,9 +53,9 @@ def by_policy(rows: Rows, graded: Graded, which: BoolArray) -> PolicyLevels:
     size = n_policies * n_levels
     return PolicyLevels(
         level=graded.levels.level,
-        n=sum_by(at, np.ones(len(at)), size).reshape(n_policies, n_levels),
-        total=sum_by(at, label, size).reshape(n_policies, n_levels),
-        squares=sum_by(rows.policy[which], label**2, n_policies),
+        n=graded.share * sum_by(at, np.ones(len(at)), size).reshape(n_policies, n_levels),
+        total=graded.share * sum_by(at, label, size).reshape(n_policies, n_levels),
+        squares=graded.share * sum_by(rows.policy[which], label**2, n_policies),
         binary=bool(np.isin(label, (0.0, 1.0)).all()) if len(label) else False,
     )
 
@@ -104,7 +106,7 @@ def hierarchical(labels: PolicyLevels, prior: Prior | None = None, *, deviation:
     size = (len(labels.n), prior.n_splines + 2)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = pm.Dirichlet("w", held["concentration"], shape=size[1])
+        w = simplex(held["concentration"], size[1])
         tau = pm.HalfNormal("tau", held["deviation"])
         z = pm.Normal("deviations", shape=size)
         raw = w[None, :] * pt.exp(tau * z)
@@ -116,13 +118,40 @@ def hierarchical(labels: PolicyLevels, prior: Prior | None = None, *, deviation:
             pm.Potential("likelihood", (total * pt.log(inside) + (n - total) * pt.log1p(-inside)).sum())
         else:
             sigma = pm.HalfNormal("sigma", held["scale"])
-            seen = normal_log_likelihood(f.ravel(), sigma, n.ravel(), total.ravel(), held["squares"])
+            seen = _normal_log_likelihood(f.ravel(), sigma, n.ravel(), total.ravel(), held["squares"])
             pm.Potential("likelihood", seen)
     return model
 
 
+def _normal_log_likelihood(f: Any, sigma: Any, n: Any, total: Any, squares: Any) -> Any:
+    """Log likelihood of normal labels with means f, from counts, sums and the sum of squares; no constant."""
+    rest = squares - 2.0 * pt.dot(total, f) + pt.dot(n, f**2)
+    return -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
+
+
+def joint_transport_data(levels: Levels, probes: PolicyLevels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
+    """What `joint_transport` takes as data, by name."""
+    data = data_of(levels._replace(binary=False), prior) | {"design": design(levels.level, prior.n_splines)}
+    return data | {"probe_n": probes.n, "probe_total": probes.total, "probe_squares": probes.squares}
+
+
+def warn_of_feedback(*, stacklevel: int = 2) -> None:
+    """Say what a joint posterior of calibration and shifts does."""
+    warnings.warn(
+        "the joint posterior lets probe labels bend f, which hides part of the shift they should show; "
+        "use cje_core.bayes.transport.shifts for the cut posterior",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
 def joint_transport(
-    levels: Levels, probes: PolicyLevels, prior: Prior | None = None, *, scale: float = 0.05
+    levels: Levels,
+    probes: PolicyLevels,
+    prior: Prior | None = None,
+    *,
+    scale: float = 0.05,
+    warn: bool = True,
 ) -> pm.Model:
     """Calibration and shifts in one posterior: probe labels inform f as well.
 
@@ -153,26 +182,21 @@ def joint_transport(
         With ``w``, ``sigma``, ``delta`` (P,), ``sigma_probe`` (P,) and ``tau``; a policy without probes has draws of
         its prior.
     """
-    warnings.warn(
-        "joint_transport lets probe labels bend f, which hides part of the shift they should show; "
-        "use cje_core.bayes.transport.shifts for the cut posterior",
-        UserWarning,
-        stacklevel=2,
-    )
+    if warn:
+        warn_of_feedback()
     prior = prior or Prior()
     if not np.array_equal(levels.level, probes.level):
         raise ValueError(
             "teaching labels and probes must share their judge levels; take both from one Graded"
         )
-    values = data_of(levels._replace(binary=False), prior)
-    values |= {"probe_n": probes.n, "probe_total": probes.total, "probe_squares": probes.squares}
+    values = joint_transport_data(levels, probes, prior)
     size = len(probes.n)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = pm.Dirichlet("w", held["concentration"], shape=prior.n_splines + 2)
+        w = simplex(held["concentration"], prior.n_splines + 2)
         sigma = pm.HalfNormal("sigma", held["scale"])
         f = pt.dot(held["design"], w)
-        pm.Potential("likelihood", normal_log_likelihood(f, sigma, held["n"], held["total"], held["squares"]))
+        pm.Potential("likelihood", teaching_log_likelihood(w, sigma, held))
         tau = pm.HalfCauchy("tau", scale)
         standard = pm.StudentT("standard_delta", nu=3, mu=0.0, sigma=1.0, shape=size)
         delta = pm.Deterministic("delta", tau * standard)
@@ -217,13 +241,13 @@ def judge_counts(rows: Rows, threshold: float, oracle_range: tuple[float, float]
         Accuracy from the teaching labels; prevalence from each policy's own evaluated labels.
     """
     passes, good, taught = rows.score >= threshold, rows.label == oracle_range[1], rows.teaches
-    if not np.isin(rows.label[taught], oracle_range).all():
+    if not np.isin(rows.label[taught | (rows.evaluated & rows.labelled)], oracle_range).all():
         raise ValueError("oracle labels are not binary: misclassification correction is not defined")
 
     def count(which: BoolArray) -> npt.NDArray[np.int64]:
         return np.bincount(rows.policy[which], minlength=len(rows.policies))
 
-    free, own = rows.evaluated & ~taught, rows.evaluated & taught
+    free, own = rows.evaluated & ~rows.labelled, rows.evaluated & rows.labelled
     return JudgeCounts(
         good=int((taught & good).sum()),
         good_passed=int((taught & good & passes).sum()),

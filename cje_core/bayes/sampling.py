@@ -1,8 +1,7 @@
 """Run the PyMC models: nutpie compiled once per process and given new data, or PyMC's own NUTS; convergence gates.
 
 Compiling costs many seconds of CPU, so compiled calibration models are kept, by basis size and likelihood, and used
-again with other data, grids of levels and priors. Where labels say that f is flat and the noise small, most weights lie
-at the edge of the simplex and NUTS takes its longest trajectories, hundreds of steps; `cje_core.bayes.gibbs` does not.
+again with other data, grids of levels and priors.
 A trace is an InferenceData or a DataTree, as the installed ArviZ has it; `posterior` reads either.
 """
 
@@ -24,7 +23,7 @@ from cje_core.bayes.gibbs import Draws, Prior, design
 from cje_core.bayes.levels import Levels
 from cje_core.result import Status
 
-TARGET_ACCEPT = 0.97  # labels at 0 or 1 push weights to the edge of the simplex: fewer divergences there
+TARGET_ACCEPT = 0.95  # labels at 0 or 1 push weights to the edge of the simplex: fewer divergences there
 RHAT, BULK, TAIL, BFMI = 1.01, 400.0, 400.0, 0.3  # gates; ESS over all chains
 ENGINES = ("nutpie", "pymc")
 
@@ -262,11 +261,6 @@ def diagnose(trace: Any) -> dict[str, float]:
         "divergences": float(stats["diverging"].values.sum()),
         "bfmi": float(((np.diff(energy, axis=1) ** 2).sum(axis=1) / around).min()),
     }
-
-
-def status(draws: Draws) -> Status:
-    """NOT_CONVERGED unless every gate holds (`gates`)."""
-    return gates(draws.diagnostics)
 
 
 def gates(found: dict[str, float]) -> Status:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
+from cje_core.bayes.value import curves_of, mean_at
 from cje_core.data import Rows
 from cje_core.folds import MIN_LABELLED_CLUSTERS
 from cje_core.result import sum_by
@@ -44,6 +45,17 @@ class Shifts(NamedTuple):
     delta: FloatArray  # (policies, draws)
     tau: FloatArray  # (draws,); NaN without pooling
     n_probes: IntArray  # (policies,) probed prompts
+
+
+def probed(rows: Rows) -> tuple[IntArray, IntArray]:
+    """Probed prompts, and clusters of them, of each policy; shape (policies,) each."""
+    probes = np.flatnonzero(rows.probe)
+    policy, prompt = rows.policy[probes], rows.prompt[probes]
+
+    def distinct(unit: IntArray, size: int) -> IntArray:
+        return np.bincount(np.unique(policy * size + unit) // size, minlength=len(rows.policies))
+
+    return distinct(prompt, len(rows.prompts)), distinct(rows.cluster[prompt], len(rows.cluster_names))
 
 
 def shifts(
@@ -86,11 +98,10 @@ def shifts(
     n_draws = len(draws.f)
     delta, tau = np.full((n_policies, n_draws), np.nan), np.full(n_draws, np.nan)
     policy, prompt = rows.policy[probes], rows.prompt[probes]
-    answers, answer = np.unique(policy * len(rows.prompts) + prompt, return_inverse=True)
-    n_probes = np.bincount(answers // len(rows.prompts), minlength=n_policies)
+    n_probes, n_units = probed(rows)
+    _, answer = np.unique(policy * len(rows.prompts) + prompt, return_inverse=True)
     units, unit = np.unique(policy * len(rows.cluster_names) + rows.cluster[prompt], return_inverse=True)
     unit_policy = (units // len(rows.cluster_names)).astype(np.intp)
-    n_units = np.bincount(unit_policy, minlength=n_policies)
     checked = np.flatnonzero(n_units >= MIN_LABELLED_CLUSTERS)
     if len(checked) == 0:
         return Shifts(delta, tau, n_probes)
@@ -104,9 +115,11 @@ def shifts(
     row = np.flatnonzero(place[policy] >= 0)
     kept = place[unit_policy] >= 0
     found = np.empty((n_draws, len(checked)))
+    c = curves_of(rows, graded, draws)
     _cut_chain(
-        rng, draws.f, place[policy[row]], (np.cumsum(kept) - 1)[unit[row]], graded.at[probes[row]],
-        graded.label[probes[row]], share[row] / n_probes[policy[row]], place[unit_policy[kept]],
+        rng, c.f, c.curve[policy[row]], c.beta, c.columns, probes[row], place[policy[row]],
+        (np.cumsum(kept) - 1)[unit[row]], graded.at[probes[row]], graded.label[probes[row]],
+        share[row] / n_probes[policy[row]], place[unit_policy[kept]],
         n_units[checked].astype(float), PRIORS.index(prior), scale, SLAB, inner, found, tau,
     )  # fmt: skip
     delta[checked] = found.T
@@ -159,6 +172,10 @@ def _shrink(low, high, u, new):  # type: ignore[no-untyped-def]
 def _cut_chain(  # type: ignore[no-untyped-def]
     rng,
     f,
+    row_curve,
+    beta,
+    columns,
+    row_index,
     row_place,
     row_unit,
     row_at,
@@ -188,7 +205,8 @@ def _cut_chain(  # type: ignore[no-untyped-def]
         mean[:] = 0.0
         square[:] = 0.0
         for r in range(len(row_unit)):
-            found = row_share[r] * (row_label[r] - f[d, row_at[r]])
+            expects = mean_at(f[d, row_curve[r], row_at[r]], beta, columns, row_index[r], d)
+            found = row_share[r] * (row_label[r] - expects)
             residual[row_unit[r]] += found
             mean[row_place[r]] += found
         for j in range(n_units):

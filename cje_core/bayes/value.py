@@ -12,6 +12,9 @@ m counts clusters, by Kish's formula where the v are unequal.
 
 *Plug-in*, for a policy that borrows its calibrator: ``V = sum_i w_i f(S_i)``, which assumes transport.
 
+f(S_i) stands for the draw's mean of Y at row i. Under covariates it is f e^h / (1 - f + f e^h) at (S_i, X_i), and under
+partial pooling every policy has an f of its own.
+
 The weights are shared by all policies of a prompt, so a difference of two policies keeps their covariance, and a
 difference of two borrowed ones loses most of the calibrator's error.
 """
@@ -24,7 +27,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from cje_core.bayes.gibbs import Draws
-from cje_core.bayes.levels import Graded, Levels
+from cje_core.bayes.levels import Graded
 from cje_core.data import Rows
 from cje_core.result import sum_by
 
@@ -41,14 +44,74 @@ class Values(NamedTuple):
     corrected: npt.NDArray[np.bool_]  # (policies,) whether own labels corrected the value
 
 
-def spent(levels: Levels, draws: Draws) -> float:
-    """Parameters that f spends on the slice: ``sum_k n_k Var(f_k) / E[noise variance at level k]``."""
-    if levels.binary:
-        mean = draws.f.mean(axis=0)
+class Curves(NamedTuple):
+    """Draws of the mean of Y in the shape that the kernels take; ``mean_at`` reads it."""
+
+    f: FloatArray  # (draws, F, K): one curve for all, or one per policy
+    curve: IntArray  # (P,) which curve is a policy's
+    beta: FloatArray  # (draws, C); C is 0 without covariates
+    columns: FloatArray  # (rows, C)
+
+
+def curves_of(rows: Rows, graded: Graded, draws: Draws) -> Curves:
+    """Lay out draws of any of the calibration models for the kernels."""
+    n_draws, n_policies = len(draws.f), len(rows.policies)
+    if draws.own is None:
+        f, curve = draws.f[:, None, :], np.zeros(n_policies, dtype=np.intp)
+    else:
+        f, curve = draws.own, np.arange(n_policies)
+    if draws.beta is None:
+        return Curves(f, curve, np.zeros((n_draws, 0)), np.zeros((len(rows.policy), 0)))
+    assert graded.columns is not None
+    return Curves(f, curve, draws.beta, graded.columns)
+
+
+@numba.njit(cache=True)
+def mean_at(f, beta, columns, row, c):  # type: ignore[no-untyped-def]
+    """Mean of Y at one row with f there: the odds of f times exp(columns @ beta)."""
+    if beta.shape[1] == 0:
+        return f
+    effect = 0.0
+    for k in range(beta.shape[1]):
+        effect += columns[row, k] * beta[c, k]
+    if f <= 0.0 or f >= 1.0:
+        return f
+    if effect > 0.0:  # exp of either sign may overflow for a response far from the labelled ones
+        return f / (f + (1.0 - f) * np.exp(-effect))
+    odds = np.exp(effect)
+    return f * odds / (1.0 - f + f * odds)
+
+
+def spent(rows: Rows, graded: Graded, draws: Draws, taught: npt.NDArray[np.bool_]) -> float:
+    """Parameters that f spends on the labels of some rows: ``sum_i Var(f(S_i)) / E[noise variance at i]``.
+
+    Parameters
+    ----------
+    rows, graded, draws : Rows, Graded, Draws
+    taught : boolean array, shape (r,)
+        Rows whose labels f was fitted to; a label counts `Graded.share`.
+    """
+    index = np.flatnonzero(taught)
+    c = curves_of(rows, graded, draws)
+    mean, variance = _moments(c.f, c.beta, c.columns, c.curve[rows.policy[index]], graded.at[index], index)
+    if graded.levels.binary:
         noise = np.maximum(mean * (1.0 - mean), 1e-6)
     else:
-        noise = np.full(len(levels.n), float((draws.sigma**2).mean()))
-    return float((levels.n * draws.f.var(axis=0) / noise).sum())
+        noise = np.full(len(index), float((draws.sigma**2).mean()))
+    return graded.share * float((variance / noise).sum())
+
+
+@numba.njit(cache=True)
+def _moments(f, beta, columns, curve, at, row):  # type: ignore[no-untyped-def]
+    mean, variance = np.zeros(len(row)), np.zeros(len(row))
+    for i in range(len(row)):
+        for d in range(f.shape[0]):
+            mean[i] += mean_at(f[d, curve[i], at[i]], beta, columns, row[i], d)
+        mean[i] /= f.shape[0]
+        for d in range(f.shape[0]):
+            variance[i] += (mean_at(f[d, curve[i], at[i]], beta, columns, row[i], d) - mean[i]) ** 2
+        variance[i] /= f.shape[0]
+    return mean, variance
 
 
 def inflation(n_labels: float, df: float) -> float:
@@ -80,7 +143,7 @@ def values(
     graded : Graded
         Of the same rows.
     draws : Draws
-        Of f at ``graded.levels``.
+        Of f at ``graded.levels``, or of a model with covariates or with one f per policy.
     corrected : boolean array, shape (P,)
         Policies whose own labels correct the value.
     inflate : bool
@@ -99,16 +162,25 @@ def values(
     own = np.flatnonzero(rows.evaluated & rows.labelled & corrected[rows.policy])
     factor = np.ones(n_policies)
     if inflate:
-        df = spent(levels, draws)
+        pooled = spent(rows, graded, draws, rows.teaches) if draws.own is None else np.nan
         for p in np.flatnonzero(corrected):
+            df = (
+                pooled if draws.own is None else spent(rows, graded, draws, rows.teaches & (rows.policy == p))
+            )
             mine = own[rows.policy[own] == p]
             v = sum_by(cluster[mine], rows.weight[mine] / rows.label_prob[mine], len(rows.cluster_names))
             factor[p] = inflation(float(v.sum() ** 2 / (v**2).sum()), df)
-    out = np.empty((len(draws.f), n_policies))
+    c = curves_of(rows, graded, draws)
+    out = np.empty((len(c.f), n_policies))
+
+    def first(index: IntArray) -> IntArray:
+        """Where each policy's rows start: rows are sorted by policy."""
+        return np.searchsorted(rows.policy[index], np.arange(n_policies + 1))
+
     _value_draws(
-        rng, draws.f, len(rows.cluster_names),
-        rows.policy[used], cluster[used], graded.at[used], rows.weight[used],
-        rows.policy[own], cluster[own], graded.at[own], graded.label[own], rows.weight[own] / rows.label_prob[own],
+        rng, c.f, c.curve, c.beta, c.columns, len(rows.cluster_names),
+        used, first(used), cluster[used], graded.at[used], rows.weight[used],
+        own, first(own), cluster[own], graded.at[own], graded.label[own], rows.weight[own] / rows.label_prob[own],
         factor, out,
     )  # fmt: skip
     return Values(levels.low + levels.width * out.T, corrected)
@@ -118,12 +190,17 @@ def values(
 def _value_draws(  # type: ignore[no-untyped-def]
     rng,
     f,
+    curve,
+    beta,
+    columns,
     n_clusters,
-    policy,
+    row,
+    start,
     cluster,
     at,
     weight,
-    own_policy,
+    own_row,
+    own_start,
     own_cluster,
     own_at,
     own_label,
@@ -131,41 +208,39 @@ def _value_draws(  # type: ignore[no-untyped-def]
     factor,
     out,
 ):
-    n_policies, n_levels = len(factor), f.shape[1]
-    mass = np.empty((n_policies, n_levels))
-    total = np.empty(n_policies)
+    n_policies, n_levels = len(factor), f.shape[2]
+    by_level = beta.shape[1] == 0  # f depends on the level alone: the rows collapse to their weight on each
+    mass = np.empty(n_levels)
     drawn = np.empty(n_clusters)
-    shift, spread = np.empty(n_policies), np.empty(n_policies)
-    plain, plain_total = np.empty(n_policies), np.empty(n_policies)
     for d in range(f.shape[0]):
         for g in range(n_clusters):
             drawn[g] = rng.standard_exponential()
-        mass[:] = 0.0
-        total[:] = 0.0
-        for r in range(len(policy)):
-            w = drawn[cluster[r]] * weight[r]
-            mass[policy[r], at[r]] += w
-            total[policy[r]] += w
-        shift[:] = 0.0
-        spread[:] = 0.0
-        plain[:] = 0.0
-        plain_total[:] = 0.0
-        for r in range(len(own_policy)):
-            p = own_policy[r]
-            residual = own_label[r] - f[d, own_at[r]]
-            w = drawn[own_cluster[r]] * own_weight[r]
-            shift[p] += w * residual
-            spread[p] += w
-            plain[p] += own_weight[r] * residual
-            plain_total[p] += own_weight[r]
         for p in range(n_policies):
-            value = np.nan
-            if total[p] > 0.0:
-                value = 0.0
+            curve_f = f[d, curve[p]]
+            total, value = 0.0, 0.0
+            if by_level:
+                mass[:] = 0.0
+                for r in range(start[p], start[p + 1]):
+                    w = drawn[cluster[r]] * weight[r]
+                    mass[at[r]] += w
+                    total += w
                 for k in range(n_levels):
-                    value += mass[p, k] * f[d, k]
-                value /= total[p]
-            if spread[p] > 0.0:
-                center = plain[p] / plain_total[p]
-                value += center + factor[p] * (shift[p] / spread[p] - center)
+                    value += mass[k] * curve_f[k]
+            else:
+                for r in range(start[p], start[p + 1]):
+                    w = drawn[cluster[r]] * weight[r]
+                    value += w * mean_at(curve_f[at[r]], beta, columns, row[r], d)
+                    total += w
+            shift, spread, plain, plain_total = 0.0, 0.0, 0.0, 0.0
+            for r in range(own_start[p], own_start[p + 1]):
+                residual = own_label[r] - mean_at(curve_f[own_at[r]], beta, columns, own_row[r], d)
+                w = drawn[own_cluster[r]] * own_weight[r]
+                shift += w * residual
+                spread += w
+                plain += own_weight[r] * residual
+                plain_total += own_weight[r]
+            value = value / total if total > 0.0 else np.nan
+            if spread > 0.0:
+                center = plain / plain_total
+                value += center + factor[p] * (shift / spread - center)
             out[d, p] = value

@@ -44,6 +44,7 @@ def assemble(
     draws_kind: str = "percentile",
     decomposed: bool = False,
     extra: Mapping[str, Any] | None = None,
+    coords: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Intervals, labels and order: t intervals from the standard error, or intervals from draws.
 
@@ -61,6 +62,8 @@ def assemble(
         Add ``std_error_evaluation``, ``std_error_calibration`` and ``calibration_share``.
     extra : mapping, optional
         More variables, as ``(dims, values)``, policies in the order of `data`.
+    coords : mapping, optional
+        More coordinates.
     """
     if interval_scale not in INTERVALS:
         raise ValueError(f"interval is {interval_scale!r}; use one of {', '.join(INTERVALS)}")
@@ -94,7 +97,18 @@ def assemble(
         if logit:
             interval = into_scale(interval, value, scale)
     std_error[silent], interval[silent], influence[silent] = np.nan, np.nan, np.nan
-    out = label_estimate(
+    more: dict[str, Any] = {"df": ("policy", df)} | dict(extra or {})
+    if decomposed:
+        evaluation, calibration = (
+            np.where(silent, np.nan, [getattr(results[p], name) for p in order])
+            for name in ("se_evaluation", "se_calibration")
+        )
+        total = evaluation**2 + calibration**2
+        share = np.divide(calibration**2, total, out=np.full(len(order), np.nan), where=total > 0)
+        more["std_error_evaluation"] = ("policy", evaluation)
+        more["std_error_calibration"] = ("policy", calibration)
+        more["calibration_share"] = ("policy", share)
+    return label_estimate(
         [str(name) for name in data.policy.values],
         value,
         std_error,
@@ -108,25 +122,19 @@ def assemble(
         influence=influence,
         prompts=rows.prompts,
         draws=draws,
+        extra=more,
+        coords={"cluster": ("prompt", rows.cluster_names[rows.cluster]), **(coords or {})},
     )
-    more: dict[str, Any] = {"df": ("policy", df)} | dict(extra or {})
-    if decomposed:
-        evaluation, calibration = (
-            np.where(silent, np.nan, [getattr(results[p], name) for p in order])
-            for name in ("se_evaluation", "se_calibration")
-        )
-        total = evaluation**2 + calibration**2
-        share = np.divide(calibration**2, total, out=np.full(len(order), np.nan), where=total > 0)
-        more["std_error_evaluation"] = ("policy", evaluation)
-        more["std_error_calibration"] = ("policy", calibration)
-        more["calibration_share"] = ("policy", share)
-    more["cluster"] = ("prompt", rows.cluster_names[rows.cluster])
-    return out.assign(more).set_coords("cluster")  # one merge: each costs a millisecond in a study
 
 
 def _name_missing_spread(result: PolicyResult) -> PolicyResult:
     """Give a value whose standard error is NaN the status that says why."""
-    silent = (Status.CONSTANT_LABELS, Status.FEW_RESAMPLES, Status.FEW_LABELS_POSTERIOR)
+    silent = (
+        Status.CONSTANT_LABELS,
+        Status.FEW_RESAMPLES,
+        Status.FEW_LABELS_POSTERIOR,
+        Status.POOR_OVERLAP,  # one response has all the weight
+    )
     named = result.status.failed or result.status in silent
     if np.isfinite(result.std_error) or named:
         return result

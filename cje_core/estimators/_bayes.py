@@ -7,7 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from cje_core.bayes import covariates as two_stage
 from cje_core.bayes import gibbs
+from cje_core.bayes.covariates import EFFECTS, effects
 from cje_core.bayes.gibbs import Draws, Prior
 from cje_core.bayes.levels import Graded, grade
 from cje_core.calibration import OracleSlice, fit_slice
@@ -18,6 +20,7 @@ from cje_core.result import Status, hdi, sum_by
 FloatArray = npt.NDArray[np.float64]
 
 ENGINES = ("gibbs", "nutpie", "pymc")
+POOLING = ("complete", "partial")
 INTERVALS = ("eti", "hdi")
 SILENT = (Status.FEW_LABELS_POSTERIOR, Status.CONSTANT_LABELS)  # a value, but no interval and no draws
 MIN_RUN = (
@@ -33,6 +36,7 @@ class Setting(NamedTuple):
     fitted: OracleSlice
     graded: Graded
     unlabelled: FloatArray  # per policy: share of its responses on judge levels without a label
+    pooling: str  # "partial": one calibrator per policy
 
 
 def check_options(*, ci_prob: float, n_draws: int, interval: str) -> None:
@@ -45,9 +49,22 @@ def check_options(*, ci_prob: float, n_draws: int, interval: str) -> None:
         raise ValueError(f"interval is {interval!r}; use one of {', '.join(INTERVALS)}")
 
 
-def prepare(data: xr.Dataset, *, direction: str) -> Setting:
-    """Rows, teaching labels and judge levels of evaluation data."""
-    rows = unpack(data)
+def prepare(
+    data: xr.Dataset,
+    *,
+    direction: str,
+    covariates: Sequence[str] = (),
+    effect: str = "linear",
+    pooling: str = "complete",
+) -> Setting:
+    """Rows, teaching labels and judge levels of evaluation data, and the columns of a covariate effect."""
+    if effect not in EFFECTS:
+        raise ValueError(f"effect is {effect!r}; use one of {', '.join(EFFECTS)}")
+    if pooling not in POOLING:
+        raise ValueError(f"pooling is {pooling!r}; use one of {', '.join(POOLING)}")
+    if pooling == "partial" and covariates:
+        raise ValueError("there is no model with covariates and partial pooling; leave out one of the two")
+    rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator="monotone")
     graded = grade(
         rows,
@@ -55,60 +72,130 @@ def prepare(data: xr.Dataset, *, direction: str) -> Setting:
         judge_range=tuple(data.attrs["judge_range"]),
         oracle_range=tuple(data.attrs["oracle_range"]),
     )
+    if covariates and not fitted.status.failed:
+        graded = graded._replace(columns=effects(rows, effect).every)
     used = rows.evaluated
     empty = graded.levels.n[graded.at] == 0
     weight = np.where(used, rows.weight, 0.0)
     total = sum_by(rows.policy, weight, len(rows.policies))
     share = sum_by(rows.policy, weight * empty, len(rows.policies))
     unlabelled = np.divide(share, total, out=np.full(len(total), np.nan), where=total > 0)
-    return Setting(rows, fitted, graded, unlabelled)
+    return Setting(rows, fitted, graded, unlabelled, pooling)
+
+
+def choose_engine(engine: str | None, *, extended: bool) -> str:
+    """Sampler to use: Gibbs unless the model is one that only NUTS samples."""
+    if engine is None:
+        return "nutpie" if extended else "gibbs"
+    if engine not in ENGINES:
+        raise ValueError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
+    if extended and engine == "gibbs":
+        raise ValueError(
+            "engine 'gibbs' samples one calibrator that is cut from the probes; use 'nutpie' or 'pymc' with partial "
+            "pooling or a joint posterior"
+        )
+    return engine
 
 
 def calibrate(
     setting: Setting, *, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator
 ) -> tuple[Draws, Status]:
     """Posterior draws of f, and NOT_CONVERGED where the sampler's own checks say so."""
-    if engine not in ENGINES:
-        raise ValueError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
+    rows, graded = setting.rows, setting.graded
+    if engine == "gibbs" and graded.columns is not None:
+        return two_stage.sample(rows, graded, n_draws=n_draws, prior=prior, rng=rng), Status.OK
     if engine == "gibbs":
-        return gibbs.sample(setting.graded.levels, n_draws=n_draws, prior=prior, rng=rng), Status.OK
-    from cje_core.bayes import sampling  # PyMC: seconds to import, so only when it is asked for
+        return gibbs.sample(graded.levels, n_draws=n_draws, prior=prior, rng=rng), Status.OK
+    from cje_core.bayes import fits, sampling  # PyMC: seconds to import, so only when it is asked for
 
-    run = sampling.sample(
-        setting.graded.levels,
+    seed = int(rng.integers(2**31))
+    size = max(n_draws, MIN_RUN)
+    if setting.pooling == "partial":
+        run = fits.hierarchical(rows, graded, engine=engine, n_draws=size, prior=prior, seed=seed)
+    elif graded.columns is not None:
+        run = fits.two_stage(rows, graded, engine=engine, n_draws=size, prior=prior, seed=seed)
+    else:
+        run = sampling.sample(graded.levels, engine=engine, n_draws=size, prior=prior, seed=seed)
+    return thin(run, n_draws), sampling.gates(run.diagnostics)
+
+
+def joint(
+    setting: Setting, *, engine: str, n_draws: int, prior: Prior, scale: float, rng: np.random.Generator
+) -> tuple[Draws, FloatArray, Status]:
+    """Draws of f and of the shifts (P, n_draws) from their joint posterior."""
+    from cje_core.bayes import fits, sampling
+
+    run, found = fits.joint(
+        setting.rows,
+        setting.graded,
         engine=engine,
         n_draws=max(n_draws, MIN_RUN),
         prior=prior,
+        scale=scale,
         seed=int(rng.integers(2**31)),
     )
-    kept = np.linspace(0, len(run.f) - 1, n_draws).astype(np.intp)
-    draws = Draws(run.f[kept], run.weight[kept], run.sigma[kept], run.diagnostics)
-    return draws, sampling.status(draws)
+    return thin(run, n_draws), found.delta[:, spaced(len(run.f), n_draws)], sampling.gates(run.diagnostics)
 
 
-def corrected_policies(rows: Rows) -> npt.NDArray[np.bool_]:
-    """Policies with enough labels of their own to correct their value."""
-    cluster = rows.cluster[rows.prompt]
-    own = rows.evaluated & rows.labelled
-    return np.array(
-        [len(np.unique(cluster[own & (rows.policy == p)])) >= MIN_LABELS for p in range(len(rows.policies))]
+def spaced(size: int, n: int) -> npt.NDArray[np.intp]:
+    """`n` of `size` places, evenly spaced."""
+    return np.linspace(0, size - 1, n).astype(np.intp)
+
+
+def thin(run: Draws, n_draws: int) -> Draws:
+    """`n_draws` of the draws, evenly spaced."""
+    kept = spaced(len(run.f), n_draws)
+    return Draws(
+        run.f[kept],
+        run.weight[kept],
+        run.sigma[kept],
+        run.diagnostics,
+        None if run.beta is None else run.beta[kept],
+        None if run.own is None else run.own[kept],
     )
 
 
-def policy_status(setting: Setting, p: int, *, corrected: bool, convergence: Status) -> Status:
-    """What must be said of one policy's posterior; failures first."""
+def enough(rows: Rows, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Policies with `MIN_LABELS` labelled prompts (clusters of them) among some rows."""
+    cluster = rows.cluster[rows.prompt]
+    return np.array(
+        [len(np.unique(cluster[which & (rows.policy == p)])) >= MIN_LABELS for p in range(len(rows.policies))]
+    )
+
+
+def policy_status(
+    setting: Setting,
+    p: int,
+    *,
+    correcting: npt.NDArray[np.bool_] | None,
+    convergence: Status,
+) -> Status:
+    """What must be said of one policy's posterior; failures first.
+
+    `correcting` marks the rows whose labels correct the value. Where they never vary, their residuals show the spread
+    of f or nothing, and a posterior made of them would be too sure. Without correction the value assumes transport,
+    unless the policy's labels are among those that teach.
+    """
     rows, fitted = setting.rows, setting.fitted
-    if not (rows.evaluated & (rows.policy == p)).any():
+    mine = rows.policy == p
+    if not (rows.evaluated & mine).any():
         return Status.NO_RESPONSES
     if fitted.status.failed:
         return fitted.status
     if len(np.unique(rows.cluster[fitted.prompt])) < MIN_LABELS:
         return Status.FEW_LABELS_POSTERIOR
+    said = fitted.status
+    if correcting is not None:
+        # labels that teach may be constant, those that correct may not
+        constant = np.ptp(rows.label[correcting & mine]) == 0
+        said = Status.CONSTANT_LABELS if constant else Status.OK if said is Status.CONSTANT_LABELS else said
+    if said is Status.CONSTANT_LABELS:
+        return said
     if convergence is not Status.OK:
         return convergence
-    if fitted.status is not Status.OK:
-        return fitted.status
-    return Status.OK if corrected else Status.TRANSPORT_ASSUMED
+    if said is not Status.OK:
+        return said
+    return Status.OK if correcting is not None or enough(rows, rows.teaches)[p] else Status.TRANSPORT_ASSUMED
 
 
 def to_estimate(
@@ -122,9 +209,10 @@ def to_estimate(
     options: Mapping[str, Any],
     ci_prob: float,
     interval: str,
+    calibrator: Draws | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
-    """Estimate with posterior means, and intervals from the draws (P, n).
+    """Estimate with posterior means, and intervals from the draws (P, n); with what is given of the calibrator.
 
     Where the status forbids an interval the draws are NaN too: a probability made of them would pretend as much.
     """
@@ -139,6 +227,12 @@ def to_estimate(
         bounds = hdi(own, ci_prob) if interval == "hdi" and said not in SILENT else None
         results.append(PolicyResult(said, route[p], value, std_error=spread, draws=own, bounds=bounds))
     order = [setting.rows.policies.index(str(name)) for name in data.policy.values]
+    more, coords = {}, {}
+    if calibrator is not None:
+        more = trace(setting, calibrator, order)
+        low, high = data.attrs["judge_range"]
+        level = setting.graded.levels.level
+        coords = {"level": low + (high - low) * (level if setting.fitted.increasing else 1.0 - level)}
     return assemble(
         data,
         setting.rows,
@@ -147,5 +241,25 @@ def to_estimate(
         options={**options, "interval": interval},
         ci_prob=ci_prob,
         draws_kind=interval,
-        extra={"unlabelled_mass": ("policy", setting.unlabelled[order]), **(extra or {})},
+        extra={"unlabelled_mass": ("policy", setting.unlabelled[order]), **more, **(extra or {})},
+        coords=coords,
     )
+
+
+def trace(setting: Setting, draws: Draws, order: Sequence[int]) -> dict[str, tuple[Any, ...]]:
+    """Draws of every parameter, as variables of an estimate."""
+    levels = setting.graded.levels
+    out: dict[str, tuple[Any, ...]] = {
+        "calibrator": (("replicate", "level"), levels.low + levels.width * draws.f),
+        "weight": (("replicate", "increment"), draws.weight),
+    }
+    if not levels.binary:
+        out["sigma"] = ("replicate", levels.width * draws.sigma)
+    if draws.beta is not None:
+        out["beta"] = (("replicate", "effect"), draws.beta)
+    if draws.own is not None:
+        own = levels.low + levels.width * draws.own[:, order]
+        out["own_calibrator"] = (("policy", "replicate", "level"), own.swapaxes(0, 1))
+    if draws.diagnostics:
+        out |= {name: ((), value) for name, value in draws.diagnostics.items()}
+    return out

@@ -12,13 +12,14 @@ from cje_core.calibration import (
     fit,
     held_out,
     knot_mass,
+    label_levels,
     mean_part,
     predict,
 )
 from cje_core.calibration import index as index_of
 from cje_core.data import DataError, Rows
 from cje_core.estimators._assemble import PolicyResult
-from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.power_tuning import charge, tuned_prediction
 from cje_core.result import Status, sum_by
 from cje_core.targeting import targeted
@@ -77,8 +78,8 @@ def fit_policy(rows: Rows, fitted: OracleSlice, p: int, options: Options) -> Pol
     if len(index) == 0:
         return PolicyFit(PolicyResult(Status.NO_RESPONSES, "none"))
     own = index[rows.labelled[index]]
-    n_own = len(np.unique(rows.cluster[rows.prompt[own]]))
-    corrected = options.correction != "none" and n_own >= MIN_LABELLED_CLUSTERS
+    enough = count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
+    corrected = options.correction != "none" and enough
     constant = len(own) > 0 and np.ptp(rows.label[own]) == 0
     if corrected and len(own) == len(index):
         value, part = mean_part(_units(rows, options), own, rows.label[own], rows.weight[own])
@@ -92,20 +93,11 @@ def fit_policy(rows: Rows, fitted: OracleSlice, p: int, options: Options) -> Pol
         status = Status.CONSTANT_LABELS if constant else fitted.status
         return _corrected(rows, fitted, index, own, options, status)
     status = fitted.status
-    if status is Status.OK and (options.correction != "none" or len(own) == 0):
+    # a plug-in borrows nothing where the policy's own labels taught f
+    taught = count_clusters(rows, rows.teaches & (rows.policy == p)) >= MIN_LABELLED_CLUSTERS
+    if status is Status.OK and not (options.correction == "none" and taught):
         status = Status.TRANSPORT_ASSUMED
     return _plug_in(rows, fitted, index, options, status)
-
-
-def _levels(fitted: OracleSlice) -> tuple[float, FloatArray]:
-    """Mean label of the slice, and of the labels outside each fold (NaN where none is left)."""
-    fold = fitted.fold[fitted.prompt]
-    n_folds = int(fitted.fold.max()) + 1
-    weighted = fitted.weight * fitted.label
-    left = np.array([fitted.weight[fold != k].sum() for k in range(n_folds)])
-    summed = np.array([weighted[fold != k].sum() for k in range(n_folds)])
-    level = np.divide(summed, left, out=np.full(n_folds, np.nan), where=left > 0)
-    return float(weighted.sum() / fitted.weight.sum()), level
 
 
 def _corrected(
@@ -116,7 +108,7 @@ def _corrected(
     f = predict(fitted.calibrator, rows.z[index])
     own_f = held_out(fitted, rows.z[own], rows.prompt[own])
     prediction = Prediction(offset=np.zeros(len(index)), own_offset=np.zeros(len(own)))
-    level, fold_level = _levels(fitted)
+    level, fold_level = label_levels(fitted)
     if options.power_tuned:  # the one place where power tuning enters
         g = tuned_prediction(rows, fitted, index, own, own_weight(rows, own))
         f, own_f = f - level, own_f - fold_level[fitted.fold[rows.prompt[own]]]
@@ -137,7 +129,7 @@ def _corrected(
                 rows, index, own, prediction, options, about[: len(index)], about[len(index) :]
             )
     if options.correction == "tmle":
-        route = "tmle"
+        route = "aipw_tmle"
     elif options.normalise == "ht":
         route = "aipw_ht"
     else:

@@ -33,6 +33,18 @@ IntArray = npt.NDArray[np.intp]
 NEEDS = {"judge", "oracle", "logp_target", "logp_logger", "logged_judge"}
 
 
+class Stabilisation(NamedTuple):
+    """How weights are stabilised, see `cje_core.weights.stabilise`; the defaults are those of every estimator."""
+
+    candidates: Sequence[str] = CANDIDATES
+    projection: str = "rescale"
+    guard: str = "absolute"
+    rho: float = 1.0
+
+
+DEFAULT = Stabilisation()
+
+
 class Outcome(NamedTuple):
     """A cross-fitted outcome model q."""
 
@@ -158,14 +170,7 @@ def raw_weights(logs: Logs, p: int) -> FloatArray:
 
 
 def stabilised_weights(
-    logs: Logs,
-    p: int,
-    delta: FloatArray,
-    *,
-    candidates: Sequence[str] = CANDIDATES,
-    projection: str = "rescale",
-    guard: str = "absolute",
-    rho: float = 1.0,
+    logs: Logs, p: int, delta: FloatArray, weighting: Stabilisation = DEFAULT
 ) -> tuple[FloatArray, dict[str, Any]]:
     """Stabilised weights of `used_rows` and the facts of how they came about.
 
@@ -173,8 +178,6 @@ def stabilised_weights(
     ----------
     delta : array, shape (n,)
         What the estimator multiplies by the weights, per prompt.
-    candidates, projection, guard, rho
-        As in `cje_core.weights.stabilise`.
     """
     used = used_rows(logs, p)
     out = stabilise(
@@ -182,10 +185,7 @@ def stabilised_weights(
         logs.logged.z[used, 0],
         delta[used],
         logs.fitted.fold[used],
-        candidates=candidates,
-        projection=projection,
-        guard=guard,
-        rho=rho,
+        **weighting._asdict(),
     )
     facts = {"beta": out.beta, "alpha": out.alpha, "guard_engaged": out.engaged}
     return out.weight, facts | {"ess_fraction": ess_fraction(out.weight)}

@@ -11,7 +11,7 @@ quantiles. The estimate and its influence values do not depend on ``inference``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,16 @@ INFERENCE = ("influence", "jackknife")
 MIN_ESS = 10.0  # effective logged responses below which an estimate is flagged
 MIN_DF = 2.0  # below 2 a t interval has no meaning left
 PolicyValue = Callable[[Logs, int], Value | Status]
+
+
+class Shared(NamedTuple):
+    """The options that every estimator of the family has."""
+
+    ci_prob: float
+    inference: str
+    covariates: Sequence[str]
+    calibrator: str
+    direction: str
 
 
 def calibration_error(logs: Logs, terms: Sequence[Term]) -> Part:
@@ -105,14 +115,10 @@ def rerun_logs(logs: Logs) -> list[Logs]:
 def run(
     data: xr.Dataset,
     policy_value: PolicyValue,
+    shared: Shared,
     *,
     estimator: str,
     options: Mapping[str, Any],
-    ci_prob: float,
-    inference: str,
-    covariates: Sequence[str],
-    calibrator: str,
-    direction: str,
     fresh: bool,
     axes: Mapping[str, tuple[str, Sequence[str]]] | None = None,
 ) -> xr.Dataset:
@@ -134,6 +140,7 @@ def run(
         Estimate contract, with ``n_logged_used(policy)``, ``ess_fraction_raw(policy)``, ``calibration_share(policy)``
         (share of the variance), the estimator's facts and, where `fresh`, those of `decomposition`.
     """
+    ci_prob, inference, covariates, calibrator, direction = shared
     if inference not in INFERENCE:
         raise ValueError(f"inference is {inference!r}; use one of {', '.join(INFERENCE)}")
     logs = unpack_logs(data, direction=direction, calibrator=calibrator, covariates=covariates)
@@ -156,13 +163,8 @@ def run(
             "calibration_share": share,
         }
         facts.append({**common, **found.facts, **parts})
-    shared = {
-        "inference": inference,
-        "covariates": list(covariates),
-        "calibrator": calibrator,
-        "direction": direction,
-    }
-    recorded = {**shared, **options}
+    recorded = {**shared._asdict(), "covariates": list(covariates), **options}
+    del recorded["ci_prob"]  # an attribute of its own
     out = assemble(data, logs.rows, results, estimator=estimator, options=recorded, ci_prob=ci_prob)
     order = [logs.rows.policies.index(str(name)) for name in data.policy.values]
     return _attach(out, [facts[p] for p in order], axes or {})
@@ -209,7 +211,7 @@ def _status(logs: Logs, p: int) -> Status:
         return logs.fitted.status
     if ess_fraction(raw_weights(logs, p)) * len(used) < MIN_ESS:
         return Status.POOR_OVERLAP
-    own = rows.prompt[rows.labelled & (rows.policy == p)]
+    own = rows.prompt[rows.teaches & (rows.policy == p)]
     if (logs.log_ratio[p, used] == 0).all():
         own = np.union1d(own, np.flatnonzero(np.isfinite(logs.logged.label)))
     borrowed = len(np.unique(rows.cluster[own])) < MIN_LABELLED_CLUSTERS

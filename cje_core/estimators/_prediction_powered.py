@@ -13,7 +13,7 @@ import xarray as xr
 from cje_core.calibration import mean_part
 from cje_core.data import Rows
 from cje_core.estimators._assemble import PolicyResult
-from cje_core.folds import MIN_LABELLED_CLUSTERS, assign_folds
+from cje_core.folds import MIN_LABELLED_CLUSTERS, assign_folds, count_clusters
 from cje_core.result import Status
 from cje_core.uncertainty import Part, combine
 
@@ -66,10 +66,9 @@ def powered_mean(
     """
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     own = index[rows.labelled[index]]
-    clusters = np.unique(rows.cluster[rows.prompt[own]])
     if len(index) == 0:
         return PolicyResult(Status.NO_RESPONSES, "none"), np.nan
-    if len(clusters) < MIN_LABELLED_CLUSTERS:
+    if count_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
         return PolicyResult(Status.TOO_FEW_LABELS if len(own) else Status.NO_LABELS, "none"), np.nan
     label = rows.label[own]
     status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
@@ -101,7 +100,7 @@ def _sets(rows: Rows, index: IntArray, own: IntArray) -> Sets:
     """
     rest = index[~rows.labelled[index]]
     equal = np.ptp(rows.label_prob[own]) == 0
-    separate = equal and len(np.unique(rows.cluster[rows.prompt[rest]])) >= MIN_LABELLED_CLUSTERS
+    separate = equal and count_clusters(rows, rest) >= MIN_LABELLED_CLUSTERS
     other = rest if separate else index
     v, u = rows.weight[own] / rows.label_prob[own], rows.weight[other]
     return Sets("unlabelled" if separate else "all_rows", own, v / v.sum(), other, u / u.sum())

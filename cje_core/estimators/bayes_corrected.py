@@ -4,12 +4,14 @@ Estimand: V(policy) = E[Y]. For draw d of the calibrator f (`cje_core.bayes.gibb
 with delta the policy's mean residual under a hierarchical prior over the probed policies (`cje_core.bayes.transport`):
 the Bayesian counterpart of ``direct_corrected``, after the paper's proposition on mean transport. Policies that
 transport share strength; a policy that does not is left alone by the heavy tails of the prior. The probes never inform
-f.
+f, unless the joint posterior is asked for.
 
 Failure modes: partial pooling pulls a small true shift towards zero, so ``shift`` must be read beside the flat prior
 (``prior="flat"``); with three policies the scale tau is hardly identified; the probes must be a random sample of the
 policy's responses.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -18,7 +20,8 @@ from cje_core.bayes.gibbs import Prior
 from cje_core.bayes.transport import shifts
 from cje_core.bayes.value import values
 from cje_core.estimators import _bayes
-from cje_core.result import CI_BOUND, Status
+from cje_core.result import Status
+from cje_core.transport import MARGIN
 
 NEEDS = {"judge", "oracle", "probe"}
 
@@ -30,27 +33,33 @@ def estimate(
     rng: np.random.Generator | int | None = None,
     prior: str = "student",
     tau_scale: float = 0.05,
-    margin: float = 0.05,
-    engine: str = "gibbs",
+    margin: float | None = None,
+    feedback: bool = False,
+    engine: str | None = None,
     n_draws: int = 2000,
     interval: str = "eti",
     concentration: float = 1.0,
     sigma_scale: float = 0.3,
     n_splines: int = 8,
     direction: str = "increasing",
+    covariates: Sequence[str] = (),
+    effect: str = "linear",
 ) -> xr.Dataset:
     """Estimate each probed policy's value by its corrected posterior; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, engine, n_draws, interval, concentration, sigma_scale, n_splines, direction
-        As in `cje_core.estimators.bayes_direct.estimate`.
+    data, ci_prob, rng, engine, n_draws, interval, concentration, sigma_scale, n_splines, direction, covariates, effect
+        As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
     prior : {"student", "normal", "horseshoe", "flat"}
         Of the shifts over policies.
     tau_scale : float
         Scale of the half-Cauchy on the spread of the shifts, oracle mapped to [0, 1].
-    margin : float
-        Harmless shift, as a share of the oracle scale.
+    margin : float, optional
+        Harmless shift, in oracle units (default: 5% of the width of ``oracle_range``).
+    feedback : bool
+        Take calibrator and shifts from one joint posterior (`cje_core.bayes.policy_models.joint_transport`) in place of
+        the cut one. Probes then bend f and hide part of their policy's shift; a `UserWarning` says so.
 
     Returns
     -------
@@ -61,30 +70,41 @@ def estimate(
     """
     rng = np.random.default_rng(rng)
     _bayes.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (share of the oracle scale)")
-    setting = _bayes.prepare(data, direction=direction)
+    low, high = data.attrs["oracle_range"]
+    harmless = MARGIN * (high - low) if margin is None else margin
+    if not harmless > 0:
+        raise ValueError(f"margin is {harmless:g}; it must be a positive number in units of the oracle scale")
+    if feedback and (covariates or prior != "student"):
+        raise ValueError(
+            "the joint posterior has Student-t shifts and no covariates; leave out feedback or these"
+        )
+    engine = _bayes.choose_engine(engine, extended=feedback)
+    setting = _bayes.prepare(data, direction=direction, covariates=covariates, effect=effect)
     rows, levels = setting.rows, setting.graded.levels
     n_policies = len(rows.policies)
     draws = None
     delta = np.full((n_policies, n_draws), np.nan)
     convergence = Status.OK
     if not setting.fitted.status.failed:
-        f, convergence = _bayes.calibrate(
-            setting,
-            engine=engine,
-            n_draws=n_draws,
-            prior=Prior(concentration, sigma_scale, n_splines),
-            rng=rng,
-        )
+        calibration = Prior(concentration, sigma_scale, n_splines)
+        if feedback:
+            f, delta, convergence = _bayes.joint(
+                setting, engine=engine, n_draws=n_draws, prior=calibration, scale=tau_scale, rng=rng
+            )
+        else:
+            f, convergence = _bayes.calibrate(
+                setting, engine=engine, n_draws=n_draws, prior=calibration, rng=rng
+            )
         never = np.zeros(n_policies, dtype=bool)
         plug_in = values(rows, setting.graded, f, corrected=never, rng=rng).draws
-        delta = shifts(rows, setting.graded, f, prior=prior, scale=tau_scale, rng=rng).delta
+        if not feedback:
+            delta = shifts(rows, setting.graded, f, prior=prior, scale=tau_scale, rng=rng).delta
         draws = plug_in + levels.width * delta
     probed = np.isfinite(delta).all(axis=1)
     status = []
     for p in range(n_policies):
-        said = _bayes.policy_status(setting, p, corrected=True, convergence=convergence)
+        correcting = rows.probe if probed[p] else None
+        said = _bayes.policy_status(setting, p, correcting=correcting, convergence=convergence)
         status.append(said if said.failed or probed[p] else Status.NO_PROBES)
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     shift = np.full(n_policies, np.nan)
@@ -94,8 +114,8 @@ def estimate(
     shift[probed] = levels.width * delta[probed].mean(axis=1)
     if probed.any():
         bounds[probed] = levels.width * np.quantile(delta[probed], tails, axis=1).T
-    inside[probed] = (np.abs(delta[probed]) < margin).mean(axis=1)
-    out = _bayes.to_estimate(
+    inside[probed] = (levels.width * np.abs(delta[probed]) < harmless).mean(axis=1)
+    return _bayes.to_estimate(
         data,
         setting,
         draws,
@@ -105,13 +125,16 @@ def estimate(
         options={
             "prior": prior,
             "tau_scale": tau_scale,
-            "margin": margin,
+            "margin": harmless,
+            "feedback": feedback,
             "engine": engine,
             "n_draws": n_draws,
             "concentration": concentration,
             "sigma_scale": sigma_scale,
             "n_splines": n_splines,
             "direction": direction,
+            "covariates": list(covariates),
+            "effect": effect,
         },
         ci_prob=ci_prob,
         interval=interval,
@@ -122,4 +145,3 @@ def estimate(
             "within_margin": ("policy", inside[order]),
         },
     )
-    return out.assign_coords(ci_bound=CI_BOUND)

@@ -6,10 +6,15 @@ A policy with 13 labelled prompts of its own gets the one-step corrected posteri
 paper's equation for theta_aug; another gets the plug-in, and status TRANSPORT_ASSUMED (`cje_core.bayes.value` has both
 formulas). The point estimate is the posterior mean, the interval equal-tailed or of highest density.
 
+With covariates X the calibrator is monotone in S at given X (`cje_core.bayes.covariates`); with partial pooling every
+policy has its own, drawn towards the others' (`cje_core.bayes.policy_models.hierarchical`).
+
 Failure modes: with fewer than 13 labelled prompts the prior speaks, so there is no interval (FEW_LABELS_POSTERIOR). The
 plug-in inherits the prior's pull towards a straight line where labels are few, and believes in monotonicity. No
 posterior knows of transport: a borrowed value is as wrong as its calibration.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -29,7 +34,7 @@ def estimate(
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
     route: str = "corrected",
-    engine: str = "gibbs",
+    engine: str | None = None,
     n_draws: int = 1000,
     interval: str = "eti",
     concentration: float = 1.0,
@@ -37,6 +42,9 @@ def estimate(
     n_splines: int = 8,
     inflate: bool = True,
     direction: str = "increasing",
+    covariates: Sequence[str] = (),
+    effect: str = "linear",
+    pooling: str = "complete",
 ) -> xr.Dataset:
     """Estimate each policy's value by its posterior; see the module.
 
@@ -49,8 +57,9 @@ def estimate(
     rng : Generator, int or None
     route : {"corrected", "plug_in"}
         ``plug_in`` leaves out the correction by own labels.
-    engine : {"gibbs", "nutpie", "pymc"}
+    engine : {"gibbs", "nutpie", "pymc"}, optional
         Sampler of one and the same posterior: numba (milliseconds), nutpie (compiled once per process), PyMC's NUTS.
+        Default: ``gibbs``, or ``nutpie`` with partial pooling, which Gibbs does not sample.
     n_draws : int
         Posterior draws.
     interval : {"eti", "hdi"}
@@ -61,28 +70,40 @@ def estimate(
         Widen the correction as a t quantile does (c_m).
     direction : {"increasing", "decreasing"}
         Whether a higher judge score means a better response.
+    covariates : sequence of str
+        Features that enter the calibrator.
+    effect : {"linear", "spline"}
+        Their effect on the log odds.
+    pooling : {"complete", "partial"}
+        One calibrator for all policies, or one per policy with labels that shares strength with the others.
 
     Returns
     -------
     xr.Dataset
         Estimate contract with ``draws(policy, replicate)``; ``unlabelled_mass(policy)``, the share of responses on
-        judge levels without any label, where f is the prior's.
+        judge levels without any label, where f is the prior's; and draws of the parameters: ``calibrator(replicate,
+        level)`` in oracle units over the judge's scores, ``weight(replicate, increment)``, ``sigma(replicate)`` for
+        labels that are not binary, ``beta(replicate, effect)`` with covariates, ``own_calibrator(policy, replicate,
+        level)`` with partial pooling. With NUTS also ``rhat, ess_bulk, ess_tail, divergences, bfmi``, the worst over
+        the parameters.
     """
     rng = np.random.default_rng(rng)
     if route not in ROUTES:
         raise ValueError(f"route is {route!r}; use one of {', '.join(ROUTES)}")
     _bayes.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    setting = _bayes.prepare(data, direction=direction)
-    own = _bayes.corrected_policies(setting.rows)
-    corrected = own & (route == "corrected")
-    draws, convergence = None, Status.OK
+    engine = _bayes.choose_engine(engine, extended=pooling == "partial")
+    setting = _bayes.prepare(data, direction=direction, covariates=covariates, effect=effect, pooling=pooling)
+    rows = setting.rows
+    own = rows.evaluated & rows.labelled
+    corrected = _bayes.enough(rows, own) & (route == "corrected")
+    draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
         prior = Prior(concentration, sigma_scale, n_splines)
         f, convergence = _bayes.calibrate(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
-        draws = values(setting.rows, setting.graded, f, corrected=corrected, inflate=inflate, rng=rng).draws
+        draws = values(rows, setting.graded, f, corrected=corrected, inflate=inflate, rng=rng).draws
     status = [
-        _bayes.policy_status(setting, p, corrected=bool(own[p]), convergence=convergence)
-        for p in range(len(own))
+        _bayes.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
+        for p in range(len(corrected))
     ]
     options = {
         "route": route,
@@ -93,15 +114,19 @@ def estimate(
         "n_splines": n_splines,
         "inflate": inflate,
         "direction": direction,
+        "covariates": list(covariates),
+        "effect": effect,
+        "pooling": pooling,
     }
     return _bayes.to_estimate(
         data,
         setting,
         draws,
         status,
-        route=["one_step" if c else "plug_in" for c in corrected],
+        route=["corrected" if c else "plug_in" for c in corrected],
         estimator="bayes_direct",
         options=options,
         ci_prob=ci_prob,
         interval=interval,
+        calibrator=f,
     )

@@ -22,8 +22,13 @@ from cje_core.bayes.rogan_gladen import Counts, Posterior, sample
 from cje_core.data import Rows, unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
 from cje_core.estimators._bayes import MIN_LABELS, check_options
-from cje_core.estimators.rogan_gladen import _n_clusters, _proportion
-from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.estimators._misclassification import (
+    Verdicts,
+    gather,
+    judge_verdicts,
+    label_weight,
+    proportion,
+)
 from cje_core.result import Status, hdi
 
 NEEDS = {"judge", "oracle"}
@@ -70,14 +75,9 @@ def estimate(
     rng = np.random.default_rng(rng)
     check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     rows = unpack(data)
-    low, high = data.attrs["judge_range"]
     bottom, top = data.attrs["oracle_range"]
-    cut = (low + high) / 2 if threshold is None else float(threshold)
-    if not low < cut <= high:
-        raise ValueError(f"threshold is {threshold}; it must lie above {low:g} and at most at {high:g}")
-    passed, good = rows.score >= cut, rows.label == top
-    binary = good | (rows.label == bottom)
-    found = [_counts(rows, p, passed, good, binary) for p in range(len(rows.policies))]
+    verdicts = judge_verdicts(data, rows, threshold)
+    found = [_counts(rows, verdicts, p) for p in range(len(rows.policies))]
     results = [PolicyResult(status, route) for status, route, _ in found]
     accuracy = np.full((len(found), 3), np.nan)
     known = [p for p, (_, _, counts) in enumerate(found) if counts is not None]
@@ -95,7 +95,7 @@ def estimate(
         results,
         estimator="bayes_rogan_gladen",
         options={
-            "threshold": cut,
+            "threshold": verdicts.threshold,
             "accuracy_prior": list(accuracy_prior),
             "n_draws": n_draws,
             "interval": interval,
@@ -130,40 +130,26 @@ def _result(
     return PolicyResult(status, route, value, std_error=spread, draws=draws, bounds=bounds)
 
 
-def _counts(
-    rows: Rows, p: int, passed: BoolArray, good: BoolArray, binary: BoolArray
-) -> tuple[Status, str, Counts | None]:
+def _counts(rows: Rows, verdicts: Verdicts, p: int) -> tuple[Status, str, Counts | None]:
     """Status, route and effective counts of policy p; no counts where the status is a failure."""
-    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
-    if len(index) == 0:
-        return Status.NO_RESPONSES, "none", None
-    own = np.flatnonzero((rows.policy == p) & rows.labelled & rows.evaluated)
-    labels, route = own, "own_labels"
-    if _n_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
-        labels, route = np.flatnonzero(rows.teaches), "borrowed"
-    n_clusters = _n_clusters(rows, labels)
-    if n_clusters < MIN_LABELLED_CLUSTERS:
-        return Status.TOO_FEW_LABELS if len(labels) else Status.NO_LABELS, "none", None
-    if not binary[labels].all():
-        return Status.NOT_BINARY, "none", None
-    if good[labels].all() or not good[labels].any():
-        return Status.ONE_CLASS, "none", None
-    weight = rows.weight / np.where(rows.labelled, rows.label_prob, 1.0)
-    plain = route == "own_labels" and np.ptp(rows.label_prob[own]) == 0
-    verdicts = index[~rows.labelled[index]] if plain else index
-    n_passed, n = _effective(rows, verdicts, passed, rows.weight)
-    good_passed, n_good = _effective(rows, labels[good[labels]], passed, weight)
-    bad_failed, n_bad = _effective(rows, labels[~good[labels]], ~passed, weight)
-    own_good, n_own = _effective(rows, labels, good, weight) if plain else (0.0, 0.0)
+    found = gather(rows, verdicts, p)
+    if isinstance(found, Status):
+        return found, "none", None
+    weight = label_weight(rows)
+    plain = found.route == "own_labels" and np.ptp(rows.label_prob[found.labels]) == 0
+    fresh = found.evaluated[~rows.labelled[found.evaluated]] if plain else found.evaluated
+    n_passed, n = _effective(rows, fresh, verdicts.passed, rows.weight)
+    good_passed, n_good = _effective(rows, found.good, verdicts.passed, weight)
+    bad_failed, n_bad = _effective(rows, found.bad, ~verdicts.passed, weight)
+    own_good, n_own = _effective(rows, found.labels, verdicts.good, weight) if plain else (0.0, 0.0)
     counts = Counts(n_passed, n, good_passed, n_good, bad_failed, n_bad, own_good, n_own)
-    if n_clusters < MIN_LABELS:
-        return Status.FEW_LABELS_POSTERIOR, route, counts
-    return Status.OK if route == "own_labels" else Status.TRANSPORT_ASSUMED, route, counts
+    few = found.n_clusters < MIN_LABELS
+    return Status.FEW_LABELS_POSTERIOR if few else found.status, found.route, counts
 
 
 def _effective(rows: Rows, index: IntArray, hit: BoolArray, weight: FloatArray) -> tuple[float, float]:
     """Effective hits and trials of a weighted share, rounded: sums in another order must give the same draws."""
     if len(index) == 0:
         return 0.0, 0.0
-    share = _proportion(rows, index, hit.astype(float), weight)
+    share = proportion(rows, index, hit, weight)
     return round(share.value * share.n, 8), round(share.n, 8)

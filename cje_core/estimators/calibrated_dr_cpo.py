@@ -8,31 +8,21 @@ is incomplete and the estimate is no longer doubly robust.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
 
 from cje_core.estimators import _ope, _ope_run
-from cje_core.weights import CANDIDATES
 
 NEEDS = _ope.NEEDS
 
 
-def policy_value(
-    logs: _ope.Logs,
-    p: int,
-    *,
-    candidates: Sequence[str] = CANDIDATES,
-    projection: str = "rescale",
-    guard: str = "absolute",
-    rho: float = 1.0,
-) -> _ope.Value:
-    """Calibrated DR of policy p; options as in `cje_core.weights.stabilise`."""
+def policy_value(logs: _ope.Logs, p: int, *, weighting: _ope.Stabilisation = _ope.DEFAULT) -> _ope.Value:
+    """Calibrated DR of policy p."""
     residual = logs.reward - logs.outcome.logged
-    weight, facts = _ope.stabilised_weights(
-        logs, p, residual, candidates=candidates, projection=projection, guard=guard, rho=rho
-    )
-    return _ope.dr_value(logs, p, weight, route="calibrated_dr", facts=facts)
+    weight, facts = _ope.stabilised_weights(logs, p, residual, weighting)
+    return _ope.dr_value(logs, p, weight, route="calibrated_dr_cpo", facts=facts)
 
 
 def estimate(
@@ -40,10 +30,10 @@ def estimate(
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
-    candidates: Sequence[str] = CANDIDATES,
-    projection: str = "rescale",
-    guard: str = "absolute",
-    rho: float = 1.0,
+    candidates: Sequence[str] = _ope.DEFAULT.candidates,
+    projection: str = _ope.DEFAULT.projection,
+    guard: str = _ope.DEFAULT.guard,
+    rho: float = _ope.DEFAULT.rho,
     inference: str = "influence",
     covariates: Sequence[str] = (),
     calibrator: str = "default",
@@ -65,19 +55,13 @@ def estimate(
         or 0).
     """
     del rng
-    weighting = {"candidates": tuple(candidates), "projection": projection, "guard": guard, "rho": rho}
+    weighting = _ope.Stabilisation(tuple(candidates), projection, guard, rho)
     return _ope_run.run(
         data,
-        lambda logs, p: policy_value(
-            logs, p, candidates=candidates, projection=projection, guard=guard, rho=rho
-        ),
+        partial(policy_value, weighting=weighting),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
         estimator="calibrated_dr_cpo",
-        options=weighting,
-        ci_prob=ci_prob,
-        inference=inference,
-        covariates=covariates,
-        calibrator=calibrator,
-        direction=direction,
+        options=weighting._asdict(),
         fresh=True,
         axes={"beta": ("candidate", candidates)},
     )

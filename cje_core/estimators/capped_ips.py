@@ -10,6 +10,7 @@ therefore narrow and wrong; a stack that minimises variance will prefer it.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
@@ -55,13 +56,9 @@ def estimate(
     del rng
     return _ope_run.run(
         data,
-        lambda logs, p: policy_value(logs, p, cap=cap),
+        partial(policy_value, cap=cap),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
         estimator="capped_ips",
         options={"cap": cap},
-        ci_prob=ci_prob,
-        inference=inference,
-        covariates=covariates,
-        calibrator=calibrator,
-        direction=direction,
         fresh=False,
     )

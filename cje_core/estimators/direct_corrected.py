@@ -17,7 +17,7 @@ import xarray as xr
 from cje_core.calibration import calibration_part, fit_slice, mean_part, predict
 from cje_core.data import unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.result import Status
 from cje_core.uncertainty import combine, influence_se
 
@@ -67,7 +67,7 @@ def estimate(
         probes = np.flatnonzero((rows.policy == p) & rows.probe)
         if len(index) == 0:
             results.append(PolicyResult(Status.NO_RESPONSES, "none"))
-        elif len(np.unique(rows.cluster[rows.prompt[probes]])) < MIN_LABELLED_CLUSTERS:
+        elif count_clusters(rows, probes) < MIN_LABELLED_CLUSTERS:
             results.append(PolicyResult(Status.NO_PROBES, "none"))
         elif fitted.calibrator is None:
             results.append(PolicyResult(fitted.status, "none"))

@@ -28,7 +28,7 @@ def policy_value(logs: _ope.Logs, p: int, *, outcome: _ope.Outcome | None = None
     """DR of policy p with raw weights; `outcome` replaces the held-out calibrator as q."""
     weight = _ope.raw_weights(logs, p)
     facts = {"ess_fraction": ess_fraction(weight)}
-    return _ope.dr_value(logs, p, weight, route="dr", outcome=outcome, facts=facts)
+    return _ope.dr_value(logs, p, weight, route="dr_cpo", outcome=outcome, facts=facts)
 
 
 def estimate(
@@ -59,12 +59,8 @@ def estimate(
     return _ope_run.run(
         data,
         policy_value,
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
         estimator="dr_cpo",
         options={},
-        ci_prob=ci_prob,
-        inference=inference,
-        covariates=covariates,
-        calibrator=calibrator,
-        direction=direction,
         fresh=True,
     )

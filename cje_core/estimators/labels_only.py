@@ -11,7 +11,7 @@ import xarray as xr
 from cje_core.calibration import mean_part
 from cje_core.data import unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.result import Status
 from cje_core.uncertainty import combine
 
@@ -48,7 +48,7 @@ def estimate(
     results = []
     for p in range(len(rows.policies)):
         index = np.flatnonzero((rows.policy == p) & rows.labelled & rows.evaluated)
-        n_labelled = len(np.unique(rows.cluster[rows.prompt[index]]))
+        n_labelled = count_clusters(rows, index)
         if n_labelled < MIN_LABELLED_CLUSTERS:
             status = Status.TOO_FEW_LABELS if n_labelled else Status.NO_LABELS
             results.append(PolicyResult(status, "mean_label"))

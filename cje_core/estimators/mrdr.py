@@ -11,6 +11,7 @@ dr_cpo. Without labels on logged responses there is no estimate.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -107,14 +108,10 @@ def estimate(
             raise ValueError(f"{name} is {value!r}; use one of {', '.join(known)}")
     return _ope_run.run(
         data,
-        lambda logs, p: policy_value(logs, p, omega=omega, weights=weights),
+        partial(policy_value, omega=omega, weights=weights),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
         estimator="mrdr",
         options={"omega": omega, "weights": weights},
-        ci_prob=ci_prob,
-        inference=inference,
-        covariates=covariates,
-        calibrator=calibrator,
-        direction=direction,
         fresh=True,
         axes={"beta": ("candidate", CANDIDATES)},
     )

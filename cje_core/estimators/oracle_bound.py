@@ -19,7 +19,7 @@ import xarray as xr
 from cje_core.calibration import mean_part
 from cje_core.data import check_data, unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.result import Status
 from cje_core.uncertainty import combine
 
@@ -64,7 +64,7 @@ def estimate(
             results.append(PolicyResult(status, "none"))
             continue
         value, sampling = mean_part(rows, index, rows.score[index], rows.weight[index])
-        if len(np.unique(rows.cluster[rows.prompt[own]])) < MIN_LABELLED_CLUSTERS:
+        if count_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
             result = PolicyResult(Status.OK, "true_reward", value, *combine([sampling], rows.cluster))
         else:
             every = len(own) == len(index)

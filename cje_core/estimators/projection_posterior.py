@@ -43,20 +43,19 @@ def estimate(
     rng = np.random.default_rng(rng)
     _bayes.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     setting = _bayes.prepare(data, direction=direction)
-    own = _bayes.corrected_policies(setting.rows)
+    n_policies = len(setting.rows.policies)
     draws = None
     if not setting.fitted.status.failed:
         draws = projected_values(setting.rows, setting.fitted, setting.graded, n_draws=n_draws, rng=rng)
     status = [
-        _bayes.policy_status(setting, p, corrected=bool(own[p]), convergence=Status.OK)
-        for p in range(len(own))
+        _bayes.policy_status(setting, p, correcting=None, convergence=Status.OK) for p in range(n_policies)
     ]
     return _bayes.to_estimate(
         data,
         setting,
         draws,
         status,
-        route=["projection"] * len(own),
+        route=["projection"] * n_policies,
         estimator="projection_posterior",
         options={"n_draws": n_draws, "direction": direction},
         ci_prob=ci_prob,

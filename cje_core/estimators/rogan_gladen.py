@@ -27,23 +27,22 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
-from cje_core.calibration import mean_part
 from cje_core.data import Rows, unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.folds import MIN_LABELLED_CLUSTERS
-from cje_core.result import CI_BOUND, Status, sum_by, wald
+from cje_core.estimators._misclassification import (
+    Verdicts,
+    gather,
+    judge_verdicts,
+    label_weight,
+    proportion,
+)
+from cje_core.result import CI_BOUND, Status, wald, wilson
 from cje_core.uncertainty import Part, combine
+
+FloatArray = npt.NDArray[np.float64]
 
 NEEDS = {"judge", "oracle"}
 INFERENCE = ("lee", "influence")
-
-
-class Proportion(NamedTuple):
-    """A weighted proportion, the effective number of observations behind it, and its error."""
-
-    value: float
-    n: float
-    part: Part
 
 
 class Corrected(NamedTuple):
@@ -51,7 +50,7 @@ class Corrected(NamedTuple):
 
     result: PolicyResult
     accuracy: dict[str, float]  # sensitivity, specificity, youden
-    accuracy_interval: dict[str, tuple[float, float]]
+    accuracy_interval: dict[str, FloatArray]  # each (2,)
     interval: tuple[float, float]  # of the share of good responses
 
 
@@ -89,19 +88,14 @@ def estimate(
     if not 0 < ci_prob < 1:
         raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
     rows = unpack(data)
-    low, high = data.attrs["judge_range"]
     bottom, top = data.attrs["oracle_range"]
-    cut = (low + high) / 2 if threshold is None else float(threshold)
-    if not low < cut <= high:
-        raise ValueError(f"threshold is {threshold}; it must lie above {low:g} and at most at {high:g}")
-    passed, good = (rows.score >= cut).astype(float), rows.label == top
-    binary = good | (rows.label == bottom)
+    verdicts = judge_verdicts(data, rows, threshold)
     policies = [
-        _one_policy(rows, p, passed, good, binary, inference=inference, ci_prob=ci_prob)
+        _one_policy(rows, verdicts, p, inference=inference, ci_prob=ci_prob)
         for p in range(len(rows.policies))
     ]
     results = [_rescale(corrected.result, bottom, top) for corrected in policies]
-    options = {"threshold": cut, "inference": inference}
+    options = {"threshold": verdicts.threshold, "inference": inference}
     out = assemble(data, rows, results, estimator="rogan_gladen", options=options, ci_prob=ci_prob)
     order = [policies[rows.policies.index(str(name))] for name in data.policy.values]
     interval = bottom + (top - bottom) * np.array([corrected.interval for corrected in order])
@@ -202,53 +196,18 @@ def lee_interval(
     return float(np.clip(center - half, 0.0, 1.0)), float(np.clip(center + half, 0.0, 1.0))
 
 
-def wilson(value: float, count: float, ci_prob: float) -> tuple[float, float]:
-    """Wilson's score interval of a proportion, for any positive (effective) count.
-
-    Examples
-    --------
-    >>> [round(v, 3) for v in wilson(1.0, 10, 0.95)]
-    [0.722, 1.0]
-    """
-    z2 = float(stats.norm.ppf(0.5 + ci_prob / 2)) ** 2
-    center = (value + z2 / (2 * count)) / (1 + z2 / count)
-    half = np.sqrt(z2 * (value * (1 - value) / count + z2 / (4 * count**2))) / (1 + z2 / count)
-    return min(float(center - half), value), max(float(center + half), value)
-
-
-def _one_policy(
-    rows: Rows,
-    p: int,
-    passed: npt.NDArray[np.float64],
-    good: npt.NDArray[np.bool_],
-    binary: npt.NDArray[np.bool_],
-    *,
-    inference: str,
-    ci_prob: float,
-) -> Corrected:
+def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, inference: str, ci_prob: float) -> Corrected:
     """Correct policy p; values are shares of good responses."""
-    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
-    if len(index) == 0:
-        return _failure(Status.NO_RESPONSES)
-    slice_, route = np.flatnonzero((rows.policy == p) & rows.labelled & rows.evaluated), "own_labels"
-    if _n_clusters(rows, slice_) < MIN_LABELLED_CLUSTERS:
-        slice_, route = np.flatnonzero(rows.teaches), "borrowed"
-    if _n_clusters(rows, slice_) < MIN_LABELLED_CLUSTERS:
-        return _failure(Status.TOO_FEW_LABELS if len(slice_) else Status.NO_LABELS)
-    if not binary[slice_].all():
-        return _failure(Status.NOT_BINARY)
-    if good[slice_].all() or not good[slice_].any():
-        return _failure(Status.ONE_CLASS)
-    weight = rows.weight / np.where(rows.labelled, rows.label_prob, 1.0)
-    share = _proportion(rows, index, passed, rows.weight)
-    se = _proportion(rows, slice_[good[slice_]], passed, weight)
-    sp = _proportion(rows, slice_[~good[slice_]], 1 - passed, weight)
+    found = gather(rows, verdicts, p)
+    if isinstance(found, Status):
+        return _failure(found)
+    weight = label_weight(rows)
+    share = proportion(rows, found.evaluated, verdicts.passed, rows.weight)
+    se = proportion(rows, found.good, verdicts.passed, weight)
+    sp = proportion(rows, found.bad, ~verdicts.passed, weight)
     youden = se.value + sp.value - 1
     se_bounds, sp_bounds = (wilson(q.value, q.n, ci_prob) for q in (se, sp))
-    youden_bounds = (
-        youden - float(np.hypot(se.value - se_bounds[0], sp.value - sp_bounds[0])),
-        youden + float(np.hypot(se.value - se_bounds[1], sp.value - sp_bounds[1])),
-    )
+    youden_bounds = youden + np.array([-1, 1]) * np.hypot(se.value - se_bounds, sp.value - sp_bounds)
     accuracy = {"sensitivity": se.value, "specificity": sp.value, "youden": youden}
     bounds = {"sensitivity": se_bounds, "specificity": sp_bounds, "youden": youden_bounds}
     # A judge that knows nothing at all leaves 0 / 0: the middle of what is possible stands for "anything".
@@ -257,17 +216,15 @@ def _one_policy(
     if not seen_twice or youden_bounds[0] <= 0 <= youden_bounds[1]:
         value = float(np.clip(raw, 0.0, 1.0))
         silent = np.zeros(len(rows.prompts))
-        result = PolicyResult(Status.ILL_CONDITIONED, route, value, silent, 0.0)
+        result = PolicyResult(Status.ILL_CONDITIONED, found.route, value, silent, 0.0)
         return Corrected(result, accuracy, bounds, (0.0, 1.0))
     parts = [
         _scaled(share.part, 1 / youden),
         _scaled(sp.part, (1 - raw) / youden),
         _scaled(se.part, -raw / youden),
     ]
-    status = Status.OK if route == "own_labels" else Status.TRANSPORT_ASSUMED
-    if youden < 0:
-        status = Status.INVERTED_JUDGE
-    result = PolicyResult(status, route, float(np.clip(raw, 0.0, 1.0)), *combine(parts, rows.cluster))
+    status = Status.INVERTED_JUDGE if youden < 0 else found.status
+    result = PolicyResult(status, found.route, float(np.clip(raw, 0.0, 1.0)), *combine(parts, rows.cluster))
     if inference == "lee":
         counts = {"n": share.n, "n_good": se.n, "n_bad": sp.n}
         interval = lee_interval(share.value, se.value, sp.value, ci_prob=ci_prob, **counts)
@@ -275,30 +232,6 @@ def _one_policy(
         lower, upper = np.clip(wald(raw, result.std_error, result.df, ci_prob), 0.0, 1.0)
         interval = float(lower), float(upper)
     return Corrected(result, accuracy, bounds, interval)
-
-
-def _n_clusters(rows: Rows, index: npt.NDArray[np.intp]) -> int:
-    return len(np.unique(rows.cluster[rows.prompt[index]]))
-
-
-def _proportion(
-    rows: Rows, index: npt.NDArray[np.intp], values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]
-) -> Proportion:
-    """Weighted share of ones among some rows.
-
-    The effective count is ``v (1 - v)`` over the cluster-robust variance, kept between Kish's counts of clusters and
-    of rows; with equal weights and no clusters it is the number of rows.
-    """
-    value, part = mean_part(rows, index, values[index], weight[index])
-    value = min(max(value, 0.0), 1.0)
-    share = weight[index] / weight[index].sum()
-    n_clusters = len(rows.cluster_names)
-    cluster = rows.cluster[rows.prompt[index]]
-    least = 1 / float((sum_by(cluster, share, n_clusters) ** 2).sum())
-    most = 1 / float((share**2).sum())
-    variance = float((sum_by(cluster, share * (values[index] - value), n_clusters) ** 2).sum())
-    count = value * (1 - value) / variance if 0 < value < 1 and variance > 0 else least
-    return Proportion(value, min(max(count, least), max(least, most)), part)
 
 
 def _scaled(part: Part, factor: float) -> Part:
@@ -317,6 +250,5 @@ def _rescale(result: PolicyResult, bottom: float, top: float) -> PolicyResult:
 
 def _failure(status: Status) -> Corrected:
     nothing = dict.fromkeys(("sensitivity", "specificity", "youden"), np.nan)
-    return Corrected(
-        PolicyResult(status, "none"), nothing, dict.fromkeys(nothing, (np.nan, np.nan)), (np.nan, np.nan)
-    )
+    unknown = np.full(2, np.nan)
+    return Corrected(PolicyResult(status, "none"), nothing, dict.fromkeys(nothing, unknown), (np.nan, np.nan))

@@ -12,6 +12,7 @@ log-likelihoods; a calibration learned on the logger that does not hold under th
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
@@ -72,13 +73,9 @@ def estimate(
     del rng
     return _ope_run.run(
         data,
-        lambda logs, p: policy_value(logs, p, clip=clip),
+        partial(policy_value, clip=clip),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
         estimator="snips",
         options={"clip": clip},
-        ci_prob=ci_prob,
-        inference=inference,
-        covariates=covariates,
-        calibrator=calibrator,
-        direction=direction,
         fresh=False,
     )

@@ -179,13 +179,9 @@ def estimate(
     return _ope_run.run(
         data,
         partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
         estimator="stacked_dr",
         options=stacking,
-        ci_prob=ci_prob,
-        inference=inference,
-        covariates=covariates,
-        calibrator=calibrator,
-        direction=direction,
         fresh=True,
         axes={"stack_weight": ("member", members)},
     )

@@ -153,12 +153,8 @@ def estimate(
     return _ope_run.run(
         data,
         policy_value,
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
         estimator="tmle",
         options={},
-        ci_prob=ci_prob,
-        inference=inference,
-        covariates=covariates,
-        calibrator=calibrator,
-        direction=direction,
         fresh=True,
     )

@@ -73,5 +73,5 @@ def covariate_effects(curve: xr.Dataset) -> "list[Axes]":
         panel.set_xlabel(name, parse_math=False)
         panel.set_ylabel("effect on the first stage, oracle scale")
     panels[-1].plot(curve["index"], curve["reward"], color=OKABE_ITO[1], lw=1.8)
-    panels[-1].set(xlabel="rank of the first stage", ylabel="reward R, second stage")
+    panels[-1].set(xlabel="index of the first stage, oracle scale", ylabel="reward R, second stage")
     return list(panels)

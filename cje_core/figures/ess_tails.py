@@ -6,11 +6,12 @@ import numpy as np
 import xarray as xr
 
 from cje_core.figures.style import GREY, OKABE_ITO, policy_rows
+from cje_core.gates import BY_NAME
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ESS_GATE, HILL_GATE = 0.30, 2.0
+ESS, HILL = BY_NAME["ess"], BY_NAME["hill"]
 
 
 def ess_tails(overlap: xr.Dataset, *, axes: "tuple[Axes, Axes] | None" = None) -> "tuple[Axes, Axes]":
@@ -58,23 +59,22 @@ def ess_tails(overlap: xr.Dataset, *, axes: "tuple[Axes, Axes] | None" = None) -
     left.plot(
         share, rows, "D", color=OKABE_ITO[1], ms=5, mec="black", mew=0.6, label="largest share", zorder=4
     )
-    left.axvline(ESS_GATE, color="black", lw=1, ls="--", zorder=3)
-    left.set(xlim=(0, 1), xlabel="fraction (dashed: gate at 0.30)")
+    left.axvline(ESS.good, color="black", lw=1, ls="--", zorder=3)
+    left.set(xlim=(0, 1), xlabel=f"fraction (dashed: gate at {ESS.good:.2f})")
     for row, known in enumerate(np.isfinite(overlap["ess_fraction"].values)):
         if not known:
             left.text(0.01, row, "unknown: no log-probabilities", va="center", fontsize=8, color=GREY)
     hill = overlap["hill"].values.astype(float)
-    width = overlap["hill_iqr"].transpose("policy", ...).values
-    band = width if width.ndim == 2 else np.stack([hill - width / 2, hill + width / 2], axis=1)
-    right.hlines(
-        rows, band[:, 0], band[:, 1], color=OKABE_ITO[2], lw=5, alpha=0.5, label="IQR over k", zorder=2
-    )
+    lower, upper = (overlap[f"hill_{end}"].values for end in ("lower", "upper"))
+    right.hlines(rows, lower, upper, color=OKABE_ITO[2], lw=5, alpha=0.5, label="quartiles over k", zorder=2)
     right.plot(
         hill, rows, "o", color=OKABE_ITO[2], mec="black", mew=0.6, label="Hill index, median", zorder=3
     )
-    for gate, style in ((1.0, ":"), (HILL_GATE, "--")):
+    for gate, style in ((HILL.critical, ":"), (HILL.good, "--")):
         right.axvline(gate, color="black", lw=1, ls=style, zorder=1)
-    right.set(xlabel="tail index (dashed: 2, finite variance;\ndotted: 1, finite mean)")
+    right.set(
+        xlabel=f"tail index (dashed: {HILL.good:g}, finite variance;\ndotted: {HILL.critical:g}, finite mean)"
+    )
     right.set_xlim(left=0)
     figure = left.get_figure()
     assert figure is not None

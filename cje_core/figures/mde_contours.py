@@ -50,7 +50,10 @@ def mde_contours(
         axis.set_minor_formatter("")
     axes.set(xlabel="prompts n (log scale)", ylabel="labelled share m / n (log scale)")
     power = 100 * float(surface.attrs["power"])
-    axes.set_title(f"Minimum detectable difference at {power:g}% power; dashed: equal cost", loc="left")
+    star = "" if optimum is None else "; star: the plan"
+    axes.set_title(
+        f"Minimum detectable difference at {power:g}% power;\ndashed: equal cost{star}", loc="left"
+    )
     return axes
 
 

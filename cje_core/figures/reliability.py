@@ -38,8 +38,10 @@ def reliability(bins: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
         xlabel="mean calibrated reward R = f(Z), out of fold",
         ylabel=f"mean oracle label, {100 * bins.attrs['ci_prob']:g}% interval",
     )
-    covers = "band covers the diagonal" if bins.attrs["covers_diagonal"] else "band leaves the diagonal"
+    verb = "cover" if bins.attrs["covers_diagonal"] else "leave"
     axes.set_title(
-        f"{bins.attrs['mode'].replace('_', '-')}: RMSE {bins.attrs['oof_rmse']:.3f}; {covers}", loc="left"
+        f"{bins.attrs['mode'].replace('_', '-')}: RMSE {bins.attrs['oof_rmse']:.3f};\n"
+        f"simultaneous (Bonferroni) intervals {verb} the diagonal",
+        loc="left",
     )
     return axes

@@ -6,12 +6,10 @@ import numpy as np
 import xarray as xr
 
 from cje_core.figures.style import OKABE_ITO, new_axes, policy_rows
+from cje_core.guide import SHARE_HIGH, SHARE_LOW
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# the paper's takeaway: above the first buy labels, below the second buy prompts
-LABELS_ABOVE, PROMPTS_BELOW = 0.5, 0.2
 
 
 def uncertainty_share(estimate: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
@@ -53,9 +51,10 @@ def uncertainty_share(estimate: xr.Dataset, *, ax: "Axes | None" = None) -> "Axe
         axes.text(0.01, row, "unknown", va="center", fontsize=8)
     for row in np.flatnonzero(known).tolist():
         axes.text(1.01, row, f"{share[row]:.0%}", va="center", fontsize=8)
-    for threshold in (PROMPTS_BELOW, LABELS_ABOVE):
+    for threshold in (SHARE_LOW, SHARE_HIGH):
         axes.axvline(threshold, color="black", lw=1, ls="--", zorder=3)
-    axes.set(xlim=(0, 1), xlabel="share of the variance; left of 20%: buy prompts, right of 50%: buy labels")
+    advice = f"left of {SHARE_LOW:.0%}: buy prompts, right of {SHARE_HIGH:.0%}: buy labels"
+    axes.set(xlim=(0, 1), xlabel=f"share of the variance; {advice}")
     figure = axes.get_figure()
     assert figure is not None
     figure.legend(

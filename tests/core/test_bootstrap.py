@@ -88,35 +88,46 @@ def test_resamples_without_enough_labels_are_named_not_reported():
     assert (direct.estimate(data, inference="influence").status == Status.OK).all()
 
 
+def rejections(data, n_boot, seed, *, residuals):
+    """Resamples thrown away before `n_boot` are had, by counting the labels in each.
+
+    Half of the labels must be drawn; and, where `residuals` are held out, something must be left to fit on.
+    """
+    order = sorted(data.prompt.values.tolist())
+    names = data.prompt.values[data.labelled.any(("policy", "draw")).values].tolist()
+    fold = assign_folds(names, np.ones(len(names), bool))
+    fold_of = dict(zip([order.index(name) for name in names], fold, strict=True))
+    rng = np.random.default_rng(seed)
+    shape = (n_boot, len(order))
+    drawn = np.concatenate([rng.integers(0, len(order), size=shape, dtype=np.int32) for _ in range(2)])
+    seen = [[fold_of[i] for i in row if i in fold_of] for row in drawn.tolist()]
+    enough = [len(folds) >= len(names) // 2 and (len(set(folds)) > 1 or not residuals) for folds in seen]
+    needed = np.flatnonzero(enough)[n_boot - 1] + 1
+    return needed - n_boot
+
+
 @pytest.mark.parametrize("correction", ["theta_aug", "none"])
 def test_rejected_resamples_are_those_with_too_few_labels(correction):
     frame = table(n=60, policies=("a",), share=0.0)
     frame.loc[:7, "oracle_label"] = np.linspace(0.1, 0.9, 8)
     n_boot = 200
     options = {"inference": "bootstrap", "n_boot": n_boot, "correction": correction, "power_tuned": False}
-    out = direct.estimate(from_frame(frame), rng=np.random.default_rng(4), **options)
-    order = sorted(frame.prompt_id)
-    labelled = np.array([order.index(f"p{i}") for i in range(8)])
-    rng = np.random.default_rng(4)
-    drawn = np.concatenate([rng.integers(0, 60, size=(n_boot, 60), dtype=np.int32) for _ in range(2)])
-    fold = assign_folds([f"p{i}" for i in range(8)], np.ones(8, bool))
-    fold_of = dict(zip(labelled, fold, strict=True))
-    seen = [[fold_of[i] for i in row if i in fold_of] for row in drawn]
-    # half of the eight; and, where residuals are held out, something left to fit on
-    enough = np.array([len(folds) >= 4 and (correction == "none" or len(set(folds)) > 1) for folds in seen])
-    needed = np.flatnonzero(enough)[n_boot - 1] + 1
-    assert out.attrs["n_rejected"] == (~enough[:needed]).sum() > 0
+    data = from_frame(frame)
+    out = direct.estimate(data, rng=4, **options)
+    expected = rejections(data, n_boot, 4, residuals=correction != "none")
+    assert out.attrs["n_rejected"] == expected > 0
     assert out.draws.notnull().all()
 
 
-def test_twelve_labels_terminate_and_rejections_are_counted():
+@pytest.mark.parametrize("power_tuned", [True, False])
+def test_seven_labels_terminate_and_rejections_are_counted(power_tuned):
     """The paper's n_min = 30 never ends here; half the labels does, and the rejected resamples are reported."""
     data = from_frame(table(n=250, policies=("a",), share=0.05, seed=3))
-    n_labels = int(data.labelled.sum())
-    assert 4 <= n_labels < 30
-    out = direct.estimate(data, inference="bootstrap", rng=0, n_boot=500)
+    assert data.labelled.sum() == 7
+    out = direct.estimate(data, inference="bootstrap", rng=0, n_boot=500, power_tuned=power_tuned)
     assert out.draws.notnull().all()
-    assert out.attrs["n_rejected"] >= 0
+    # tuning gives the calibrator no weight here, so no resample is lost for want of a held-out fit
+    assert out.attrs["n_rejected"] == rejections(data, 500, 0, residuals=not power_tuned) > 0
 
 
 KINDS = {

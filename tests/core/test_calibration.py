@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from cje_core.calibration import OracleSlice, fit, held_out, knot_mass, label_leverage, predict
+from cje_core.calibration import OracleSlice, fit, held_out, knot_mass, label_levels, label_leverage, predict
 from cje_core.isotonic import interpolate_into, isotonic
 from cje_core.result import Status
 
@@ -99,3 +99,46 @@ def test_held_out_predictions_never_see_their_own_fold():
     after = held_out(fitted._replace(label=np.where(fold == 1, 1 - label, label)), z, row)
     assert (before[fold == 1] == after[fold == 1]).all()
     assert (before[fold != 1] != after[fold != 1]).any()
+
+
+@pytest.mark.parametrize("folds", [3, 4, 1])
+def test_label_levels_are_the_means_of_the_labels_outside_each_fold(folds):
+    """By a loop, exactly: labels are eighths and weights powers of two, so no sum rounds.
+
+    With four folds the last holds no label, and its level is that of the slice; with one it holds all, and nothing is
+    left, whatever rounding a subtraction would leave.
+    """
+    rng = np.random.default_rng(6)
+    label, weight = rng.integers(0, 9, 40) / 8, 2.0 ** rng.integers(-3, 4, 40)
+    prompt = rng.permutation(60)[:40]
+    fold = rng.integers(0, min(folds, 3), 60)
+    fold[np.setdiff1d(np.arange(60), prompt)[0]] = folds - 1
+    fitted = OracleSlice(
+        Status.OK, None, rng.uniform(size=(40, 1)), label, weight, prompt, fold, "monotone", True
+    )
+    mean, outside = label_levels(fitted)
+
+    def average(rows):
+        total = sum(weight[i] for i in rows)
+        return sum(weight[i] * label[i] for i in rows) / total if rows else np.nan
+
+    assert mean == average(list(range(40)))
+    expected = [average([i for i in range(40) if fold[prompt[i]] != k]) for k in range(folds)]
+    np.testing.assert_array_equal(outside, expected)
+    assert np.isnan(outside).any() == (folds == 1)
+
+
+def test_label_levels_do_not_cancel():
+    """One fold holds nearly all the weight: the level outside it is that of the other label, to the last digit."""
+    fitted = OracleSlice(
+        Status.OK,
+        None,
+        np.zeros((3, 1)),
+        np.array([0.3, 0.7, 0.1]),
+        np.array([1e15, 1e15, 1.0]),
+        np.arange(3),
+        np.array([0, 0, 1]),
+        "monotone",
+        True,
+    )
+    assert label_levels(fitted)[1][0] == 0.1

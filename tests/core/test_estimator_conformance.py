@@ -13,8 +13,10 @@ import pytest
 import xarray as xr
 
 from cje_core import estimators
+from cje_core.bayes.splines import N_SPLINES
 from cje_core.compare import contrasts
 from cje_core.data import DataError, check_data, from_arrays
+from cje_core.estimators.bayes_rogan_gladen import MIN_EFFECTIVE
 from cje_core.folds import assign_folds
 from cje_core.result import Status
 
@@ -46,9 +48,14 @@ NO_CALIBRATOR = {
 # The stack adds a fixed ridge to a covariance that carries n / (n - 1).
 # Effective counts of the Bayesian correction may not exceed the rows, which copies double: other counts, other draws.
 DUPLICATE_RTOL = {"bayes_rogan_gladen": 0.05, "ppi_plus_plus": 2 / N_PROMPTS, "stacked_dr": 1e-5}
-# A posterior mean carries the noise of its draws (at least a third as many effective ones), and half the variance also
-# means half the prior's pull.
-POSTERIOR = {"bayes_corrected", "bayes_direct", "bayes_rogan_gladen", "projection_posterior"}
+# A posterior mean carries the noise of its draws, and half the variance also means half the prior's pull. Labels that
+# the prior is worth: the total concentration of the calibrator's weights; three uniform priors, two labels each.
+POSTERIOR = {
+    "bayes_corrected": N_SPLINES + 2,
+    "bayes_direct": N_SPLINES + 2,
+    "bayes_rogan_gladen": 6,
+    "projection_posterior": N_SPLINES + 2,
+}
 POLICIES = ["base", "clone", "far"]
 
 
@@ -146,6 +153,7 @@ def sound(out):
         Status.CONSTANT_LABELS,
         Status.ONE_CLUSTER,
         Status.FEW_LABELS_POSTERIOR,
+        Status.POOR_OVERLAP,  # one response has all the weight
     ]
     assert np.isin(code[silent & ~failed], explained).all(), "a value without a standard error says why"
     assert not (out["std_error"].values < 0).any()
@@ -278,6 +286,25 @@ def test_a_copy_inside_its_cluster_adds_nothing(name):
     np.testing.assert_allclose(out.std_error, single.std_error, rtol=rtol)
 
 
+def posterior_tolerance(name, data, single):
+    """By how much a posterior mean may move when the data are doubled.
+
+    Five Monte Carlo standard errors of the difference: variances 1 and 1/2, a third of the draws effective (of the
+    importance sampler, as many as convergence takes; the base policy, whose verdicts contradict its labels, has fewer
+    and says so, but is held to the same). Half the pull of a prior worth k labels, towards the middle of the scale.
+    And of a shift d with a normal prior of whatever scale t: ``d t^2 / (t^2 + s^2)`` moves by at most
+    ``(3 - 2 sqrt(2)) d`` when s^2 is halved.
+    """
+    effective = MIN_EFFECTIVE if name == "bayes_rogan_gladen" else single.sizes["replicate"] / 3
+    labels = (data.labelled & data.evaluated).sum(("prompt", "draw")).min().item()
+    pull = POSTERIOR[name] / (labels + POSTERIOR[name]) * np.abs(single.estimate.values - 3)
+    tolerance = 5 * single.std_error.values * np.sqrt(1.5 / effective) + pull / 2
+    if name == "bayes_corrected":
+        shift = run("direct_corrected", data).estimate - run("direct", data, correction="none").estimate
+        tolerance += (3 - 2 * np.sqrt(2)) * np.abs(shift.values)
+    return tolerance
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_twice_the_data_halves_the_variance(name):
     """Independent copies: the same value and SE / sqrt 2.
@@ -289,7 +316,8 @@ def test_twice_the_data_halves_the_variance(name):
     """
     data = rich(name, n=240, clustered=False, draws=1)
     data = data.assign(cluster=("prompt", data.prompt.values))
-    out, single = run(name, twice(data, same_cluster=False)), run(name, data)
+    options = {"n_draws": 8000} if name in POSTERIOR and name != "bayes_rogan_gladen" else {}
+    out, single = run(name, twice(data, same_cluster=False), **options), run(name, data, **options)
     np.testing.assert_array_equal(out.status, single.status)
     m = int(min(n for n in (data.labelled & data.evaluated).sum(("prompt", "draw")).values))
     m = min(m, int(data.probe.sum(("prompt", "draw"))[1:].min()))
@@ -298,11 +326,12 @@ def test_twice_the_data_halves_the_variance(name):
         np.testing.assert_allclose(out.estimate, single.estimate, rtol=DUPLICATE_RTOL.get(name, 1e-9))
         slack = 0.02
     else:
-        renamed = [run(name, rename(data, k)) for k in range(8)]
-        values = np.stack([each.estimate.values for each in [single, *renamed]])
-        tolerance = 5 * values.std(axis=0, ddof=1) + 1e-9
         if name in POSTERIOR:
-            tolerance = single.std_error.values * (5 * np.sqrt(2 * 3 / out.sizes["replicate"]) + 0.25)
+            tolerance = posterior_tolerance(name, data, single)
+        else:
+            renamed = [run(name, rename(data, k)) for k in range(8)]
+            values = np.stack([each.estimate.values for each in [single, *renamed]])
+            tolerance = 5 * values.std(axis=0, ddof=1) + 1e-9
         moved = np.abs(out.estimate.values - single.estimate.values)
         assert ((moved < tolerance) | np.isnan(moved)).all(), moved / tolerance
         slack = 20 / m

@@ -100,7 +100,9 @@ def test_transport_residuals_draw_margin_verdicts_and_intervals(data):
 def test_reliability_draws_diagonal_and_interval_per_bin(data):
     bins = reliability.reliability(data, n_bins=5)
     axes = figures.reliability(bins)
-    assert "diagonal" in " ".join(drawn(axes)) and axes.get_xlabel() and axes.get_ylabel()
+    verb = "cover" if bins.attrs["covers_diagonal"] else "leave"
+    assert f"simultaneous (Bonferroni) intervals {verb} the diagonal" in axes.get_title(loc="left")
+    assert axes.get_xlabel() and axes.get_ylabel()
     (points,) = [c for c in axes.collections if len(c.get_offsets()) == bins.sizes["bin"]]
     np.testing.assert_allclose(points.get_offsets()[:, 1], bins["oracle_mean"])
 
@@ -124,6 +126,7 @@ def test_uncertainty_share_draws_both_thresholds(data):
     estimate = direct.estimate(data)
     axes = figures.uncertainty_share(estimate)
     assert {0.2, 0.5} <= vertical(axes)
+    assert "left of 20%: buy prompts, right of 50%: buy labels" in axes.get_xlabel()
     assert f"{float(estimate.calibration_share[0]):.0%}" in drawn(axes)
     with pytest.raises(ValueError, match="calibration_share"):
         figures.uncertainty_share(raw_judge.estimate(data))
@@ -143,6 +146,7 @@ def test_ess_tails_draw_gates_and_name_the_unknown(data):
     found = overlap(data)
     left, right = figures.ess_tails(found)
     assert 0.3 in vertical(left) and {1.0, 2.0} <= vertical(right)
+    assert "gate at 0.30" in left.get_xlabel() and "dashed: 2, finite variance" in right.get_xlabel()
     assert any("unknown" in word for word in drawn(left))
     raw = left.containers[0]
     np.testing.assert_allclose([bar.get_width() for bar in raw], found["ess_fraction"].dropna("policy"))
@@ -177,7 +181,10 @@ def test_mde_contours_and_optimum(data):
     surface = planning.mde_surface(
         components, [200, 400, 800, 1600], [0.05, 0.1, 0.25, 0.5], cost_judge=1, cost_oracle=16
     )
+    bare = figures.mde_contours(surface.assign_attrs(power=0.9))
+    assert "at 90% power" in bare.get_title(loc="left") and "star" not in bare.get_title(loc="left")
     axes = figures.mde_contours(surface, optimum=(400, 0.25))
+    assert "star: the plan" in axes.get_title(loc="left")
     assert any("cost" in word for word in drawn(axes)) and axes.get_xscale() == axes.get_yscale() == "log"
 
 

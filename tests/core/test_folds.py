@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cje_core.folds import assign_folds
+from cje_core.data import from_arrays, unpack
+from cje_core.folds import assign_folds, count_clusters
 
 IDS = [f"arena_{i}" for i in range(500)]
 
@@ -44,3 +45,12 @@ def test_known_values_do_not_drift():
 def test_one_fold_is_refused():
     with pytest.raises(ValueError, match="at least 2"):
         assign_folds(IDS, np.ones(500, bool), n_folds=1)
+
+
+def test_clusters_are_counted_once_whatever_their_prompts_and_draws():
+    cluster = [f"c{i // 2}" for i in range(6)]
+    rows = unpack(from_arrays(np.full((2, 6, 2), 0.5), policies=["a", "b"], cluster=cluster))
+    assert count_clusters(rows, np.flatnonzero(rows.policy == 1)) == 3
+    assert count_clusters(rows, np.flatnonzero(rows.prompt < 3)) == 2
+    assert count_clusters(rows, rows.prompt < 2) == 1
+    assert count_clusters(rows, np.empty(0, dtype=np.intp)) == 0

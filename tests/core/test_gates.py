@@ -9,13 +9,23 @@ from scipy import stats
 from cje_core import gates, refusal
 from cje_core.calibration import fit_slice, predict
 from cje_core.data import from_arrays, unpack
-from cje_core.estimators import calibrated_ips, direct, direct_corrected, dr_cpo
+from cje_core.estimators import (
+    calibrated_ips,
+    direct,
+    direct_corrected,
+    dr_cpo,
+    labels_only,
+    ppi,
+    raw_judge,
+    rogan_gladen,
+)
 from cje_core.guide import recommend
 from cje_core.io import read
 from cje_core.overlap import overlap
 from cje_core.reliability import coverage_badge, reliability
 from cje_core.result import Status
 from cje_core.transport import audit
+from cje_core.weight_map import cap_curves
 from cje_core.weights import guard_curve, stabilise
 from cje_sim.scenarios import out_of_range, transport_shift
 
@@ -154,6 +164,39 @@ def test_pitfall_36_not_checked_is_not_a_pass():
     np.testing.assert_allclose(settled.transport_code, [0.0, np.nan])
 
 
+def test_what_own_labels_correct_is_not_refused_by_the_audit_of_a_pooled_calibrator():
+    """Borrowed values hear the audit; those corrected by labels of the policy's own are unbiased without transport."""
+    cases = {
+        "own": (Status.OK, "theta_aug", 0.0),
+        "equal": (Status.CONSTANT_LABELS, "mean_label", 0.0),
+        "inverted": (Status.INVERTED_JUDGE, "theta_aug", 0.0),
+        "lent": (Status.TRANSPORT_ASSUMED, "plug_in", 2.0),
+        "stepped": (Status.TRANSPORT_ASSUMED, "one_step", 2.0),
+        "uncorrected": (Status.OK, "plug_in", 2.0),
+        "turned": (Status.INVERTED_JUDGE, "plug_in", 2.0),
+        "weighted": (Status.POOR_OVERLAP, "calibrated_ips", 2.0),
+        "none": (Status.NO_LABELS, "none", 2.0),
+    }
+    names = list(cases)
+    table = xr.Dataset({"verdict": ("policy", ["FAIL"] * len(names))}, coords={"policy": names})
+    status, route, code = (list(column) for column in zip(*cases.values(), strict=True))
+    found = xr.Dataset({"status": ("policy", status), "route": ("policy", route)}, coords={"policy": names})
+    np.testing.assert_array_equal(
+        gates.collect(names, transport=table, estimate=found).transport_code, np.array(code)
+    )
+    assert gates.borrows(found).values.tolist() == [c == 2.0 for c in code]
+
+
+def test_every_route_of_every_estimator_is_known():
+    """A new route must be entered as borrowing or own, unless its status tells (OK or TRANSPORT_ASSUMED)."""
+    data = transport_shift.simulate(n=200, oracle_fraction=0.5, n_probes=30, rng=0)
+    for module in (labels_only, raw_judge, ppi, rogan_gladen, direct, direct_corrected):
+        found = module.estimate(data)
+        known = found.status.isin([Status.OK, Status.TRANSPORT_ASSUMED]) | (found.status >= 64)
+        assert (known | found.route.isin(gates.OWN + gates.BORROWING)).all()
+        assert found.route.isin([*gates.OWN, *gates.BORROWING, "none"]).all(), module.__name__
+
+
 def test_many_policies_need_adjusted_comparisons():
     few, many = list("abcde"), list("abcdef")
 
@@ -200,6 +243,29 @@ def test_cap_curve_of_real_weights():
     assert np.isnan(found.cap_sensitivity.values[0]) and np.isfinite(found.cap_sensitivity.values[1])
 
 
+def test_cap_curves_are_those_of_the_stabilised_weights_of_each_policy():
+    rng = np.random.default_rng(4)
+    score, n = rng.uniform(size=300), 300
+    logp = -rng.uniform(20, 60, n)
+    target = np.stack([np.full(n, np.nan), np.minimum(logp + 4 * score - 2 + rng.normal(0, 0.5, n), 0)])
+    label = np.where(np.arange(n) < 120, np.clip(score + rng.normal(0, 0.1, n), 0, 1), np.nan)
+    data = from_arrays(
+        np.stack([score, score]), policies=["base", "new"], oracle=np.stack([label, np.full(n, np.nan)]),
+        logged={"logp_target": target, "logp_logger": logp, "logged_judge": score},
+    )  # fmt: skip
+    (policy, curve), *others = cap_curves(data).items()
+    assert policy == "new" and others == []
+    rows = unpack(data)
+    fitted = fit_slice(rows)
+    order = np.argsort(data.prompt.values)
+    weight, sorted_score = np.exp((target[1] - logp)[order]), score[order]
+    reward = predict(fitted.calibrator, sorted_score[:, None])
+    expected = guard_curve(stabilise(weight / weight.mean(), sorted_score, reward, fitted.fold), reward)
+    xr.testing.assert_allclose(curve, expected)
+    assert np.isfinite(gates.collect(["base", "new"], cap=cap_curves(data)).cap_sensitivity.values[1])
+    assert cap_curves(data.assign(labelled=data.labelled & False)) == {}
+
+
 # --- levels ----------------------------------------------------------------------------------------------------------
 
 
@@ -214,7 +280,7 @@ def test_levels_are_refused_by_the_audit_by_identification_and_by_failure():
     out = refusal.level(found, estimate)
     assert out.level.values.tolist() == ["refused", "refused", "reported", "refused"]
     assert out.refused_by.values.tolist() == ["transport", "identification", "", "estimate"]
-    assert out.caveat.sel(policy="c").item() == "transport INCONCLUSIVE"
+    assert out.caveat.sel(policy="c").item() == f"transport INCONCLUSIVE: {gates.BY_NAME['transport'].action}"
     assert out.caveat.sel(policy="d").item() == "transport unknown"
     assert Status.NO_RESPONSES.message in out.reason.sel(policy="d").item()
     assert refusal.level(gates.evaluate(HEALTHY | {"ess_fraction": 0.0})).level.item() == "reported"
@@ -356,11 +422,30 @@ def with_logs(data):
     )
 
 
+def test_guide_counts_clusters_and_the_labels_that_teach():
+    """Ten labels in two clusters correct nothing; fifty labels that do not teach leave Direct without a calibrator."""
+    rng = np.random.default_rng(0)
+    judge = rng.uniform(size=(2, 60))
+    label = np.where(np.arange(60) < np.array([[30], [10]]), judge, np.nan)
+    few = from_arrays(judge, policies=["a", "b"], oracle=label, cluster=np.minimum(np.arange(60) // 5, 30))
+    assert "its own labels correct it" not in recommend(few).reason.sel(policy="b").item()
+    assert recommend(few).n_own_labels.sel(policy="b") == 2
+    stranger = from_arrays(
+        judge,
+        policies=["a", "b"],
+        oracle=np.where(np.arange(60) < np.array([[2], [50]]), judge, np.nan),
+        calibration_policy="a",
+    )
+    found = recommend(stranger)
+    assert found.estimator.values.tolist() == ["none", "none"]
+    assert found.alternative.values.tolist() == ["", "labels_only"]
+    assert direct.estimate(stranger).status.values.tolist() == [Status.TOO_FEW_LABELS] * 2
+
+
 def test_guide_by_what_is_at_hand():
     data = world()
     plain = recommend(data)
     assert plain.estimator.values.tolist() == ["direct", "direct"]
-    assert plain.inference.values.tolist() == ["bootstrap", "influence"]
     assert "audit" in plain.caution.sel(policy="b").item() and plain.caution.sel(policy="a").item() == ""
 
     logged = with_logs(data)

@@ -20,6 +20,7 @@ from cje_sim.scenarios import binary_oracle, discrete_judge, weak_judge, well_sp
 
 N, N_REPLICATES = 1000, 2000
 N_BOOT = 200  # quantiles of 200 draws cost half a point of coverage at most
+N_TUNED, N_TUNED_BOOT = 1000, 500
 WORLDS = {
     "well_specified": well_specified,
     "discrete_judge": discrete_judge,
@@ -76,6 +77,27 @@ def simulate(world, m):
     return {name: np.array(cell) for name, cell in out.items()}
 
 
+@lru_cache
+def tuned_bootstrap(world, m):
+    """Like `simulate`, for the bootstrap of the estimate as shipped (power-tuned): fewer data sets, more draws."""
+    scenario = WORLDS[world]
+    truth = scenario.truth()
+    base = sorted(truth.policy.values.tolist()).index("base")
+    target = float(truth.sel(policy="base"))
+    options = Options(inference="bootstrap")
+    out = []
+    for r in range(N_TUNED):
+        rows = unpack(scenario.simulate(n=N, oracle_fraction=m / N, rng=r))
+        rows = rows._replace(teaches=rows.labelled & (rows.policy == base))
+        fitted = fit_slice(rows)
+        fit = fit_policy(rows, fitted, base, options)
+        arrays = bootstrap_rows(rows, fitted, [fit] * (base + 1), [base], options)
+        draws = bootstrap_direct(arrays, N_TUNED_BOOT, np.random.default_rng(r)).draws
+        value = fit.result.value
+        out.append((value, draws.std(ddof=1), *percentile(draws, [value], 0.95)[0], target))
+    return np.array(out)
+
+
 def coverage(cell, *, shrink=1.0, centered=False):
     """Share of intervals that hold the target; `shrink` plants a wrong standard error, `centered` removes the bias."""
     value, target = cell[:, VALUE], cell[:, TARGET]
@@ -104,6 +126,14 @@ def test_bootstrap_that_refits_keeps_its_level_or_errs_on_the_wide_side(world, m
 
 
 @pytest.mark.slow
+def test_power_tuned_bootstrap_keeps_its_level():
+    """Within [93, 98.5]% with 50 labels: the weights of the tuned prediction are not drawn again."""
+    cell = tuned_bootstrap("well_specified", 50)
+    assert 0.93 <= coverage(cell) <= 0.985
+    assert coverage(cell, shrink=0.8) < 0.93
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("world", "m"), CELLS)
 def test_the_papers_ordering(world, m):
     """F taken as known under 60% with 50 labels; the fold jackknife above it and below the bootstrap."""
@@ -114,7 +144,7 @@ def test_the_papers_ordering(world, m):
         assert known < 0.6
 
 
-# with 50 labels of which two lie where the low policy's scores do, no method can know its level
+# of these 50 labels two lie where the low policy's scores do: no method can know its level there
 SPARSE = ("discrete_judge", 50)
 
 
@@ -127,6 +157,25 @@ def test_one_step_of_borrowed_policies_and_their_contrast_keep_their_level(world
 
 
 @pytest.mark.slow
+def test_one_step_where_two_labels_support_the_low_policy():
+    """Its level and the contrast are 4 points short of 95%, by a bias and a standard error that is too small; within
+    5 Monte Carlo standard errors of 91%. The high policy, where the labels are, keeps its level.
+    """
+    out = simulate(*SPARSE)
+    noise = 5 * np.sqrt(0.91 * 0.09 / N_REPLICATES)
+    for what in ("low", "contrast"):
+        cell = out[f"one_step {what}"]
+        assert abs(coverage(cell) - 0.91) < noise
+        assert abs(coverage(cell, shrink=0.8) - 0.91) > noise
+        assert 0.5 < cell[:, ERROR].mean() / (cell[:, VALUE] - cell[:, TARGET]).std() < 0.75
+    assert 0.93 <= coverage(out["one_step high"]) <= 0.985
+
+
+# share of the plug-in contrast's bias that the one-step leaves, with the other sign (measured .46, .56; .84, .66)
+BIAS_LEFT = {"weak_judge": 2 / 3, "binary_oracle": 0.9}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["weak_judge", "binary_oracle"])
 @pytest.mark.parametrize("m", [50, 250])
 def test_borrowed_plug_ins_are_driven_apart(world, m):
@@ -136,4 +185,5 @@ def test_borrowed_plug_ins_are_driven_apart(world, m):
     assert error.mean() > 5 * error.std() / np.sqrt(N_REPLICATES)
     assert coverage(cell) < 0.9
     corrected = simulate(world, m)["one_step contrast"]
-    assert abs((corrected[:, VALUE] - corrected[:, TARGET]).mean()) < error.mean()
+    left = (corrected[:, VALUE] - corrected[:, TARGET]).mean()
+    assert -BIAS_LEFT[world] * error.mean() < left < 0

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from cje_core.data import DataError
+from cje_core.data import DataError, from_frame
 from cje_core.io import read
 
 Row = dict[str, Any]
@@ -290,6 +290,8 @@ def test_missing_log_likelihoods_go_to_the_ledger(data_dir: Path) -> None:
         [3, "", "elsewhere"],
     ]
     assert (ledger["policy"] == "stranger").sum() == 12
+    reason = first["reason"].tolist()[2]
+    assert "without a response in DATA: judge fresh responses" in reason
 
 
 @pytest.mark.parametrize(
@@ -570,6 +572,102 @@ def test_covariate_missing_or_no_number(data_dir: Path) -> None:
 def test_response_length_needs_the_response(tmp_path: Path) -> None:
     table = pd.DataFrame({"policy": "p", "prompt_id": [0], "judge_score": [0.5]})
     refuse(lambda: read(table, covariates=["response_length"]), "response is missing", "response_length")
+
+
+@pytest.mark.parametrize(
+    ("value", "mend"),
+    [
+        (True, "write 1 or 0"),
+        ("False", "write 1 or 0"),
+        ("NA", "leave the cell empty"),
+        ("", "leave the cell empty"),
+        ("0.5", "without quotes"),
+    ],
+)
+def test_a_label_that_is_no_number_is_told_what_to_write(tmp_path: Path, value: object, mend: str) -> None:
+    path = write(tmp_path / "d" / "p.jsonl", [rows()[0] | {"oracle_label": value}])
+    refuse(lambda: read(path.parent), f"{path}, row 1", "oracle_label", mend)
+
+
+def test_words_in_a_csv_label_are_told_what_to_write(tmp_path: Path) -> None:
+    for word, mend in (("True", "write 1 or 0"), ("NA", "leave the cell empty"), ("good", "without quotes")):
+        path = write(tmp_path / "x.csv", f"policy,prompt_id,judge_score,oracle_label\np,1,0.5,{word}\n")
+        refuse(lambda path=path: read(path), f"{path}, row 2", "oracle_label", mend)  # type: ignore[misc]
+
+
+def table_of(**columns: object) -> pd.DataFrame:
+    """Two responses, with other columns beside or in place of the usual ones."""
+    given: dict[str, object] = {"policy": "p", "prompt_id": [1, 2], "judge_score": [0.25, 0.5]}
+    return pd.DataFrame(given | columns)
+
+
+def test_covariates_named_twice_or_like_a_field(data_dir: Path) -> None:
+    frame = table_of(age=[1.0, 2.0])
+    for call in (
+        lambda names: read(data_dir, covariates=names),
+        lambda names: from_frame(frame, covariates=names),
+    ):
+        refuse(lambda call=call: call(["age", "age"]), "covariate age is given twice")  # type: ignore[misc]
+        for name in ("judge_score", "policy", "oracle_label", "surprisal", "row"):
+            refuse(lambda call=call, name=name: call([name]), f"covariate {name}", "meaning of its own")  # type: ignore[misc]
+
+
+def test_a_flag_that_pandas_calls_missing_is_false() -> None:
+    data, _ = read(table_of(oracle_label=[1.0, 0.0], probe=pd.array([True, pd.NA], dtype="boolean")))
+    assert data.probe.values.ravel().tolist() == [True, False]
+
+
+def test_two_columns_of_one_name() -> None:
+    frame = table_of()
+    twice = pd.concat([frame, frame[["judge_score"]]], axis=1)
+    refuse(lambda: read(twice), "DataFrame: column 'judge_score' occurs 2 times")
+    refuse(lambda: from_frame(twice), "the table: column 'judge_score' occurs 2 times")
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"),
+    [
+        ({"policy": ["p", None]}, ["row 2", "policy is missing", "every row needs one"]),
+        ({"prompt_id": [1.0, np.nan]}, ["row 2", "prompt_id is missing"]),
+        ({"prompt_id": [1.5, 2.0]}, ["row 1", "prompt_id is 1.5", "a string or an integer"]),
+        ({"judge_score": ["high", 0.5]}, ["row 1", "judge_score is 'high'", "a number is expected"]),
+        ({"judge_score": [0.5, np.nan]}, ["row 2", "judge_score is missing", "leave the row out"]),
+        ({"judge_score": [0.5, np.inf]}, ["row 2", "judge_score is inf", "finite"]),
+        ({"oracle_label": [True, False]}, ["row 1", "oracle_label is True", "write 1 or 0"]),
+        ({"oracle_label": [1, 0], "probe": [True, None]}, ["row 2", "probe is missing", "true or false"]),
+        ({"oracle_label": [1, 0], "probe": [np.nan, 1.0]}, ["row 1", "probe is missing", "true or false"]),
+        (
+            {"probe": pd.array([False, pd.NA], dtype="boolean")},
+            ["row 2", "probe is missing", "true or false"],
+        ),
+        ({"probe": ["maybe", "no"]}, ["row 1", "probe is 'maybe'", "true or false"]),
+        ({"evaluated": [2, 1]}, ["row 1", "evaluated is 2", "true or false"]),
+        ({"cluster": ["c", np.nan]}, ["row 2", "cluster is missing"]),
+        ({"draw_idx": [0.5, 1.0]}, ["row 1", "draw_idx is 0.5", "0, 1, 2"]),
+        ({"age": [None, 3.0]}, ["a judge score but a missing", "covariate"]),
+    ],
+)
+def test_bad_rows_of_a_frame_are_one_line(columns: dict[str, object], parts: list[str]) -> None:
+    covariates = [name for name in columns if name == "age"]
+    refuse(lambda: from_frame(table_of(**columns), covariates=covariates), *parts)
+
+
+def test_a_frame_with_columns_of_any_type_reads_as_its_plain_twin() -> None:
+    """Nullable and integer columns, float ids, flags as 0 and 1, an index of its own."""
+    plain = table_of(oracle_label=[1.0, 0.0], probe=[True, False], cluster=["3", "3"])
+    typed = pd.DataFrame(
+        {
+            "policy": pd.Categorical(["p", "p"]),
+            "prompt_id": [1.0, 2.0],
+            "judge_score": pd.array([0.25, 0.5], dtype="Float64"),
+            "oracle_label": pd.array([1, 0], dtype="Int64"),
+            "probe": [1, 0],
+            "cluster": [3, 3],
+            "unused": ["x", "y"],
+        },
+        index=[7, 7],
+    )
+    xr.testing.assert_identical(from_frame(typed), from_frame(plain))
 
 
 # --- real data, size ---

@@ -697,6 +697,32 @@ def test_pitfall_08_influence_uses_the_outcome_of_the_estimate():
     np.testing.assert_allclose(value.ips.influence, expected, atol=1e-12)
 
 
+@names
+def test_labels_that_do_not_teach_do_not_vouch_for_the_calibration(module):
+    """Direct's plug-in and every weighted mean rest on what base taught, whatever labels the target has besides."""
+    data = small(3).copy(deep=True)
+    rng = np.random.default_rng(4)
+    label = np.where(rng.random(40) < 0.6, data["judge"][1, :, 0], np.nan)
+    data["oracle"][1, :, 0] = label
+    data["labelled"][1, :, 0] = np.isfinite(label)
+    assert data.attrs["calibration_policy"] == ["base"]
+    assert Status(int(module.estimate(data)["status"].sel(policy="target"))) is Status.TRANSPORT_ASSUMED
+    plug_in = direct.estimate(data, correction="none").sel(policy="target")
+    assert Status(int(plug_in["status"])) is Status.TRANSPORT_ASSUMED
+    both = data.assign_attrs(calibration_policy=["base", "target"])
+    assert Status(int(module.estimate(both)["status"].sel(policy="target"))) is Status.OK
+    assert Status(int(direct.estimate(both, correction="none")["status"].sel(policy="target"))) is Status.OK
+
+
+@pytest.mark.parametrize("module", IPS, ids=lambda m: m.__name__.split(".")[-1])
+def test_one_response_with_all_the_weight_is_poor_overlap(module):
+    """The spread of one weight is not known, but prompts there are plenty: the overlap is what fails."""
+    data = small(32, n=60).copy(deep=True)
+    data["logp_target"][1, 7] = data["logp_logger"].values[7] + 25.0
+    result = module.estimate(data).sel(policy="target")
+    assert Status(int(result["status"])) is Status.POOR_OVERLAP
+
+
 @pytest.mark.parametrize("spread", [0.6, 6.0])
 def test_pitfalls_17_18_flags_travel_with_every_estimate(spread):
     """Poor overlap is named by every member of the family, stabilised weights and stacks included."""

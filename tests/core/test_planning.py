@@ -264,6 +264,16 @@ def test_components_follow_the_scale_of_the_labels():
 def test_statistical_failure_of_a_pilot_is_data():
     none = variance_components(from_arrays([[0.1, 0.5, 0.9, 0.3]], policies=["a"]))
     assert none.status.values[0] == Status.NO_LABELS and np.isnan(none.sigma2_cal[0])
+    # own labels that never vary show no spread to plan with, though the labels that teach do
+    rng = np.random.default_rng(0)
+    judge = rng.uniform(size=(2, 40))
+    label = np.clip(judge + rng.normal(0, 0.1, (2, 40)), 0, 1)
+    label[1] = 1.0
+    own = variance_components(
+        from_arrays(judge, policies=["a", "b"], oracle=label, calibration_policy="a"), power_tuned=True
+    )
+    assert own.status.values.tolist() == [Status.OK, Status.CONSTANT_LABELS]
+    assert np.isfinite(own.std_error.values).tolist() == [True, False]
     constant = variance_components(from_arrays([np.linspace(0, 1, 8)], policies=["a"], oracle=[np.ones(8)]))
     assert constant.status.values[0] == Status.CONSTANT_LABELS and np.isnan(constant.std_error[0])
     with pytest.raises(ValueError, match="reference is 'z'; the data have base"):

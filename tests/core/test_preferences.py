@@ -17,6 +17,7 @@ from cje_core.data import from_frame
 from cje_core.estimators import direct, labels_only, ppi_plus_plus, raw_judge, rogan_gladen
 from cje_core.result import Status
 
+README = Path(__file__).parents[2] / "README.md"
 N_LABELS, N_DRAWS = 50, 500
 ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors
 
@@ -26,12 +27,13 @@ def prepare(pairs, model):
     frame = pd.DataFrame(pairs)
     side = np.where(frame["model_a"] == model, "A", "B")
     judged = frame["judge_pick"].isin(["A", "B"])
+    won = (frame["human_winner"].str[-1].str.upper() == side).astype(float)
     table = pd.DataFrame(
         {
             "policy": model,
             "prompt_id": frame["id"],
             "judge_score": (frame["judge_pick"] == side).astype(float),
-            "oracle_label": (frame["human_winner"].str[-1].str.upper() == side).astype(float),
+            "oracle_label": won.where(frame["human_winner"].notna()),
         }
     )
     return table[judged], frame.loc[~judged, "id"].tolist()
@@ -66,6 +68,39 @@ def test_preparation(files, tables):
             picked = pair["model_a" if pair["judge_pick"] == "A" else "model_b"]
             assert row.oracle_label == (won == row.policy)
             assert row.judge_score == (picked == row.policy)
+
+
+def test_a_pair_without_a_vote_has_no_label_and_one_without_a_pick_no_row():
+    pair = {"model_a": "m", "model_b": "other", "judge_pick": "A", "human_winner": "model_b"}
+    changes = [{}, {"human_winner": None}, {"judge_pick": None}, {"model_a": "other", "model_b": "m"}]
+    table, lost = prepare([pair | {"id": f"q{k}"} | change for k, change in enumerate(changes)], "m")
+    assert lost == ["q2"] and table["judge_score"].tolist() == [1, 1, 0]
+    np.testing.assert_array_equal(table["oracle_label"], [0, np.nan, 1])
+
+
+def test_the_readmes_own_data_block_runs_as_printed(tmp_path, monkeypatch, capsys):
+    """On made-up pairs, with votes and picks missing: every estimator prints a line with a named status."""
+    block = README.read_text(encoding="utf-8").split("### Bring your own data")[1]
+    code = block.split("```python\n")[1].split("```")[0]
+    rng = np.random.default_rng(3)
+    model, other = "claude-opus-4-20250514", "other"
+    pairs = []
+    for k in range(200):
+        names, vote = ((model, other), (other, model))[k % 2], str(rng.choice(["A", "B"]))
+        pick = vote if rng.random() < 0.9 else "AB"["BA".index(vote)]
+        pairs.append({"id": k, "model_a": names[0], "model_b": names[1], "judge_pick": pick,
+                      "human_winner": f"model_{vote.lower()}"})  # fmt: skip
+    pairs[4]["human_winner"] = pairs[5]["judge_pick"] = None
+    pairs[6]["judge_pick"] = "tie"
+    (tmp_path / "votes.json").write_text(json.dumps(pairs))
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    exec(compile(code, "README", "exec"), found)  # the block is ours
+    assert found["table"].shape[0] == 198 and np.isnan(found["table"]["oracle_label"][4])
+    assert int(found["data"].labelled.sum()) == 50
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["labels_only", "ppi_plus_plus", "direct", "rogan_gladen"]
+    assert all(line.split()[-1] in Status.__members__ for line in lines)
 
 
 def labelled(full, chosen):

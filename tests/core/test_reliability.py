@@ -12,8 +12,8 @@ from cje_core.reliability import (
     coverage_badge,
     fingerprint,
     reliability,
-    wilson,
 )
+from cje_core.result import wilson
 
 
 def binary_world(m=200, seed=0, **options):
@@ -33,6 +33,16 @@ def test_intervals_of_binary_labels_are_wilsons():
         expected = proportion_confint(count, int(at["n"]), alpha=0.05, method="wilson")
         np.testing.assert_allclose(at["interval"], expected, atol=1e-12)
     np.testing.assert_allclose(wilson(0, 5, 0.9), proportion_confint(0, 5, 0.1, "wilson"), atol=1e-12)
+
+
+def test_binary_labels_are_the_ends_of_the_declared_scale():
+    """Wilson's interval of the share, carried to the scale; labels 0 and 1 on a scale up to 10 are not binary."""
+    unit, data = reliability(binary_world()), binary_world()
+    wide = data.assign(oracle=-1 + 3 * data.oracle).assign_attrs(oracle_range=[-1.0, 2.0])
+    table = reliability(wide)
+    np.testing.assert_allclose(table["interval"], -1 + 3 * unit["interval"], atol=1e-12)
+    graded = reliability(data.assign_attrs(oracle_range=[0.0, 10.0]))
+    assert (np.abs(graded["interval"] - unit["interval"]) > 1e-4).all()
 
 
 @pytest.mark.parametrize("covariates", [(), ("x0",)])

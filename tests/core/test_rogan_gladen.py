@@ -8,7 +8,7 @@ from scipy import stats
 from cje_core.compare import contrasts
 from cje_core.data import from_arrays, unpack
 from cje_core.estimators import labels_only, rogan_gladen
-from cje_core.result import Status
+from cje_core.result import Status, wilson
 from cje_sim.scenarios import preference_like
 
 ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors
@@ -102,6 +102,17 @@ def test_lee_interval_is_that_of_its_authors(figures, ci_prob, expected):
     mine = rogan_gladen.lee_interval(p, se, sp, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob)
     np.testing.assert_allclose(mine, expected, atol=1e-12)
     np.testing.assert_allclose(oracles_peers.lee(p, se, sp, n, n_good, n_bad, ci_prob), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1.5, 12.3, 400])
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1 - 1e-16, 1.0])
+def test_wilson_solves_the_score_equation(share, n):
+    """Its bounds are the two p at which ``(share - p)^2 = z^2 p (1 - p) / n``, also for counts that are not whole."""
+    low, high = wilson(share, n, 0.9)
+    z2 = stats.norm.ppf(0.95) ** 2
+    expected = np.sort(np.roots([1 + z2 / n, -2 * share - z2 / n, share**2]))
+    np.testing.assert_allclose([low, high], expected, atol=1e-9)
+    assert low <= share <= high
 
 
 def test_every_row_labelled_returns_the_mean_label():

@@ -54,11 +54,67 @@ def test_pitfall_35_family_adjustments_of_the_zero_null():
     np.testing.assert_allclose(np.sort(report.p_holm.values[1:]), [2 * smaller, max(2 * smaller, larger)])
 
 
+def test_the_default_margin_is_a_share_of_the_oracle_scale():
+    """5% of the width, in oracle units: the verdicts do not hang on the unit."""
+    data = world(shift=(0.0, 0.1, 0.4))
+    report = audit(data)
+    assert report.attrs["margin"] == 0.25 and report.verdict.values.tolist() == [
+        "NOT_CHECKED",
+        "PASS",
+        "FAIL",
+    ]
+    wide = audit(data.assign(oracle=20 * data.oracle).assign_attrs(oracle_range=[-40.0, 60.0]))
+    assert wide.attrs["margin"] == 5.0 and wide.verdict.equals(report.verdict)
+
+
 def test_pitfall_35_t_quantile_and_not_normal():
     report = audit(world(probes=6)).sel(policy="b")
     half = float(report.interval.values[1] - report.residual)
     np.testing.assert_allclose(half, stats.t.ppf(0.975, report.df) * report.std_error)
     assert float(report.df) < 7
+
+
+def constant_probes(label, m, at=0.95, seed=0):
+    """Binary labels of a teach E[Y | S] = S; policy b has m probes at one score, all with one label."""
+    rng = np.random.default_rng(seed)
+    judge = np.stack([rng.choice([0.05, 0.5, 0.95], 600), np.full(600, at)])
+    oracle = np.stack([rng.binomial(1, judge[0]).astype(float), np.full(600, np.nan)])
+    oracle[1, :m] = label
+    probe = np.zeros((2, 600), bool)
+    probe[1, :m] = True
+    return from_arrays(judge, policies=["a", "b"], oracle=oracle, probe=probe, calibration_policy="a")
+
+
+def test_probes_without_spread_are_bounded_exactly_and_never_trusted():
+    """Five hits where f is .95 prove nothing; fifty misses prove a shift; fifty hits may or may not pass."""
+    few = audit(constant_probes(1.0, 5)).sel(policy="b")
+    assert few.verdict == "INCONCLUSIVE" and np.isnan(few.std_error) and np.isnan(few.p_value)
+    f = 1 - float(few.residual)
+    assert (
+        float(few.interval[0]) < few.residual - (1 - 0.025 ** (1 / 5)) + 1e-9 < few.residual < few.interval[1]
+    )
+    wrong = audit(constant_probes(0.0, 50)).sel(policy="b")
+    assert wrong.verdict == "FAIL" and float(wrong.residual) == pytest.approx(-f)
+    assert float(wrong.interval[1]) > -f + (1 - 0.025 ** (1 / 50))
+    assert audit(constant_probes(1.0, 200), margin=0.15).sel(policy="b").verdict == "PASS"
+    between = audit(constant_probes(0.5, 50)).sel(policy="b")  # constant inside the scale: nothing bounds it
+    assert between.verdict == "NOT_CHECKED" and np.isnan(between.interval).all()
+
+
+@pytest.mark.slow
+def test_the_exact_bound_covers():
+    """Probes of probability .97 at five clusters, so that most samples are constant: at least 95% hold the truth."""
+    rng, hits, constant = np.random.default_rng(1), 0, 0
+    for seed in range(400):
+        data = constant_probes(1.0, 5, seed=seed)
+        oracle = data["oracle"].values.copy()
+        oracle[1, :5, 0] = rng.binomial(1, 0.95, 5)
+        found = audit(data.assign(oracle=(data["oracle"].dims, oracle))).sel(policy="b")
+        if np.ptp(oracle[1, :5, 0]) == 0:
+            constant += 1
+            hits += float(found.interval[0]) <= 0.0 <= float(found.interval[1])
+    assert constant > 250
+    assert hits / constant > 0.95 - 5 * np.sqrt(0.95 * 0.05 / constant)
 
 
 def test_what_the_planner_asks_for_adds_up():
@@ -369,6 +425,7 @@ def test_grid_only_widens():
     ("call", "message"),
     [
         (lambda: audit(world(), margin=0.0), "margin is 0.0"),
+        (lambda: audit(world(), margin=float("nan")), "margin is nan"),
         (lambda: audit(world(), ci_prob=1.0), "strictly between"),
         (lambda: audit(world(), calibrator="spline"), "calibrator is 'spline'"),
         (lambda: binned_audit(world(), n_bins=1), "at least 2"),

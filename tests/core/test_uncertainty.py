@@ -176,7 +176,7 @@ def test_every_route_is_its_definition(kind, scale):
         "tmle": {"correction": "tmle"},
     }
     out = direct.estimate(data, power_tuned=False, **chosen[kind])
-    names = {"plug_in": "plug_in", "hajek": "aipw_hajek", "ht": "aipw_ht", "tmle": "tmle"}
+    names = {"plug_in": "plug_in", "hajek": "aipw_hajek", "ht": "aipw_ht", "tmle": "aipw_tmle"}
     assert out.route.values.tolist() == [names[kind]] * 2
     dicts, folds = row_dicts(data)
     for policy in "ab":

@@ -72,7 +72,6 @@ def main():
     """Run the peer on the first data sets of every cell."""
     import cje
 
-    warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)  # hundreds of lines on scores outside the labelled range
     cells = []
     for world, n, m in CELLS:
@@ -80,7 +79,9 @@ def main():
         for r in range(N_PEER):
             score, label = simulate(world, n, r)
             label[m:] = np.nan
-            low[r], high[r] = cje.calibrated_mean_ci(score, label).ci
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", module=r"cje(\.|$)")
+                low[r], high[r] = cje.calibrated_mean_ci(score, label).ci
         target = truth(world)
         scores = interval_score(low, high, target)
         coverage = float(((low <= target) & (target <= high)).mean())

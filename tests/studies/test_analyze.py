@@ -93,7 +93,8 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     assert set(result["policies"]) == {"base", "other"}
     for policy in result["policies"].values():
         contract = {"estimates", "level", "flags", "transport", "overlap"}
-        assert set(policy) == contract | {"refused_by", "posterior", "gates", "bounds", "recommended"}
+        more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended"}
+        assert set(policy) == contract | more
         assert policy["overlap"] is None and policy["posterior"] is None
         assert policy["recommended"]["estimator"] == "direct"
         assert set(policy["gates"].values()) <= {"pass", "warn", "fail", "unknown"}
@@ -146,6 +147,96 @@ def test_transport_failure_refuses_the_level(tmp_path: Path) -> None:
     corrected = record["estimates"]["direct_corrected"]
     assert f"{corrected['estimate']:.3f} [{corrected['interval'][0]:.3f}" in text
     assert "does not transport to other" in text.replace("\n", " ").replace("  ", " ")
+
+
+def mixed() -> tuple[Frame, Frame]:
+    """Both policies have labels, and other's are .3 below what the base policy teaches; so are its probes."""
+    table = world(300, labels=150)
+    at = table["policy"] == "other"
+    lower = (table["judge_score"] ** 2 - 0.3).clip(0, 1)
+    table.loc[at & (table["prompt_id"] >= 200), "oracle_label"] = lower
+    return table, probes(table, "other", 100, -0.3)
+
+
+def test_own_labels_keep_a_level_that_the_pooled_audit_fails() -> None:
+    table, audit = mixed()
+    found = analyze(table, probes=audit, calibration_policy="base")
+    record = to_json(found)["policies"]["other"]
+    assert record["transport"]["verdict"] == "FAIL" and record["estimates"]["direct"]["status"] == "ok"
+    assert (record["level"], record["refused_by"], record["flags"]) == ("reported", [], [])
+    text = " ".join(printed(found, 100).split())
+    assert "not refused: the calibration does not transport to other" in text and "do not use" not in text
+    table.loc[table["policy"] == "other", "oracle_label"] = np.nan  # nothing else than the labels did it
+    assert analyze(table, probes=audit, calibration_policy="base").refused_by("other") == ["transport"]
+
+
+@pytest.mark.parametrize("name", ["labels_only", "raw_judge", "ppi", "direct_corrected"])
+def test_the_audit_of_a_calibrator_that_is_not_used_refuses_nothing(name: str) -> None:
+    table, audit = mixed()
+    found = analyze(table, probes=audit, calibration_policy="base", chosen=[name])
+    assert found.verdict("other") == "FAIL" and found.refused_by("other") == []
+    uses = name == "direct_corrected"
+    assert ("identification" in found.gates["gate"].values) == uses
+    assert ("the judge is taken at its word" in printed(found, 100)) == (name == "raw_judge")
+
+
+def test_what_to_use_in_place_of_a_refused_level_is_what_was_computed() -> None:
+    table = world(200, labels=150)
+    audit = probes(table, "other", 60, -0.3)
+    with_it, without = (
+        " ".join(printed(analyze(table, probes=audit, chosen=chosen), 100).split())
+        for chosen in (["direct", "direct_corrected"], ["direct"])
+    )
+    assert "do not use its level, use its probe-corrected value" in with_it
+    assert "do not use its level, add --estimator direct_corrected" in without
+    assert "probe-corrected" not in without
+
+
+def test_differences_of_borrowed_plug_ins_carry_a_caution() -> None:
+    table = world(policies=("base", "other", "third"))
+    pairs = to_json(analyze(table))["contrasts"]
+    assert all("76-88%" in pair["caution"] and "--borrowed one_step" in pair["caution"] for pair in pairs)
+    text = " ".join(printed(analyze(table), 100).split())
+    assert text.count("--borrowed one_step") == 1
+    stepped = analyze(table, borrowed="one_step")
+    assert stepped.estimates["direct"]["route"].values.tolist() == ["theta_aug", "one_step", "one_step"]
+    assert [pair["caution"] for pair in to_json(stepped)["contrasts"]] == [None] * 3
+    assert "one_step" not in printed(stepped, 100)
+    many = analyze(world(30, labels=20, policies=tuple("abcdef")))  # too many pairs for a table
+    assert "--borrowed one_step" in " ".join(printed(many, 100).split())
+    own = world(policies=("base", "other"))
+    own["oracle_label"] = own["judge_score"] ** 2
+    assert to_json(analyze(own))["contrasts"][0]["caution"] is None
+
+
+def test_gates_that_warn_are_printed_with_what_to_do() -> None:
+    """Labels near the policy's scores are few: the level stands, with the gate's words in table and JSON."""
+    result = analyze(world(100, labels=20))
+    record = to_json(result)["policies"]["other"]
+    assert record["gates"]["label_support"] == "warn" and record["level"] == "reported"
+    warned = record["gate_warnings"]["label_support"]
+    assert warned["value"] < warned["good"] == 30 and warned["action"].startswith("label responses")
+    assert set(record["gate_warnings"]) == {g for g, s in record["gates"].items() if s in ("warn", "fail")}
+    text = " ".join(printed(result, 100).split())
+    assert f"label_support {warned['value']:g} (at least 30): {warned['action']}" in text
+    assert "caution for base, other: " in text or "caution for other: " in text
+
+
+def test_the_share_of_the_calibration_reaches_the_advice() -> None:
+    result = analyze(world(400, labels=10))
+    share = float(result.estimates["direct"]["calibration_share"].sel(policy="other"))
+    assert share > 0.5
+    advice = to_json(result)["policies"]["other"]["recommended"]["caution"]
+    assert f"{share:.0%} of the variance is the calibration's: collect labels" in advice
+    assert "direct" not in (bare := analyze(world(400, labels=10), chosen=["labels_only"])).estimates
+    assert "of the variance" not in to_json(bare)["policies"]["other"]["recommended"]["caution"]
+
+
+def test_the_alternative_of_the_guide_is_printed() -> None:
+    table = world(200, labels=150)
+    result = analyze(table, probes=probes(table, "other", 60, -0.3))
+    assert to_json(result)["policies"]["other"]["recommended"]["alternative"] == "direct_corrected"
+    assert "Alternative: direct_corrected" in " ".join(printed(result, 100).split())
 
 
 def test_transport_verdicts_are_told_apart(tmp_path: Path) -> None:
@@ -430,6 +521,9 @@ def bad_directory(data: Path) -> list[object]:
         (lambda d: [d, "--calibration-policy", "gold"], ["--calibration-policy gold", "base, other"]),
         (lambda d: [d, "--estimator", "oracle_of_delphi"], ["--estimator oracle_of_delphi", "labels_only"]),
         (lambda d: [d, "--margin", "-1"], ["--margin -1", "positive"]),
+        (lambda d: [d, "--borrowed", "stolen"], ["--borrowed stolen", "plug_in, one_step"]),
+        (lambda d: [d, *["--covariate", "response_length"] * 2], ["response_length is given twice"]),
+        (lambda d: [d, "--covariate", "judge_score"], ["covariate judge_score", "meaning of its own"]),
         (lambda d: [d, "--judge-range", "1", "0"], ["--judge-range 1 0", "LOW below HIGH"]),
         (lambda d: [d, "--judge-range", "zero", "1"], ["--judge-range"]),
         (lambda d: [d, "--logged", d / "gone.jsonl"], ["gone.jsonl", "no such file"]),
@@ -555,6 +649,32 @@ def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) ->
     assert err == "cje-lab: --direction up: it must be increasing or decreasing\n"
 
 
+def test_a_mirrored_judge_with_its_direction_declared_gives_the_same_numbers() -> None:
+    """For every estimator that files can feed, whether it fits a calibrator or reads the score as it is."""
+    chosen = [
+        "direct",
+        "raw_judge",
+        "labels_only",
+        "ppi",
+        "ppi_plus_plus",
+        "rogan_gladen",
+        "bayes_rogan_gladen",
+    ]
+    table = world()
+    table["oracle_label"] = (table["oracle_label"] > 0.3).astype(float).where(table["oracle_label"].notna())
+    straight = analyze(table, chosen=chosen, judge_range=(0.2, 0.9))
+    mirrored = table.assign(judge_score=(1.1 - table["judge_score"]).clip(0.2, 0.9))
+    turned = analyze(mirrored, chosen=chosen, judge_range=(0.2, 0.9), direction="decreasing")
+    for name in chosen:
+        for variable in ("estimate", "interval"):
+            np.testing.assert_allclose(
+                turned.estimates[name][variable], straight.estimates[name][variable], atol=1e-9, err_msg=name
+            )
+    ignored = analyze(mirrored, chosen=["raw_judge"], judge_range=(0.2, 0.9)).estimates["raw_judge"]
+    assert (np.abs(ignored["estimate"] - straight.estimates["raw_judge"]["estimate"]) > 0.01).any()
+    assert to_json(turned)["manifest"]["direction"] == "decreasing"
+
+
 # --- logged responses, covariates, advice ---
 
 
@@ -574,6 +694,11 @@ def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
     assert ess["base"] is None and abs(ess["clone"] - 0.2146) < 0.001
     assert abs(ess["parallel_universe_prompt"] - 0.0034) < 5e-5 and abs(ess["unhelpful"] - 0.0078) < 5e-5
     assert found["clone"]["gates"]["ess"] == "warn"
+    assert found["clone"]["gates"]["cap_sensitivity"] in ("pass", "warn")  # the cap curve reaches the gate
+    assert found["base"]["gates"]["cap_sensitivity"] == "unknown"  # no log-probabilities
+    assert not any(
+        "drift" in policy["gates"] for policy in found.values()
+    )  # nothing here could ring its alarm
     assert found["parallel_universe_prompt"]["gates"]["ess"] == found["unhelpful"]["gates"]["ess"] == "fail"
     assert all(
         policy["gates"]["ttc"] == "unknown" for policy in found.values()
@@ -746,6 +871,22 @@ def test_colours_of_the_forest_plot_do_not_depend_on_what_else_runs() -> None:
     alone, together = colours(analyze(world())), colours(believed(world()))
     assert alone.items() <= together.items() and len(set(together.values())) == len(together)
     assert together["posterior"][0] == together["direct"][0]
+
+
+def test_an_engine_without_posteriors_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    code, out, err = cli(data, "--bayes-engine", "nutpie", "--out", tmp_path / "out")
+    assert (code, out) == (2, "") and not (tmp_path / "out").exists()
+    assert err == "cje-lab: --bayes-engine nutpie: it samples the posteriors of --bayes; add --bayes\n"
+
+
+def test_the_margin_reaches_a_posterior_that_is_chosen_by_name() -> None:
+    table = world(200, labels=150)
+    audit = probes(table, "other", 60, -0.05)
+    for margin, expected in ((0.02, 0.02), (None, 0.05)):
+        found = analyze(table, probes=audit, margin=margin, chosen=["direct", "bayes_corrected"])
+        options = json.loads(found.estimates["bayes_corrected"].attrs["options"])
+        assert options["margin"] == pytest.approx(expected)
 
 
 def test_an_unknown_engine_is_one_line(cli: Cli, tmp_path: Path) -> None:

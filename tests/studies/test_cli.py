@@ -1,6 +1,9 @@
 """The command line: list, run, status, report; its errors are one line and exit code 2; light imports."""
 
+import importlib
+import inspect
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -74,6 +77,27 @@ def test_console_script_is_the_module():
         [sys.executable, "-m", "studies", "list"], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout.startswith("studies:")
+
+
+def test_what_the_readme_points_to_exists():
+    """Functions of its table, and the target that makes the environment."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    paths = [
+        path
+        for row in re.findall(r"^\| .* \| (.*) \|$", text, re.M)
+        for path in re.findall(r"`([a-z_.0-9]+)`", row)
+    ]
+    assert len(paths) > 10
+    for path in paths:
+        module, _, name = path.rpartition(".")
+        assert callable(getattr(importlib.import_module(f"cje_core.{module}"), name)), path
+    options = re.findall(r"`(estimators\.\w+)\.estimate`: `(\w+)=", text)
+    assert len(options) > 2
+    for module, option in options:
+        known = inspect.signature(importlib.import_module(f"cje_core.{module}").estimate).parameters
+        assert option in known, (module, option)
+    assert "make install && . .venv/bin/activate" in text
+    assert "\ninstall: " in (ROOT / "Makefile").read_text()
 
 
 def test_run_status_report(cli, with_toy, tmp_path):

@@ -104,7 +104,8 @@ def test_table_says_the_design_and_what_to_do(cli: Cli, tmp_path: Path) -> None:
     assert "pilot's spend: labels make" in out and "plan's spend: " in out
     assert "check: 20 simulated studies" in out
     assert "extrapolates: n = " in out
-    assert "next: judge " in out and "then cje-lab analyze" in out
+    assert "next: judge " in out and "then cje-lab analyze" in " ".join(out.split())
+    assert "label the responses of base to a random " in " ".join(out.split())
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
@@ -117,6 +118,8 @@ def test_labels_are_shared_or_each_policys_own() -> None:
     each = plan(world(own=True), **costs, n_policies=5)
     assert (each.cost_per_prompt, each.cost_per_label) == pytest.approx((0.1, 1.5))
     assert own.probes == {}
+    assert "label the responses of every policy to" in to_json(own)["next"][0]
+    assert "label the responses of base to" in to_json(shared)["next"][0]
     alone = plan(world(policies=("base",)), **costs)
     assert (alone.cost_per_prompt, alone.cost_per_label) == pytest.approx((0.02, 0.3))
     [record] = to_json(alone)["contrasts"]
@@ -195,6 +198,50 @@ def test_nothing_depends_on_the_order_of_rows_and_files(tmp_path: Path) -> None:
     assert results[0] == results[1] == results[2] == results[3]
 
 
+def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
+    """The label depends on the covariate, which the components and the simulation must see."""
+    table = world()
+    rng = np.random.default_rng(2)
+    table["age"] = rng.uniform(0, 1, len(table))
+    table["oracle_label"] = (0.5 * table["judge_score"] ** 2 + 0.5 * table["age"]).where(
+        table["oracle_label"].notna()
+    )
+    costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
+    plain, seen = plan(table, **costs), plan(table, covariates=["age"], **costs)
+    forced = plan(table, covariates=["age"], calibrator="monotone", **costs)
+    cal = [float(p.components.sigma2_cal.sel(policy="base")) for p in (plain, seen, forced)]
+    assert cal[1] < 0.5 * cal[0] and cal[2] == cal[0]
+    spread = [float(p.check.simulated_std_error.sel(policy="base")) for p in (plain, seen)]
+    assert spread[1] < spread[0]
+    pd.testing.assert_frame_equal(forced.check.to_dataframe(), plain.check.to_dataframe())
+    audit = table[table["policy"] == "other"].head(60).copy()
+    audit["oracle_label"] = 0.5 * audit["judge_score"] ** 2 + 0.5 * audit["age"]
+    needed = [
+        plan(table, probes=audit, covariates=names, margin=0.1, **costs).probes["other"]
+        for names in ([], ["age"])
+    ]
+    assert needed[1] < 0.5 * needed[0]
+    manifest = to_json(seen)["manifest"]
+    assert (manifest["covariates"], manifest["calibrator"]) == (["age"], "default")
+
+
+def test_the_figure_is_drawn_at_the_power_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    draw = _plan.mde_contours
+
+    def record(surface, *, ax, **options):
+        seen.append((surface.attrs["power"], draw(surface, ax=ax, **options)))
+        return ax
+
+    monkeypatch.setattr(_plan, "mde_contours", record)
+    costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
+    _plan._contours(plan(world(), power=0.9, **costs))
+    assert [power for power, _ in seen] == [0.9, 0.9]
+    titles = [axes.get_title(loc="left") for _, axes in seen]
+    assert [title.splitlines()[0] for title in titles] == ["base", "other"]
+    assert all("at 90% power" in title and "star: the plan" in title for title in titles)
+
+
 # --- bad input ---
 
 
@@ -216,6 +263,8 @@ def test_nothing_depends_on_the_order_of_rows_and_files(tmp_path: Path) -> None:
         ([*MONEY, "--power", 1.2], "--power 1.2"),
         ([*MONEY, "--replicates", 3], "--replicates 3: a spread needs at least 20"),
         ([*MONEY, "--margin", 0], "--margin 0"),
+        ([*MONEY, "--calibrator", "spline"], "--calibrator spline"),
+        ([*MONEY, "--covariate", "age"], "leave --covariate age out"),
         ([*MONEY, "--direction", "up"], "--direction up"),
         ([*MONEY, "--calibration-policy", "x"], "--calibration-policy x"),
         (["--cost-judge", 1, "--cost-oracle", 1], "--budget"),

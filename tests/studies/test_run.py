@@ -102,6 +102,8 @@ def script(out, jobs, *, levels="", profile="quick", **options):
         start_new_session=True,
         cwd=tests.parent,  # so that `studies` is the package, not tests/studies
         env=environment,
+        # where the suite runs in the background, its shell has told it to ignore Ctrl-C; a terminal's child does not
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         **options,
     )
 

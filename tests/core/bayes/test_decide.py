@@ -74,3 +74,10 @@ def test_hdi_against_arviz(seed):
     np.testing.assert_allclose(hdi(draws, 0.9), expected, atol=3 * max(step, tail))
     inside = (draws >= hdi(draws, 0.9)[0]) & (draws <= hdi(draws, 0.9)[1])
     assert inside.mean() == pytest.approx(0.9, abs=1 / 1999)
+
+
+def test_ties_are_shared_whatever_the_order_of_the_policies():
+    one = np.random.default_rng(3).normal(size=400)
+    found = decide(estimate([one, one, one - 1.0]))
+    np.testing.assert_allclose(found.best, [0.5, 0.5, 0.0])
+    np.testing.assert_allclose(found["rank"], [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])

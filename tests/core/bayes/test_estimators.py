@@ -41,7 +41,7 @@ def statuses(out):
 def test_own_labels_correct_and_the_other_borrows():
     out = bayes_direct.estimate(world(), rng=0)
     assert statuses(out) == [Status.OK, Status.TRANSPORT_ASSUMED]
-    assert out.route.values.tolist() == ["one_step", "plug_in"]
+    assert out.route.values.tolist() == ["corrected", "plug_in"]
     assert out.attrs["ci_kind"] == "eti"
     np.testing.assert_allclose(out.estimate, out.draws.mean("replicate"))
     np.testing.assert_allclose(out.std_error, out.draws.std("replicate", ddof=1))
@@ -75,6 +75,45 @@ def test_constant_labels(name, binary):
     assert np.isnan(out.interval).all()
     assert np.isnan(out.std_error).all()
     assert np.isfinite(out.estimate.where(known, drop=True)).all()
+
+
+@pytest.mark.parametrize("name", ["direct", "corrected"])
+def test_labels_that_correct_and_never_vary_give_no_interval(name):
+    """Twenty labels of 1 at one score: f + (1 - f) is 1 in every draw, and that is not certainty."""
+    data = world(labels="both", probes=20)
+    flat = data.copy(deep=True)
+    flat["judge"][1], flat["oracle"][1] = 0.9, flat["oracle"][1].where(flat["oracle"][1].isnull(), 1.0)
+    out = ESTIMATORS[name].estimate(flat, rng=0).sel(policy="b")
+    assert Status(int(out.status)) is Status.CONSTANT_LABELS and float(out.estimate) == pytest.approx(1.0)
+    assert np.isnan(out.interval).all() and np.isnan(out.std_error) and np.isnan(out.draws).all()
+    # the other way round, labels that teach may be constant where those that correct are not
+    taught = data.copy(deep=True)
+    taught["oracle"][0] = taught["oracle"][0].where(taught["oracle"][0].isnull(), 1.0)
+    out = ESTIMATORS[name].estimate(taught, rng=0).sel(policy="b")
+    assert Status(int(out.status)) is Status.OK and np.isfinite(out.interval).all()
+
+
+@pytest.mark.parametrize(("name", "options"), [("direct", {"route": "plug_in"}), ("projection", {})])
+def test_labels_that_neither_teach_nor_correct_leave_transport_assumed(name, options):
+    out = ESTIMATORS[name].estimate(world(labels="both"), rng=0, **options)
+    assert statuses(out) == [Status.OK, Status.TRANSPORT_ASSUMED]
+
+
+def test_the_parameters_come_along():
+    data = world()
+    out = bayes_direct.estimate(data, rng=0, n_draws=400, route="plug_in")
+    assert set(out.calibrator.dims) == {"replicate", "level"} and out.level.values.tolist() == [
+        0.1,
+        0.4,
+        0.7,
+        0.9,
+    ]
+    counts = np.array([(data.judge.values[1] == s).sum() for s in out.level.values])
+    mean = (out.calibrator.mean("replicate").values * counts).sum() / counts.sum()
+    assert float(out.estimate[1]) == pytest.approx(mean, abs=5 * float(out.std_error[1]) / np.sqrt(400))
+    np.testing.assert_allclose(out.weight.sum("increment"), 1.0)
+    assert float(out.sigma.mean()) == pytest.approx(0.1, abs=0.05) and "rhat" not in out
+    assert "sigma" not in bayes_direct.estimate(world(binary=True), rng=0)
 
 
 def test_probes():

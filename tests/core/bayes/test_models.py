@@ -75,46 +75,6 @@ def test_observations_have_the_posterior_of_sufficient_statistics_and_leave_one_
     assert abs(elpd - smoothed) < 1.0
 
 
-@pytest.mark.parametrize(("kind", "n_columns"), [("linear", 1), ("spline", 4)])
-def test_effects_are_centred_on_the_labels_and_span_the_covariate(kind, n_columns):
-    rows, _ = graded(world(4, m=300), ["x", "same"])
-    columns = models.effects(rows, kind)
-    assert columns.taught.shape == (300, 2 * n_columns) and columns.every.shape == (400, 2 * n_columns)
-    np.testing.assert_allclose(columns.taught.mean(axis=0), 0.0, atol=1e-12)
-    np.testing.assert_allclose(columns.every[:, n_columns:], 0.0, atol=1e-12)  # a constant has no effect
-    x, total = rows.z[:, 1], columns.every[:, :n_columns].sum(axis=1)
-    assert np.corrcoef(x, total)[0, 1] > 0.97
-    assert np.ptp(total) == pytest.approx(np.ptp(x) / x[rows.teaches].std() if kind == "linear" else 4.0)
-
-
-@pytest.mark.slow
-def test_two_stage_finds_the_effect_and_leaves_an_idle_coefficient_to_its_prior():
-    rows, slice_ = graded(world(4, n=2000, m=1500, binary=True, effect=1.0), ["x", "same"])
-    seen, columns = models.labelled(rows, slice_), models.effects(rows)
-    trace = sampling.fit(models.two_stage(slice_.levels, seen, columns.taught), n_draws=1600, seed=1)
-    found = sampling.posterior(trace)
-    beta, weight = sampling.pooled(found, "beta"), sampling.pooled(found, "w")
-    close(beta[:, 1], 0.0, 0.5)
-    assert abs(beta[:, 0].mean() - rows.z[rows.teaches, 1].std()) < 4 * beta[:, 0].std()
-    values = models.two_stage_means(weight, beta, slice_.levels, rows, slice_, columns.every)
-    labels = rows.label[rows.teaches]
-    assert abs(values[0].mean() - labels.mean()) < 4 * labels.std() / np.sqrt(len(labels))
-    odds = np.exp(columns.every @ beta[7])
-    f = (gibbs.design(slice_.levels.level, 8) @ weight[7])[slice_.at]
-    assert values[0, 7] == pytest.approx((f * odds / (1 - f + f * odds)).mean())
-
-
-@pytest.mark.slow
-def test_two_stage_without_an_effect_is_the_calibration():
-    rows, slice_ = graded(world(5), ["same"])
-    columns = models.effects(rows)
-    model = models.two_stage(slice_.levels, models.labelled(rows, slice_), columns.taught)
-    draws = sampling.to_draws(sampling.fit(model, n_draws=2000, seed=1), slice_.levels, 2000)
-    reference = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
-    seen = slice_.levels.n > 0
-    close(draws.f[:, seen], reference.f[:, seen].mean(axis=0), reference.f[:, seen].std(axis=0))
-
-
 @pytest.mark.slow
 def test_hierarchical_pools_what_is_equal_and_parts_what_differs():
     rng = np.random.default_rng(6)
@@ -209,18 +169,16 @@ def test_judge_counts():
     counts = policy_models.judge_counts(rows, 0.5, UNIT)
     assert counts[:4] == (1, 1, 2, 1)
     assert [c.tolist() for c in counts[4:]] == [[2, 5], [1, 2], [1, 0], [3, 0]]
+    # labels that do not teach the judge's accuracy still count for their own policy
+    both = from_arrays(
+        judge, policies=["a", "b"], oracle=[oracle[0], [1, 1, np.nan, np.nan, np.nan]], calibration_policy="a"
+    )
+    counts = policy_models.judge_counts(unpack(both), 0.5, UNIT)
+    assert counts[:4] == (1, 1, 2, 1)
+    assert [c.tolist() for c in counts[4:]] == [[2, 3], [1, 1], [1, 2], [3, 2]]
     rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=[[0.5, 0, 0, np.nan, np.nan], [np.nan] * 5]))
     with pytest.raises(ValueError, match="not binary"):
         policy_models.judge_counts(rows, 0.5, UNIT)
-
-
-def test_effects_need_covariates():
-    rows, _ = graded(world(9))
-    with pytest.raises(ValueError, match="no covariates"):
-        models.effects(rows)
-    rows, _ = graded(world(9), ["x"])
-    with pytest.raises(ValueError, match="linear, spline"):
-        models.effects(rows, "cubic")
 
 
 def test_graph_says_what_is_missing():

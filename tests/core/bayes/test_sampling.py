@@ -47,24 +47,27 @@ def gibbs_chains(levels, seed):
     return [summaries(one, levels) for one in each]
 
 
-def agree(chains, other, what):
-    """Mean, sd and quantiles of two samplers' draws within 5 standard errors by each one's own ESS; R-hat of both.
+def differences(chains, other):
+    """Where two samplers' draws differ by more than 5 standard errors, each by its own ESS: (quantity, what) pairs.
 
     `chains`: list over chains of columns; `other`: columns with the chains of each step side by side.
     """
+    found = []
     for name in other:
         ours = np.stack([columns[name] for columns in chains])
         theirs = other[name].reshape(-1, N_CHAINS).T
         values = [ours, theirs]
-        assert max(float(az.rhat(one)) for one in values) < 1.03, (what, name)
+        assert max(float(az.rhat(one)) for one in values) < 1.03, name
         n_eff = [min(float(az.ess(one, method="bulk")), one.size) for one in values]
         sd = [one.std(ddof=1) for one in values]
         error = np.sqrt(sum(s**2 / n for s, n in zip(sd, n_eff, strict=True)))
-        assert abs(ours.mean() - theirs.mean()) < 5 * error, (what, name)
+        if abs(ours.mean() - theirs.mean()) >= 5 * error:
+            found.append((name, "mean"))
         kurtosis = max(float(stats.kurtosis(one, axis=None)) for one in values)
         # the ESS of a square is below that of the value; half of it is safe
         ratio_error = np.sqrt(sum((max(kurtosis, 0.0) + 2) / 4 / (n / 2) for n in n_eff))
-        assert abs(np.log(sd[0] / sd[1])) < 5 * ratio_error, (what, name, sd)
+        if abs(np.log(sd[0] / sd[1])) >= 5 * ratio_error:
+            found.append((name, "sd"))
         for level in (0.05, 0.5, 0.95):
             cut = np.quantile(theirs, level)
             share = (ours <= cut).mean()
@@ -73,33 +76,36 @@ def agree(chains, other, what):
                 for one in values
             ]
             spread = np.sqrt(level * (1 - level) * sum(1 / n for n in n_tail))
-            assert abs(share - level) < 5 * spread, (what, name, level, share)
+            if abs(share - level) >= 5 * spread:
+                found.append((name, f"quantile {level}"))
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(12))
 def test_gibbs_and_nutpie_agree(seed):
     levels = data_set(seed)
     draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
     assert draws.diagnostics["rhat"] < 1.03 and draws.f.shape == (N_CHAINS * PER_CHAIN, len(levels.level))
-    agree(gibbs_chains(levels, 100 * seed), summaries(draws, levels), seed)
+    assert differences(gibbs_chains(levels, 100 * seed), summaries(draws, levels)) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0])
+@pytest.mark.parametrize("seed", [0, 2])
 def test_gibbs_and_pymc_agree(seed):
     levels = data_set(seed)
     draws = sampling.sample(levels, engine="pymc", n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
-    agree(gibbs_chains(levels, 100 * seed), summaries(draws, levels), seed)
+    assert differences(gibbs_chains(levels, 100 * seed), summaries(draws, levels)) == []
 
 
 @pytest.mark.slow
-def test_agreement_is_not_granted_to_another_prior():
+@pytest.mark.parametrize(("prior", "where"), [(Prior(0.5), "f0"), (Prior(scale=0.1), "log sigma")])
+def test_agreement_is_not_granted_to_another_prior(prior, where):
     """The comparison has teeth: half the concentration, or a third of the noise scale, is told apart."""
     levels = data_set(0)
-    draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, seed=0, prior=Prior(0.5))
-    with pytest.raises(AssertionError):
-        agree(gibbs_chains(levels, 0), summaries(draws, levels), "planted")
+    draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, seed=0, prior=prior)
+    found = differences(gibbs_chains(levels, 0), summaries(draws, levels))
+    assert where in {name for name, _ in found}, found
 
 
 @pytest.mark.slow
@@ -144,7 +150,7 @@ def test_a_trace_survives_the_disk(tmp_path):
 @pytest.mark.slow
 def test_too_short_a_run_is_flagged():
     draws = sampling.sample(data_set(0), n_draws=40, tune=20, seed=1)
-    assert sampling.status(draws) is Status.NOT_CONVERGED
+    assert sampling.gates(draws.diagnostics) is Status.NOT_CONVERGED
 
 
 @pytest.mark.parametrize(

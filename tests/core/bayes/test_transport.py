@@ -3,7 +3,7 @@
 import numpy as np
 import oracles_bayes
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from cje_core import io
 from cje_core.bayes import gibbs
@@ -48,6 +48,19 @@ def known(graded, n_draws):
     """Draws of a calibrator without any doubt: f is the judge."""
     f = np.tile(graded.levels.level, (n_draws, 1))
     return Draws(f, f, np.full(n_draws, 0.1), {})
+
+
+def test_shifts_are_from_the_calibrator_at_the_probe_s_covariates():
+    """An effect that is the same on every row of a level is an f of another shape: the same shifts, draw by draw."""
+    rows, graded = audit((0.1, -0.05))
+    draws = gibbs.sample(graded.levels, n_draws=40, rng=1)
+    rng = np.random.default_rng(2)
+    effect, beta = rng.normal(size=len(graded.levels.level)), rng.normal(size=(40, 1))
+    f = special.expit(special.logit(draws.f) + beta * effect)
+    columns = graded._replace(columns=effect[graded.at][:, None])
+    found = shifts(rows, columns, draws._replace(beta=beta), rng=3).delta
+    np.testing.assert_allclose(found, shifts(rows, graded, draws._replace(f=f), rng=3).delta, rtol=1e-9)
+    assert (found[1:] != shifts(rows, graded, draws, rng=3).delta[1:]).all()
 
 
 def moments(rows, graded, p):

@@ -54,19 +54,49 @@ def kish(rows, p):
     return v.sum() ** 2 / (v**2).sum()
 
 
-@pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize("corrected", [(True, True), (True, False), (False, False)])
-def test_values_against_a_loop(name, corrected):
-    rows, _, graded = world(**WORLDS[name])
+def extended(rows, graded, model):
+    """Draws of one of the models, and `graded` with what it needs."""
     draws = gibbs.sample(graded.levels, n_draws=6, rng=1)
+    rng = np.random.default_rng(5)
+    if model == "covariates":
+        columns = rng.normal(size=(len(rows.score), 2))
+        return draws._replace(beta=rng.normal(size=(6, 2))), graded._replace(columns=columns)
+    if model == "one per policy":
+        others = gibbs.sample(graded.levels, n_draws=6, rng=7).f
+        return draws._replace(own=np.stack([draws.f, others], axis=1)), graded
+    return draws, graded
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("model", ["judge", "covariates", "one per policy"])
+@pytest.mark.parametrize("corrected", [(True, True), (True, False), (False, False)])
+def test_values_against_a_loop(name, model, corrected):
+    rows, _, graded = world(**WORLDS[name])
+    draws, graded = extended(rows, graded, model)
+    means = oracles_bayes.row_means(rows, graded, draws)
     found = values(rows, graded, draws, corrected=np.array(corrected), rng=2)
-    factor = [inflation(kish(rows, p), spent(graded.levels, draws)) for p in range(2)]
-    expected = oracles_bayes.value_draws(rows, graded, draws.f, corrected, factor, 2)
+    taught = [rows.teaches & (draws.own is None or rows.policy == p) for p in range(2)]
+    factor = [inflation(kish(rows, p), spent(rows, graded, draws, taught[p])) for p in range(2)]
+    expected = oracles_bayes.value_draws(rows, graded, means, corrected, factor, 2)
     np.testing.assert_allclose(found.draws, expected, rtol=1e-12)
     plain = values(rows, graded, draws, corrected=np.array(corrected), inflate=False, rng=2)
     np.testing.assert_allclose(
-        plain.draws, oracles_bayes.value_draws(rows, graded, draws.f, corrected, [1, 1], 2), rtol=1e-12
+        plain.draws, oracles_bayes.value_draws(rows, graded, means, corrected, [1, 1], 2), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("model", ["judge", "covariates", "one per policy"])
+@pytest.mark.parametrize("binary", [False, True])
+def test_spent_is_its_formula(model, binary):
+    rows, _, graded = world(clustered=True)
+    draws, graded = extended(rows, graded, model)
+    graded = graded._replace(levels=graded.levels._replace(binary=binary))
+    assert graded.share < 1
+    means = oracles_bayes.row_means(rows, graded, draws)[:, rows.teaches]
+    centre = means.mean(axis=0)
+    noise = centre * (1 - centre) if binary else (draws.sigma**2).mean()
+    expected = graded.share * (means.var(axis=0) / noise).sum()
+    assert spent(rows, graded, draws, rows.teaches) == pytest.approx(expected)
 
 
 def test_inflation_is_its_formula():
@@ -88,14 +118,18 @@ def test_inflation_gives_labels_alone_a_t_interval():
 
 def test_spent_counts_parameters():
     """Free means at each level spend one parameter each: Var(f_k) = sigma^2 / n_k."""
-    levels = world()[2].levels
+    rows, _, graded = world()
+    levels = graded.levels
     rng = np.random.default_rng(0)
     n_draws, sigma = 20_000, 0.2
     f = 0.5 + sigma * rng.normal(size=(n_draws, len(levels.n))) / np.sqrt(np.maximum(levels.n, 1))
     seen = int((levels.n > 0).sum())
     draws = Draws(f, f, np.full(n_draws, sigma), {})
-    assert spent(levels, draws) == pytest.approx(seen, abs=5 * np.sqrt(2 * seen / n_draws))
-    binary = spent(levels._replace(binary=True), draws)
+    assert spent(rows, graded, draws, rows.teaches) == pytest.approx(
+        seen, abs=5 * np.sqrt(2 * seen / n_draws)
+    )
+    graded = graded._replace(levels=levels._replace(binary=True))
+    binary = spent(rows, graded, draws, rows.teaches)
     assert binary == pytest.approx(seen * sigma**2 / 0.25, rel=0.05)
 
 

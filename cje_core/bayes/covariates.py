@@ -1,0 +1,246 @@
+"""The calibration on Z = (S, X) by Gibbs sampling, in numba: what `cje_core.bayes.models.two_stage` samples by NUTS.
+
+Model, with labels and judge mapped to [0, 1]::
+
+    w ~ Dirichlet(concentration)              f(s) = w_0 + sum_j w_j I_j(s)
+    beta_c ~ Normal(0, effect_scale)          h(x) = sum_c beta_c B_c(x)
+    logit E[Y | s, x] = logit f(s) + h(x)     that is  f e^h / (1 - f + f e^h)
+    Y_i ~ Normal(E[Y | S_i, X_i], sigma)      sigma ~ HalfNormal(scale);  Bernoulli for binary labels
+
+E[Y | S, X] is monotone in S at every X and stays in [0, 1]. The likelihood of m labels does not collapse to judge
+levels, so a sweep costs m steps per parameter; still a fit takes a tenth of what NUTS does, and nothing is compiled
+but once. Each weight pair, coefficient and log sigma is drawn by slice sampling (Neal, 2003).
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from cje_core.bayes.gibbs import THIN, WARMUP, Draws, Prior, design, draw_log_sigma, partner
+from cje_core.bayes.levels import Graded
+from cje_core.bayes.splines import isplines
+from cje_core.data import Rows
+
+FloatArray = npt.NDArray[np.float64]
+
+EFFECTS = ("linear", "spline")
+EFFECT_SPLINES = 4  # columns per covariate of a spline effect
+EFFECT_SCALE = 0.5  # prior standard deviation of a coefficient, in log odds
+
+
+class Effects(NamedTuple):
+    """Columns of the covariate effect h(X) = columns @ beta, centred on the labelled rows."""
+
+    taught: FloatArray  # (m, C) of the teaching labels
+    every: FloatArray  # (r, C) of all rows
+
+
+def effects(rows: Rows, kind: str = "linear") -> Effects:
+    """Columns of the covariate effect.
+
+    Parameters
+    ----------
+    rows : Rows
+        Unpacked with covariates.
+    kind : {"linear", "spline"}
+        One column per covariate, in standard deviations of the labelled rows; or I-splines of the covariate over its
+        labelled range, constant outside it. With normal coefficients the latter are a random walk over the range.
+
+    Returns
+    -------
+    Effects
+
+    Raises
+    ------
+    ValueError
+        Without covariates, or for an unknown kind.
+    """
+    if kind not in EFFECTS:
+        raise ValueError(f"kind is {kind!r}; use one of {', '.join(EFFECTS)}")
+    x, taught = rows.z[:, 1:], rows.teaches
+    if x.shape[1] == 0:
+        raise ValueError("rows have no covariates; unpack the data with covariates=[...]")
+    if not taught.any():
+        raise ValueError("no label teaches; there is nothing to scale the covariates by")
+    if kind == "linear":
+        spread = x[taught].std(axis=0)
+        columns = x / np.where(spread > 0, spread, 1.0)
+    else:
+        low, high = x[taught].min(axis=0), x[taught].max(axis=0)
+        unit = np.clip((x - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
+        columns = np.hstack([isplines(one, EFFECT_SPLINES) for one in unit.T])
+    columns = columns - columns[taught].mean(axis=0)
+    return Effects(columns[taught], columns)
+
+
+def sample(
+    rows: Rows,
+    graded: Graded,
+    *,
+    n_draws: int = 1000,
+    n_warmup: int = WARMUP,
+    thin: int = THIN,
+    prior: Prior | None = None,
+    effect_scale: float = EFFECT_SCALE,
+    rng: np.random.Generator | int | None = None,
+) -> Draws:
+    """Draw from the posterior of the calibrator with covariates.
+
+    Parameters
+    ----------
+    rows : Rows
+    graded : Graded
+        Of the same rows, with the ``columns`` of the effect (`effects`) for every row.
+    n_draws, n_warmup, thin, prior, rng
+        As in `cje_core.bayes.gibbs.sample`.
+    effect_scale : float
+        Prior standard deviation of a coefficient, in log odds.
+
+    Returns
+    -------
+    Draws
+        With ``beta``; f is the calibrator where the effect is 0. Where labels come in clusters each counts
+        ``graded.share``.
+    """
+    rng = np.random.default_rng(rng)
+    prior = prior or Prior()
+    if graded.columns is None:
+        raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
+    taught = rows.teaches
+    x = design(graded.levels.level, prior.n_splines)
+    columns = graded.columns[taught]
+    weight = np.empty((n_draws, x.shape[1]))
+    beta, sigma = np.empty((n_draws, columns.shape[1])), np.full(n_draws, np.nan)
+    _chain(
+        np.ascontiguousarray(x[graded.at[taught]].T), np.ascontiguousarray(columns.T), graded.label[taught],
+        graded.levels.binary, graded.share, prior.concentration, prior.scale, effect_scale, n_warmup, thin, rng,
+        weight, beta, sigma,
+    )  # fmt: skip
+    return Draws(np.einsum("dj,kj->dk", weight, x), weight, sigma, {}, beta)
+
+
+@numba.njit(cache=True)
+def _log_likelihood(f, step, rise, odds, label, binary, precision):  # type: ignore[no-untyped-def]
+    """Log likelihood with f moved by ``step * rise``; of binary labels in products, which saves logarithms."""
+    out, product, held = 0.0, 1.0, 0
+    for i in range(len(f)):
+        p = f[i] + step * rise[i]
+        up, down = p * odds[i], 1.0 - p
+        if binary:
+            share = (up if label[i] > 0.5 else down) / (up + down)
+            if not share > 0.0:
+                return -np.inf
+            product *= share
+            held += 1
+            if held == 16 or product < 1e-200:
+                out += np.log(product)
+                product, held = 1.0, 0
+        else:
+            residual = label[i] - up / (up + down)
+            out -= 0.5 * precision * residual * residual
+    return out + np.log(product)
+
+
+@numba.njit(cache=True)
+def _chain(  # type: ignore[no-untyped-def]
+    basis,
+    columns,
+    label,
+    binary,
+    share,
+    concentration,
+    scale,
+    effect_scale,
+    n_warmup,
+    thin,
+    rng,
+    weight,
+    beta,
+    sigma,
+):
+    size, m, n_effects = len(basis), len(label), len(columns)
+    w = np.full(size, 1.0 / size)
+    b = np.zeros(n_effects)
+    f, effect, odds = np.zeros(m), np.zeros(m), np.ones(m)
+    for j in range(size):
+        f += w[j] * basis[j]
+    still, moved = np.zeros(m), np.empty(m)
+    log_sigma = np.log(0.5 * scale)
+    for sweep in range(n_warmup + thin * len(weight)):
+        precision = np.exp(-2.0 * log_sigma)
+        now = share * _log_likelihood(f, 0.0, still, odds, label, binary, precision)
+        for i in range(size):
+            j = partner(rng, i, size)
+            both = w[i] + w[j]
+            if both <= 0.0:
+                continue
+            rise = basis[i] - basis[j]
+            height = now + np.log1p(-rng.random())
+            if concentration != 1.0:
+                height += (concentration - 1.0) * (np.log(w[i]) + np.log(w[j]))
+            low, high = 0.0, both
+            while True:
+                new = low + (high - low) * rng.random()
+                found = share * _log_likelihood(f, new - w[i], rise, odds, label, binary, precision)
+                level = found
+                if concentration != 1.0:
+                    level += (concentration - 1.0) * (np.log(new) + np.log(both - new))
+                if level >= height or high - low < 1e-14:
+                    break
+                if new < w[i]:
+                    low = new
+                else:
+                    high = new
+            f += (new - w[i]) * rise
+            now = found
+            w[i] = new
+            w[j] = both - new
+        for c in range(n_effects):
+            height = now - 0.5 * (b[c] / effect_scale) ** 2 + np.log1p(-rng.random())
+            low = b[c] - effect_scale * rng.random()
+            high = low + effect_scale
+            for end in range(2):  # step out
+                while True:
+                    at = low if end == 0 else high
+                    moved[:] = np.exp(effect + (at - b[c]) * columns[c])
+                    found = share * _log_likelihood(f, 0.0, still, moved, label, binary, precision)
+                    if not found - 0.5 * (at / effect_scale) ** 2 > height:
+                        break
+                    if end == 0:
+                        low -= effect_scale
+                    else:
+                        high += effect_scale
+            while True:
+                new = low + (high - low) * rng.random()
+                moved[:] = np.exp(effect + (new - b[c]) * columns[c])
+                found = share * _log_likelihood(f, 0.0, still, moved, label, binary, precision)
+                if found - 0.5 * (new / effect_scale) ** 2 >= height or high - low < 1e-14:
+                    break
+                if new < b[c]:
+                    low = new
+                else:
+                    high = new
+            effect += (new - b[c]) * columns[c]
+            odds[:] = moved
+            b[c] = new
+            now = found
+        if sweep % 50 == 0:  # rounding does not pile up
+            w /= w.sum()
+            f[:] = 0.0
+            effect[:] = 0.0
+            for j in range(size):
+                f += w[j] * basis[j]
+            for c in range(n_effects):
+                effect += b[c] * columns[c]
+            odds[:] = np.exp(effect)
+        if not binary:
+            rest = -2.0 * _log_likelihood(f, 0.0, still, odds, label, False, 1.0)
+            log_sigma = draw_log_sigma(rng, log_sigma, share * m, max(share * rest, 1e-12), scale)
+        if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
+            d = (sweep - n_warmup) // thin
+            weight[d] = w
+            beta[d] = b
+            if not binary:
+                sigma[d] = np.exp(log_sigma)

@@ -1,0 +1,95 @@
+"""The models that only NUTS samples, through the estimators; and NUTS against Gibbs on covariates."""
+
+import numpy as np
+import pytest
+from covariate_world import LEVELS, prepared, world
+
+from cje_core import io
+from cje_core.bayes import covariates, fits
+from cje_core.data import from_arrays
+from cje_core.estimators import bayes_corrected, bayes_direct
+from cje_core.result import Status
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("binary", [True, False])
+def test_two_stage_by_nuts_is_two_stage_by_gibbs_and_is_compiled_once(binary):
+    rows, graded = prepared(world(6, m=60, effect=1.0, binary=binary)[0], ["x"])
+    nuts = fits.two_stage(rows, graded, n_draws=2000, seed=1)
+    gibbs = covariates.sample(rows, graded, n_draws=4000, rng=2)
+    assert nuts.diagnostics["rhat"] < 1.02 and nuts.diagnostics["ess_bulk"] > 200
+    for ours, theirs in ((gibbs.beta, nuts.beta), (gibbs.f, nuts.f)):
+        error = theirs.std(axis=0) * np.sqrt(1 / 200 + 1 / 1000)
+        assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 5 * error).all()
+        assert np.abs(ours.std(axis=0) / theirs.std(axis=0) - 1).max() < 5 / np.sqrt(2 * 200)
+    compiled = len(fits._compiled)
+    again = prepared(world(7, n=90, m=40, binary=binary)[0], ["x"])
+    fits.two_stage(*again, n_draws=40, seed=1)
+    assert len(fits._compiled) == compiled
+
+
+@pytest.mark.slow
+def test_clusters_count_in_nuts_as_in_gibbs():
+    rows, graded = prepared(world(7, m=40, effect=0.5, copies=3)[0], ["x"])
+    assert graded.share == pytest.approx(1 / 3)
+    nuts = fits.two_stage(rows, graded, n_draws=2000, seed=1)
+    gibbs = covariates.sample(rows, graded, n_draws=4000, rng=2)
+    assert abs(nuts.beta.mean() - gibbs.beta.mean()) < 5 * gibbs.beta.std() * np.sqrt(1 / 200 + 1 / 1000)
+    assert abs(nuts.beta.std() / gibbs.beta.std() - 1) < 5 / np.sqrt(2 * 200)
+
+
+@pytest.mark.slow
+def test_partial_pooling_lets_a_policy_differ():
+    """The judge flatters policy b: one curve for both is wrong for each, one curve per policy for neither."""
+    rng = np.random.default_rng(8)
+    judge = rng.choice(LEVELS, (2, 500))
+    mean = np.clip(0.2 + 0.7 * judge - 0.4 * judge * np.array([[0], [1]]), 0.0, 1.0)
+    y = np.clip(mean + rng.normal(0, 0.1, mean.shape), 0.0, 1.0)
+    label = np.where(np.arange(500) < np.array([[150], [40]]), y, np.nan)
+    data = from_arrays(judge, policies=["a", "b"], oracle=label)
+    truth = mean.mean(axis=1)
+    own = bayes_direct.estimate(data, rng=1, route="plug_in", pooling="partial")
+    one = bayes_direct.estimate(data, rng=1, route="plug_in")
+    assert (abs(own.estimate - truth) < 4 * own.std_error).all()
+    assert abs(one.estimate[1] - truth[1]) > 4 * one.std_error[1]
+    top = own["own_calibrator"].isel(level=-1).mean("replicate")
+    assert float(top[0] - top[1]) == pytest.approx(0.4, abs=0.1)
+    assert "rhat" in own and own.attrs["options"].count("nutpie")
+    corrected = bayes_direct.estimate(data, rng=1, pooling="partial")
+    assert (abs(corrected.estimate - truth) < 4 * corrected.std_error).all()
+    assert [Status(s) for s in corrected.status.values] == [Status.OK] * 2
+
+
+@pytest.mark.slow
+def test_feedback_hides_a_part_of_the_shift(arena):
+    data = io.read(arena / "fresh_draws", probes=arena / "probe_slice")[0]
+    cut = bayes_corrected.estimate(data, rng=1).sel(policy="unhelpful")
+    with pytest.warns(UserWarning, match="bend f"):
+        joint = bayes_corrected.estimate(data, rng=1, feedback=True)
+    failed = Status(int(joint.status.sel(policy="base")))
+    joint = joint.sel(policy="unhelpful")
+    assert failed is Status.NO_PROBES and Status(int(joint.status)) in (Status.OK, Status.NOT_CONVERGED)
+    assert float(cut["shift"]) < float(joint["shift"]) - 0.01 < -0.1
+    assert float(joint["within_margin"]) < 0.01
+
+
+def test_what_gibbs_does_not_sample_is_refused():
+    data, _ = world(9)
+    for options, text in (
+        ({"pooling": "partial", "engine": "gibbs"}, "'nutpie' or 'pymc'"),
+        ({"pooling": "partial", "covariates": ["x"]}, "no model with covariates and partial pooling"),
+        ({"pooling": "some"}, "complete, partial"),
+        ({"covariates": ["x"], "effect": "cubic"}, "linear, spline"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            bayes_direct.estimate(data, **options)
+    for options, text in (
+        ({"covariates": ["x"]}, "joint posterior"),
+        ({"prior": "flat"}, "joint posterior"),
+        ({"engine": "gibbs"}, "'nutpie' or 'pymc'"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            bayes_corrected.estimate(data, feedback=True, **options)
+    rows, graded = prepared(data, ["x"])
+    with pytest.raises(ValueError, match="columns"):
+        fits.two_stage(rows, graded._replace(columns=None))
