@@ -188,6 +188,9 @@ def _notes(analysis: Analysis) -> list[Text]:
             if status is not Status.OK and shown:
                 meanings.setdefault(status, []).append(f"{name} {policy}")
     lines = [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
+    if analysis.posterior is not None:
+        seen = " and ".join(["the judge's score", *analysis.options["covariates"]])
+        lines.append(f"posterior: monotone splines in {seen}; --calibrator does not apply to it")
     if analysis.primary == "raw_judge":
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
     for policy in analysis.policies:

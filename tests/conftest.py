@@ -12,3 +12,9 @@ def arena() -> Path:
     if not path.is_dir():
         pytest.skip("the Arena sample (shared/data/arena_sample beside the checkout) is not on this machine")
     return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: a long file that starts last would leave the other workers idle."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

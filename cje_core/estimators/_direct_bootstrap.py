@@ -21,7 +21,7 @@ ROUTES = {
     "theta_aug": HAJEK,
     "aipw_hajek": HAJEK,
     "aipw_ht": HORVITZ,
-    "tmle": TMLE,
+    "aipw_tmle": TMLE,
 }
 MIN_DRAWN = 0.5  # share of the bootstrap replicates below which their spread is not reported
 
@@ -82,7 +82,7 @@ def bootstrap_rows(
     plain = np.concatenate([np.full(len(fit.own), fit.result.route == "label_mean") for fit in chosen])
     clever = np.ones(len(evaluated))
     of_tmle = np.concatenate(
-        [np.full(len(i), fit.result.route == "tmle") for i, fit in zip(index, chosen, strict=True)]
+        [np.full(len(i), fit.result.route == "aipw_tmle") for i, fit in zip(index, chosen, strict=True)]
     )
     clever[of_tmle] = 1 / rows.label_prob[evaluated[of_tmle]]
     return DirectRows(

@@ -1,0 +1,240 @@
+"""``cje-lab analyze --bayes``: posteriors beside the estimates, in table, JSON, plot and files."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from analysis import Cli, Frame, in_plot, named_in_plot, printed, probes, run_installed, world, write
+
+from studies._analyze import analyze
+from studies._analyze_json import to_json
+from studies._save import save
+
+# --- posteriors beside the estimates ---
+
+
+def believed(table: Frame, **options: Any) -> Any:
+    """An analysis with posteriors, and probes of the second policy if there are any."""
+    return analyze(table, bayes="gibbs", **options)
+
+
+def test_posteriors_stand_beside_the_estimates_in_table_json_and_files(cli: Cli, tmp_path: Path) -> None:
+    table = world(200, labels=150)
+    data = write(table, tmp_path / "data")
+    audit = write(probes(table, "other", 60, -0.3), tmp_path / "probes", "{policy}_probe.jsonl")
+    code, out, _ = cli(data, "--probes", audit, "--bayes", "--json", "--out", tmp_path / "out")
+    assert code == 0
+    result = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    other = result["policies"]["other"]
+    assert list(other["estimates"]) == [
+        "raw_judge", "labels_only", "direct", "direct_corrected", "bayes_direct", "bayes_corrected"
+    ]  # fmt: skip
+    posterior = other["posterior"]
+    assert posterior["value_from"] == "bayes_corrected" and posterior["p_shift_within_margin"] < 0.01
+    assert -0.4 < posterior["shift"] < -0.2 and posterior["p_best"] < 0.01
+    base = result["policies"]["base"]["posterior"]
+    assert base["value_from"] == "bayes_direct" and base["p_best"] > 0.99 and base["shift"] is None
+    assert base["status"] == {"bayes_direct": "ok", "bayes_corrected": "no_probes"}
+    assert result["manifest"]["bayes_engine"] == "gibbs"
+    assert (tmp_path / "out" / "posterior.nc").exists()
+    text = cli(data, "--probes", audit, "--bayes")[1]
+    for words in ("posterior", "P(best)", "P(|shift|", "level refused", "<0.001"):
+        assert words in text
+    value = other["estimates"]["bayes_corrected"]
+    assert f"{value['estimate']:.3f} [{value['interval'][0]:.3f}, {value['interval'][1]:.3f}]" in text
+
+
+def test_without_bayes_nothing_of_it_is_shown() -> None:
+    result = analyze(world())
+    record = to_json(result)
+    assert record["policies"]["base"]["posterior"] is None and record["manifest"]["bayes_engine"] is None
+    assert "posterior" not in printed(result, 100) and "bayes_direct" not in result.estimates
+
+
+def test_posteriors_change_no_other_number() -> None:
+    alone, together = analyze(world()), believed(world())
+    for name, estimate in alone.estimates.items():
+        assert estimate.identical(together.estimates[name])
+
+
+def test_draws_of_both_posteriors_are_joint() -> None:
+    """The corrected draw is the plug-in draw of the same replicate plus the shift: f and the weights are shared."""
+    table = world(200, labels=150)
+    result = believed(table, probes=probes(table, "other", 60, -0.1))
+    value, corrected = (result.posterior.estimates[name] for name in ("bayes_direct", "bayes_corrected"))
+    at = {"policy": "other"}
+    assert value["route"].sel(at).item() == "plug_in"
+    np.testing.assert_allclose(
+        corrected["draws"].sel(at), value["draws"].sel(at) + corrected["shift_draws"].sel(at), atol=1e-12
+    )
+    reported = np.stack([value["draws"].sel(policy="base"), corrected["draws"].sel(at)])
+    assert float(result.posterior.decision["best"].sel(policy="base")) == (reported[0] > reported[1]).mean()
+
+
+def test_the_margin_is_on_the_oracle_scale() -> None:
+    table = world(200, labels=150)
+    audit = probes(table, "other", 60, -0.05)
+    unit = believed(table, probes=audit, margin=0.06)
+    table["oracle_label"] *= 100
+    audit["oracle_label"] *= 100
+    wide = believed(table, probes=audit, margin=6.0, oracle_range=(0, 100))
+    shares = [float(r.posterior.decision["within_margin"].sel(policy="other")) for r in (unit, wide)]
+    assert shares[0] == shares[1] and 0.1 < shares[0] < 0.9
+
+
+def test_too_few_labels_give_no_probabilities_and_say_so(tmp_path: Path) -> None:
+    table = world(60, labels=8)
+    result = believed(table, probes=probes(table, "other", 20, 0.0))
+    record = to_json(result)["policies"]
+    for policy in ("base", "other"):
+        value = record[policy]["estimates"]["bayes_direct"]
+        assert value["status"] == "few_labels_posterior" and value["interval"] == [None, None]
+        assert record[policy]["posterior"]["p_best"] is None
+        assert record[policy]["posterior"]["p_shift_within_margin"] is None
+    assert record["other"]["estimates"]["bayes_corrected"]["interval"] == [None, None]
+    text = printed(result, 100)
+    assert text.count("few_labels_posterior") >= 3 and "label more" in text
+    assert named_in_plot(result, "few_labels_posterior")
+    save(result, tmp_path / "out")
+
+
+def test_a_sampler_that_did_not_converge_is_flagged_wherever_its_numbers_appear(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+
+    from cje_core.estimators import _bayes
+    from cje_core.result import Status
+
+    sound = _bayes.calibrate
+    monkeypatch.setattr(_bayes, "calibrate", lambda *a, **k: (sound(*a, **k)[0], Status.NOT_CONVERGED))
+    table = world(200, labels=150)
+    result = believed(table, probes=probes(table, "other", 60, 0.0))
+    record = to_json(result)["policies"]["other"]
+    for name in ("bayes_direct", "bayes_corrected"):
+        assert record["estimates"][name]["status"] == record["posterior"]["status"][name] == "not_converged"
+    refused = believed(table, probes=probes(table, "other", 60, -0.3))
+    assert refused.refused("other") and in_plot(refused).count("level refused  not_converged") == 1
+    text = printed(result, 100)
+    assert (
+        text.count("not_converged") == 4
+    )  # base, other, other corrected, and the line that says what it means
+    assert "did not converge" in text and named_in_plot(result, "not_converged")
+    save(result, tmp_path / "out")
+    with xr.open_datatree(tmp_path / "out" / "posterior.nc", engine="netcdf4") as tree:
+        codes = tree["posterior"]["value_status"]
+        assert (codes == Status.NOT_CONVERGED).all() and "not_converged" in codes.attrs["flag_meanings"]
+
+
+def test_colours_of_the_forest_plot_do_not_depend_on_what_else_runs() -> None:
+    from matplotlib.colors import to_hex
+    from matplotlib.figure import Figure
+
+    from studies import _forest
+
+    def colours(result: Any) -> dict[str, tuple[str, str]]:
+        figure = Figure()
+        _forest._draw(result, _forest._lines(result), figure)
+        handles = figure.legends[0].legend_handles
+        return {h.get_label(): (to_hex(h.get_color()), h.get_marker()) for h in handles}
+
+    alone, together = colours(analyze(world())), colours(believed(world()))
+    assert alone.items() <= together.items() and len(set(together.values())) == len(together)
+    assert together["posterior"][0] == together["direct"][0]
+
+
+def test_an_engine_without_posteriors_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    code, out, err = cli(data, "--bayes-engine", "nutpie", "--out", tmp_path / "out")
+    assert (code, out) == (2, "") and not (tmp_path / "out").exists()
+    assert err == "cje-lab: --bayes-engine nutpie: it samples the posteriors of --bayes; add --bayes\n"
+
+
+def test_the_margin_reaches_a_posterior_that_is_chosen_by_name() -> None:
+    table = world(200, labels=150)
+    audit = probes(table, "other", 60, -0.05)
+    for margin, expected in ((0.02, 0.02), (None, 0.05)):
+        found = analyze(table, probes=audit, margin=margin, chosen=["direct", "bayes_corrected"])
+        options = json.loads(found.estimates["bayes_corrected"].attrs["options"])
+        assert options["margin"] == pytest.approx(expected)
+
+
+def test_covariates_reach_the_posteriors_and_the_notes_say_so() -> None:
+    table = world(200, labels=150).assign(words=lambda t: np.random.default_rng(0).normal(size=len(t)))
+    low = world(200, labels=150).assign(words=0.0)
+    with_words = believed(table, covariates=["words"])
+    options = json.loads(with_words.posterior.estimates["bayes_direct"].attrs["options"])
+    assert options["covariates"] == ["words"] and options["engine"] == "gibbs"
+    assert with_words.posterior.estimates["bayes_corrected"].attrs["options"].count("words") == 1
+    assert "posterior: monotone splines in the judge's score and words" in printed(with_words, 200)
+    assert "posterior: monotone splines in the judge's score;" in printed(believed(low), 200)
+
+
+def test_an_unknown_engine_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    code, out, err = cli(data, "--bayes", "--bayes-engine", "stan", "--out", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert err == "cje-lab: --bayes-engine stan: use one of gibbs, nutpie, pymc\n"
+
+
+@pytest.mark.slow
+def test_saved_draws_are_readable_by_arviz(tmp_path: Path) -> None:
+    import arviz as az
+
+    table = world(200, labels=150)
+    save(believed(table, probes=probes(table, "other", 60, -0.1)), tmp_path / "out")
+    trace = az.from_netcdf(tmp_path / "out" / "posterior.nc")
+    posterior = trace["posterior"]
+    assert posterior["value"].dims == ("chain", "draw", "policy")
+    known = posterior["corrected_value"].sel(policy="other") - posterior["shift"].sel(policy="other")
+    np.testing.assert_allclose(known, posterior["value"].sel(policy="other"), atol=1e-12)
+    assert float(trace["constant_data"]["best"].sum()) == pytest.approx(1)
+    assert posterior["calibrator"].dims[:2] == ("chain", "draw") == posterior["weight"].dims[:2]
+    mean = posterior["calibrator"].mean(("chain", "draw"))
+    assert (np.diff(mean) > 0).all() and set(mean["level"].values) == set(table["judge_score"])
+    assert float(posterior["sigma"].mean()) == pytest.approx(0.05, abs=0.02)
+
+
+@pytest.mark.slow
+def test_the_fast_sampler_loads_no_pymc(tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    script = (
+        "import sys; from studies import __main__ as m; "
+        f"sys.argv = ['cje-lab', 'analyze', {str(data)!r}, '--bayes', '--out', {str(tmp_path / 'out')!r}]\n"
+        "try:\n    m.main()\nexcept SystemExit as e:\n    assert not e.code\n"
+        "print('heavy', sorted({'pymc', 'arviz', 'nutpie', 'pytensor'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy []"
+
+
+@pytest.mark.slow
+def test_posteriors_of_the_arena_sample(arena: Path, tmp_path: Path) -> None:
+    words = [
+        arena / "fresh_draws",
+        "--probes",
+        arena / "probe_slice",
+        "--calibration-policy",
+        "base",
+        "--bayes",
+    ]
+    start = time.perf_counter()
+    done = run_installed(*words, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    cold = time.perf_counter() - start
+    found = json.loads((tmp_path / "out" / "estimates.json").read_text())["policies"]
+    assert abs(found["base"]["estimates"]["bayes_direct"]["estimate"] - 0.754) < 0.01
+    unhelpful = found["unhelpful"]["posterior"]
+    assert -0.36 < unhelpful["shift"] < -0.15 and unhelpful["p_shift_within_margin"] < 0.01
+    assert unhelpful["p_best"] == 0
+    low, high = found["unhelpful"]["estimates"]["bayes_corrected"]["interval"]
+    assert low < 0.159 < high  # the mean of its 50 probe labels
+    for name in ("clone", "parallel_universe_prompt"):
+        assert found[name]["posterior"]["p_shift_within_margin"] > 0.85
+    assert sum(policy["posterior"]["p_best"] for policy in found.values()) == pytest.approx(1)
+    assert cold < 90, f"{cold:.0f} s"  # 5 s on an idle machine
