@@ -67,7 +67,10 @@ class Status(IntEnum):
         10,
         "fewer than 13 labelled prompts: the prior speaks, not the data, so there is no interval; label more",
     )
-    NOT_CONVERGED = 11, "the sampler did not converge: raise n_draws, or use engine='gibbs' where the estimator has it"
+    NOT_CONVERGED = (
+        11,
+        "the sampler did not converge: raise n_draws, or use engine='gibbs' where the estimator has it",
+    )
 
     TOO_FEW_LABELS = 64, "fewer than 4 labelled prompts: label more before asking for a number"
     NO_LABELS = 65, "no oracle labels that this estimator can use"
