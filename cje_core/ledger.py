@@ -164,7 +164,7 @@ def ledger(
     missing = []
     for entry in ENTRIES:
         piece, source = pieces[entry.piece], entry.source or entry.name
-        if piece is not None and source in piece:
+        if piece is not None and source in piece and "policy" in piece[source].dims:
             column = piece[source].reset_coords(drop=True).sel(policy=names)
             column = column.astype(str) if entry.text else column
         else:

@@ -20,7 +20,7 @@ from studies._streams import generator
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
 BAYESIAN = (VALUE, SHIFT)
 N_DRAWS = 2000
-PARAMETERS = ("calibrator", "weight", "sigma", "beta")
+PARAMETERS = ("calibrator", "increments", "sigma", "covariate_effect")
 DIAGNOSTICS = ("rhat", "ess_bulk", "ess_tail", "divergences", "bfmi")
 
 
@@ -100,9 +100,9 @@ def to_tree(found: Posterior) -> xr.DataTree:
     """Draws and decision as groups that ArviZ can read.
 
     ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
-    with the statuses of both values as coordinates over policy, and the parameters of the calibration that the value
-    was drawn with: ``calibrator`` over the judge's levels, ``weight``, ``sigma``, ``beta``. ``constant_data`` holds the
-    decision; NUTS' worst diagnostics are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
+    with the statuses of both values as coordinates over policy, and the parameters that the value was drawn with:
+    ``calibrator`` over the judge's levels, ``increments``, ``sigma``, ``covariate_effect``. ``constant_data`` holds
+    the decision; NUTS' worst diagnostics are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
     """
     value, corrected = (found.estimates[name] for name in BAYESIAN)
     named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}

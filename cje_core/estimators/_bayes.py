@@ -251,12 +251,12 @@ def trace(setting: Setting, draws: Draws, order: Sequence[int]) -> dict[str, tup
     levels = setting.graded.levels
     out: dict[str, tuple[Any, ...]] = {
         "calibrator": (("replicate", "level"), levels.low + levels.width * draws.f),
-        "weight": (("replicate", "increment"), draws.weight),
+        "increments": (("replicate", "increment"), draws.weight),
     }
     if not levels.binary:
         out["sigma"] = ("replicate", levels.width * draws.sigma)
     if draws.beta is not None:
-        out["beta"] = (("replicate", "effect"), draws.beta)
+        out["covariate_effect"] = (("replicate", "effect"), draws.beta)
     if draws.own is not None:
         own = levels.low + levels.width * draws.own[:, order]
         out["own_calibrator"] = (("policy", "replicate", "level"), own.swapaxes(0, 1))

@@ -82,10 +82,10 @@ def estimate(
     xr.Dataset
         Estimate contract with ``draws(policy, replicate)``; ``unlabelled_mass(policy)``, the share of responses on
         judge levels without any label, where f is the prior's; and draws of the parameters: ``calibrator(replicate,
-        level)`` in oracle units over the judge's scores, ``weight(replicate, increment)``, ``sigma(replicate)`` for
-        labels that are not binary, ``beta(replicate, effect)`` with covariates, ``own_calibrator(policy, replicate,
-        level)`` with partial pooling. With NUTS also ``rhat, ess_bulk, ess_tail, divergences, bfmi``, the worst over
-        the parameters.
+        level)`` in oracle units over the judge's scores, ``increments(replicate, increment)``, ``sigma(replicate)`` for
+        labels that are not binary, ``covariate_effect(replicate, effect)``, and with partial pooling
+        ``own_calibrator(policy, replicate, level)``. With NUTS also ``rhat, ess_bulk, ess_tail, divergences, bfmi``,
+        the worst over the parameters.
     """
     rng = np.random.default_rng(rng)
     if route not in ROUTES:

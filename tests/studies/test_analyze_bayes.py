@@ -164,7 +164,7 @@ def test_the_margin_reaches_a_posterior_that_is_chosen_by_name() -> None:
         assert options["margin"] == pytest.approx(expected)
 
 
-def test_covariates_reach_the_posteriors_and_the_notes_say_so() -> None:
+def test_covariates_reach_the_posteriors_and_the_notes_say_so(tmp_path: Path) -> None:
     table = world(200, labels=150).assign(words=lambda t: np.random.default_rng(0).normal(size=len(t)))
     low = world(200, labels=150).assign(words=0.0)
     with_words = believed(table, covariates=["words"])
@@ -172,6 +172,9 @@ def test_covariates_reach_the_posteriors_and_the_notes_say_so() -> None:
     assert options["covariates"] == ["words"] and options["engine"] == "gibbs"
     assert with_words.posterior.estimates["bayes_corrected"].attrs["options"].count("words") == 1
     assert "posterior: monotone splines in the judge's score and words" in printed(with_words, 200)
+    save(with_words, tmp_path / "out")
+    with xr.open_datatree(tmp_path / "out" / "posterior.nc", engine="netcdf4") as tree:
+        assert tree["posterior"]["covariate_effect"].dims == ("chain", "draw", "effect")
     assert "posterior: monotone splines in the judge's score;" in printed(believed(low), 200)
 
 
@@ -194,7 +197,7 @@ def test_saved_draws_are_readable_by_arviz(tmp_path: Path) -> None:
     known = posterior["corrected_value"].sel(policy="other") - posterior["shift"].sel(policy="other")
     np.testing.assert_allclose(known, posterior["value"].sel(policy="other"), atol=1e-12)
     assert float(trace["constant_data"]["best"].sum()) == pytest.approx(1)
-    assert posterior["calibrator"].dims[:2] == ("chain", "draw") == posterior["weight"].dims[:2]
+    assert posterior["calibrator"].dims[:2] == ("chain", "draw") == posterior["increments"].dims[:2]
     mean = posterior["calibrator"].mean(("chain", "draw"))
     assert (np.diff(mean) > 0).all() and set(mean["level"].values) == set(table["judge_score"])
     assert float(posterior["sigma"].mean()) == pytest.approx(0.05, abs=0.02)

@@ -127,7 +127,7 @@ def test_covariates_mend_what_the_judge_alone_misses(kind):
     assert abs(without.estimate[1] - truth[1]) > 4 * without.std_error[1]
     assert with_x.sizes["effect"] == (2 if kind == "linear" else 8)
     if kind == "linear":
-        beta = with_x["beta"].values[:, 0]
+        beta = with_x["covariate_effect"].values[:, 0]
         scale = data["covariate"].values[0, :600, 0, 0].std()  # the effect is per sd of the labelled rows
         assert abs(beta.mean() - scale) < 4 * beta.std() < 1
 

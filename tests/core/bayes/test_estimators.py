@@ -111,7 +111,7 @@ def test_the_parameters_come_along():
     counts = np.array([(data.judge.values[1] == s).sum() for s in out.level.values])
     mean = (out.calibrator.mean("replicate").values * counts).sum() / counts.sum()
     assert float(out.estimate[1]) == pytest.approx(mean, abs=5 * float(out.std_error[1]) / np.sqrt(400))
-    np.testing.assert_allclose(out.weight.sum("increment"), 1.0)
+    np.testing.assert_allclose(out.increments.sum("increment"), 1.0)
     assert float(out.sigma.mean()) == pytest.approx(0.1, abs=0.05) and "rhat" not in out
     assert "sigma" not in bayes_direct.estimate(world(binary=True), rng=0)
 
