@@ -22,8 +22,9 @@ from cje_sim.scenarios import binary_oracle, discrete_judge, transport_shift, we
 pytestmark = pytest.mark.slow
 
 N = 1000
-REPLICATES = 2000  # on arrays; the standard error of a coverage of 95% is 0.5 points
-PAIRED = 300  # through the estimators
+# On arrays, by number of labels; the standard error of a coverage of 95% is 0.5 and 0.7 points.
+REPLICATES = {50: 2000, 250: 1000}
+PAIRED = 150  # through the estimators
 AUDITED = ["same", "lower", "flatter", "compensating"]
 
 
@@ -118,21 +119,18 @@ def coverage(bounds, truth, *, shrink=1.0):
 @pytest.mark.parametrize("world", WORLDS)
 def test_coverage_of_the_corrected_posterior(world, m):
     rng = np.random.default_rng([m, WORLDS.index(world)])
-    bounds = np.array([interval(*as_rows(*draw(world, rng), m), rng) for _ in range(REPLICATES)])
+    bounds = np.array([interval(*as_rows(*draw(world, rng), m), rng) for _ in range(REPLICATES[m])])
     print(f"{world} m={m}: coverage {coverage(bounds, TRUTH[world]):.4f}")
     assert 0.93 <= coverage(bounds, TRUTH[world]) <= 0.97
     assert coverage(bounds, TRUTH[world], shrink=0.8) < 0.93  # the band is narrow enough to see a fifth
 
 
-def test_coverage_by_nuts():
-    """Nutpie on the data of the Gibbs test, 75 samples of each world with 50 labels: its intervals are those of Gibbs.
-
-    300 coverages have a standard error of 1.3 points; ends of paired intervals are compared far more sharply.
-    """
-    one, inside, gap = np.array([True]), [], []
+def test_intervals_by_nuts_are_those_of_gibbs():
+    """Nutpie on the data of the Gibbs test: the ends of paired intervals say more than its own coverage would."""
+    one, gap = np.array([True]), []
     for world in WORLDS:
         rng = np.random.default_rng([50, WORLDS.index(world)])
-        for seed in range(75):
+        for seed in range(20):
             rows, fitted = as_rows(*draw(world, rng), 50)
             graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
             both = [
@@ -145,19 +143,10 @@ def test_coverage_by_nuts():
                     for d in both
                 ]
             )
-            inside.append((bounds[:, 0] <= TRUTH[world]) & (TRUTH[world] <= bounds[:, 1]))
             gap.append((bounds[0] - bounds[1]) / np.diff(bounds[1]))
-    covered = np.mean(inside, axis=0)
     error = np.std(gap, axis=0, ddof=1) / np.sqrt(len(gap))
-    print(
-        "coverage of nutpie and Gibbs",
-        covered,
-        "difference of the ends in widths",
-        np.mean(gap, axis=0),
-        error,
-    )
-    assert np.abs(covered - 0.95).max() < 3 * np.sqrt(0.95 * 0.05 / len(inside))
-    assert (np.abs(np.mean(gap, axis=0)) < 5 * error).all() and error.max() < 0.005
+    print("nutpie less Gibbs, in widths of the interval:", np.mean(gap, axis=0), error)
+    assert (np.abs(np.mean(gap, axis=0)) < 5 * error).all() and error.max() < 0.01
 
 
 @cache

@@ -93,8 +93,8 @@ def test_nutpie_passes_two_hundred_simulations():
 
 @pytest.mark.slow
 def test_a_planted_prior_mismatch_fails():
-    ranks = sbc.sbc(sbc.gibbs_sampler(prior=Prior(scale=0.05)), template(), n_sims=1000, mass=COUNT, rng=11)
+    ranks = sbc.sbc(sbc.gibbs_sampler(prior=Prior(scale=0.05)), template(), n_sims=300, mass=COUNT, rng=11)
     found = sbc.verdict(ranks)
     assert not found["passed"].sel({"quantity": "sigma"})
-    steep = sbc.sbc(sbc.gibbs_sampler(prior=Prior(3.0)), template(), n_sims=1000, mass=COUNT, rng=11)
+    steep = sbc.sbc(sbc.gibbs_sampler(prior=Prior(3.0)), template(), n_sims=300, mass=COUNT, rng=11)
     assert not sbc.verdict(steep)["passed"].sel({"quantity": "f(0.3)"})
