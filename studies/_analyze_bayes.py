@@ -14,7 +14,6 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.bayes.decide import decide
-from cje_core.estimators._bayes import ENGINES as ENGINES
 from studies._streams import generator
 
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"

@@ -107,9 +107,8 @@ def shifts(
         return Shifts(delta, tau, n_probes)
     share = 1.0 / np.bincount(answer)[answer]  # of its prompt, over several draws
     average = sum_by(policy, share * graded.label[probes], n_policies)[checked] / n_probes[checked]
-    checked = checked[
-        np.lexsort((average, n_units[checked]))
-    ]  # random numbers go by the data, not by the names
+    # random numbers go by the data, not by the names
+    checked = checked[np.lexsort((average, n_units[checked]))]
     place = np.full(n_policies, -1)
     place[checked] = np.arange(len(checked))
     row = np.flatnonzero(place[policy] >= 0)

@@ -24,7 +24,7 @@ POOLING = ("complete", "partial")
 INTERVALS = ("eti", "hdi")
 SILENT = (Status.FEW_LABELS_POSTERIOR, Status.CONSTANT_LABELS)  # a value, but no interval and no draws
 MIN_RUN = (
-    4000  # draws of a NUTS run before thinning: its gates ask for 400 effective draws of the worst weight
+    4000  # draws of a NUTS run before thinning: its gates ask for 400 effective ones of the worst weight
 )
 MIN_LABELS = 13  # labelled prompts below which the posterior is the prior's
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from cje_core.bayes import gibbs, sampling
+from cje_core.bayes import gibbs
 from cje_core.bayes.levels import grade
 from cje_core.bayes.value import values
 from cje_core.calibration import OracleSlice
@@ -22,9 +22,8 @@ from cje_sim.scenarios import binary_oracle, discrete_judge, transport_shift, we
 pytestmark = pytest.mark.slow
 
 N = 1000
-# On arrays, by number of labels; the standard error of a coverage of 95% is 0.5 and 0.7 points.
-REPLICATES = {50: 2000, 250: 1000}
-PAIRED = 150  # through the estimators
+REPLICATES = 2000  # on arrays; the standard error of a coverage of 95% is 0.5 points
+PAIRED = 300  # through the estimators
 AUDITED = ["same", "lower", "flatter", "compensating"]
 
 
@@ -119,34 +118,10 @@ def coverage(bounds, truth, *, shrink=1.0):
 @pytest.mark.parametrize("world", WORLDS)
 def test_coverage_of_the_corrected_posterior(world, m):
     rng = np.random.default_rng([m, WORLDS.index(world)])
-    bounds = np.array([interval(*as_rows(*draw(world, rng), m), rng) for _ in range(REPLICATES[m])])
+    bounds = np.array([interval(*as_rows(*draw(world, rng), m), rng) for _ in range(REPLICATES)])
     print(f"{world} m={m}: coverage {coverage(bounds, TRUTH[world]):.4f}")
     assert 0.93 <= coverage(bounds, TRUTH[world]) <= 0.97
     assert coverage(bounds, TRUTH[world], shrink=0.8) < 0.93  # the band is narrow enough to see a fifth
-
-
-def test_intervals_by_nuts_are_those_of_gibbs():
-    """Nutpie on the data of the Gibbs test: the ends of paired intervals say more than its own coverage would."""
-    one, gap = np.array([True]), []
-    for world in WORLDS:
-        rng = np.random.default_rng([50, WORLDS.index(world)])
-        for seed in range(20):
-            rows, fitted = as_rows(*draw(world, rng), 50)
-            graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
-            both = [
-                sampling.sample(graded.levels, n_draws=1000, tune=300, chains=2, seed=seed),
-                gibbs.sample(graded.levels, n_draws=1000, rng=seed),
-            ]
-            bounds = np.array(
-                [
-                    np.quantile(values(rows, graded, d, corrected=one, rng=seed).draws[0], [0.025, 0.975])
-                    for d in both
-                ]
-            )
-            gap.append((bounds[0] - bounds[1]) / np.diff(bounds[1]))
-    error = np.std(gap, axis=0, ddof=1) / np.sqrt(len(gap))
-    print("nutpie less Gibbs, in widths of the interval:", np.mean(gap, axis=0), error)
-    assert (np.abs(np.mean(gap, axis=0)) < 5 * error).all() and error.max() < 0.01
 
 
 @cache

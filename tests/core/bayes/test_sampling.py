@@ -126,10 +126,11 @@ def test_without_labels_nuts_draws_the_stated_prior():
 
 @pytest.mark.slow
 def test_one_compiled_model_serves_other_data_grids_and_priors():
-    sampling._compiled.cache_clear()
+    sampling.sample(data_set(0), n_draws=40, tune=20, seed=1)
+    compiled = sampling._compiled.cache_info().misses
     for seed in (0, 1, 3):
         sampling.sample(data_set(seed), n_draws=40, tune=20, prior=Prior(1.0 + seed, 0.1 + seed), seed=1)
-    assert sampling._compiled.cache_info().misses == 1
+    assert sampling._compiled.cache_info().misses == compiled
     twice = [sampling.sample(data_set(0), n_draws=40, tune=20, seed=5) for _ in range(2)]
     np.testing.assert_array_equal(twice[0].f, twice[1].f)
     other = sampling.sample(data_set(0), n_draws=40, tune=20, seed=6)
