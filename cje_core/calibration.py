@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from cje_core.data import Logged, Rows
 from cje_core.folds import MIN_LABELLED_CLUSTERS, assign_folds
 from cje_core.isotonic import isotonic
 from cje_core.result import Status, sum_by
+from cje_core.rows import Logged, Rows
 from cje_core.two_stage import (
     MIN_ROWS,
     Basis,

@@ -26,7 +26,8 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from cje_core.data import LOGP_ROUNDING, DataError, unpack_logged
+from cje_core.data import LOGP_ROUNDING, DataError
+from cje_core.rows import unpack_logged
 from cje_core.weights import ess_fraction, mean_one
 
 FloatArray = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from cje_core.data import Rows
+from cje_core.rows import Rows
 
 N_FOLDS = 5
 MIN_LABELLED_CLUSTERS = 4  # below this there is no number, only a status

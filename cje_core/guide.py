@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.data import unpack, unpack_logged
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.gates import collect, evaluate, ope_ok
+from cje_core.rows import unpack, unpack_logged
 
 # the paper's takeaway on the calibration's share of the variance: above the first buy labels, below the second prompts
 SHARE_HIGH, SHARE_LOW = 0.5, 0.2

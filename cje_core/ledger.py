@@ -17,8 +17,8 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.calibration import fit_slice
-from cje_core.data import unpack
 from cje_core.reliability import fingerprint
+from cje_core.rows import unpack
 
 FloatArray = npt.NDArray[np.float64]
 

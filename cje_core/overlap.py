@@ -17,8 +17,8 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration import fit_slice, predict
-from cje_core.data import Logged, Rows, unpack, unpack_logged
 from cje_core.result import CI_BOUND
+from cje_core.rows import Logged, Rows, unpack, unpack_logged
 from cje_core.typicality import (
     LEVEL,
     Cle,

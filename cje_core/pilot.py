@@ -24,10 +24,10 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration import OracleSlice, calibration_part, fit_slice, held_out, mean_part, predict
-from cje_core.data import Rows, unpack
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.power_tuning import charge, tuned_prediction
 from cje_core.result import Status, cluster_sums
+from cje_core.rows import Rows, unpack
 from cje_core.uncertainty import Part
 
 FloatArray = npt.NDArray[np.float64]

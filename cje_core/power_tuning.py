@@ -36,8 +36,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.calibration import OracleSlice, held_out, label_levels, mean_part, predict
-from cje_core.data import Rows
 from cje_core.result import cluster_sums, sum_by
+from cje_core.rows import Rows
 from cje_core.uncertainty import Part
 
 FloatArray = npt.NDArray[np.float64]

@@ -27,9 +27,9 @@ import xarray as xr
 from scipy import optimize, stats
 
 from cje_core.calibration import calibration_part, fit_slice, mean_part, predict
-from cje_core.data import unpack
 from cje_core.gates import describe
 from cje_core.result import CI_BOUND, Status
+from cje_core.rows import unpack
 from cje_core.uncertainty import combine
 
 FloatArray = npt.NDArray[np.float64]

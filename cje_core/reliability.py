@@ -17,8 +17,9 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration import Calibrator, OracleSlice, fit, fit_slice, held_out, index, predict
-from cje_core.data import DataError, Rows, unpack
+from cje_core.data import DataError
 from cje_core.result import CI_BOUND, sum_by, wald, wilson
+from cje_core.rows import Rows, unpack
 from cje_core.two_stage import MIN_ROWS, evaluate
 from cje_core.uncertainty import make_part
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration import fit_slice, predict
-from cje_core.data import unpack, unpack_logged
+from cje_core.rows import unpack, unpack_logged
 from cje_core.weights import ess_fraction, guard_curve, log_ratios, mean_one, stabilise
 
 FloatArray = npt.NDArray[np.float64]

@@ -26,10 +26,10 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
-from cje_core.data import Logged
 from cje_core.isotonic import iso_mean_one as iso_mean_one
 from cje_core.isotonic import isotonic
 from cje_core.result import sum_by
+from cje_core.rows import Logged
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -49,7 +49,7 @@ def log_ratios(logged: Logged) -> FloatArray:
     Returns
     -------
     array, shape (policies, n)
-        NaN where the response is not usable for that policy (`cje_core.data.Logged.usable`).
+        NaN where the response is not usable for that policy (`cje_core.rows.Logged.usable`).
     """
     return np.where(logged.usable, logged.logp_target - logged.logp_logger, np.nan)
 

@@ -21,12 +21,13 @@ import xarray as xr
 from cje_core import estimators, gates, guide, refusal
 from cje_core.calibration import fit_slice
 from cje_core.compare import contrasts
-from cje_core.data import DataError, unpack
+from cje_core.data import DataError
 from cje_core.estimators._bayes import ENGINES
 from cje_core.io import read
 from cje_core.overlap import overlap
 from cje_core.reliability import coverage_badge, reliability
 from cje_core.result import Status
+from cje_core.rows import unpack
 from cje_core.tables import Source
 from cje_core.transport import MARGIN, audit
 from cje_core.weight_map import cap_curves

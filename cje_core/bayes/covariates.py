@@ -21,7 +21,7 @@ import numpy.typing as npt
 from cje_core.bayes.gibbs import THIN, WARMUP, Draws, Prior, design, draw_log_sigma, partner
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.splines import isplines
-from cje_core.data import Rows
+from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
 

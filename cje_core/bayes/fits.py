@@ -17,8 +17,8 @@ from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.gibbs import Draws, Prior, design
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.transport import Shifts, probed
-from cje_core.data import Rows
 from cje_core.folds import MIN_LABELLED_CLUSTERS
+from cje_core.rows import Rows
 
 _compiled: dict[tuple[Any, ...], Any] = {}  # a few megabytes each
 

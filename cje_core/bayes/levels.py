@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.calibration import OracleSlice, predict
-from cje_core.data import Rows
 from cje_core.result import sum_by
+from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.gibbs import Prior, design
 from cje_core.bayes.levels import Graded, Levels
-from cje_core.data import Rows
+from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

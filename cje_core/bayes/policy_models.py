@@ -15,8 +15,8 @@ import pytensor.tensor as pt
 from cje_core.bayes.gibbs import Prior, design
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models import EDGE, data_of, simplex, teaching_log_likelihood
-from cje_core.data import Rows
 from cje_core.result import sum_by
+from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from cje_core.bayes.levels import Graded
 from cje_core.calibration import OracleSlice
-from cje_core.data import Rows
 from cje_core.isotonic import interpolate_into, pava_into
+from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
 

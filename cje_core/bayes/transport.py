@@ -27,9 +27,9 @@ import numpy.typing as npt
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.value import curves_of, mean_at
-from cje_core.data import Rows
 from cje_core.folds import MIN_LABELLED_CLUSTERS
 from cje_core.result import sum_by
+from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

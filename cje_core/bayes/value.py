@@ -28,8 +28,8 @@ from scipy import stats
 
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
-from cje_core.data import Rows
 from cje_core.result import sum_by
+from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

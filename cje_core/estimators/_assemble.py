@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.data import Rows
 from cje_core.result import Status, into_scale, label_estimate, logit_wald, percentile, wald
+from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
 

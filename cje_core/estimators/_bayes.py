@@ -13,9 +13,9 @@ from cje_core.bayes.covariates import EFFECTS, effects
 from cje_core.bayes.gibbs import Draws, Prior
 from cje_core.bayes.levels import Graded, grade
 from cje_core.calibration import OracleSlice, fit_slice
-from cje_core.data import Rows, unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
 from cje_core.result import Status, hdi, sum_by
+from cje_core.rows import Rows, unpack
 
 FloatArray = npt.NDArray[np.float64]
 

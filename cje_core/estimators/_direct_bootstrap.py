@@ -6,10 +6,10 @@ import numpy.typing as npt
 from cje_core.bootstrap import DirectRows, bootstrap_direct, replicate_values
 from cje_core.bootstrap_kernels import HAJEK, HORVITZ, LABEL_MEAN, PLUG_IN, TMLE
 from cje_core.calibration import OracleSlice
-from cje_core.data import Rows
 from cje_core.estimators._assemble import PolicyResult
 from cje_core.estimators._direct_fit import Options, PolicyFit, own_weight
 from cje_core.result import Status, bca, studentised
+from cje_core.rows import Rows
 from cje_core.two_stage import SplineRows, spline_rows
 from cje_core.uncertainty import acceleration
 

@@ -17,11 +17,12 @@ from cje_core.calibration import (
     predict,
 )
 from cje_core.calibration import index as index_of
-from cje_core.data import DataError, Rows
+from cje_core.data import DataError
 from cje_core.estimators._assemble import PolicyResult
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.power_tuning import charge, tuned_prediction
 from cje_core.result import Status, sum_by
+from cje_core.rows import Rows
 from cje_core.targeting import targeted
 from cje_core.uncertainty import (
     Part,

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration import mean_part
-from cje_core.data import Rows
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.result import Status, sum_by
+from cje_core.rows import Rows
 from cje_core.uncertainty import Part
 
 FloatArray = npt.NDArray[np.float64]

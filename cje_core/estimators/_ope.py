@@ -23,8 +23,8 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration import OracleSlice, fit, fit_slice, held_out, predict
-from cje_core.data import Logged, Rows, unpack, unpack_logged
 from cje_core.result import sum_by
+from cje_core.rows import Logged, Rows, unpack, unpack_logged
 from cje_core.weights import CANDIDATES, ess_fraction, log_ratios, mean_one, stabilise
 
 FloatArray = npt.NDArray[np.float64]

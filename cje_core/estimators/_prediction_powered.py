@@ -11,10 +11,10 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration import mean_part
-from cje_core.data import Rows
 from cje_core.estimators._assemble import PolicyResult
 from cje_core.folds import MIN_LABELLED_CLUSTERS, assign_folds, count_clusters
 from cje_core.result import Status
+from cje_core.rows import Rows
 from cje_core.uncertainty import Part, combine
 
 FloatArray = npt.NDArray[np.float64]

@@ -19,7 +19,6 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.bayes.rogan_gladen import Counts, Posterior, sample
-from cje_core.data import Rows, unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
 from cje_core.estimators._bayes import MIN_LABELS, check_options
 from cje_core.estimators._misclassification import (
@@ -30,6 +29,7 @@ from cje_core.estimators._misclassification import (
     proportion,
 )
 from cje_core.result import Status, hdi
+from cje_core.rows import Rows, unpack
 
 NEEDS = {"judge", "oracle"}
 MIN_EFFECTIVE = 400.0  # proposals that must count, for quantiles to be trusted

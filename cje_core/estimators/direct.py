@@ -45,10 +45,10 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration import fit_slice
-from cje_core.data import unpack
 from cje_core.estimators._assemble import assemble
 from cje_core.estimators._direct_bootstrap import add_draws
 from cje_core.estimators._direct_fit import Options, fit_policy, oracle_folds
+from cje_core.rows import unpack
 
 NEEDS = {"judge", "oracle"}
 CHOICES = {

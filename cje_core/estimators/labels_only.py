@@ -9,10 +9,10 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration import mean_part
-from cje_core.data import unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.result import Status
+from cje_core.rows import unpack
 from cje_core.uncertainty import combine
 
 NEEDS = {"oracle"}

@@ -15,9 +15,9 @@ it uses S as it is, so a nonlinear but informative judge is not exploited; no la
 import numpy as np
 import xarray as xr
 
-from cje_core.data import unpack
 from cje_core.estimators._assemble import assemble
 from cje_core.estimators._prediction_powered import check_quantile, oracle_units, powered_mean
+from cje_core.rows import unpack
 
 NEEDS = {"judge", "oracle"}
 

@@ -15,9 +15,9 @@ Failure modes: as `ppi`, but no wider than the labels alone beyond the noise of 
 import numpy as np
 import xarray as xr
 
-from cje_core.data import unpack
 from cje_core.estimators._assemble import assemble
 from cje_core.estimators._prediction_powered import check_quantile, oracle_units, powered_mean
+from cje_core.rows import unpack
 
 NEEDS = {"judge", "oracle"}
 TUNING = ("tuned", "cross_fitted")

@@ -27,7 +27,6 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
-from cje_core.data import Rows, unpack
 from cje_core.estimators._assemble import PolicyResult, assemble
 from cje_core.estimators._misclassification import (
     Verdicts,
@@ -37,6 +36,7 @@ from cje_core.estimators._misclassification import (
     proportion,
 )
 from cje_core.result import CI_BOUND, Status, wald, wilson
+from cje_core.rows import Rows, unpack
 from cje_core.uncertainty import Part, combine
 
 FloatArray = npt.NDArray[np.float64]

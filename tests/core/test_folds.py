@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from cje_core.data import from_arrays, unpack
+from cje_core.data import from_arrays
 from cje_core.folds import assign_folds, count_clusters
+from cje_core.rows import unpack
 
 IDS = [f"arena_{i}" for i in range(500)]
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from cje_core import gates, refusal
 from cje_core.calibration import fit_slice, predict
-from cje_core.data import from_arrays, unpack
+from cje_core.data import from_arrays
 from cje_core.estimators import (
     calibrated_ips,
     direct,
@@ -24,6 +24,7 @@ from cje_core.io import read
 from cje_core.overlap import overlap
 from cje_core.reliability import coverage_badge, reliability
 from cje_core.result import Status
+from cje_core.rows import unpack
 from cje_core.transport import audit
 from cje_core.weight_map import cap_curves
 from cje_core.weights import guard_curve, stabilise

@@ -12,10 +12,10 @@ import pytest
 
 from cje_core.bootstrap import bootstrap_direct
 from cje_core.calibration import fit_slice
-from cje_core.data import unpack
 from cje_core.estimators._direct_bootstrap import bootstrap_rows
 from cje_core.estimators._direct_fit import Options, fit_policy
 from cje_core.result import cluster_se, percentile, wald
+from cje_core.rows import unpack
 from cje_sim.scenarios import binary_oracle, discrete_judge, weak_judge, well_specified
 
 N, N_REPLICATES = 1000, 2000

@@ -10,7 +10,7 @@ from scipy import stats
 
 from cje_core import estimators, io
 from cje_core.calibration import calibration_part, knot_mass, label_leverage
-from cje_core.data import DataError, from_arrays, unpack
+from cje_core.data import DataError, from_arrays
 from cje_core.estimators import (
     _ope,
     _ope_run,
@@ -26,6 +26,7 @@ from cje_core.estimators import (
 )
 from cje_core.folds import assign_folds
 from cje_core.result import Status, cluster_se, cluster_sums
+from cje_core.rows import unpack
 from cje_core.weights import ess_fraction, stabilise
 from cje_sim.scenarios import arena_like, finite_model
 

@@ -5,9 +5,10 @@ import oracles_peers
 import pytest
 import xarray as xr
 
-from cje_core.data import DataError, from_arrays, unpack
+from cje_core.data import DataError, from_arrays
 from cje_core.estimators import direct, labels_only, oracle_bound, ppi, ppi_plus_plus
 from cje_core.result import Status
+from cje_core.rows import unpack
 from cje_sim import scenarios
 from cje_sim.scenarios import finite_model, well_specified
 

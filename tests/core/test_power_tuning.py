@@ -5,8 +5,9 @@ import oracles_tuning as oracles
 import pytest
 
 from cje_core.calibration import fit_slice, mean_part
-from cje_core.data import from_arrays, unpack
+from cje_core.data import from_arrays
 from cje_core.power_tuning import _line, charge, simplex_least_squares, tuned_prediction
+from cje_core.rows import unpack
 from cje_core.uncertainty import combine
 
 

@@ -5,7 +5,7 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 from cje_core.calibration import fit, fit_slice, held_out, predict
-from cje_core.data import DataError, from_arrays, unpack
+from cje_core.data import DataError, from_arrays
 from cje_core.io import read
 from cje_core.reliability import (
     calibration_curve,
@@ -14,6 +14,7 @@ from cje_core.reliability import (
     reliability,
 )
 from cje_core.result import wilson
+from cje_core.rows import unpack
 
 
 def binary_world(m=200, seed=0, **options):

@@ -11,8 +11,10 @@ from scipy import stats
 
 from cje_core.audit_planning import audit_power, audit_size, sequential_audit
 from cje_core.calibration import fit_slice, predict
-from cje_core.data import from_arrays, from_frame, unpack
-from cje_core.transport import audit, binned_audit, residuals, score_bins, subgroup_audit
+from cje_core.data import from_arrays, from_frame
+from cje_core.local_transport import binned_audit, score_bins, subgroup_audit
+from cje_core.rows import unpack
+from cje_core.transport import audit, residuals
 from cje_sim.scenarios import transport_shift, well_specified
 
 

@@ -11,7 +11,8 @@ from scipy import stats
 from cje_core import drift, refusal
 from cje_core.audit_planning import audit_power, sequential_audit
 from cje_core.data import from_arrays
-from cje_core.transport import audit, binned_audit
+from cje_core.local_transport import binned_audit
+from cje_core.transport import audit
 from cje_sim.scenarios import transport_shift
 
 pytestmark = pytest.mark.slow

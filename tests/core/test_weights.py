@@ -9,8 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 
 from cje_core import weights
-from cje_core.data import DataError, from_arrays, unpack_logged
+from cje_core.data import DataError, from_arrays
 from cje_core.isotonic import iso_mean_one
+from cje_core.rows import unpack_logged
 
 finite = st.floats(-1e4, 1e4, allow_nan=False)
 
@@ -407,8 +408,8 @@ def test_pitfall_07_the_standard_error_of_a_hajek_mean():
 
 def test_arena_weights(arena):
     from cje_core.calibration import fit_slice, predict
-    from cje_core.data import unpack
     from cje_core.io import read
+    from cje_core.rows import unpack
 
     data, _ = read(arena / "fresh_draws", logged=arena / "logged_data.jsonl")
     rows, logged = unpack(data), unpack_logged(data)

@@ -13,9 +13,10 @@ from cje_core.bayes import gibbs
 from cje_core.bayes.levels import grade
 from cje_core.bayes.value import values
 from cje_core.calibration import OracleSlice
-from cje_core.data import Rows, from_arrays
+from cje_core.data import from_arrays
 from cje_core.estimators import bayes_corrected, bayes_direct, direct
 from cje_core.result import Status
+from cje_core.rows import Rows
 from cje_sim.judges import draw_oracle, oracle_mean, score_quantile
 from cje_sim.scenarios import binary_oracle, discrete_judge, transport_shift, well_specified
 

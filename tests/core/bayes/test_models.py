@@ -10,7 +10,8 @@ from cje_core.bayes import gibbs, models, policy_models, sampling, transport
 from cje_core.bayes.gibbs import Prior
 from cje_core.bayes.levels import grade
 from cje_core.calibration import fit_slice
-from cje_core.data import from_arrays, unpack
+from cje_core.data import from_arrays
+from cje_core.rows import unpack
 
 LEVELS = np.round(np.linspace(0.05, 1.0, 12), 2)
 UNIT = (0.0, 1.0)

@@ -92,7 +92,9 @@ def test_nutpie_passes_two_hundred_simulations():
         return sampling.sample(levels, n_draws=594, tune=400, chains=2, seed=int(rng.integers(2**31)))
 
     def twin(levels, rng):
-        own = np.random.default_rng(int(rng.integers(2**31)))  # takes from the stream what nuts takes: the same data
+        own = np.random.default_rng(
+            int(rng.integers(2**31))
+        )  # takes from the stream what nuts takes: the same data
         return sbc.gibbs_sampler()(levels, own)
 
     ranks, exact = (sbc.sbc(one, template(), n_sims=200, mass=COUNT, rng=13) for one in (nuts, twin))

@@ -11,8 +11,9 @@ from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import grade
 from cje_core.bayes.transport import SLAB, shifts
 from cje_core.calibration import fit_slice
-from cje_core.data import from_arrays, unpack
+from cje_core.data import from_arrays
 from cje_core.estimators import bayes_corrected, bayes_direct
+from cje_core.rows import unpack
 
 ALPHA = 2 * stats.norm.sf(5)
 

@@ -11,7 +11,8 @@ from cje_core.bayes.levels import grade
 from cje_core.bayes.projection import projected_values
 from cje_core.bayes.value import inflation, spent, values
 from cje_core.calibration import fit_slice
-from cje_core.data import from_arrays, unpack
+from cje_core.data import from_arrays
+from cje_core.rows import unpack
 from cje_sim.scenarios import discrete_judge
 
 WORLDS = {
