@@ -8,17 +8,28 @@ import contextlib
 import importlib.util
 import json
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from studies import _progress
+from studies._options import (
+    CalibrationPolicy,
+    Calibrator,
+    Covariates,
+    Direction,
+    Json,
+    JudgeRange,
+    Margin,
+    OracleRange,
+    Probes,
+    Seed,
+)
+
 if TYPE_CHECKING:
-    from studies._blocks import Block
     from studies._run import Summary
-    from studies._streams import Level
     from studies._study import Study
 
 app = typer.Typer(
@@ -30,9 +41,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 REGISTRIES = {"studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators"}
-LOG_EVERY = 10.0  # seconds between lines where there is no terminal to draw a bar on
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on stdout.")]
 
 
 @contextlib.contextmanager
@@ -78,73 +86,6 @@ def list_(as_json: Json = False) -> None:
             typer.echo(f"  {entry['name']:<{width}}  {entry['summary']}")
 
 
-def _parse_levels(studies: "list[Study]", settings: list[str]) -> "dict[str, list[Level]]":
-    """Levels of ``--set factor=v1,v2``, converted to the type of the factor's declared levels."""
-    from studies._study import StudyError
-
-    chosen: dict[str, list[Level]] = {}
-    for setting in settings:
-        factor, equals, text = setting.partition("=")
-        for study in studies:
-            if not equals or factor not in study.factors:
-                raise StudyError(
-                    f"--set {setting}: {study.name} has no factor {factor!r}; "
-                    f"write factor=v1,v2 with one of: {', '.join(study.factors)}"
-                )
-            declared = list(study.factors[factor])
-            chosen[factor] = [_parse_level(setting, value, declared) for value in text.split(",")]
-    return chosen
-
-
-def _parse_level(setting: str, text: str, declared: "list[Level]") -> "Level":
-    from studies._study import StudyError
-
-    kind = type(declared[0])
-    if kind in (bool, str):
-        names = {str(level).lower() if kind is bool else str(level): level for level in declared}
-        if text in names:
-            return names[text]
-        raise StudyError(f"--set {setting}: {text!r} is not a level; there are: {', '.join(names)}")
-    try:
-        return kind(text)
-    except ValueError:
-        kinds = {int: "a whole number", float: "a number"}
-        raise StudyError(f"--set {setting}: {text!r} is not {kinds[kind]}, as the levels are") from None
-
-
-def _progress(name: str) -> Any:
-    """Bar on a terminal, plain lines elsewhere; both on stderr. Wraps the iterator of finished blocks."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-
-    def bar(done: "Iterator[Block]", total: int) -> "Iterator[Block]":
-        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"))
-        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-            yield from progress.track(done, total=total)
-
-    def lines(done: "Iterator[Block]", total: int) -> "Iterator[Block]":
-        start = last = time.monotonic()
-        for count, block in enumerate(done, start=1):
-            now = time.monotonic()
-            if now - last >= LOG_EVERY:
-                left = (now - start) / count * (total - count)
-                typer.echo(f"{name}: {count}/{total} blocks, about {left:.0f} s left", err=True)
-                last = now
-            yield block
-
-    return bar if console.is_terminal else lines
-
-
-def _working(what: str) -> "contextlib.AbstractContextManager[Any]":
-    """Return a spinner on a terminal, nothing elsewhere: a million rows take several seconds."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return console.status(what) if console.is_terminal else contextlib.nullcontext()
-
-
 @app.command()
 def run(
     study: Annotated[
@@ -155,7 +96,7 @@ def run(
         Path | None, typer.Option(help="Directory of the results [default: results/PROFILE].")
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: the number of cores].")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")] = 1,
+    seed: Seed = 1,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FACTOR=V1,V2", help="Levels of a factor; repeatable."),
@@ -174,7 +115,7 @@ def run(
 
         names = list(dict.fromkeys(study or _study.available()))
         chosen = [_study.load(name) for name in names]
-        levels = _parse_levels(chosen, set_ or [])
+        levels = _study.parse_levels(chosen, set_ or [])
         workers = jobs or cpu_count()
         directory = out or Path("results") / profile
         summaries = []
@@ -200,7 +141,7 @@ def run(
                 levels=levels,
                 command=" ".join(words),
                 say=lambda line, name=item.name: typer.echo(f"{name}: {line}", err=True),  # type: ignore[misc]
-                track=_progress(item.name),
+                track=_progress.blocks(item.name),
             )
             summaries.append(done)
             if not as_json:
@@ -304,26 +245,13 @@ def analyze(
             help="Directory of {policy}_responses.jsonl or {policy}.jsonl, or one .jsonl, .csv or .parquet file.",
         ),
     ],
-    probes: Annotated[
-        Path | None, typer.Option(help="Labels that only audit: {policy}_probe.jsonl, or one file.")
-    ] = None,
+    probes: Probes = None,
     logged: Annotated[
         Path | None, typer.Option(help="JSONL of logged responses with log-likelihoods.")
     ] = None,
-    calibration_policy: Annotated[
-        list[str] | None,
-        typer.Option(help="Policy whose labels teach the calibrator; repeatable [default: all with labels]."),
-    ] = None,
-    covariate: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Numeric field that joins the judge score in the calibrator; response_length counts words. Repeatable."
-        ),
-    ] = None,
-    calibrator: Annotated[
-        str,
-        typer.Option(help="default (two_stage with covariates, else monotone), monotone, two_stage or auto."),
-    ] = "default",
+    calibration_policy: CalibrationPolicy = None,
+    covariate: Covariates = None,
+    calibrator: Calibrator = "default",
     estimator: Annotated[
         list[str] | None,
         typer.Option(
@@ -331,13 +259,8 @@ def analyze(
             "snips, calibrated_ips, calibrated_dr_cpo, stacked_dr]."
         ),
     ] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(help="Harmless mean residual, in oracle units [default: 0.05 of the oracle range]."),
-    ] = None,
-    direction: Annotated[
-        str, typer.Option(help="increasing, or decreasing where a lower judge score means a better response.")
-    ] = "increasing",
+    margin: Margin = None,
+    direction: Direction = "increasing",
     borrowed: Annotated[
         str,
         typer.Option(
@@ -353,13 +276,9 @@ def analyze(
             help="Sampler of --bayes: gibbs (milliseconds), nutpie or pymc (NUTS) [default: gibbs]."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")] = 1,
-    judge_range: Annotated[
-        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of judge_score.")
-    ] = (0.0, 1.0),
-    oracle_range: Annotated[
-        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of oracle_label.")
-    ] = (0.0, 1.0),
+    seed: Seed = 1,
+    judge_range: JudgeRange = (0.0, 1.0),
+    oracle_range: OracleRange = (0.0, 1.0),
     out: Annotated[
         Path | None,
         typer.Option(
@@ -379,7 +298,7 @@ def analyze(
             )
         if out is not None:
             _save.check_out(out)
-        with _working("reading, estimating, auditing"):
+        with _progress.working("reading, estimating, auditing"):
             result = _analyze.analyze(
                 data,
                 probes=probes,
@@ -397,7 +316,7 @@ def analyze(
                 oracle_range=oracle_range,
             )
         if out is not None:
-            with _working("drawing"):
+            with _progress.working("drawing"):
                 written = _save.save(result, out)
             typer.echo(f"written to {out}: {', '.join(written)}", err=True)
         if as_json:
@@ -418,47 +337,25 @@ def plan(
     policies: Annotated[
         int | None, typer.Option(help="Policies of the planned study [default: the pilot's].")
     ] = None,
-    probes: Annotated[
-        Path | None, typer.Option(help="Labels that only audit: {policy}_probe.jsonl, or one file.")
-    ] = None,
-    calibration_policy: Annotated[
-        list[str] | None,
-        typer.Option(help="Policy whose labels teach the calibrator; repeatable [default: all with labels]."),
-    ] = None,
-    covariate: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Numeric field that joins the judge score in the calibrator; response_length counts words. Repeatable."
-        ),
-    ] = None,
-    calibrator: Annotated[
-        str,
-        typer.Option(help="default (two_stage with covariates, else monotone), monotone, two_stage or auto."),
-    ] = "default",
+    probes: Probes = None,
+    calibration_policy: CalibrationPolicy = None,
+    covariate: Covariates = None,
+    calibrator: Calibrator = "default",
     power: Annotated[float, typer.Option(help="Power of the smallest detectable differences.")] = 0.8,
     replicates: Annotated[
         int | None, typer.Option(help="Simulated studies that check the plan [default: 200, fewer if large].")
     ] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option(help="Harmless mean residual, in oracle units [default: 0.05 of the oracle range]."),
-    ] = None,
-    direction: Annotated[
-        str, typer.Option(help="increasing, or decreasing where a lower judge score means a better response.")
-    ] = "increasing",
-    seed: Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")] = 1,
-    judge_range: Annotated[
-        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of judge_score.")
-    ] = (0.0, 1.0),
-    oracle_range: Annotated[
-        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of oracle_label.")
-    ] = (0.0, 1.0),
+    margin: Margin = None,
+    direction: Direction = "increasing",
+    seed: Seed = 1,
+    judge_range: JudgeRange = (0.0, 1.0),
+    oracle_range: OracleRange = (0.0, 1.0),
     out: Annotated[Path | None, typer.Option(help="Directory for plan.json and mde.png.")] = None,
     as_json: Json = False,
 ) -> None:
     """Spend a budget on judge scores and oracle labels, from a pilot; the plan is checked by simulation."""
     with one_line_errors():
-        from studies import _plan, _plan_summary, _save
+        from studies import _plan, _plan_json, _plan_save, _plan_summary, _save
 
         if out is not None:
             _save.check_out(out)
@@ -479,26 +376,15 @@ def plan(
             seed=seed,
             judge_range=judge_range,
             oracle_range=oracle_range,
-            track=_simulating,
+            track=_progress.simulating,
         )
         if out is not None:
-            _plan.save(planned, out)
+            _plan_save.save(planned, out)
             typer.echo(f"written to {out}: plan.json, mde.png", err=True)
         if as_json:
-            typer.echo(json.dumps(_plan.to_json(planned), allow_nan=False))
+            typer.echo(json.dumps(_plan_json.to_json(planned), allow_nan=False))
         else:
             _plan_summary.print_summary(planned)
-
-
-def _simulating(replicates: "Iterable[int]") -> "Iterable[int]":
-    """Return a bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return (
-        track(list(replicates), "simulating the plan", console=console) if console.is_terminal else replicates
-    )
 
 
 def main() -> None:

@@ -7,14 +7,10 @@ off the labelled scores can have a hundred times the variance of the others, and
 What the plan means for each policy, and for each difference to the reference, is shown and simulated apart.
 """
 
-import io
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,18 +19,14 @@ import xarray as xr
 
 from cje_core.audit_planning import audit_size
 from cje_core.data import DataError
-from cje_core.figures import mde_contours
-from cje_core.figures.style import STYLE
 from cje_core.io import read
 from cje_core.pilot import variance_components
 from cje_core.plan_check import check_pilot, simulate_plan
-from cje_core.planning import Balance, Plan, allocate, extrapolation, mde_surface, spend_balance, std_error_at
+from cje_core.planning import Balance, Plan, allocate, extrapolation, spend_balance, std_error_at
 from cje_core.result import Status
 from cje_core.tables import Source
 from cje_core.transport import audit
 from studies._analyze import CALIBRATORS, harmless_margin
-from studies._blocks import write_whole
-from studies._manifest import provenance
 from studies._streams import generator
 
 REPLICATES = 200
@@ -269,162 +261,3 @@ def _probes(
             )
             found[str(policy)] = float(size["n_probes"].item())
     return found
-
-
-# --- outputs ---------------------------------------------------------------------------------------------------------
-
-
-def to_json(planned: Planned) -> dict[str, Any]:
-    """Return the object that ``--json`` prints: JSON values only, null for what is not known."""
-    components, chosen, check = planned.components, planned.plan, planned.check
-    numbers = ("sigma2_eval", "sigma2_eval_se", "sigma2_cal", "sigma2_cal_se", "calibration_share")
-    policies: dict[str, Any] = {}
-    for policy in planned.policies:
-        at = {"policy": policy}
-        policies[policy] = {name: _number(components[name].sel(at)) for name in numbers} | {
-            "status": planned.status(policy).name.lower(),
-            "route": str(components["route"].sel(at).item()),
-            "planned_std_error": _number(planned.forecast["std_error"].sel(at)),
-            "planned_std_error_se": _number(planned.forecast["std_error_se"].sel(at)),
-            "probes_for_audit": _number(planned.probes.get(policy, math.nan)),
-        }
-        if check is not None:
-            seen = check.sel(at)
-            policies[policy] |= {
-                "simulated_std_error": _number(seen["simulated_std_error"]),
-                "simulated_mcse": _number(seen["simulated_mcse"]),
-                "reported_std_error": _number(seen["reported_std_error"]),
-                "n_failed": int(seen["n_failed"]),
-                "held": bool(seen["held"]),
-            }
-    return {
-        "pilot": {
-            "prompts": components.attrs["n"],
-            "labelled": components.attrs["m"],
-            "balance": planned.pilot_balance._asdict(),
-        },
-        "plan": {
-            "n": chosen.n,
-            "m": chosen.m,
-            "fraction": chosen.m / chosen.n,
-            "cost": chosen.cost,
-            "budget": planned.budget,
-            "n_policies": planned.n_policies,
-            "cost_per_prompt": planned.cost_per_prompt,
-            "cost_per_label": planned.cost_per_label,
-            "balance": planned.balance._asdict(),
-            "all_labelled": chosen.all_labelled,
-            "extrapolates": planned.outside,
-            "achievable": planned.achievable,
-            "replicates": None if check is None else check.attrs["replicates"],
-        },
-        "policies": policies,
-        "contrasts": contrast_records(planned),
-        "next": next_steps(planned),
-        "seconds": round(planned.seconds, 3),
-        "manifest": {
-            "seed": planned.seed,
-            "margin": planned.margin,
-            "power": planned.power,
-            **planned.options,
-            "covariates": list(planned.options["covariates"]),
-            "calibration_policy": planned.data.attrs["calibration_policy"],
-            "judge_range": planned.data.attrs["judge_range"],
-            "oracle_range": planned.data.attrs["oracle_range"],
-            "left_out": json.loads(planned.ledger.to_json(orient="records")),
-            **provenance(),
-        },
-    }
-
-
-def contrast_records(planned: Planned) -> list[dict[str, Any]]:
-    """Planned and simulated power of each difference to the reference."""
-    if planned.check is None:
-        return []
-    names = ("planned_mde", "simulated_power", "power_mcse")
-    return [
-        {"first": str(pair["first"].item()), "second": str(pair["second"].item())}
-        | {name: _number(pair[name]) for name in names}
-        | {"held": bool(pair["power_held"])}
-        for pair in (planned.check.isel(pair=k) for k in range(planned.check.sizes["pair"]))
-    ]
-
-
-def next_steps(planned: Planned) -> list[str]:
-    """What to do now, one sentence each."""
-    chosen = planned.plan
-    taught = [p for p in planned.policies if bool(planned.data["labelled"].sel(policy=p).any())]
-    under = "every policy" if planned.own else ", ".join(taught)
-    steps = [
-        f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
-        "then cje-lab analyze"
-    ]
-    hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
-    audited = [f"{policy} {n:.0f}" for policy, n in planned.probes.items() if not math.isnan(n)]
-    if audited:
-        within = f"within {planned.margin:g} at power 0.8"
-        steps.append(f"probe labels for an audit {within}, on top of the budget: {', '.join(audited)}")
-    if hopeless:
-        steps.append(
-            f"no number of probes makes an audit of {', '.join(hopeless)} pass: the calibrator's own error there "
-            "fills the margin; label that policy itself"
-        )
-    if planned.achievable is False:
-        steps.append("count on the simulated numbers, not on the planned ones")
-    if planned.outside:
-        steps.append(
-            "the plan leaves the pilot's range: run part of it, then plan again with that as the pilot"
-        )
-    return steps
-
-
-def save(planned: Planned, out: Path) -> None:
-    """Write plan.json and mde.png; each is whole or absent."""
-    text = json.dumps(to_json(planned), indent=1, allow_nan=False) + "\n"
-    files = {"plan.json": text.encode("utf-8"), "mde.png": _contours(planned)}
-    try:
-        for name, content in files.items():
-            write_whole(out / name, partial(_put, content))
-    except OSError as error:
-        raise DataError(
-            f"--out {out}: {(error.strerror or str(error)).lower()}; name another directory"
-        ) from None
-
-
-def _contours(planned: Planned) -> bytes:
-    """Detectable differences over n and m / n, one panel per policy, the plan as a star, as PNG."""
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
-    known = [p for p in planned.policies if np.isfinite(planned.components["std_error"].sel(policy=p))]
-    pilot_n, chosen = planned.components.attrs["n"], planned.plan
-    n_grid = np.unique(np.geomspace(min(pilot_n, chosen.n) / 2, 2 * max(pilot_n, chosen.n), 25).astype(int))
-    fractions = np.geomspace(min(0.02, chosen.m / chosen.n / 2), 1.0, 25)
-    with mpl.rc_context({**STYLE, "figure.dpi": 150}):
-        size = (5.2 * max(len(known), 1), 4.2)
-        figure, panels = plt.subplots(1, max(len(known), 1), figsize=size, squeeze=False)
-        for panel, policy in zip(panels[0], known, strict=False):
-            surface = mde_surface(
-                planned.components.sel(policy=policy, drop=True),
-                n_grid,
-                fractions,
-                cost_judge=planned.cost_per_prompt,
-                cost_oracle=planned.cost_per_label,
-                power=planned.power,
-            )
-            mde_contours(surface, optimum=(chosen.n, chosen.m / chosen.n), ax=panel)
-            title = f"{policy}\n{panel.get_title(loc='left')}"
-            panel.set_title(title, loc="left", parse_math=False)
-        stream = io.BytesIO()
-        figure.savefig(stream, format="png", metadata={"Software": None})
-        plt.close(figure)
-    return stream.getvalue()
-
-
-def _put(content: bytes, handle: Any) -> None:
-    handle.write(content)
-
-
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None

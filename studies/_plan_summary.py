@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cje_core.planning import Balance
-from studies._plan import Planned, contrast_records, next_steps
+from studies._plan import Planned
+from studies._plan_json import contrast_records, next_steps
 
 
 def print_summary(planned: Planned) -> None:

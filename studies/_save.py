@@ -1,4 +1,4 @@
-"""What ``cje-lab analyze --out`` writes."""
+"""What ``cje-lab analyze --out`` writes, and how ``--out`` is written."""
 
 import json
 import tempfile
@@ -37,6 +37,12 @@ def save(analysis: Analysis, out: Path) -> list[str]:
     files["ledger.nc"] = _ledgers(analysis)
     if analysis.posterior is not None:
         files["posterior.nc"] = _netcdf(to_tree(analysis.posterior))
+    write_files(out, files)
+    return list(files)
+
+
+def write_files(out: Path, files: dict[str, bytes]) -> None:
+    """Write `files` into `out`; each is whole or absent."""
     try:
         for name, content in files.items():
             write_whole(out / name, partial(_put, content))
@@ -44,7 +50,6 @@ def save(analysis: Analysis, out: Path) -> list[str]:
         raise DataError(
             f"--out {out}: {(error.strerror or str(error)).lower()}; name another directory"
         ) from None
-    return list(files)
 
 
 def _ledgers(analysis: Analysis) -> bytes:

@@ -279,3 +279,33 @@ def load(name: str) -> Study:
     if not isinstance(study, Study) or study.name != name:
         raise StudyError(f"studies/{name}.py must define STUDY = Study(name={name!r}, ...)")
     return study
+
+
+def parse_levels(studies: Sequence[Study], settings: list[str]) -> dict[str, list[Level]]:
+    """Levels of ``--set factor=v1,v2``, converted to the type of the factor's declared levels."""
+    chosen: dict[str, list[Level]] = {}
+    for setting in settings:
+        factor, equals, text = setting.partition("=")
+        for study in studies:
+            if not equals or factor not in study.factors:
+                raise StudyError(
+                    f"--set {setting}: {study.name} has no factor {factor!r}; "
+                    f"write factor=v1,v2 with one of: {', '.join(study.factors)}"
+                )
+            declared = list(study.factors[factor])
+            chosen[factor] = [_parse_level(setting, value, declared) for value in text.split(",")]
+    return chosen
+
+
+def _parse_level(setting: str, text: str, declared: list[Level]) -> Level:
+    kind = type(declared[0])
+    if kind in (bool, str):
+        names = {str(level).lower() if kind is bool else str(level): level for level in declared}
+        if text in names:
+            return names[text]
+        raise StudyError(f"--set {setting}: {text!r} is not a level; there are: {', '.join(names)}")
+    try:
+        return kind(text)
+    except ValueError:
+        kinds = {int: "a whole number", float: "a number"}
+        raise StudyError(f"--set {setting}: {text!r} is not {kinds[kind]}, as the levels are") from None
