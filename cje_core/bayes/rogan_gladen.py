@@ -7,22 +7,31 @@
     own good labels ~ Binomial(own, v)            where the policy's labels are a plain random sample of it
     other responses passed ~ Binomial(n, p),      p = v Se + (1 - v)(1 - Sp)
 
-Given Se and Sp, p is linear in v, so without own labels its posterior is a beta distribution cut to the values that p
-can take, between 1 - Sp and Se. Draws are made that way, with Se and Sp from their conjugate posteriors, and weighted
-by what is left: the mass of that cut, and the own labels. Nothing is clipped: where Se + Sp is near 1 the posterior of
-v is as wide as its prior. Counts may be effective counts, so they need not be whole.
+Importance sampling from two proposals, each good where the other fails, weighted by their mixture (the balance
+heuristic of Veach and Guibas, 1995):
+
+- Conjugate: Se and Sp from what the labels say of them; given these p is linear in v, so p from its beta distribution
+  cut to what it can be, between 1 - Sp and Se. Exact where verdicts and labels agree, down to a useless judge.
+- Laplace: a Student t around the mode in log odds. Where more, or fewer, responses pass than Se and Sp allow, the
+  verdicts pull these two away from what the labels say, and few conjugate proposals follow.
+
+Nothing is clipped: where Se + Sp is near 1 the posterior of v is as wide as its prior. Counts may be effective counts,
+so they need not be whole.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+from scipy import optimize, special, stats
 
 FloatArray = npt.NDArray[np.float64]
 
-OVERSAMPLING = 10  # proposals per draw kept
+OVERSAMPLING, LEAST = 10, 4000  # proposals per draw kept, and in all
 FLAT = 1e-6  # |J| below which p does not move with v
+EMPTY = 1e-9  # mass of the cut below which rounding decides, and v is proposed uniform
+TAIL_DF = 4  # of the Student t
+STEP = 1e-3  # of second differences, in log odds
 
 
 class Counts(NamedTuple):
@@ -78,30 +87,99 @@ def sample(
     a, b = accuracy_prior
     if n_draws < 1 or not min(a, b) > 0:
         raise ValueError("n_draws must be at least 1 and both parameters of accuracy_prior positive")
-    size = OVERSAMPLING * n_draws
-    se = rng.beta(a + counts.good_passed, b + counts.good - counts.good_passed, size)
-    sp = rng.beta(a + counts.bad_failed, b + counts.bad - counts.bad_failed, size)
-    shape = 1.0 + counts.passed, 1.0 + counts.n - counts.passed
-    youden = se + sp - 1.0
-    low, high = (special.betainc(*shape, end) for end in (1.0 - sp, se))
-    u = rng.random(size)
-    p = special.betaincinv(*shape, low + u * (high - low))
-    flat = np.abs(youden) < FLAT
-    safe = np.where(flat, 1.0, youden)
-    value = np.where(flat, u, np.clip((p + sp - 1.0) / safe, 0.0, 1.0))
-    density = np.exp(
-        special.xlogy(shape[0] - 1, se) + special.xlog1py(shape[1] - 1, -se) - special.betaln(*shape)
+    half = max(OVERSAMPLING * n_draws, LEAST) // 2
+    mode, cover = _laplace(counts, a, b)
+    around = stats.multivariate_t(mode, cover, df=TAIL_DF)
+    by_labels = _conjugate(counts, a, b, half, rng)
+    by_mode = special.expit(around.rvs(half, random_state=rng)).T
+    # log odds of an edge that floating point cannot hold would be infinite
+    value, se, sp = np.clip(np.hstack([by_labels, by_mode]), 1e-12, 1.0 - 1e-12)
+    proposed = np.logaddexp(
+        _conjugate_log_density(counts, a, b, value, se, sp),
+        around.logpdf(special.logit([value, se, sp]).T) - _log_jacobian(value, se, sp),
     )
-    mass = np.where(flat, density, (high - low) / safe)  # the integral over v of the likelihood of p
-    log_own = special.xlogy(counts.own_good, value) + special.xlog1py(counts.own - counts.own_good, -value)
-    weight = mass * np.exp(log_own - log_own.max())
-    total = weight.sum()
-    if total <= 0:  # the verdicts contradict the labels beyond what floating point can say
-        nothing = np.full(n_draws, np.nan)
-        return Posterior(nothing, nothing, nothing, 0.0)
-    share = weight / total
+    log_weight = _log_density(counts, a, b, value, se, sp) - proposed
+    weight = np.exp(log_weight - log_weight.max())
+    share = weight / weight.sum()
     # systematic resampling: one uniform, evenly spaced quantiles; shuffled, or neighbours would be alike
     points = (np.arange(n_draws) + rng.random()) / n_draws
-    chosen = np.minimum(np.searchsorted(np.cumsum(share), points), size - 1)
+    chosen = np.minimum(np.searchsorted(np.cumsum(share), points), len(share) - 1)
     rng.shuffle(chosen)
     return Posterior(value[chosen], se[chosen], sp[chosen], float(1.0 / (share**2).sum()))
+
+
+def _log_density(
+    counts: Counts, a: float, b: float, value: FloatArray, se: FloatArray, sp: FloatArray
+) -> FloatArray:
+    """Log posterior density of (v, Se, Sp), up to a constant."""
+    p = value * se + (1.0 - value) * (1.0 - sp)
+    out = special.xlogy(counts.passed, p) + special.xlog1py(counts.n - counts.passed, -p)
+    for x, hits, trials in ((se, counts.good_passed, counts.good), (sp, counts.bad_failed, counts.bad)):
+        out += special.xlogy(a - 1.0 + hits, x) + special.xlog1py(b - 1.0 + trials - hits, -x)
+    out += special.xlogy(counts.own_good, value) + special.xlog1py(counts.own - counts.own_good, -value)
+    return np.asarray(out)
+
+
+def _log_jacobian(*shares: FloatArray) -> FloatArray:
+    """Log of d(shares) / d(their log odds)."""
+    return np.asarray(sum(np.log(x) + np.log1p(-x) for x in shares))
+
+
+def _laplace(counts: Counts, a: float, b: float) -> tuple[FloatArray, FloatArray]:
+    """Mode of the log odds of (v, Se, Sp), and the inverse of the curvature there."""
+
+    def height(odds: FloatArray) -> FloatArray:
+        at = special.expit(odds)
+        return _log_density(counts, a, b, *at) + _log_jacobian(*at)
+
+    def depth(odds: FloatArray, *_: object, **__: object) -> float:  # as scipy declares it
+        return -float(height(odds))
+
+    accuracy = [
+        (a + hits) / (a + b + trials)
+        for hits, trials in ((counts.good_passed, counts.good), (counts.bad_failed, counts.bad))
+    ]
+    start = special.logit([0.5, *accuracy]).tolist()
+    mode = optimize.minimize(depth, start, method="Nelder-Mead").x
+    step = STEP * np.eye(3)
+    curvature = np.array(
+        [
+            [sum(u * v * height(mode + u * step[i] + v * step[j]) for u in (1, -1) for v in (1, -1)) for j in range(3)]
+            for i in range(3)
+        ]
+    ) / (4.0 * STEP**2)  # fmt: skip
+    # a direction that the density hardly bends in gets the width of a uniform share's log odds
+    bend, axis = np.linalg.eigh(-curvature)
+    return mode, (axis / np.maximum(bend, 0.25)) @ axis.T
+
+
+def _cut(
+    counts: Counts, se: FloatArray, sp: FloatArray
+) -> tuple[tuple[float, float], FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+    """Beta distribution of p, where the cut lies in its distribution function, and where to leave it uncut."""
+    shape = 1.0 + counts.passed, 1.0 + counts.n - counts.passed
+    low, high = (special.betainc(*shape, end) for end in (1.0 - sp, se))
+    return shape, low, high - low, (np.abs(se + sp - 1.0) < FLAT) | (np.abs(high - low) < EMPTY)
+
+
+def _conjugate(counts: Counts, a: float, b: float, size: int, rng: np.random.Generator) -> FloatArray:
+    """Proposals (v, Se, Sp), shape (3, size)."""
+    se = rng.beta(a + counts.good_passed, b + counts.good - counts.good_passed, size)
+    sp = rng.beta(a + counts.bad_failed, b + counts.bad - counts.bad_failed, size)
+    u = rng.random(size)
+    shape, low, mass, uncut = _cut(counts, se, sp)
+    p = special.betaincinv(*shape, low + u * mass)
+    inside = np.clip((p + sp - 1.0) / np.where(uncut, 1.0, se + sp - 1.0), 0.0, 1.0)
+    return np.stack([np.where(uncut, u, inside), se, sp])
+
+
+def _conjugate_log_density(
+    counts: Counts, a: float, b: float, value: FloatArray, se: FloatArray, sp: FloatArray
+) -> FloatArray:
+    out = stats.beta.logpdf(se, a + counts.good_passed, b + counts.good - counts.good_passed)
+    out += stats.beta.logpdf(sp, a + counts.bad_failed, b + counts.bad - counts.bad_failed)
+    shape, _, mass, uncut = _cut(counts, se, sp)
+    youden = se + sp - 1.0
+    cut = stats.beta.logpdf(value * youden + 1.0 - sp, *shape)
+    cut += np.log(np.where(uncut, 1.0, youden / np.where(uncut, 1.0, mass)))
+    return np.asarray(out + np.where(uncut, 0.0, cut))

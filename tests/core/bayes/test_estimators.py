@@ -121,6 +121,11 @@ def test_probes():
     assert statuses(out) == [Status.NO_PROBES, Status.OK]
     assert np.isfinite(out["shift"].values).tolist() == [False, True]
     assert 0 <= float(out["within_margin"][1]) <= 1
+    tenfold = world(probes=30)
+    tenfold = tenfold.assign(oracle=10 * tenfold.oracle).assign_attrs(oracle_range=[0.0, 10.0])
+    wide = bayes_corrected.estimate(tenfold, rng=0, n_draws=500)  # the default margin is a share of the scale
+    np.testing.assert_allclose(wide["within_margin"], out["within_margin"])
+    np.testing.assert_allclose(wide["shift"], 10 * out["shift"])
     few = bayes_corrected.estimate(world(probes=3), rng=0, n_draws=50)
     assert statuses(few) == [Status.NO_PROBES] * 2
     low = bayes_corrected.estimate(world(m=8, probes=30), rng=0, n_draws=50)

@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import covariate_world
 import numpy as np
 import oracles_bayes_models as oracles
 import pytest
@@ -180,6 +181,24 @@ def test_judge_counts():
     rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=[[0.5, 0, 0, np.nan, np.nan], [np.nan] * 5]))
     with pytest.raises(ValueError, match="not binary"):
         policy_models.judge_counts(rows, 0.5, UNIT)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_sums_by_policy_are_those_of_the_slice_and_copies_in_clusters_add_nothing(binary):
+    found = []
+    for copies in (1, 3):
+        data, _ = covariate_world.world(3, probes=20, copies=copies, binary=binary)
+        rows, each = graded(data)
+        sums = policy_models.by_policy(rows, each, rows.teaches)
+        assert sums.binary == binary and not sums.n[1].any()
+        for name in ("n", "total", "squares"):
+            np.testing.assert_allclose(getattr(sums, name)[0], getattr(each.levels, name), rtol=1e-12)
+        found.append(policy_models.by_policy(rows, each, rows.labelled | rows.probe))
+    assert found[0].n.sum(axis=1).tolist() == [150, 20]
+    for name in ("n", "total", "squares"):
+        # the design effect of identical copies is 3 up to the factor clusters / (clusters - 1) of its estimate
+        once, thrice = (getattr(one, name) for one in found)
+        np.testing.assert_allclose(thrice, once, rtol=2 / 150)
 
 
 def test_graph_says_what_is_missing():

@@ -16,6 +16,8 @@ CASES = {
     "at the edge": Counts(97.0, 100.0, 18.0, 20.0, 14.0, 20.0, 0.0, 0.0),
     "effective counts": Counts(30.5, 41.3, 10.2, 12.7, 5.5, 9.1, 12.7, 21.8),
     "nothing unlabelled": Counts(0.0, 0.0, 9.0, 12.0, 8.0, 10.0, 12.0, 22.0),
+    "fewer passed than the bad ones should be": Counts(2.0, 100.0, 27.0, 30.0, 16.0, 26.0, 0.0, 0.0),
+    "own labels against the verdicts": Counts(150.0, 1000.0, 80.0, 100.0, 90.0, 100.0, 90.0, 100.0),
 }
 
 
@@ -70,6 +72,11 @@ def test_statuses():
     assert said(world(se=0.5, sp=0.5, m=40)) == [Status.ILL_CONDITIONED] * 2
     data = world()
     assert said(data.assign(oracle=data.oracle.where(data.oracle != 3, 2.5))) == [Status.NOT_BINARY] * 2
+    # b fails nearly always, far more often than its bad responses should by a's labels; and few draws are draws
+    contradicting = world(labels="base", sp=0.6).pipe(
+        lambda d: d.assign(judge=d.judge.where((d.policy != "b") | (d.prompt.astype(int) < 4), 2.0))
+    )
+    assert said(contradicting) == said(contradicting, n_draws=40) == [Status.OK, Status.TRANSPORT_ASSUMED]
     few = bayes_rogan_gladen.estimate(world(m=12), rng=0)
     assert (few.status == Status.FEW_LABELS_POSTERIOR).all()
     assert few.interval.isnull().all() and few.draws.isnull().all() and few.estimate.notnull().all()

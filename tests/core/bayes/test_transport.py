@@ -6,7 +6,7 @@ import pytest
 from scipy import special, stats
 
 from cje_core import io
-from cje_core.bayes import gibbs
+from cje_core.bayes import gibbs, transport
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import grade
 from cje_core.bayes.transport import SLAB, shifts
@@ -115,17 +115,28 @@ def test_clusters_of_unequal_size():
 @pytest.mark.parametrize("prior", ["normal", "student", "horseshoe"])
 @pytest.mark.parametrize("shift", [(0.0,), (0.1, -0.01), (0.02, 0.01)])
 def test_pooled_priors_against_quadrature(prior, shift):
-    rows, graded = audit(shift, seed=4)
+    check_against_quadrature(*audit(shift, seed=4), prior, SLAB)
+
+
+@pytest.mark.slow
+def test_the_slab_holds_a_far_off_shift(monkeypatch):
+    """As wide as the standard error of the mean residual, it pulls a shift of many standard errors half way back."""
+    monkeypatch.setattr(transport, "SLAB", 0.03)
+    check_against_quadrature(*audit((0.2,), seed=4), "horseshoe", 0.03)
+
+
+def check_against_quadrature(rows, graded, prior, slab):
     found = shifts(rows, graded, known(graded, 20_000), prior=prior, scale=0.05, rng=3)
-    mean, square, n = np.array([moments(rows, graded, p + 1) for p in range(len(shift))]).T
-    center, sd = oracles_bayes.shift_posterior(mean, square, n, prior=prior, scale=0.05, slab=SLAB)
-    for p in range(len(shift)):
-        x = found.delta[p + 1]
+    tested = range(1, len(rows.policies))
+    mean, square, n = np.array([moments(rows, graded, p) for p in tested]).T
+    center, sd = oracles_bayes.shift_posterior(mean, square, n, prior=prior, scale=0.05, slab=slab)
+    for p in tested:
+        x = found.delta[p]
         mcse = x.std() / np.sqrt(oracles_bayes.effective_draws(x))
-        assert abs(x.mean() - center[p]) < 5 * mcse, (x.mean(), center[p], mcse)
+        assert abs(x.mean() - center[p - 1]) < 5 * mcse, (x.mean(), center[p - 1], mcse)
         squared = (x - x.mean()) ** 2
         spread = squared.std() / np.sqrt(oracles_bayes.effective_draws(squared)) / (2 * x.std())
-        assert abs(x.std() - sd[p]) < 5 * spread, (x.std(), sd[p], spread)
+        assert abs(x.std() - sd[p - 1]) < 5 * spread, (x.std(), sd[p - 1], spread)
 
 
 def test_heavy_tails_let_an_outlier_go():
