@@ -83,3 +83,12 @@ def in_plot(result: Any) -> str:
     axes = figure.axes[0]
     texts = [label.get_text() for child in axes.child_axes for label in child.get_yticklabels()]
     return "\n".join(texts)
+
+
+def mixed() -> tuple[Frame, Frame]:
+    """Both policies have labels, and other's are .3 below what the base policy teaches; so are its probes."""
+    table = world(300, labels=150)
+    at = table["policy"] == "other"
+    lower = (table["judge_score"] ** 2 - 0.3).clip(0, 1)
+    table.loc[at & (table["prompt_id"] >= 200), "oracle_label"] = lower
+    return table, probes(table, "other", 100, -0.3)

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+# shared checks that are no test modules: their asserts too say what was compared
+pytest.register_assert_rewrite("conformance_world", "user_files")
+
 
 @pytest.fixture(scope="session")
 def arena() -> Path:

@@ -71,7 +71,9 @@ def posterior_by_importance(levels, design, *, concentration, scale, n=200_000, 
 
 
 def two_stage_by_importance(basis, columns, label, binary, *, scale, effect_scale, n=400_000, seed=0):
-    """Posterior means of the mean of Y at each label, and of beta, with their simulation errors: prior draws weighted.
+    """Posterior means of the mean of Y at each label, of beta, and of sigma where labels are continuous.
+
+    With their simulation errors; prior draws weighted.
 
     ``logit E[Y] = logit(basis @ w) + columns @ beta``; sigma is summed over a fine grid.
     """
@@ -90,6 +92,8 @@ def two_stage_by_importance(basis, columns, label, binary, *, scale, effect_scal
         log_weight = special.logsumexp(log_joint, axis=1)
     weight = special.softmax(log_weight)
     values = np.column_stack([mean, beta])
+    if not binary:
+        values = np.column_stack([values, special.softmax(log_joint, axis=1) @ sigma])
     center = weight @ values
     return center, np.sqrt(weight**2 @ (values - center) ** 2)
 

@@ -1,8 +1,6 @@
-"""Conformance of every estimator that the directory holds; a new file is picked up by itself.
+"""Conformance of every estimator that the directory holds: schema, purity, invariances.
 
-One rich data set has all that any estimator may need: labels, probes, known label probabilities, logged responses with
-log-likelihoods, two draws, clusters, a covariate and the simulator's truth. Estimators of binary labels get its binary
-twin. What a method cannot promise stands in the small tables below, each with its reason.
+What a method cannot promise stands in the small tables below, each with its reason.
 """
 
 import json
@@ -11,18 +9,15 @@ from functools import cache
 import numpy as np
 import pytest
 import xarray as xr
+from conformance_world import BINARY, N_PROMPTS, NAMES, POLICIES, rich, run, sound, world
 
 from cje_core import estimators
 from cje_core.bayes.splines import N_SPLINES
 from cje_core.compare import contrasts
-from cje_core.data import DataError, check_data, from_arrays
+from cje_core.data import DataError, check_data
 from cje_core.estimators.bayes_rogan_gladen import MIN_EFFECTIVE
-from cje_core.folds import assign_folds
 from cje_core.result import Status
 
-NAMES = estimators.available()
-N_PROMPTS = 120
-BINARY = {"bayes_rogan_gladen", "rogan_gladen"}
 # Estimators whose value looks at the fold of a prompt: new ids mean new folds.
 NO_FOLDS = {
     "direct_corrected",
@@ -56,64 +51,6 @@ POSTERIOR = {
     "bayes_rogan_gladen": 6,
     "projection_posterior": N_SPLINES + 2,
 }
-POLICIES = ["base", "clone", "far"]
-
-
-def world(n=N_PROMPTS, seed=0, *, binary=False, draws=2, clustered=True, share=0.6, unequal=False):
-    """The rich data set; labels of every policy, on scales that are not [0, 1]."""
-    rng = np.random.default_rng(seed)
-    shape = (len(POLICIES), n, draws)
-    quality = rng.uniform(size=(1, n, 1))
-    level = np.clip(
-        np.round(2 * quality + 2 * rng.uniform(size=shape) + np.array([0, 0, 0.5])[:, None, None]), 0, 4
-    )
-    length = rng.normal(size=shape)
-    mean = 0.04 + 0.23 * level if binary else 0.1 + 0.2 * level
-    label = (
-        (rng.uniform(size=shape) < mean) if binary else np.clip(mean + rng.uniform(-0.1, 0.1, shape), 0, 1)
-    )
-    prob = np.where(level > 2, 0.8, 0.4) if unequal else np.full(shape, share)
-    draw = rng.uniform(size=shape)
-    missing = np.zeros(shape, dtype=bool)
-    missing[:, ::4, 1:] = True  # ragged: one prompt in four has a single draw
-    seen, probe = (draw < prob) & ~missing, (draw > 0.85) & ~missing
-    probe[0] = False
-    logp_logger = -rng.uniform(5, 10, n)
-    ratio = np.stack([np.zeros(n), 0.2 * rng.normal(size=n), 0.6 * rng.normal(size=n)])
-    logged_level = level[0, :, 0]
-    return from_arrays(
-        np.where(missing, np.nan, 2 * level),
-        policies=POLICIES,
-        prompts=[f"q{i:04d}" for i in range(n)],
-        oracle=np.where(seen | probe, 1 + 4 * label, np.nan),
-        probe=probe,
-        label_prob=prob,
-        covariate=length[..., None],
-        features=["length"],
-        surprisal=np.abs(length),
-        true_reward=1 + 4 * mean,
-        cluster=[f"c{i // 2:04d}" for i in range(n)] if clustered else None,
-        logged={
-            "logp_target": np.minimum(logp_logger + ratio, 0),
-            "logp_logger": logp_logger,
-            "n_tokens": rng.integers(3, 9, n),
-            "logged_judge": 2 * logged_level,
-            "logged_oracle": np.where(seen[0, :, 0], 1 + 4 * label[0, :, 0], np.nan),
-            "logged_covariate": length[0, :, 0][:, None],
-        },
-        judge_range=(0.0, 8.0),
-        oracle_range=(1.0, 5.0),
-        calibration_policy=["base"],
-    )
-
-
-@cache
-def rich(name, **options):
-    return world(binary=name in BINARY, **options)
-
-
-def run(name, data, **options):
-    return estimators.load(name).estimate(data, rng=5, **options)
 
 
 @cache
@@ -130,33 +67,6 @@ def equal(out, expected, *, shift=0.0, factor=1.0, rtol=1e-8):
         np.testing.assert_allclose(out[variable], shift + factor * expected[variable], rtol=rtol, atol=1e-9)
     for variable in ("std_error", "influence"):
         np.testing.assert_allclose(out[variable], factor * expected[variable], rtol=rtol, atol=rtol * factor)
-
-
-def sound(out):
-    """What holds of every estimate: statuses, failures without numbers, intervals around the estimate."""
-    code = out["status"].values
-    failed = code >= Status.TOO_FEW_LABELS
-    assert {Status(s) for s in code.tolist()} <= set(Status)
-    value, (low, high) = out["estimate"].values, out["interval"].values.T
-    assert np.isnan(value[failed]).all(), "a failure has no value"
-    assert np.isfinite(value[~failed]).all(), "what is no failure has a value"
-    assert not np.isinf(out["interval"].values).any()
-    shown = np.isfinite(low)
-    assert (shown == np.isfinite(high)).all()
-    assert not shown[failed].any()
-    slack = 1e-12 * np.maximum(1, np.abs(value[shown]))
-    assert (low[shown] <= value[shown] + slack).all() and (value[shown] <= high[shown] + slack).all()
-    silent = ~np.isfinite(out["std_error"].values)
-    explained = [
-        Status.ILL_CONDITIONED,
-        Status.FEW_RESAMPLES,
-        Status.CONSTANT_LABELS,
-        Status.ONE_CLUSTER,
-        Status.FEW_LABELS_POSTERIOR,
-        Status.POOR_OVERLAP,  # one response has all the weight
-    ]
-    assert np.isin(code[silent & ~failed], explained).all(), "a value without a standard error says why"
-    assert not (out["std_error"].values < 0).any()
 
 
 # --- schema, purity, determinism -------------------------------------------------------------------------------------
@@ -222,6 +132,15 @@ def test_ci_prob(name):
     for bad in (0.0, 1.0, 95):
         with pytest.raises(ValueError, match="ci_prob"):
             run(name, rich(name), ci_prob=bad)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_broken_contract_raises(name):
+    data = rich(name)
+    with pytest.raises(DataError, match="judge"):
+        run(name, data.assign(judge=data.judge + 100))
+    with pytest.raises(DataError, match="schema"):
+        run(name, data.assign_attrs(schema="other"))
 
 
 # --- invariances -----------------------------------------------------------------------------------------------------
@@ -349,99 +268,6 @@ def rename(data, k):
     return data.assign_coords(prompt=ids).assign(cluster=("prompt", ids))
 
 
-# --- statistical failures are data ------------------------------------------------------------------------------------
-
-
-def keep_labels(data, mask):
-    """The same data with only the labels where the mask holds, logged labels included."""
-    kept = data.labelled & mask
-    seen = kept | (data.probe & mask)
-    logged = data.logged_oracle.where(mask.sel(policy="base", draw=0, drop=True))
-    return data.assign(
-        labelled=kept, probe=data.probe & mask, oracle=data.oracle.where(seen), logged_oracle=logged
-    )
-
-
-def where_prompts(data, n):
-    first = xr.DataArray(np.arange(data.sizes["prompt"]) < n, dims="prompt")
-    return first & data.labelled.notnull()
-
-
-def in_one_fold(data):
-    """Labels of the other policies only on prompts of one fold of the base's."""
-    _, cluster = np.unique(data.cluster.values, return_inverse=True)
-    fold = assign_folds(np.unique(data.cluster.values), np.ones(cluster.max() + 1, dtype=bool))[cluster]
-    mask = xr.DataArray(fold == 0, dims="prompt") | (data.policy == "base")
-    return keep_labels(data, mask & data.labelled.notnull())
-
-
-def constant(data, names_, value):
-    return data.assign({v: data[v].where(data[v].isnull(), value) for v in names_})
-
-
-FAILURES = {
-    "no labels": lambda d: keep_labels(d, d.labelled & False),
-    "one label": lambda d: keep_labels(d, where_prompts(d, 1)),
-    "four labelled prompts": lambda d: keep_labels(d, where_prompts(d, 8)),
-    "borrowed": lambda d: keep_labels(d, (d.policy == "base") & d.labelled.notnull()),
-    "no probes": lambda d: d.assign(probe=d.probe & False, oracle=d.oracle.where(d.labelled)),
-    "labels in one fold": in_one_fold,
-    "constant labels": lambda d: constant(d, ["oracle", "logged_oracle"], 5.0),
-    "constant judge": lambda d: constant(d, ["judge", "logged_judge"], 4.0),
-    "inverted judge": lambda d: d.assign(judge=8 - d.judge, logged_judge=8 - d.logged_judge),
-    "zero variance": lambda d: constant(
-        constant(constant(d, ["judge", "logged_judge"], 4.0), ["oracle", "logged_oracle"], 5.0),
-        ["logp_target", "logp_logger"],
-        -1.0,
-    ),
-    "one cluster": lambda d: d.assign(cluster=d.cluster.copy(data=["only"] * d.sizes["prompt"])),
-    "no log-probabilities": lambda d: d.assign(logp_target=d.logp_target * np.nan),
-    "one usable log-probability": lambda d: d.assign(
-        logp_target=d.logp_target.where(xr.DataArray(np.arange(d.sizes["prompt"]) == 3, dims="prompt"))
-    ),
-    "one huge weight": lambda d: d.assign(
-        logp_logger=d.logp_logger.where(
-            xr.DataArray(np.arange(d.sizes["prompt"]) != 3, dims="prompt"), -800.0
-        )
-    ),
-    "no responses": lambda d: d.assign(
-        evaluated=d.evaluated & (d.policy != "far"), labelled=d.labelled & (d.policy != "far")
-    ),
-    "every row labelled": lambda d: world(binary=set(np.unique(d.oracle)[:2]) == {1.0, 5.0}, share=1.0),
-    "one policy": lambda d: d.isel(policy=[0]),
-    "one prompt": lambda d: d.isel(prompt=[0]),
-    "few prompts": lambda d: d.isel(prompt=slice(0, 12)),
-    "one draw": lambda d: d.isel(draw=[0]),
-    "unequal propensities": lambda d: world(binary=set(np.unique(d.oracle)[:2]) == {1.0, 5.0}, unequal=True),
-}
-
-
-@pytest.mark.parametrize("case", FAILURES)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_statistical_failure_is_a_status(name, case):
-    data = check_data(FAILURES[case](rich(name)))
-    out = run(name, data)
-    sound(out)
-    contrasts(out)
-    needs_labels = name not in ("raw_judge", "oracle_bound")
-    if case == "no labels" and needs_labels:
-        assert (out.status >= Status.TOO_FEW_LABELS).all()
-    if case == "no responses" and "logp_target" not in estimators.load(name).NEEDS:
-        assert out.status.sel(policy="far") == Status.NO_RESPONSES or name == "labels_only"
-    if case == "no log-probabilities" and "logp_target" in estimators.load(name).NEEDS:
-        assert (out.status >= Status.TOO_FEW_LABELS).all()
-    if case == "constant labels":
-        assert out.std_error.isnull().all() or not needs_labels
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_pitfall_28_one_cluster_shows_no_spread(name):
-    out = run(name, FAILURES["one cluster"](rich(name)))
-    assert out.std_error.isnull().all()
-    assert out.interval.isnull().all() or (out.status == Status.ILL_CONDITIONED).all()
-    assert contrasts(out).std_error.isnull().all()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_pitfall_27_contrasts_are_those_of_the_estimate(name):
     """Difference of the estimates; a standard error no larger than the triangle inequality allows."""
@@ -464,12 +290,3 @@ def test_pitfall_15_falsy_ids_are_ids(name):
     np.testing.assert_array_equal(out.status, result(name).status)
     if name in NO_FOLDS:
         np.testing.assert_allclose(out.estimate, result(name).estimate)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_broken_contract_raises(name):
-    data = rich(name)
-    with pytest.raises(DataError, match="judge"):
-        run(name, data.assign(judge=data.judge + 100))
-    with pytest.raises(DataError, match="schema"):
-        run(name, data.assign_attrs(schema="other"))

@@ -1,12 +1,11 @@
-"""Gates, refusal and the guide: every state of every gate, bounds by hand, and the Arena sample end to end."""
+"""Gates: every state of every gate, and the metrics they read, collected from the pieces."""
 
 import numpy as np
-import oracles_transport as oracles
 import pytest
 import xarray as xr
-from scipy import stats
+from gates_world import HEALTHY
 
-from cje_core import gates, refusal
+from cje_core import gates
 from cje_core.calibration import fit_slice, predict
 from cje_core.data import from_arrays
 from cje_core.estimators import (
@@ -19,33 +18,12 @@ from cje_core.estimators import (
     raw_judge,
     rogan_gladen,
 )
-from cje_core.guide import recommend
 from cje_core.io import read
-from cje_core.overlap import overlap
-from cje_core.reliability import coverage_badge, reliability
 from cje_core.result import Status
 from cje_core.rows import unpack
-from cje_core.transport import audit
 from cje_core.weight_map import cap_curves
 from cje_core.weights import guard_curve, stabilise
-from cje_sim.scenarios import out_of_range, transport_shift
-
-HEALTHY = {
-    "ess_fraction": 0.5,
-    "hill": 3.0,
-    "affinity": 0.95,
-    "ttc": 0.9,
-    "uncovered_bins": 0.0,
-    "drift_alarm": 0.0,
-    "labels_near": 200.0,
-    "unsupported_mass": 0.0,
-    "transport_code": 0.0,
-    "orthogonality_gap": 0.0,
-    "guard_engaged": 0.2,
-    "cap_sensitivity": 0.1,
-    "unadjusted_policies": 3.0,
-}
-
+from cje_sim.scenarios import transport_shift
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
@@ -265,262 +243,6 @@ def test_cap_curves_are_those_of_the_stabilised_weights_of_each_policy():
     xr.testing.assert_allclose(curve, expected)
     assert np.isfinite(gates.collect(["base", "new"], cap=cap_curves(data)).cap_sensitivity.values[1])
     assert cap_curves(data.assign(labelled=data.labelled & False)) == {}
-
-
-# --- levels ----------------------------------------------------------------------------------------------------------
-
-
-def test_levels_are_refused_by_the_audit_by_identification_and_by_failure():
-    columns = {name: [value] * 4 for name, value in HEALTHY.items()}
-    columns |= {"transport_code": [2.0, 0.0, 1.0, np.nan], "unsupported_mass": [0.0, 0.2, 0.0, 0.0]}
-    found = gates.evaluate(columns, policies=list("abcd"))
-    estimate = xr.Dataset(
-        {"status": ("policy", [Status.OK, Status.OK, Status.OK, Status.NO_RESPONSES])},
-        coords={"policy": list("abcd")},
-    )
-    out = refusal.level(found, estimate)
-    assert out.level.values.tolist() == ["refused", "refused", "reported", "refused"]
-    assert out.refused_by.values.tolist() == ["transport", "identification", "", "estimate"]
-    assert out.caveat.sel(policy="c").item() == f"transport INCONCLUSIVE: {gates.BY_NAME['transport'].action}"
-    assert out.caveat.sel(policy="d").item() == "transport unknown"
-    assert Status.NO_RESPONSES.message in out.reason.sel(policy="d").item()
-    assert refusal.level(gates.evaluate(HEALTHY | {"ess_fraction": 0.0})).level.item() == "reported"
-
-
-def world(n=300, seed=0, decreasing=False):
-    """Labels of policy a between scores .3 and .7; policy b reaches beyond on both sides."""
-    rng = np.random.default_rng(seed)
-    score = np.stack([rng.uniform(0.3, 0.7, n), rng.uniform(0.2, 0.9, n)])
-    mean = 0.8 - 0.6 * score if decreasing else 0.1 + 0.6 * score
-    label = (mean + rng.normal(0, 0.1, score.shape)).clip(0, 1)
-    seen = np.zeros(score.shape, bool)
-    seen[0, :150] = True
-    return from_arrays(score, policies=["a", "b"], oracle=np.where(seen, label, np.nan))
-
-
-def test_bounds_against_their_definition():
-    data = world()
-    out = refusal.partial_identification(data)
-    rows = unpack(data)
-    fitted = fit_slice(rows)
-    for p, policy in enumerate(rows.policies):
-        at = rows.policy == p
-        slow = oracles.bounds(
-            rows.score[at], predict(fitted.calibrator, rows.z[at]), rows.weight[at],
-            fitted.z[:, 0].min(), fitted.z[:, 0].max(), (0.0, 1.0),
-        )  # fmt: skip
-        np.testing.assert_allclose(out.bounds.sel(policy=policy), slow)
-    width = out.bounds.sel(ci_bound="upper") - out.bounds.sel(ci_bound="lower")
-    np.testing.assert_allclose(
-        width, out.out_of_range
-    )  # mass out of range times the width of the oracle scale
-    np.testing.assert_allclose(out.out_of_range, out.below + out.above)
-    assert (out.interval.sel(ci_bound="lower") < out.bounds.sel(ci_bound="lower")).all()
-
-
-@pytest.mark.parametrize("direction", ["increasing", "decreasing"])
-def test_monotone_bounds_are_tighter_and_hold_the_plug_in(direction):
-    data = world(decreasing=direction == "decreasing")
-    free = refusal.partial_identification(data, direction=direction).sel(policy="b")
-    tight = refusal.partial_identification(data, direction=direction, monotone=True).sel(policy="b")
-    plug_in = direct.estimate(data, inference="influence", direction=direction).estimate.sel(policy="b")
-    low, high = tight.bounds.values
-    assert free.bounds.values[0] < low < float(plug_in) < high < free.bounds.values[1]
-    rows = unpack(data)
-    fitted = fit_slice(rows, direction=direction)
-    at = rows.policy == 1
-    value, score = predict(fitted.calibrator, rows.z[at]), rows.score[at]
-    worse = score < fitted.z.min() if direction == "increasing" else score > fitted.z.max()
-    np.testing.assert_allclose(low, np.where(worse, 0.0, value).mean())
-
-
-def test_a_policy_wholly_out_of_range_has_the_scale_for_bounds_and_no_error():
-    """Nothing of f enters, so none of its noise does."""
-    data = world()
-    data["judge"] = data.judge.where(data.policy == "a", 0.95)
-    out = refusal.partial_identification(data).sel(policy="b")
-    np.testing.assert_allclose([out.bounds, out.interval], [[0, 1]] * 2, atol=1e-12)
-    np.testing.assert_allclose(out.std_error, 0, atol=1e-12)
-    np.testing.assert_allclose([out.above, out.below], [1, 0])
-
-
-def test_imbens_manski_between_one_and_two_sides():
-    one, two = stats.t.ppf([0.95, 0.975], 12)
-    values = [refusal.imbens_manski(w, 0.1, 12, 0.95) for w in (0.0, 0.05, 0.2, 5.0)]
-    assert np.all(np.diff(values) < 0)
-    np.testing.assert_allclose([values[0], values[-1]], [two, one], rtol=1e-6)
-    c = values[1]
-    np.testing.assert_allclose(stats.t.cdf(c + 0.5, 12) - stats.t.cdf(-c, 12), 0.95)
-    assert np.isnan(refusal.imbens_manski(0.1, 0.0, 12, 0.95))
-
-
-def test_bounds_hold_the_truth_where_the_calibrator_extends_flat():
-    truth = out_of_range.truth()
-    data = out_of_range.simulate(n=4000, rng=0)
-    badge = coverage_badge(data)
-    policy = str(badge.policy.values[np.argmax(badge.out_of_range.values)])
-    assert badge.out_of_range.sel(policy=policy) > 0.05
-    out = refusal.partial_identification(data).interval.sel(policy=policy)
-    assert out[0] <= truth.sel(policy=policy) <= out[1]
-
-
-def test_pairs_stay_ordered_where_a_level_is_refused():
-    names = list("abcd")
-    intervals = [[0.7, 0.8], [0.6, 0.9], [0.3, 0.5], [0.6, 0.65]]
-
-    def piece(values):
-        return xr.Dataset(
-            {"interval": (("policy", "ci_bound"), np.array(values, float))}, coords={"policy": names}
-        )
-
-    levels = xr.Dataset(
-        {
-            "refused_by": ("policy", ["", "transport", "identification", "estimate, transport"]),
-            "level": ("policy", ["reported", "refused", "refused", "refused"]),
-        },
-        coords={"policy": names},
-    )
-    corrected = piece([[0, 0], [0.1, 0.2], [0, 0], [np.nan, np.nan]])
-    bounds = piece([[0, 0], [0, 0], [0.15, 0.75], [0, 0]])
-    out = refusal.rank_only(piece(intervals), levels, bounds=bounds, corrected=corrected)
-    assert out.basis.values.tolist() == ["estimate", "corrected", "bounds", "none"]
-    order = dict(
-        zip(zip(out["first"].values, out["second"].values, strict=True), out.order.values, strict=True)
-    )
-    assert order["a", "b"] == "higher"  # .7 to .8 against .1 to .2
-    assert order["a", "c"] == "not ordered" and order["b", "c"] == "not ordered"
-    assert order["a", "d"] == "not ordered"
-    np.testing.assert_allclose(out.interval.values[0], [0.5, 0.7])
-    assert out.refused.values.tolist() == [True] * 6
-    bare = refusal.rank_only(piece(intervals), levels)
-    assert bare.basis.values.tolist() == ["estimate", "none", "none", "none"]
-
-
-def test_bad_input_raises_and_no_fit_is_nan():
-    with pytest.raises(ValueError, match="ci_prob"):
-        refusal.partial_identification(world(), ci_prob=0.0)
-    few = world().isel(prompt=slice(0, 3))
-    assert np.isnan(refusal.partial_identification(few).bounds).all()
-
-
-# --- the guide -------------------------------------------------------------------------------------------------------
-
-
-def healthy_overlap(names, **changed):
-    columns = {
-        name: ("policy", np.full(len(names), HEALTHY[name]))
-        for name in ("ess_fraction", "hill", "affinity", "ttc")
-    }
-    return xr.Dataset(columns | changed, coords={"policy": names})
-
-
-def with_logs(data):
-    n = data.sizes["prompt"]
-    return data.assign(
-        logp_target=(("policy", "prompt"), np.full((2, n), -5.0)),
-        logp_logger=("prompt", np.full(n, -5.0)),
-        logged_judge=("prompt", np.full(n, 0.5)),
-    )
-
-
-def test_guide_counts_clusters_and_the_labels_that_teach():
-    """Ten labels in two clusters correct nothing; fifty labels that do not teach leave Direct without a calibrator."""
-    rng = np.random.default_rng(0)
-    judge = rng.uniform(size=(2, 60))
-    label = np.where(np.arange(60) < np.array([[30], [10]]), judge, np.nan)
-    few = from_arrays(judge, policies=["a", "b"], oracle=label, cluster=np.minimum(np.arange(60) // 5, 30))
-    assert "its own labels correct it" not in recommend(few).reason.sel(policy="b").item()
-    assert recommend(few).n_own_labels.sel(policy="b") == 2
-    stranger = from_arrays(
-        judge,
-        policies=["a", "b"],
-        oracle=np.where(np.arange(60) < np.array([[2], [50]]), judge, np.nan),
-        calibration_policy="a",
-    )
-    found = recommend(stranger)
-    assert found.estimator.values.tolist() == ["none", "none"]
-    assert found.alternative.values.tolist() == ["", "labels_only"]
-    assert direct.estimate(stranger).status.values.tolist() == [Status.TOO_FEW_LABELS] * 2
-
-
-def test_guide_by_what_is_at_hand():
-    data = world()
-    plain = recommend(data)
-    assert plain.estimator.values.tolist() == ["direct", "direct"]
-    assert "audit" in plain.caution.sel(policy="b").item() and plain.caution.sel(policy="a").item() == ""
-
-    logged = with_logs(data)
-    assert (
-        recommend(logged, overlap=healthy_overlap(["a", "b"])).alternative.values.tolist()
-        == ["stacked_dr"] * 2
-    )
-    assert recommend(logged).alternative.values.tolist() == ["", ""]
-
-    stale = logged.assign(evaluated=logged.evaluated & (logged.policy == "a"))
-    found = recommend(stale, overlap=healthy_overlap(["a", "b"])).sel(policy="b")
-    assert (found.estimator, found.alternative) == ("calibrated_ips", "snips")
-    low = recommend(stale, overlap=healthy_overlap(["a", "b"], ttc=("policy", [0.9, 0.5]))).sel(policy="b")
-    assert low.estimator == "none" and "ttc 0.5 (at least 0.7)" in low.reason.item()
-    assert recommend(stale).sel(policy="b").estimator == "none"  # overlap not computed is not good enough
-    silent = data.assign(evaluated=data.evaluated & (data.policy == "a"))
-    assert "no log-probabilities" in recommend(silent).sel(policy="b").reason.item()
-    bare = data.assign(labelled=data.labelled & False)
-    assert recommend(bare).estimator.values.tolist() == ["none", "none"]
-
-
-def test_guide_follows_the_audit_and_the_calibration_share():
-    data = transport_shift.simulate(n=800, oracle_fraction=0.4, n_probes=200, rng=0)
-    report = audit(data)
-    assert report.verdict.sel(policy="lower") == "FAIL"
-    found = recommend(data, transport=report, calibration_share={"lower": 0.9, "same": 0.1, "flatter": 0.4})
-    assert found.alternative.sel(policy="lower").item() == "direct_corrected"
-    assert "refused" in found.caution.sel(policy="lower").item()
-    assert (
-        "90% of the variance is the calibration's: collect labels" in found.caution.sel(policy="lower").item()
-    )
-    assert found.caution.sel(policy="same").item().endswith("collect prompts")
-    assert "variance" not in found.caution.sel(policy="flatter").item()
-
-
-# --- the Arena sample, end to end ------------------------------------------------------------------------------------
-
-
-def test_arena_gates_guide_and_refusal(arena):
-    """Acceptance: raw ESS, failing overlap gates, Direct recommended, the level of unhelpful refused."""
-    data, _ = read(
-        arena / "fresh_draws",
-        probes=arena / "probe_slice",
-        logged=arena / "logged_data.jsonl",
-        calibration_policy="base",
-    )
-    names = [str(name) for name in data.policy.values]
-    cover, transport = overlap(data), audit(data)
-    estimate = direct.estimate(data, inference="influence", ci_prob=0.975)
-    pieces = {"overlap": cover, "coverage": coverage_badge(data), "reliability": reliability(data)}
-    metrics = gates.collect(names, **pieces, transport=transport, estimate=estimate, adjusted=True)
-    found = gates.evaluate(metrics)
-    ess = found.sel(gate="ess")
-    targets = ["clone", "parallel_universe_prompt", "unhelpful"]
-    np.testing.assert_allclose(ess.value.sel(policy=targets), [0.2146, 0.0034, 0.0078], rtol=0, atol=1e-4)
-    assert ess.state.sel(policy=targets).values.tolist() == ["warn", "fail", "fail"]
-    ope = gates.ope_ok(found)
-    assert not ope.ok.any() and ope.state.sel(policy=targets[1:]).values.tolist() == ["blocked", "blocked"]
-
-    levels = refusal.level(found, estimate)
-    assert levels.level.sel(policy=["base", *targets]).values.tolist() == ["reported"] * 3 + ["refused"]
-    assert levels.refused_by.sel(policy="unhelpful").item() == "transport"
-    order = refusal.rank_only(estimate, levels, corrected=direct_corrected.estimate(data, ci_prob=0.975))
-    against = order["second"].values == "unhelpful"
-    assert (order.order.values[against] == "higher").all() and (
-        order.order.values[~against] == "not ordered"
-    ).all()
-    np.testing.assert_allclose(
-        refusal.partial_identification(data).out_of_range.sel(policy="unhelpful"), 0.013
-    )
-
-    guide = recommend(data, overlap=cover, transport=transport)
-    assert (guide.estimator == "direct").all()
-    assert guide.alternative.sel(policy="unhelpful").item() == "direct_corrected"
 
 
 def test_pitfall_16_gates_read_the_estimators_own_diagnostics(arena):

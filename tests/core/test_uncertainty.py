@@ -1,7 +1,5 @@
 """From influence values to intervals: every formula against its loop, its closed form or statsmodels."""
 
-import json
-
 import numpy as np
 import oracles_uncertainty as slow
 import pandas as pd
@@ -11,22 +9,19 @@ from oracles_uncertainty import row_dicts, table
 from scipy import special, stats
 from statsmodels.stats.sandwich_covariance import cov_cluster
 
-from cje_core.data import DataError, from_arrays, from_frame
+from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct, direct_corrected, labels_only
 from cje_core.result import Status, into_scale, logit_wald, wald
-from cje_core.targeting import targeted
 from cje_core.uncertainty import (
     Part,
     combine,
     cr1_factor,
-    delete_group_variance,
     influence_se,
     make_part,
     pooled_df,
     simultaneous_bands,
     stationary_bootstrap_se,
 )
-from cje_sim.scenarios import useless_judge
 
 INFERENCE = ["influence", "jackknife", "cluster", "plugin_iid", "bootstrap"]
 
@@ -35,7 +30,7 @@ def options(inference):
     return {"inference": inference, "rng": 0} | ({"n_boot": 60} if inference == "bootstrap" else {})
 
 
-# --- one standard error ---------------------------------------------------------------------------------------------
+# --- one standard error ----------------------------------------------------------------------------------------------
 
 
 def test_cr1_factor_is_statsmodels():
@@ -92,19 +87,6 @@ def test_pitfall_30_a_further_source_of_error_never_narrows_the_interval(first):
     assert (np.diff(half) > -1e-9).all()
 
 
-@pytest.mark.parametrize("inference", INFERENCE)
-@pytest.mark.parametrize("correction", ["theta_aug", "tmle", "none"])
-@pytest.mark.parametrize("interval", ["wald", "logit"])
-def test_pitfall_19_40_one_estimate_and_intervals_that_contain_it(inference, correction, interval):
-    data = from_frame(table(n=70, seed=6, draws=2))
-    out = direct.estimate(data, correction=correction, interval=interval, **options(inference))
-    np.testing.assert_array_equal(out.estimate, direct.estimate(data, correction=correction).estimate)
-    low, high = out.interval.values.T
-    assert (low < out.estimate).all()
-    assert (high > out.estimate).all()
-    np.testing.assert_allclose(low + high - 2 * out.estimate, 0, atol=0.1)
-
-
 @pytest.mark.parametrize("inference", ["influence", "jackknife", "cluster"])
 @pytest.mark.parametrize("correction", ["theta_aug", "tmle", "none"])
 def test_clusters_are_respected(inference, correction):
@@ -159,182 +141,20 @@ def test_twice_the_data_has_the_standard_error_over_root_two(inference):
     )
 
 
-# --- routes -----------------------------------------------------------------------------------------------------------
+# --- every kind of inference -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["plug_in", "hajek", "ht", "tmle"])
-@pytest.mark.parametrize("scale", [(0.0, 1.0), (-1.0, 2.0)])
-def test_every_route_is_its_definition(kind, scale):
-    frame = table(own=("a", "b"), draws=3, seed=8)
-    frame["label_prob"] = 0.3 + 0.5 * frame["judge_score"]
-    frame["cluster"] = frame.prompt_id.str[1:].astype(int) // 2
-    data = from_frame(frame, oracle_range=scale)
-    chosen = {
-        "plug_in": {"correction": "none"},
-        "hajek": {},
-        "ht": {"normalise": "ht"},
-        "tmle": {"correction": "tmle"},
-    }
-    out = direct.estimate(data, power_tuned=False, **chosen[kind])
-    names = {"plug_in": "plug_in", "hajek": "aipw_hajek", "ht": "aipw_ht", "tmle": "aipw_tmle"}
-    assert out.route.values.tolist() == [names[kind]] * 2
-    dicts, folds = row_dicts(data)
-    for policy in "ab":
-        expected = slow.value(dicts, policy, folds, kind, scale=scale)
-        np.testing.assert_allclose(out.estimate.sel(policy=policy), expected, atol=1e-10)
-
-
-def test_horvitz_thompson_influence_is_that_of_its_pseudo_outcome():
-    """psi_i = f + L / e (Y - f); the influence is psi_i less its mean, where every prompt has one row."""
-    frame = table(own=("a",), policies=("a",), seed=3, n=200)
-    frame["label_prob"] = 0.3 + 0.4 * frame["judge_score"]
-    data = from_frame(frame)
-    out = direct.estimate(data, power_tuned=False, normalise="ht")
-    dicts, folds = row_dicts(data)
-    evaluated, labelled = slow.pieces(dicts, "a", folds, "ht")
-    psi = np.zeros(200)
-    for r, _, g in evaluated:
-        psi[r["prompt"]] += g
-    for r, _, g in labelled:
-        psi[r["prompt"]] += (r["label"] - g) / r["prob"]
-    np.testing.assert_allclose(out.estimate, psi.mean())
-    # the small-sample factor acts on the labelled part, so equality is up to sqrt(m / (m - 1))
-    np.testing.assert_allclose(out.std_error, (psi - psi.mean()).std() / np.sqrt(200), rtol=0.01)
-
-
-def test_horvitz_thompson_with_equal_probabilities_differs_by_the_number_drawn():
-    """At e = |L| / n the two forms are one; at another declared constant they are not."""
-    frame = table(own=("a",), policies=("a",), n=100)
-    seen = frame.oracle_label.notna().mean()
-    same = [
-        direct.estimate(from_frame(frame.assign(label_prob=seen)), normalise=form).estimate.item()
-        for form in ("hajek", "ht")
-    ]
-    np.testing.assert_allclose(same[0], same[1])
-    data = from_frame(frame.assign(label_prob=0.9 * seen))
-    assert direct.estimate(data, normalise="ht").estimate != direct.estimate(data).estimate
-
-
-def test_tmle_agrees_with_theta_aug_to_first_order():
-    """The difference is of the order of the squared error: at four times the labels it falls fourfold, not by half."""
-    rng = np.random.default_rng(0)
-    gap, error = [], []
-    for m in (100, 400, 1600):
-        differences, std_errors = [], []
-        for _ in range(40):
-            score = rng.uniform(size=4 * m)
-            label = np.where(np.arange(4 * m) < m, rng.beta(1 + 6 * score, 7 - 6 * score), np.nan)
-            data = from_arrays(score[None], policies=["a"], oracle=label[None])
-            one, two = (direct.estimate(data, correction=c, power_tuned=False) for c in ("theta_aug", "tmle"))
-            differences.append((one.estimate - two.estimate).item())
-            std_errors.append(one.std_error.item())
-            np.testing.assert_allclose(two.std_error, one.std_error, rtol=0.1)
-        gap.append(np.sqrt(np.mean(np.square(differences))))
-        error.append(np.mean(std_errors))
-    assert gap[0] < 0.2 * error[0]
-    rates = np.diff(np.log(gap)) / np.log(4)
-    assert (rates < -0.7).all()  # first order would be -1/2
-    assert np.diff(np.log(error)) / np.log(4) == pytest.approx(-0.5, abs=0.1)
-
-
-def test_tmle_stays_in_the_range_where_theta_aug_leaves_it():
-    """Predictions near the top and the few labels below it: the residual pushes theta_aug past 1."""
-    n, m = 200, 20
-    score = np.r_[np.full(m // 2, 0.1), np.full(m // 2, 0.9), np.full(n - m, 0.9)]
-    label = np.r_[np.linspace(0.3, 0.5, m // 2), np.full(m // 2, 1.0), np.full(n - m, np.nan)]
-    label[:3] = 1.0
-    data = from_arrays(score[None], policies=["a"], oracle=label[None])
-    step = direct.estimate(data, power_tuned=False)
-    tmle = direct.estimate(data, correction="tmle", power_tuned=False)
-    logit = direct.estimate(data, interval="logit", power_tuned=False)
-    assert tmle.estimate <= 1
-    assert step.interval.sel(ci_bound="upper") > 1 >= logit.interval.sel(ci_bound="upper")
-
-
-def test_pitfall_04_the_fluctuation_reaches_the_evaluated_rows():
-    """Predictions 0.2 too low everywhere: the targeted mean over rows without labels is lifted, not just residuals."""
-    guess, label = np.full(50, 0.3), np.full(20, 0.5) + np.tile([-0.1, 0.1], 10)
-    one = np.ones
-    lifted, own = targeted(guess, one(50), guess[:20], one(20), label, one(20), (0.0, 1.0))
-    np.testing.assert_allclose(lifted, 0.5, atol=1e-12)
-    np.testing.assert_allclose((label - own).sum(), 0, atol=1e-10)
-
-
-def test_targeting_all_ones_gives_the_end_of_the_range():
-    one = np.ones
-    lifted, _ = targeted(
-        np.full(5, 2.0), one(5), np.full(4, 2.0), one(4), np.full(4, 3.0), one(4), (1.0, 3.0)
-    )
-    np.testing.assert_allclose(lifted, 3.0)
-
-
-def test_tmle_is_doubly_robust_in_a_wrong_prediction():
-    """Known unequal probabilities and a calibrator that cannot see what drives them: the score equation repairs it."""
-    rng = np.random.default_rng(3)
-    n, reps = 2000, 60
-    estimates = {"tmle": [], "none": []}
-    for _ in range(reps):
-        x = rng.integers(0, 2, n)
-        label = np.clip(0.2 + 0.6 * x + rng.normal(0, 0.05, n), 0, 1)
-        prob = np.where(x == 1, 0.1, 0.4)
-        seen = rng.uniform(size=n) < prob
-        data = from_arrays(
-            np.full((1, n), 0.5) + rng.uniform(0, 0.1, (1, n)),  # a judge that knows nothing
-            policies=["a"],
-            oracle=np.where(seen, label, np.nan)[None],
-            label_prob=prob[None],
-        )
-        for c in estimates:
-            estimates[c].append(direct.estimate(data, correction=c, power_tuned=False).estimate.item())
-    mean, spread = np.mean(estimates["tmle"]), np.std(estimates["tmle"]) / np.sqrt(reps)
-    assert abs(mean - 0.5) < 5 * spread < 0.05
-
-
-def test_tmle_needs_the_probability_of_every_response():
-    frame = table(policies=("a",))
-    frame["label_prob"] = np.where(frame.oracle_label.notna(), 0.5, np.nan)
-    data = from_frame(frame)
-    with pytest.raises(DataError, match="label_prob is missing"):
-        direct.estimate(data, correction="tmle")
-    assert np.isfinite(direct.estimate(data).estimate).all()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_one_step_of_a_borrowed_policy_is_its_definition(seed):
-    frame = table(n=40, seed=seed, share=0.7, draws=2)
-    frame["label_prob"] = 0.3 + 0.5 * frame["judge_score"]
-    data = from_frame(frame)
-    out = direct.estimate(data, borrowed="one_step").sel(policy="b")
-    assert out.route == "one_step"
-    assert out.status == Status.TRANSPORT_ASSUMED
-    dicts, folds = row_dicts(data)
-    np.testing.assert_allclose(out.estimate, slow.one_step(dicts, "b", folds), atol=1e-9)
-
-
-def test_one_step_is_near_theta_aug_where_borrower_and_teacher_are_one():
-    """A twin without labels: the density ratio is one up to noise, so the correction is the mean held-out residual."""
-    frame = table(n=600, policies=("a",), seed=1)
-    twin = frame.assign(policy="b", oracle_label=np.nan)
-    out = direct.estimate(from_frame(pd.concat([frame, twin])), borrowed="one_step", power_tuned=False)
-    a, b = out.estimate.values
-    assert abs(a - b) < 0.2 * out.std_error.values[0]
-    np.testing.assert_allclose(out.std_error[1], out.std_error[0], rtol=0.1)
-
-
-def test_one_step_without_a_label_where_the_policy_lives_says_so():
-    """A policy between two labelled scores gets mass on both; one far below all labels rests on the lowest block."""
-    score = np.stack([np.linspace(0.5, 1, 60), np.full(60, 0.1)])
-    label = np.full((2, 60), np.nan)
-    label[0, ::2] = score[0, ::2] ** 2
-    out = direct.estimate(from_arrays(score, policies=["a", "b"], oracle=label), borrowed="one_step")
-    assert np.isfinite(out.estimate).all()
-    assert out.df.values[1] < out.df.values[0]
-
-
-@pytest.mark.parametrize("inference", ["bootstrap", "jackknife"])
-def test_one_step_refuses_inference_that_does_not_know_it(inference):
-    with pytest.raises(ValueError, match="one_step"):
-        direct.estimate(from_frame(table()), borrowed="one_step", inference=inference)
+@pytest.mark.parametrize("inference", INFERENCE)
+@pytest.mark.parametrize("correction", ["theta_aug", "tmle", "none"])
+@pytest.mark.parametrize("interval", ["wald", "logit"])
+def test_pitfall_19_40_one_estimate_and_intervals_that_contain_it(inference, correction, interval):
+    data = from_frame(table(n=70, seed=6, draws=2))
+    out = direct.estimate(data, correction=correction, interval=interval, **options(inference))
+    np.testing.assert_array_equal(out.estimate, direct.estimate(data, correction=correction).estimate)
+    low, high = out.interval.values.T
+    assert (low < out.estimate).all()
+    assert (high > out.estimate).all()
+    np.testing.assert_allclose(low + high - 2 * out.estimate, 0, atol=0.1)
 
 
 def test_pitfall_08_a_fully_labelled_policy_uses_its_labels_in_estimate_and_error():
@@ -350,34 +170,12 @@ def test_pitfall_08_a_fully_labelled_policy_uses_its_labels_in_estimate_and_erro
     np.testing.assert_allclose(np.sort(out.influence.values[0]), np.sort(expected))
 
 
-def test_pitfall_03_repeated_draws_are_averaged_first():
-    """Three identical draws per prompt say nothing new: same estimate, same standard error."""
-    frame = table(n=50, policies=("a",))
-    thrice = pd.concat([frame.assign(draw_idx=d) for d in range(3)])
-    for correction in ("theta_aug", "tmle"):
-        once, more = (direct.estimate(from_frame(t), correction=correction) for t in (frame, thrice))
-        np.testing.assert_allclose(more.estimate, once.estimate, atol=1e-9)
-        np.testing.assert_allclose(more.std_error, once.std_error, rtol=1e-6)
-
-
 def test_pitfall_22_labels_of_another_policy_only():
     frame = table(own=("b",))
     for inference in INFERENCE:
         out = direct.estimate(from_frame(frame), **options(inference)).sel(policy="a")
         assert out.status == Status.TRANSPORT_ASSUMED
         assert np.isfinite(out.interval).all()
-
-
-@pytest.mark.parametrize("power_tuned", [True, False])
-def test_pitfall_34_own_labels_that_never_vary_have_no_interval(power_tuned):
-    """Other labels vary, so f does; residuals of constant labels would show only that."""
-    frame = table(own=("a", "b"))
-    frame.loc[(frame.policy == "b") & frame.oracle_label.notna(), "oracle_label"] = 1.0
-    for correction in ("theta_aug", "tmle"):
-        out = direct.estimate(from_frame(frame), power_tuned=power_tuned, correction=correction)
-        assert out.status.values.tolist() == [Status.OK, Status.CONSTANT_LABELS]
-        assert np.isnan(out.interval.sel(policy="b")).all()
-        assert np.isfinite(out.estimate).all()
 
 
 def test_pitfall_28_one_cluster_has_no_standard_error_in_any_kind_of_inference():
@@ -389,121 +187,7 @@ def test_pitfall_28_one_cluster_has_no_standard_error_in_any_kind_of_inference()
         assert np.isnan(out.std_error.sel(policy="b"))
 
 
-def test_tuned_weights_are_reported():
-    data = from_frame(table())
-    out = direct.estimate(data)
-    assert 0 <= out.power_calibrator.sel(policy="a") <= 1
-    assert np.isnan(out.power_calibrator.sel(policy="b")) or out.power_calibrator.sel(policy="b") == 1
-    assert "power_line" not in direct.estimate(data, power_tuned=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("m", [50, 250])
-def test_a_useless_judge_costs_at_most_three_per_cent(m):
-    """Mean width of tuned Direct over that of the labels alone, 400 paired data sets; theta_aug pays more."""
-    width = {"tuned": [], "theta_aug": [], "labels": []}
-    for r in range(400):
-        data = useless_judge.simulate(n=1000, oracle_fraction=m / 1000, rng=r)
-        for name, out in (
-            ("tuned", direct.estimate(data)),
-            ("theta_aug", direct.estimate(data, power_tuned=False)),
-            ("labels", labels_only.estimate(data)),
-        ):
-            width[name].append(out.interval.diff("ci_bound").values.mean())
-    ratio = {name: np.mean(w) / np.mean(width["labels"]) for name, w in width.items()}
-    assert ratio["tuned"] < 1.03
-    assert ratio["theta_aug"] > ratio["tuned"]
-
-
-# --- jackknife --------------------------------------------------------------------------------------------------------
-
-
-def test_pitfall_01_jackknife_is_the_closed_form_of_a_mean():
-    """Delete-one of a mean: exactly s^2 / n. Dividing the sum by K would make it K - 1 times smaller."""
-    y = np.random.default_rng(0).normal(size=17)
-    left_out = np.array([np.delete(y, i).mean() for i in range(17)])
-    np.testing.assert_allclose(delete_group_variance(left_out, np.ones(17), y.mean()), y.var(ddof=1) / 17)
-
-
-def test_weighted_jackknife_of_unequal_folds():
-    """Loops; the paper's formula where folds are equal; unbiased for a mean where they are not (enumerated signs)."""
-    rng = np.random.default_rng(1)
-    left_out, size = rng.normal(size=(4, 5)), [3, 3, 2, 2, 2]
-    full = rng.normal(size=4)
-    expected = [slow.delete_group_variance(row, size, v) for row, v in zip(left_out, full, strict=True)]
-    np.testing.assert_allclose(delete_group_variance(left_out, size, full), expected)
-    equal = [0.8 * ((row - row.mean()) ** 2).sum() for row in left_out]
-    np.testing.assert_allclose(delete_group_variance(left_out, [7] * 5, full), equal)
-    groups = np.repeat(np.arange(5), size)
-    signs = np.array([[1 if code >> i & 1 else -1 for i in range(12)] for code in range(2**12)], float)
-    without = np.stack([signs[:, groups != k].mean(axis=1) for k in range(5)], axis=1)
-    variance = delete_group_variance(without, size, signs.mean(axis=1))
-    np.testing.assert_allclose(variance.mean(), 1 / 12)
-
-
-@pytest.mark.parametrize("correction", ["none", "theta_aug", "tmle"])
-def test_jackknife_leaves_out_one_oracle_fold_at_a_time(correction):
-    """Refits by loops; the standard error adds their variance to the cluster variance; 1.96 in paper mode."""
-    data = from_frame(table(own=("a",), draws=2, n=61))
-    out = direct.estimate(
-        data, inference="jackknife", correction=correction, power_tuned=False, quantile="normal"
-    )
-    dicts, folds = row_dicts(data)
-    labelled = {r["prompt"] for r in dicts if r["teaches"]}
-    size = [sum(folds[i] == k for i in labelled) for k in range(5)]
-    for policy in "ab":
-        kind = {"none": "plug_in", "theta_aug": "hajek", "tmle": "tmle"}[correction]
-        kind = kind if policy == "a" else "plug_in"
-        expected = [slow.value(dicts, policy, folds, kind, without=k) for k in range(5)]
-        np.testing.assert_allclose(out.jackknife.sel(policy=policy), expected, atol=1e-10)
-        variance = slow.delete_group_variance(expected, size, out.estimate.sel(policy=policy).item())
-        np.testing.assert_allclose(out.std_error_calibration.sel(policy=policy) ** 2, variance)
-    np.testing.assert_allclose(out.std_error**2, out.std_error_evaluation**2 + out.std_error_calibration**2)
-    np.testing.assert_allclose(out.calibration_share, out.std_error_calibration**2 / out.std_error**2)
-    half = out.interval.sel(ci_bound="upper") - out.estimate
-    np.testing.assert_allclose(half / out.std_error, stats.norm.ppf(0.975))
-    given_f = direct.estimate(data, correction=correction, power_tuned=False)
-    if correction == "none":  # a plug-in's labels act through f alone; own residuals vary for any f
-        expected = given_f.std_error_evaluation.values
-    else:
-        expected = [given_f.std_error.values[0], given_f.std_error_evaluation.values[1]]
-    np.testing.assert_allclose(out.std_error_evaluation, expected)
-    t = direct.estimate(data, inference="jackknife", correction=correction, power_tuned=False)
-    assert (t.interval.diff("ci_bound") > out.interval.diff("ci_bound")).all()
-
-
-def test_pitfall_02_jackknife_of_a_two_stage_calibrator_goes_through_held_out_predictions():
-    """Leave-one-fold values lie near the estimate; raw scores fed to an index-space fit would be far off."""
-    rng = np.random.default_rng(0)
-    score, x = rng.uniform(size=(2, 120)), rng.uniform(size=(2, 120, 1))
-    label = np.clip(0.6 * score + 0.3 * x[..., 0] + rng.normal(0, 0.05, (2, 120)), 0, 1)
-    label[1], label[0, 80:] = np.nan, np.nan
-    data = from_arrays(10 * score, policies=["a", "b"], oracle=label, covariate=x, judge_range=(0, 10))
-    out = direct.estimate(data, covariates=("x0",), inference="jackknife")
-    assert (np.abs(out.jackknife - out.estimate) < 0.05).all()
-    assert json.loads(out.attrs["options"])["calibrator"] == "two_stage"
-
-
-def test_pitfall_23_a_fully_labelled_policy_has_no_calibration_error():
-    data = from_frame(table(share=2.0))
-    out = direct.estimate(data, inference="jackknife")
-    assert out.calibration_share.sel(policy="a") == 0
-    assert out.calibration_share.sel(policy="b") > 0
-    assert np.isnan(out.jackknife.sel(policy="a")).all()
-
-
-def test_calibration_share_falls_with_labels():
-    """From over a half at 10% labels to nothing for a policy whose every response is labelled."""
-    share = [
-        direct.estimate(from_frame(table(n=400, share=s, seed=1))).calibration_share.values
-        for s in (0.1, 0.5, 2.0)
-    ]
-    assert (np.diff(share, axis=0) < 0).all()
-    assert (share[0] > 0.5).all()
-    assert share[2][0] == 0
-
-
-# --- interval scales --------------------------------------------------------------------------------------------------
+# --- interval scales -------------------------------------------------------------------------------------------------
 
 
 def test_logit_interval_matches_its_definition_and_approaches_wald():
@@ -558,7 +242,7 @@ def test_pitfall_21_scale_goes_through_every_number():
                 np.testing.assert_allclose(large.calibration_share, small.calibration_share, rtol=1e-7)
 
 
-# --- serial dependence ------------------------------------------------------------------------------------------------
+# --- serial dependence -----------------------------------------------------------------------------------------------
 
 
 def test_stationary_bootstrap_variance_is_that_of_resampled_blocks():
@@ -601,7 +285,7 @@ def test_stationary_bootstrap_refuses_an_impossible_block_and_passes_on_nan():
     assert np.isnan(stationary_bootstrap_se(np.full(30, np.nan)).std_error)
 
 
-# --- several policies at once -----------------------------------------------------------------------------------------
+# --- several policies at once ----------------------------------------------------------------------------------------
 
 
 def many(correlation, n_policies=6, n=400, seed=0):

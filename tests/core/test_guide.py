@@ -1,0 +1,90 @@
+"""The guide: which estimator it recommends, by what is at hand, by the audit and by the calibration's share."""
+
+import numpy as np
+import xarray as xr
+from gates_world import HEALTHY, world
+
+from cje_core.data import from_arrays
+from cje_core.estimators import (
+    direct,
+)
+from cje_core.guide import recommend
+from cje_core.result import Status
+from cje_core.transport import audit
+from cje_sim.scenarios import transport_shift
+
+
+def healthy_overlap(names, **changed):
+    columns = {
+        name: ("policy", np.full(len(names), HEALTHY[name]))
+        for name in ("ess_fraction", "hill", "affinity", "ttc")
+    }
+    return xr.Dataset(columns | changed, coords={"policy": names})
+
+
+def with_logs(data):
+    n = data.sizes["prompt"]
+    return data.assign(
+        logp_target=(("policy", "prompt"), np.full((2, n), -5.0)),
+        logp_logger=("prompt", np.full(n, -5.0)),
+        logged_judge=("prompt", np.full(n, 0.5)),
+    )
+
+
+def test_guide_counts_clusters_and_the_labels_that_teach():
+    """Ten labels in two clusters correct nothing; fifty labels that do not teach leave Direct without a calibrator."""
+    rng = np.random.default_rng(0)
+    judge = rng.uniform(size=(2, 60))
+    label = np.where(np.arange(60) < np.array([[30], [10]]), judge, np.nan)
+    few = from_arrays(judge, policies=["a", "b"], oracle=label, cluster=np.minimum(np.arange(60) // 5, 30))
+    assert "its own labels correct it" not in recommend(few).reason.sel(policy="b").item()
+    assert recommend(few).n_own_labels.sel(policy="b") == 2
+    stranger = from_arrays(
+        judge,
+        policies=["a", "b"],
+        oracle=np.where(np.arange(60) < np.array([[2], [50]]), judge, np.nan),
+        calibration_policy="a",
+    )
+    found = recommend(stranger)
+    assert found.estimator.values.tolist() == ["none", "none"]
+    assert found.alternative.values.tolist() == ["", "labels_only"]
+    assert direct.estimate(stranger).status.values.tolist() == [Status.TOO_FEW_LABELS] * 2
+
+
+def test_guide_by_what_is_at_hand():
+    data = world()
+    plain = recommend(data)
+    assert plain.estimator.values.tolist() == ["direct", "direct"]
+    assert "audit" in plain.caution.sel(policy="b").item() and plain.caution.sel(policy="a").item() == ""
+
+    logged = with_logs(data)
+    assert (
+        recommend(logged, overlap=healthy_overlap(["a", "b"])).alternative.values.tolist()
+        == ["stacked_dr"] * 2
+    )
+    assert recommend(logged).alternative.values.tolist() == ["", ""]
+
+    stale = logged.assign(evaluated=logged.evaluated & (logged.policy == "a"))
+    found = recommend(stale, overlap=healthy_overlap(["a", "b"])).sel(policy="b")
+    assert (found.estimator, found.alternative) == ("calibrated_ips", "snips")
+    low = recommend(stale, overlap=healthy_overlap(["a", "b"], ttc=("policy", [0.9, 0.5]))).sel(policy="b")
+    assert low.estimator == "none" and "ttc 0.5 (at least 0.7)" in low.reason.item()
+    assert recommend(stale).sel(policy="b").estimator == "none"  # overlap not computed is not good enough
+    silent = data.assign(evaluated=data.evaluated & (data.policy == "a"))
+    assert "no log-probabilities" in recommend(silent).sel(policy="b").reason.item()
+    bare = data.assign(labelled=data.labelled & False)
+    assert recommend(bare).estimator.values.tolist() == ["none", "none"]
+
+
+def test_guide_follows_the_audit_and_the_calibration_share():
+    data = transport_shift.simulate(n=800, oracle_fraction=0.4, n_probes=200, rng=0)
+    report = audit(data)
+    assert report.verdict.sel(policy="lower") == "FAIL"
+    found = recommend(data, transport=report, calibration_share={"lower": 0.9, "same": 0.1, "flatter": 0.4})
+    assert found.alternative.sel(policy="lower").item() == "direct_corrected"
+    assert "refused" in found.caution.sel(policy="lower").item()
+    assert (
+        "90% of the variance is the calibration's: collect labels" in found.caution.sel(policy="lower").item()
+    )
+    assert found.caution.sel(policy="same").item().endswith("collect prompts")
+    assert "variance" not in found.caution.sel(policy="flatter").item()

@@ -1,0 +1,153 @@
+"""Audits of bins and of subgroups against obvious implementations."""
+
+import numpy as np
+import oracles_transport as oracles
+import pandas as pd
+import xarray as xr
+from audit_world import world
+from scipy import stats
+
+from cje_core.calibration import fit_slice, predict
+from cje_core.data import from_arrays, from_frame
+from cje_core.local_transport import binned_audit, score_bins, subgroup_audit
+from cje_core.rows import unpack
+from cje_core.transport import audit
+from cje_sim.scenarios import transport_shift
+
+# --- bins ------------------------------------------------------------------------------------------------------------
+
+
+def without_noise(data):
+    """The same world, its calibrator learned from the true curve."""
+    return data.assign(oracle=data.oracle.where(~data.labelled, 0.2 + 0.6 * data.judge))
+
+
+def test_binned_statistic_is_the_lack_of_fit_test_when_f_is_known():
+    """Labels without noise leave f known; what remains is the classical test on the probes."""
+    data = without_noise(world(n=2000, probes=100, seed=3))
+    report = binned_audit(data, n_bins=8).sel(policy="b")
+    rows = unpack(data)
+    mine = np.flatnonzero(rows.probe & (rows.policy == 1))
+    f = predict(fit_slice(rows).calibrator, rows.z[mine])
+    bins = score_bins(rows.score[mine], mine, 8)
+    slow = oracles.lack_of_fit(rows.label[mine].tolist(), f.tolist(), bins.tolist())
+    np.testing.assert_allclose(report.statistic, slow, rtol=1e-6)
+    q, m = int(report.n_bins), len(mine)
+    assert (q, float(report.df_bins)) == (8, 8)
+    np.testing.assert_allclose(report.p_value, stats.f.sf(slow / q, q, m - q), rtol=1e-4)
+    np.testing.assert_allclose(
+        (report.residual * report.n_probes).sum() / m, (rows.label[mine] - f).mean(), rtol=1e-9
+    )
+
+
+def test_audit_scope_compensating_errors_pass_the_mean_and_fail_the_bins():
+    data = transport_shift.simulate(n=2000, oracle_fraction=0.5, n_probes=400, rng=1)
+    mean, bins = audit(data), binned_audit(data)
+    assert mean.p_value.sel(policy="compensating") > 0.05
+    assert bins.p_bh.sel(policy="compensating") < 1e-4
+    assert bins.p_bh.sel(policy="same") > 0.05
+    assert np.isnan(bins.p_value.sel(policy="base"))  # no probes, no test
+
+
+def test_pitfall_39_bins_are_for_display_and_never_smaller_than_five():
+    report = binned_audit(world(probes=23), n_bins=10)
+    filled = report.n_probes.values[report.n_probes.values > 0]
+    assert filled.min() >= 5
+    assert not {"verdict", "flagged"} & set(report)
+    assert int(report.n_bins.sel(policy="b")) < 10
+
+
+def test_bins_share_ties_and_merge_small_neighbours():
+    score = np.repeat([0.1, 0.5, 0.9], [3, 9, 4])
+    code = score_bins(score, np.arange(16), 10)
+    assert [code[score == s].tolist() for s in (0.1, 0.5, 0.9)] == [[0] * 3, [0] * 9, [0] * 4]
+    code = score_bins(np.repeat([0.1, 0.9], [5, 5]), np.arange(10), 10)
+    assert code.tolist() == [0] * 5 + [1] * 5
+    clustered = score_bins(np.repeat([0.1, 0.9], [5, 5]), np.repeat([0, 1], 5), 10)
+    assert set(clustered) == {0}  # ten rows, two clusters
+
+
+def test_equal_labels_within_bins_give_no_infinite_statistic():
+    """Binary labels agree within many bins; the pooled variance keeps the statistic finite."""
+    score = np.repeat([0.1, 0.3, 0.5, 0.7, 0.9], 40)
+    rng = np.random.default_rng(5)
+    base = (rng.random(200) < score).astype(float)
+    target = np.where(score == 0.5, rng.random(200) < 0.5, score > 0.5).astype(float)
+    probe = np.stack([np.zeros(200, bool), np.ones(200, bool)])
+    data = from_arrays([score, score], policies=["a", "b"], oracle=[base, target], probe=probe)
+    report = binned_audit(data).sel(policy="b")
+    assert np.isfinite(report.statistic) and 0 < report.p_value < 0.05
+
+
+def test_bins_of_probes_that_repeat_the_labels_that_taught_have_no_error():
+    """One block per score level: what taught and what audits cancel bin by bin; with one sign wrong they double."""
+    rng = np.random.default_rng(7)
+    score = np.repeat([0.1, 0.3, 0.5, 0.7, 0.9], 40)
+    label = (score + rng.normal(0, 0.1, 200)).clip(-1, 2)
+    probe = np.stack([np.zeros(200, bool), np.ones(200, bool)])
+    data = from_arrays(
+        [score, score], policies=["a", "b"], oracle=[label, label], probe=probe, oracle_range=(-1, 2)
+    )
+    report = binned_audit(data).sel(policy="b").isel(bin=slice(5))
+    np.testing.assert_allclose(report.residual, 0, atol=1e-12)
+    assert (report.std_error < 0.5 * 0.1 / np.sqrt(40)).all()
+
+
+def test_bins_of_a_clustered_design_count_clusters():
+    """Each probe copied into a second prompt of its cluster changes nothing but the count."""
+    data = without_noise(world(n=200, probes=80, teach=100))
+    rows = unpack(data)
+    frame = pd.DataFrame(
+        {
+            "policy": np.array(rows.policies)[rows.policy],
+            "prompt_id": rows.prompts[rows.prompt],
+            "judge_score": rows.score,
+            "oracle_label": rows.label,
+            "probe": rows.probe,
+            "evaluated": rows.evaluated,
+        }
+    )
+    twice = pd.concat([frame, frame.assign(prompt_id=frame.prompt_id + "+")])
+    twice = twice.assign(cluster=twice.prompt_id.str.rstrip("+"))
+    single = binned_audit(data, n_bins=5)
+    double = binned_audit(from_frame(twice, oracle_range=(-2, 3), calibration_policy="a"), n_bins=5)
+    np.testing.assert_allclose(single.residual.sel(policy="b"), double.residual.sel(policy="b"), rtol=1e-9)
+    for name in ("std_error", "df", "p_value"):
+        np.testing.assert_allclose(single[name].sel(policy="b"), double[name].sel(policy="b"), rtol=1e-9)
+
+
+# --- subgroups -------------------------------------------------------------------------------------------------------
+
+
+def test_subgroup_audit_is_the_audit_of_the_subgroup():
+    group = np.where(np.arange(400) % 3 == 0, "code", "prose")
+    data = world(stratum=group)
+    report = subgroup_audit(data)
+    probe = data.probe & xr.DataArray(group == "code", dims="prompt")
+    alone = audit(data.assign(probe=probe, oracle=data.oracle.where(data.labelled | probe)))
+    for name in ("residual", "std_error", "df", "p_value"):
+        np.testing.assert_allclose(report[name].sel(group="code"), alone[name])
+    np.testing.assert_allclose(subgroup_audit(data, group=group).residual, report.residual)
+    assert report.group.values.tolist() == ["code", "prose"]
+
+
+def test_subgroup_errors_that_cancel_are_flagged_under_one_fdr():
+    data = world(n=600, probes=300)
+    group = np.where(np.arange(600) % 2 == 0, "even", "odd")
+    move = xr.DataArray(np.where(group == "even", 0.08, -0.08), dims="prompt")
+    moved = data.assign(oracle=data.oracle.where(~(data.probe & (data.policy == "c")), data.oracle + move))
+    assert abs(float(audit(moved).residual.sel(policy="c"))) < 0.03
+    report = subgroup_audit(moved, group=group)
+    assert report.flagged.sel(policy="c").all() and not report.flagged.sel(policy=["a", "b"]).any()
+    tested = np.isfinite(report.p_value.values)
+    assert tested.sum() == 4
+    np.testing.assert_allclose(
+        report.p_bh.values[tested], stats.false_discovery_control(report.p_value.values[tested])
+    )
+
+
+def test_pitfall_36_too_few_probes_of_a_group_are_nan_and_never_flagged():
+    group = np.where(np.arange(400) < 3, "rare", "common")
+    report = subgroup_audit(world(shift=(0, 0.5, 0.5)), group=group)
+    assert np.isnan(report.p_value.sel(group="rare")).all() and not report.flagged.sel(group="rare").any()
+    assert report.n_probes.sel(group="rare").values.tolist() == [0, 3, 3]

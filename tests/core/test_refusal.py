@@ -1,0 +1,186 @@
+"""Refusal of levels: what refuses, bounds by hand, the order that stays, and the Arena sample end to end."""
+
+import numpy as np
+import oracles_transport as oracles
+import pytest
+import xarray as xr
+from gates_world import HEALTHY, world
+from scipy import stats
+
+from cje_core import gates, refusal
+from cje_core.calibration import fit_slice, predict
+from cje_core.estimators import (
+    direct,
+    direct_corrected,
+)
+from cje_core.guide import recommend
+from cje_core.io import read
+from cje_core.overlap import overlap
+from cje_core.reliability import coverage_badge, reliability
+from cje_core.result import Status
+from cje_core.rows import unpack
+from cje_core.transport import audit
+from cje_sim.scenarios import out_of_range
+
+
+def test_levels_are_refused_by_the_audit_by_identification_and_by_failure():
+    columns = {name: [value] * 4 for name, value in HEALTHY.items()}
+    columns |= {"transport_code": [2.0, 0.0, 1.0, np.nan], "unsupported_mass": [0.0, 0.2, 0.0, 0.0]}
+    found = gates.evaluate(columns, policies=list("abcd"))
+    estimate = xr.Dataset(
+        {"status": ("policy", [Status.OK, Status.OK, Status.OK, Status.NO_RESPONSES])},
+        coords={"policy": list("abcd")},
+    )
+    out = refusal.level(found, estimate)
+    assert out.level.values.tolist() == ["refused", "refused", "reported", "refused"]
+    assert out.refused_by.values.tolist() == ["transport", "identification", "", "estimate"]
+    assert out.caveat.sel(policy="c").item() == f"transport INCONCLUSIVE: {gates.BY_NAME['transport'].action}"
+    assert out.caveat.sel(policy="d").item() == "transport unknown"
+    assert Status.NO_RESPONSES.message in out.reason.sel(policy="d").item()
+    assert refusal.level(gates.evaluate(HEALTHY | {"ess_fraction": 0.0})).level.item() == "reported"
+
+
+def test_bounds_against_their_definition():
+    data = world()
+    out = refusal.partial_identification(data)
+    rows = unpack(data)
+    fitted = fit_slice(rows)
+    for p, policy in enumerate(rows.policies):
+        at = rows.policy == p
+        slow = oracles.bounds(
+            rows.score[at], predict(fitted.calibrator, rows.z[at]), rows.weight[at],
+            fitted.z[:, 0].min(), fitted.z[:, 0].max(), (0.0, 1.0),
+        )  # fmt: skip
+        np.testing.assert_allclose(out.bounds.sel(policy=policy), slow)
+    width = out.bounds.sel(ci_bound="upper") - out.bounds.sel(ci_bound="lower")
+    np.testing.assert_allclose(
+        width, out.out_of_range
+    )  # mass out of range times the width of the oracle scale
+    np.testing.assert_allclose(out.out_of_range, out.below + out.above)
+    assert (out.interval.sel(ci_bound="lower") < out.bounds.sel(ci_bound="lower")).all()
+
+
+@pytest.mark.parametrize("direction", ["increasing", "decreasing"])
+def test_monotone_bounds_are_tighter_and_hold_the_plug_in(direction):
+    data = world(decreasing=direction == "decreasing")
+    free = refusal.partial_identification(data, direction=direction).sel(policy="b")
+    tight = refusal.partial_identification(data, direction=direction, monotone=True).sel(policy="b")
+    plug_in = direct.estimate(data, inference="influence", direction=direction).estimate.sel(policy="b")
+    low, high = tight.bounds.values
+    assert free.bounds.values[0] < low < float(plug_in) < high < free.bounds.values[1]
+    rows = unpack(data)
+    fitted = fit_slice(rows, direction=direction)
+    at = rows.policy == 1
+    value, score = predict(fitted.calibrator, rows.z[at]), rows.score[at]
+    worse = score < fitted.z.min() if direction == "increasing" else score > fitted.z.max()
+    np.testing.assert_allclose(low, np.where(worse, 0.0, value).mean())
+
+
+def test_a_policy_wholly_out_of_range_has_the_scale_for_bounds_and_no_error():
+    """Nothing of f enters, so none of its noise does."""
+    data = world()
+    data["judge"] = data.judge.where(data.policy == "a", 0.95)
+    out = refusal.partial_identification(data).sel(policy="b")
+    np.testing.assert_allclose([out.bounds, out.interval], [[0, 1]] * 2, atol=1e-12)
+    np.testing.assert_allclose(out.std_error, 0, atol=1e-12)
+    np.testing.assert_allclose([out.above, out.below], [1, 0])
+
+
+def test_imbens_manski_between_one_and_two_sides():
+    one, two = stats.t.ppf([0.95, 0.975], 12)
+    values = [refusal.imbens_manski(w, 0.1, 12, 0.95) for w in (0.0, 0.05, 0.2, 5.0)]
+    assert np.all(np.diff(values) < 0)
+    np.testing.assert_allclose([values[0], values[-1]], [two, one], rtol=1e-6)
+    c = values[1]
+    np.testing.assert_allclose(stats.t.cdf(c + 0.5, 12) - stats.t.cdf(-c, 12), 0.95)
+    assert np.isnan(refusal.imbens_manski(0.1, 0.0, 12, 0.95))
+
+
+def test_bounds_hold_the_truth_where_the_calibrator_extends_flat():
+    truth = out_of_range.truth()
+    data = out_of_range.simulate(n=4000, rng=0)
+    badge = coverage_badge(data)
+    policy = str(badge.policy.values[np.argmax(badge.out_of_range.values)])
+    assert badge.out_of_range.sel(policy=policy) > 0.05
+    out = refusal.partial_identification(data).interval.sel(policy=policy)
+    assert out[0] <= truth.sel(policy=policy) <= out[1]
+
+
+def test_pairs_stay_ordered_where_a_level_is_refused():
+    names = list("abcd")
+    intervals = [[0.7, 0.8], [0.6, 0.9], [0.3, 0.5], [0.6, 0.65]]
+
+    def piece(values):
+        return xr.Dataset(
+            {"interval": (("policy", "ci_bound"), np.array(values, float))}, coords={"policy": names}
+        )
+
+    levels = xr.Dataset(
+        {
+            "refused_by": ("policy", ["", "transport", "identification", "estimate, transport"]),
+            "level": ("policy", ["reported", "refused", "refused", "refused"]),
+        },
+        coords={"policy": names},
+    )
+    corrected = piece([[0, 0], [0.1, 0.2], [0, 0], [np.nan, np.nan]])
+    bounds = piece([[0, 0], [0, 0], [0.15, 0.75], [0, 0]])
+    out = refusal.rank_only(piece(intervals), levels, bounds=bounds, corrected=corrected)
+    assert out.basis.values.tolist() == ["estimate", "corrected", "bounds", "none"]
+    order = dict(
+        zip(zip(out["first"].values, out["second"].values, strict=True), out.order.values, strict=True)
+    )
+    assert order["a", "b"] == "higher"  # .7 to .8 against .1 to .2
+    assert order["a", "c"] == "not ordered" and order["b", "c"] == "not ordered"
+    assert order["a", "d"] == "not ordered"
+    np.testing.assert_allclose(out.interval.values[0], [0.5, 0.7])
+    assert out.refused.values.tolist() == [True] * 6
+    bare = refusal.rank_only(piece(intervals), levels)
+    assert bare.basis.values.tolist() == ["estimate", "none", "none", "none"]
+
+
+def test_bad_input_raises_and_no_fit_is_nan():
+    with pytest.raises(ValueError, match="ci_prob"):
+        refusal.partial_identification(world(), ci_prob=0.0)
+    few = world().isel(prompt=slice(0, 3))
+    assert np.isnan(refusal.partial_identification(few).bounds).all()
+
+
+# --- the Arena sample, end to end ------------------------------------------------------------------------------------
+
+
+def test_arena_gates_guide_and_refusal(arena):
+    """Acceptance: raw ESS, failing overlap gates, Direct recommended, the level of unhelpful refused."""
+    data, _ = read(
+        arena / "fresh_draws",
+        probes=arena / "probe_slice",
+        logged=arena / "logged_data.jsonl",
+        calibration_policy="base",
+    )
+    names = [str(name) for name in data.policy.values]
+    cover, transport = overlap(data), audit(data)
+    estimate = direct.estimate(data, inference="influence", ci_prob=0.975)
+    pieces = {"overlap": cover, "coverage": coverage_badge(data), "reliability": reliability(data)}
+    metrics = gates.collect(names, **pieces, transport=transport, estimate=estimate, adjusted=True)
+    found = gates.evaluate(metrics)
+    ess = found.sel(gate="ess")
+    targets = ["clone", "parallel_universe_prompt", "unhelpful"]
+    np.testing.assert_allclose(ess.value.sel(policy=targets), [0.2146, 0.0034, 0.0078], rtol=0, atol=1e-4)
+    assert ess.state.sel(policy=targets).values.tolist() == ["warn", "fail", "fail"]
+    ope = gates.ope_ok(found)
+    assert not ope.ok.any() and ope.state.sel(policy=targets[1:]).values.tolist() == ["blocked", "blocked"]
+
+    levels = refusal.level(found, estimate)
+    assert levels.level.sel(policy=["base", *targets]).values.tolist() == ["reported"] * 3 + ["refused"]
+    assert levels.refused_by.sel(policy="unhelpful").item() == "transport"
+    order = refusal.rank_only(estimate, levels, corrected=direct_corrected.estimate(data, ci_prob=0.975))
+    against = order["second"].values == "unhelpful"
+    assert (order.order.values[against] == "higher").all() and (
+        order.order.values[~against] == "not ordered"
+    ).all()
+    np.testing.assert_allclose(
+        refusal.partial_identification(data).out_of_range.sel(policy="unhelpful"), 0.013
+    )
+
+    guide = recommend(data, overlap=cover, transport=transport)
+    assert (guide.estimator == "direct").all()
+    assert guide.alternative.sel(policy="unhelpful").item() == "direct_corrected"

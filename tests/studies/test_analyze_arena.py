@@ -1,0 +1,124 @@
+"""``cje-lab analyze`` on the Arena sample: the installed command, logged responses, covariates."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from analysis import Cli, run_installed, world, write
+
+from studies._analyze import analyze
+
+
+@pytest.mark.slow
+def test_a_frequentist_analysis_does_not_load_pymc(tmp_path: Path) -> None:
+    data = write(world(), tmp_path / "data")
+    script = (
+        "import sys; from studies import __main__ as m; "
+        f"sys.argv = ['cje-lab', 'analyze', {str(data)!r}, '--out', {str(tmp_path / 'out')!r}]\n"
+        "try:\n    m.main()\nexcept SystemExit as e:\n    assert not e.code\n"
+        "heavy = {'pymc', 'arviz', 'nutpie', 'pytensor', 'sklearn', 'distributed'} & set(sys.modules)\n"
+        "print('heavy', sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy []"
+
+
+@pytest.mark.slow
+def test_arena_sample(arena: Path, tmp_path: Path) -> None:
+    """The acceptance figures of the main job; the second run is the quick one."""
+    words = [arena / "fresh_draws", "--probes", arena / "probe_slice", "--out", tmp_path / "out"]
+    assert run_installed(*words).returncode == 0
+    start = time.perf_counter()
+    done = run_installed(*words)
+    wall = time.perf_counter() - start
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out" / "estimates.json").read_text())["policies"]
+    direct = {name: policy["estimates"]["direct"] for name, policy in found.items()}
+    assert abs(direct["base"]["estimate"] - 0.754) < 0.01
+    for name in ("clone", "parallel_universe_prompt"):
+        low, high = direct[name]["interval"]
+        assert 0.74 < direct[name]["estimate"] < 0.79 and high - low < 0.06
+        assert found[name]["transport"]["verdict"] != "FAIL" and found[name]["level"] == "reported"
+    unhelpful = found["unhelpful"]
+    assert unhelpful["transport"]["verdict"] == "FAIL" and unhelpful["transport"]["residual"] < -0.2
+    assert unhelpful["level"] == "refused"
+    low, high = unhelpful["estimates"]["direct_corrected"]["interval"]
+    assert low < 0.159 < high  # the mean of its 50 probe labels
+    assert f"{unhelpful['estimates']['direct_corrected']['estimate']:.3f} [" in done.stdout
+    assert wall < 20, f"{wall:.1f} s"  # 6 s on an idle machine; the suite shares its cores
+
+
+@pytest.mark.slow
+def test_arena_sample_in_another_order(arena: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    for kind in ("fresh_draws", "probe_slice"):
+        (tmp_path / kind).mkdir()
+        for path in (arena / kind).iterdir():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            shuffled = "".join(lines[i] for i in rng.permutation(len(lines)))
+            (tmp_path / kind / path.name).write_text(shuffled, encoding="utf-8")
+    outputs = [
+        run_installed(at / "fresh_draws", "--probes", at / "probe_slice").stdout for at in (arena, tmp_path)
+    ]
+    assert outputs[0] == outputs[1] and "refused" in outputs[0]
+    shutil.rmtree(tmp_path / "fresh_draws")
+
+
+def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
+    """Raw ESS of the three policies, the gates they pass or fail, the guide's advice, and the refused level."""
+    sources = (
+        arena / "fresh_draws",
+        "--probes",
+        arena / "probe_slice",
+        "--logged",
+        arena / "logged_data.jsonl",
+    )
+    code, out, _ = cli(*sources, "--calibration-policy", "base", "--json", "--out", tmp_path / "out")
+    assert code == 0
+    found = json.loads(out)["policies"]
+    ess = {name: policy["overlap"]["ess_fraction"] for name, policy in found.items()}
+    assert ess["base"] is None and abs(ess["clone"] - 0.2146) < 0.001
+    assert abs(ess["parallel_universe_prompt"] - 0.0034) < 5e-5 and abs(ess["unhelpful"] - 0.0078) < 5e-5
+    assert found["clone"]["gates"]["ess"] == "warn"
+    assert found["clone"]["gates"]["cap_sensitivity"] in ("pass", "warn")  # the cap curve reaches the gate
+    assert found["base"]["gates"]["cap_sensitivity"] == "unknown"  # no log-probabilities
+    assert not any(
+        "drift" in policy["gates"] for policy in found.values()
+    )  # nothing here could ring its alarm
+    assert found["parallel_universe_prompt"]["gates"]["ess"] == found["unhelpful"]["gates"]["ess"] == "fail"
+    assert all(
+        policy["gates"]["ttc"] == "unknown" for policy in found.values()
+    )  # the logs bring no token counts
+    assert all(policy["recommended"]["estimator"] == "direct" for policy in found.values())
+    assert found["unhelpful"]["recommended"]["alternative"] == "direct_corrected"
+    assert [name for name, policy in found.items() if policy["level"] == "refused"] == ["unhelpful"]
+    assert found["unhelpful"]["refused_by"] == ["transport"]
+    assert {"snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr"} <= set(found["clone"]["estimates"])
+    drawn = {path.stem for path in (tmp_path / "out").glob("*.png")}
+    assert {"ess_tails", "weights_clone", "overlap_unhelpful", "orthogonality_stacked_dr"} <= drawn
+    code, out, _ = cli(*sources, "--calibration-policy", "base")
+    words = " ".join(out.split())
+    assert "blocked: ess 0.00342" in words and "use direct: fresh responses are at hand" in words
+
+
+def test_covariates_reach_every_estimator(arena: Path) -> None:
+    result = analyze(
+        arena / "fresh_draws",
+        logged=arena / "logged_data.jsonl",
+        calibration_policy="base",
+        covariates=["response_length"],
+        chosen=["direct", "snips", "raw_judge"],
+    )
+    plain = analyze(arena / "fresh_draws", calibration_policy="base", chosen=["direct", "raw_judge"])
+    assert result.reliability is not None and result.reliability.attrs["mode"] == "two_stage"
+    assert result.reliability.attrs["oof_rmse"] < plain.reliability.attrs["oof_rmse"]  # type: ignore[union-attr]
+    for name in ("direct", "snips"):
+        assert json.loads(result.estimates[name].attrs["options"])["covariates"] == ["response_length"]
+    np.testing.assert_array_equal(
+        result.estimates["raw_judge"].estimate, plain.estimates["raw_judge"].estimate
+    )
