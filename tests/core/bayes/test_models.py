@@ -5,7 +5,9 @@ import importlib.util
 import covariate_world
 import numpy as np
 import oracles_bayes_models as oracles
+import pymc as pm
 import pytest
+from scipy import stats
 
 from cje_core.bayes import gibbs, models, policy_models, sampling, transport
 from cje_core.bayes.gibbs import Prior
@@ -199,6 +201,48 @@ def test_sums_by_policy_are_those_of_the_slice_and_copies_in_clusters_add_nothin
         # the design effect of identical copies is 3 up to the factor clusters / (clusters - 1) of its estimate
         once, thrice = (getattr(one, name) for one in found)
         np.testing.assert_allclose(thrice, once, rtol=2 / 150)
+
+
+def models_and_priors():
+    """Every model with the laws that its docstring gives its variables; no parameter is at its default."""
+    data, _ = covariate_world.world(3, n=40, m=20, probes=20)
+    rows, seen = covariate_world.prepared(data, ["x"])
+    prior = Prior(concentration=2.0, scale=0.2, n_splines=3)
+    labels = policy_models.by_policy(rows, seen, rows.labelled)
+    probes = policy_models.by_policy(rows, seen, rows.probe)
+    counts = policy_models.judge_counts(
+        rows._replace(label=np.round(rows.label), labelled=rows.teaches), 0.5, UNIT
+    )
+    taught = models.labelled(rows, seen)
+    simplex = {"w": stats.beta(2, 2 * 4), "sigma": stats.halfnorm(scale=0.2)}
+    accuracy = {"sensitivity": stats.beta(1.5, 1.2), "specificity": stats.beta(1.5, 1.2)}
+    yield models.calibration(seen.levels, prior), simplex
+    yield models.observations(seen.levels, taught, prior), simplex
+    columns = seen.columns[rows.teaches]
+    yield (
+        models.two_stage(seen.levels, taught, columns, prior, effect_scale=0.7),
+        simplex | {"beta": stats.norm(scale=0.7)},
+    )
+    yield (
+        policy_models.hierarchical(labels, prior, deviation=0.4),
+        simplex | {"tau": stats.halfnorm(scale=0.4), "deviations": stats.norm()},
+    )
+    joint = policy_models.joint_transport(seen.levels, probes, prior, scale=0.07, warn=False)
+    spread = {"tau": stats.halfcauchy(scale=0.07), "sigma_probe": stats.halfnorm(scale=0.2)}
+    yield joint, simplex | spread | {"standard_delta": stats.t(3)}
+    yield (
+        policy_models.rogan_gladen(counts, accuracy_prior=(1.5, 1.2), prevalence_prior=(1.3, 2.0)),
+        accuracy | {"value": stats.beta(1.3, 2.0)},
+    )
+
+
+def test_priors_are_those_of_the_docstrings():
+    level = 2 * stats.norm.sf(5)
+    for model, laws in models_and_priors():
+        drawn = pm.draw([model[name] for name in laws], draws=4000, random_seed=1)
+        for (name, law), values in zip(laws.items(), drawn, strict=True):
+            first = values.reshape(4000, -1)[:, 0]
+            assert stats.kstest(first, law.cdf).pvalue > level, name
 
 
 def test_graph_says_what_is_missing():
