@@ -140,7 +140,7 @@ def _laplace(counts: Counts, a: float, b: float) -> tuple[FloatArray, FloatArray
         for hits, trials in ((counts.good_passed, counts.good), (counts.bad_failed, counts.bad))
     ]
     start = special.logit([0.5, *accuracy]).tolist()
-    mode = optimize.minimize(depth, start, method="Nelder-Mead").x
+    mode = optimize.minimize(depth, start, method="BFGS").x
     step = STEP * np.eye(3)
     curvature = np.array(
         [

@@ -88,8 +88,8 @@ def test_nutpie_passes_two_hundred_simulations():
     band's 5%: with seed 12 V leaves it, by Gibbs as by nutpie (ranks apart by -.2, standard error .4).
     """
 
-    def nuts(levels, rng):
-        return sampling.sample(levels, n_draws=594, tune=400, chains=2, seed=int(rng.integers(2**31)))
+    def nuts(levels, rng):  # one chain: the draws that are ranked are four steps apart
+        return sampling.sample(levels, n_draws=396, tune=400, chains=1, seed=int(rng.integers(2**31)))
 
     def twin(levels, rng):
         own = np.random.default_rng(
