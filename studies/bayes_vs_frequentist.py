@@ -222,7 +222,7 @@ def _panels(parts: Sequence[xr.Dataset], shown: Sequence[str]) -> Figure:
         top.set(title=WORLDS[str(part["world"].item())].title)
         bottom.set(xlim=(-0.5, len(labels) - 0.5), xlabel="labels")
         bottom.set_xticks(np.arange(len(labels)), labels)
-    axes[0, 0].set(ylabel="coverage", ylim=(None, 1.01))
+    axes[0, 0].set(ylabel="coverage", ylim=(None, 1.03))
     axes[1, 0].set(ylabel="mean width of the interval", yscale="log")
     axes[1, 0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes[1, 0].yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
