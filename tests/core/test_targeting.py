@@ -9,6 +9,7 @@ from cje_core.estimators import direct
 from cje_core.targeting import targeted
 
 
+@pytest.mark.slow
 def test_tmle_agrees_with_theta_aug_to_first_order():
     """The difference is of the order of the squared error: at four times the labels it falls fourfold, not by half."""
     rng = np.random.default_rng(0)

@@ -245,6 +245,7 @@ def test_pitfall_21_scale_goes_through_every_number():
 # --- serial dependence -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stationary_bootstrap_variance_is_that_of_resampled_blocks():
     """The closed form against 4,000 samples glued block by block: within 5 Monte Carlo SEs of a log variance."""
     rng = np.random.default_rng(0)

@@ -102,6 +102,7 @@ def test_policies_without_labels_borrow_and_then_transport() -> None:
     assert plasmode.residual(world).values == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_shape_of_the_users_data_is_kept() -> None:
     """Row order does not matter, prompts stay whole, and a world near its source has nearly its truth."""
     data = well_specified.simulate(n=3000, oracle_fraction=0.5, rng=7)

@@ -92,6 +92,7 @@ def test_lattice_coverage_against_atoms(monkeypatch: pytest.MonkeyPatch) -> None
             assert got.log_second_moment == pytest.approx(expected.log_second_moment, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("two_sided", [False, True])
 def test_transfer_agrees_with_the_iid_theory(two_sided: bool) -> None:
     """The same i.i.d. pair, once as such and once as a chain whose rows are equal."""

@@ -123,6 +123,7 @@ def test_order_of_rows_and_files_changes_no_printed_digit(cli: Cli, tmp_path: Pa
     assert len(outputs) == 1 and len(numbers) == 1
 
 
+@pytest.mark.slow
 def test_plots_are_reproducible(tmp_path: Path) -> None:
     table = world(policies=("base", "other"))
     shuffled = table.sample(frac=1, random_state=4)

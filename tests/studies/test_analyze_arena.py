@@ -69,6 +69,7 @@ def test_arena_sample_in_another_order(arena: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "fresh_draws")
 
 
+@pytest.mark.slow
 def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
     """Raw ESS of the three policies, the gates they pass or fail, the guide's advice, and the refused level."""
     sources = (

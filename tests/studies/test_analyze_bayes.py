@@ -164,6 +164,7 @@ def test_the_margin_reaches_a_posterior_that_is_chosen_by_name() -> None:
         assert options["margin"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_covariates_reach_the_posteriors_and_the_notes_say_so(tmp_path: Path) -> None:
     table = world(200, labels=150).assign(words=lambda t: np.random.default_rng(0).normal(size=len(t)))
     low = world(200, labels=150).assign(words=0.0)

@@ -120,6 +120,7 @@ def test_normal_errors_give_the_formulas_of_morris_white_crowther():
     assert float(mcse.sel(measure="se_calibration")) == pytest.approx(expected, rel=rel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [False, True])
 def test_mcse_is_the_spread_over_repeated_studies(pool):
     # 1500 studies of 80 replicates, policies correlated within a replicate: the mean squared MCSE must match the

@@ -236,6 +236,7 @@ def models_and_priors():
     )
 
 
+@pytest.mark.slow
 def test_priors_are_those_of_the_docstrings():
     level = 2 * stats.norm.sf(5)
     for model, laws in models_and_priors():
