@@ -55,7 +55,9 @@ def test_partial_pooling_lets_a_policy_differ():
     top = own["own_calibrator"].isel(level=-1).mean("replicate")
     assert float(top[0] - top[1]) == pytest.approx(0.4, abs=0.1)
     assert "rhat" in own and own.attrs["options"].count("nutpie")
-    assert [Status(s) for s in own.status.values] == [Status.OK] * 2
+    corrected = bayes_direct.estimate(data, rng=1, pooling="partial")
+    assert (abs(corrected.estimate - truth) < 4 * corrected.std_error).all()
+    assert [Status(s) for s in corrected.status.values] == [Status.OK] * 2
 
 
 @pytest.mark.slow
