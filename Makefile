@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    ?= results/study
+COLD   := .ci/cold
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
 .PHONY: install study test lint fast clean
@@ -29,10 +30,10 @@ lint: $(VENV)/.installed  ## format, lint, types
 fast: $(VENV)/.installed  ## the suite without the slow statistical checks
 	$(BIN)/pytest -n $(JOBS) -m 'not slow'
 
-test: lint  ## everything: lint, types, the whole suite, the smoke profile of every study
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+test: lint  ## everything: lint, types, the whole suite, the smoke profile of every study, all with empty caches
+	$(COLD) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 	rm -rf results/smoke
-	$(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
+	$(COLD) $(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
 	$(BIN)/cje-lab report results/smoke
 
 clean:

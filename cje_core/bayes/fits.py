@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pymc as pm
 
 from cje_core.bayes import models, policy_models, sampling
 from cje_core.bayes.covariates import EFFECT_SCALE
+from cje_core.bayes.engines import pm
 from cje_core.bayes.gibbs import Draws, Prior, design
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.transport import Shifts, probed

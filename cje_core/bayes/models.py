@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pymc as pm
-import pytensor.tensor as pt
 
 from cje_core.bayes.covariates import EFFECT_SCALE
+from cje_core.bayes.engines import pm, pt
 from cje_core.bayes.gibbs import Prior, design
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.rows import Rows

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pymc as pm
-import pytensor.tensor as pt
 
+from cje_core.bayes.engines import pm, pt
 from cje_core.bayes.gibbs import Prior, design
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models import EDGE, data_of, simplex, teaching_log_likelihood

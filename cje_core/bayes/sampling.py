@@ -5,20 +5,16 @@ again with other data, grids of levels and priors.
 A trace is an InferenceData or a DataTree, as the installed ArviZ has it; `posterior` reads either.
 """
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import arviz as az
 import numpy as np
-import nutpie
-import pymc as pm
 import xarray as xr
 
 from cje_core.bayes import models
+from cje_core.bayes.engines import az, nutpie, pm, quiet
 from cje_core.bayes.gibbs import Draws, Prior, design
 from cje_core.bayes.levels import Levels
 from cje_core.result import Status
@@ -110,7 +106,7 @@ def fit(
     if engine == "nutpie":
         compiled = compile_model(model)
         return sample_compiled(compiled, n_draws=n_draws, tune=tune, chains=chains, cores=cores, seed=seed)
-    with model, _quiet():
+    with model, quiet():
         return pm.sample(
             draws=-(-n_draws // chains),
             tune=tune,
@@ -126,7 +122,7 @@ def fit(
 
 def compile_model(model: pm.Model) -> Any:
     """Compile a model for nutpie: seconds, once; `sample_compiled` takes it with any data of the same rank."""
-    with _quiet():
+    with quiet():
         return nutpie.compile_pymc_model(model)
 
 
@@ -158,7 +154,7 @@ def sample_compiled(
     """
     if data is not None:
         compiled = compiled.with_data(**data)
-    with _quiet():
+    with quiet():
         return nutpie.sample(
             compiled,
             draws=-(-n_draws // chains),
@@ -170,14 +166,6 @@ def sample_compiled(
             progress_bar=False,
             save_warmup=False,
         )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep PyTensor's remark about BLAS to itself: it is about large matrices, and ours are 21 by 10."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS", category=UserWarning)
-        yield
 
 
 @lru_cache(maxsize=8)

@@ -188,7 +188,7 @@ def test_an_unknown_engine_is_one_line(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_saved_draws_are_readable_by_arviz(tmp_path: Path) -> None:
-    import arviz as az
+    from cje_core.bayes.engines import az
 
     table = world(200, labels=150)
     save(believed(table, probes=probes(table, "other", 60, -0.1)), tmp_path / "out")

@@ -5,11 +5,11 @@ import importlib.util
 import covariate_world
 import numpy as np
 import oracles_bayes_models as oracles
-import pymc as pm
 import pytest
 from scipy import stats
 
 from cje_core.bayes import gibbs, models, policy_models, sampling, transport
+from cje_core.bayes.engines import az, pm, quiet
 from cje_core.bayes.gibbs import Prior
 from cje_core.bayes.levels import grade
 from cje_core.calibration import fit_slice
@@ -54,9 +54,6 @@ def close(found, mean, sd, n_eff=400, n_sd=5.0):
 
 @pytest.mark.slow
 def test_observations_have_the_posterior_of_sufficient_statistics_and_leave_one_out():
-    import arviz as az
-    import pymc as pm
-
     rows, slice_ = graded(world(3))
     seen = models.labelled(rows, slice_)
     model = models.observations(slice_.levels, seen)
@@ -65,7 +62,7 @@ def test_observations_have_the_posterior_of_sufficient_statistics_and_leave_one_
     reference = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
     value = slice_.levels.n / slice_.levels.n.sum()
     close(draws.f @ value, (reference.f @ value).mean(), (reference.f @ value).std())
-    with model, sampling._quiet():
+    with model, quiet():
         trace = pm.compute_log_likelihood(trace, progressbar=False)
         replicated = pm.sample_posterior_predictive(trace, var_names=["y"], progressbar=False, random_seed=3)
     labels = sampling.group(replicated, "posterior_predictive")["y"].values

@@ -1,11 +1,11 @@
 """Gibbs, nutpie and PyMC's NUTS draw from one posterior; traces survive the disk; gates judge them."""
 
-import arviz as az
 import numpy as np
 import pytest
 from scipy import stats
 
 from cje_core.bayes import gibbs, sampling
+from cje_core.bayes.engines import az
 from cje_core.bayes.gibbs import Prior
 from cje_core.bayes.levels import Levels
 from cje_core.result import Status

@@ -1,0 +1,36 @@
+"""PyMC, PyTensor, ArviZ and nutpie: imported here and nowhere else, so that what they say is answered once.
+
+A user who runs with warnings as errors must be able to import and fit, and a user at the screen should see no remark
+about code that is not theirs. Each filter is as narrow as its remark.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+with warnings.catch_warnings():
+    # ArviZ 0.23 (with PyMC 5.28, on Python 3.11) announces version 1 at its first import of the day; we run on both
+    warnings.filterwarnings(
+        "ignore", message=r"\s*ArviZ is undergoing a major refactor", category=FutureWarning
+    )
+    import arviz as az
+    import nutpie
+    import pymc as pm
+    import pytensor.tensor as pt
+
+__all__ = ["az", "nutpie", "pm", "pt", "quiet"]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back what dependencies say of the code they generate from our models.
+
+    PyTensor 3.3 (Python 3.12) misses a BLAS, and numba 0.6x, compiling what PyTensor 2.38 and 3.3 make of a gradient,
+    wishes the transposes that PyTensor puts into ``np.dot`` were contiguous. Both speak of large matrices; ours are
+    21 by 10. numba says it at the first compilation only: PyTensor keeps the code in its cache.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS", category=UserWarning)
+        # a NumbaPerformanceWarning, which is a plain Warning by descent
+        warnings.filterwarnings("ignore", message=r"np\.dot\(\) is faster on contiguous arrays")
+        yield

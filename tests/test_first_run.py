@@ -1,0 +1,83 @@
+"""A machine that has never run us: empty or unwritable homes, and warnings that are errors."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from user_files import rows, write
+
+from cje_core import caches
+
+CACHES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "NUMBA_CACHE_DIR", "PYTENSOR_FLAGS")
+
+
+def environment(home: str) -> dict[str, str]:
+    """Environment of this process with another home and no cache of its own."""
+    return {k: v for k, v in os.environ.items() if k not in CACHES} | {"HOME": home, "COLUMNS": "100"}
+
+
+@pytest.fixture(params=["empty", "unwritable"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "empty":
+        (tmp_path / "home").mkdir()
+        return str(tmp_path / "home")
+    (tmp_path / "file").touch()
+    return str(tmp_path / "file" / "home")  # below a file no directory can be made, not even by root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["gibbs", "nutpie", "pymc"])
+def test_the_first_analysis_shows_no_warning(home: str, engine: str, tmp_path: Path) -> None:
+    taught = [row | ({"oracle_label": i % 5 / 5} if i < 40 else {}) for i, row in enumerate(rows(n=60))]
+    write(tmp_path / "data" / "base_responses.jsonl", taught)
+    write(tmp_path / "data" / "other_responses.jsonl", rows(n=60))
+    command = [sys.executable, "-W", "error::FutureWarning", "-m", "studies", "analyze", tmp_path / "data"]
+    options = ["--bayes", "--bayes-engine", engine, "--out", tmp_path / "out", "--json"]
+    done = subprocess.run(
+        [*map(str, [*command, *options])], env=environment(home), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not re.search("warn|traceback|cache dir", done.stderr, re.IGNORECASE), done.stderr
+    assert json.loads(done.stdout)["policies"]["base"]["estimates"]["bayes_direct"]["estimate"] is not None
+
+
+@pytest.mark.slow
+def test_the_library_imports_and_fits_with_warnings_as_errors(home: str) -> None:
+    """The partially pooled model is the one whose gradient numba remarks on."""
+    code = """
+import numpy as np
+from cje_core import figures
+from cje_core.data import from_arrays
+from cje_core.estimators import bayes_direct
+rng = np.random.default_rng(1)
+s = rng.random((2, 60)).round(1)
+y = np.where(np.arange(60) < 30, np.clip(s + rng.normal(0, .1, s.shape), 0, 1), np.nan)
+data = from_arrays(s, policies=["a", "b"], oracle=y)
+out = bayes_direct.estimate(data, rng=1, engine="nutpie", pooling="partial", n_draws=100)
+assert np.isfinite(out.estimate).all()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_caches_that_can_be_written_stay_where_they_are(tmp_path: Path) -> None:
+    assert caches.redirect({"HOME": str(tmp_path)}) == {}
+    own = {"MPLCONFIGDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTENSOR_FLAGS": "compiledir=/x"}
+    assert caches.redirect({"HOME": "/dev/null", **own}) == {}
+
+
+def test_only_what_is_blocked_moves_and_flags_are_kept(tmp_path: Path) -> None:
+    moved = caches.redirect({"HOME": "/dev/null", "MPLCONFIGDIR": str(tmp_path), "PYTENSOR_FLAGS": "cxx="})
+    assert set(moved) == {"XDG_CACHE_HOME", "PYTENSOR_FLAGS"}
+    assert moved["PYTENSOR_FLAGS"].startswith("cxx=,base_compiledir=")
+    assert "MPLCONFIGDIR" in caches.redirect({"HOME": str(tmp_path), "MPLCONFIGDIR": "/dev/null/x"})
