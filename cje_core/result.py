@@ -80,6 +80,14 @@ class Status(IntEnum):
     NOT_BINARY = 69, "oracle labels are not binary: misclassification correction is not defined"
     ONE_CLASS = 70, "only one class among the labels: sensitivity and specificity cannot both be estimated"
     NO_TRUTH = 71, "the data do not carry the true regression: the oracle bound exists in simulations only"
+    UNINFORMATIVE_JUDGE = (
+        72,
+        "no sign in the labels that higher scores mean better responses, so nothing can be borrowed: label this policy",
+    )
+    LOW_SUPPORT = (
+        73,
+        "too much of the policy's scores lies where hardly any label taught the calibrator: label this policy",
+    )
 
     @property
     def failed(self) -> bool:
