@@ -34,6 +34,11 @@ OWN = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_la
        "own_labels", "corrected", "unlabelled", "all_rows")  # fmt: skip
 
 
+# Routes whose value holds labels or probes of the policy's own: what a reported level has to rest on.
+EARNED = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_label", "probe_corrected",
+          "probe_tuned", "own_labels", "corrected", "unlabelled", "all_rows", "true_reward", "efficient")  # fmt: skip
+
+
 class Gate(NamedTuple):
     """One threshold."""
 
@@ -341,6 +346,20 @@ def borrows(estimate: xr.Dataset) -> xr.DataArray:
     route = estimate["route"] if "route" in estimate else xr.full_like(status, "", dtype="U1")
     own = (status == Status.OK) | (route.isin(OWN) & (status != Status.TRANSPORT_ASSUMED))
     return ~own | route.isin(BORROWING)
+
+
+def earned(estimate: xr.Dataset) -> xr.DataArray:
+    """Whether labels or probes of each policy's own are in its value (`EARNED`); false where nothing says so.
+
+    Examples
+    --------
+    >>> columns = {"status": ("policy", [0, 1, 0]), "route": ("policy", ["theta_aug", "plug_in", "mean_score"])}
+    >>> earned(xr.Dataset(columns)).values.tolist()
+    [True, False, False]
+    """
+    status = estimate["status"]
+    route = estimate["route"] if "route" in estimate else xr.full_like(status, "", dtype="U1")
+    return route.isin(EARNED) & (status != Status.TRANSPORT_ASSUMED)
 
 
 def cap_sensitivity(curve: xr.Dataset, rho: float = 1.0) -> float:

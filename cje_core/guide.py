@@ -4,8 +4,8 @@ Its "Estimator Selection Guide" and "Practical takeaways" as a rule per policy, 
 responses, labels, probes, log-probabilities, overlap gates.
 
 1. Fresh responses: **Direct**, the default; it needs no overlap. With labels of the policy's own it corrects itself
-   (theta_aug), else it borrows a calibration that must be audited; where the audit fails its level is refused, and the
-   probe-corrected value is the alternative.
+   (theta_aug); with ten probes or more these make its value (**direct_corrected**), whatever the audit says of what it
+   would borrow; else it borrows a calibration that must be audited, or, where the judge tells nothing, is labelled.
 2. No fresh responses but log-probabilities, and overlap gates that pass (TTC first): **calibrated IPS**.
 3. Neither: nothing. Generate responses; logs that miss what a policy typically says cannot be reweighted into it.
 
@@ -22,10 +22,16 @@ import xarray as xr
 
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.gates import collect, evaluate, ope_ok
+from cje_core.result import Status
 from cje_core.rows import unpack, unpack_logged
 
 # the paper's takeaway on the calibration's share of the variance: above the first buy labels, below the second prompts
 SHARE_HIGH, SHARE_LOW = 0.5, 0.2
+
+
+ENOUGH = 50  # labels that the paper's audits ask for at least
+MIN_PROBES = 10  # from here on probes make a value of their own (`cje_core.estimators.direct_corrected`)
+BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 
 
 class Facts(NamedTuple):
@@ -39,6 +45,7 @@ class Facts(NamedTuple):
     ttc: float
     ope: str  # ok, blocked or unknown; "none" without log-probabilities
     transport: str  # verdict of the audit
+    may_borrow: bool  # whether a calibration learned elsewhere can say anything of it
 
 
 class Choice(NamedTuple):
@@ -56,6 +63,7 @@ def recommend(
     overlap: xr.Dataset | None = None,
     transport: xr.Dataset | None = None,
     calibration_share: Mapping[str, float] | None = None,
+    estimate: xr.Dataset | None = None,
 ) -> xr.Dataset:
     """Recommend an estimator for each policy, with the reasons.
 
@@ -69,6 +77,8 @@ def recommend(
         From `cje_core.transport.audit`.
     calibration_share : mapping of policy to float, optional
         Share of the variance that comes from the calibration.
+    estimate : xr.Dataset, optional
+        Of `cje_core.estimators.direct`: a policy that may not borrow there is told to label its own responses.
 
     Returns
     -------
@@ -104,6 +114,7 @@ def recommend(
             transport="NOT_CHECKED"
             if transport is None
             else str(transport["verdict"].sel(policy=name).item()),
+            may_borrow=estimate is None or int(estimate["status"].sel(policy=name).item()) not in BARRED,
         )
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
         spend = _spend(float((calibration_share or {}).get(name, np.nan)))
@@ -132,6 +143,15 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
         )
         return Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
     own = facts.n_own_labels >= MIN_LABELLED_CLUSTERS
+    if not own and facts.n_probes >= MIN_PROBES:
+        doubt = "" if facts.transport == "PASS" else f" (what it would borrow: transport {facts.transport})"
+        return Choice("direct_corrected", f"its probes are labels of its own and make its value{doubt}")
+    if not own and not facts.may_borrow:
+        return Choice(
+            "none",
+            f"nothing can be borrowed for it: label {ENOUGH} of its responses, chosen at random",
+            alternative="labels_only",
+        )
     if n_teaching < MIN_LABELLED_CLUSTERS and not (own and facts.n_unlabelled == 0):
         return Choice(
             "none",
@@ -148,8 +168,6 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
     caution, alternative = "", "stacked_dr" if covered else ""
     if not own:
         caution = _CAUTION[facts.transport]
-        if facts.transport == "FAIL":
-            alternative = "direct_corrected"
     return Choice("direct", why, alternative, caution)
 
 
@@ -157,8 +175,8 @@ _CAUTION = {
     "PASS": "",
     "NOT_CHECKED": "transport is assumed: audit 50 to 200 probe labels before reporting a level; a ranking may wait",
     "INCONCLUSIVE": "the audit is inconclusive: more probes decide it (cje_core.audit_planning)",
-    "FAIL": "the calibration does not transport: the level is refused; correct it by the probes or recalibrate with "
-    "labels of this policy",
+    "FAIL": f"the calibration does not transport: the level is refused; probe {MIN_PROBES} or more of its responses, "
+    "or recalibrate with labels of this policy",
 }
 
 

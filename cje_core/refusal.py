@@ -27,7 +27,7 @@ import xarray as xr
 from scipy import optimize, stats
 
 from cje_core.calibration import calibration_part, fit_slice, mean_part, predict
-from cje_core.gates import describe
+from cje_core.gates import describe, earned
 from cje_core.result import CI_BOUND, Status
 from cje_core.rows import unpack
 from cje_core.uncertainty import combine
@@ -37,45 +37,74 @@ FloatArray = npt.NDArray[np.float64]
 STATUS = {int(member): member for member in Status}
 
 
-def level(evaluated: xr.Dataset, estimate: xr.Dataset | None = None) -> xr.Dataset:
-    """Whether each policy's level is reported or refused, and why.
+def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None = None) -> xr.Dataset:
+    """What each policy's value rests on, and so whether its level is reported, assumed or refused.
+
+    ``reported``  labels or probes of the policy's own are in the value, and it has an interval: no calibration has
+                  to transport, so no gate takes the level away
+    ``assumed``   borrowed, and neither gates nor audit speak against it: true if the judge means the same here
+    ``refused``   no value, no interval, or a borrowed one that a gate blocks (transport FAIL, no identification)
 
     Parameters
     ----------
     evaluated : xr.Dataset
-        From `cje_core.gates.evaluate`: a level is refused where a gate that applies to levels blocks it (transport
-        FAIL, no identification). An unknown gate refuses nothing; it is named in `caveat`.
-    estimate : xr.Dataset, optional
-        Refuses also where it failed.
+        From `cje_core.gates.evaluate`. An unknown gate refuses nothing; it is named in `caveat`.
+    estimate : xr.Dataset
+        The estimate whose levels are asked for.
+    probed : xr.Dataset, optional
+        Estimate of `cje_core.estimators.direct_corrected`: it takes the place of a borrowed value wherever it has one,
+        whatever the audit said. To let the audit choose would be a pretest, whose value covers far less than it says.
 
     Returns
     -------
     xr.Dataset
-        Over ``policy``: ``level`` (reported or refused), ``refused_by`` (gates, comma-separated; ``estimate`` for a
-        failed one), ``reason``, ``caveat`` (level gates that warn or fail without blocking, each with what to do, and
-        those that are unknown).
+        Over ``policy``: ``level``; ``source`` of the value (own, probes, borrowed, none); ``refused_by`` (gates,
+        comma-separated; ``estimate`` for a failed one, ``interval`` where there is none), ``reason``, ``caveat`` (level
+        gates that warn or fail on a borrowed value without blocking it, each with what to do, and those unknown).
     """
     about = evaluated.isel(gate=np.flatnonzero(evaluated["applies_to"].values == "level"))
-    columns: dict[str, list[str]] = {"level": [], "refused_by": [], "reason": [], "caveat": []}
+    own = earned(estimate)
+    columns: dict[str, list[str]] = {
+        "level": [], "source": [], "refused_by": [], "reason": [], "caveat": []
+    }  # fmt: skip
     for policy in evaluated["policy"].values:
         at = about.sel(policy=policy)
         gates = [at.isel(gate=g) for g in range(at.sizes["gate"])]
-        blocked = [g for g in gates if g["blocked"].item()]
-        named, reasons = [str(g["gate"].item()) for g in blocked], [str(g["action"].item()) for g in blocked]
-        if estimate is not None:
-            status = STATUS[int(estimate["status"].sel(policy=policy).item())]
-            if status.failed:
-                named, reasons = ["estimate", *named], [status.message, *reasons]
-        columns["level"].append("refused" if named else "reported")
+        status = STATUS[int(estimate["status"].sel(policy=policy).item())]
+        named, reasons, doubts = [], [], []
+        if bool(own.sel(policy=policy)) and not status.failed:
+            source, shown = "own", estimate
+        elif probed is not None and _bounded(probed, policy):
+            source, shown = "probes", probed
+        elif status.failed:
+            source, shown = "none", None
+            named, reasons = ["estimate"], [status.message]
+        else:
+            source, shown = "borrowed", estimate
+            blocked = [g for g in gates if g["blocked"].item()]
+            named, reasons = (
+                [str(g["gate"].item()) for g in blocked],
+                [str(g["action"].item()) for g in blocked],
+            )
+            doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
+        if shown is not None and not _bounded(shown, policy):
+            named, reasons = ["interval", *named], [status.message, *reasons]
+        columns["level"].append("refused" if named else "assumed" if source == "borrowed" else "reported")
+        columns["source"].append(source)
         columns["refused_by"].append(", ".join(named))
-        columns["reason"].append("; ".join(reasons))
-        doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
+        columns["reason"].append("; ".join(dict.fromkeys(reasons)))
         words = [": ".join(filter(None, [describe(g), str(g["action"].item())])) for g in doubts]
         columns["caveat"].append("; ".join(words))
     return xr.Dataset(
         {name: ("policy", np.array(column, dtype=str)) for name, column in columns.items()},
         coords={"policy": evaluated["policy"].values},
     )
+
+
+def _bounded(estimate: xr.Dataset, policy: str) -> bool:
+    """Whether one policy has a value with both ends of an interval."""
+    at = estimate.sel(policy=policy)
+    return bool(np.isfinite(at["estimate"]) and np.isfinite(at["interval"]).all())
 
 
 def partial_identification(

@@ -38,7 +38,7 @@ class Status(IntEnum):
     OK = 0, "estimated"
     TRANSPORT_ASSUMED = (
         1,
-        "fewer than 4 labelled prompts of its own: the calibration is borrowed and assumed to transport",
+        "too few labelled prompts of its own: the calibration is borrowed and assumed to transport",
     )
     INVERTED_JUDGE = (
         2,
@@ -88,6 +88,7 @@ class Status(IntEnum):
         73,
         "too much of the policy's scores lies where hardly any label taught the calibrator: label this policy",
     )
+    LEVEL_REFUSED = 74, "a gate or an audit refuses this level: see what refused it"
 
     @property
     def failed(self) -> bool:

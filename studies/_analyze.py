@@ -9,6 +9,7 @@ stream, so its numbers do not depend on which others ran.
 """
 
 import inspect
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from cje_core.calibration import fit_slice
 from cje_core.compare import contrasts
 from cje_core.data import DataError
 from cje_core.estimators._bayes import ENGINES
+from cje_core.headline import headline
 from cje_core.io import read
 from cje_core.overlap import overlap
 from cje_core.reliability import coverage_badge, reliability
@@ -31,7 +33,7 @@ from cje_core.rows import unpack
 from cje_core.tables import Source
 from cje_core.transport import MARGIN, audit
 from cje_core.weight_map import cap_curves
-from studies._analyze_bayes import BAYESIAN, Posterior, posterior
+from studies._analyze_bayes import BAYESIAN, VALUE, Posterior, posterior
 from studies._streams import generator
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
@@ -49,6 +51,7 @@ INGREDIENTS = {
     "logged_judge": "--logged FILE",
     "covariate": "--covariate NAME",
 }
+UNLIKELY = 0.05  # a harmless shift less probable than this: the posterior too says FAIL
 STATUS = {int(member): member for member in Status}
 
 
@@ -56,7 +59,9 @@ STATUS = {int(member): member for member in Status}
 class Analysis:
     """Everything the outputs show.
 
-    `primary` names the estimator whose level is reported or refused; policies stand in order of name.
+    `primary` names the estimator behind the values; `value` is what stands first for each policy
+    (`cje_core.headline`), in which probes take the place of what `primary` would borrow. Policies stand in order of
+    name.
     """
 
     data: xr.Dataset
@@ -69,6 +74,8 @@ class Analysis:
     overlap: xr.Dataset | None
     gates: xr.Dataset
     levels: xr.Dataset
+    value: xr.Dataset
+    verdicts: Mapping[str, str]  # of the audit, or of the posterior where that is stricter
     bounds: xr.Dataset
     guide: xr.Dataset
     contrasts: xr.Dataset | None
@@ -88,24 +95,28 @@ class Analysis:
         return [name for name in self.estimates if "logp_target" in estimators.load(name).NEEDS]
 
     def level(self, policy: str) -> str:
-        """``refused`` where a gate forbids the level or there is no estimate, else ``reported``."""
+        """``reported``, ``assumed`` or ``refused``, see `cje_core.refusal.level`."""
         return str(self.levels["level"].sel(policy=policy).item())
 
+    def source(self, policy: str) -> str:
+        """What the value rests on: ``own`` labels, ``probes``, ``borrowed`` or ``none``."""
+        return str(self.levels["source"].sel(policy=policy).item())
+
+    def standing(self, policy: str) -> str | None:
+        """Name the estimator whose number stands first for a policy; None where its level is refused."""
+        return str(self.value["taken_from"].sel(policy=policy).item()) or None
+
     def refused(self, policy: str) -> bool:
-        """Whether there is a number whose level is refused (a failed estimate has none to refuse)."""
+        """Whether the primary estimate has a number that is refused (a failed estimate has none to refuse)."""
         return self.level(policy) == "refused" and not self.status(self.primary, policy).failed
 
     def refused_by(self, policy: str) -> list[str]:
         """The gates that forbid the level; ``estimate`` where there is none."""
         return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
 
-    def borrows(self, policy: str) -> bool:
-        """Whether the primary estimate rests on a calibration that the policy's own labels do not correct."""
-        return bool(gates.borrows(self.estimates[self.primary]).sel(policy=policy))
-
     def verdict(self, policy: str) -> str:
-        """Verdict of the transport audit."""
-        return str(self.transport["verdict"].sel(policy=policy).item())
+        """Verdict on transport: the audit's, or the posterior's where that is stricter."""
+        return self.verdicts[policy]
 
     def status(self, estimator: str, policy: str) -> Status:
         """What happened to one estimate."""
@@ -184,6 +195,10 @@ def analyze(
         judge_range=judge_range,
         oracle_range=oracle_range,
     )
+    if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
+        modules[CORRECTED] = estimators.load(
+            CORRECTED
+        )  # probes are the policy's own labels: they make its value
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
             raise DataError(
@@ -214,6 +229,10 @@ def analyze(
     primary = "direct" if "direct" in found else names[0]
     policies = [str(name) for name in data.policy.values]
     transport = audit(data, margin=harmless, **common)
+    verdicts = stricter(transport, believed)
+    judged = transport.assign(
+        verdict=("policy", [verdicts[str(name)] for name in transport["policy"].values])
+    )
     covered = overlap(data, **common) if logged is not None else None
     badge = bins = None
     if (
@@ -227,7 +246,7 @@ def analyze(
         overlap=covered,
         coverage=badge,
         reliability=bins,
-        transport=transport,
+        transport=judged,
         estimate=found[primary],
         cap=cap_curves(data, **common) if logged is not None else None,
         adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
@@ -238,6 +257,11 @@ def analyze(
     calibrated = "direction" in inspect.signature(estimators.load(primary).estimate).parameters
     silent = ELSEWHERE if calibrated else ELSEWHERE + ABOUT_CALIBRATOR
     evaluated = gates.evaluate(metrics, gates=[gate for gate in gates.GATES if gate.name not in silent])
+    probed = found.get(CORRECTED) if primary == "direct" else None
+    levels = refusal.level(evaluated, found[primary], probed)
+    if believed is not None:
+        levels = _refused_by_posterior(levels, believed)
+    value = headline(found[primary], levels, probed)
     return Analysis(
         data=data,
         ledger=ledger,
@@ -248,17 +272,59 @@ def analyze(
         reliability=bins,
         overlap=covered,
         gates=evaluated,
-        levels=refusal.level(evaluated, found[primary]),
+        levels=levels,
+        value=value,
+        verdicts=verdicts,
         bounds=refusal.partial_identification(data, **common),
         guide=guide.recommend(
-            data, overlap=covered, transport=transport, calibration_share=_calibration_share(found)
+            data,
+            overlap=covered,
+            transport=judged,
+            calibration_share=_calibration_share(value, found),
+            estimate=found.get("direct"),
         ),
-        contrasts=contrasts(found[primary]) if "influence" in found[primary] else None,
+        contrasts=contrasts(value) if "influence" in value else None,
         posterior=believed,
         options=common,
         seed=seed,
         seconds=time.perf_counter() - start,
     )
+
+
+def stricter(transport: xr.Dataset, believed: Posterior | None) -> dict[str, str]:
+    """Verdict on transport of each policy: the audit's, or the posterior's where that is stricter.
+
+    The posterior says FAIL where P(|shift| < margin) < .05, PASS above .95 and INCONCLUSIVE between. FAIL is stricter
+    than INCONCLUSIVE, and that than PASS; NOT_CHECKED gives way to whoever checked.
+    """
+    order = ("NOT_CHECKED", "PASS", "INCONCLUSIVE", "FAIL")
+    found = {}
+    for policy in transport["policy"].values.astype(str).tolist():
+        said = [str(transport["verdict"].sel(policy=policy).item()), posterior_verdict(believed, policy)]
+        found[policy] = max(said, key=order.index)
+    return found
+
+
+def posterior_verdict(believed: Posterior | None, policy: str) -> str:
+    """What the posterior alone says of transport, in the words of the audit."""
+    if believed is None:
+        return "NOT_CHECKED"
+    share = float(believed.decision["within_margin"].sel(policy=policy))
+    if math.isnan(share):
+        return "NOT_CHECKED"
+    return "FAIL" if share < UNLIKELY else "PASS" if share > 1 - UNLIKELY else "INCONCLUSIVE"
+
+
+def _refused_by_posterior(levels: xr.Dataset, believed: Posterior) -> xr.Dataset:
+    """Levels with a borrowed one refused where the posterior refuses to borrow: the stricter of two arms stands."""
+    columns = {name: levels[name].values.astype(object) for name in ("level", "refused_by", "reason")}
+    for k, policy in enumerate(levels["policy"].values.astype(str).tolist()):
+        status = STATUS[int(believed.estimates[VALUE]["status"].sel(policy=policy).item())]
+        borrowed = levels["source"].sel(policy=policy).item() == "borrowed"
+        if borrowed and columns["level"][k] == "assumed" and status.failed:
+            columns["level"][k], columns["refused_by"][k] = "refused", "posterior"
+            columns["reason"][k] = f"posterior: {status.message}"
+    return levels.assign({name: ("policy", column.astype(str)) for name, column in columns.items()})
 
 
 def harmless_margin(margin: float | None, oracle_range: tuple[float, float]) -> float:
@@ -276,9 +342,12 @@ def turned(data: xr.Dataset) -> xr.Dataset:
     return data.assign({name: (low + high - data[name]).clip(low, high) for name in scores})
 
 
-def _calibration_share(found: Mapping[str, xr.Dataset]) -> dict[str, float] | None:
-    """Share of the variance of Direct, by policy, that comes from its labels."""
-    if "direct" not in found:
-        return None
-    share = found["direct"]["calibration_share"]
-    return dict(zip(share["policy"].values.astype(str).tolist(), share.values.tolist(), strict=True))
+def _calibration_share(value: xr.Dataset, found: Mapping[str, xr.Dataset]) -> dict[str, float]:
+    """Share of the variance of each value that stands that comes from labels; policies without one are left out."""
+    share = {}
+    for policy, name in zip(
+        value["policy"].values.astype(str), value["taken_from"].values.astype(str), strict=True
+    ):
+        if name and "calibration_share" in found[name]:
+            share[str(policy)] = float(found[name]["calibration_share"].sel(policy=policy))
+    return share

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from cje_core import gates
+from cje_core.headline import weaker
 from cje_core.result import Status
 from studies._analyze import Analysis
 from studies._analyze_bayes import BAYESIAN, SHIFT
@@ -35,7 +36,9 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
                 }
                 for name, estimate in analysis.estimates.items()
             },
+            "value": _value(analysis, policy),
             "level": analysis.level(policy),
+            "source": analysis.source(policy),
             "refused_by": analysis.refused_by(policy),
             "flags": flags(analysis, policy),
             "transport": {
@@ -86,6 +89,19 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
     }
 
 
+def _value(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    """What stands first for a policy; None where its level is refused."""
+    name = analysis.standing(policy)
+    if name is None:
+        return None
+    at = analysis.value.sel(policy=policy)
+    return {
+        "estimate": _number(at["estimate"]),
+        "interval": [_number(bound) for bound in at["interval"].values],
+        "from": name,
+    }
+
+
 def at_level(analysis: Analysis, policy: str, variable: str) -> Any:
     """One field of the refusal table."""
     return analysis.levels[variable].sel(policy=policy).item()
@@ -93,16 +109,20 @@ def at_level(analysis: Analysis, policy: str, variable: str) -> Any:
 
 def flags(analysis: Analysis, policy: str) -> list[str]:
     """Name what a reader must know before using the number of one policy."""
-    status = analysis.status(analysis.primary, policy)
+    standing = analysis.standing(policy)
+    status = analysis.status(standing or analysis.primary, policy)
     named = [] if status is Status.OK else [status.name.lower()]
-    verdict = analysis.verdict(policy)
-    if analysis.borrows(policy) and not status.failed and verdict != "PASS":
-        named.append(f"transport_{verdict.lower()}")
+    if analysis.source(policy) in ("own", "probes"):
+        about = {"transport", "identification", "label_support"}  # of what is borrowed, and here nothing is
+    else:
+        about, verdict = {"transport"}, analysis.verdict(policy)
+        if not status.failed and verdict != "PASS":
+            named.append(f"transport_{verdict.lower()}")
     exposed = ("level", "comparison") + (
         ("off_policy", "dr") if analysis.primary in analysis.off_policy else ()
     )
     gated = gates.flags(analysis.gates, policy, applies_to=exposed)
-    return named + [flag for flag in gated if not flag.startswith("transport_")]
+    return named + [flag for flag in gated if flag.rsplit("_", 1)[0] not in about]
 
 
 def gate_warnings(analysis: Analysis, policy: str) -> dict[str, dict[str, Any]]:
@@ -144,15 +164,14 @@ def _overlap(analysis: Analysis, policy: str) -> dict[str, Any] | None:
 
 
 def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
-    """Pairwise differences of the primary estimator; refused where the level of one of the two is."""
+    """Pairwise differences of the values that stand first; no number where the level of one of the two is refused."""
     if analysis.contrasts is None:
         return []
     records = []
     for k in range(analysis.contrasts.sizes["pair"]):
         pair = analysis.contrasts.isel(pair=k)
         first, second = str(pair["first"].item()), str(pair["second"].item())
-        routes = analysis.estimates[analysis.primary]["route"].sel(policy=[first, second]).values
-        refused = "refused" in (analysis.level(first), analysis.level(second))
+        routes = analysis.value["route"].sel(policy=[first, second]).values
         records.append(
             {
                 "first": first,
@@ -162,7 +181,7 @@ def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
                 "interval": [_number(bound) for bound in pair["interval"].values],
                 "p_value": _number(pair["p_value"]),
                 "p_bh": _number(pair["p_bh"]),
-                "level": "refused" if refused else "reported",
+                "level": weaker(analysis.level(first), analysis.level(second)),
                 "caution": PLUG_IN if "plug_in" in routes else None,
             }
         )

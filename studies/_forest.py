@@ -54,10 +54,10 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
         {name: analysis.estimates[name] for name in names},
         labels=LABELS,
         colours=COLOURS,
-        refused=[policy for policy in analysis.policies if analysis.refused(policy)],
+        hollow={policy: words for policy in analysis.policies if (words := _not_standing(analysis, policy))},
         primary=analysis.primary,
         twins=(VALUE,),
-        bold=CORRECTED,
+        bold={policy: name for policy in analysis.policies if (name := analysis.standing(policy))},
         beneath={policy: _verdict(analysis, policy) for policy in analysis.policies},
         text=lambda name, policy: cell(analysis, name, policy, interval=True),
         ax=axes,
@@ -65,6 +65,14 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
     prob = 100 * float(analysis.estimates[analysis.primary].attrs["ci_prob"])
     margin = plain(analysis, float(analysis.transport.attrs["margin"]))
     axes.set_title(f"Estimates with {prob:g}% intervals; transport audit with margin {margin}", loc="left")
+
+
+def _not_standing(analysis: Analysis, policy: str) -> str:
+    """Say why the primary estimate of a policy is not the number to use; empty where it is."""
+    if analysis.refused(policy):
+        return "level refused"
+    borrowed = analysis.source(policy) == "probes" and not analysis.status(analysis.primary, policy).failed
+    return "borrowed" if borrowed else ""
 
 
 def _verdict(analysis: Analysis, policy: str) -> str:

@@ -7,9 +7,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from cje_core import guide
 from cje_core.gates import ope_ok
 from cje_core.result import Status
-from studies._analyze import CORRECTED, Analysis
+from studies._analyze import CORRECTED, Analysis, posterior_verdict
 from studies._analyze_bayes import BAYESIAN, SHIFT, VALUE
 from studies._analyze_json import PLUG_IN, at_level, contrast_records
 
@@ -42,32 +43,53 @@ def _policy_table(analysis: Analysis) -> Table:
     others = [name for name in analysis.estimates if name not in hidden]
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     shown.add_column("policy", overflow="fold", min_width=8)
-    shown.add_column(f"{analysis.primary}\n[{_percent(analysis)} interval]", no_wrap=True)
+    shown.add_column(f"value\n[{_percent(analysis)} interval]", no_wrap=True)
     for name in others:
         shown.add_column(LABELS.get(name, name).replace(" ", "\n"), overflow="fold", min_width=5)
     shown.add_column("transport\nresidual", overflow="fold", min_width=12)
-    shown.add_column("level", no_wrap=True)
+    shown.add_column("level,\nrests on", overflow="fold", min_width=10)
     for policy in analysis.policies:
         level, verdict = analysis.level(policy), analysis.verdict(policy)
-        refused = analysis.refused(policy)
         residual = float(analysis.transport["residual"].sel(policy=policy))
-        value = Text(
-            cell(analysis, analysis.primary, policy, interval=True), style="dim" if refused else "bold"
-        )
-        status = analysis.status(analysis.primary, policy)
-        if not (status is Status.OK or status.failed):
-            value.append(f"\n{status.name.lower()}", style="not bold")
-        if refused and CORRECTED in analysis.estimates:
-            value.append(f"\n{cell(analysis, CORRECTED, policy, interval=True)}", style="not dim bold")
-            value.append(f"\n{LABELS[CORRECTED]}", style="not dim")
         shown.add_row(
             Text(policy),  # Text, since a name in brackets is not markup
-            value,
-            *[cell(analysis, name, policy) for name in others],
+            _value_cell(analysis, policy),
+            *[_other_cell(analysis, name, policy) for name in others],
             verdict if math.isnan(residual) else f"{verdict}\n{plain(analysis, residual, sign=True)}",
-            "-" if status.failed else Text(level, style="bold" if refused else ""),
+            Text(level, style="bold" if level == "refused" else "").append(
+                _rests_on(analysis, policy), style="not bold dim"
+            ),
         )
     return shown
+
+
+def _other_cell(analysis: Analysis, name: str, policy: str) -> str:
+    """The number of a control method; a dash where the policy has no labels for it."""
+    return "-" if analysis.status(name, policy) is Status.NO_LABELS else cell(analysis, name, policy)
+
+
+def _value_cell(analysis: Analysis, policy: str) -> Text:
+    """The value that stands first, what it is flagged with, and beneath it what would have been borrowed."""
+    name, primary = analysis.standing(policy), analysis.status(analysis.primary, policy)
+    if name is None:
+        return Text(primary.name.lower() if primary.failed else "no value")
+    at = analysis.value.sel(policy=policy)
+    value = Text(interval_text(analysis, float(at["estimate"]), at["interval"].values.tolist()), style="bold")
+    status = analysis.status(name, policy)
+    if status not in (Status.OK, Status.TRANSPORT_ASSUMED):
+        value.append(f"\n{status.name.lower()}", style="not bold")
+    if analysis.source(policy) == "probes" and not primary.failed:
+        borrowed = cell(analysis, analysis.primary, policy, interval=True)
+        value.append(f"\n{borrowed}\nborrowed", style="not bold dim")
+    return value
+
+
+def _rests_on(analysis: Analysis, policy: str) -> str:
+    """Whose labels the value is made of."""
+    teachers = [str(name) for name in analysis.data.attrs["calibration_policy"]]
+    borrowed = f"labels of {teachers[0]}" if len(teachers) == 1 else "labels of others"
+    words = {"own": "\nown labels", "probes": "\nits probes", "borrowed": f"\n{borrowed}", "none": ""}
+    return words[analysis.source(policy)]
 
 
 def _posterior_table(analysis: Analysis) -> list[Table]:
@@ -82,13 +104,13 @@ def _posterior_table(analysis: Analysis) -> list[Table]:
     for name in (f"P(|shift|\n< {margin})", "P(best)"):
         shown.add_column(name, no_wrap=True, justify="right")
     for policy in analysis.policies:
-        refused = analysis.refused(policy)
-        value = Text(_flagged(analysis, VALUE, policy), style="dim" if refused else "bold")
-        if refused:
+        stands = analysis.source(policy) != "probes" and analysis.level(policy) != "refused"
+        value = Text(_flagged(analysis, VALUE, policy), style="bold" if stands else "dim")
+        if analysis.level(policy) == "refused" and not analysis.status(VALUE, policy).failed:
             value.append("\nlevel refused")
         if not analysis.status(SHIFT, policy).failed:
             corrected = f"\n{_flagged(analysis, SHIFT, policy)}\n{LABELS[CORRECTED]}"
-            value.append(corrected, style="not dim bold" if refused else "not bold")
+            value.append(corrected, style="not bold" if stands else "not dim bold")
         decision = analysis.posterior.decision.sel(policy=policy)
         shift = analysis.estimates[SHIFT].sel(policy=policy)
         bounds = [_known(bound) for bound in shift["shift_interval"].values]
@@ -164,7 +186,7 @@ def _contrast_table(analysis: Analysis) -> list[Table | Text]:
         return [Text(f"{len(records)} pairwise differences: see --json or estimates.json"), *notes]
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     shown.add_column("difference", overflow="fold")
-    shown.add_column(f"{analysis.primary} [{_percent(analysis)} interval]", no_wrap=True)
+    shown.add_column(f"value [{_percent(analysis)} interval]", no_wrap=True)
     shown.add_column("p (BH)", no_wrap=True)
     shown.add_column("level", no_wrap=True)
     for record in records:
@@ -178,42 +200,25 @@ def _contrast_table(analysis: Analysis) -> list[Table | Text]:
 
 
 def _notes(analysis: Analysis) -> list[Text]:
-    """One line per status, refusal and reason for leaving rows out."""
+    """What the words mean here, why levels are refused, what the arms disagree on, and what was left out."""
+    lines = _levels(analysis) + _refusals(analysis) + _disagreements(analysis)
     meanings: dict[Status, list[str]] = {}
     for name in analysis.estimates:
         for policy in analysis.policies:
             status = analysis.status(name, policy)
-            shown = name not in (CORRECTED, SHIFT) or analysis.verdict(policy) == "FAIL"
+            shown = name not in (CORRECTED, SHIFT) or analysis.source(policy) == "probes"
             shown |= status in (Status.NOT_CONVERGED, Status.FEW_LABELS_POSTERIOR)
-            if status is not Status.OK and shown:
+            # said by the level, or by a dash
+            said = (name, status) == ("labels_only", Status.NO_LABELS)
+            said |= (name, status) == (analysis.primary, Status.TRANSPORT_ASSUMED)
+            if status is not Status.OK and shown and not said:
                 meanings.setdefault(status, []).append(f"{name} {policy}")
-    lines = [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
+    lines += [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
     if analysis.posterior is not None:
         seen = " and ".join(["the judge's score", *analysis.options["covariates"]])
         lines.append(f"posterior: monotone splines in {seen}; --calibrator does not apply to it")
     if analysis.primary == "raw_judge":
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
-    for policy in analysis.policies:
-        if "transport" in analysis.refused_by(policy):
-            low, high = analysis.transport["interval"].sel(policy=policy).values
-            within = f"[{plain(analysis, low, sign=True)}, {plain(analysis, high, sign=True)}]"
-            computed = next((name for name in (CORRECTED, SHIFT) if name in analysis.estimates), None)
-            instead = f"use its {LABELS[computed]} value" if computed else f"add --estimator {CORRECTED}"
-            lines.append(
-                f"refused: the calibration does not transport to {policy} (residual interval {within}); "
-                f"do not use its level, {instead}"
-            )
-        elif analysis.refused(policy):
-            low, high = analysis.bounds["bounds"].sel(policy=policy).values
-            lines.append(
-                f"refused: {policy}: {at_level(analysis, policy, 'reason')}; its value lies between "
-                f"{plain(analysis, low)} and {plain(analysis, high)}"
-            )
-        elif analysis.verdict(policy) == "FAIL" and not analysis.borrows(policy):
-            lines.append(
-                f"not refused: the calibration does not transport to {policy}, and its {analysis.primary} value "
-                "does not rely on that"
-            )
     lines += _cautions(analysis)
     lines += _advice(analysis)
     counts = analysis.ledger.groupby("reason", sort=True).size()
@@ -221,12 +226,87 @@ def _notes(analysis: Analysis) -> list[Text]:
     return [Text("\n".join(lines))] if lines else []
 
 
+def _levels(analysis: Analysis) -> list[str]:
+    """One line for each word of the last column that occurs."""
+    found = {analysis.level(policy) for policy in analysis.policies}
+    words = {
+        "reported": "labels or probes of the policy's own are in the value",
+        "assumed": "borrowed from other policies' labels: true if the judge's scores mean the same for this policy, "
+        "which nothing here has shown",
+        "refused": "no number can be given that holds; the line below says what to do",
+    }
+    return [f"{word}: {meaning}" for word, meaning in words.items() if word in found]
+
+
+def _refusals(analysis: Analysis) -> list[str]:
+    """Why levels are refused and what to do, and what transport says of values that do not need it."""
+    lines = []
+    for policy in analysis.policies:
+        low, high = analysis.transport["interval"].sel(policy=policy).values
+        within = f"residual {plain(analysis, low, sign=True)} to {plain(analysis, high, sign=True)}"
+        if "transport" in analysis.refused_by(policy):
+            lines.append(
+                f"refused: the calibration does not transport to {policy} ({within}): label or probe more of its "
+                f"responses, {guide.MIN_PROBES} at least"
+            )
+        elif analysis.level(policy) == "refused":
+            lines.append(
+                f"refused: {policy}: {at_level(analysis, policy, 'reason')}{_bounds(analysis, policy)}"
+            )
+        elif analysis.verdict(policy) == "FAIL":
+            lines.append(
+                f"not refused: the calibration does not transport to {policy} ({within}), and its value does not "
+                "rely on that"
+            )
+    return lines
+
+
+def _bounds(analysis: Analysis, policy: str) -> str:
+    """What can be said of a refused level all the same, where the calibration holds inside the labelled range."""
+    if analysis.refused_by(policy) not in (["identification"], ["estimate"]):
+        return ""
+    if analysis.status(analysis.primary, policy) not in (Status.TRANSPORT_ASSUMED, Status.LOW_SUPPORT):
+        return ""
+    low, high = analysis.bounds["interval"].sel(policy=policy).values
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    return (
+        f"; if the judge means the same where labels are, its value lies between {plain(analysis, low)} and "
+        f"{plain(analysis, high)}"
+    )
+
+
+def _disagreements(analysis: Analysis) -> list[str]:
+    """Where the posterior and the frequentist arm do not say the same; the stricter of the two stands."""
+    if analysis.posterior is None:
+        return []
+    lines = []
+    for policy in analysis.policies:
+        audit = str(analysis.transport["verdict"].sel(policy=policy).item())
+        belief = posterior_verdict(analysis.posterior, policy)
+        if audit != belief and "NOT_CHECKED" not in (audit, belief):
+            share = _probability(_known(analysis.posterior.decision["within_margin"].sel(policy=policy)))
+            lines.append(
+                f"disagree: transport to {policy}: the audit says {audit}, the posterior {belief} (P of a harmless "
+                f"shift {share}); the stricter stands"
+            )
+        source = str(analysis.posterior.decision["source"].sel(policy=policy).item())
+        ours, theirs = analysis.value.sel(policy=policy), analysis.estimates[source].sel(policy=policy)
+        (a, b), (c, d) = ours["interval"].values, theirs["interval"].values
+        if b < c or d < a:
+            lines.append(
+                f"disagree: the value of {policy} and its posterior ({plain(analysis, float(theirs['estimate']))}) lie "
+                "outside each other's intervals: trust neither before more labels"
+            )
+    return lines
+
+
 def _cautions(analysis: Analysis) -> list[str]:
-    """What the gates hold against each level, and what to do about it; policies with the same words together."""
+    """What the gates hold against each assumed level, and what to do; policies with the same words together."""
     said: dict[str, list[str]] = {}
     for policy in analysis.policies:
         words = at_level(analysis, policy, "caveat")
-        if words and not analysis.status(analysis.primary, policy).failed:
+        if words and analysis.level(policy) == "assumed":
             said.setdefault(words, []).append(policy)
     return [f"caution for {', '.join(names)}: {words}" for words, names in said.items()]
 

@@ -22,10 +22,10 @@ def forest(
     *,
     labels: Mapping[str, str] | None = None,
     colours: Collection[str] = (),
-    refused: Collection[str] = (),
+    hollow: Mapping[str, str] | None = None,
     primary: str | None = None,
     twins: Collection[str] = (),
-    bold: str | None = None,
+    bold: Mapping[str, str] | None = None,
     beneath: Mapping[str, str] | None = None,
     text: Callable[[str, str], str] | None = None,
     truth: xr.DataArray | None = None,
@@ -33,7 +33,7 @@ def forest(
 ) -> "Axes":
     """Estimates with their intervals, one line per policy and estimator, the numbers beside the panel.
 
-    A refused level is hollow and grey; a failure stands as its named status where its numbers would be.
+    A level that does not stand is hollow and grey; a failure stands as its named status where its numbers would be.
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ def forest(
         What to call an estimator; its own name by default.
     colours : collection of str
         Names that take the first colours in this order, so that they keep them in every figure.
-    refused : collection of str
-        Policies whose level is refused for the `primary` estimator.
+    hollow : mapping of policy to str, optional
+        Policies whose `primary` estimate does not stand, and the words that say why.
     primary : str, optional
-        The estimator whose levels may be refused (default: the first).
+        The estimator of those levels (default: the first).
     twins : collection of str
-        Estimators whose levels are refused with the primary one's.
-    bold : str, optional
-        The estimator whose number replaces a refused one.
+        Estimators whose levels stand or fall with the primary one's.
+    bold : mapping of policy to str, optional
+        The estimator whose number stands first.
     beneath : mapping of policy to str, optional
         Stands in small print under the policy's name.
     text : callable (estimator, policy) -> str, optional
@@ -67,6 +67,7 @@ def forest(
 
     names = list(estimates)
     primary = primary or names[0]
+    hollow, bold = hollow or {}, bold or {}
     policies = [str(p) for p in estimates[primary]["policy"].values]
     step = len(names) + GAP
     axes = new_axes(ax, 8.0, 1.3 + LINE_HEIGHT * step * len(policies))
@@ -81,24 +82,24 @@ def forest(
             )
         for k, name in enumerate(names):
             y = row * step + k
-            hollow = policy in refused and (name == primary or name in twins)
+            empty = policy in hollow and (name == primary or name in twins)
             at = estimates[name].sel(policy=policy)
             status = STATUS[int(at["status"])]
             value, (low, high) = float(at["estimate"]), map(float, at["interval"].values)
             shown = text(name, policy) if text else _numbers(value, low, high, status)
             if status.failed:
                 shown = f"{call[name]}: {shown}"
-            elif hollow:
-                shown += "  level refused"
-            plain = status is Status.OK or (hollow and status is Status.TRANSPORT_ASSUMED)
+            elif empty:
+                shown += f"  {hollow[policy]}"
+            plain = status is Status.OK or (empty and status is Status.TRANSPORT_ASSUMED)
             if not (plain or status.failed):
                 shown += f"  {status.name.lower()}"
-            numbers.append((y, shown, policy in refused and name == bold))
-            colour = GREY if hollow else look[name]["color"]
+            numbers.append((y, shown, bold.get(policy) == name))
+            colour = GREY if empty else look[name]["color"]
             if math.isfinite(low) and math.isfinite(high):
                 axes.plot([low, high], [y, y], color=colour, lw=1.6, solid_capstyle="butt", zorder=2)
             if math.isfinite(value):
-                face = "white" if hollow else colour
+                face = "white" if empty else colour
                 axes.plot(value, y, look[name]["marker"], mfc=face, mec=colour, mew=1.2, ms=4, zorder=3)
         if truth is not None:
             x = float(truth.sel(policy=policy))
@@ -137,11 +138,9 @@ def forest(
         Line2D([], [], color=look[n]["color"], marker=look[n]["marker"], ms=5, lw=1.6, label=call[n])
         for n in names
     ]
-    if set(refused) & set(policies):
-        shape = look[primary]["marker"]
-        handles.append(
-            Line2D([], [], color=GREY, marker=shape, mfc="white", ms=5, lw=1.6, label="level refused")
-        )
+    if set(hollow) & set(policies):
+        shape, words = look[primary]["marker"], " or ".join(sorted(set(hollow.values())))
+        handles.append(Line2D([], [], color=GREY, marker=shape, mfc="white", ms=5, lw=1.6, label=words))
     if truth is not None:
         handles.append(Line2D([], [], color="black", marker="D", ms=4, lw=1, ls=":", label="truth"))
     figure = axes.get_figure()

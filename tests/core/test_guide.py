@@ -81,8 +81,12 @@ def test_guide_follows_the_audit_and_the_calibration_share():
     report = audit(data)
     assert report.verdict.sel(policy="lower") == "FAIL"
     found = recommend(data, transport=report, calibration_share={"lower": 0.9, "same": 0.1, "flatter": 0.4})
-    assert found.alternative.sel(policy="lower").item() == "direct_corrected"
-    assert "refused" in found.caution.sel(policy="lower").item()
+    assert found.estimator.sel(policy="lower").item() == "direct_corrected"  # its probes make its value
+    assert "transport FAIL" in found.reason.sel(policy="lower").item()
+    audited = data.prompt[data.probe.sel(policy="lower").any("draw")][:6]
+    few = recommend(data.assign(probe=data.probe & data.prompt.isin(audited)), transport=report)
+    assert few.estimator.sel(policy="lower").item() == "direct"
+    assert "refused" in few.caution.sel(policy="lower").item()
     assert (
         "90% of the variance is the calibration's: collect labels" in found.caution.sel(policy="lower").item()
     )

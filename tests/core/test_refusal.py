@@ -23,21 +23,66 @@ from cje_core.transport import audit
 from cje_sim.scenarios import out_of_range
 
 
+def estimated(*cells):
+    """An estimate of policies a, b, ... from (value, half width, status, route)."""
+    value, half, status, route = (np.array(column) for column in zip(*cells, strict=True))
+    return xr.Dataset(
+        {
+            "estimate": ("policy", value),
+            "interval": (("policy", "ci_bound"), np.stack([value - half, value + half], axis=1)),
+            "status": ("policy", status),
+            "route": ("policy", route),
+        },
+        coords={"policy": list("abcdefgh")[: len(cells)]},
+    )
+
+
 def test_levels_are_refused_by_the_audit_by_identification_and_by_failure():
-    columns = {name: [value] * 4 for name, value in HEALTHY.items()}
-    columns |= {"transport_code": [2.0, 0.0, 1.0, np.nan], "unsupported_mass": [0.0, 0.2, 0.0, 0.0]}
-    found = gates.evaluate(columns, policies=list("abcd"))
-    estimate = xr.Dataset(
-        {"status": ("policy", [Status.OK, Status.OK, Status.OK, Status.NO_RESPONSES])},
-        coords={"policy": list("abcd")},
+    columns = {name: [value] * 5 for name, value in HEALTHY.items()}
+    columns |= {"transport_code": [2.0, 0.0, 1.0, np.nan, 2.0], "unsupported_mass": [0.0, 0.2, 0.0, 0.0, 0.2]}
+    found = gates.evaluate(columns, policies=list("abcde"))
+    borrowed = (0.5, 0.1, Status.TRANSPORT_ASSUMED, "plug_in")
+    estimate = estimated(
+        borrowed, borrowed, borrowed, (np.nan, np.nan, Status.NO_RESPONSES, "none"),
+        (0.5, 0.1, Status.OK, "theta_aug"),
+    )  # fmt: skip
+    out = refusal.level(found, estimate)
+    assert out.level.values.tolist() == ["refused", "refused", "assumed", "refused", "reported"]
+    assert out.source.values.tolist() == ["borrowed", "borrowed", "borrowed", "none", "own"]
+    assert out.refused_by.values.tolist() == ["transport", "identification", "", "estimate", ""]
+    assert out.caveat.sel(policy="c").item() == f"transport INCONCLUSIVE: {gates.BY_NAME['transport'].action}"
+    assert out.caveat.sel(policy=["d", "e"]).values.tolist() == ["", ""]
+    assert Status.NO_RESPONSES.message in out.reason.sel(policy="d").item()
+
+
+def test_probes_make_the_value_whatever_the_audit_says():
+    """The audit of a borrowed value never chooses between it and the probes: that would be a pretest."""
+    columns = {name: [value] * 5 for name, value in HEALTHY.items()}
+    columns["transport_code"] = [0.0, 1.0, 2.0, 2.0, 2.0]
+    found = gates.evaluate(columns, policies=list("abcde"))
+    borrowed = (0.5, 0.1, Status.TRANSPORT_ASSUMED, "plug_in")
+    estimate = estimated(
+        borrowed, borrowed, borrowed, (np.nan, np.nan, Status.UNINFORMATIVE_JUDGE, "none"), borrowed
+    )
+    probed = estimated(
+        *[(0.4, 0.1, Status.OK, "probe_tuned")] * 4, (np.nan, np.nan, Status.NO_PROBES, "none")
+    )
+    out = refusal.level(found, estimate, probed)
+    assert out.level.values.tolist() == ["reported"] * 4 + ["refused"]
+    assert out.source.values.tolist() == ["probes"] * 4 + ["borrowed"]
+
+
+def test_a_number_without_an_interval_and_one_without_labels_are_not_reported():
+    found = gates.evaluate({name: [value] * 3 for name, value in HEALTHY.items()}, policies=list("abc"))
+    estimate = estimated(
+        (0.5, np.nan, Status.CONSTANT_LABELS, "mean_label"),
+        (0.5, 0.1, Status.OK, "mean_score"),
+        (0.5, np.nan, Status.FEW_LABELS_POSTERIOR, "plug_in"),
     )
     out = refusal.level(found, estimate)
-    assert out.level.values.tolist() == ["refused", "refused", "reported", "refused"]
-    assert out.refused_by.values.tolist() == ["transport", "identification", "", "estimate"]
-    assert out.caveat.sel(policy="c").item() == f"transport INCONCLUSIVE: {gates.BY_NAME['transport'].action}"
-    assert out.caveat.sel(policy="d").item() == "transport unknown"
-    assert Status.NO_RESPONSES.message in out.reason.sel(policy="d").item()
-    assert refusal.level(gates.evaluate(HEALTHY | {"ess_fraction": 0.0})).level.item() == "reported"
+    assert out.level.values.tolist() == ["refused", "assumed", "refused"]
+    assert out.refused_by.values.tolist() == ["interval", "", "interval"]
+    assert out.reason.sel(policy="a").item() == Status.CONSTANT_LABELS.message
 
 
 def test_bounds_against_their_definition():
@@ -170,7 +215,12 @@ def test_arena_gates_guide_and_refusal(arena):
     assert not ope.ok.any() and ope.state.sel(policy=targets[1:]).values.tolist() == ["blocked", "blocked"]
 
     levels = refusal.level(found, estimate)
-    assert levels.level.sel(policy=["base", *targets]).values.tolist() == ["reported"] * 3 + ["refused"]
+    assert levels.level.sel(policy=["base", *targets]).values.tolist() == [
+        "reported",
+        "assumed",
+        "assumed",
+        "refused",
+    ]
     assert levels.refused_by.sel(policy="unhelpful").item() == "transport"
     order = refusal.rank_only(estimate, levels, corrected=direct_corrected.estimate(data, ci_prob=0.975))
     against = order["second"].values == "unhelpful"
@@ -182,5 +232,8 @@ def test_arena_gates_guide_and_refusal(arena):
     )
 
     guide = recommend(data, overlap=cover, transport=transport)
-    assert (guide.estimator == "direct").all()
-    assert guide.alternative.sel(policy="unhelpful").item() == "direct_corrected"
+    assert (
+        guide.estimator.sel(policy=["base", *targets]).values.tolist()
+        == ["direct"] + ["direct_corrected"] * 3
+    )
+    assert "transport FAIL" in guide.reason.sel(policy="unhelpful").item()

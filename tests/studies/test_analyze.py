@@ -26,11 +26,10 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     assert set(result) == {"policies", "contrasts", "seconds", "manifest"}
     assert set(result["policies"]) == {"base", "other"}
     for policy in result["policies"].values():
-        contract = {"estimates", "level", "flags", "transport", "overlap"}
+        contract = {"value", "estimates", "level", "source", "flags", "transport", "overlap"}
         more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended"}
         assert set(policy) == contract | more
         assert policy["overlap"] is None and policy["posterior"] is None
-        assert policy["recommended"]["estimator"] == "direct"
         assert set(policy["gates"].values()) <= {"pass", "warn", "fail", "unknown"}
         assert set(policy["transport"]) == {"verdict", "residual", "interval"}
         assert set(policy["estimates"]) == {"raw_judge", "labels_only", "direct", "direct_corrected"}
@@ -39,6 +38,11 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
             if estimate["estimate"] is not None:
                 low, high = estimate["interval"]
                 assert low <= estimate["estimate"] <= high
+    chosen = {name: policy["recommended"]["estimator"] for name, policy in result["policies"].items()}
+    assert chosen == {"base": "direct", "other": "direct_corrected"}
+    for name, policy in result["policies"].items():
+        stands = policy["estimates"][chosen[name]]
+        assert policy["value"] == {k: stands[k] for k in ("estimate", "interval")} | {"from": chosen[name]}
     assert result["policies"]["base"]["estimates"]["direct"]["status"] == "ok"
     assert result["policies"]["other"]["estimates"]["labels_only"]["status"] == "no_labels"
     assert result["policies"]["other"]["estimates"]["labels_only"]["interval"] == [None, None]
@@ -57,7 +61,7 @@ def test_out_gets_json_and_plots(cli: Cli, tmp_path: Path) -> None:
     assert files == ["estimates.json", "forest.png", "forest.svg", "ledger.nc", *panels]
     with xr.open_datatree(tmp_path / "deep" / "out" / "ledger.nc", engine="netcdf4") as ledgers:
         assert set(ledgers.children) == {"raw_judge", "labels_only", "direct", "direct_corrected"}
-        assert ledgers["direct"]["level"].values.tolist() == ["reported", "reported"]
+        assert ledgers["direct"]["level"].values.tolist() == ["reported", "assumed"]
     written = json.loads((tmp_path / "deep" / "out" / "estimates.json").read_text())
     printed = json.loads(out)
     assert written == printed
@@ -77,7 +81,8 @@ def test_table_shows_every_column_at_common_widths(width: int) -> None:
         "residual",
         "level",
         "reported",
-        "no_labels",
+        "assumed",
+        "labels of",
         "NOT_CHECKED",
     ):
         assert word in text

@@ -44,7 +44,7 @@ def test_posteriors_stand_beside_the_estimates_in_table_json_and_files(cli: Cli,
     assert result["manifest"]["bayes_engine"] == "gibbs"
     assert (tmp_path / "out" / "posterior.nc").exists()
     text = cli(data, "--probes", audit, "--bayes")[1]
-    for words in ("posterior", "P(best)", "P(|shift|", "level refused", "<0.001"):
+    for words in ("posterior", "P(best)", "P(|shift|", "probe-corrected", "<0.001"):
         assert words in text
     value = other["estimates"]["bayes_corrected"]
     assert f"{value['estimate']:.3f} [{value['interval'][0]:.3f}, {value['interval'][1]:.3f}]" in text
@@ -119,7 +119,7 @@ def test_a_sampler_that_did_not_converge_is_flagged_wherever_its_numbers_appear(
     for name in ("bayes_direct", "bayes_corrected"):
         assert record["estimates"][name]["status"] == record["posterior"]["status"][name] == "not_converged"
     refused = believed(table, probes=probes(table, "other", 60, -0.3))
-    assert refused.refused("other") and in_plot(refused).count("level refused  not_converged") == 1
+    assert refused.source("other") == "probes" and in_plot(refused).count("borrowed  not_converged") == 1
     text = printed(result, 100)
     assert (
         text.count("not_converged") == 4

@@ -1,32 +1,49 @@
 """``cje-lab analyze``: levels that are refused or kept, and the cautions, gates and advice beside them."""
 
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from analysis import mixed, printed, probes, world
 
-from studies._analyze import analyze
+from studies._analyze import analyze, stricter
 from studies._analyze_json import to_json
 
 
-def test_transport_failure_refuses_the_level(tmp_path: Path) -> None:
+def test_transport_failure_refuses_what_is_borrowed_and_probes_stand_in() -> None:
     table = world(200, labels=150)
-    audit = probes(table, "other", 60, -0.3)
-    result = analyze(table, probes=audit)
-    assert [result.level(p) for p in result.policies] == ["reported", "refused"]
+    result = analyze(table, probes=probes(table, "other", 60, -0.3))
+    assert [result.level(p) for p in result.policies] == ["reported", "reported"]
     record = to_json(result)["policies"]["other"]
-    assert record["transport"]["verdict"] == "FAIL" and record["flags"] == [
-        "transport_assumed",
-        "transport_fail",
-    ]
-    [pair] = to_json(result)["contrasts"]
-    assert pair["level"] == "refused"
-    text = printed(result, 80)
+    assert (record["source"], record["transport"]["verdict"], record["flags"]) == ("probes", "FAIL", [])
     corrected = record["estimates"]["direct_corrected"]
+    assert (
+        record["value"]["from"] == "direct_corrected" and record["value"]["estimate"] == corrected["estimate"]
+    )
+    [pair] = to_json(result)["contrasts"]
+    first, second = (to_json(result)["policies"][name]["value"]["estimate"] for name in ("base", "other"))
+    assert pair["level"] == "reported" and np.isclose(pair["difference"], first - second)
+    text = printed(result, 80)
     assert f"{corrected['estimate']:.3f} [{corrected['interval'][0]:.3f}" in text
-    assert "does not transport to other" in text.replace("\n", " ").replace("  ", " ")
+    assert "does not transport to other" in " ".join(text.split())
+
+
+def test_what_is_refused_is_no_number_in_any_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stricter arm refuses: nothing is printed of the level, and nothing of a difference with it."""
+    failed = {"base": "FAIL", "other": "FAIL"}
+    monkeypatch.setattr("studies._analyze.stricter", lambda transport, believed: failed)
+    result = analyze(world(200, labels=150))
+    found = to_json(result)
+    record = found["policies"]["other"]
+    assert (record["level"], record["value"], record["refused_by"]) == ("refused", None, ["transport"])
+    assert record["flags"] == ["transport_assumed", "transport_fail"]
+    assert found["policies"]["base"]["level"] == "reported"  # its own labels need no transport
+    [pair] = found["contrasts"]
+    assert (pair["level"], pair["difference"], pair["interval"]) == ("refused", None, [None, None])
+    text = " ".join(printed(result, 100).split())
+    assert "label or probe more of its responses" in text
+    assert f"{record['estimates']['direct']['estimate']:.3f}" not in text
 
 
 def test_own_labels_keep_a_level_that_the_pooled_audit_fails() -> None:
@@ -38,7 +55,7 @@ def test_own_labels_keep_a_level_that_the_pooled_audit_fails() -> None:
     text = " ".join(printed(found, 100).split())
     assert "not refused: the calibration does not transport to other" in text and "do not use" not in text
     table.loc[table["policy"] == "other", "oracle_label"] = np.nan  # nothing else than the labels did it
-    assert analyze(table, probes=audit, calibration_policy="base").refused_by("other") == ["transport"]
+    assert analyze(table, probes=audit, calibration_policy="base").source("other") == "probes"
 
 
 @pytest.mark.parametrize("name", ["labels_only", "raw_judge", "ppi", "direct_corrected"])
@@ -51,16 +68,35 @@ def test_the_audit_of_a_calibrator_that_is_not_used_refuses_nothing(name: str) -
     assert ("the judge is taken at its word" in printed(found, 100)) == (name == "raw_judge")
 
 
-def test_what_to_use_in_place_of_a_refused_level_is_what_was_computed() -> None:
+def test_probes_make_the_value_also_where_nobody_asked_for_that_estimator() -> None:
     table = world(200, labels=150)
-    audit = probes(table, "other", 60, -0.3)
-    with_it, without = (
-        " ".join(printed(analyze(table, probes=audit, chosen=chosen), 100).split())
-        for chosen in (["direct", "direct_corrected"], ["direct"])
-    )
-    assert "do not use its level, use its probe-corrected value" in with_it
-    assert "do not use its level, add --estimator direct_corrected" in without
-    assert "probe-corrected" not in without
+    result = analyze(table, probes=probes(table, "other", 60, -0.3), chosen=["direct"])
+    assert result.standing("other") == "direct_corrected" and result.source("other") == "probes"
+    assert "direct_corrected" not in analyze(table, chosen=["direct"]).estimates
+
+
+def test_a_borrowed_value_is_assumed_and_the_judge_at_its_word_too() -> None:
+    result = analyze(world())
+    assert [result.level(p) for p in result.policies] == ["reported", "assumed"]
+    text = " ".join(printed(result, 100).split())
+    assert "assumed: borrowed" in text and "reported: labels or probes" in text and "refused:" not in text
+    assert to_json(result)["contrasts"][0]["level"] == "assumed"
+    raw = analyze(world(), chosen=["raw_judge"])
+    assert [raw.level(p) for p in raw.policies] == ["assumed", "assumed"]
+
+
+def test_the_stricter_verdict_of_the_two_arms_stands_and_is_said() -> None:
+    table = world(200, labels=150)
+    result = analyze(table, probes=probes(table, "other", 60, 0.0), bayes="gibbs")
+    assert result.verdict("other") == "PASS"
+    believed = result.posterior
+    assert believed is not None
+    for share, verdict in ((0.01, "FAIL"), (0.5, "INCONCLUSIVE"), (0.99, "PASS"), (np.nan, "PASS")):
+        decision = believed.decision.assign(within_margin=believed.decision["within_margin"] * 0 + share)
+        doubtful = believed._replace(decision=decision)
+        assert stricter(result.transport, doubtful)["other"] == verdict
+        told = " ".join(printed(replace(result, posterior=doubtful), 100).split())
+        assert ("disagree: transport to other" in told) == (verdict != "PASS")
 
 
 def test_differences_of_borrowed_plug_ins_carry_a_caution() -> None:
@@ -84,7 +120,7 @@ def test_gates_that_warn_are_printed_with_what_to_do() -> None:
     """Labels near the policy's scores are few: the level stands, with the gate's words in table and JSON."""
     result = analyze(world(100, labels=20))
     record = to_json(result)["policies"]["other"]
-    assert record["gates"]["label_support"] == "warn" and record["level"] == "reported"
+    assert record["gates"]["label_support"] == "warn" and record["level"] == "assumed"
     warned = record["gate_warnings"]["label_support"]
     assert warned["value"] < warned["good"] == 30 and warned["action"].startswith("label responses")
     assert set(record["gate_warnings"]) == {g for g, s in record["gates"].items() if s in ("warn", "fail")}
@@ -103,14 +139,14 @@ def test_the_share_of_the_calibration_reaches_the_advice() -> None:
     assert "of the variance" not in to_json(bare)["policies"]["other"]["recommended"]["caution"]
 
 
-def test_the_alternative_of_the_guide_is_printed() -> None:
+def test_the_advice_of_the_guide_is_printed() -> None:
     table = world(200, labels=150)
     result = analyze(table, probes=probes(table, "other", 60, -0.3))
-    assert to_json(result)["policies"]["other"]["recommended"]["alternative"] == "direct_corrected"
-    assert "Alternative: direct_corrected" in " ".join(printed(result, 100).split())
+    assert to_json(result)["policies"]["other"]["recommended"]["estimator"] == "direct_corrected"
+    assert "guide for other: use direct_corrected: its probes" in " ".join(printed(result, 100).split())
 
 
-def test_transport_verdicts_are_told_apart(tmp_path: Path) -> None:
+def test_transport_verdicts_are_told_apart() -> None:
     """PASS, INCONCLUSIVE and NOT_CHECKED are three things (a peer conflated two of them)."""
     table = world(400, labels=300, policies=("base", "few", "many", "none"))
     audit = pd.concat([probes(table, "few", 5, 0.03), probes(table, "many", 200, 0.0)])
@@ -119,7 +155,7 @@ def test_transport_verdicts_are_told_apart(tmp_path: Path) -> None:
     assert (
         verdicts["many"] == "PASS" and verdicts["none"] == "NOT_CHECKED" and verdicts["base"] == "NOT_CHECKED"
     )
-    assert found["many"]["flags"] == ["transport_assumed"]
+    assert found["many"]["flags"] == found["few"]["flags"] == []  # probes are in their values
     assert found["none"]["flags"] == ["transport_assumed", "transport_not_checked"]
     assert found["base"]["flags"] == []
 

@@ -1,0 +1,78 @@
+"""The value that stands first: parts put together row by row, refused levels without a number, differences of both."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from cje_core import headline
+from cje_core.compare import contrasts
+from cje_core.estimators import direct, direct_corrected
+from cje_core.result import Status
+from cje_sim.scenarios import transport_shift
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[xr.Dataset, xr.Dataset]:
+    data = transport_shift.simulate(n=400, oracle_fraction=0.3, n_probes=40, rng=3)
+    return direct.estimate(data), direct_corrected.estimate(data)
+
+
+def levels(**source_and_level: tuple[str, str]) -> xr.Dataset:
+    source, level = zip(*source_and_level.values(), strict=True)
+    return xr.Dataset(
+        {"source": ("policy", list(source)), "level": ("policy", list(level))},
+        coords={"policy": list(source_and_level)},
+    )
+
+
+def said(estimate: xr.Dataset) -> xr.Dataset:
+    """The first policy has labels of its own, then come probes, a borrowed value and a refused one."""
+    names = [str(name) for name in estimate["policy"].values]
+    first = [("own", "reported"), ("probes", "reported"), ("borrowed", "assumed"), ("borrowed", "refused")]
+    return levels(**dict(zip(names, first + [("borrowed", "assumed")] * (len(names) - 4), strict=True)))
+
+
+def test_each_row_is_that_of_its_source(parts: tuple[xr.Dataset, xr.Dataset]) -> None:
+    estimate, probed = parts
+    found = said(estimate)
+    out = headline.headline(estimate, found, probed)
+    a, b, c = (str(name) for name in estimate["policy"].values[1:4])
+    for name, part in ((a, probed), (b, estimate)):
+        for variable in ("estimate", "std_error", "interval", "df", "influence", "status", "route"):
+            np.testing.assert_array_equal(out[variable].sel(policy=name), part[variable].sel(policy=name))
+    assert out["taken_from"].sel(policy=[a, b, c]).values.tolist() == ["direct_corrected", "direct", ""]
+    assert out["borrowed"].sel(policy=[a, b]).values.tolist() == [False, True]
+    assert np.isnan(out["estimate"].sel(policy=c)) and np.isnan(out["influence"].sel(policy=c)).all()
+    assert int(out["status"].sel(policy=c)) == Status.LEVEL_REFUSED
+
+
+def test_differences_are_of_the_values_that_stand(parts: tuple[xr.Dataset, xr.Dataset]) -> None:
+    estimate, probed = parts
+    out = headline.headline(estimate, said(estimate), probed)
+    a, b, c = (str(name) for name in estimate["policy"].values[1:4])
+    pairs = contrasts(out).to_dataframe().reset_index().drop_duplicates(["first", "second"])
+    pairs = pairs.set_index(["first", "second"])
+    mixed = pairs.loc[tuple(sorted((a, b)))]
+    sign = 1 if a < b else -1
+    assert mixed["difference"] == pytest.approx(
+        sign * (float(probed["estimate"].sel(policy=a)) - float(estimate["estimate"].sel(policy=b)))
+    )
+    phi = probed["influence"].sel(policy=a) - estimate["influence"].sel(policy=b)
+    assert mixed["std_error"] == pytest.approx(np.sqrt((phi.values**2).sum()) / phi.size)
+    assert pairs.loc[[pair for pair in pairs.index if c in pair], "difference"].isna().all()
+
+
+def test_a_failure_keeps_its_own_status(parts: tuple[xr.Dataset, xr.Dataset]) -> None:
+    estimate, probed = parts
+    c = str(estimate["policy"].values[3])
+    failed = estimate.copy(deep=True)
+    failed["status"].loc[{"policy": c}] = int(Status.UNINFORMATIVE_JUDGE)
+    out = headline.headline(failed, said(estimate), probed)
+    assert int(out["status"].sel(policy=c)) == Status.UNINFORMATIVE_JUDGE
+
+
+def test_the_weakest_word_stands() -> None:
+    words = ("reported", "assumed", "refused")
+    for i, first in enumerate(words):
+        for j, second in enumerate(words):
+            assert headline.weaker(first, second) == words[max(i, j)]
