@@ -14,6 +14,7 @@ from cje_core.figures.mde_contours import mde_contours
 from cje_core.figures.orthogonality import orthogonality
 from cje_core.figures.overlap_heatmap import overlap_heatmap
 from cje_core.figures.reliability import reliability
+from cje_core.figures.sensitivity import sensitivity_differences, sensitivity_levels
 from cje_core.figures.transport_residuals import transport_residuals
 from cje_core.figures.uncertainty_share import uncertainty_share
 from cje_core.figures.weight_stabilisation import weight_stabilisation
@@ -31,6 +32,8 @@ __all__ = [
     "pit_ecdf",
     "prior_predictive",
     "reliability",
+    "sensitivity_differences",
+    "sensitivity_levels",
     "transport_residuals",
     "uncertainty_share",
     "weight_stabilisation",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from cje_core import figures, planning, reliability, transport
+from cje_core import figures, planning, reliability, sensitivity, transport
 from cje_core.compare import win_matrix
 from cje_core.data import from_arrays
 from cje_core.estimators import calibrated_dr_cpo, direct, labels_only, raw_judge
@@ -192,3 +192,26 @@ def test_methods_differ_in_shape_as_well_as_colour():
     look = looks([f"m{k}" for k in range(8)])
     assert len({(v["marker"]) for v in look.values()}) == len({v["color"] for v in look.values()}) == 8
     assert len(MARKERS) == len(OKABE_ITO)
+
+
+def test_sensitivity_draws_curves_margin_and_tipping_points(data):
+    estimate = direct.estimate(data, borrowed="plug_in")
+    delta = np.linspace(0, 0.4, 41)
+    level, pair = sensitivity.levels(estimate, delta), sensitivity.differences(estimate, delta)
+    axes = figures.sensitivity_levels(level, margin=0.05)
+    words = drawn(axes)
+    assert {"$twin$ (borrowed)", "base (own labels)", "margin 0.05"} <= set(words) and 0.05 in vertical(axes)
+    curves = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) == len(delta)]
+    np.testing.assert_allclose(
+        curves, level["interval"].transpose("policy", "ci_bound", "delta").values.reshape(-1, 41)
+    )
+    tips = sensitivity.tipping_points(estimate)
+    axes = figures.sensitivity_differences(pair, tips)
+    words = drawn(axes)
+    marks = [float(line.get_xdata()[0]) for line in axes.lines if line.get_mfc() == "white"]
+    decided = [t for t in tips["tipping"].values if 0 < t <= 0.4]
+    assert marks == decided and marks
+    assert any(
+        word.startswith("$twin$ - odd: flips at") or word.startswith("base - odd: flips at") for word in words
+    )
+    assert "δ" in axes.get_xlabel() and "difference" in axes.get_ylabel()

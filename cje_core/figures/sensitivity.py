@@ -1,0 +1,123 @@
+"""Borrowed levels and differences against the bound on their transport residual, with tipping points."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from cje_core.figures.style import GREY, MARKERS, OKABE_ITO, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DASHES = ("-", "--", "-.", ":")
+MOST = 6  # curves on one panel; more cannot be told apart
+
+
+def sensitivity_levels(
+    levels: xr.Dataset, *, margin: float | None = None, ax: "Axes | None" = None
+) -> "Axes":
+    """Interval of each level as |transport residual| may grow; a policy with labels of its own is a flat band.
+
+    Parameters
+    ----------
+    levels : xr.Dataset
+        From `cje_core.sensitivity.levels`, delta rising; the first six policies are drawn.
+    margin : float, optional
+        The declared margin, a grey vertical line.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    axes = new_axes(ax, 7.6, 3.8)
+    kind = {True: "borrowed", False: "own labels"}
+    names = [
+        f"{p} ({kind[bool(b)]})"
+        for p, b in zip(levels["policy"].values, levels["borrowed"].values, strict=True)
+    ]
+    _bands(
+        axes, levels["interval"].transpose("policy", "delta", "ci_bound"), levels["estimate"].values, names
+    )
+    axes.set_ylabel("policy value V = E[Y], oracle scale")
+    return _finish(axes, levels, margin)
+
+
+def sensitivity_differences(
+    differences: xr.Dataset, tipping: xr.Dataset, *, margin: float | None = None, ax: "Axes | None" = None
+) -> "Axes":
+    """Interval of each difference as |transport residual| may grow; a mark where a decided sign flips.
+
+    Parameters
+    ----------
+    differences, tipping : xr.Dataset
+        From `cje_core.sensitivity.differences` and `tipping_points`, over the same pairs; the first six are drawn
+        (choose with ``.isel(pair=...)``).
+    margin, ax
+        As in `sensitivity_levels`.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    axes = new_axes(ax, 7.6, 3.8)
+    names = []
+    for row in range(differences.sizes["pair"]):
+        first, second = (str(differences[name].values[row]) for name in ("first", "second"))
+        names.append(f"{first} - {second}: {_words(float(tipping['tipping'].values[row]))}")
+    interval = differences["interval"].transpose("pair", "delta", "ci_bound")
+    _bands(axes, interval, differences["difference"].values, names)
+    axes.axhline(0.0, color="black", lw=1, zorder=1)
+    end = float(differences["delta"].values.max())
+    for row, delta in enumerate(tipping["tipping"].values[:MOST]):
+        if 0 < delta <= end:
+            colour = OKABE_ITO[row % len(OKABE_ITO)]
+            axes.plot(
+                delta, 0.0, MARKERS[row], mfc="white", mec=colour, mew=1.6, ms=7, zorder=5, clip_on=False
+            )
+    axes.set_ylabel("difference of values, oracle scale")
+    return _finish(axes, differences, margin)
+
+
+def _words(tipping: float) -> str:
+    if np.isnan(tipping):
+        return "no interval"
+    if np.isinf(tipping):
+        return "no residual flips it"
+    return "undecided" if tipping == 0 else f"flips at {tipping:.3g}"
+
+
+def _bands(axes: "Axes", interval: xr.DataArray, value: np.ndarray, names: list[str]) -> None:
+    """Shaded intervals (row, delta, ci_bound) between lines; the dash tells them apart without colour."""
+    delta = interval["delta"].values.astype(float)
+    for row, name in enumerate(names[:MOST]):
+        low, high = interval.values[row].T
+        colour, dash = OKABE_ITO[row % len(OKABE_ITO)], DASHES[row % len(DASHES)]
+        axes.fill_between(delta, low, high, color=colour, alpha=0.10, lw=0, zorder=2)
+        axes.plot(delta, low, color=colour, ls=dash, lw=1.6, label=name, zorder=3)
+        axes.plot(delta, high, color=colour, ls=dash, lw=1.6, zorder=3)
+        axes.plot(delta[0], value[row], MARKERS[row], color=colour, ms=4, zorder=4, clip_on=False)
+
+
+def _finish(axes: "Axes", curves: xr.Dataset, margin: float | None) -> "Axes":
+    delta = curves["delta"].values
+    if margin is not None:
+        axes.axvline(margin, color=GREY, lw=1, ls=":", zorder=1)
+        axes.annotate(
+            f"margin {margin:g}", (margin, 1), xycoords=("data", "axes fraction"), fontsize=8, color=GREY,
+            xytext=(3, -2), textcoords="offset points", va="top",
+        )  # fmt: skip
+    axes.set_xlim(float(delta.min()), float(delta.max()))
+    prob = 100 * float(curves.attrs["ci_prob"])
+    axes.set_xlabel(
+        f"δ, bound on the transport residual |E[Y - f(S)]|\n(lines: {prob:g}% bias-aware intervals)"
+    )
+    axes.grid(axis="y", color="#DDDDDD", lw=0.6)
+    axes.set_axisbelow(True)
+    figure = axes.get_figure()
+    assert figure is not None
+    legend = axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a policy may be called "$best"
+    return axes
