@@ -246,8 +246,9 @@ def collect(
     ----------
     policies : sequence of str
     overlap : xr.Dataset, optional
-        From `cje_core.overlap.overlap`. A TTC whose threshold rests on fewer than 30 effective target draws counts as
-        unknown.
+        From `cje_core.overlap.overlap`. The affinity is taken at its bias-corrected value plus one standard error
+        (``affinity_upper``), since few draws bias the plug-in down. A TTC whose threshold rests on fewer than 30
+        effective target draws counts as unknown.
     coverage : xr.Dataset, optional
         From `cje_core.reliability.coverage_badge`. The mass out of range counts on the sides where the calibrator is
         flat (unknown counts as flat).
@@ -281,6 +282,8 @@ def collect(
     out: dict[str, npt.ArrayLike] = {
         name: column(overlap, name) for name in ("ess_fraction", "hill", "affinity", "ttc")
     }
+    if overlap is not None and "affinity_upper" in overlap:
+        out["affinity"] = column(overlap, "affinity_upper")
     if overlap is not None and "ttc_ess" in overlap:
         out["ttc"] = np.where(column(overlap, "ttc_ess") >= MIN_TTC_DRAWS, out["ttc"], np.nan)
     out["unsupported_mass"] = sum(
