@@ -1,9 +1,11 @@
 """How many probes an audit takes: power, size, and buying labels one by one until it decides.
 
 The audit of `cje_core.transport` passes when the interval ``residual +- t_df SE`` lies inside ``[-margin, margin]``
-and fails when it lies outside entirely. With n probes of residual standard deviation s and a calibrator whose error
-on this policy has standard error c, ``SE^2 = s^2 / n + c^2``: probes shrink the first term only, and once ``t_df c``
-exceeds the margin no number of probes passes the audit.
+and fails when it lies outside entirely. It decides given the fitted f, so with n probes of residual standard deviation
+s ``SE^2 = s^2 / n``, and `true_residual` is that of this f. For the interval that adds the fit's noise (the audit's
+``interval_with_fit``) give `fit_std_error`, the standard error c of the mean of f on this policy: ``SE^2 = s^2 / n +
+c^2``, of which probes shrink the first term only; once ``t_df c`` exceeds the margin no number of probes takes that
+interval inside it.
 
 `audit_power` integrates the normal law of the mean residual over the chi-square law of the estimated variances, so the
 t quantile and its degrees of freedom are those of the audit. `sequential_audit` is valid at every
@@ -16,7 +18,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import stats
+from scipy import special, stats
 
 from cje_core.result import CI_BOUND
 
@@ -26,6 +28,10 @@ VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 N_NODES = 64  # quadrature nodes for each estimated variance
 MIN_PROBES = 4  # the audit gives no number below this
 MOST_PROBES = 1_000_000
+
+
+_NODE, _WEIGHT = np.polynomial.legendre.leggauss(N_NODES)
+LEVEL, LEVEL_WEIGHT = (_NODE + 1) / 2, _WEIGHT / 2  # quadrature over (0, 1)
 
 
 class _Design(NamedTuple):
@@ -61,8 +67,8 @@ def audit_power(
     margin, ci_prob : float
         Of the audit.
     fit_std_error, fit_df : float
-        Standard error of the mean of f on this policy, and its degrees of freedom (the audit's ``fit_std_error`` and
-        ``fit_df``).
+        Zero for the audit's verdict. For its interval with the fit's noise: standard error of the mean of f on this
+        policy, and its degrees of freedom (the audit's ``fit_std_error`` and ``fit_df``).
 
     Returns
     -------
@@ -122,8 +128,7 @@ def audit_size(
     xr.Dataset
         Over ``true_residual``: ``verdict``, ``n_probes`` per policy, ``n_labels`` for all policies, ``probability`` of
         the verdict at that number (per policy), ``limit``, its value with a million probes. Where even those do not
-        suffice, because the fit's own error fills the margin or the mean residual sits on its edge, ``n_probes`` is
-        NaN: label the slice that teaches, not probes.
+        suffice, because the mean residual sits on the margin's edge or a given fit error fills it, ``n_probes`` is NaN.
 
     Examples
     --------
@@ -158,6 +163,33 @@ def audit_size(
     )
 
 
+def probes_to_pass(
+    residual_sd: float, *, margin: float = 0.05, power: float = 0.8, ci_prob: float = 0.95
+) -> float:
+    """Fewest probes with which the audit passes an f that is right on average.
+
+    The number of `audit_size` at mean residual zero. It grows like ``(z_{power} + z_{ci})^2 (residual_sd / margin)^2``
+    with the quantiles of an interval that must fit inside the margin on both sides, some 10.5 at the defaults.
+
+    Returns
+    -------
+    float
+        NaN without a positive standard deviation.
+
+    Examples
+    --------
+    >>> probes_to_pass(0.2), probes_to_pass(0.4)
+    (171.0, 675.0)
+    """
+    if not residual_sd > 0:
+        return np.nan
+    design = _check(margin, residual_sd, 0.0, np.inf, ci_prob)
+    if _verdicts(MOST_PROBES, 0.0, design)[0] < power:
+        return np.nan
+    z = special.ndtri(0.5 + ci_prob / 2) + special.ndtri(0.5 + power / 2)
+    return _fewest(0.0, 0, power, design, max(int((z * residual_sd / margin) ** 2), MIN_PROBES))
+
+
 def sequential_audit(
     residual: npt.ArrayLike,
     *,
@@ -173,7 +205,11 @@ def sequential_audit(
     betting"): for each candidate mean m two bettors stake against it, upwards and downwards, with predictable
     plug-in bets, ``K_t(m) = max(prod(1 + l_i (r_i - m)), prod(1 - l_i (r_i - m))) / 2``; m leaves the interval, for
     good, when ``K_t(m) >= 1 / alpha``. By Ville's inequality the true mean ever leaves with probability at most alpha,
-    however often one looks and whenever one stops.
+    however often one looks and whenever one stops. Candidates lie on a grid, the truth need not: the wealth of the
+    bettor upwards falls with m and that of the other rises, so a candidate rejected upwards takes all means below it
+    along, one rejected downwards all above. The interval runs from the highest candidate rejected upwards to the
+    lowest rejected downwards, each bettor moving its own end alone, and thus holds the exact confidence set whatever
+    the grid; a coarse one is wider by up to a step on either side.
 
     The guarantee treats f as given. For residuals of a calibrator learned on few labels it speaks about
     ``E[Y - f(Z)]`` of *that* f, which is indeed the bias of the plug-in that uses it. A statement about the transport
@@ -195,7 +231,7 @@ def sequential_audit(
     fit_error : float
         See above.
     n_grid : int
-        Candidate means; the interval is widened to the next one, so that a coarse grid stays valid.
+        Candidate means, at least 3.
 
     Returns
     -------
@@ -262,25 +298,26 @@ def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: floa
 
 def _verdicts(n: float, shift: float, design: _Design) -> tuple[float, float, float, float]:
     """P(PASS), P(FAIL), P(INCONCLUSIVE) and P(zero null rejected)."""
-    node, weight = np.polynomial.legendre.leggauss(N_NODES)
-    level = (node + 1) / 2
+    level, weight = LEVEL, LEVEL_WEIGHT
     probes = design.residual_sd**2 / n
     fit = design.fit_std_error**2
-    noisy_fit = fit > 0 and np.isfinite(design.fit_df)
-    probe_hat = probes * stats.chi2.ppf(level, n - 1) / (n - 1)
-    fit_hat = fit * stats.chi2.ppf(level, design.fit_df) / design.fit_df if noisy_fit else np.array([fit])
-    p, c = probe_hat[:, None], fit_hat[None, :]
-    mass = weight[:, None] / 2 * (weight[None, :] / 2 if noisy_fit else 1.0)
-    df = (p + c) ** 2 / (p**2 / (n - 1) + c**2 / design.fit_df)
     level_t = 0.5 + design.ci_prob / 2
-    half = stats.t.ppf(level_t, df) * np.sqrt(p + c)
-    # as in `pooled_df`: no narrower than either source of error alone would make it
-    half = np.maximum(half, stats.t.ppf(level_t, n - 1) * np.sqrt(p))
-    half = np.maximum(half, stats.t.ppf(level_t, design.fit_df) * np.sqrt(c))
+    probe_hat = probes * special.chdtri(n - 1, 1 - level) / (n - 1)
+    half = special.stdtrit(n - 1, level_t) * np.sqrt(probe_hat)[:, None]
+    mass = weight[:, None]
+    if fit > 0:
+        known = np.isinf(design.fit_df)
+        fit_hat = np.array([fit]) if known else fit * special.chdtri(design.fit_df, 1 - level) / design.fit_df
+        p, c = probe_hat[:, None], fit_hat[None, :]
+        mass = mass * (1.0 if known else weight[None, :])
+        df = (p + c) ** 2 / (p**2 / (n - 1) + c**2 / design.fit_df)
+        # as in `pooled_df`: no narrower than either source of error alone would make it
+        half = np.maximum(half, special.stdtrit(df, level_t) * np.sqrt(p + c))
+        half = np.maximum(half, stats.t.ppf(level_t, design.fit_df) * np.sqrt(c))
     sigma = np.sqrt(probes + fit)
 
     def between(low: FloatArray, high: FloatArray) -> float:
-        inside = stats.norm.cdf((high - shift) / sigma) - stats.norm.cdf((low - shift) / sigma)
+        inside = special.ndtr((high - shift) / sigma) - special.ndtr((low - shift) / sigma)
         return float((mass * np.maximum(inside, 0.0)).sum())
 
     passed = between(half - design.margin, design.margin - half)
@@ -288,12 +325,13 @@ def _verdicts(n: float, shift: float, design: _Design) -> tuple[float, float, fl
     return passed, failed, max(1 - passed - failed, 0.0), 1 - between(-half, half)
 
 
-def _fewest(shift: float, verdict: int, needed: float, design: _Design) -> float:
-    """Smallest n whose verdict has the needed probability: doubling, then bisection (the power rises with n)."""
-    high = MIN_PROBES
+def _fewest(shift: float, verdict: int, needed: float, design: _Design, guess: int = MIN_PROBES) -> float:
+    """Smallest n whose verdict has the needed probability: bracketed from a guess, then bisection (it rises with n)."""
+    low, high = MIN_PROBES, guess
     while _verdicts(high, shift, design)[verdict] < needed:
-        high *= 2
-    low = max(high // 2, MIN_PROBES)
+        low, high = high + 1, 2 * high if guess == MIN_PROBES else high + guess // 8 + 8
+    if high == guess > MIN_PROBES and _verdicts(lower := int(0.8 * guess), shift, design)[verdict] < needed:
+        low = max(lower, MIN_PROBES)
     while low < high:
         middle = (low + high) // 2
         if _verdicts(middle, shift, design)[verdict] >= needed:
@@ -308,25 +346,27 @@ def _betting(x, alpha, n_grid, interval):  # type: ignore[no-untyped-def]
     """Running interval for the mean of x in [0, 1]; candidates i / (n_grid - 1), wealth in logs."""
     step = 1.0 / (n_grid - 1)
     up, down = np.zeros(n_grid), np.zeros(n_grid)
-    low, high = 0, n_grid - 1
+    low, high = 0, n_grid - 1  # lowest candidate not yet rejected upwards, highest not yet rejected downwards
     threshold = np.log(2.0 / alpha)  # each bettor holds half of the stake
     total, squares = 0.0, 0.0
+    below, above = 0.0, 1.0
     for t in range(len(x)):
         variance = (0.25 + squares) / (t + 1)  # of what was seen before this label: bets are predictable
         bet = np.sqrt(2 * np.log(2.0 / alpha) / (variance * (t + 1) * np.log(t + 2.0)))
-        for i in range(low, high + 1):
+        for i in range(max(min(low, high), 0), min(max(low, high), n_grid - 1) + 1):
             m = i * step
             gain = x[t] - m
             stake_up = bet if m <= 0.0 else min(bet, 0.5 / m)
             stake_down = bet if m >= 1.0 else min(bet, 0.5 / (1.0 - m))
             up[i] += np.log1p(stake_up * gain)
             down[i] += np.log1p(-stake_down * gain)
-        while low <= high and max(up[low], down[low]) >= threshold:
+        while low < n_grid and up[low] >= threshold:
             low += 1
-        while high >= low and max(up[high], down[high]) >= threshold:
+        while high >= 0 and down[high] >= threshold:
             high -= 1
         total += x[t]
         mean = (0.5 + total) / (t + 2)
         squares += (x[t] - mean) ** 2
-        interval[t, 0] = max((low - 1) * step, 0.0)
-        interval[t, 1] = min((high + 1) * step, 1.0)
+        if low - 1 < high + 1:  # else every mean was rejected, which happens with probability alpha at most
+            below, above = max((low - 1) * step, 0.0), min((high + 1) * step, 1.0)
+        interval[t, 0], interval[t, 1] = below, above

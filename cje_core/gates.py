@@ -30,8 +30,8 @@ RHO_SPAN = 2.0  # the cap curve is read from rho / 2 to 2 rho
 # Routes of estimates that no label of the policy's own corrects, and of those that borrow nothing, whatever else their
 # status says (labels that are equal, a judge that is inverted).
 BORROWING = ("plug_in", "one_step", "borrowed")
-OWN = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_label", "mean_score", "probe_corrected",
-       "own_labels", "corrected", "unlabelled", "all_rows")  # fmt: skip
+OWN = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_label", "mean_score",
+       "probe_corrected", "probe_tuned", "own_labels", "corrected", "unlabelled", "all_rows")  # fmt: skip
 
 
 # Routes whose value holds labels or probes of the policy's own: what a reported level has to rest on.
@@ -251,8 +251,9 @@ def collect(
     ----------
     policies : sequence of str
     overlap : xr.Dataset, optional
-        From `cje_core.overlap.overlap`. A TTC whose threshold rests on fewer than 30 effective target draws counts as
-        unknown.
+        From `cje_core.overlap.overlap`. The affinity is taken at its bias-corrected value plus one standard error
+        (``affinity_upper``), since few draws bias the plug-in down. A TTC whose threshold rests on fewer than 30
+        effective target draws counts as unknown.
     coverage : xr.Dataset, optional
         From `cje_core.reliability.coverage_badge`. The mass out of range counts on the sides where the calibrator is
         flat (unknown counts as flat).
@@ -286,6 +287,8 @@ def collect(
     out: dict[str, npt.ArrayLike] = {
         name: column(overlap, name) for name in ("ess_fraction", "hill", "affinity", "ttc")
     }
+    if overlap is not None and "affinity_upper" in overlap:
+        out["affinity"] = column(overlap, "affinity_upper")
     if overlap is not None and "ttc_ess" in overlap:
         out["ttc"] = np.where(column(overlap, "ttc_ess") >= MIN_TTC_DRAWS, out["ttc"], np.nan)
     out["unsupported_mass"] = sum(

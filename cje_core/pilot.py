@@ -137,9 +137,10 @@ def variance_components(
         ``route``. A pilot that is labelled entirely is split as theta_aug, the route that fewer labels will take.
         Attributes count the pilot's design, which a plan scales: ``n`` prompts with an evaluated response, ``m``
         prompts with a label, ``responses_per_prompt`` and ``labels_per_prompt`` (judged responses per prompt, and
-        labels per labelled prompt, over all policies), ``n_policies``. NaN with the status that says why where a
-        policy has no number. A borrowed policy with few effective labels (``df_cal`` below 20, say) has a
-        heavy-tailed component whose standard error is too small: trust its order of magnitude only.
+        labels per labelled prompt, over all policies), ``n_policies``; ``scale_width`` is that of the oracle. NaN with
+        the status that says why where a policy has no number. A borrowed policy with few effective labels (``df_cal``
+        below 20, say) has a heavy-tailed component whose standard error is too small: trust its order of magnitude
+        only.
     """
     rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
@@ -154,6 +155,7 @@ def variance_components(
         "n_policies": len(names),
         "responses_per_prompt": float(rows.evaluated.sum() / max(n, 1)),
         "labels_per_prompt": float(rows.labelled.sum() / max(m, 1)),
+        "scale_width": float(np.ptp(data.attrs["oracle_range"])),
     }
     if reference is None:
         found = _components(split, n, max(m, 1), labelled)

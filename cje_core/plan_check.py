@@ -172,7 +172,8 @@ def simulate_plan(
         Over ``policy``: ``planned_std_error``, ``simulated_std_error`` (the spread of the estimates) with its Monte
         Carlo standard error ``simulated_mcse``, ``reported_std_error`` (root mean square of those the studies
         report), ``n_failed``, ``held``. Over ``pair`` (every other policy against the reference; for a single policy
-        two independent studies of it): ``planned_mde``, ``simulated_power`` (of that effect, put in by shifting the
+        two independent studies of it): ``planned_mde`` (NaN and ``beyond_scale`` where it is wider than the oracle
+        scale: the plan then detects nothing), ``simulated_power`` (of that effect, put in by shifting the
         centred contrast) with ``power_mcse``, ``power_held``. ``held`` is false where the simulation is worse than
         planned by more than the slack (5% of a standard error, .04 of power) and two Monte Carlo standard errors.
     """
@@ -217,6 +218,7 @@ def simulate_plan(
     if not alone:
         shape = shape.isel(pair=[shape["first"].values.tolist().index(name) for name in first])
     planned_mde = effect_at(n, m, shape, power=power, ci_prob=ci_prob).values
+    known = np.isfinite(std_error_at(n, m, shape)["std_error"].values)
     reached, power_mcse = _power(effects, spreads, df, planned_mde, ci_prob)
     return xr.Dataset(
         {
@@ -227,6 +229,7 @@ def simulate_plan(
             "n_failed": ("policy", np.isnan(errors).sum(axis=0)),
             "held": ("policy", simulated - 2 * mcse <= (1 + SLACK) * planned),
             "planned_mde": ("pair", planned_mde),
+            "beyond_scale": ("pair", known & np.isnan(planned_mde)),
             "simulated_power": ("pair", reached),
             "power_mcse": ("pair", power_mcse),
             "power_held": ("pair", reached + 2 * power_mcse >= power - POWER_SLACK),

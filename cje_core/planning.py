@@ -285,14 +285,17 @@ def effect_at(
 ) -> xr.DataArray:
     """Minimum detectable effect of a design.
 
-    That of the difference for components of contrasts; for levels, between two independent estimates as precise.
+    That of the difference for components of contrasts; for levels, between two independent estimates as precise. NaN
+    where it is wider than the oracle scale (attribute ``scale_width`` of the components): no two means lie that far
+    apart, so the design detects nothing at this power.
     """
     forecast = std_error_at(n, m, components)
     scale = 1.0 if "first" in components.coords else np.sqrt(2.0)
     found = detectable(
         scale * forecast["std_error"].values, forecast["df"].values, power=power, ci_prob=ci_prob
     )
-    return forecast["std_error"].copy(data=found)
+    within = found <= components.attrs.get("scale_width", np.inf)
+    return forecast["std_error"].copy(data=np.where(within, found, np.nan))
 
 
 def mde_surface(
@@ -321,7 +324,8 @@ def mde_surface(
     -------
     xr.Dataset
         Over ``n``, ``fraction`` (and the dimension of the components): ``std_error``, ``mde``, ``df``, ``m``,
-        ``cost`` and ``extrapolates``. NaN where fewer than 4 prompts would be labelled.
+        ``cost`` and ``extrapolates``. NaN where fewer than 4 prompts would be labelled; ``mde`` also where nothing on
+        the oracle scale can be detected.
     """
     n = xr.DataArray(np.asarray(n_grid, float), dims="n", coords={"n": np.asarray(n_grid)})
     share = np.asarray(fraction_grid, float)

@@ -5,6 +5,11 @@ the mean residual on probes, labels that never taught f, is the bias of the plug
 evidence of transport (fifty probes reject little), so the verdict is an equivalence test against a declared margin,
 and the zero-null p-value of the paper stands beside it.
 
+Both are decided *given f*: the question is whether the levels that this calibrator gives are off, and its own error is
+part of how far off they are. Only the probes' noise is left, which more probes shrink. The interval that adds the noise
+of the fit (would a calibrator from another slice pass?) is reported beside it and decides nothing: with 50 probes and a
+residual of five margins it stays undecided in up to a quarter of the samples, however many probes are bought.
+
 The mean is all that `audit` sees: errors that cancel over the judge's scale or over kinds of prompts pass it (the
 paper's "Scope of the mean transport test"). `cje_core.local_transport` looks inside. How many probes it takes, and how
 to buy them one by one until the audit decides, is in `cje_core.audit_planning`.
@@ -18,6 +23,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.audit_planning import probes_to_pass
 from cje_core.calibration import OracleSlice, calibration_part, fit_slice, mean_part, predict
 from cje_core.compare import adjust_p
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
@@ -37,8 +43,10 @@ class Residual(NamedTuple):
     value: float
     noise: Part  # which probes, and their labels
     fit_noise: Part  # which labels taught f
-    std_error: float
+    std_error: float  # of the noise alone, f given
     df: float
+    std_error_with_fit: float
+    df_with_fit: float
 
 
 def audit(
@@ -52,11 +60,16 @@ def audit(
 ) -> xr.Dataset:
     """Audit mean transport of the calibrator to every policy with probes.
 
-    The residual ``mean_probes(Y - f(Z))`` gets a t interval from the joint influence function: noise of the probes plus
-    noise of the fit (the labelled rows, with the leverage that the probes' scores give them), clustered by prompt. That
-    interval decides: PASS if it lies within ``[-margin, margin]``, FAIL if it lies outside entirely, else INCONCLUSIVE.
-    A verdict is about one policy, so its interval is not adjusted for the other policies audited; the zero-null
-    p-value, which the paper reads jointly, comes with its Bonferroni, Holm and Benjamini-Hochberg adjustments.
+    The residual ``mean_probes(Y - f(Z))`` gets a t interval given f, from the noise of the probes by cluster, with one
+    degree of freedom less than probed clusters. That interval decides: PASS if it lies within ``[-margin, margin]``,
+    FAIL if it lies outside entirely, else INCONCLUSIVE. So P(FAIL) is at most ``(1 - ci_prob) / 2`` while the residual
+    of this f is within the margin, and P(PASS) at most that while it is beyond. A verdict is about one policy, so its
+    interval is not adjusted for the other policies audited; the zero-null p-value, which the paper reads jointly, comes
+    with its Bonferroni, Holm and Benjamini-Hochberg adjustments.
+
+    ``interval_with_fit`` is the t interval of the joint influence function: the probes' noise plus that of the fit (the
+    labelled rows, with the leverage that the probes' scores give them). It informs: it is about the residual of the
+    calibrator that endless labels of the same slice would teach.
 
     Probe labels that never vary show no spread. Where all lie at one end of the oracle scale the interval is the exact
     bound on their mean (`_constant_bounds`); else there is none, and the verdict is NOT_CHECKED.
@@ -80,9 +93,12 @@ def audit(
     Returns
     -------
     xr.Dataset
-        Over ``policy``: ``residual``, ``std_error``, ``df``, ``interval``, ``p_value`` (zero null), ``p_bonferroni``,
-        ``p_holm``, ``p_bh``, ``n_probes``, ``verdict``, and what `audit_planning.audit_power` asks for:
-        ``residual_sd``, ``fit_std_error``, ``fit_df``. Fewer than 4 probed prompts: NOT_CHECKED.
+        Over ``policy``: ``residual``; given f ``std_error``, ``df``, ``interval``, ``p_value`` (zero null),
+        ``p_bonferroni``, ``p_holm``, ``p_bh``, ``verdict``; with the fit's noise ``std_error_with_fit``,
+        ``df_with_fit``, ``interval_with_fit``; ``n_probes``; what `audit_planning.audit_power` asks for,
+        ``residual_sd``, ``fit_std_error``, ``fit_df``; and ``probes_to_pass``, the probed clusters with which an audit
+        of this spread passes in 80% of samples if this f is right on average
+        (`audit_planning.probes_to_pass`). Fewer than 4 probed prompts: NOT_CHECKED.
     """
     low, high = data.attrs["oracle_range"]
     margin = MARGIN * (high - low) if margin is None else margin
@@ -90,8 +106,10 @@ def audit(
         raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
     rows, fitted = fit_rows(data, ci_prob, direction, covariates, calibrator)
     n_policies = len(rows.policies)
-    residual, std_error, df, sd, fit_error, fit_df = np.full((6, n_policies), np.nan)
-    exact = np.full((n_policies, 2), np.nan)
+    residual, std_error, df, error_with_fit, df_with_fit, sd, fit_error, fit_df, needed = np.full(
+        (9, n_policies), np.nan
+    )
+    exact, exact_with_fit = np.full((2, n_policies, 2), np.nan)
     n_probes = np.bincount(rows.policy[rows.probe], minlength=n_policies)
     for p in range(n_policies):
         probes = np.flatnonzero((rows.policy == p) & rows.probe)
@@ -99,12 +117,18 @@ def audit(
         if found is None:
             continue
         residual[p], std_error[p], df[p] = found.value, found.std_error, found.df
+        error_with_fit[p], df_with_fit[p] = found.std_error_with_fit, found.df_with_fit
         if np.isnan(found.std_error):
-            exact[p] = _constant_bounds(rows, found, probes, ci_prob, (low, high))
+            given, joint = [found.noise], [found.noise, found.fit_noise]
+            exact[p] = _constant_bounds(rows, found.value, given, probes, ci_prob, (low, high))
+            exact_with_fit[p] = _constant_bounds(rows, found.value, joint, probes, ci_prob, (low, high))
         fit_error[p], fit_df[p] = influence_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df
         n_clusters = count_clusters(rows, probes)
         sd[p] = influence_se(found.noise.influence, rows.cluster) * np.sqrt(n_clusters)
-    interval = np.where(np.isnan(std_error)[:, None], exact, wald(residual, std_error, df, ci_prob))
+        needed[p] = probes_to_pass(sd[p], margin=margin, ci_prob=ci_prob)
+    missing = np.isnan(std_error)[:, None]
+    interval = np.where(missing, exact, wald(residual, std_error, df, ci_prob))
+    with_fit = np.where(missing, exact_with_fit, wald(residual, error_with_fit, df_with_fit, ci_prob))
     p_value = two_sided(residual, std_error, df)
     inside = (interval[:, 0] >= -margin) & (interval[:, 1] <= margin)
     outside = (interval[:, 0] > margin) | (interval[:, 1] < -margin)
@@ -124,9 +148,13 @@ def audit(
             "p_holm": ("policy", adjust_p(p_value, "holm")),
             "p_bh": ("policy", adjust_p(p_value, "bh")),
             "n_probes": ("policy", n_probes),
+            "std_error_with_fit": ("policy", error_with_fit),
+            "df_with_fit": ("policy", df_with_fit),
+            "interval_with_fit": (("policy", "ci_bound"), with_fit),
             "residual_sd": ("policy", sd),
             "fit_std_error": ("policy", fit_error),
             "fit_df": ("policy", fit_df),
+            "probes_to_pass": ("policy", needed),
             "verdict": ("policy", verdict),
         },
         coords={"policy": rows.policies, "ci_bound": CI_BOUND},
@@ -192,19 +220,25 @@ def mean_residual(rows: Rows, fitted: OracleSlice, probes: IntArray) -> Residual
     left = rows.label[probes] - predict(fitted.calibrator, rows.z[probes])
     value, noise = mean_part(rows, probes, left, weight)
     fit_noise = calibration_part(rows, fitted, rows.z[probes], -weight / weight.sum())
-    _, std_error, df = combine([noise, fit_noise], rows.cluster)
+    errors = [*combine([noise], rows.cluster)[1:], *combine([noise, fit_noise], rows.cluster)[1:]]
     if np.ptp(rows.label[probes]) == 0:  # what is left is the spread of f over the probes, or nothing
-        std_error, df = np.nan, np.nan
-    return Residual(value, noise, fit_noise, std_error, df)
+        errors = [np.nan] * 4
+    return Residual(value, noise, fit_noise, *errors)
 
 
 def _constant_bounds(
-    rows: Rows, found: Residual, probes: IntArray, ci_prob: float, scale: tuple[float, float]
+    rows: Rows,
+    value: float,
+    parts: Sequence[Part],
+    probes: IntArray,
+    ci_prob: float,
+    scale: tuple[float, float],
 ) -> FloatArray:
     """Interval of the mean residual where all m probed clusters have one label, an end of the scale; else NaN.
 
     If E[Y] lies d widths from that end, then P(Y is not at it) >= d, so all m are with probability at most (1 - d)^m:
-    d <= 1 - alpha^(1/m). Half of alpha goes to this bound and half to the fit's t interval.
+    d <= 1 - alpha^(1/m). Half of alpha goes to this bound and half to the t interval of what is left, the spread of f
+    over the probes and, if it is among the parts, the noise of the fit.
     """
     low, high = scale
     label = rows.label[probes[0]]
@@ -213,9 +247,8 @@ def _constant_bounds(
     alpha = (1.0 - ci_prob) / 2.0
     m = count_clusters(rows, probes)
     reach = (high - low) * (1.0 - alpha ** (1.0 / m))
-    bounds = wald(
-        found.value, influence_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df, 1.0 - alpha
-    )
+    _, std_error, df = combine(parts, rows.cluster)
+    bounds = wald(value, std_error, df, 1.0 - alpha)
     return np.asarray(bounds + (np.array([-reach, 0.0]) if label == high else np.array([0.0, reach])))
 
 

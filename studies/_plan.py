@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from cje_core.audit_planning import audit_size
+from cje_core.audit_planning import probes_to_pass
 from cje_core.data import DataError
 from cje_core.io import read
 from cje_core.pilot import variance_components
@@ -55,7 +55,7 @@ class Planned:
     balance: Balance
     outside: list[str]
     check: xr.Dataset | None  # None where the plan is too large to try out
-    probes: dict[str, float]  # per borrowed policy: probes that let an audit pass; NaN where none do
+    probes: dict[str, float]  # per borrowed policy: probes that let an audit pass; NaN where unknown
     margin: float
     power: float
     options: dict[str, Any]  # of the calibrator
@@ -202,7 +202,7 @@ def plan(
         balance=spend_balance(chosen.n, chosen.m, *money),
         outside=extrapolation(chosen.n, chosen.m, components),
         check=check,
-        probes=_probes(data, components, chosen, harmless, options),
+        probes=_probes(data, components, harmless, options),
         margin=harmless,
         power=power,
         options=options,
@@ -234,12 +234,12 @@ def _check_options(
 
 
 def _probes(
-    data: xr.Dataset, components: xr.Dataset, chosen: Plan, margin: float, options: dict[str, Any]
+    data: xr.Dataset, components: xr.Dataset, margin: float, options: dict[str, Any]
 ) -> dict[str, float]:
-    """Probe labels per borrowed policy with which an audit passes at power .8 if the calibration does transport.
+    """Probe labels per borrowed policy with which an audit passes at power .8 if the calibrator is right on average.
 
     The spread of the residuals is that of the policy's own probes, if it has some, else that of the policies with
-    labels.
+    labels. The audit decides given the calibrator, so the labels that teach do not enter.
     """
     corrected = components["route"].values == "theta_aug"
     per_label = components["sigma2_cal"].values[corrected]
@@ -247,17 +247,6 @@ def _probes(
     seen = audit(data, margin=margin, **options)["residual_sd"] if data["probe"].any() else None
     found = {}
     for policy in components["policy"].values[components["route"].values == "plug_in"]:
-        at = components.sel(policy=policy)
         spread = usual if seen is None else float(seen.sel(policy=policy))
-        spread = usual if math.isnan(spread) else spread
-        found[str(policy)] = math.nan
-        if spread > 0 and float(at["sigma2_cal"]) >= 0:
-            forecast_df = max((float(at["df_cal"]) + 1) * chosen.m / components.attrs["m"] - 1, 1.0)
-            size = audit_size(
-                residual_sd=spread,
-                margin=margin,
-                fit_std_error=math.sqrt(float(at["sigma2_cal"]) / chosen.m),
-                fit_df=forecast_df,
-            )
-            found[str(policy)] = float(size["n_probes"].item())
+        found[str(policy)] = probes_to_pass(usual if math.isnan(spread) else spread, margin=margin)
     return found

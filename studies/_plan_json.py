@@ -80,8 +80,18 @@ def contrast_records(planned: Planned) -> list[dict[str, Any]]:
         {"first": str(pair["first"].item()), "second": str(pair["second"].item())}
         | {name: _number(pair[name]) for name in names}
         | {"held": bool(pair["power_held"])}
+        | ({"reason": nothing_detectable(planned)} if bool(pair["beyond_scale"]) else {})
         for pair in (planned.check.isel(pair=k) for k in range(planned.check.sizes["pair"]))
     ]
+
+
+def nothing_detectable(planned: Planned) -> str:
+    """Why a difference has no detectable size."""
+    width = planned.components.attrs["scale_width"]
+    return (
+        f"at this budget no difference that the oracle scale allows (its width is {width:g}) would be found with power "
+        f"{planned.power:g}"
+    )
 
 
 def next_steps(planned: Planned) -> list[str]:
@@ -100,9 +110,11 @@ def next_steps(planned: Planned) -> list[str]:
         steps.append(f"probe labels for an audit {within}, on top of the budget: {', '.join(audited)}")
     if hopeless:
         steps.append(
-            f"no number of probes makes an audit of {', '.join(hopeless)} pass: the calibrator's own error there "
-            "fills the margin; label that policy itself"
+            f"the pilot does not say how many probes an audit of {', '.join(hopeless)} takes: probe a few of its "
+            "responses, or label that policy itself"
         )
+    if planned.check is not None and bool(planned.check["beyond_scale"].any()):
+        steps.append(f"{nothing_detectable(planned)}: raise the budget, or report levels only")
     if planned.achievable is False:
         steps.append("count on the simulated numbers, not on the planned ones")
     if planned.outside:

@@ -72,6 +72,9 @@ def _contrast_table(planned: Planned) -> list[Table]:
         first, second = record["first"], record["second"]
         name = f"{first} - {second}" if first != second else f"{first}, two independent studies"
         if record["planned_mde"] is None:
+            if "reason" in record:
+                shown.add_row(Text(name), "nothing on the scale", "-")
+                continue
             shown.add_row(Text(name), "-", "-")
             continue
         missed = "" if record["held"] else " missed"

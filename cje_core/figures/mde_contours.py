@@ -32,10 +32,12 @@ def mde_contours(
     axes = new_axes(ax, 5.6, 4.2)
     n, fraction = surface["n"].values.astype(float), surface["fraction"].values.astype(float)
     mde = surface["mde"].transpose("fraction", "n").values
-    levels = np.unique(np.round(np.geomspace(np.nanmin(mde), np.nanmax(mde), 9), 4))
-    axes.contourf(n, fraction, mde, levels=levels, cmap="Blues_r", alpha=0.35, extend="both")
-    lines = axes.contour(n, fraction, mde, levels=levels, colors="black", linewidths=0.9)
-    axes.clabel(lines, fmt="%.3f", fontsize=7)
+    found = mde[np.isfinite(mde)]
+    levels = np.unique(np.round(np.geomspace(found.min(), found.max(), 9), 4)) if len(found) else []
+    if len(levels) > 1:  # else no design here detects anything on the scale
+        axes.contourf(n, fraction, mde, levels=levels, cmap="Blues_r", alpha=0.35, extend="both")
+        lines = axes.contour(n, fraction, mde, levels=levels, colors="black", linewidths=0.9)
+        axes.clabel(lines, fmt="%.3f", fontsize=7)
     cost = surface["cost"].transpose("fraction", "n").values
     steps = np.geomspace(np.nanmin(cost), np.nanmax(cost), 6)[1:-1]
     costs = axes.contour(
