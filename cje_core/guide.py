@@ -4,7 +4,7 @@ Its "Estimator Selection Guide" and "Practical takeaways" as a rule per policy, 
 responses, labels, probes, log-probabilities, overlap gates.
 
 1. Fresh responses: **Direct**, the default; it needs no overlap. With labels of the policy's own it corrects itself
-   (theta_aug); with ten probes or more these make its value (**direct_corrected**), whatever the audit says of what it
+   (theta_aug); with probes these make its value (**direct_corrected**), whatever the audit says of what it
    would borrow; else it borrows a calibration that must be audited, or, where the judge tells nothing, is labelled.
 2. No fresh responses but log-probabilities, and overlap gates that pass (TTC first): **calibrated IPS**.
 3. Neither: nothing. Generate responses; logs that miss what a policy typically says cannot be reweighted into it.
@@ -30,7 +30,6 @@ SHARE_HIGH, SHARE_LOW = 0.5, 0.2
 
 
 ENOUGH = 50  # labels that the paper's audits ask for at least
-MIN_PROBES = 10  # from here on probes make a value of their own (`cje_core.estimators.direct_corrected`)
 BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 
 
@@ -40,7 +39,7 @@ class Facts(NamedTuple):
     n_fresh: int  # prompts with an evaluated response
     n_own_labels: int  # clusters of prompts with a label of its own that corrects
     n_unlabelled: int  # prompts with an evaluated response that has no label
-    n_probes: int  # prompts with a label that audits
+    n_probes: int  # clusters of prompts with a label that audits
     n_logged: int  # logged responses with both log-likelihoods
     ttc: float
     ope: str  # ok, blocked or unknown; "none" without log-probabilities
@@ -107,7 +106,7 @@ def recommend(
             n_fresh=prompts(rows.evaluated),
             n_own_labels=clusters(rows.evaluated & rows.labelled),
             n_unlabelled=prompts(rows.evaluated & ~rows.labelled),
-            n_probes=prompts(rows.probe),
+            n_probes=clusters(rows.probe),
             n_logged=int(usable[code]),
             ttc=float(metrics["ttc"].values[p]),
             ope=str(ope["state"].values[p]) if usable[code] else "none",
@@ -143,7 +142,7 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
         )
         return Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
     own = facts.n_own_labels >= MIN_LABELLED_CLUSTERS
-    if not own and facts.n_probes >= MIN_PROBES:
+    if not own and facts.n_probes >= MIN_LABELLED_CLUSTERS:
         doubt = "" if facts.transport == "PASS" else f" (what it would borrow: transport {facts.transport})"
         return Choice("direct_corrected", f"its probes are labels of its own and make its value{doubt}")
     if not own and not facts.may_borrow:
@@ -175,8 +174,8 @@ _CAUTION = {
     "PASS": "",
     "NOT_CHECKED": "transport is assumed: audit 50 to 200 probe labels before reporting a level; a ranking may wait",
     "INCONCLUSIVE": "the audit is inconclusive: more probes decide it (cje_core.audit_planning)",
-    "FAIL": f"the calibration does not transport: the level is refused; probe {MIN_PROBES} or more of its responses, "
-    "or recalibrate with labels of this policy",
+    "FAIL": f"the calibration does not transport: the level is refused; probe {ENOUGH} of its responses, or "
+    "recalibrate with labels of this policy",
 }
 
 

@@ -93,7 +93,21 @@ ENTRIES = (
     ),
     Entry("n_probes", "transport", "transport", "probe labels"),
     Entry("gate_state", "gates", "gates", "state of every gate", "state", True),
-    Entry("level", "gates", "levels", "reported or refused", text=True),
+    Entry(
+        "interval_if_biased",
+        "transport",
+        "sensitivity",
+        "interval of the level if the transport residual is anything up to delta",
+        "interval",
+    ),
+    Entry(
+        "flips_at",
+        "transport",
+        "tipping",
+        "bound on the transport residual from which the difference from each other policy is undecided",
+    ),
+    Entry("level", "gates", "levels", "reported, assumed or refused", text=True),
+    Entry("level_source", "gates", "levels", "own, probes, borrowed or none", "source", True),
     Entry("level_reason", "gates", "levels", "why it is refused", "reason", True),
     Entry("n_responses", "filters", "data", "evaluated responses"),
     Entry("left_out", "filters", "left_out", "rows left out, by reason; rows of no policy count for each"),
@@ -115,7 +129,9 @@ def ledger(
     transport: xr.Dataset | None = None,
     gates: xr.Dataset | None = None,
     levels: xr.Dataset | None = None,
+    sensitivity: xr.Dataset | None = None,
     contrasts: xr.Dataset | None = None,
+    tipping: xr.Dataset | None = None,
     left_out: pd.DataFrame | None = None,
     q: float = 0.05,
     covariates: Sequence[str] = (),
@@ -130,6 +146,8 @@ def ledger(
         Evaluation data.
     estimate, contrasts : xr.Dataset, optional
         An estimate, and its contrasts (`cje_core.compare.contrasts`).
+    sensitivity, tipping : xr.Dataset, optional
+        From `cje_core.sensitivity.levels` and `tipping_points`.
     overlap, coverage, reliability, transport, gates, levels : xr.Dataset, optional
         From `cje_core.overlap.overlap`, `cje_core.reliability.coverage_badge` and ``reliability``,
         `cje_core.transport.audit`, `cje_core.gates.evaluate` and `cje_core.refusal.level`.
@@ -155,7 +173,9 @@ def ledger(
         "transport": transport,
         "gates": gates,
         "levels": levels,
-        "contrasts": _adjusted(contrasts, names),
+        "sensitivity": sensitivity,
+        "contrasts": _symmetric(contrasts, ("p_adjusted", "p_bh"), "p_adjusted", names),
+        "tipping": _symmetric(tipping, ("tipping",), "flips_at", names),
         "left_out": _counted(left_out, names),
         "options": _options(estimate, names),
         "data": _from_data(data, names, covariates, calibrator, direction),
@@ -270,16 +290,17 @@ def _counted(left_out: pd.DataFrame | None, names: list[str]) -> xr.Dataset | No
     )
 
 
-def _adjusted(contrasts: xr.Dataset | None, names: list[str]) -> xr.Dataset | None:
-    """Adjusted p-values of the pairs as a symmetric matrix with NaN on its diagonal."""
-    if contrasts is None:
-        return None
-    column = next((name for name in ("p_adjusted", "p_bh") if name in contrasts), None)
-    if column is None:
+def _symmetric(
+    pairs: xr.Dataset | None, sources: Sequence[str], name: str, names: list[str]
+) -> xr.Dataset | None:
+    """The first of `sources` that a table of pairs has, as a symmetric matrix with NaN on its diagonal."""
+    source = next((s for s in sources if pairs is not None and s in pairs), None)
+    if pairs is None or source is None:
         return None
     matrix = np.full((len(names), len(names)), np.nan)
-    pairs = zip(contrasts["first"].values, contrasts["second"].values, contrasts[column].values, strict=True)
-    for first, second, p in pairs:
+    for first, second, value in zip(
+        pairs["first"].values, pairs["second"].values, pairs[source].values, strict=True
+    ):
         a, b = names.index(str(first)), names.index(str(second))
-        matrix[a, b] = matrix[b, a] = p
-    return xr.Dataset({"p_adjusted": (("policy", "other"), matrix)}, coords={"policy": names, "other": names})
+        matrix[a, b] = matrix[b, a] = value
+    return xr.Dataset({name: (("policy", "other"), matrix)}, coords={"policy": names, "other": names})

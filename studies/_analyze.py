@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from cje_core import estimators, gates, guide, refusal
+from cje_core import estimators, gates, guide, refusal, sensitivity
 from cje_core.calibration import fit_slice
 from cje_core.compare import contrasts
 from cje_core.data import DataError
@@ -79,6 +79,10 @@ class Analysis:
     bounds: xr.Dataset
     guide: xr.Dataset
     contrasts: xr.Dataset | None
+    if_biased: xr.Dataset  # intervals of the levels if transport is off by up to the margin
+    tipping: (
+        xr.Dataset | None
+    )  # how far off it may be before each difference, and the best policy, is undecided
     posterior: Posterior | None  # with --bayes
     options: Mapping[str, Any]  # of the calibrator, shared by all estimators that take them
     seed: int
@@ -262,6 +266,9 @@ def analyze(
     if believed is not None:
         levels = _refused_by_posterior(levels, believed)
     value = headline(found[primary], levels, probed)
+    jointly = "influence" in value
+    lent = value["borrowed"].values.astype(bool).tolist()
+    scale = (float(oracle_range[0]), float(oracle_range[1]))
     return Analysis(
         data=data,
         ledger=ledger,
@@ -283,7 +290,9 @@ def analyze(
             calibration_share=_calibration_share(value, found),
             estimate=found.get("direct"),
         ),
-        contrasts=contrasts(value) if "influence" in value else None,
+        contrasts=contrasts(value) if jointly else None,
+        if_biased=sensitivity.levels(value, harmless, borrowed=lent, oracle_range=scale),
+        tipping=sensitivity.tipping_points(value, borrowed=lent) if jointly else None,
         posterior=believed,
         options=common,
         seed=seed,

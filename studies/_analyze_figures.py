@@ -4,9 +4,12 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cje_core import figures
+import numpy as np
+import xarray as xr
+
+from cje_core import figures, sensitivity
 from cje_core.compare import win_matrix
 from cje_core.figures.style import STYLE
 from cje_core.reliability import calibration_curve
@@ -35,8 +38,40 @@ def render_panels(analysis: Analysis) -> dict[str, bytes]:
     return files
 
 
+def _starred(analysis: Analysis) -> xr.Dataset:
+    """Win matrix of the values that stand; a difference that is assumed gets no star."""
+    wins = win_matrix(analysis.value)
+    reported = (analysis.levels["level"] == "reported").sel(policy=wins["policy"]).values
+    both = xr.DataArray(np.outer(reported, reported), dims=("policy", "other"))
+    return wins.assign({name: wins[name] & both for name in ("significant", "wins")})
+
+
+def _sensitivity(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
+    """What assumed levels and differences say if transport is off: curves up to three margins."""
+    value, margin = analysis.value, float(analysis.transport.attrs["margin"])
+    low, high = analysis.data.attrs["oracle_range"]
+    shared: dict[str, Any] = {"borrowed": value["borrowed"].values.tolist(), "oracle_range": (low, high)}
+    delta = np.linspace(0, 3 * margin, 61)
+    levels = sensitivity.levels(value, delta, **shared)
+    shown = levels.isel(policy=np.flatnonzero(np.isfinite(value["estimate"].values)))
+    panels: dict[str, Callable[[], Axes]] = {
+        "sensitivity_levels": lambda: figures.sensitivity_levels(shown, margin=margin)
+    }
+    if analysis.tipping is not None:
+        differences = sensitivity.differences(value, delta, **shared)
+        open_ = np.flatnonzero(
+            np.isfinite(differences["difference"].values) & (differences["n_borrowed"].values > 0)
+        )
+        tipping = analysis.tipping.isel(pair=open_)
+        if len(open_):
+            panels["sensitivity_differences"] = lambda: figures.sensitivity_differences(
+                differences.isel(pair=open_), tipping, margin=margin
+            )
+    return panels
+
+
 def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
-    estimate = analysis.estimates[analysis.primary]
+    estimate, value = analysis.estimates[analysis.primary], analysis.value
     panels: dict[str, Callable[[], Axes]] = {
         "transport_residuals": lambda: figures.transport_residuals(analysis.transport)
     }
@@ -51,8 +86,10 @@ def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
                 panels["covariate_effects"] = lambda: figures.covariate_effects(curve)[0]
     if "calibration_share" in estimate:
         panels["uncertainty_share"] = lambda: figures.uncertainty_share(estimate)
-    if "influence" in estimate and len(analysis.policies) > 1:
-        panels["win_matrix"] = lambda: figures.win_matrix(win_matrix(estimate))
+    if "influence" in value and len(analysis.policies) > 1:
+        panels["win_matrix"] = lambda: figures.win_matrix(_starred(analysis))
+    if "assumed" in analysis.levels["level"].values:
+        panels |= _sensitivity(analysis)
     overlap = analysis.overlap
     if overlap is None:
         return panels

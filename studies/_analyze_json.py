@@ -7,7 +7,7 @@ from typing import Any
 from cje_core import gates
 from cje_core.headline import weaker
 from cje_core.result import Status
-from studies._analyze import Analysis
+from studies._analyze import Analysis, posterior_verdict
 from studies._analyze_bayes import BAYESIAN, SHIFT
 from studies._manifest import provenance
 
@@ -41,10 +41,17 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "source": analysis.source(policy),
             "refused_by": analysis.refused_by(policy),
             "flags": flags(analysis, policy),
+            "if_biased": _if_biased(analysis, policy),
             "transport": {
                 "verdict": analysis.verdict(policy),
                 "residual": _number(transport["residual"].sel(at)),
                 "interval": [_number(bound) for bound in transport["interval"].sel(at).values],
+                "interval_with_fit": [
+                    _number(bound) for bound in transport["interval_with_fit"].sel(at).values
+                ],
+                "probes_to_pass": _number(transport["probes_to_pass"].sel(at)),
+                "verdict_of_audit": str(transport["verdict"].sel(at).item()),
+                "verdict_of_posterior": posterior_verdict(analysis.posterior, policy),
             },
             "posterior": _posterior(analysis, policy),
             "overlap": _overlap(analysis, policy),
@@ -62,6 +69,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
     return {
         "policies": policies,
         "contrasts": contrast_records(analysis),
+        "best": _best(analysis),
         "seconds": round(analysis.seconds, 3),
         "manifest": {
             "seed": analysis.seed,
@@ -100,6 +108,25 @@ def _value(analysis: Analysis, policy: str) -> dict[str, Any] | None:
         "interval": [_number(bound) for bound in at["interval"].values],
         "from": name,
     }
+
+
+def _if_biased(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    """Interval of an assumed level if transport is off by up to the margin; None for any other."""
+    if analysis.level(policy) != "assumed":
+        return None
+    found = analysis.if_biased["interval"].sel(policy=policy).isel(delta=0)
+    return {
+        "by": float(analysis.if_biased["delta"].values[0]),
+        "interval": [_number(bound) for bound in found.values],
+    }
+
+
+def _best(analysis: Analysis) -> dict[str, Any] | None:
+    """The policy with the largest value, and by how much transport may be off before that is undecided."""
+    if analysis.tipping is None or not analysis.tipping["best"].item():
+        return None
+    best, tipping = str(analysis.tipping["best"].item()), float(analysis.tipping["best_tipping"])
+    return {"policy": best, "decided": tipping > 0, "flips_at": _number(tipping) if tipping > 0 else None}
 
 
 def at_level(analysis: Analysis, policy: str, variable: str) -> Any:
@@ -181,11 +208,19 @@ def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
                 "interval": [_number(bound) for bound in pair["interval"].values],
                 "p_value": _number(pair["p_value"]),
                 "p_bh": _number(pair["p_bh"]),
-                "level": weaker(analysis.level(first), analysis.level(second)),
+                "level": (level := weaker(analysis.level(first), analysis.level(second))),
+                "flips_at": _flips_at(analysis, k) if level == "assumed" else None,
                 "caution": PLUG_IN if "plug_in" in routes else None,
             }
         )
     return records
+
+
+def _flips_at(analysis: Analysis, pair: int) -> float | None:
+    """By how much transport may be off before a decided difference is undecided; None where it is not decided."""
+    assert analysis.tipping is not None
+    tipping = float(analysis.tipping["tipping"].isel(pair=pair))
+    return tipping if 0 < tipping < math.inf else None
 
 
 def _counts(analysis: Analysis, policy: str) -> dict[str, int]:

@@ -64,7 +64,9 @@ def _ledgers(analysis: Analysis) -> bytes:
             transport=analysis.transport,
             gates=analysis.gates,
             levels=analysis.levels,
+            sensitivity=analysis.if_biased if name == analysis.primary else None,
             contrasts=analysis.contrasts if name == analysis.primary else None,
+            tipping=analysis.tipping if name == analysis.primary else None,
             left_out=analysis.ledger,
             **analysis.options,
         )

@@ -78,6 +78,13 @@ def _value_cell(analysis: Analysis, policy: str) -> Text:
     status = analysis.status(name, policy)
     if status not in (Status.OK, Status.TRANSPORT_ASSUMED):
         value.append(f"\n{status.name.lower()}", style="not bold")
+    if analysis.level(policy) == "assumed":
+        margin = plain(analysis, float(analysis.if_biased["delta"].values[0]))
+        ends = [
+            plain(analysis, bound)
+            for bound in analysis.if_biased["interval"].sel(policy=policy).isel(delta=0).values
+        ]
+        value.append(f"\n[{ends[0]}, {ends[1]}]\nif off by {margin}", style="not bold dim")
     if analysis.source(policy) == "probes" and not primary.failed:
         borrowed = cell(analysis, analysis.primary, policy, interval=True)
         value.append(f"\n{borrowed}\nborrowed", style="not bold dim")
@@ -188,12 +195,18 @@ def _contrast_table(analysis: Analysis) -> list[Table | Text]:
     shown.add_column("difference", overflow="fold")
     shown.add_column(f"value [{_percent(analysis)} interval]", no_wrap=True)
     shown.add_column("p (BH)", no_wrap=True)
+    assumed = any(record["level"] == "assumed" for record in records)
+    if assumed:
+        shown.add_column("undecided if\ntransport is\noff by", no_wrap=True, justify="right")
     shown.add_column("level", no_wrap=True)
     for record in records:
+        earned = record["level"] == "reported" and record["p_bh"] is not None
+        flips = "-" if record["flips_at"] is None else plain(analysis, record["flips_at"])
         shown.add_row(
             Text(f"{record['first']} - {record['second']}"),
             interval_text(analysis, record["difference"], record["interval"], sign=True),
-            "-" if record["p_bh"] is None else _p_value(record["p_bh"]),
+            _p_value(record["p_bh"]) if earned else "-",
+            *[flips] * assumed,
             record["level"],
         )
     return [shown, *notes]
@@ -246,8 +259,8 @@ def _refusals(analysis: Analysis) -> list[str]:
         within = f"residual {plain(analysis, low, sign=True)} to {plain(analysis, high, sign=True)}"
         if "transport" in analysis.refused_by(policy):
             lines.append(
-                f"refused: the calibration does not transport to {policy} ({within}): label or probe more of its "
-                f"responses, {guide.MIN_PROBES} at least"
+                f"refused: the calibration does not transport to {policy} ({within}): label or probe "
+                f"{guide.ENOUGH} of its responses"
             )
         elif analysis.level(policy) == "refused":
             lines.append(

@@ -83,7 +83,7 @@ def test_guide_follows_the_audit_and_the_calibration_share():
     found = recommend(data, transport=report, calibration_share={"lower": 0.9, "same": 0.1, "flatter": 0.4})
     assert found.estimator.sel(policy="lower").item() == "direct_corrected"  # its probes make its value
     assert "transport FAIL" in found.reason.sel(policy="lower").item()
-    audited = data.prompt[data.probe.sel(policy="lower").any("draw")][:6]
+    audited = data.prompt[data.probe.sel(policy="lower").any("draw")][:3]
     few = recommend(data.assign(probe=data.probe & data.prompt.isin(audited)), transport=report)
     assert few.estimator.sel(policy="lower").item() == "direct"
     assert "refused" in few.caution.sel(policy="lower").item()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from cje_core import gates, refusal
+from cje_core import gates, refusal, sensitivity
 from cje_core.compare import contrasts
 from cje_core.estimators import calibrated_dr_cpo, direct
 from cje_core.ledger import ENTRIES, digest, ledger
@@ -52,7 +52,9 @@ def everything(data, estimate):
         transport=transport,
         gates=found,
         levels=refusal.level(found, estimate),
+        sensitivity=sensitivity.levels(estimate, 0.05),
         contrasts=contrasts(estimate, adjust="by"),
+        tipping=sensitivity.tipping_points(estimate),
         left_out=left_out,
         q=0.1,
         **pieces,

@@ -23,15 +23,16 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli(data, "--probes", audit, "--json")
     assert (code, err) == (0, "")
     result = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert set(result) == {"policies", "contrasts", "seconds", "manifest"}
+    assert set(result) == {"policies", "contrasts", "best", "seconds", "manifest"}
     assert set(result["policies"]) == {"base", "other"}
     for policy in result["policies"].values():
         contract = {"value", "estimates", "level", "source", "flags", "transport", "overlap"}
-        more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended"}
+        more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended", "if_biased"}
         assert set(policy) == contract | more
         assert policy["overlap"] is None and policy["posterior"] is None
         assert set(policy["gates"].values()) <= {"pass", "warn", "fail", "unknown"}
-        assert set(policy["transport"]) == {"verdict", "residual", "interval"}
+        judged = {"interval_with_fit", "probes_to_pass", "verdict_of_audit", "verdict_of_posterior"}
+        assert set(policy["transport"]) == {"verdict", "residual", "interval"} | judged
         assert set(policy["estimates"]) == {"raw_judge", "labels_only", "direct", "direct_corrected"}
         for estimate in policy["estimates"].values():
             assert set(estimate) == {"estimate", "std_error", "interval", "status"}
@@ -57,7 +58,13 @@ def test_out_gets_json_and_plots(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli(data, "--json", "--out", tmp_path / "deep" / "out")
     assert code == 0
     files = sorted(p.name for p in (tmp_path / "deep" / "out").iterdir())
-    panels = ["reliability.png", "transport_residuals.png", "uncertainty_share.png", "win_matrix.png"]
+    panels = [
+        "reliability.png",
+        "sensitivity_differences.png",
+        "sensitivity_levels.png",
+        "transport_residuals.png",
+    ]
+    panels += ["uncertainty_share.png", "win_matrix.png"]
     assert files == ["estimates.json", "forest.png", "forest.svg", "ledger.nc", *panels]
     with xr.open_datatree(tmp_path / "deep" / "out" / "ledger.nc", engine="netcdf4") as ledgers:
         assert set(ledgers.children) == {"raw_judge", "labels_only", "direct", "direct_corrected"}

@@ -42,7 +42,7 @@ def test_what_is_refused_is_no_number_in_any_difference(monkeypatch: pytest.Monk
     [pair] = found["contrasts"]
     assert (pair["level"], pair["difference"], pair["interval"]) == ("refused", None, [None, None])
     text = " ".join(printed(result, 100).split())
-    assert "label or probe more of its responses" in text
+    assert "label or probe 50 of its responses" in text
     assert f"{record['estimates']['direct']['estimate']:.3f}" not in text
 
 
