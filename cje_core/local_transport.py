@@ -2,9 +2,14 @@
 
 The mean residual (`cje_core.transport`) passes errors that cancel: over the judge's scale, where `binned_audit` tests
 all bins jointly, or over kinds of prompts, where `subgroup_audit` holds every group under one false discovery rate.
+
+Both test a zero null, which no fitted f meets exactly, so both count the noise of the fit: what they find is a
+departure from transport, not the error of this f. (The verdict of `cje_core.transport.audit` is against a margin, and
+given f.)
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +21,6 @@ from cje_core.compare import adjust_p
 from cje_core.result import CI_BOUND, cluster_sums, sum_by, wald
 from cje_core.rows import Rows
 from cje_core.transport import fit_rows, in_order, mean_residual, two_sided
-from cje_core.uncertainty import pooled_df
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -37,10 +41,13 @@ def binned_audit(
 
     The null, ``E[Y - f(Z) | bin] = 0`` in all q bins, is stronger than mean transport: errors of opposite sign that
     cancel over the scale fail it. Bins are quantiles of the probes' scores; a bin with fewer than 5 probed clusters
-    joins its neighbour. The statistic is ``r' V^-1 r / q`` with V the noise of the probes plus that of the fit, which
-    bins share. Five probes tell no variance, and equal labels in a bin would even give zero, so the probes' variance is
-    pooled over bins, as in a lack-of-fit test, and the statistic is referred to F with q and Satterthwaite degrees of
-    freedom.
+    joins its neighbour. The statistic is ``Q = r' A r`` with ``A = V^-1``, V the noise of the probes plus that of the
+    fit, which bins share. Five probes tell no variance, and equal labels in a bin would even give zero, so in V the
+    probes' variance is pooled over bins, as in a lack-of-fit test. Labels may vary more in some bins than in others
+    (binary ones do), so the law of Q is that of Brunner, Dette and Munk's ANOVA-type statistic: with S the covariance
+    that leaves each bin its own variance, ``Q / tr(AS)`` is referred to F with ``tr(AS)^2 / tr(ASAS)`` and ``tr(AS)^2 /
+    sum_c tr(AS_c)^2 / df_c`` degrees of freedom, c the bins and the fit, each squared variance estimate divided by the
+    ``1 + 2 / df`` by which it exceeds the square. With equal bins and variances this is the F test of lack of fit.
 
     The residuals per bin are for display only: a handful of probes each, so they carry intervals and no verdicts.
 
@@ -56,7 +63,8 @@ def binned_audit(
     Returns
     -------
     xr.Dataset
-        Over ``policy``: ``statistic``, ``df_bins``, ``df``, ``p_value``, ``p_bh``, ``n_bins``. Over ``policy, bin``:
+        Over ``policy``: ``statistic`` (Q), ``f_value`` (Q over its mean), ``df_bins``, ``df``, ``p_value``, ``p_bh``,
+        ``n_bins``. Over ``policy, bin``:
         ``residual``, ``std_error``, ``interval`` (t, not adjusted), ``n_probes``, ``score_low``, ``score_high``. NaN
         where a policy has fewer than two bins.
     """
@@ -66,7 +74,7 @@ def binned_audit(
     n_policies = len(rows.policies)
     residual, std_error, low, high = np.full((4, n_policies, n_bins), np.nan)
     n_probes = np.zeros((n_policies, n_bins), dtype=int)
-    statistic, df_bins, df, p_value = np.full((4, n_policies), np.nan)
+    statistic, f_value, df_bins, df, p_value = np.full((5, n_policies), np.nan)
     for p in range(n_policies):
         probes = np.flatnonzero((rows.policy == p) & rows.probe)
         if fitted.calibrator is None or len(probes) == 0:
@@ -76,19 +84,19 @@ def binned_audit(
         if used < 2:
             continue
         members = [probes[code == b] for b in range(used)]
-        value, covariance, df[p] = _joint(rows, fitted, members)
-        residual[p, :used], std_error[p, :used] = value, np.sqrt(np.diag(covariance))
-        statistic[p] = value @ np.linalg.pinv(covariance, hermitian=True) @ value
-        df_bins[p] = np.linalg.matrix_rank(covariance, hermitian=True)
+        joint = _joint(rows, fitted, members)
+        residual[p, :used], std_error[p, :used] = joint.value, np.sqrt(np.diag(joint.pooled))
+        statistic[p], f_value[p], df_bins[p], df[p] = _anova_type(joint)
         n_probes[p, :used] = [len(rows_of) for rows_of in members]
         low[p, :used] = [rows.score[rows_of].min() for rows_of in members]
         high[p, :used] = [rows.score[rows_of].max() for rows_of in members]
         if df_bins[p] > 0:
-            p_value[p] = stats.f.sf(statistic[p] / df_bins[p], df_bins[p], df[p])
+            p_value[p] = stats.f.sf(f_value[p], df_bins[p], df[p])
     by_bin = ("policy", "bin")
     out = xr.Dataset(
         {
             "statistic": ("policy", statistic),
+            "f_value": ("policy", f_value),
             "df_bins": ("policy", df_bins),
             "df": ("policy", df),
             "p_value": ("policy", p_value),
@@ -133,9 +141,9 @@ def subgroup_audit(
     Returns
     -------
     xr.Dataset
-        Over ``policy, group`` (groups in order of name): ``residual``, ``std_error``, ``df``, ``interval`` (not
-        adjusted), ``p_value`` (zero null), ``p_bh``, ``flagged`` (``p_bh <= fdr``), ``n_probes``. NaN, and never
-        flagged, with fewer than 4 probed prompts.
+        Over ``policy, group`` (groups in order of name): ``residual``; with the fit's noise ``std_error``, ``df``,
+        ``interval`` (not adjusted), ``p_value`` (zero null), ``p_bh``, ``flagged`` (``p_bh <= fdr``); ``n_probes``.
+        NaN, and never flagged, with fewer than 4 probed prompts.
     """
     if not 0 < fdr < 1:
         raise ValueError(f"fdr is {fdr}; it must lie strictly between 0 and 1")
@@ -163,7 +171,8 @@ def subgroup_audit(
             n_probes[p, g] = len(probes)
             found = mean_residual(rows, fitted, probes)
             if found is not None:
-                residual[p, g], std_error[p, g], df[p, g] = found.value, found.std_error, found.df
+                residual[p, g] = found.value
+                std_error[p, g], df[p, g] = found.std_error_with_fit, found.df_with_fit
     p_value = two_sided(residual, std_error, df)
     p_bh = adjust_p(p_value.ravel(), "bh").reshape(shape)
     cell = ("policy", "group")
@@ -216,12 +225,23 @@ def score_bins(score: FloatArray, cluster: IntArray, n_bins: int) -> IntArray:
     return out
 
 
-def _joint(rows: Rows, fitted: OracleSlice, members: list[IntArray]) -> tuple[FloatArray, FloatArray, float]:
-    """Mean residuals of disjoint bins of probes, their covariance and its degrees of freedom.
+class _Joint(NamedTuple):
+    """Mean residuals of the bins and their errors."""
 
-    Influence values per cluster and bin, those of the probes scaled so that each bin's variance is one pooled residual
-    variance times its sum of squared cluster shares; correlations, between bins and with the fit, stay as they are. The
-    degrees of freedom are those of `pooled_df` on the traces of the probes' and the fit's covariance.
+    value: FloatArray  # (q,)
+    pooled: FloatArray  # (q, q) covariance, one variance of the probes for all bins
+    own: FloatArray  # (q,) variance of each bin's probes by itself
+    own_df: FloatArray  # (q,)
+    fit: FloatArray  # (q, q) covariance of the fit
+    fit_df: float
+
+
+def _joint(rows: Rows, fitted: OracleSlice, members: list[IntArray]) -> _Joint:
+    """Mean residuals of disjoint bins of probes and their covariance.
+
+    Influence values per cluster and bin; in ``pooled`` those of the probes are scaled so that each bin's variance is
+    one pooled residual variance times its sum of squared cluster shares, while correlations, between bins and with the
+    fit, stay as they are.
     """
     f = fitted.calibrator
     assert f is not None
@@ -248,5 +268,22 @@ def _joint(rows: Rows, fitted: OracleSlice, members: list[IntArray]) -> tuple[Fl
     covariance = total @ total.T + np.diag(np.where(silent, pooled * squared_share, 0.0))
     of_fit = (fit_noise**2).sum(axis=1)
     learned = np.isfinite(fit_df) & (of_fit > 0)
-    df_fit = np.average(fit_df[learned], weights=of_fit[learned]) if learned.any() else np.inf
-    return value, covariance, pooled_df([(pooled * squared_share).sum(), of_fit.sum()], [free, df_fit])
+    df_fit = float(np.average(fit_df[learned], weights=of_fit[learned])) if learned.any() else np.inf
+    own = squared_noise * probed / (probed - 1)
+    return _Joint(value, covariance, own, probed - 1, fit_noise @ fit_noise.T, df_fit)
+
+
+def _anova_type(joint: _Joint) -> tuple[float, float, float, float]:
+    """Q, Q over its mean, and the degrees of freedom of its F law; see `binned_audit`."""
+    a = np.linalg.pinv(joint.pooled, hermitian=True)
+    statistic = float(joint.value @ a @ joint.value)
+    product = a @ (joint.fit + np.diag(joint.own))
+    mean = float(np.trace(product))
+    if not mean > 0:
+        return statistic, np.nan, 0.0, np.nan
+    of_bin, of_fit = np.diag(a) * joint.own, float(np.trace(a @ joint.fit))
+    squares = float(np.trace(product @ product)) - float((2 * of_bin**2 / (joint.own_df + 2)).sum())
+    rank = float(np.linalg.matrix_rank(joint.pooled, hermitian=True))
+    df_bins = float(np.clip(mean**2 / squares, 1.0, rank)) if squares > 0 else rank
+    spread = float((of_bin**2 / (joint.own_df + 2)).sum()) + of_fit**2 / joint.fit_df
+    return statistic, statistic / mean, df_bins, mean**2 / spread

@@ -220,7 +220,7 @@ def merge(study: Study, contents: Sequence[Content]) -> xr.Dataset:
             **factors,
             "replicate": np.arange(replicates),
             "method": list(study.methods),
-            "policy": list(study.policies),
+            "policy": study.columns,
             "ci_bound": ["lower", "upper"],
         },
         attrs={"schema": "cje-study/1", "study": study.name, "ci_prob": study.ci_prob},

@@ -101,7 +101,7 @@ def definition(study: Study, seed: int) -> dict[str, Any]:
         "seed": seed,
         "ci_prob": study.ci_prob,
         "factors": list(study.factors),
-        "policies": list(study.policies),
+        "policies": study.columns,
         "replicate": _name(study.replicate),
         "theory": _name(study.theory),
         "methods": {

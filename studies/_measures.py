@@ -22,6 +22,8 @@ miss_left            share of all replicates whose interval lies above the truth
 miss_right           share of all replicates whose interval lies below the truth
 width                mean width of the intervals
 interval_score       mean of width + 2 / alpha * distance by which the truth is missed; smaller is better
+coverage_answered    coverage among the replicates that gave an estimate: what holds for those who read a number
+refused              share of all replicates without an estimate: a status (or an exception) in a number's place
 n_failed             replicates run without an estimate
 ===================  ========================================================================================
 
@@ -52,9 +54,19 @@ MEASURES = (
     "miss_right",
     "width",
     "interval_score",
+    "coverage_answered",
+    "refused",
     "n_failed",
 )
-PROPORTIONS = ("coverage", "coverage_bias_free", "miss_left", "miss_right", "n_failed")
+PROPORTIONS = (
+    "coverage",
+    "coverage_bias_free",
+    "coverage_answered",
+    "miss_left",
+    "miss_right",
+    "refused",
+    "n_failed",
+)
 MC_LEVEL = 0.95  # of the Monte Carlo bounds
 
 
@@ -156,8 +168,11 @@ def compute(
     out["width"] = _mean(width, with_interval)
     score = np.where(with_interval, width + 2 / (1 - ci_prob) * np.nan_to_num(missed), 0.0)
     out["interval_score"] = _mean(score, with_interval)
+    hit = with_interval & (lower <= center) & (center <= upper)
+    out["coverage_answered"] = _mean(hit.astype(float), ok & offers)
     n = ran.sum(axis=0)
     failed, share = _mean((ran & ~ok).astype(float), ran)
+    out["refused"] = failed, share
     out["n_failed"] = failed * n, share * n
     return out
 
@@ -223,6 +238,9 @@ def performance(ds: xr.Dataset, *, pool: bool = False) -> xr.Dataset:
         bound = np.stack([level - half, level + half], axis=-1)
         if name in PROPORTIONS:
             trials = runs * (ds.sizes["policy"] if pool and name == "n_failed" else 1)
+            if name == "coverage_answered":
+                refused = found["refused"][0]
+                trials = trials * (1 - (refused.mean(axis=-1) if pool else refused))
             bound = clopper_pearson(level if name == "n_failed" else level * trials, trials)
             bound = bound * trials[..., None] if name == "n_failed" else bound
         rows[name] = (level, mcse, bound)

@@ -55,7 +55,7 @@ class Summary:
 
 def _arrays(study: Study, outcome: Outcome) -> dict[str, npt.NDArray[np.float64]]:
     """Outcome of one replicate as checked arrays; a wrong shape is a programmer's error and raises."""
-    rows, columns = len(study.methods), len(study.policies)
+    rows, columns = len(study.methods), len(study.columns)
     nan = np.full((rows, columns), np.nan)
     parts: dict[str, tuple[npt.ArrayLike | None, tuple[int, ...]]] = {
         "estimate": (outcome.estimate, (rows, columns)),
@@ -90,7 +90,7 @@ def run_replicate(study: Study, seed: int, cell: Cell, replicate: int) -> Outcom
     except StudyError:
         raise
     except Exception as error:  # kept as data: the run goes on and counts it
-        shape = len(study.methods), len(study.policies)
+        shape = len(study.methods), len(study.columns)
         return Outcome(
             np.full(shape, np.nan),
             np.full(shape[1], np.nan),

@@ -38,6 +38,7 @@ import xarray as xr
 
 import studies
 from cje_core import estimators
+from cje_core.compare import pair_errors
 from cje_sim import scenarios
 from studies._streams import Cell, Level, Streams
 
@@ -86,7 +87,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one replicate gives; M methods, P policies, in the study's order.
+    """What one replicate gives; M methods, P columns (policies, then contrasts), in the study's order.
 
     Parameters
     ----------
@@ -121,14 +122,17 @@ def replicate_scenario(study: "Study", cell: Cell, streams: Streams) -> Outcome:
     """One replicate of the usual study: simulate its scenario, run each method's estimator on the data.
 
     The cell's factors are the arguments of the scenario's ``simulate``; its ``truth`` gets those it asks for.
-    An exception in the simulator spoils the replicate, one in a method that method only.
+    An exception in the simulator spoils the replicate, one in a method that method only. A contrast has the interval of
+    `cje_core.compare.contrasts` and the graver status of its two policies.
     """
     world = scenarios.load(study.scenario)
     data = world.simulate(**cell, rng=streams("data"))
     asked = inspect.signature(world.truth).parameters
     policies = list(study.policies)
+    first, second = (np.array([policies.index(pair[k]) for pair in study.contrasts], np.intp) for k in (0, 1))
     truth = world.truth(**{k: v for k, v in cell.items() if k in asked}).sel(policy=policies).values
-    shape = len(study.methods), len(policies)
+    truth = np.concatenate([truth, truth[first] - truth[second]])
+    shape = len(study.methods), len(study.columns)
     estimate, std_error = np.full(shape, np.nan), np.full(shape, np.nan)
     interval = np.full((*shape, 2), np.nan)
     status, seconds, failures = np.full(shape, CRASHED), np.full(shape[0], np.nan), []
@@ -138,13 +142,69 @@ def replicate_scenario(study: "Study", cell: Cell, streams: Streams) -> Outcome:
             estimator = estimators.load(method.estimator or name)
             result = estimator.estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
             result = result.sel(policy=policies)
-            estimate[m], std_error[m], interval[m], status[m] = (
-                result[v].values for v in ("estimate", "std_error", "interval", "status")
-            )
+            found = [result[v].values for v in ("estimate", "std_error", "interval", "status")]
+            if study.contrasts:
+                pairs = pair_errors(result, first, second, study.ci_prob)
+                code = np.maximum(found[3][first], found[3][second])
+                added = (pairs.difference, pairs.std_error, pairs.interval, code)
+                found = [np.concatenate([own, more]) for own, more in zip(found, added, strict=True)]
+            estimate[m], std_error[m], interval[m], status[m] = found
         except Exception as error:  # kept as data: the run goes on and counts it
             failures.append(Failure(name, describe(error)))
         seconds[m] = time.perf_counter() - start
     return Outcome(estimate, truth, std_error, interval, status, seconds, failures=tuple(failures))
+
+
+def replicate_elsewhere(
+    study: "Study",
+    arguments: Cell,
+    streams: Streams,
+    *,
+    scenario: str,
+    policies: Sequence[str],
+    methods: Sequence[str],
+) -> Outcome:
+    """One replicate of a study whose cell chooses the world: `methods` run, the rows of the others are NOT_RUN.
+
+    Parameters
+    ----------
+    study : Study
+    arguments : mapping
+        What the scenario's ``simulate`` gets.
+    streams : Streams
+    scenario : str
+    policies : sequence of str
+        The scenario's policies that take the places of the study's.
+    methods : sequence of str
+    """
+    role = dict(zip(study.policies, policies, strict=True))
+    chosen = replace(
+        study,
+        scenario=scenario,
+        policies=list(policies),
+        contrasts=[(role[a], role[b]) for a, b in study.contrasts],
+        methods={name: method for name, method in study.methods.items() if name in methods},
+        profiles={name: Profile(1) for name in PROFILES},
+    )
+    found = replicate_scenario(chosen, arguments, streams)
+    place = [k for k, name in enumerate(study.methods) if name in methods]
+
+    def spread(values: npt.ArrayLike | None, fill: float) -> npt.NDArray[Any]:
+        """Put the chosen methods' values at their places among all methods."""
+        part = np.asarray(values)
+        full = np.full((len(study.methods), *part.shape[1:]), fill)
+        full[place] = part
+        return full
+
+    return Outcome(
+        spread(found.estimate, np.nan),
+        found.truth,
+        spread(found.std_error, np.nan),
+        spread(found.interval, np.nan),
+        spread(found.status, NOT_RUN).astype(int),
+        spread(found.seconds, np.nan),
+        failures=found.failures,
+    )
 
 
 def describe(error: Exception) -> str:
@@ -180,6 +240,9 @@ class Study:
         Filter for a partial grid.
     theory : function cell -> mapping name -> scalar, (P,) or (M, P), optional
         Exact values, computed once per cell and stored as ``theory_<name>``.
+    contrasts : sequence of (str, str)
+        Pairs of policies whose difference ``V(first) - V(second)`` is an estimand beside the values; they come after
+        the policies, named "first - second".
     claims : sequence of str
         Ids of the claims that the study decides.
     scenario : str
@@ -205,6 +268,7 @@ class Study:
     replicate: "Callable[[Study, Cell, Streams], Outcome]" = replicate_scenario
     keep: Callable[[Cell], bool] | None = None
     theory: Callable[[Cell], Mapping[str, npt.ArrayLike]] | None = None
+    contrasts: Sequence[tuple[str, str]] = ()
     claims: Sequence[str] = ()
     scenario: str = ""
     ci_prob: float = 0.95
@@ -228,6 +292,10 @@ class Study:
                         f"study {self.name}: unknown factor {factor!r}; there are: {', '.join(self.factors)}"
                     )
                 _check_levels(self.name, factor, levels)
+        if not set(itertools.chain(*self.contrasts)) <= set(self.policies):
+            raise StudyError(
+                f"study {self.name}: a contrast names an unknown policy; there are: {', '.join(self.policies)}"
+            )
         if "data" in self.methods:
             raise StudyError(
                 f"study {self.name}: no method may be called 'data', the name of the data's stream"
@@ -236,6 +304,11 @@ class Study:
             raise StudyError(
                 f"study {self.name}: unknown method {method!r}; there are: {', '.join(self.methods)}"
             )
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the estimands: the policies, then the contrasts."""
+        return [*self.policies, *(f"{first} - {second}" for first, second in self.contrasts)]
 
     def at(self, profile: str, levels: Mapping[str, Sequence[Level]] = MappingProxyType({})) -> "Study":
         """Return the study at a profile: its levels and options, then `levels` on top."""

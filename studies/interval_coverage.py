@@ -1,30 +1,91 @@
-"""Coverage of 95% intervals: raw judge, labels only, and Direct with and without calibration uncertainty.
+"""Coverage of 95% intervals of values and of differences: raw judge, labels only, and Direct by kind of inference.
 
-The set-up of the table "Coverage by UQ Method" of "Causal Judge Evaluation" (n in {250, 500, 1000, 2500}, oracle
-fraction 5% and 25%), in a world whose truth is known by quadrature and where calibration transports. Policies
-with labels of their own (theta_aug) are told apart from policies that borrow the base policy's calibrator.
+The world `smooth` has the set-up of the table "Coverage by UQ Method" of "Causal Judge Evaluation" (n in {250, 500,
+1000, 2500}, oracle fraction 5% and 25%): truth known by quadrature, calibration that transports. Policies with labels
+of their own (theta_aug) are told apart from policies that borrow the base policy's calibrator. The other worlds are
+those where borrowing is hard: a judge of few levels, a weak one, pass/fail labels, equal policies under an independent
+judge, and one where the calibration does not transport.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib import pyplot as plt
 from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cje_core.figures.style import looks
-from cje_sim import scenarios
-from studies._measures import FloatArray, performance, summary_table
-from studies._study import Method, Profile, Study
+from cje_core.figures.style import GREY, looks
+from studies._measures import FloatArray, paired_table, performance, summary_table
+from studies._streams import Cell, Streams
+from studies._study import NOT_RUN, Method, Outcome, Profile, Study, replicate_elsewhere
 
-POLICIES = tuple(scenarios.load("well_specified").truth().policy.values.tolist())
+
+class World(NamedTuple):
+    """One level of the factor `world`: a scenario and its policies in the places base, high, low."""
+
+    title: str
+    scenario: str
+    policies: tuple[str, str, str] = ("base", "better", "worse")
+
+
+WORLDS = {
+    "smooth": World("informative judge", "well_specified"),
+    "discrete": World("few judge levels", "discrete_judge"),
+    "weak": World("weak judge", "weak_judge"),
+    "binary": World("binary oracle", "binary_oracle"),
+    "equal": World("equal policies,\nindependent judge", "equal_policies", ("base", "favoured", "disliked")),
+    "shift": World("one target 0.1 lower", "transport_shift", ("base", "same", "lower")),
+}
+N_HARD = 1000  # prompts in the worlds beside the paper's
+PAPER_ONLY = ("plug_in_cluster", "direct_bootstrap")  # run in the paper's world
+FORMS = ("direct_plug_in", "direct_one_step")  # of borrowing: nothing to choose where every policy has labels
+PLUG_IN = FORMS[0]
+DIFFERENCE = "high - low"
 GROUPS = {"own": "labels under every policy", "base": "calibration borrowed from the base policy"}
-MEASURES = ("coverage", "width", "bias", "se_calibration", "interval_score", "n_failed")
+MEASURES = (
+    "coverage", "coverage_answered", "refused", "miss_left", "miss_right", "width", "bias", "se_calibration",
+    "interval_score",
+)  # fmt: skip
+CELL = ["world", "label_design", "estimand", "n", "oracle_fraction"]
 CAPTION = (
-    "Coverage (above) with exact 95% Monte Carlo bounds, which take the policies of a replicate as one trial, and mean "
-    "width (below); averages over policies. Dashed: nominal. Without labels of its own a policy has no labels_only."
+    "The paper's set-up, values. Coverage (above) with exact 95% Monte Carlo bounds, which take the policies of a "
+    "replicate as one trial, and mean width (below); averages over policies. Dashed: nominal. Without labels of its "
+    "own a policy has no labels_only."
+)
+BORROWED_CAPTION = (
+    "Two policies that borrow the base policy's calibrator: coverage of their values and of their difference among the "
+    "runs that print an interval, with exact 95% Monte Carlo bounds (dashed: nominal 95%), and the share of runs that "
+    "are refused a number. In the last world the calibration of one of them is .1 off, and no interval knows."
 )
 Y_TICKS = (0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1)
+
+
+def applies(method: str, cell: Cell) -> bool:
+    """Whether a method has something of its own to say in a cell."""
+    if method in PAPER_ONLY:
+        return cell["world"] == "smooth"
+    return not (method in FORMS and cell["label_design"] == "own")
+
+
+def keep(cell: Cell) -> bool:
+    """Every cell of the paper's world; of the others, borrowed labels at one n."""
+    return cell["world"] == "smooth" or (cell["label_design"] == "base" and cell["n"] == N_HARD)
+
+
+def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
+    """One replicate: the cell's world, and the methods that apply on its data."""
+    world = WORLDS[str(cell["world"])]
+    return replicate_elsewhere(
+        study,
+        {name: level for name, level in cell.items() if name != "world"},
+        streams,
+        scenario=world.scenario,
+        policies=world.policies,
+        methods=[name for name in study.methods if applies(name, cell)],
+    )
 
 
 def _stretch(coverage: FloatArray) -> FloatArray:
@@ -39,55 +100,102 @@ def _unstretch(height: FloatArray) -> FloatArray:
 STRETCH = (_stretch, _unstretch)
 
 
-def _groups(ds: xr.Dataset) -> dict[str, xr.Dataset]:
-    """One dataset per label design; under "base" only the policies without labels, whose calibrator is borrowed."""
-    designs = [str(design) for design in ds["label_design"].values]
-    policies = {design: list(POLICIES[design == "base" :]) for design in designs}
-    return {design: ds.sel(label_design=design, policy=policies[design]) for design in designs}
+def _values(design: str) -> list[str]:
+    """Policies whose values are summarised: under "base" only those without labels, whose calibrator is borrowed."""
+    return ["high", "low"] if design == "base" else ["base", "high", "low"]
+
+
+def _ran(ds: xr.Dataset, world: str, design: str) -> bool:
+    return bool((ds["status"].sel(world=world, label_design=design) != NOT_RUN).any())
+
+
+def _groups(ds: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
+    """Estimand ("value" or "difference") and its part of the results, by world and label design."""
+    found = []
+    for world in ds["world"].values:
+        for design in ds["label_design"].values:
+            if _ran(ds, world, design):
+                part = ds.sel(world=[world], label_design=[design])
+                found.append(("value", part.sel(policy=_values(str(design)))))
+                found.append(("difference", part.sel(policy=[DIFFERENCE])))
+    return found
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
-    """Coverage side by side, then every measure; averages over policies.
+    """Coverage side by side, with a refusal as a miss and without; refusals; false differences; width; every measure.
 
-    A method that never answers in a cell (labels_only without labels) has no coverage there.
+    Values are averages over policies. A method that never answers in a cell (labels_only without labels) has no
+    coverage there.
     """
-    frames = []
-    for design, part in _groups(ds).items():
+    frames, ratios = [], []
+    for estimand, part in _groups(ds):
         frame = summary_table(part, MEASURES)
-        frame.insert(0, "label_design", design)
+        frame.insert(0, "estimand", estimand)
         silent = frame["bias"].isna()
         frame.loc[silent, ["coverage", "coverage_mcse"]] = np.nan
-        frames.append(frame.drop(columns="n_failed_mcse"))
-    measures = pd.concat(frames, ignore_index=True)
-    cell = ["label_design", "n", "oracle_fraction"]
+        frames.append(frame)
+        if part["label_design"].item() == "base":
+            ratio = paired_table(part, PLUG_IN, (), ratios=("width",))
+            ratio.insert(0, "estimand", estimand)
+            ratios.append(ratio[ratio["width_ratio"].notna()])
+    measures = pd.concat(frames, ignore_index=True)[[*CELL, "method", *_columns(MEASURES)]]
     methods = [str(m) for m in ds["method"].values]
-    wide = measures.pivot(index=cell, columns="method", values=["coverage", "coverage_mcse"])
-    wide = wide.reindex(measures.set_index(cell).index.unique())
-    coverage = pd.DataFrame(
-        {f"{m}{end}": wide[f"coverage{end}", m] for m in methods for end in ("", "_mcse")}
+    answers = measures[~((measures["refused"] == 1) & (measures["method"] == "labels_only"))]
+    out = {
+        "Coverage of 95% intervals (a refusal is a miss)": _side_by_side(measures, "coverage", methods),
+        "Coverage among the runs that print a number": _side_by_side(answers, "coverage_answered", methods),
+        "Share of runs refused: a status in place of a number": _side_by_side(answers, "refused", methods),
+    }
+    false = measures[(measures["world"] == "equal") & (measures["estimand"] == "difference")]
+    if len(false):
+        share = false["miss_left"] + false["miss_right"]  # of all runs: exclusive events
+        runs = int(ds.sizes["replicate"])
+        false = false[[*CELL, "method"]].assign(
+            share=share, share_mcse=np.sqrt(share * (1 - share) / max(runs - 1, 1))
+        )
+        false = false[~false["method"].isin(("raw_judge", "labels_only"))]
+        out["False differences: share of runs that tell equal policies apart"] = false.reset_index(drop=True)
+    if ratios:
+        widths = pd.concat(ratios, ignore_index=True)[[*CELL, "method", *_columns(["width_ratio"])]]
+        out[f"Mean width where a calibrator is borrowed, ratio to {PLUG_IN}"] = widths
+    return {**out, "All measures": measures}
+
+
+def _columns(names: "tuple[str, ...] | list[str]") -> list[str]:
+    return [f"{name}{end}" for name in names for end in ("", "_mcse")]
+
+
+def _side_by_side(measures: pd.DataFrame, name: str, methods: list[str]) -> pd.DataFrame:
+    """One row per cell, one pair of columns per method."""
+    wide = measures.pivot(index=CELL, columns="method", values=[name, f"{name}_mcse"])
+    wide = wide.reindex(pd.MultiIndex.from_frame(measures[CELL].drop_duplicates()))
+    return pd.DataFrame(
+        {f"{m}{end}": wide[f"{name}{end}", m] for m in methods if (name, m) in wide for end in ("", "_mcse")}
     ).reset_index()
-    return {"Coverage of 95% intervals, mean over policies": coverage, "All measures": measures}
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
+    """The paper's world by label design: coverage over width; then borrowed calibrators, by world."""
+    made = {}
+    if "smooth" in ds["world"].values:
+        made[CAPTION] = _paper_figure(ds.sel(world="smooth"))
+    if "base" in ds["label_design"].values:
+        made[BORROWED_CAPTION] = _borrowed_figure(ds.sel(label_design="base"))
+    return made
+
+
+def _paper_figure(ds: xr.Dataset) -> Figure:
     """Coverage with exact bounds over mean width, one column per label design."""
-    groups = _groups(ds)
-    size = (4.8 * len(groups), 5.6)
-    fig, axes = plt.subplots(2, len(groups), figsize=size, sharex="col", sharey="row", squeeze=False)
-    style = looks([str(m) for m in ds["method"].values])
-    for column, (design, part) in enumerate(groups.items()):
+    designs = [str(design) for design in ds["label_design"].values]
+    size = (4.8 * len(designs), 5.6)
+    fig, axes = plt.subplots(2, len(designs), figsize=size, sharex="col", sharey="row", squeeze=False)
+    for column, design in enumerate(designs):
+        part = ds.sel(label_design=design, policy=_values(design))
         measured = performance(part, pool=True).stack(cell=("n", "oracle_fraction"))
         labels = [f"n = {n}\n{fraction:.0%} labelled" for n, fraction in measured["cell"].values]
         top, bottom = axes[:, column]
-        for k, (method, look) in enumerate(style.items()):
-            one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
-            answers = np.isfinite(one["value"].sel(measure="bias").values)
-            at = np.arange(len(labels))[answers] + 0.12 * (k - (len(style) - 1) / 2)
-            for ax, name in ((top, "coverage"), (bottom, "width")):
-                value = one["value"].sel(measure=name).values[answers]
-                bound = one["bound"].sel(measure=name).transpose("ci_bound", "cell").values[:, answers]
-                error = np.abs(bound - value)
-                ax.errorbar(at, value, error, **look, ls="none", ms=4, lw=1, label=method)
+        for ax, name in ((top, "coverage"), (bottom, "width")):
+            _marks(ax, measured, name, "cell", [str(m) for m in ds["method"].values])
         top.axhline(part.attrs["ci_prob"], color="0.4", linestyle="--", linewidth=1, zorder=0)
         top.set_yscale("function", functions=STRETCH)
         top.set(ylim=(-0.25, 1.01), yticks=Y_TICKS, title=GROUPS[design])
@@ -97,53 +205,146 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         bottom.yaxis.set_minor_formatter(ticker.NullFormatter())
     axes[0, 0].set_ylabel("coverage (stretched scale)")
     axes[1, 0].set_ylabel("mean width of the interval")
-    handles, names = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
-    return {CAPTION: fig}
+    _legend(fig, axes[0])
+    return fig
 
+
+def _borrowed_figure(ds: xr.Dataset) -> Figure:
+    """Coverage of values, of the difference, and the share refused; one column per world."""
+    worlds = [
+        str(w) for w in ds["world"].values if (ds["status"].sel(world=w, n=_largest(ds, w)) != NOT_RUN).any()
+    ]
+    size = (max(1.9 * len(worlds) + 0.8, 6.6), 6.4)
+    fig, axes = plt.subplots(3, len(worlds), figsize=size, sharex="col", sharey="row", squeeze=False)
+    shown = [str(m) for m in ds["method"].values if m not in ("raw_judge", "labels_only")]
+    for column, world in enumerate(worlds):
+        part = ds.sel(world=world, n=_largest(ds, world))
+        rows = (
+            (_values("base"), "coverage_answered"),
+            ([DIFFERENCE], "coverage_answered"),
+            (_values("base"), "refused"),
+        )
+        for ax, (policies, name) in zip(axes[:, column], rows, strict=True):
+            measured = performance(part.sel(policy=policies), pool=True)
+            _marks(ax, measured, name, "oracle_fraction", shown)
+        for ax in axes[:2, column]:
+            ax.axhline(part.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
+        axes[0, column].set_title(WORLDS[world].title)
+        labels = [f"{float(f) * int(part['n']):.0f}" for f in part["oracle_fraction"].values]
+        axes[2, column].set(xlim=(-0.5, len(labels) - 0.5), xlabel="labels of the base policy")
+        axes[2, column].set_xticks(np.arange(len(labels)), labels)
+    for ax in axes[:2, 0]:
+        ax.set_yscale("function", functions=STRETCH)
+        ax.set(ylim=(0, 1.01), yticks=(0.5, *Y_TICKS[3:]))
+    axes[0, 0].set_ylabel("coverage of values")
+    axes[1, 0].set_ylabel("coverage of the difference")
+    axes[2, 0].set(ylabel="share of runs refused", ylim=(-0.04, 1.04))
+    _legend(fig, axes.ravel())
+    return fig
+
+
+def _largest(ds: xr.Dataset, world: str) -> int:
+    """The n at which the worlds are compared: that of the hard ones, or the largest that was run."""
+    sizes = [int(n) for n in ds["n"].values]
+    return N_HARD if N_HARD in sizes else max(sizes)
+
+
+def _marks(ax: Axes, measured: xr.Dataset, name: str, along: str, shown: list[str]) -> None:
+    """One measure of the methods that were run, side by side at each cell."""
+    style: Any = looks(list(METHODS))
+    there = [m for m in shown if (measured["replicates"].sel({"method": m}) > 0).any()]
+    for k, method in enumerate(there):
+        one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
+        value = one["value"].sel(measure=name).values
+        asks = np.isfinite(one["value"].sel(measure="bias").values) | (name == "refused")
+        answers = asks & np.isfinite(value) & (one["replicates"].values > 0)
+        if not answers.any():
+            continue
+        at = np.arange(len(value))[answers] + 0.12 * (k - (len(there) - 1) / 2)
+        bound = one["bound"].sel(measure=name).transpose("ci_bound", along).values[:, answers]
+        error = np.abs(bound - value[answers])
+        ax.errorbar(at, value[answers], error, **style[method], ls="none", ms=4, lw=1, label=method)
+
+
+def _legend(fig: Figure, axes: "np.ndarray") -> None:
+    """One legend of all methods that any panel shows."""
+    handles = {n: h for ax in axes for h, n in zip(*ax.get_legend_handles_labels(), strict=True)}
+    order = [m for m in METHODS if m in handles]
+    fig.legend(
+        [handles[m] for m in order],
+        order,
+        loc="outside upper center",
+        ncols=min(len(order), 4),
+        frameon=False,
+    )
+
+
+METHODS = {
+    "raw_judge": Method("control, biased: mean judge score"),
+    "labels_only": Method("control, unbiased: mean oracle label"),
+    "plug_in_cluster": Method(
+        "calibrated plug-in, calibrator taken as known",
+        "direct",
+        {"correction": "none", "inference": "cluster", "borrowed": "plug_in"},
+    ),
+    "direct_bootstrap": Method(
+        "Direct (theta_aug where labelled), cluster bootstrap that refits the calibrator, percentile interval (its "
+        "difference by the influence function)",
+        "direct",
+        {"inference": "bootstrap", "n_boot": 2000, "power_tuned": False, "borrowed": "plug_in"},
+    ),
+    "direct_plug_in": Method(
+        "Direct, a policy without labels gets the mean calibrated score; joint influence function, t interval",
+        "direct",
+        {"borrowed": "plug_in"},
+    ),
+    "direct_one_step": Method(
+        "Direct, a policy without labels gets the one-step estimate by density ratios",
+        "direct",
+        {"borrowed": "one_step"},
+    ),
+    "direct": Method(
+        "Direct as it comes: tuned prediction, joint influence function with the calibrator's term"
+    ),
+}
 
 STUDY = Study(
     name="interval_coverage",
-    title="Which 95% intervals cover the policy value?",
+    title="Which 95% intervals cover the policy value, and the difference of two?",
     aims="Find out which uncertainty method keeps its nominal coverage when few responses carry oracle labels, and "
     "what the interval's width pays for it; reproduce the paper's ordering (raw judge near 0%, intervals that "
-    "ignore calibration error too short, bootstrap with theta_aug near 95%).",
-    mechanism="Scenario well_specified: judge scores of four policies from Kumaraswamy laws, correlated within a "
-    "prompt; one monotone link E[Y | S] for all policies; a simple random sample of the prompts is labelled, under "
-    "every policy (own) or under the base policy only (base).",
-    estimands="V(policy) = E[Y], known by quadrature. Under label_design=base only the policies without labels of "
-    "their own are summarised.",
-    measures="Coverage (a failure is a miss) with exact bounds, mean width, bias, SE calibration (model SE / empirical "
-    "SE), interval score and failures, each averaged over policies with its Monte Carlo standard error. A method "
-    "that never gives an estimate in a cell has no coverage there: labels_only cannot value a policy without labels.",
-    scenario="well_specified",
-    factors={"n": (250, 1000), "oracle_fraction": (0.05, 0.25), "label_design": ("own", "base")},
-    policies=POLICIES,
-    methods={
-        "raw_judge": Method("control, biased: mean judge score"),
-        "labels_only": Method("control, unbiased: mean oracle label"),
-        "plug_in_cluster": Method(
-            "calibrated plug-in, calibrator taken as known",
-            "direct",
-            {"correction": "none", "inference": "cluster"},
-        ),
-        "direct_bootstrap": Method(
-            "Direct (theta_aug where labelled), cluster bootstrap that refits the calibrator, percentile interval",
-            "direct",
-            {"inference": "bootstrap", "n_boot": 2000, "power_tuned": False},
-        ),
-        "direct_influence": Method(
-            "Direct as it comes: tuned prediction, joint influence function with the calibrator's term, t interval",
-            "direct",
-            {"inference": "influence"},
-        ),
+    "ignore calibration error too short, bootstrap with theta_aug near 95%); for policies that borrow a calibrator, "
+    "find out whether values and differences still hold when the judge knows little or the labels are binary.",
+    mechanism="smooth (scenario well_specified): judge scores from Kumaraswamy laws, correlated within a prompt; one "
+    "monotone link E[Y | S] for all policies; a simple random sample of the prompts is labelled, under every policy "
+    "(own) or under the base policy only (base). Base labels only, 1,000 prompts: discrete (discrete_judge), weak "
+    "(weak_judge), binary (binary_oracle), equal (equal_policies: every value the same, the judge independent of the "
+    "label), shift (transport_shift: one of the two targets has residual mean -.1).",
+    estimands="V(policy) = E[Y], known by quadrature, and V(high) - V(low), high and low being the two policies beside "
+    "the base. Under label_design=base only these two, which have no labels, are summarised.",
+    measures="Coverage (a failure is a miss) with exact bounds, coverage among the runs that print a number and the "
+    "share of runs refused one, misses by side, mean width, bias, SE calibration (model SE / empirical SE), interval "
+    "score, each averaged over policies with its Monte Carlo standard error. A method that never gives an estimate in "
+    "a cell has no coverage there: labels_only cannot value a policy without labels.",
+    factors={
+        "world": tuple(WORLDS),
+        "n": (250, 1000),
+        "oracle_fraction": (0.05, 0.25),
+        "label_design": ("own", "base"),
     },
+    policies=("base", "high", "low"),
+    contrasts=(("high", "low"),),
+    methods=METHODS,
     profiles={
         # fewer bootstrap replicates than the paper's 2000 keep the quick profile near 90 s on two cores
-        "smoke": Profile(4, {"n": (250,)}, {"direct_bootstrap": {"n_boot": 50}}),
-        "quick": Profile(300, {}, {"direct_bootstrap": {"n_boot": 400}}),
+        "smoke": Profile(
+            4, {"world": ("smooth", "weak", "equal"), "n": (1000,)}, {"direct_bootstrap": {"n_boot": 50}}
+        ),
+        "quick": Profile(150, {}, {"direct_bootstrap": {"n_boot": 300}}),
         "paper": Profile(1000, {"n": (250, 500, 1000, 2500)}),
     },
+    replicate=replicate,
+    keep=keep,
     table=table,
     figure=figure,
     claims=("naive-zero-coverage", "tab-uq-comparison"),

@@ -59,6 +59,9 @@ def measures(estimate, std_error, interval, truth, ran, ci_prob):
     out["interval_score"] = sum(scores) / len(scores), sd(scores) / math.sqrt(len(scores))
     failed = len(rows) - n
     share = failed / len(rows)
+    hits = sum(interval[i][0] <= truth[i] <= interval[i][1] for i in ok)
+    out["coverage_answered"] = hits / n, math.sqrt(hits / n * (1 - hits / n) / (n - 1))
+    out["refused"] = share, math.sqrt(share * (1 - share) / (len(rows) - 1))
     out["n_failed"] = failed, len(rows) * math.sqrt(share * (1 - share) / (len(rows) - 1))
     return out
 

@@ -21,6 +21,49 @@ def lack_of_fit(label, predicted, bins):
     return sum(len(r) * means[b] ** 2 for b, r in groups.items()) / pooled
 
 
+def anova_type(label, predicted, bins):
+    """F value and degrees of freedom of Brunner, Dette and Munk's ANOVA-type statistic with known f, unbiased squares.
+
+    With one variance s^2 pooled in the statistic, bin b adds u_b = s_b^2 / s^2 to its mean under the null.
+    """
+    groups = {}
+    for y, f, b in zip(label, predicted, bins, strict=True):
+        groups.setdefault(b, []).append(y - f)
+    squares = {b: sum((x - sum(r) / len(r)) ** 2 for x in r) for b, r in groups.items()}
+    pooled = sum(squares.values()) / sum(len(r) - 1 for r in groups.values())
+    mean = second = noise = 0.0
+    for b, r in groups.items():
+        df = len(r) - 1
+        u = squares[b] / df / pooled
+        mean += u
+        second += u**2 * df / (df + 2)
+        noise += u**2 / (df + 2)
+    df_bins = min(mean**2 / second, len(groups))
+    return lack_of_fit(label, predicted, bins) / mean, df_bins, mean**2 / noise
+
+
+def probe_value(responses, probes, lam=None):
+    """Tuned value of one policy from (prompt, f) of responses and (prompt, f, label) of probes, a row per prompt.
+
+    Probes among the responses: lambda is the plain least-squares slope. Value, standard error, lambda.
+    """
+    m = len(probes)
+    f_mean, y_mean = sum(f for _, f, _ in probes) / m, sum(y for _, _, y in probes) / m
+    if lam is None:
+        top = sum((f - f_mean) * (y - y_mean) for _, f, y in probes)
+        lam = min(max(top / sum((f - f_mean) ** 2 for _, f, _ in probes), 0.0), 1.0)
+    everywhere = sum(f for _, f in responses) / len(responses)
+    eps = [y - lam * f for _, f, y in probes]
+    eps_mean = sum(eps) / m
+    n = len(responses)
+    moves = {}
+    for prompt, f in responses:
+        moves[prompt] = moves.get(prompt, 0.0) + lam * (f - everywhere) / n * sqrt(n / (n - 1))
+    for (prompt, _, _), e in zip(probes, eps, strict=True):
+        moves[prompt] = moves.get(prompt, 0.0) + (e - eps_mean) / m * sqrt(m / (m - 2))
+    return lam * everywhere + eps_mean, sqrt(sum(v**2 for v in moves.values())), lam
+
+
 def betting_interval(x, alpha, candidates):
     """Running confidence set of the mean of x in [0, 1]: (lowest, highest) candidate not yet excluded, per step."""
     alive = set(candidates)

@@ -176,7 +176,8 @@ def test_corrected_value_is_plug_in_plus_residual_and_audit_reports_it():
     data = from_frame(table(probes=25))
     report = audit(data).sel(policy="b")
     plug = direct.estimate(data, inference="influence").sel(policy="b")
-    corrected = direct_corrected.estimate(data).sel(policy="b")
+    corrected = direct_corrected.estimate(data, tuned=False).sel(policy="b")
+    assert corrected.route == "probe_corrected"
     np.testing.assert_allclose(corrected.estimate, plug.estimate + report.residual)
     rows = unpack(data)
     probes = rows.probe
@@ -185,7 +186,8 @@ def test_corrected_value_is_plug_in_plus_residual_and_audit_reports_it():
         rows.score[probes], fitted.calibrator.knot, fitted.calibrator.value
     )
     np.testing.assert_allclose(report.residual, residual.mean())
-    assert report.std_error > residual.std(ddof=1) / 5  # the fit's own error comes on top of the probes'
+    np.testing.assert_allclose(report.std_error, residual.std(ddof=1) / 5)  # given f, the probes' noise alone
+    assert report.std_error_with_fit > report.std_error
 
 
 def test_probe_labels_never_teach():
@@ -278,7 +280,7 @@ def test_one_prompt_gives_a_value_without_an_interval(inference):
 def test_calibration_error_cancels_where_probes_and_responses_have_the_same_scores():
     """With every response a probe the corrected value is the mean label, and so is its standard error."""
     frame = table(n=80, probes=80)
-    out = direct_corrected.estimate(from_frame(frame)).sel(policy="b")
+    out = direct_corrected.estimate(from_frame(frame), tuned=False).sel(policy="b")
     label = frame.oracle_label[frame.policy == "b"]
     np.testing.assert_allclose(out.estimate, label.mean())
     np.testing.assert_allclose(out.std_error, label.std(ddof=1) / np.sqrt(80))
@@ -294,7 +296,10 @@ def test_audit_noise_cancels_against_the_fit_on_the_same_labels():
     fitted = direct.fit_slice(unpack(from_frame(frame))).calibrator
     noise = taught.oracle_label - np.interp(taught.judge_score, fitted.knot, fitted.value)
     # what is left is the two small-sample factors, sqrt(m/(m-1)) - sqrt(n_b/(n_b-1)); with one sign wrong it doubles
-    assert float(report.std_error) < 0.2 * noise.std(ddof=1) / np.sqrt(len(taught))
+    assert float(report.std_error_with_fit) < 0.2 * noise.std(ddof=1) / np.sqrt(len(taught))
+    assert float(report.std_error) > 0.8 * noise.std(ddof=1) / np.sqrt(
+        len(taught)
+    )  # given f they do not cancel
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,12 @@ def test_binned_statistic_is_the_lack_of_fit_test_when_f_is_known():
     slow = oracles.lack_of_fit(rows.label[mine].tolist(), f.tolist(), bins.tolist())
     np.testing.assert_allclose(report.statistic, slow, rtol=1e-6)
     q, m = int(report.n_bins), len(mine)
-    assert (q, float(report.df_bins)) == (8, 8)
-    np.testing.assert_allclose(report.p_value, stats.f.sf(slow / q, q, m - q), rtol=1e-4)
+    ratio, df_bins, df = oracles.anova_type(rows.label[mine].tolist(), f.tolist(), bins.tolist())
+    np.testing.assert_allclose([report.f_value, report.df_bins, report.df], [ratio, df_bins, df], rtol=1e-6)
+    np.testing.assert_allclose(report.p_value, stats.f.sf(ratio, df_bins, df), rtol=1e-6)
+    assert 6 < df_bins <= q and 0.7 * (m - q) < df < 1.3 * (
+        m - q
+    )  # one variance in all bins: near the F test's
     np.testing.assert_allclose(
         (report.residual * report.n_probes).sum() / m, (rows.label[mine] - f).mean(), rtol=1e-9
     )
@@ -125,8 +129,11 @@ def test_subgroup_audit_is_the_audit_of_the_subgroup():
     report = subgroup_audit(data)
     probe = data.probe & xr.DataArray(group == "code", dims="prompt")
     alone = audit(data.assign(probe=probe, oracle=data.oracle.where(data.labelled | probe)))
-    for name in ("residual", "std_error", "df", "p_value"):
-        np.testing.assert_allclose(report[name].sel(group="code"), alone[name])
+    np.testing.assert_allclose(report.residual.sel(group="code"), alone.residual)
+    for name in ("std_error", "df"):
+        np.testing.assert_allclose(report[name].sel(group="code"), alone[f"{name}_with_fit"])
+    t = np.abs(alone.residual / alone.std_error_with_fit)
+    np.testing.assert_allclose(report.p_value.sel(group="code"), 2 * stats.t.sf(t, alone.df_with_fit))
     np.testing.assert_allclose(subgroup_audit(data, group=group).residual, report.residual)
     assert report.group.values.tolist() == ["code", "prose"]
 

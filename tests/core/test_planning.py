@@ -339,8 +339,16 @@ def test_surface_agrees_with_single_designs_and_costs():
     assert float(cell.cost) == pytest.approx(0.1 * 4 * 1600 + 2 * 160)
     assert bool(cell.extrapolates) and not bool(surface.extrapolates.sel(n=400, fraction=0.1))
     assert bool(surface.extrapolates.sel(n=100, fraction=0.1))  # ten labels
-    known = surface.mde.isel(fraction=slice(1, None)).transpose("policy", "n", "fraction").values
-    assert (np.diff(known, axis=1) < 0).all() and (np.diff(known, axis=2) < 0).all()
+    known = surface.mde.isel(fraction=slice(1, None)).transpose("policy", "n", "fraction")
+    assert (known.fillna(1.0) <= 1.0).all() and np.isnan(known).any()  # one design sees nothing on the scale
+    free = components.copy()
+    free.attrs.pop("scale_width")
+    wide = mde_surface(
+        free, [100, 400, 1600], [0.1, 0.5, 1.0], cost_judge=0.1, cost_oracle=2.0, n_policies=4
+    ).mde
+    wide = wide.transpose(*known.dims)
+    np.testing.assert_allclose(known, wide.where(wide <= 1.0))
+    assert (np.diff(wide, axis=1) < 0).all() and (np.diff(wide, axis=2) < 0).all()
     with pytest.raises(ValueError, match="labelled share"):
         mde_surface(components, [100], [1.5], cost_judge=1, cost_oracle=1)
 

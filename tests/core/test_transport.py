@@ -43,7 +43,7 @@ def test_pitfall_35_t_quantile_and_not_normal():
     report = audit(world(probes=6)).sel(policy="b")
     half = float(report.interval.values[1] - report.residual)
     np.testing.assert_allclose(half, stats.t.ppf(0.975, report.df) * report.std_error)
-    assert float(report.df) < 7
+    np.testing.assert_allclose(report.df, 5)  # probed clusters less one: f is given
 
 
 def constant_probes(label, m, at=0.95, seed=0):
@@ -62,12 +62,14 @@ def test_probes_without_spread_are_bounded_exactly_and_never_trusted():
     few = audit(constant_probes(1.0, 5)).sel(policy="b")
     assert few.verdict == "INCONCLUSIVE" and np.isnan(few.std_error) and np.isnan(few.p_value)
     f = 1 - float(few.residual)
-    assert (
-        float(few.interval[0]) < few.residual - (1 - 0.025 ** (1 / 5)) + 1e-9 < few.residual < few.interval[1]
-    )
+    # one score, so f does not vary over the probes: given f the interval is the exact bound alone
+    np.testing.assert_allclose(few.interval, [few.residual - (1 - 0.025 ** (1 / 5)), few.residual])
+    low, high = few.interval_with_fit.values
+    assert low < few.interval[0] and high > few.interval[1]
     wrong = audit(constant_probes(0.0, 50)).sel(policy="b")
     assert wrong.verdict == "FAIL" and float(wrong.residual) == pytest.approx(-f)
-    assert float(wrong.interval[1]) > -f + (1 - 0.025 ** (1 / 50))
+    assert float(wrong.interval[1]) == pytest.approx(-f + (1 - 0.025 ** (1 / 50)))
+    assert float(wrong.interval_with_fit[1]) > float(wrong.interval[1])
     assert audit(constant_probes(1.0, 200), margin=0.15).sel(policy="b").verdict == "PASS"
     between = audit(constant_probes(0.5, 50)).sel(policy="b")  # constant inside the scale: nothing bounds it
     assert between.verdict == "NOT_CHECKED" and np.isnan(between.interval).all()
@@ -75,8 +77,11 @@ def test_probes_without_spread_are_bounded_exactly_and_never_trusted():
 
 @pytest.mark.slow
 def test_the_exact_bound_covers():
-    """Probes of probability .97 at five clusters, so that most samples are constant: at least 95% hold the truth."""
-    rng, hits, constant = np.random.default_rng(1), 0, 0
+    """Probes of probability .95 at five clusters, so that most samples are constant: at least 95% hold the truth.
+
+    Given f that is .95 less this f, with the fit's noise it is zero.
+    """
+    rng, hits, constant = np.random.default_rng(1), np.zeros(2), 0
     for seed in range(400):
         data = constant_probes(1.0, 5, seed=seed)
         oracle = data["oracle"].values.copy()
@@ -84,9 +89,12 @@ def test_the_exact_bound_covers():
         found = audit(data.assign(oracle=(data["oracle"].dims, oracle))).sel(policy="b")
         if np.ptp(oracle[1, :5, 0]) == 0:
             constant += 1
-            hits += float(found.interval[0]) <= 0.0 <= float(found.interval[1])
+            f = 1 - float(found.residual)
+            for k, (name, truth) in enumerate({"interval": 0.95 - f, "interval_with_fit": 0.0}.items()):
+                low, high = found[name].values
+                hits[k] += low <= truth <= high
     assert constant > 250
-    assert hits / constant > 0.95 - 5 * np.sqrt(0.95 * 0.05 / constant)
+    assert (hits / constant > 0.95 - 5 * np.sqrt(0.95 * 0.05 / constant)).all()
 
 
 def test_what_the_planner_asks_for_adds_up():
@@ -96,9 +104,12 @@ def test_what_the_planner_asks_for_adds_up():
     mine = rows.probe & (rows.policy == 1)
     left = rows.label[mine] - predict(fit_slice(rows).calibrator, rows.z[mine])
     np.testing.assert_allclose(report.residual_sd, left.std(ddof=1))
+    np.testing.assert_allclose(report.std_error**2, report.residual_sd**2 / report.n_probes)
     total = report.residual_sd**2 / report.n_probes + report.fit_std_error**2
     # probes and labels sit on the same prompts, whose noise is independent here: the parts add up to a few percent
-    np.testing.assert_allclose(report.std_error**2, total, rtol=0.2)
+    np.testing.assert_allclose(report.std_error_with_fit**2, total, rtol=0.2)
+    size = audit_size(0.8, residual_sd=float(report.residual_sd), margin=report.attrs.get("margin", 0.25))
+    np.testing.assert_allclose(report.probes_to_pass, size.n_probes)
 
 
 def test_audit_hands_on_covariates():

@@ -1,11 +1,17 @@
-"""The study of interval coverage: its tables and figure on whole and partial grids; its controls."""
+"""The study of interval coverage: worlds, methods that run where, tables and figures on whole and partial grids."""
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 
+from cje_core.compare import contrasts
+from cje_core.estimators import direct
+from cje_sim import scenarios
 from studies import _report, _run, _study
 from studies._measures import performance
+from studies._streams import Streams
+from studies._study import NOT_RUN
+from studies.interval_coverage import DIFFERENCE, WORLDS, applies
 
 STUDY = _study.load("interval_coverage")
 
@@ -17,43 +23,126 @@ def ds(tmp_path_factory):
 
 
 def test_the_controls_behave(ds):
-    value = performance(ds)["value"]
+    value = performance(ds.sel(world="smooth", policy=["base", "high", "low"]))["value"]
     bias = value.sel({"measure": "bias", "method": "raw_judge"})
     assert (bias > 0.05).all()  # the judge is on another scale: 0.14 on average
     assert (value.sel({"measure": "coverage", "method": "raw_judge"}) == 0).all()
     failed = value.sel({"measure": "n_failed", "method": "labels_only"}).sel(label_design="base")
     assert (failed.sel(policy="base") == 0).all() and (failed.drop_sel(policy="base") == 4).all()
+    refused = value.sel({"measure": "refused", "method": "labels_only"}).sel(label_design="base")
+    assert (refused == failed / 4).all()
+
+
+def test_the_methods_that_apply_run_and_no_other(ds):
+    cells = {tuple(cell.values()) for cell in STUDY.at("smoke").cells()}
+    assert ("smooth", 1000, 0.05, "own") in cells and ("weak", 1000, 0.05, "own") not in cells
+    for world, n, fraction, design in cells:
+        for method in ds["method"].values:
+            at = ds["status"].sel(world=world, n=n, oracle_fraction=fraction, label_design=design)
+            ran = (at.sel({"method": method}) != NOT_RUN).values
+            cell = {"world": world, "label_design": design}
+            assert ran.all() == ran.any() == applies(str(method), cell), (method, world, design)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_each_world_has_the_policies_and_the_labels_it_promises(name):
+    world = WORLDS[name]
+    data = scenarios.load(world.scenario).simulate(n=200, oracle_fraction=0.25, label_design="base", rng=1)
+    labels = data["labelled"].sum(("prompt", "draw")).sel(policy=list(world.policies)).values
+    assert labels.tolist() == [50, 0, 0]
+    truth = scenarios.load(world.scenario).truth().sel(policy=list(world.policies)).values
+    assert (truth[1] == truth[2]) if name == "equal" else (truth[1] > truth[2] + 0.05)
+
+
+def test_a_difference_is_the_contrast_of_the_two_policies():
+    """Value, interval and graver status, as the library gives them for the same data."""
+    study = STUDY.at("smoke")
+    cell = {"world": "equal", "n": 1000, "oracle_fraction": 0.05, "label_design": "base"}
+    streams = Streams(1, study.name, cell, 0)
+    found = study.replicate(study, cell, streams)
+    arguments = {k: v for k, v in cell.items() if k != "world"}
+    data = scenarios.load("equal_policies").simulate(**arguments, rng=Streams(1, study.name, cell, 0)("data"))
+    for name in ("direct_plug_in", "direct_one_step", "direct"):
+        estimate = direct.estimate(data, **study.methods[name].options)
+        row, column = list(study.methods).index(name), study.columns.index(DIFFERENCE)
+        pairs = contrasts(estimate)
+        pair = pairs.isel(pair=(pairs["first"] == "disliked").values & (pairs["second"] == "favoured").values)
+        interval = -pair["interval"].values[0, ::-1]  # the library's pairs stand in the order of the alphabet
+        np.testing.assert_allclose(np.asarray(found.interval)[row, column], interval, rtol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(found.estimate)[row, column], -pair["difference"].values[0], rtol=1e-12
+        )
+        two = estimate["status"].sel(policy=["favoured", "disliked"]).values
+        assert np.asarray(found.status)[row, column] == two.max()
+    assert np.asarray(found.truth).tolist() == [0.6, 0.6, 0.6, 0.0]
 
 
 def test_tables(ds):
-    headline, measures = STUDY.table(ds).values()
-    assert len(headline) == 4 and len(measures) == 4 * len(STUDY.methods)
-    silent = headline["label_design"] == "base"
-    assert (
-        headline.loc[silent, "labels_only"].isna().all()
-        and headline.loc[~silent, "labels_only"].notna().all()
-    )
-    for row in headline.to_dict("records"):
-        cell = {k: row[k] for k in ("n", "oracle_fraction", "label_design")}
-        policies = list(STUDY.policies[row["label_design"] == "base" :])
-        at = ds.sel(cell).sel({"method": "direct_influence"}).sel(policy=policies)
+    tables = STUDY.table(ds)
+    coverage, answered, refused, false, widths, measures = tables.values()
+    assert len(coverage) == 2 * (4 + 2 + 2)  # values and differences
+    own = (coverage["label_design"] == "own").values
+    assert coverage.loc[~own, "labels_only"].isna().all() and coverage.loc[own, "labels_only"].notna().all()
+    for row in coverage.to_dict("records"):
+        cell = {k: row[k] for k in ("world", "n", "oracle_fraction", "label_design")}
+        values = ["high", "low"] if row["label_design"] == "base" else ["base", "high", "low"]
+        policies = values if row["estimand"] == "value" else [DIFFERENCE]
+        at = ds.sel(cell).sel({"method": "direct"}).sel(policy=policies)
         hit = (at["interval"].sel(ci_bound="lower") <= at["truth"]) & (
             at["truth"] <= at["interval"].sel(ci_bound="upper")
         )
-        assert row["direct_influence"] == pytest.approx(float(hit.mean()))
+        assert row["direct"] == pytest.approx(float(hit.mean()))
         expected = hit.mean("policy").std(ddof=1) / np.sqrt(ds.sizes["replicate"])
-        assert row["direct_influence_mcse"] == pytest.approx(float(expected))
+        assert row["direct_mcse"] == pytest.approx(float(expected))
+    assert len(answered) == len(refused) == len(coverage)
+    assert (refused[["direct_plug_in", "direct_one_step"]].fillna(0) == 0).all(axis=None)
+    assert set(false["world"]) == {"equal"} and set(false["estimand"]) == {"difference"}
+    shown = measures.set_index(["world", "estimand", "oracle_fraction", "method"]).loc[
+        ("equal", "difference")
+    ]
+    for row in false.to_dict("records"):
+        at = shown.loc[(row["oracle_fraction"], row["method"])]
+        assert row["share"] == pytest.approx(1 - at["coverage"] - at["refused"])
+    assert "direct_plug_in" not in set(widths["method"]) and (widths["width_ratio"] > 0).all()
+
+
+def test_a_refusal_is_no_false_difference(ds):
+    """A method that refuses every run is shown as refused, not as one that errs or covers."""
+    silent = ds.copy(deep=True)
+    place = list(ds["method"].values).index("direct")
+    silent["estimate"][{"method": place}] = np.nan
+    silent["interval"][{"method": place}] = np.nan
+    _, answered, refused, false, *_ = STUDY.table(silent).values()
+    borrowed = (refused["world"] == "equal").values
+    assert (refused.loc[borrowed, "direct"] == 1).all() and answered.loc[borrowed, "direct"].isna().all()
+    assert (false.loc[false["method"] == "direct", "share"] == 0).all()
+    with mpl.rc_context(_report.STYLE):
+        for figure in STUDY.figure(silent).values():
+            mpl.pyplot.close(figure)
 
 
 @pytest.mark.parametrize(
-    "levels", [{}, {"label_design": ["base"]}, {"label_design": ["own"], "oracle_fraction": [0.25]}]
+    "levels",
+    [
+        {},
+        {"label_design": ["base"], "world": ["smooth"]},
+        {"label_design": ["own"], "oracle_fraction": [0.25]},
+        {"world": ["weak", "equal"], "label_design": ["base"]},
+    ],
 )
-def test_figure_of_whole_and_partial_grids(ds, levels):
+def test_figures_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)
-    (text,) = _report.figures(STUDY, part).values()
-    assert "coverage (stretched scale)" in text and "n = 250" in text
+    texts = list(_report.figures(STUDY, part).values())
+    paper, borrowed = "smooth" in part["world"].values, "base" in part["label_design"].values
+    assert len(texts) == paper + borrowed
+    if paper:
+        assert "coverage (stretched scale)" in texts[0] and "n = 1000" in texts[0]
+    if borrowed:
+        assert "share of runs refused" in texts[-1] and "coverage of the difference" in texts[-1]
     with mpl.rc_context(_report.STYLE):
-        (figure,) = STUDY.figure(part).values()
-    top = figure.axes[0]
-    assert top.get_yscale() == "function" and list(top.get_ylim()) == [-0.25, 1.01]
-    mpl.pyplot.close(figure)
+        figures = list(STUDY.figure(part).values())
+    if paper:
+        top = figures[0].axes[0]
+        assert top.get_yscale() == "function" and list(top.get_ylim()) == [-0.25, 1.01]
+    for figure in figures:
+        mpl.pyplot.close(figure)

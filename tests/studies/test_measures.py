@@ -289,3 +289,18 @@ def test_equal_methods_differ_by_nothing_and_a_silent_one_has_no_difference():
     ds["estimate"].values[:, :, 0] = ds["interval"].values[:, :, 0] = np.nan
     row = paired_table(ds, "m1", ("coverage",)).iloc[0]
     assert np.isnan(row["coverage"]) and np.isnan(row["coverage_mcse"])
+
+
+def test_refusals_are_told_apart_from_misses():
+    """Ten data sets: three refused, one missed of the seven answered; exact bounds over those that answered."""
+    estimate = np.zeros((10, 1, 1))
+    estimate[7:] = np.nan
+    estimate[0] = 5.0
+    out = performance(
+        results(estimate, np.ones_like(estimate), wald(estimate, np.ones_like(estimate)), np.zeros((10, 1)))
+    )
+    out = out.isel(world=0, policy=0, method=0)
+    value = dict(zip(MEASURES, out["value"].values, strict=True))
+    assert (value["coverage"], value["refused"], value["n_failed"]) == (0.6, 0.3, 3)
+    assert value["coverage_answered"] == pytest.approx(6 / 7)
+    np.testing.assert_allclose(out["bound"].sel(measure="coverage_answered"), clopper_pearson(6, 7))
