@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from cje_core.folds import MIN_LABELLED_CLUSTERS, assign_folds
 from cje_core.isotonic import isotonic
+from cje_core.rank_test import rank_test
 from cje_core.result import Status, sum_by
 from cje_core.rows import Logged, Rows
 from cje_core.two_stage import (
@@ -165,13 +165,6 @@ def label_leverage(calibrator: Calibrator, mass: FloatArray, z: FloatArray, weig
     return np.asarray(per_block[calibrator.block[knot]] * weight)
 
 
-def judge_oracle_correlation(score: FloatArray, label: FloatArray) -> float:
-    """Spearman correlation of score and label on the labelled slice; NaN if either is constant."""
-    if np.ptp(score) == 0 or np.ptp(label) == 0:
-        return float("nan")
-    return float(stats.spearmanr(score, label).statistic)
-
-
 class OracleSlice(NamedTuple):
     """The labelled slice that teaches, its calibrator and everything fitted once per data set."""
 
@@ -237,7 +230,7 @@ def fit_slice(
         status = Status.CONSTANT_LABELS
     elif np.ptp(z[:, 0]) == 0:
         status = Status.CONSTANT_JUDGE
-    elif judge_oracle_correlation(z[:, 0], label) * (1 if increasing else -1) < 0:
+    elif rank_test(z[:, 0] if increasing else -z[:, 0], label, rows.cluster[prompt]).against():
         status = Status.INVERTED_JUDGE
     elif dropped and calibrator != "auto":
         status = Status.COVARIATES_DROPPED

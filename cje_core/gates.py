@@ -29,7 +29,7 @@ MIN_TTC_DRAWS = 30  # effective target draws behind the 0.9 quantile of TTC: wit
 RHO_SPAN = 2.0  # the cap curve is read from rho / 2 to 2 rho
 # Routes of estimates that no label of the policy's own corrects, and of those that borrow nothing, whatever else their
 # status says (labels that are equal, a judge that is inverted).
-BORROWING = ("plug_in", "one_step", "borrowed")
+BORROWING = ("plug_in", "one_step", "balanced", "borrowed")
 OWN = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_label", "mean_score",
        "probe_corrected", "probe_tuned", "own_labels", "corrected", "unlabelled", "all_rows")  # fmt: skip
 

@@ -264,9 +264,9 @@ def analyze(
     borrowed: Annotated[
         str,
         typer.Option(
-            help="What Direct does for a policy without labels of its own: plug_in, or one_step (less bias, wider)."
+            help="What Direct does for a policy without labels of its own: balanced, one_step, or the paper's plug_in."
         ),
-    ] = "plug_in",
+    ] = "balanced",
     bayes: Annotated[
         bool, typer.Option("--bayes", help="Add posteriors: values, shifts, P(best), P(|shift| < margin).")
     ] = False,

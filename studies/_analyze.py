@@ -40,7 +40,7 @@ DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
 OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # join the default with --logged
 CORRECTED = "direct_corrected"
 CALIBRATORS = ("default", "monotone", "two_stage", "auto")
-BORROWED = ("plug_in", "one_step")
+BORROWED = ("balanced", "one_step", "plug_in")
 # Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
 ELSEWHERE = ("drift",)
 ABOUT_CALIBRATOR = ("reliability", "label_support", "identification")
@@ -138,7 +138,7 @@ def analyze(
     chosen: Sequence[str] = (),
     margin: float | None = None,
     direction: str = "increasing",
-    borrowed: str = "plug_in",
+    borrowed: str = "balanced",
     bayes: str | None = None,
     seed: int = 1,
     judge_range: tuple[float, float] = (0.0, 1.0),
@@ -160,7 +160,7 @@ def analyze(
     direction : {"increasing", "decreasing"}
         Whether a higher judge score means a better response. Estimators that fit no calibrator are given the judge's
         scale turned round (`turned`).
-    borrowed : {"plug_in", "one_step"}
+    borrowed : {"balanced", "one_step", "plug_in"}
         As in `cje_core.estimators.direct`.
     bayes : {"gibbs", "nutpie", "pymc"}, optional
         Sampler of the Bayesian estimators that join the others (`studies._analyze_bayes`); none by default.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cje_core.balance import Lesson, balanced_residual, make_lesson, supported
 from cje_core.calibration import (
     OracleSlice,
     calibration_part,
@@ -20,6 +21,7 @@ from cje_core.calibration import index as index_of
 from cje_core.data import DataError
 from cje_core.estimators._assemble import PolicyResult
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.informative import Informative, informative
 from cje_core.power_tuning import charge, tuned_prediction
 from cje_core.result import Status, sum_by
 from cje_core.rows import Rows
@@ -53,6 +55,13 @@ class Options(NamedTuple):
     scale: tuple[float, float] = (0.0, 1.0)  # declared oracle range
 
 
+class Lender(NamedTuple):
+    """What the slice lends to policies without labels of their own, and whether it may."""
+
+    judge: Informative
+    lesson: Lesson
+
+
 class Prediction(NamedTuple):
     """A policy's prediction ``h = offset + power * (f - level)``; untuned it is f itself."""
 
@@ -73,14 +82,32 @@ class PolicyFit(NamedTuple):
     left_out: FloatArray | None = None  # V^(-k) of the delete-one-fold jackknife
 
 
-def fit_policy(rows: Rows, fitted: OracleSlice, p: int, options: Options) -> PolicyFit:
-    """Route, value, influence and standard error of policy p (array-level; everything but the bootstrap)."""
+def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | None:
+    """The slice as a lender, None where no policy needs one."""
+    if options.borrowed == "plug_in" or fitted.calibrator is None:
+        return None
+    if all(_corrects(rows, p, options)[1] for p in range(len(rows.policies))):
+        return None
+    return Lender(informative(rows, fitted), make_lesson(rows, fitted))
+
+
+def _corrects(rows: Rows, p: int, options: Options) -> tuple[IntArray, bool]:
+    """Evaluated rows of policy p with labels, and whether these correct its value."""
+    own = np.flatnonzero((rows.policy == p) & rows.evaluated & rows.labelled)
+    return own, options.correction != "none" and count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
+
+
+def fit_policy(
+    rows: Rows, fitted: OracleSlice, p: int, options: Options, lender: Lender | None = None
+) -> PolicyFit:
+    """Route, value, influence and standard error of policy p (array-level; everything but the bootstrap).
+
+    ``lender`` is that of `make_lender`, which is made here where a policy that borrows is given none.
+    """
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     if len(index) == 0:
         return PolicyFit(PolicyResult(Status.NO_RESPONSES, "none"))
-    own = index[rows.labelled[index]]
-    enough = count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
-    corrected = options.correction != "none" and enough
+    own, corrected = _corrects(rows, p, options)
     constant = len(own) > 0 and np.ptp(rows.label[own]) == 0
     if corrected and len(own) == len(index):
         value, part = mean_part(_units(rows, options), own, rows.label[own], rows.weight[own])
@@ -98,6 +125,10 @@ def fit_policy(rows: Rows, fitted: OracleSlice, p: int, options: Options) -> Pol
     taught = count_clusters(rows, rows.teaches & (rows.policy == p)) >= MIN_LABELLED_CLUSTERS
     if status is Status.OK and not (options.correction == "none" and taught):
         status = Status.TRANSPORT_ASSUMED
+    if options.borrowed != "plug_in":
+        lender = lender or make_lender(rows, fitted, options)
+        assert lender is not None
+        return _from_lender(rows, fitted, index, options, status, lender)
     return _plug_in(rows, fitted, index, options, status)
 
 
@@ -149,17 +180,36 @@ def _plug_in(rows: Rows, fitted: OracleSlice, index: IntArray, options: Options,
     units = _units(rows, options)
     value, sampling = mean_part(units, index, predict(fitted.calibrator, rows.z[index]), weight)
     fit_error, left_out, folds = [], None, None
-    if options.inference not in F_KNOWN and options.borrowed == "plug_in":
+    if options.inference not in F_KNOWN:
         fit_error = [calibration_part(rows, fitted, rows.z[index], share)]
     if options.inference == "jackknife":
         left_out = np.array([(share * f).sum() for _, f in _without_each_fold(fitted, rows.z[index])])
         folds = _fold_part(rows, fitted, left_out, value)
-    if options.borrowed == "one_step":
-        shift, correction = _slice_residual(units, fitted, rows.z[index], share)
-        result = PolicyResult(status, "one_step", value + shift)
-        return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
     result = _finish(rows, PolicyResult(status, "plug_in", value), sampling, fit_error, folds, options)
     return PolicyFit(result, Prediction(offset=np.zeros(len(index))), left_out=left_out)
+
+
+def _from_lender(
+    rows: Rows, fitted: OracleSlice, index: IntArray, options: Options, status: Status, lender: Lender
+) -> PolicyFit:
+    """Mean prediction corrected by the residuals of labels of other policies, or why it is refused."""
+    assert fitted.calibrator is not None
+    z, weight = rows.z[index], rows.weight[index]
+    share = weight / weight.sum()
+    if not lender.judge.informative:
+        return PolicyFit(PolicyResult(Status.UNINFORMATIVE_JUDGE, "none"))
+    if not supported(lender.lesson, z, share):
+        return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
+    units = _units(rows, options)
+    value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)
+    if options.borrowed == "one_step":
+        shift, correction = _slice_residual(units, fitted, z, share)
+    else:
+        shift, correction = balanced_residual(units, fitted, lender.lesson, z, share)
+    if np.isnan(correction.df):
+        return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
+    result = PolicyResult(status, options.borrowed, value + shift)
+    return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
 
 
 def _slice_residual(rows: Rows, fitted: OracleSlice, z: FloatArray, share: FloatArray) -> tuple[float, Part]:

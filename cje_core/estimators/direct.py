@@ -9,31 +9,35 @@ policy takes the route that its labels allow, and the result says which:
 ``aipw_ht``       (option) residuals weighted by 1 / e over the number of responses (Horvitz-Thompson)
 ``aipw_tmle``     (option) mean of the fluctuated predictions (`cje_core.targeting`): stays within the oracle range
 ``label_mean``    every evaluated response labelled: the mean label
-``plug_in``       fewer own labels: mean f(Z) on the borrowed calibrator; status TRANSPORT_ASSUMED
-``one_step``      (option) the same plus the held-out residuals of the slice, reweighted by the density ratio of the two
-                  judge-score laws: the one-step estimator under covariate shift, i.e. theta_aug with borrowed labels
+``balanced``      fewer own labels: mean f(Z) on the borrowed calibrator plus the slice's held-out residuals, weighted
+                  so that the labelled scores match the policy's (`cje_core.balance`); status TRANSPORT_ASSUMED
+``one_step``      (option) the same with residuals reweighted by the density ratio of the two judge-score laws
+``plug_in``       (option, and the paper's) mean f(Z) on the borrowed calibrator, not corrected
+
+A borrowed value is refused (NaN) where a one-sided test does not show that the judge ranks the labels the right way
+(UNINFORMATIVE_JUDGE, `cje_core.informative`), and where the policy's scores lie where no label does (LOW_SUPPORT,
+`cje_core.balance.supported`). Then there are no differences with it either. The paper's plug-in is never refused.
 
 Rows are averaged within a prompt first (weight 1 / draws), since the estimand averages over prompts. With
 power tuning (the default) f above is a tuned prediction, `cje_core.power_tuning`: a useless judge then costs next to
 nothing, and a calibrator that is noisier than a line gives way to the line.
 
-Uncertainty (``inference``): point estimates do not depend on it, and the joint influence function of all policies
-always comes along for contrasts.
+Uncertainty (``inference``): given the routes, point estimates do not depend on it, and the joint influence function of
+all policies always comes along for contrasts.
 
-``influence``     one joint influence function per prompt, where a borrowed policy carries the infinitesimal-jackknife
-                  term of the fit; t interval whose degrees of freedom follow the labelled clusters
+``influence``     one joint influence function per prompt, where a borrowed policy carries the error of the borrowed
+                  labels (a plug-in: the infinitesimal-jackknife term of the fit); t interval whose degrees of freedom
+                  follow the labelled clusters
 ``bootstrap``     resampled clusters with a refitted calibrator (the paper's algorithm Bootstrap-Direct), percentile
                   interval; or Bayesian weights, BCa, studentised
 ``jackknife``     cluster variance + delete-one-oracle-fold variance (the paper's section "Calibration-aware inference")
 ``cluster``, ``plugin_iid``  f taken as known, with and without clusters: the paper's baselines, which under-cover
 
-``influence`` is the default: for a borrowed policy a percentile bootstrap falls short of its level, since the isotonic
+``influence`` is the default: for a borrowed plug-in a percentile bootstrap falls short of its level, since the isotonic
 fit is biased at the ends of the judge's scale where such a policy may live, and a percentile interval counts that bias
 twice (study ``interval_coverage``); with power tuning, whose weights the replicates keep, it covers 93-94% at 50 own
-labels. ``influence`` does not see the bias of a borrowed fit either, which drives the policies at the two ends of the
-scale apart: in simulations with a weak judge or binary labels the *difference* of two borrowed plug-ins covers 76-88%.
-``borrowed="one_step"`` removes half of that bias or less, but its errors know of it (93-98%); the interval is 1-2 times
-as wide.
+labels. ``influence`` does not see the bias of a plug-in either, which drives the policies at the two ends of the
+scale apart: NUMBERS
 
 Failure modes: a borrowed policy is biased where the calibration does not transport (audit it); isotonic fits extend
 flat beyond the labelled scores; labels missing not at random bias everything.
@@ -47,7 +51,7 @@ import xarray as xr
 from cje_core.calibration import fit_slice
 from cje_core.estimators._assemble import assemble
 from cje_core.estimators._direct_bootstrap import add_draws
-from cje_core.estimators._direct_fit import Options, fit_policy, oracle_folds
+from cje_core.estimators._direct_fit import Options, fit_policy, make_lender, oracle_folds
 from cje_core.rows import unpack
 
 NEEDS = {"judge", "oracle"}
@@ -55,7 +59,7 @@ CHOICES = {
     "inference": ("influence", "bootstrap", "jackknife", "cluster", "plugin_iid"),
     "correction": ("theta_aug", "tmle", "none"),
     "normalise": ("hajek", "ht"),
-    "borrowed": ("plug_in", "one_step"),
+    "borrowed": ("balanced", "one_step", "plug_in"),
     "quantile": ("t", "normal"),
     "bootstrap": ("percentile", "bayesian", "bca", "studentised"),
 }
@@ -69,7 +73,7 @@ def estimate(
     inference: str = "influence",
     correction: str = "theta_aug",
     normalise: str = "hajek",
-    borrowed: str = "plug_in",
+    borrowed: str | None = None,
     power_tuned: bool = True,
     covariates: Sequence[str] = (),
     calibrator: str = "default",
@@ -94,8 +98,9 @@ def estimate(
         What own labels do; ``none`` never corrects (the paper's uncorrected baseline).
     normalise : {"hajek", "ht"}
         Form of the correction under a known ``label_prob``.
-    borrowed : {"plug_in", "one_step"}
-        What a policy without labels of its own gets; ``one_step`` goes with neither bootstrap nor jackknife.
+    borrowed : {"balanced", "one_step", "plug_in"}, optional
+        What a policy without labels of its own gets; only ``plug_in`` goes with bootstrap and jackknife. Default:
+        ``balanced`` where ``inference`` is ``influence`` and own labels correct, else (the paper's modes) ``plug_in``.
     power_tuned : bool
         Weigh calibrator and judge score by what they explain of a corrected policy's own labels
         (`cje_core.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
@@ -121,9 +126,12 @@ def estimate(
         Bootstrapped: with
         ``draws``, and the attribute ``n_rejected`` counts resamples that held too few labels. Jackknife: with
         ``jackknife(policy, fold)``, the values without each oracle fold. Power-tuned: with the
-        weights ``power_calibrator(policy)`` and ``power_line(policy)``.
+        weights ``power_calibrator(policy)`` and ``power_line(policy)``. Where a policy borrows and is corrected: with
+        the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may.
     """
     rng = np.random.default_rng(rng)
+    if borrowed is None:
+        borrowed = "balanced" if inference == "influence" and correction != "none" else "plug_in"
     chosen = {
         "inference": inference, "correction": correction, "normalise": normalise, "borrowed": borrowed,
         "quantile": quantile, "bootstrap": bootstrap,
@@ -135,15 +143,16 @@ def estimate(
         raise ValueError(f"n_boot is {n_boot}; a bootstrap distribution needs at least 2 replicates")
     if normalise == "ht" and "label_prob" not in data:
         raise ValueError("normalise='ht' needs known label probabilities: give label_prob, or use 'hajek'")
-    if borrowed == "one_step" and inference in ("bootstrap", "jackknife"):
-        raise ValueError(f"borrowed='one_step' has no {inference}; use inference='influence'")
+    if borrowed != "plug_in" and inference in ("bootstrap", "jackknife"):
+        raise ValueError(f"borrowed={borrowed!r} has no {inference}; use inference='influence'")
     rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
     low, high = data.attrs["oracle_range"]
     options = Options(
         inference, correction, normalise, quantile, power_tuned, borrowed, (float(low), float(high))
     )
-    fits = [fit_policy(rows, fitted, p, options) for p in range(len(rows.policies))]
+    lender = make_lender(rows, fitted, options)
+    fits = [fit_policy(rows, fitted, p, options, lender) for p in range(len(rows.policies))]
     results = [fit.result for fit in fits]
     n_rejected = 0
     if inference == "bootstrap":
@@ -181,4 +190,6 @@ def estimate(
     )
     if inference == "bootstrap":
         out.attrs["n_rejected"] = n_rejected
+    if lender is not None:
+        out.attrs |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
     return out
