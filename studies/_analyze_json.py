@@ -16,7 +16,7 @@ OVERLAP = ("ess_fraction", "ess_fraction_stabilised", "max_share", "ttc", "hill"
 # What `cje_core.estimators.direct` says of differences between policies that borrow their calibration.
 PLUG_IN = (
     "borrowed plug-in: with a weak judge or binary labels the 95% interval of such a difference covers 76-88%; "
-    "--borrowed one_step covers 93-98%"
+    "--borrowed balanced, the default, holds"
 )
 
 

@@ -224,12 +224,19 @@ def _notes(analysis: Analysis) -> list[Text]:
             # said by the level, or by a dash
             said = (name, status) == ("labels_only", Status.NO_LABELS)
             said |= (name, status) == (analysis.primary, Status.TRANSPORT_ASSUMED)
+            said |= (
+                name == analysis.primary
+                and status.failed
+                and status.message in at_level(analysis, policy, "reason")
+            )
             if status is not Status.OK and shown and not said:
                 meanings.setdefault(status, []).append(f"{name} {policy}")
     lines += [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
     if analysis.posterior is not None:
         seen = " and ".join(["the judge's score", *analysis.options["covariates"]])
         lines.append(f"posterior: monotone splines in {seen}; --calibrator does not apply to it")
+    if "raw_judge" in analysis.estimates and analysis.primary != "raw_judge":
+        lines.append("raw judge: what the judge says by itself, for comparison only")
     if analysis.primary == "raw_judge":
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
     lines += _cautions(analysis)
@@ -254,24 +261,24 @@ def _levels(analysis: Analysis) -> list[str]:
 def _refusals(analysis: Analysis) -> list[str]:
     """Why levels are refused and what to do, and what transport says of values that do not need it."""
     lines = []
+    reasons: dict[str, list[str]] = {}
     for policy in analysis.policies:
         low, high = analysis.transport["interval"].sel(policy=policy).values
         within = f"residual {plain(analysis, low, sign=True)} to {plain(analysis, high, sign=True)}"
         if "transport" in analysis.refused_by(policy):
             lines.append(
-                f"refused: the calibration does not transport to {policy} ({within}): label or probe "
+                f"refused: {policy}: the calibration does not transport to it ({within}): label or probe "
                 f"{guide.ENOUGH} of its responses"
             )
         elif analysis.level(policy) == "refused":
-            lines.append(
-                f"refused: {policy}: {at_level(analysis, policy, 'reason')}{_bounds(analysis, policy)}"
-            )
+            why = f"{at_level(analysis, policy, 'reason')}{_bounds(analysis, policy)}"
+            reasons.setdefault(why, []).append(policy)
         elif analysis.verdict(policy) == "FAIL":
             lines.append(
-                f"not refused: the calibration does not transport to {policy} ({within}), and its value does not "
+                f"not refused: {policy}: the calibration does not transport to it ({within}), and its value does not "
                 "rely on that"
             )
-    return lines
+    return [f"refused: {', '.join(names)}: {why}" for why, names in reasons.items()] + lines
 
 
 def _bounds(analysis: Analysis, policy: str) -> str:
@@ -329,7 +336,8 @@ def _advice(analysis: Analysis) -> list[str]:
     said: dict[str, list[str]] = {}
     for policy in analysis.policies:
         at = analysis.guide.sel(policy=policy)
-        words = f"use {at['estimator'].item()}: {at['reason'].item()}"
+        words = "" if at["estimator"].item() == "none" else f"use {at['estimator'].item()}: "
+        words += str(at["reason"].item())
         if at["alternative"].item():
             words += f". Alternative: {at['alternative'].item()}"
         if at["caution"].item():

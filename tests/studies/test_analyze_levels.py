@@ -26,7 +26,7 @@ def test_transport_failure_refuses_what_is_borrowed_and_probes_stand_in() -> Non
     assert pair["level"] == "reported" and np.isclose(pair["difference"], first - second)
     text = printed(result, 80)
     assert f"{corrected['estimate']:.3f} [{corrected['interval'][0]:.3f}" in text
-    assert "does not transport to other" in " ".join(text.split())
+    assert "other: the calibration does not transport to it" in " ".join(text.split())
 
 
 def test_what_is_refused_is_no_number_in_any_difference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_own_labels_keep_a_level_that_the_pooled_audit_fails() -> None:
     assert record["transport"]["verdict"] == "FAIL" and record["estimates"]["direct"]["status"] == "ok"
     assert (record["level"], record["refused_by"], record["flags"]) == ("reported", [], [])
     text = " ".join(printed(found, 100).split())
-    assert "not refused: the calibration does not transport to other" in text and "do not use" not in text
+    assert "not refused: other: the calibration does not transport" in text and "do not use" not in text
     table.loc[table["policy"] == "other", "oracle_label"] = np.nan  # nothing else than the labels did it
     assert analyze(table, probes=audit, calibration_policy="base").source("other") == "probes"
 
@@ -101,19 +101,19 @@ def test_the_stricter_verdict_of_the_two_arms_stands_and_is_said() -> None:
 
 def test_differences_of_borrowed_plug_ins_carry_a_caution() -> None:
     table = world(policies=("base", "other", "third"))
-    pairs = to_json(analyze(table))["contrasts"]
-    assert all("76-88%" in pair["caution"] and "--borrowed one_step" in pair["caution"] for pair in pairs)
-    text = " ".join(printed(analyze(table), 100).split())
-    assert text.count("--borrowed one_step") == 1
-    stepped = analyze(table, borrowed="one_step")
-    assert stepped.estimates["direct"]["route"].values.tolist() == ["theta_aug", "one_step", "one_step"]
-    assert [pair["caution"] for pair in to_json(stepped)["contrasts"]] == [None] * 3
-    assert "one_step" not in printed(stepped, 100)
-    many = analyze(world(30, labels=20, policies=tuple("abcdef")))  # too many pairs for a table
-    assert "--borrowed one_step" in " ".join(printed(many, 100).split())
+    plugged = analyze(table, borrowed="plug_in")
+    pairs = to_json(plugged)["contrasts"]
+    assert all("76-88%" in pair["caution"] and "--borrowed balanced" in pair["caution"] for pair in pairs)
+    assert " ".join(printed(plugged, 100).split()).count("--borrowed balanced") == 1
+    default = analyze(table)
+    assert default.estimates["direct"]["route"].values.tolist() == ["theta_aug", "balanced", "balanced"]
+    assert [pair["caution"] for pair in to_json(default)["contrasts"]] == [None] * 3
+    assert "plug-in" not in printed(default, 100)
+    many = analyze(world(30, labels=20, policies=tuple("abcdef")), borrowed="plug_in")  # too many for a table
+    assert "--borrowed balanced" in " ".join(printed(many, 100).split())
     own = world(policies=("base", "other"))
     own["oracle_label"] = own["judge_score"] ** 2
-    assert to_json(analyze(own))["contrasts"][0]["caution"] is None
+    assert to_json(analyze(own, borrowed="plug_in"))["contrasts"][0]["caution"] is None
 
 
 def test_gates_that_warn_are_printed_with_what_to_do() -> None:
@@ -130,12 +130,12 @@ def test_gates_that_warn_are_printed_with_what_to_do() -> None:
 
 
 def test_the_share_of_the_calibration_reaches_the_advice() -> None:
-    result = analyze(world(400, labels=10))
+    result = analyze(world(800, labels=25))
     share = float(result.estimates["direct"]["calibration_share"].sel(policy="other"))
     assert share > 0.5
     advice = to_json(result)["policies"]["other"]["recommended"]["caution"]
     assert f"{share:.0%} of the variance is the calibration's: collect labels" in advice
-    assert "direct" not in (bare := analyze(world(400, labels=10), chosen=["labels_only"])).estimates
+    assert "direct" not in (bare := analyze(world(800, labels=25), chosen=["labels_only"])).estimates
     assert "of the variance" not in to_json(bare)["policies"]["other"]["recommended"]["caution"]
 
 
