@@ -17,7 +17,7 @@ Influence: ``f(Z_i) - mean f`` on the responses and ``c_j e_j`` on the labels. H
 cluster's predicted by the others (HC3: ``e_j / (1 - h_j)`` for a label alone in its cluster, h the leverage), and
 ``c_j = a_j + leverage_j``, the leverage of label j on ``sum_i share_i f(Z_i) - sum_j a_j f(Z_j)``: what of the
 fit's own error the correction does not take out again. The labels' degrees of freedom are the `effective_clusters` of
-c, less one. (Tried and worse: c = a alone, whose interval is too short where the link bends beyond the labels; the
+c, less one, but never below 2. (Tried and worse: c = a alone, whose interval is too short where the link bends beyond the labels; the
 leverage with the fit's own residuals, which are zero in blocks of equal binary labels.) With covariates the labels also
 move the index of the fit (`cje_core.two_stage.index_influence`) at that difference of two means; to balance the index
 in place of S and the covariates leaves most of the plug-in's bias, for the index is fitted to the same labels.
@@ -44,7 +44,7 @@ KNOTS = (0.1, 0.5, 0.9)  # quantiles of the labelled scores
 MAX_LEVERAGE = 0.95  # beyond it 1 / (1 - h) answers to rounding
 RANK = 1e-7  # singular values of the scaled terms below this share of the largest do not count
 MAX_OUTSIDE, ALLOWANCE = 0.05, 3.0  # share of responses outside the range of the labels, see `supported`
-MIN_EFFECTIVE = 3.0  # labelled clusters behind a value: a t interval below 2 degrees of freedom says nothing
+MIN_EFFECTIVE = 1.5  # labelled clusters behind a value: below, it is all but one label that speaks
 
 
 class Terms(NamedTuple):
@@ -163,7 +163,7 @@ def balanced_residual(
         monotone = fitted.mode == "two_stage_monotone"
         taught = (fitted.z, fitted.label, fitted.weight)
         moves = moves + index_influence(f.first_stage, *taught, *difference, monotone=monotone)
-    return value, Part(n * sum_by(fitted.prompt, moves, n), effective - 1)
+    return value, Part(n * sum_by(fitted.prompt, moves, n), max(effective - 1, 2.0))
 
 
 def supported(lesson: Lesson, z: FloatArray, share: FloatArray) -> bool:

@@ -170,7 +170,7 @@ def bad_directory(data: Path) -> list[object]:
         (lambda d: [d, "--calibration-policy", "gold"], ["--calibration-policy gold", "base, other"]),
         (lambda d: [d, "--estimator", "oracle_of_delphi"], ["--estimator oracle_of_delphi", "labels_only"]),
         (lambda d: [d, "--margin", "-1"], ["--margin -1", "positive"]),
-        (lambda d: [d, "--borrowed", "stolen"], ["--borrowed stolen", "plug_in, one_step"]),
+        (lambda d: [d, "--borrowed", "stolen"], ["--borrowed stolen", "balanced, one_step, plug_in"]),
         (lambda d: [d, *["--covariate", "response_length"] * 2], ["response_length is given twice"]),
         (lambda d: [d, "--covariate", "judge_score"], ["covariate judge_score", "meaning of its own"]),
         (lambda d: [d, "--judge-range", "1", "0"], ["--judge-range 1 0", "LOW below HIGH"]),

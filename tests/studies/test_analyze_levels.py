@@ -65,15 +65,17 @@ def test_what_to_use_in_place_of_a_refused_level_is_what_was_computed() -> None:
 
 def test_differences_of_borrowed_plug_ins_carry_a_caution() -> None:
     table = world(policies=("base", "other", "third"))
-    pairs = to_json(analyze(table))["contrasts"]
+    pairs = to_json(analyze(table, borrowed="plug_in"))["contrasts"]
     assert all("76-88%" in pair["caution"] and "--borrowed one_step" in pair["caution"] for pair in pairs)
-    text = " ".join(printed(analyze(table), 100).split())
+    text = " ".join(printed(analyze(table, borrowed="plug_in"), 100).split())
     assert text.count("--borrowed one_step") == 1
     stepped = analyze(table, borrowed="one_step")
     assert stepped.estimates["direct"]["route"].values.tolist() == ["theta_aug", "one_step", "one_step"]
     assert [pair["caution"] for pair in to_json(stepped)["contrasts"]] == [None] * 3
     assert "one_step" not in printed(stepped, 100)
-    many = analyze(world(30, labels=20, policies=tuple("abcdef")))  # too many pairs for a table
+    many = analyze(
+        world(30, labels=20, policies=tuple("abcdef")), borrowed="plug_in"
+    )  # too many pairs for a table
     assert "--borrowed one_step" in " ".join(printed(many, 100).split())
     own = world(policies=("base", "other"))
     own["oracle_label"] = own["judge_score"] ** 2
