@@ -15,12 +15,14 @@ slice the policy's means of all these terms ("balance", as in the calibration of
 
 Influence: ``f(Z_i) - mean f`` on the responses and ``c_j e_j`` on the labels. Here e are the residuals of r on B, each
 cluster's predicted by the others (HC3: ``e_j / (1 - h_j)`` for a label alone in its cluster, h the leverage), and
-``c_j = a_j + leverage_j``, the leverage of label j on ``sum_i share_i f(Z_i) - sum_j a_j f(Z_j)``: what of the
-fit's own error the correction does not take out again. The labels' degrees of freedom are the `effective_clusters` of
-c, less one, but never below 2. (Tried and worse: c = a alone, whose interval is too short where the link bends beyond the labels; the
-leverage with the fit's own residuals, which are zero in blocks of equal binary labels.) With covariates the labels also
-move the index of the fit (`cje_core.two_stage.index_influence`) at that difference of two means; to balance the index
-in place of S and the covariates leaves most of the plug-in's bias, for the index is fitted to the same labels.
+``c_j = a_j + leverage_j``, the leverage of label j on ``sum_i share_i f(Z_i) - sum_j a_j f(Z_j)``: what of the fit's
+own error the correction does not take out again. The labels' degrees of freedom are the `effective_clusters` of c, less
+one, but never below 2. With covariates the labels also move the index of the fit
+(`cje_core.two_stage.index_influence`) at that difference of two means.
+
+Tried and worse: c = a alone, whose interval is too short where the link bends beyond the labels; the leverage with the
+fit's own residuals, which are zero in blocks of equal binary labels; to balance the index of a two-stage fit in place
+of S and the covariates, which leaves most of the plug-in's bias, for the index is fitted to the same labels.
 
 Failure modes: scores that no label reached, where the terms of B extrapolate (`supported` refuses them); transport that
 fails.
