@@ -15,10 +15,14 @@ slice the policy's means of all these terms ("balance", as in the calibration of
 
 Influence: ``f(Z_i) - mean f`` on the responses and ``c_j e_j`` on the labels. Here e are the residuals of r on B, each
 cluster's predicted by the others (HC3: ``e_j / (1 - h_j)`` for a label alone in its cluster, h the leverage), and
-``c_j = a_j + leverage_j``, the leverage of label j on ``sum_i share_i f(Z_i) - sum_j a_j f(Z_j)``: what of the
-fit's own error the correction does not take out again. The labels' degrees of freedom are the `effective_clusters` of
-c, less one. (Tried and worse: c = a alone, whose interval is too short where the link bends beyond the labels; the
-leverage with the fit's own residuals, which are zero in blocks of equal binary labels.)
+``c_j = a_j + leverage_j``, the leverage of label j on ``sum_i share_i f(Z_i) - sum_j a_j f(Z_j)``: what of the fit's
+own error the correction does not take out again. The labels' degrees of freedom are the `effective_clusters` of c, less
+one, but never below 2. With covariates the labels also move the index of the fit
+(`cje_core.two_stage.index_influence`) at that difference of two means.
+
+Tried and worse: c = a alone, whose interval is too short where the link bends beyond the labels; the leverage with the
+fit's own residuals, which are zero in blocks of equal binary labels; to balance the index of a two-stage fit in place
+of S and the covariates, which leaves most of the plug-in's bias, for the index is fitted to the same labels.
 
 Failure modes: scores that no label reached, where the terms of B extrapolate (`supported` refuses them); transport that
 fails.
@@ -32,6 +36,7 @@ import numpy.typing as npt
 from cje_core.calibration import OracleSlice, held_out, knot_mass, label_leverage
 from cje_core.result import sum_by
 from cje_core.rows import Rows
+from cje_core.two_stage import index_influence
 from cje_core.uncertainty import Part, effective_clusters
 
 FloatArray = npt.NDArray[np.float64]
@@ -40,12 +45,8 @@ IntArray = npt.NDArray[np.intp]
 KNOTS = (0.1, 0.5, 0.9)  # quantiles of the labelled scores
 MAX_LEVERAGE = 0.95  # beyond it 1 / (1 - h) answers to rounding
 RANK = 1e-7  # singular values of the scaled terms below this share of the largest do not count
-MAX_OUTSIDE = (
-    0.1  # share of a policy's responses that may lie outside the range of the labels, see `supported`
-)
-MIN_EFFECTIVE = (
-    3.0  # effective labelled clusters: a t interval with fewer than 2 degrees of freedom has no meaning
-)
+MAX_OUTSIDE, ALLOWANCE = 0.05, 3.0  # share of responses outside the range of the labels, see `supported`
+MIN_EFFECTIVE = 1.5  # labelled clusters behind a value: below, it is all but one label that speaks
 
 
 class Terms(NamedTuple):
@@ -65,8 +66,7 @@ class Lesson(NamedTuple):
     weight: FloatArray  # (m,), summing to one
     residual: FloatArray  # (m,): held-out residuals r
     noise: FloatArray  # (m,): what the terms leave of them, predicted from the other clusters
-    lowest: FloatArray  # (1 + features,): range of the labelled rows
-    highest: FloatArray
+    reach: FloatArray  # (2, 1 + features): range of the labelled rows
     n_clusters: int
 
 
@@ -74,7 +74,8 @@ def make_terms(z: FloatArray) -> Terms:
     """Terms for labelled rows z, shape (m, 1 + features)."""
     center, scale = z.mean(axis=0), z.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    knot = np.unique(np.quantile((z[:, 0] - center[0]) / scale[0], KNOTS))
+    # this kind of quantile changes neither with the direction of the judge nor when every row is counted twice
+    knot = np.unique(np.quantile((z[:, 0] - center[0]) / scale[0], KNOTS, method="averaged_inverted_cdf"))
     return Terms(center, scale, knot if len(knot) == len(KNOTS) else np.empty(0))
 
 
@@ -106,8 +107,8 @@ def make_lesson(rows: Rows, fitted: OracleSlice) -> Lesson:
     rest = residual - row @ (row.T @ (weight * residual))
     _, cluster = np.unique(rows.cluster[fitted.prompt], return_inverse=True)
     noise = rest + _others_miss(row, weight, rest, cluster)
-    lowest, highest = fitted.z.min(axis=0), fitted.z.max(axis=0)
-    return Lesson(terms, turn, row, weight, residual, noise, lowest, highest, int(cluster.max()) + 1)
+    reach = np.stack([fitted.z.min(axis=0), fitted.z.max(axis=0)])
+    return Lesson(terms, turn, row, weight, residual, noise, reach, int(cluster.max()) + 1)
 
 
 def _others_miss(row: FloatArray, weight: FloatArray, rest: FloatArray, cluster: IntArray) -> FloatArray:
@@ -153,27 +154,30 @@ def balanced_residual(
     assert f is not None
     n = len(rows.prompts)
     balance = balancing_weights(lesson, z, share)
-    mass = knot_mass(f, np.concatenate([z, fitted.z]), np.concatenate([share, -balance]))
-    coefficient = balance + label_leverage(f, mass, fitted.z, fitted.weight)
+    difference = (np.concatenate([z, fitted.z]), np.concatenate([share, -balance]))
+    coefficient = balance + label_leverage(f, knot_mass(f, *difference), fitted.z, fitted.weight)
     effective = effective_clusters(sum_by(fitted.prompt, np.abs(coefficient), n), rows.cluster)
     value = float((balance * lesson.residual).sum())
     if effective < MIN_EFFECTIVE:
         return value, Part(np.full(n, np.nan), np.nan)
-    return value, Part(n * sum_by(fitted.prompt, coefficient * lesson.noise, n), effective - 1)
-
-
-def outside(lesson: Lesson, z: FloatArray, share: FloatArray) -> float:
-    """Share of the responses with a judge score or covariate outside the range of the labelled rows."""
-    beyond = ((z < lesson.lowest) | (z > lesson.highest)).any(axis=1)
-    return float(share[beyond].sum())
+    moves = coefficient * lesson.noise
+    if f.first_stage is not None:
+        monotone = fitted.mode == "two_stage_monotone"
+        taught = (fitted.z, fitted.label, fitted.weight)
+        moves = moves + index_influence(f.first_stage, *taught, *difference, monotone=monotone)
+    return value, Part(n * sum_by(fitted.prompt, moves, n), max(effective - 1, 2.0))
 
 
 def supported(lesson: Lesson, z: FloatArray, share: FloatArray) -> bool:
     """Whether the labels reach far enough to say something of the responses z.
 
-    Not where more than `MAX_OUTSIDE` of them lie `outside`, with an allowance of twice the ``2 / (G + 1)`` that G
-    labels leave out, on average, of the very law that they come from (for each column of Z). A popular level of a
-    discrete judge that carries one label is inside.
+    They do not where more than `MAX_OUTSIDE` of the responses lie outside the range of the labelled scores and
+    covariates, with an allowance of three times the ``2 / (G + 1)`` that G labels leave out, on average, of their own
+    law (for each column of Z). Outside is strict: a level of a discrete judge that carries one label is reached,
+    however rare; how little is known there is for the standard error and its degrees of freedom to say. (Tried and
+    worse: the share outside the 5% and 95% quantiles of the labelled scores, which refuses a policy that sits on one
+    level with eight labels, and passes policies with a tenth of their scores where no label is.)
     """
-    allowance = 4 * len(lesson.lowest) / (lesson.n_clusters + 1)
-    return outside(lesson, z, share) <= MAX_OUTSIDE + allowance
+    beyond = ((z < lesson.reach[0]) | (z > lesson.reach[1])).any(axis=1)
+    left_out = 2 * z.shape[1] / (lesson.n_clusters + 1)
+    return bool(share[beyond].sum() <= MAX_OUTSIDE + ALLOWANCE * left_out)

@@ -19,7 +19,7 @@ from cje_core.transport import audit
 @pytest.mark.parametrize("draws", [1, 3])
 def test_theta_aug_and_plug_in_match_the_definition(draws):
     data = from_frame(table(draws=draws))
-    out = direct.estimate(data, power_tuned=False)
+    out = direct.estimate(data, power_tuned=False, borrowed="plug_in")
     dicts, folds = row_dicts(data)
     assert out.route.values.tolist() == ["theta_aug", "plug_in"]
     for policy in ("a", "b"):
@@ -34,7 +34,7 @@ def test_theta_aug_and_plug_in_match_the_definition(draws):
 def test_borrowed_standard_error_matches_the_definition(seed):
     data = from_frame(table(n=40, seed=seed, share=0.4))
     dicts, _ = row_dicts(data)
-    out = direct.estimate(data, inference="influence").sel(policy="b")
+    out = direct.estimate(data, inference="influence", borrowed="plug_in").sel(policy="b")
     np.testing.assert_allclose(out.std_error, oracles.borrowed_standard_error(dicts, "b"), rtol=1e-10)
 
 
@@ -88,7 +88,7 @@ def test_order_of_rows_policies_and_prompts_changes_no_bit(inference):
 def test_point_estimate_does_not_depend_on_inference_and_interval_contains_it():
     data = from_frame(table())
     results = [
-        direct.estimate(data, inference=kind, rng=0, n_boot=60)
+        direct.estimate(data, inference=kind, rng=0, n_boot=60, borrowed="plug_in")
         for kind in ("bootstrap", "influence", "cluster")
     ]
     for out in results:
@@ -141,11 +141,16 @@ def test_scale_equivariance():
 
 def test_negated_judge_with_decreasing_direction_is_the_same_estimate():
     frame = table()
-    out = direct.estimate(from_frame(frame), inference="influence")
     flipped = from_frame(frame.assign(judge_score=1 - frame.judge_score))
-    other = direct.estimate(flipped, inference="influence", direction="decreasing")
-    np.testing.assert_allclose(other.estimate, out.estimate, atol=1e-12)
-    assert (direct.estimate(flipped, inference="influence").status == Status.INVERTED_JUDGE).all()
+    for borrowed in ("balanced", "one_step", "plug_in"):
+        out = direct.estimate(from_frame(frame), borrowed=borrowed)
+        other = direct.estimate(flipped, borrowed=borrowed, direction="decreasing")
+        np.testing.assert_allclose(other.estimate, out.estimate, atol=1e-12)
+        np.testing.assert_allclose(other.std_error, out.std_error, atol=1e-12)
+    turned = [
+        direct.estimate(flipped, borrowed=form).status.values.tolist() for form in ("plug_in", "balanced")
+    ]
+    assert turned == [[Status.INVERTED_JUDGE] * 2, [Status.INVERTED_JUDGE, Status.UNINFORMATIVE_JUDGE]]
 
 
 def test_joint_influence_gives_the_standard_errors_and_contrasts():
@@ -175,7 +180,7 @@ def test_identical_policies_have_a_contrast_without_spread():
 def test_corrected_value_is_plug_in_plus_residual_and_audit_reports_it():
     data = from_frame(table(probes=25))
     report = audit(data).sel(policy="b")
-    plug = direct.estimate(data, inference="influence").sel(policy="b")
+    plug = direct.estimate(data, inference="influence", borrowed="plug_in").sel(policy="b")
     corrected = direct_corrected.estimate(data, tuned=False).sel(policy="b")
     assert corrected.route == "probe_corrected"
     np.testing.assert_allclose(corrected.estimate, plug.estimate + report.residual)
@@ -309,7 +314,7 @@ def test_audit_noise_cancels_against_the_fit_on_the_same_labels():
         ({"correction": "x"}, "theta_aug, tmle, none"),
         ({"normalise": "x"}, "hajek, ht"),
         ({"normalise": "ht"}, "give label_prob"),
-        ({"borrowed": "x"}, "plug_in, one_step"),
+        ({"borrowed": "x"}, "balanced, one_step, plug_in"),
         ({"quantile": "z"}, "t, normal"),
         ({"bootstrap": "x"}, "percentile, bayesian, bca, studentised"),
         ({"interval": "log"}, "wald, logit"),

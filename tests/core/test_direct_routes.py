@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from oracles_uncertainty import row_dicts, table
 
+from cje_core.compare import contrasts
 from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct, labels_only
 from cje_core.result import Status
@@ -87,20 +88,26 @@ def test_one_step_is_near_theta_aug_where_borrower_and_teacher_are_one():
     np.testing.assert_allclose(out.std_error[1], out.std_error[0], rtol=0.1)
 
 
-def test_one_step_without_a_label_where_the_policy_lives_says_so():
-    """A policy between two labelled scores gets mass on both; one far below all labels rests on the lowest block."""
+@pytest.mark.parametrize("form", ["balanced", "one_step"])
+def test_a_policy_where_no_label_is_has_no_borrowed_value(form):
+    """Far below all labels: refused, and so is its difference; the paper's plug-in says what it always said."""
     score = np.stack([np.linspace(0.5, 1, 60), np.full(60, 0.1)])
     label = np.full((2, 60), np.nan)
     label[0, ::2] = score[0, ::2] ** 2
-    out = direct.estimate(from_arrays(score, policies=["a", "b"], oracle=label), borrowed="one_step")
-    assert np.isfinite(out.estimate).all()
-    assert out.df.values[1] < out.df.values[0]
+    data = from_arrays(score, policies=["a", "b"], oracle=label)
+    out = direct.estimate(data, borrowed=form)
+    assert out.status.values.tolist() == [Status.OK, Status.LOW_SUPPORT]
+    assert np.isnan(out.estimate.values[1])
+    assert np.isnan(out.interval.values[1]).all()
+    assert np.isnan(contrasts(out).p_value).all()
+    assert direct.estimate(data, borrowed="plug_in").status.values[1] == Status.TRANSPORT_ASSUMED
 
 
 @pytest.mark.parametrize("inference", ["bootstrap", "jackknife"])
-def test_one_step_refuses_inference_that_does_not_know_it(inference):
-    with pytest.raises(ValueError, match="one_step"):
-        direct.estimate(from_frame(table()), borrowed="one_step", inference=inference)
+@pytest.mark.parametrize("form", ["balanced", "one_step"])
+def test_corrected_borrowing_refuses_inference_that_does_not_know_it(inference, form):
+    with pytest.raises(ValueError, match=form):
+        direct.estimate(from_frame(table()), borrowed=form, inference=inference)
 
 
 def test_pitfall_03_repeated_draws_are_averaged_first():

@@ -287,7 +287,7 @@ def test_bootstrap_replicates_refit_both_stages():
     """Multinomial counts are rows repeated: each replicate against the slow calibrator on the repeated rows."""
     rng = np.random.default_rng(13)
     rows = unpack(world(45, rng), ["x0"])
-    options = Options("bootstrap", "theta_aug", "hajek", "t", False, (0.0, 1.0))
+    options = Options("bootstrap", power_tuned=False)
     for mode in ("two_stage", "two_stage_monotone"):
         fitted = fit_slice(rows, calibrator=mode)
         fits = [fit_policy(rows, fitted, p, options) for p in range(2)]

@@ -1,0 +1,239 @@
+"""The balanced one-step of borrowed policies against its definition, and when a borrowed value is refused."""
+
+import numpy as np
+import oracles_borrowed as slow
+import pandas as pd
+import pytest
+from oracles_uncertainty import row_dicts, table
+from scipy import stats
+
+from cje_core.balance import (
+    balanced_residual,
+    balancing_weights,
+    evaluate,
+    make_lesson,
+    make_terms,
+    supported,
+)
+from cje_core.calibration import fit_slice
+from cje_core.compare import contrasts
+from cje_core.data import from_arrays, from_frame
+from cje_core.estimators import direct
+from cje_core.informative import informative
+from cje_core.rank_test import rank_test
+from cje_core.result import Status
+from cje_core.rows import unpack
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("draws", [1, 2])
+def test_the_balanced_value_and_its_error_are_their_definition(seed, draws):
+    """Clusters of two prompts, unequal label probabilities, several draws of a prompt."""
+    frame = table(n=40, seed=seed, share=0.8, draws=draws)
+    frame["label_prob"] = 0.3 + 0.5 * frame["judge_score"]
+    frame["cluster"] = frame.prompt_id.str[1:].astype(int) // 2
+    data = from_frame(frame)
+    out = direct.estimate(data).sel(policy="b")
+    assert (out.route, out.status) == ("balanced", Status.TRANSPORT_ASSUMED)
+    value, std_error, behind = slow.balanced(*(row_dicts(data)[0], "b", row_dicts(data)[1]))
+    np.testing.assert_allclose(out.estimate, value, atol=1e-10)
+    np.testing.assert_allclose(out.std_error, std_error, rtol=1e-6)  # the leverage is a difference quotient
+    rows = unpack(data)
+    fitted = fit_slice(rows)
+    z = rows.z[rows.policy == 1]
+    weight = rows.weight[rows.policy == 1]
+    _, part = balanced_residual(rows, fitted, make_lesson(rows, fitted), z, weight / weight.sum())
+    np.testing.assert_allclose(part.df, max(behind - 1, 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("covariates", [[], ["x"]])
+def test_the_weights_balance_every_term_and_sum_to_one(covariates):
+    frame = table(n=60, seed=1)
+    frame["x"] = np.random.default_rng(0).normal(size=len(frame))
+    rows = unpack(from_frame(frame, covariates=["x"]), covariates)
+    fitted = fit_slice(rows)
+    lesson = make_lesson(rows, fitted)
+    z = rows.z[rows.policy == 1]
+    share = np.full(len(z), 1 / len(z))
+    a = balancing_weights(lesson, z, share)
+    np.testing.assert_allclose(a.sum(), 1)
+    np.testing.assert_allclose(
+        a @ evaluate(lesson.terms, fitted.z), share @ evaluate(lesson.terms, z), atol=1e-9
+    )
+    assert evaluate(lesson.terms, z).shape[1] == 3 + len(covariates)
+
+
+def test_few_distinct_scores_leave_a_line_and_one_score_a_constant():
+    assert evaluate(make_terms(np.array([[0.0], [0.0], [1.0]])), np.zeros((2, 1))).shape == (2, 2)
+    score = np.array([[0.5] * 20, [0.5] * 20])
+    label = np.full((2, 20), np.nan)
+    label[0, :12] = np.linspace(0, 1, 12)
+    rows = unpack(from_arrays(score, policies=["a", "b"], oracle=label))
+    fitted = fit_slice(rows)
+    a = balancing_weights(make_lesson(rows, fitted), rows.z[rows.policy == 1], np.full(20, 1 / 20))
+    np.testing.assert_allclose(a, 1 / 12)
+
+
+def test_a_natural_cubic_is_a_line_beyond_its_outer_knots():
+    terms = make_terms(np.linspace(0, 1, 21)[:, None])
+    below, above = (evaluate(terms, np.linspace(*ends, 5)[:, None])[:, 2] for ends in ((-1, 0.05), (0.95, 2)))
+    np.testing.assert_allclose(below, 0)
+    np.testing.assert_allclose(np.diff(above, 2), 0, atol=1e-9)
+
+
+def test_a_residual_that_the_terms_span_is_removed():
+    """Labels moved by a line in S that the calibrator is not told of: the value moves by the line at the policy."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    score = np.stack([rng.uniform(0, 1, n), rng.uniform(0, 1, n) ** 2])
+    label = np.full((2, n), np.nan)
+    label[0] = 0.2 + 0.5 * score[0] + rng.normal(0, 0.05, n)
+    rows = unpack(from_arrays(score, policies=["a", "b"], oracle=label))
+    fitted = fit_slice(rows)
+    lesson = make_lesson(rows, fitted)
+    z = rows.z[rows.policy == 1]
+    share = np.full(n, 1 / n)
+    moved = lesson._replace(residual=lesson.residual + 0.3 - 0.4 * fitted.z[:, 0])
+    shift = (
+        balanced_residual(rows, fitted, moved, z, share)[0]
+        - balanced_residual(rows, fitted, lesson, z, share)[0]
+    )
+    np.testing.assert_allclose(shift, 0.3 - 0.4 * z.mean(), atol=1e-10)
+
+
+def test_a_policy_of_the_same_scores_has_the_own_label_correction():
+    """A twin of the teacher: weights are equal, so the value is mean f plus the mean held-out residual."""
+    frame = table(n=80, policies=("a",), share=2.0)
+    twin = frame.assign(policy="b", oracle_label=np.nan)
+    data = from_frame(pd.concat([frame, twin]), calibration_policy="a")
+    out = direct.estimate(data)
+    np.testing.assert_allclose(out.estimate[1], frame.oracle_label.mean(), atol=0.01)
+    rows = unpack(data)
+    fitted = fit_slice(rows)
+    z = rows.z[rows.policy == 1]
+    a = balancing_weights(make_lesson(rows, fitted), z, np.full(80, 1 / 80))
+    np.testing.assert_allclose(a, 1 / 80, atol=1e-12)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def lent(score, label, **fields):
+    """Direct on policies of which the first has the labels."""
+    oracle = np.full(np.shape(score), np.nan)
+    oracle[0, : len(label)] = label
+    return from_arrays(np.asarray(score), policies=["a", "b", "c"][: len(score)], oracle=oracle, **fields)
+
+
+def test_a_judge_without_information_lends_nothing():
+    """The same .5 everywhere, or noise: no level, no interval, no difference; the teacher keeps its own value."""
+    rng = np.random.default_rng(3)
+    label = rng.uniform(size=100)
+    for score in (np.full((3, 200), 0.5), np.stack([rng.permutation(np.linspace(0, 1, 200))] * 3)):
+        data = lent(score, label)
+        out = direct.estimate(data)
+        assert out.status.values[1:].tolist() == [Status.UNINFORMATIVE_JUDGE] * 2
+        assert np.isfinite(out.estimate.values[0]) and np.isnan(out.estimate.values[1:]).all()
+        assert np.isnan(out.interval.values[1:]).all() and np.isnan(out.influence.values[1:]).all()
+        assert np.isnan(contrasts(out).p_value).all()
+        assert out.attrs["judge_p_value"] >= 0.05
+        paper = direct.estimate(data, borrowed="plug_in")
+        assert np.isfinite(paper.estimate).all() and "judge_p_value" not in paper.attrs
+
+
+def test_labels_that_never_vary_lend_nothing():
+    out = direct.estimate(lent(np.random.default_rng(0).uniform(size=(2, 60)), np.ones(30)))
+    assert out.status.values.tolist() == [Status.CONSTANT_LABELS, Status.UNINFORMATIVE_JUDGE]
+
+
+def test_modes_of_the_paper_keep_the_plug_in():
+    data = from_frame(table())
+    chosen = {
+        "balanced": [{}, {"correction": "tmle"}],
+        "plug_in": [
+            {"inference": "jackknife"},
+            {"inference": "cluster"},
+            {"inference": "plugin_iid"},
+            {"inference": "bootstrap", "n_boot": 10, "rng": 0},
+            {"correction": "none"},
+        ],
+    }
+    for form, every in chosen.items():
+        for options in every:
+            out = direct.estimate(data, **options)
+            assert out.route.values[1] == form
+            assert f'"borrowed": "{form}"' in out.attrs["options"]
+
+
+def test_the_test_is_of_the_declared_direction_and_of_the_prediction_with_covariates():
+    rng = np.random.default_rng(1)
+    n = 300
+    x = rng.normal(size=(2, n))
+    score = rng.uniform(size=(2, n))
+    label = np.clip(0.5 + 0.2 * x[0, :100] + rng.normal(0, 0.1, 100), 0, 1)
+    data = lent(score, label, covariate=x[..., None], features=["x"])
+    assert direct.estimate(data).status.values[1] == Status.UNINFORMATIVE_JUDGE
+    knowing = direct.estimate(data, covariates=["x"])
+    assert knowing.status.values[1] == Status.TRANSPORT_ASSUMED
+    assert knowing.attrs["judge_p_value"] < 1e-6
+    falling = lent(score, 1 - score[0, :100])
+    rows = unpack(falling)
+    assert informative(rows, fit_slice(rows, direction="decreasing")).informative
+    assert not informative(rows, fit_slice(rows)).informative
+
+
+@pytest.mark.parametrize("where", [0.0, 0.5])
+def test_support_is_the_range_of_the_labels(where):
+    """A tenth of the responses beyond all labels is too much; on the last labelled score itself it is not."""
+    rng = np.random.default_rng(2)
+    taught = np.concatenate([np.full(10, 0.5), rng.uniform(0.5, 1, 290)])
+    score = np.stack([taught, np.where(np.arange(300) < 30, where, rng.uniform(0.5, taught.max(), 300))])
+    rows = unpack(lent(score, taught**2 + rng.normal(0, 0.01, 300), oracle_range=(-1, 2)))
+    fitted = fit_slice(rows)
+    z = rows.z[rows.policy == 1]
+    assert supported(make_lesson(rows, fitted), z, np.full(300, 1 / 300)) == (where == 0.5)
+
+
+# --- the rank test ---------------------------------------------------------------------------------------------------
+
+
+def test_rank_test_is_spearmans_where_rows_are_independent():
+    rng = np.random.default_rng(0)
+    for m in (6, 40):
+        score, label = rng.integers(0, 8, m).astype(float), rng.integers(0, 3, m).astype(float)
+        found = rank_test(score, label, np.arange(m))
+        peer = stats.spearmanr(score, label, alternative="greater")
+        np.testing.assert_allclose([found.spearman, found.p_value], [peer.statistic, peer.pvalue])
+        np.testing.assert_allclose(found.spearman, slow.spearman(score.tolist(), label.tolist()))
+
+
+def test_rank_test_counts_clusters_and_not_rows():
+    """Every row five times, as one cluster: the p-value stays near the one of the clusters."""
+    rng = np.random.default_rng(1)
+    score = rng.uniform(size=40)
+    label = 0.4 * score + rng.normal(0, 0.3, 40)
+    once = rank_test(score, label, np.arange(40))
+    copied = rank_test(np.tile(score, 5), np.tile(label, 5), np.tile(np.arange(40), 5))
+    np.testing.assert_allclose(copied.spearman, once.spearman)
+    assert 0.5 < copied.p_value / once.p_value < 2
+    assert rank_test(np.tile(score, 5), np.tile(label, 5), np.arange(200)).p_value < 0.1 * once.p_value
+
+
+def test_rank_test_of_a_perfect_order_is_as_sure_as_an_order_can_be():
+    assert rank_test(np.arange(4.0), np.arange(4.0), np.arange(4)).p_value == 1 / 24
+    assert rank_test(np.arange(9.0), -np.arange(9.0), np.arange(9)).against()
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_size_of_the_rank_test(copies):
+    """One-sided at 5%, and an inversion is found in 2.5%: 2,000 independent judges, 5 Monte Carlo errors."""
+    rng = np.random.default_rng(5)
+    cluster = np.repeat(np.arange(30), copies)
+    hits = np.zeros(2)
+    for _ in range(2000):
+        common = rng.normal(size=(2, 30))[:, cluster]
+        score, label = common + rng.normal(size=common.shape) * (copies > 1)
+        found = rank_test(score, label, cluster)
+        hits += [found.p_value < 0.05, found.against()]
+    for share, size in zip(hits / 2000, (0.05, 0.025), strict=True):
+        assert abs(share - size) < 5 * np.sqrt(size * (1 - size) / 2000)

@@ -1,0 +1,99 @@
+"""Slow, obvious second implementation of what is borrowed: the balanced one-step and the test of the judge."""
+
+import math
+
+import numpy as np
+import oracles
+
+
+def averaged_quantile(values, share):
+    """The value with that share of the sorted sample at or below it, averaged with the next where it is exact."""
+    ordered, at = sorted(values), share * len(values)
+    if abs(at - round(at)) < 1e-9:
+        return (ordered[round(at) - 1] + ordered[round(at)]) / 2
+    return ordered[math.ceil(at) - 1]
+
+
+def terms(score, knots):
+    """1, S and a natural cubic of S on three knots."""
+
+    def cube(knot):
+        return max(score - knot, 0.0) ** 3
+
+    if len(knots) < 3:
+        return [1.0, score]
+    a, b, c = knots
+    return [1.0, score, (cube(a) - cube(c)) / (c - a) - (cube(b) - cube(c)) / (c - b)]
+
+
+def calibrated(teach, labels, scores):
+    return oracles.calibrate([t["score"] for t in teach], labels, [1 / t["prob"] for t in teach], scores)
+
+
+def balanced(rows, policy, folds):
+    """Value, standard error and effective clusters behind the labels, from row dicts (see `oracles.theta`).
+
+    Residuals leave their fold out of the fit, and their cluster out of the regression on the terms; the coefficient of
+    a label is its balancing weight plus what moving it alone does to mean f over the policy less the balanced mean f.
+    """
+    teach = [r for r in rows if r["teaches"]]
+    mine = [r for r in rows if r["policy"] == policy]
+    labels = [t["label"] for t in teach]
+    total = sum(r["weight"] for r in mine)
+    held_out = []
+    for t in teach:
+        others = [u for u in teach if folds[u["prompt"]] != folds[t["prompt"]]]
+        held_out += calibrated(others, [u["label"] for u in others], [t["score"]])
+    residual = np.array(labels) - held_out
+    knots = sorted({averaged_quantile([t["score"] for t in teach], q) for q in (0.1, 0.5, 0.9)})
+    b = np.array([terms(t["score"], knots) for t in teach])
+    w = np.array([1 / t["prob"] for t in teach])
+    goal = sum(r["weight"] / total * np.array(terms(r["score"], knots)) for r in mine)
+    balance = np.linalg.pinv(b.T @ np.diag(w) @ b) @ goal @ (b * w[:, None]).T
+
+    def difference(y):
+        evaluated = calibrated(teach, y, [r["score"] for r in mine] + [t["score"] for t in teach])
+        mean = sum(r["weight"] * f for r, f in zip(mine, evaluated, strict=False)) / total
+        return mean - sum(a * f for a, f in zip(balance, evaluated[len(mine) :], strict=True))
+
+    step = 1e-7
+    leverage = []
+    for j in range(len(teach)):
+        moved = list(labels)
+        moved[j] += step
+        leverage.append((difference(moved) - difference(labels)) / step)
+    coefficient = balance + leverage
+    f = calibrated(teach, labels, [r["score"] for r in mine])
+    mean = sum(r["weight"] * v for r, v in zip(mine, f, strict=True)) / total
+    error, behind, share = {}, {}, {}
+    for r, v in zip(mine, f, strict=True):
+        g = r["cluster"]
+        share[g] = share.get(g, 0.0) + r["weight"] / total
+        error[g] = error.get(g, 0.0) + r["weight"] / total * (v - mean)
+    factor = effective(share.values())
+    error = {g: e * math.sqrt(factor / (factor - 1)) for g, e in error.items()}
+    for j, t in enumerate(teach):
+        g = t["cluster"]
+        kept = [i for i, u in enumerate(teach) if u["cluster"] != g]
+        root = np.sqrt(w[kept])
+        beta = np.linalg.lstsq(b[kept] * root[:, None], residual[kept] * root, rcond=None)[0]
+        error[g] = error.get(g, 0.0) + coefficient[j] * (residual[j] - b[j] @ beta)
+        behind[g] = behind.get(g, 0.0) + abs(coefficient[j])
+    std_error = math.sqrt(sum(e**2 for e in error.values()))
+    return mean + float(balance @ residual), std_error, effective(behind.values())
+
+
+def effective(leverage):
+    return sum(v**2 for v in leverage) ** 2 / sum(v**4 for v in leverage)
+
+
+def mid_ranks(values):
+    return [sum(v < u for v in values) + (sum(v == u for v in values) + 1) / 2 for u in values]
+
+
+def spearman(a, b):
+    """Correlation of mid-ranks."""
+    x, y = mid_ranks(a), mid_ranks(b)
+    mx, my = sum(x) / len(x), sum(y) / len(y)
+    top = sum((u - mx) * (v - my) for u, v in zip(x, y, strict=True))
+    return top / math.sqrt(sum((u - mx) ** 2 for u in x) * sum((v - my) ** 2 for v in y))
