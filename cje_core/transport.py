@@ -130,13 +130,6 @@ def audit(
     interval = np.where(missing, exact, wald(residual, std_error, df, ci_prob))
     with_fit = np.where(missing, exact_with_fit, wald(residual, error_with_fit, df_with_fit, ci_prob))
     p_value = two_sided(residual, std_error, df)
-    inside = (interval[:, 0] >= -margin) & (interval[:, 1] <= margin)
-    outside = (interval[:, 0] > margin) | (interval[:, 1] < -margin)
-    verdict = np.select(
-        [~np.isfinite(interval).all(axis=1), inside, outside],
-        ["NOT_CHECKED", "PASS", "FAIL"],
-        default="INCONCLUSIVE",
-    )
     out = xr.Dataset(
         {
             "residual": ("policy", residual),
@@ -155,12 +148,32 @@ def audit(
             "fit_std_error": ("policy", fit_error),
             "fit_df": ("policy", fit_df),
             "probes_to_pass": ("policy", needed),
-            "verdict": ("policy", verdict),
+            "verdict": ("policy", verdicts(interval, margin)),
         },
         coords={"policy": rows.policies, "ci_bound": CI_BOUND},
         attrs={"margin": margin, "ci_prob": ci_prob},
     )
     return in_order(out, data)
+
+
+def verdicts(interval: FloatArray, margin: float) -> npt.NDArray[np.str_]:
+    """Verdict of each interval of a mean residual, shape (k, 2), against the margin; see `audit`.
+
+    Examples
+    --------
+    >>> verdicts(np.array([[-0.01, 0.04], [0.06, 0.2], [-0.1, 0.02], [np.nan, np.nan]]), 0.05).tolist()
+    ['PASS', 'FAIL', 'INCONCLUSIVE', 'NOT_CHECKED']
+    """
+    low, high = interval.T
+    return np.select(
+        [
+            ~np.isfinite(interval).all(axis=1),
+            (low >= -margin) & (high <= margin),
+            (low > margin) | (high < -margin),
+        ],
+        ["NOT_CHECKED", "PASS", "FAIL"],
+        default="INCONCLUSIVE",
+    )
 
 
 def residuals(

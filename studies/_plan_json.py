@@ -79,8 +79,11 @@ def contrast_records(planned: Planned) -> list[dict[str, Any]]:
     return [
         {"first": str(pair["first"].item()), "second": str(pair["second"].item())}
         | {name: _number(pair[name]) for name in names}
-        | {"held": bool(pair["power_held"])}
-        | ({"reason": nothing_detectable(planned)} if bool(pair["beyond_scale"]) else {})
+        | (
+            {"held": None, "reason": nothing_detectable(planned)}
+            if bool(pair["beyond_scale"])
+            else {"held": bool(pair["power_held"])}
+        )
         for pair in (planned.check.isel(pair=k) for k in range(planned.check.sizes["pair"]))
     ]
 

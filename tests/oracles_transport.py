@@ -42,26 +42,35 @@ def anova_type(label, predicted, bins):
     return lack_of_fit(label, predicted, bins) / mean, df_bins, mean**2 / noise
 
 
-def probe_value(responses, probes, lam=None):
-    """Tuned value of one policy from (prompt, f) of responses and (prompt, f, label) of probes, a row per prompt.
+def probe_value(responses, probes):
+    """Tuned value of one policy: prompt -> f of every response, prompt -> (f, label) of the probes among them.
 
-    Probes among the responses: lambda is the plain least-squares slope. Value, standard error, lambda.
+    Least squares of Y on f by hand; HC3 errors with the coefficients of V in the labels, found by nudging each label.
     """
-    m = len(probes)
-    f_mean, y_mean = sum(f for _, f, _ in probes) / m, sum(y for _, _, y in probes) / m
-    if lam is None:
-        top = sum((f - f_mean) * (y - y_mean) for _, f, y in probes)
-        lam = min(max(top / sum((f - f_mean) ** 2 for _, f, _ in probes), 0.0), 1.0)
-    everywhere = sum(f for _, f in responses) / len(responses)
-    eps = [y - lam * f for _, f, y in probes]
-    eps_mean = sum(eps) / m
-    n = len(responses)
-    moves = {}
-    for prompt, f in responses:
-        moves[prompt] = moves.get(prompt, 0.0) + lam * (f - everywhere) / n * sqrt(n / (n - 1))
-    for (prompt, _, _), e in zip(probes, eps, strict=True):
-        moves[prompt] = moves.get(prompt, 0.0) + (e - eps_mean) / m * sqrt(m / (m - 2))
-    return lam * everywhere + eps_mean, sqrt(sum(v**2 for v in moves.values())), lam
+    n, m = len(responses), len(probes)
+
+    def value(labels):
+        f_mean, y_mean = sum(f for f, _ in probes.values()) / m, sum(labels) / m
+        top = sum((f - f_mean) * (y - y_mean) for (f, _), y in zip(probes.values(), labels, strict=True))
+        lam = min(max(top / sum((f - f_mean) ** 2 for f, _ in probes.values()), 0.0), 1.0)
+        everywhere = sum(responses.values()) / n
+        left = sum(y - lam * f for (f, _), y in zip(probes.values(), labels, strict=True)) / m
+        return lam * everywhere + left, lam
+
+    labels = [y for _, y in probes.values()]
+    total, lam = value(labels)
+    everywhere = sum(responses.values()) / n
+    f_mean = sum(f for f, _ in probes.values()) / m
+    squares = sum((f - f_mean) ** 2 for f, _ in probes.values())
+    left = [y - lam * f for f, y in probes.values()]
+    moves = {p: lam * (f - everywhere) / n * sqrt(n / (n - 1)) for p, f in responses.items()}
+    for k, (prompt, (f, _)) in enumerate(probes.items()):
+        nudged = labels.copy()
+        nudged[k] += 1e-6
+        coefficient = (value(nudged)[0] - total) / 1e-6
+        leverage = 1 / m + ((f - f_mean) ** 2 / squares if 0 < lam < 1 else 0.0)
+        moves[prompt] += coefficient * (left[k] - sum(left) / m) / (1 - leverage)
+    return total, sqrt(sum(v**2 for v in moves.values())), lam
 
 
 def betting_interval(x, alpha, candidates):

@@ -33,8 +33,8 @@ def mde_contours(
     n, fraction = surface["n"].values.astype(float), surface["fraction"].values.astype(float)
     mde = surface["mde"].transpose("fraction", "n").values
     found = mde[np.isfinite(mde)]
-    levels = np.unique(np.round(np.geomspace(found.min(), found.max(), 9), 4)) if len(found) else []
-    if len(levels) > 1:  # else no design here detects anything on the scale
+    if len(found) and found.min() < found.max():  # else no design here detects anything on the scale
+        levels = np.unique(np.round(np.geomspace(found.min(), found.max(), 9), 4))
         axes.contourf(n, fraction, mde, levels=levels, cmap="Blues_r", alpha=0.35, extend="both")
         lines = axes.contour(n, fraction, mde, levels=levels, colors="black", linewidths=0.9)
         axes.clabel(lines, fmt="%.3f", fontsize=7)

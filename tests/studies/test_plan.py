@@ -171,14 +171,14 @@ def test_a_plan_that_misses_says_so(monkeypatch: pytest.MonkeyPatch, cli: Cli, t
 
 
 def test_a_budget_that_detects_nothing_on_the_scale_says_so(cli: Cli, tmp_path: Path) -> None:
-    """Four labelled prompts: the detectable difference would be several times the scale's width."""
-    money = ("--budget", 4, "--cost-judge", 0.2, "--cost-oracle", 0.5)
-    words = (write(world(noise=2.0), tmp_path / "data"), *money, *QUICK)
+    """Four labelled prompts of each policy: the detectable difference would be several times the scale's width."""
+    money = ("--budget", 4, "--cost-judge", 0.1, "--cost-oracle", 0.4)
+    words = (write(world(noise=2.0, own=True), tmp_path / "data"), *money, *QUICK)
     code, out, _ = cli(*words, "--json", "--out", tmp_path / "out")
     assert code == 0
     result = json.loads(out)
     [pair] = result["contrasts"]
-    assert pair["planned_mde"] is None and pair["simulated_power"] is None
+    assert pair["planned_mde"] is pair["simulated_power"] is pair["held"] is None
     assert "no difference that the oracle scale allows (its width is 1)" in pair["reason"]
     assert any("raise the budget" in step for step in result["next"])
     _, table, _ = cli(*words)

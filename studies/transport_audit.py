@@ -1,0 +1,245 @@
+"""The transport audit and what is printed after it: verdicts, their errors, coverage of the level that follows.
+
+After the paper's section on calibration transportability: 50-200 probe labels audit a borrowed calibrator. Here the
+target's mean residual is known, with endless labels that teach (the shift) and for the calibrator at hand (the shift
+plus its own error, by quadrature), so the verdict can be held against what it is about. Two ways to go on from there:
+the old rule, which prints the borrowed level unless the audit FAILs, and the tuned probe value, which is printed
+whatever the audit says.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from cje_core import transport
+from cje_core.calibration import fit_slice, predict
+from cje_core.estimators import direct, direct_corrected
+from cje_core.figures.style import GREY, looks
+from cje_core.rows import unpack
+from cje_sim.judges import oracle_mean, score_quantile
+from cje_sim.scenarios import transport_shift
+from studies._measures import clopper_pearson, summary_table
+from studies._streams import Cell, Streams
+from studies._study import Method, Outcome, Profile, Study
+
+LAW = (3.0, 2.0)  # of the judge score, the same under both policies
+JUDGES: dict[str, dict[str, float]] = {
+    "strong": {"low": 0.3, "high": 0.9, "spread": 0.9, "atoms": 0.05},
+    "weak": {"low": 0.42, "high": 0.62, "spread": 0.9, "atoms": 0.4},
+    "binary": {"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0},
+}
+VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
+CELL = ["judge", "probes", "shift"]
+N_QUANTILES = 2000
+MEASURES = ("coverage", "width", "bias", "se_calibration", "n_failed")
+CAPTION = (
+    "Above: share of audits that FAIL (solid) and that PASS (dotted) by the true shift; the margin is the grey line. "
+    "Below: coverage of the borrowed level that the old rule prints (the audit did not FAIL) and of the tuned probe "
+    "value; dashed: nominal 95%. Bars: exact 95% Monte Carlo bounds."
+)
+
+
+def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
+    """One data set with labels of the base policy and probes of the target: levels, verdicts, residual of this f."""
+    shape, shift = JUDGES[str(cell["judge"])], float(cell["shift"])
+    law = {"base": (*LAW, "none", 0.0), "target": (*LAW, "mean", -shift)}
+    data = transport_shift.simulate(
+        n=int(cell["n"]),
+        oracle_fraction=int(cell["labels"]) / int(cell["n"]),
+        n_probes=int(cell["probes"]),
+        policies=law,
+        rng=streams("data"),
+        low=shape["low"],
+        high=shape["high"],
+        spread=shape["spread"],
+        atoms=shape["atoms"],
+    )
+    ends = {name: shape[name] for name in ("low", "high")}
+    truth = float(transport_shift.truth(policies=law, **ends).sel(policy="target"))
+    score = score_quantile((np.arange(N_QUANTILES) + 0.5) / N_QUANTILES, *LAW)
+    curve = oracle_mean(score, "sigmoid", **ends) - shift
+    calibrator = fit_slice(unpack(data)).calibrator
+    of_this_f = np.nan if calibrator is None else float((curve - predict(calibrator, score)).mean())
+    report = transport.audit(data).sel(policy="target")
+    verdict = str(report["verdict"].item())
+    with_fit = transport.verdicts(report["interval_with_fit"].values[None], report.attrs["margin"])[0]
+    borrowed = direct.estimate(data, **study.methods["borrowed"].options).sel(policy="target")
+    found: dict[str, Any] = {"borrowed": borrowed, "old_rule": borrowed}
+    for name in ("probe_corrected", "probe_tuned"):
+        found[name] = direct_corrected.estimate(data, **study.methods[name].options).sel(policy="target")
+    blank = verdict == "FAIL"
+    silent = np.array([name == "old_rule" and blank for name in study.methods])
+
+    def column(variable: str) -> Any:
+        values = np.array([found[name][variable].values for name in study.methods], dtype=float)[:, None]
+        return np.where(silent.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
+
+    return Outcome(
+        column("estimate"),
+        np.array([truth]),
+        column("std_error"),
+        column("interval"),
+        extra={
+            "verdict": np.array([_code(verdict)]),
+            "verdict_with_fit": np.array([_code(str(with_fit))]),
+            "residual_of_f": np.array([of_this_f]),
+        },
+    )
+
+
+def _code(verdict: str) -> float:
+    return float(VERDICTS.index(verdict)) if verdict in VERDICTS else np.nan
+
+
+def _share(hits: np.ndarray[Any, Any], of: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """Share of `hits` among `of` and its MCSE; NaN of none."""
+    n = int(of.sum())
+    share = float((hits & of).sum() / n) if n else np.nan
+    return share, float(np.sqrt(share * (1 - share) / (n - 1))) if n > 1 else np.nan
+
+
+def _cells(ds: xr.Dataset) -> list[tuple[dict[str, Any], xr.Dataset]]:
+    """Every cell with its levels."""
+    flat = ds.isel(policy=0).stack(cell=[*CELL, "n", "labels"])
+    return [
+        (dict(zip(CELL, values, strict=False)), flat.isel(cell=k))
+        for k, values in enumerate(flat["cell"].values)
+    ]
+
+
+def _hits(part: xr.Dataset, method: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Whether a method's interval holds the truth, and whether it printed an estimate, per replicate."""
+    one = part.sel({"method": method})
+    bounds = one["interval"].transpose("replicate", "ci_bound").values
+    truth = one["truth"].values
+    return (bounds[:, 0] <= truth) & (truth <= bounds[:, 1]), np.isfinite(one["estimate"].values)
+
+
+def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
+    """Coverage of what is printed, shares of verdicts, their errors against the residual of this f, every measure."""
+    printed, verdicts, errors = [], [], []
+    margin = transport.MARGIN
+    pooled: dict[tuple[Any, Any], list[np.ndarray[Any, Any]]] = {}
+    for level, part in _cells(ds):
+        code, with_fit = part["verdict"].values, part["verdict_with_fit"].values
+        ran = np.isfinite(code)
+        row: dict[str, Any] = dict(level)
+        for k, name in enumerate(VERDICTS):
+            row[name], row[f"{name}_mcse"] = _share(code == k, ran)
+        row["FAIL_with_fit"], row["FAIL_with_fit_mcse"] = _share(with_fit == 1, ran)
+        verdicts.append(row)
+        for k, name in [*enumerate(VERDICTS), (-1, "any")]:
+            chosen = ran if k < 0 else code == k
+            line: dict[str, Any] = {**level, "verdict": name, "audits": int(chosen.sum())}
+            for method in ("old_rule", "probe_tuned"):
+                hit, there = _hits(part, method)
+                line[method], line[f"{method}_mcse"] = _share(hit, chosen & there)
+            printed.append(line)
+        pooled.setdefault((level["judge"], level["probes"]), []).append(
+            np.stack([code, np.abs(part["residual_of_f"].values)])
+        )
+    for (judge, probes), parts in pooled.items():
+        code, size = np.concatenate(parts, axis=1)
+        line = {"judge": judge, "probes": probes}
+        for name, wrong, where in (
+            ("FAIL_within", code == 1, size <= margin),
+            ("PASS_beyond", code == 0, size >= margin),
+        ):
+            line[f"{name}_audits"] = int((where & np.isfinite(code)).sum())
+            line[name], line[f"{name}_mcse"] = _share(wrong, where & np.isfinite(code))
+        errors.append(line)
+    return {
+        "Coverage of what is printed after each verdict": pd.DataFrame(printed),
+        "Verdicts (FAIL_with_fit: decided by the interval that adds the fit's noise)": pd.DataFrame(verdicts),
+        "Wrong verdicts about the residual of this f, all shifts together": pd.DataFrame(errors),
+        "All measures (the old rule's refusals count as failures)": summary_table(ds, MEASURES),
+    }
+
+
+def figure(ds: xr.Dataset) -> dict[str, Figure]:
+    """Verdicts over coverage by shift, one column per judge, one colour per number of probes."""
+    judges, probes = list(ds["judge"].values), [int(p) for p in ds["probes"].values]
+    size = (3.0 * len(judges) + 1.0, 5.4)
+    fig, axes = plt.subplots(2, len(judges), figsize=size, sharex=True, sharey="row", squeeze=False)
+    colours = {
+        p: look["color"] for p, look in zip(probes, looks([str(p) for p in probes]).values(), strict=True)
+    }
+    cells = _cells(ds)
+    step = 0.0015
+    for column, judge in enumerate(judges):
+        top, bottom = axes[:, column]
+        for k, count in enumerate(probes):
+            mine = [(c["shift"], part) for c, part in cells if (c["judge"], c["probes"]) == (judge, count)]
+            at = np.array([shift for shift, _ in mine]) + step * (k - (len(probes) - 1) / 2)
+            look: dict[str, Any] = {"color": colours[count], "lw": 1.2, "ms": 4}
+            for code, style, marker in ((1, "-", "o"), (0, ":", "s")):
+                shares = [
+                    _share(p["verdict"].values == code, np.isfinite(p["verdict"].values))[0] for _, p in mine
+                ]
+                label = f"{count} probes" if code == 1 else None
+                top.plot(at, shares, ls=style, marker=marker, label=label, **look)
+            for method, face, style in (("probe_tuned", colours[count], "-"), ("old_rule", "white", ":")):
+                hits = [_hits(part, method) for _, part in mine]
+                number = np.array([there.sum() for _, there in hits])
+                share = np.array([_share(hit, there)[0] for hit, there in hits])
+                bound = clopper_pearson(share * number, number)
+                error = np.abs(bound.T - share)
+                bottom.errorbar(at, share, error, ls=style, marker="o", mfc=face, **look)
+        top.axvline(transport.MARGIN, color=GREY, lw=0.8, zorder=0)
+        bottom.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
+        top.set(title=f"{judge} judge", ylim=(-0.03, 1.03))
+        bottom.set(xlabel="true shift of the target", ylim=(-0.03, 1.03))
+    axes[0, 0].set_ylabel("share: FAIL (solid), PASS (dotted)")
+    axes[1, 0].set_ylabel("coverage: tuned probe value (solid),\nold rule's level (dotted)")
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    fig.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
+    return {CAPTION: fig}
+
+
+STUDY = Study(
+    name="transport_audit",
+    title="Does the transport audit decide, and does what is printed after it hold?",
+    aims="Find out how often an audit of 25-100 probes passes, fails or stays undecided by the size of the shift, "
+    "whether its verdicts are right about the calibrator at hand, and what covers afterwards: the borrowed level "
+    "printed unless the audit fails, or the value that the probes themselves give.",
+    mechanism="Scenario transport_shift: judge scores of base and target from one Kumaraswamy law, E[Y | S] of the "
+    "target lower by the shift at every score; 100 labels of the base policy teach, random probes of the target audit. "
+    "Judges: strong (E[Y | S] from .3 to .9, nearly continuous labels), weak (.42 to .62, two fifths of the labels at "
+    "0 or 1) and binary (.3 to .95, pass/fail labels).",
+    estimands="V(target) = E[Y], by quadrature; the verdicts are held against the mean residual of the fitted "
+    "calibrator, by quadrature too.",
+    measures="Share of each verdict; P(FAIL) where the residual of this f is within the margin of .05 and P(PASS) "
+    "where it is beyond; coverage of what is printed given the verdict, each with its Monte Carlo standard error. The "
+    "old rule prints nothing after a FAIL.",
+    scenario="transport_shift",
+    factors={
+        "judge": tuple(JUDGES),
+        "probes": (25, 50, 100),
+        "shift": (0.0, 0.02, 0.04, 0.08, 0.15, 0.25),
+        "n": (1000,),
+        "labels": (100,),
+    },
+    policies=("target",),
+    methods={
+        "borrowed": Method(
+            "control: calibrated plug-in, influence interval", "direct", {"borrowed": "plug_in"}
+        ),
+        "old_rule": Method("the same, printed unless the audit FAILs", "direct", {"borrowed": "plug_in"}),
+        "probe_corrected": Method(
+            "plug-in plus mean residual, with the fit's noise", "direct_corrected", {"tuned": False}
+        ),
+        "probe_tuned": Method("tuned probe value, t interval", "direct_corrected", {"tuned": True}),
+    },
+    profiles={
+        "smoke": Profile(4, {"probes": (50,), "shift": (0.0, 0.25)}),
+        "quick": Profile(150, {"probes": (25, 50), "shift": (0.0, 0.04, 0.08, 0.25)}),
+        "paper": Profile(2000),
+    },
+    replicate=replicate,
+    table=table,
+    figure=figure,
+)

@@ -1,0 +1,68 @@
+"""What probes give, against repeated sampling: the tuned value covers whatever the shift, the audit is right about f.
+
+1,000 draws of probes and responses over 40 fitted calibrators per judge and number of probes; the shifts share the
+draws. Each check is run again with an error planted (a standard error a fifth too small, an audit that takes twice the
+probes for granted) and must then fail.
+"""
+
+import numpy as np
+import pytest
+from probe_world import JUDGES, MARGIN, draw
+from scipy import stats
+
+pytestmark = pytest.mark.slow
+
+SHIFTS = (0.0, 0.02, 0.04, 0.08, 0.15, 0.25)
+PROBES = (25, 50, 100)
+N_DRAWS = 1000
+ALPHA = 2 * stats.norm.sf(5)
+DECIDED = {"strong": 0.95, "binary": 0.80, "weak": 0.90}  # FAIL at five margins with 50 probes, at least
+
+
+def at_least(rate, probability, n=N_DRAWS):
+    """Whether a rate over n draws is not below a probability by more than five standard errors."""
+    return rate >= stats.binom.ppf(ALPHA / 2, n, probability) / n
+
+
+def at_most(rate, probability, n):
+    return rate <= stats.binom.ppf(1 - ALPHA / 2, n, probability) / max(n, 1)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return {(judge, m): draw(judge, m, SHIFTS) for judge in JUDGES for m in PROBES}
+
+
+def covered(found, shrink=1.0):
+    center = found.interval.mean(axis=-1, keepdims=True)
+    low, high = np.moveaxis(center + shrink * (found.interval - center), -1, 0)
+    return ((low <= found.truth[:, None]) & (found.truth[:, None] <= high)).mean(axis=1)
+
+
+def test_the_tuned_value_covers_in_every_cell_whatever_the_shift(drawn):
+    """Nominal within five standard errors, and 93% as it stands, over the judges, in every cell of probes and shifts."""
+    cells = {key: covered(found) for key, found in drawn.items()}
+    for key, rates in cells.items():
+        assert at_least(rates, 0.94).all(), (key, rates)
+    for m in PROBES:
+        assert (np.mean([cells[judge, m] for judge in JUDGES], axis=0) >= 0.93).all()
+    planted = {key: covered(found, 0.8) for key, found in drawn.items()}
+    assert all(not at_least(rates, 0.94).any() for rates in planted.values())
+
+
+def test_a_shift_of_five_margins_fails_the_audit(drawn):
+    for judge, share in DECIDED.items():
+        found = drawn[judge, 50]
+        failed = (found.verdict[-1] == "FAIL").mean()
+        assert failed >= share, (judge, failed)
+        assert failed >= (found.verdict_with_fit[-1] == "FAIL").mean()
+
+
+def test_verdicts_are_right_about_the_residual_of_this_f(drawn):
+    """FAIL within the margin and PASS beyond it are both wrong: 5% at most, in every judge and number of probes."""
+    for key, found in drawn.items():
+        within = np.abs(found.residual) <= MARGIN
+        assert within.sum() > 500
+        false_fail, false_pass = found.verdict[within] == "FAIL", found.verdict[~within] == "PASS"
+        assert at_most(false_fail.mean(), 0.025, within.sum()), key
+        assert at_most(false_pass.mean(), 0.025, (~within).sum()), key
