@@ -32,7 +32,7 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
-    interval: str = "wald",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each probed policy's value by the probe-corrected plug-in; see the module.
 
@@ -48,8 +48,9 @@ def estimate(
         Features that the calibrator sees beside the judge score.
     calibrator, direction : str
         See `cje_core.calibration.fit_slice`.
-    interval : {"wald", "logit"}
-        ``logit`` keeps the interval inside the declared oracle range.
+    interval : {"auto", "wald", "logit", "clopper_pearson"}
+        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
+        else the t interval (``wald``); see `cje_core.estimators._intervals`.
 
     Returns
     -------
@@ -110,5 +111,6 @@ def estimate(
         options=options,
         ci_prob=ci_prob,
         interval_scale=interval,
+        behind=rows.probe,
         decomposed=True,
     )
