@@ -4,8 +4,9 @@ Estimand: V(policy) = E[Y]. Formula: ``V = mean_i W_i R_i`` with W the stabilise
 Delta = R) of mean one and R = f(Z). Influence in Hajek form, ``W_i (R_i - V)``, plus the calibration term. The paper
 prints ``W R^OOF - V``, which leaves out that the weights are normalised.
 
-Failure modes: stabilisation is shrinkage towards the logger's value. Where a constant weight has the least variance the
-stack takes it, effective sample size rises to n and the estimate tends to the *logger's* value whatever the target is;
+Failure modes: stabilisation is shrinkage towards the logger's value. Where ``Cov(W, (R - E[R])^2) >= 0`` under the
+logger, whichever policy is better (`cje_core.weights`: with a long lower tail of rewards it is the worse target), the
+stack takes the constant weight, effective sample size rises to n and the estimate tends to the *logger's* value;
 neither the standard error nor the effective sample size shows that. The raw weights' effective sample size, which
 decides the status, does.
 """
