@@ -88,6 +88,8 @@ def bounds(
         ``auto`` is ``clopper_pearson`` where the policy's own labels are binary or the t interval is near an end of
         the scale, else ``wald``.
     """
+    if not np.isfinite(value):
+        return Bounds(np.full(2, np.nan))
     low, high = scale
     plain = wald(value, std_error, df, ci_prob)
     if kind == "auto":
