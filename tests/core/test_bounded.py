@@ -177,9 +177,9 @@ def test_options_are_named():
     for module in (labels_only, direct, ppi, ppi_plus_plus, raw_judge):
         with pytest.raises(ValueError, match="interval"):
             module.estimate(data, interval="exact")
-    mixed = graded(np.random.default_rng(0))
-    mixed["oracle"][0, :20] = np.arange(20) % 2
-    out = labels_only.estimate(mixed)
+    label = np.random.default_rng(0).uniform(0.3, 0.7, size=(3, 20))
+    label[0] = np.arange(20) % 2
+    out = labels_only.estimate(labelled(label))
     assert out.attrs["ci_kind"] == "mixed"
     assert out.interval_kind.values.tolist() == ["clopper_pearson", "wald", "wald"]
     assert np.isfinite(out.effective_count.values).tolist() == [True, False, False]
