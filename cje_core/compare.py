@@ -8,6 +8,16 @@ at a prompt is the difference of the two policies' influence values there, so wh
 labels that taught one calibrator) cancels as it should; two policies that borrow the same calibrator can be told
 apart much better than their own intervals suggest. Without it, ``draws(policy, replicate)`` are used, a bootstrap
 distribution and a posterior alike. A higher value is better throughout.
+
+Where a policy's interval counts its binary labels (``effective_count``), the difference gets the interval that follows
+from the two levels' (MOVER: Zou and Donner 2008; Newcombe 1998): with levels in [l, u] and the correlation r of their
+influence values,
+
+    lower = d - sqrt((a - l_a)^2 - 2 r (a - l_a) (u_b - b) + (u_b - b)^2),      upper likewise
+
+and the p-value is the smallest alpha at which it leaves out 0. So labels that are all equal, which show no spread and
+leave a t interval out of the question, still bound a difference (r = 0: no correlation was seen). Mean .94 and 20
+labels for each of two policies, where half of all pairs have such a policy: 2,000 replicates, Monte Carlo SE .005,
 """
 
 from itertools import combinations
@@ -18,11 +28,22 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
-from cje_core.result import CI_BOUND, cluster_se, cluster_sums, percentile, wald
+from cje_core.result import (
+    CI_BOUND,
+    Status,
+    clopper_pearson,
+    cluster_se,
+    cluster_sums,
+    into_scale,
+    percentile,
+    wald,
+)
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
+ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
+SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
 ADJUSTMENTS = ("bh", "by", "bonferroni", "holm", "none")
 
 
@@ -102,7 +123,8 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
     """Differences of the policies numbered `first` minus `second`, with unadjusted intervals of probability `prob`."""
     if not 0 < prob < 1:
         raise ValueError(f"ci_prob is {prob}; it must lie strictly between 0 and 1")
-    value = estimate["estimate"].values
+    failed = estimate["status"].values >= Status.TOO_FEW_LABELS
+    value = np.where(failed, np.nan, estimate["estimate"].values)
     difference = value[first] - value[second]
     blank = np.full(len(first), np.nan)
     if len(first) == 0:
@@ -113,11 +135,13 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         std_error = np.array(
             [cluster_se(influence[a] - influence[b], cluster) for a, b in zip(first, second, strict=True)]
         )
-        std_error[std_error == 0] = np.nan
+        size = np.fmax(np.abs(value), estimate["std_error"].values)
+        std_error[std_error <= ROUNDING * np.fmax(size[first], size[second])] = np.nan
         df = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
         interval = wald(difference, std_error, df, prob)
         p_value = 2 * stats.t.sf(np.abs(difference) / std_error, df)
-        return Pairs(difference, std_error, df, interval, p_value, stats.t.cdf(difference / std_error, df))
+        pairs = Pairs(difference, std_error, df, interval, p_value, stats.t.cdf(difference / std_error, df))
+        return _count_labels(estimate, pairs, first, second, prob)
     draws = estimate["draws"].transpose("policy", "replicate").values
     std_error, p_value, probability = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
@@ -132,6 +156,60 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         probability[k] = (above + (len(drawn) - below)) / (2 * len(drawn))  # a tie counts one half
     df = np.where(np.isfinite(std_error), np.inf, np.nan)
     return Pairs(difference, std_error, df, interval, p_value, probability)
+
+
+def _count_labels(
+    estimate: xr.Dataset, pairs: Pairs, first: IntArray, second: IntArray, prob: float
+) -> Pairs:
+    """The pairs with the interval of MOVER where the level of one of them counts its binary labels."""
+    if "effective_count" not in estimate:
+        return pairs
+    value, count = estimate["estimate"].values, estimate["effective_count"].values
+    std_error, df = estimate["std_error"].values, estimate["df"].values
+    counted = np.isfinite(count)
+    known = counted | np.isfinite(std_error)
+    chosen = (counted[first] | counted[second]) & known[first] & known[second]
+    if not chosen.any():
+        return pairs
+    a, b = first[chosen], second[chosen]
+    joint = covariance(estimate)
+    scale = np.sqrt(np.diag(joint))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = np.nan_to_num(joint[a, b] / (scale[a] * scale[b]))
+    low, high = (float(end) for end in estimate.attrs["oracle_range"])
+
+    def arms(policy: IntArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """How far the interval of a level reaches below and above its value."""
+        at = value[policy]
+        tails = clopper_pearson((at - low) / (high - low), count[policy], level)
+        interval = np.where(
+            counted[policy, None],
+            into_scale(low + (high - low) * tails, at, (low, high)),
+            wald(at, std_error[policy], df[policy], level),
+        )
+        return at - interval[:, 0], interval[:, 1] - at
+
+    def interval(level: FloatArray) -> FloatArray:
+        (down_a, up_a), (down_b, up_b) = arms(a, level), arms(b, level)
+        difference = value[a] - value[b]
+        down, up = (
+            np.sqrt(np.maximum(x**2 + y**2 - 2 * correlation * x * y, 0.0))
+            for x, y in ((down_a, up_b), (up_a, down_b))
+        )
+        return np.stack([difference - down, difference + up], axis=-1)
+
+    holds, leaves = np.full(len(a), SMALLEST_P), np.zeros(len(a))  # log10 of alphas around the p-value
+    for _ in range(40):
+        middle = (holds + leaves) / 2
+        bound = interval(1 - 10**middle)
+        out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
+        holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
+    p_value = np.minimum(10**leaves, 1.0)
+    found = Pairs(*(part.copy() for part in pairs))
+    found.interval[chosen], found.p_value[chosen] = interval(np.full(len(a), prob)), p_value
+    found.probability[chosen] = np.where(value[a] > value[b], 1 - p_value / 2, p_value / 2)
+    found.df[chosen] = np.minimum(df[a], df[b])
+    return found
 
 
 def _labelled(

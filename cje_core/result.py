@@ -45,7 +45,11 @@ class Status(IntEnum):
         "the judge ranks against the oracle (Spearman < 0): check its scale, or declare the direction decreasing",
     )
     CONSTANT_JUDGE = 3, "all judge scores of the labelled slice are equal: the judge carries no information"
-    CONSTANT_LABELS = 4, "all oracle labels are equal: their spread, and so any interval, cannot be estimated"
+    CONSTANT_LABELS = (
+        4,
+        "all oracle labels are equal: no spread was seen, so there is no standard error, and no interval but the exact "
+        "bound of labels that all lie at one end of the scale",
+    )
     ONE_CLUSTER = (
         5,
         "all evaluated responses share one cluster: their spread, and so any interval, cannot be estimated",
@@ -114,6 +118,7 @@ def label_estimate(
     draws: npt.ArrayLike | None = None,
     extra: Mapping[str, tuple[Any, ...]] | None = None,
     coords: Mapping[str, Any] | None = None,
+    oracle_range: tuple[float, float] | None = None,
 ) -> xr.Dataset:
     """Put labels on arrays: the only place where an estimate is built.
 
@@ -133,6 +138,8 @@ def label_estimate(
         Bootstrap or posterior draws of the value.
     extra, coords : mapping, optional
         More variables, as ``(dims, values)``, and more coordinates.
+    oracle_range : (float, float), optional
+        Ends of the oracle scale, recorded as an attribute.
 
     Returns
     -------
@@ -164,11 +171,14 @@ def label_estimate(
             "ci_kind": ci_kind,
             "ci_prob": float(ci_prob),
             "estimand": estimand,
-        },
+        }
+        | ({} if oracle_range is None else {"oracle_range": list(oracle_range)}),
     )
 
 
-def wald(estimate: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike, ci_prob: float) -> FloatArray:
+def wald(
+    estimate: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike, ci_prob: npt.ArrayLike
+) -> FloatArray:
     """Interval estimate +- t_{df} * SE, shape (..., 2); ``df = inf`` gives the normal one.
 
     Examples
@@ -176,7 +186,9 @@ def wald(estimate: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike, c
     >>> wald(0.0, 1.0, np.inf, 0.95).round(3).tolist()
     [-1.96, 1.96]
     """
-    half = special.stdtrit(np.asarray(df, float), 0.5 + ci_prob / 2) * np.asarray(std_error, float)
+    half = special.stdtrit(np.asarray(df, float), 0.5 + np.asarray(ci_prob) / 2) * np.asarray(
+        std_error, float
+    )
     center = np.asarray(estimate, float)
     return np.stack([center - half, center + half], axis=-1)
 
@@ -303,6 +315,29 @@ def wilson(share: float, n: float, ci_prob: float) -> FloatArray:
     center = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2))) / (1 + z2 / n)
     return _contain(np.array([center - half, center + half]), np.asarray(share, float))
+
+
+def clopper_pearson(share: npt.ArrayLike, count: npt.ArrayLike, ci_prob: npt.ArrayLike) -> FloatArray:
+    """Interval of a share out of any positive (effective) count by the two binomial tails, shape (..., 2).
+
+    With ``x = share * count`` the bounds are the ``alpha / 2`` quantile of Beta(x, count - x + 1) and the ``1 - alpha /
+    2`` quantile of Beta(x + 1, count - x): for whole x the interval of Clopper and Pearson, which covers at least
+    `ci_prob` whatever the share; for effective counts that of Korn and Graubard (1998). A share of 1 has the lower
+    bound ``(alpha / 2)^(1 / count)``, and this one holds for any variable on [0, 1]: if its mean is d below 1 it
+    differs from 1 with probability d or more, so `count` draws of 1 have probability ``(1 - d)^count`` at most.
+
+    Examples
+    --------
+    >>> clopper_pearson([0.9, 1.0], 10, 0.95).round(3).tolist()
+    [[0.555, 0.997], [0.692, 1.0]]
+    """
+    n = np.asarray(count, float)
+    x = np.clip(np.asarray(share, float), 0.0, 1.0) * n
+    tail = 0.5 - np.asarray(ci_prob) / 2
+    with np.errstate(invalid="ignore"):
+        lower = special.betaincinv(np.where(x > 0, x, 1.0), n - x + 1, tail)
+        upper = special.betaincinv(x + 1, np.where(x < n, n - x, 1.0), 1 - tail)
+    return np.stack([np.where(x <= 0, 0 * x, lower), np.where(x >= n, 1 + 0 * x, upper)], axis=-1)
 
 
 def sum_by(code: npt.NDArray[np.intp], values: FloatArray, n: int) -> FloatArray:

@@ -8,10 +8,17 @@ logs until one logsumexp makes it mean one (the paper's section on numerics):
 Weight stabilisation (the paper's section of that name) projects W_m1 on functions of the judge score S: candidates
 {1, up, down} are fitted out of fold, stacked by ``min_beta beta' cov(W_c * Delta) beta`` on the simplex, and blended
 with 1 by a variance guard. It cannot create coverage: stabilised weights with an effective sample size near n can rest
-on responses that the target never gives. And the stack looks at variance alone. Where ``E[W | S]`` rises with S, that
-is, where the target is better than the logger, the constant weight has the least variance: the stack takes it and
-returns the logger's value, with no sign in effective sample size or standard error. ``objective="fit"`` stacks by the
-out-of-fold error ``mean (W - sum_c beta_c W_c)^2`` instead and keeps most of the difference.
+on responses that the target never gives. And the stack looks at variance alone. With D = Delta - E[Delta] the
+slope of ``Var((1 + t (W_c - 1)) D)`` at t = 0 is ``2 Cov(W_c, D^2)``, so it takes the constant weight, and returns the
+logger's value with no sign in effective sample size or standard error, if and only if
+
+    Cov(W_c, D^2) >= 0,   i.e.   E_logger[W_c D^2] >= Var_logger(Delta),   for every candidate W_c
+
+(``E_logger[W_c D]`` drops out since D has mean zero). What decides is where Delta spreads under the logger, not which
+policy is better: weights linear in the reward, ``W = 1 + c D``, give ``c E[D^3]``. Rewards with a long lower tail lose
+a worse target, those with a long upper tail a better one; for ``Delta = R - q`` it is the target that prefers responses
+with large residuals of either sign. ``objective="fit"`` stacks by the out-of-fold error
+``mean (W - sum_c beta_c W_c)^2`` instead and keeps most of the difference.
 
 A response without both log-likelihoods has weight NaN, never 0: zero says that the target cannot give it. Rows with NaN
 take no part in any sum here.

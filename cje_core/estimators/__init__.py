@@ -11,14 +11,16 @@ from types import ModuleType
 from typing import Any
 
 _COVARIATES = {"covariates": ("response_length",)}
-_PLUG_IN = {"correction": "none", "inference": "jackknife", "quantile": "normal"}
-_LOGGED = {"inference": "jackknife"}
-_STACK = {"inference": "jackknife", "columns": "sampling", "members": ("dr_cpo", "tmle", "mrdr")}
+_PLUG_IN = {"correction": "none", "inference": "jackknife", "quantile": "normal", "interval": "wald"}
+_LOGGED = {"inference": "jackknife", "interval": "wald"}
+_STACK = _LOGGED | {"columns": "sampling", "members": ("dr_cpo", "tmle", "mrdr")}
 
 # The 13 rows of the table "Accuracy & Uncertainty Metrics" of "Causal Judge Evaluation", in its order and by its names:
 # module and the options that give the paper's mode. Rows "+cov" use the two-stage calibrator with response length.
+# These are the paper's intervals, kept for comparison, and not this package's: on resampled real labels the nominal 95%
+# of "direct" (delete-one-fold jackknife, normal quantile) cover 89%, where `direct`'s default covers 95.1 +- .4%.
 PAPER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "naive-direct": ("raw_judge", {}),
+    "naive-direct": ("raw_judge", {"interval": "wald"}),
     "direct": ("direct", _PLUG_IN),
     "direct+cov": ("direct", _PLUG_IN | _COVARIATES),
     "SNIPS": ("snips", {**_LOGGED, "clip": 100.0}),

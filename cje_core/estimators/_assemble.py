@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.result import Status, into_scale, label_estimate, logit_wald, percentile, wald
+from cje_core.estimators._intervals import bounds, check_interval, evidence_of
+from cje_core.result import Status, into_scale, label_estimate, percentile
 from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
-
-INTERVALS = ("wald", "logit")
 
 
 class PolicyResult(NamedTuple):
@@ -41,6 +40,7 @@ def assemble(
     options: Mapping[str, Any],
     ci_prob: float,
     interval_scale: str = "wald",
+    behind: npt.NDArray[np.bool_] | None = None,
     draws_kind: str = "percentile",
     decomposed: bool = False,
     extra: Mapping[str, Any] | None = None,
@@ -49,13 +49,17 @@ def assemble(
     """Intervals, labels and order: t intervals from the standard error, or intervals from draws.
 
     Constant labels and a single cluster give a value without a standard error: no spread was seen, so none can be
-    claimed.
+    claimed. Labels that are all at one end of the scale bound their mean even so, see `_intervals`.
 
     Parameters
     ----------
-    interval_scale : {"wald", "logit"}
-        ``logit`` keeps the interval inside the declared oracle range (`cje_core.result.logit_wald`; intervals from
-        draws are cut to it).
+    interval_scale : {"auto", "wald", "logit", "clopper_pearson"}
+        All but ``wald`` keep the interval inside the declared oracle range (intervals from draws are cut to it). The
+        kind that each policy got is ``interval_kind``; the attribute ``ci_kind`` is theirs if they agree, else
+        ``mixed``.
+    behind : array of bool, shape (rows,), optional
+        Rows whose labels correct or make their own policy's value. Their counts are ``effective_count`` where they are
+        binary and the interval rests on them.
     draws_kind : str
         What to call the interval where there are draws (attribute ``ci_kind``).
     decomposed : bool
@@ -65,8 +69,7 @@ def assemble(
     coords : mapping, optional
         More coordinates.
     """
-    if interval_scale not in INTERVALS:
-        raise ValueError(f"interval is {interval_scale!r}; use one of {', '.join(INTERVALS)}")
+    check_interval(interval_scale)
     if not 0 < ci_prob < 1:
         raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
     results = [_name_missing_spread(result) for result in results]
@@ -80,24 +83,41 @@ def assemble(
     std_error = np.array([results[p].std_error for p in order])
     df = np.array([results[p].df for p in order])
     scale = (float(data.attrs["oracle_range"][0]), float(data.attrs["oracle_range"][1]))
-    logit = interval_scale == "logit"
-    interval = (
-        logit_wald(value, std_error, df, ci_prob, scale) if logit else wald(value, std_error, df, ci_prob)
-    )
+    std_error[silent], influence[silent] = np.nan, np.nan
+    chosen = [
+        bounds(
+            results[p].value,
+            std_error[row],
+            results[p].df,
+            evidence=None if behind is None else evidence_of(rows, p, behind, scale),
+            kind=interval_scale,
+            ci_prob=ci_prob,
+            scale=scale,
+        )
+        for row, p in enumerate(order)
+    ]
+    interval = np.stack([found.interval for found in chosen])
+    kind = np.array([found.kind for found in chosen])
     drawn = [results[p].draws for p in order]
     sizes = [len(d) for d in drawn if d is not None]
     draws = None
     if sizes:
         draws = np.stack([np.full(sizes[0], np.nan) if d is None else d for d in drawn])
         std_error = np.array([np.nan if d is None else np.std(d, ddof=1) for d in drawn])
-        interval = percentile(draws, value, ci_prob)
+        bootstrapped = percentile(draws, value, ci_prob)
         for row, p in enumerate(order):
-            if (bounds := results[p].bounds) is not None:
-                interval[row] = bounds
-        if logit:
-            interval = into_scale(interval, value, scale)
-    std_error[silent], interval[silent], influence[silent] = np.nan, np.nan, np.nan
-    more: dict[str, Any] = {"df": ("policy", df)} | dict(extra or {})
+            if (made := results[p].bounds) is not None:
+                bootstrapped[row] = made
+        if interval_scale != "wald":
+            bootstrapped = into_scale(bootstrapped, value, scale)
+        std_error[silent], bootstrapped[silent] = np.nan, interval[silent]
+        interval, kind = bootstrapped, np.where(silent, kind, draws_kind)
+    count = np.where(kind == "clopper_pearson", [found.effective for found in chosen], np.nan)
+    more: dict[str, Any] = {
+        "df": ("policy", df),
+        "interval_kind": ("policy", kind),
+        "effective_count": ("policy", count),
+    } | dict(extra or {})
     if decomposed:
         evaluation, calibration = (
             np.where(silent, np.nan, [getattr(results[p], name) for p in order])
@@ -117,14 +137,21 @@ def assemble(
         route=[results[p].route for p in order],
         estimator=estimator,
         options=options,
-        ci_kind=draws_kind if sizes else interval_scale,
+        ci_kind=draws_kind if sizes else _common(kind, interval_scale),
         ci_prob=ci_prob,
         influence=influence,
         prompts=rows.prompts,
         draws=draws,
         extra=more,
         coords={"cluster": ("prompt", rows.cluster_names[rows.cluster]), **(coords or {})},
+        oracle_range=scale,
     )
+
+
+def _common(kind: npt.NDArray[np.str_], asked: str) -> str:
+    """The kind that all intervals are of, ``mixed``, or what was asked for where there is none."""
+    seen = sorted(set(kind) - {"none"})
+    return "mixed" if len(seen) > 1 else str(seen[0]) if seen else asked
 
 
 def _name_missing_spread(result: PolicyResult) -> PolicyResult:

@@ -51,6 +51,7 @@ class Shared(NamedTuple):
     covariates: Sequence[str]
     calibrator: str
     direction: str
+    interval: str = "auto"
 
 
 def calibration_error(logs: Logs, terms: Sequence[Term]) -> Part:
@@ -140,7 +141,7 @@ def run(
         Estimate contract, with ``n_logged_used(policy)``, ``ess_fraction_raw(policy)``, ``calibration_share(policy)``
         (share of the variance), the estimator's facts and, where `fresh`, those of `decomposition`.
     """
-    ci_prob, inference, covariates, calibrator, direction = shared
+    ci_prob, inference, covariates, calibrator, direction, interval = shared
     if inference not in INFERENCE:
         raise ValueError(f"inference is {inference!r}; use one of {', '.join(INFERENCE)}")
     logs = unpack_logs(data, direction=direction, calibrator=calibrator, covariates=covariates)
@@ -165,7 +166,15 @@ def run(
         facts.append({**common, **found.facts, **parts})
     recorded = {**shared._asdict(), "covariates": list(covariates), **options}
     del recorded["ci_prob"]  # an attribute of its own
-    out = assemble(data, logs.rows, results, estimator=estimator, options=recorded, ci_prob=ci_prob)
+    out = assemble(
+        data,
+        logs.rows,
+        results,
+        estimator=estimator,
+        options=recorded,
+        ci_prob=ci_prob,
+        interval_scale=interval,
+    )
     order = [logs.rows.policies.index(str(name)) for name in data.policy.values]
     return _attach(out, [facts[p] for p in order], axes or {})
 

@@ -38,12 +38,13 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by calibrated DR; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction
+    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
         As in `cje_core.estimators.snips.estimate`.
     candidates, projection, guard, rho
         As in `cje_core.weights.stabilise`.
@@ -59,7 +60,7 @@ def estimate(
     return _ope_run.run(
         data,
         partial(policy_value, weighting=weighting),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="calibrated_dr_cpo",
         options=weighting._asdict(),
         fresh=True,

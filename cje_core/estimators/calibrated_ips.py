@@ -4,8 +4,9 @@ Estimand: V(policy) = E[Y]. Formula: ``V = mean_i W_i R_i`` with W the stabilise
 Delta = R) of mean one and R = f(Z). Influence in Hajek form, ``W_i (R_i - V)``, plus the calibration term. The paper
 prints ``W R^OOF - V``, which leaves out that the weights are normalised.
 
-Failure modes: stabilisation is shrinkage towards the logger's value. Where a constant weight has the least variance the
-stack takes it, effective sample size rises to n and the estimate tends to the *logger's* value whatever the target is;
+Failure modes: stabilisation is shrinkage towards the logger's value. Where ``Cov(W, (R - E[R])^2) >= 0`` under the
+logger, whichever policy is better (`cje_core.weights`: with a long lower tail of rewards it is the worse target), the
+stack takes the constant weight, effective sample size rises to n and the estimate tends to the *logger's* value;
 neither the standard error nor the effective sample size shows that. The raw weights' effective sample size, which
 decides the status, does.
 """
@@ -40,12 +41,13 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by calibrated IPS; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction
+    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
         As in `cje_core.estimators.snips.estimate`.
     candidates, projection, guard, rho
         As in `cje_core.weights.stabilise`.
@@ -61,7 +63,7 @@ def estimate(
     return _ope_run.run(
         data,
         partial(policy_value, weighting=weighting),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="calibrated_ips",
         options=weighting._asdict(),
         fresh=False,

@@ -38,12 +38,13 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by capped IPS; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction
+    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
         As in `cje_core.estimators.snips.estimate`.
     cap : float, optional
         Largest mean-one weight; default sqrt(n).
@@ -57,7 +58,7 @@ def estimate(
     return _ope_run.run(
         data,
         partial(policy_value, cap=cap),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="capped_ips",
         options={"cap": cap},
         fresh=False,

@@ -79,7 +79,7 @@ def estimate(
     calibrator: str = "default",
     direction: str = "increasing",
     quantile: str = "t",
-    interval: str = "wald",
+    interval: str = "auto",
     bootstrap: str = "percentile",
     n_boot: int = 2000,
 ) -> xr.Dataset:
@@ -110,8 +110,9 @@ def estimate(
         See `cje_core.calibration.fit_slice`.
     quantile : {"t", "normal"}
         Quantile of ``influence`` and ``jackknife`` intervals; ``normal`` is the paper's 1.96.
-    interval : {"wald", "logit"}
-        ``logit`` keeps every interval inside the declared oracle range.
+    interval : {"auto", "wald", "logit", "clopper_pearson"}
+        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
+        else the t interval (``wald``); see `cje_core.estimators._intervals`.
     bootstrap : {"percentile", "bayesian", "bca", "studentised"}
         Kind of bootstrap interval (``bayesian``: exponential cluster weights, percentile).
     n_boot : int
@@ -184,6 +185,7 @@ def estimate(
         options=recorded,
         ci_prob=ci_prob,
         interval_scale=interval,
+        behind=rows.labelled & rows.evaluated if correction != "none" else None,
         draws_kind=bootstrap,
         decomposed=True,
         extra=extra,

@@ -62,7 +62,7 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
-    interval: str = "wald",
+    interval: str = "auto",
     tuned: bool = True,
 ) -> xr.Dataset:
     """Estimate each probed policy's value from its probes; see the module.
@@ -79,8 +79,9 @@ def estimate(
         Features that the calibrator sees beside the judge score.
     calibrator, direction : str
         See `cje_core.calibration.fit_slice`.
-    interval : {"wald", "logit"}
-        ``logit`` keeps the interval inside the declared oracle range.
+    interval : {"auto", "wald", "logit", "clopper_pearson"}
+        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
+        else the t interval (``wald``); see `cje_core.estimators._intervals`.
     tuned : bool
         Weigh the calibrator by what it explains of the probes' labels; False is the paper's plug-in plus mean
         residual, with the noise of the fit in its interval.
@@ -112,6 +113,7 @@ def estimate(
         options=options,
         ci_prob=ci_prob,
         interval_scale=interval,
+        behind=rows.probe,
         decomposed=True,
         extra={"lam": ("policy", np.array(lam))},
     )

@@ -23,7 +23,7 @@ def estimate(
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
-    interval: str = "wald",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by the mean of its own labels; see the module.
 
@@ -35,8 +35,9 @@ def estimate(
         Probability of the t interval (clusters of prompts).
     rng : Generator, int or None
         Unused: there is nothing random here.
-    interval : {"wald", "logit"}
-        ``logit`` keeps the interval inside the declared oracle range.
+    interval : {"auto", "wald", "logit", "clopper_pearson"}
+        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
+        else the t interval (``wald``); see `cje_core.estimators._intervals`.
 
     Returns
     -------
@@ -66,4 +67,5 @@ def estimate(
         options=options,
         ci_prob=ci_prob,
         interval_scale=interval,
+        behind=rows.labelled & rows.evaluated,
     )

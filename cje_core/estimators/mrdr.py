@@ -86,12 +86,13 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by MRDR; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction
+    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
         As in `cje_core.estimators.snips.estimate`.
     omega : {"w", "w_squared", "w_minus_one_squared"}
     weights : {"stabilised", "raw"}
@@ -109,7 +110,7 @@ def estimate(
     return _ope_run.run(
         data,
         partial(policy_value, omega=omega, weights=weights),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="mrdr",
         options={"omega": omega, "weights": weights},
         fresh=True,

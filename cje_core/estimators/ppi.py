@@ -28,6 +28,7 @@ def estimate(
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
     quantile: str = "t",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each labelled policy's value by its prediction-powered mean; see the module.
 
@@ -41,6 +42,9 @@ def estimate(
         Unused: there is nothing random here.
     quantile : {"t", "z"}
         Reference distribution of the interval.
+    interval : {"auto", "wald", "logit", "clopper_pearson"}
+        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
+        else the t interval (``wald``); see `cje_core.estimators._intervals`.
 
     Returns
     -------
@@ -52,4 +56,13 @@ def estimate(
     rows = unpack(data)
     score = oracle_units(data, rows.score)
     results = [powered_mean(rows, p, score, 1.0, quantile=quantile)[0] for p in range(len(rows.policies))]
-    return assemble(data, rows, results, estimator="ppi", options={"quantile": quantile}, ci_prob=ci_prob)
+    return assemble(
+        data,
+        rows,
+        results,
+        estimator="ppi",
+        options={"quantile": quantile, "interval": interval},
+        ci_prob=ci_prob,
+        interval_scale=interval,
+        behind=rows.labelled & rows.evaluated,
+    )

@@ -30,6 +30,7 @@ def estimate(
     rng: np.random.Generator | int | None = None,
     quantile: str = "t",
     lam: str | float = "tuned",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each labelled policy's value by its power-tuned prediction-powered mean; see the module.
 
@@ -45,6 +46,9 @@ def estimate(
         Reference distribution of the interval.
     lam : {"tuned", "cross_fitted"} or float in [0, 1]
         How much of the judge enters.
+    interval : {"auto", "wald", "logit", "clopper_pearson"}
+        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
+        else the t interval (``wald``); see `cje_core.estimators._intervals`.
 
     Returns
     -------
@@ -58,9 +62,18 @@ def estimate(
     rows = unpack(data)
     score = oracle_units(data, rows.score)
     pairs = [powered_mean(rows, p, score, lam, quantile=quantile) for p in range(len(rows.policies))]
-    options = {"quantile": quantile, "lam": lam}
+    options = {"quantile": quantile, "lam": lam, "interval": interval}
     results = [result for result, _ in pairs]
-    out = assemble(data, rows, results, estimator="ppi_plus_plus", options=options, ci_prob=ci_prob)
+    out = assemble(
+        data,
+        rows,
+        results,
+        estimator="ppi_plus_plus",
+        options=options,
+        ci_prob=ci_prob,
+        interval_scale=interval,
+        behind=rows.labelled & rows.evaluated,
+    )
     used = dict(zip(rows.policies, (value for _, value in pairs), strict=True))
     out["lam"] = ("policy", np.array([used[str(name)] for name in data.policy.values]))
     return out

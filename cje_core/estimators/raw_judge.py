@@ -18,7 +18,11 @@ NEEDS = {"judge"}
 
 
 def estimate(
-    data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
+    data: xr.Dataset,
+    *,
+    ci_prob: float = 0.95,
+    rng: np.random.Generator | int | None = None,
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by its mean judge score; see the module.
 
@@ -30,6 +34,9 @@ def estimate(
         Probability of the t interval (clusters of prompts).
     rng : Generator, int or None
         Unused: there is nothing random here.
+    interval : {"auto", "wald", "logit", "clopper_pearson"}
+        ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
+        the oracle range is near; see `cje_core.estimators._intervals`.
 
     Returns
     -------
@@ -48,4 +55,12 @@ def estimate(
             continue
         value, part = mean_part(rows, index, score[index], rows.weight[index])
         results.append(PolicyResult(Status.OK, "mean_score", value, *combine([part], rows.cluster)))
-    return assemble(data, rows, results, estimator="raw_judge", options={}, ci_prob=ci_prob)
+    return assemble(
+        data,
+        rows,
+        results,
+        estimator="raw_judge",
+        options={"interval": interval},
+        ci_prob=ci_prob,
+        interval_scale=interval,
+    )

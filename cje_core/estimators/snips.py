@@ -42,6 +42,7 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by SNIPS; see the module.
 
@@ -63,6 +64,9 @@ def estimate(
         See `cje_core.calibration.fit_slice`.
     direction : {"increasing", "decreasing"}
         Whether a higher judge score means a better response.
+    interval : {"auto", "wald", "logit", "clopper_pearson"}
+        ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
+        the oracle range is near; see `cje_core.estimators._intervals`.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def estimate(
     return _ope_run.run(
         data,
         partial(policy_value, clip=clip),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="snips",
         options={"clip": clip},
         fresh=False,

@@ -148,12 +148,13 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by the stack; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction
+    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
         As in `cje_core.estimators.snips.estimate`.
     members : sequence of str
         Some of ``calibrated_dr_cpo``, ``dr_cpo``, ``tmle``, ``mrdr``, ``capped_ips``. A member that fails for a
@@ -179,7 +180,7 @@ def estimate(
     return _ope_run.run(
         data,
         partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="stacked_dr",
         options=stacking,
         fresh=True,

@@ -136,12 +136,13 @@ def estimate(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
     direction: str = "increasing",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by TMLE; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction
+    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
         As in `cje_core.estimators.snips.estimate`.
 
     Returns
@@ -153,7 +154,7 @@ def estimate(
     return _ope_run.run(
         data,
         policy_value,
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction),
+        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="tmle",
         options={},
         fresh=True,

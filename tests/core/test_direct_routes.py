@@ -121,14 +121,26 @@ def test_pitfall_03_repeated_draws_are_averaged_first():
 
 
 @pytest.mark.parametrize("power_tuned", [True, False])
-def test_pitfall_34_own_labels_that_never_vary_have_no_interval(power_tuned):
-    """Other labels vary, so f does; residuals of constant labels would show only that."""
+@pytest.mark.parametrize("label", [0.7, 1.0])
+def test_pitfall_34_own_labels_that_never_vary_show_no_spread(power_tuned, label):
+    """Other labels vary, so f does; residuals of constant labels would show only that. At an end they bound it."""
     frame = table(own=("a", "b"))
-    frame.loc[(frame.policy == "b") & frame.oracle_label.notna(), "oracle_label"] = 1.0
+    same = (frame.policy == "b") & frame.oracle_label.notna()
+    frame.loc[same, "oracle_label"] = label
     for correction in ("theta_aug", "tmle"):
-        out = direct.estimate(from_frame(frame), power_tuned=power_tuned, correction=correction)
+        data = from_frame(frame)
+        out = direct.estimate(data, power_tuned=power_tuned, correction=correction)
         assert out.status.values.tolist() == [Status.OK, Status.CONSTANT_LABELS]
-        assert np.isnan(out.interval.sel(policy="b")).all()
+        of_b = out.sel(policy="b")
+        assert np.isnan(of_b.std_error)
+        assert np.isnan(of_b.influence).all()
+        plain = direct.estimate(data, power_tuned=power_tuned, correction=correction, interval="wald")
+        assert np.isnan(plain.interval.sel(policy="b")).all()
+        low, high = of_b.interval.values
+        assert np.isnan([low, high]).all() if label < 1 else low <= of_b.estimate <= high
+        assert of_b.interval_kind == ("none" if label < 1 else "clopper_pearson")
+        if label == 1:
+            np.testing.assert_allclose(of_b.effective_count, same.sum())
         assert np.isfinite(out.estimate).all()
 
 

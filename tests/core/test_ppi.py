@@ -199,7 +199,8 @@ def test_options_are_checked_and_recorded():
             ppi_plus_plus.estimate(data, **bad)
     with pytest.raises(ValueError, match="quantile"):
         ppi.estimate(data, quantile="")
-    assert json.loads(ppi_plus_plus.estimate(data).attrs["options"]) == {"quantile": "t", "lam": "tuned"}
+    recorded = json.loads(ppi_plus_plus.estimate(data).attrs["options"])
+    assert recorded == {"quantile": "t", "lam": "tuned", "interval": "auto"}
 
 
 def test_contrasts_keep_what_two_policies_share():

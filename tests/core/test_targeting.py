@@ -39,7 +39,7 @@ def test_tmle_stays_in_the_range_where_theta_aug_leaves_it():
     label = np.r_[np.linspace(0.3, 0.5, m // 2), np.full(m // 2, 1.0), np.full(n - m, np.nan)]
     label[:3] = 1.0
     data = from_arrays(score[None], policies=["a"], oracle=label[None])
-    step = direct.estimate(data, power_tuned=False)
+    step = direct.estimate(data, power_tuned=False, interval="wald")
     tmle = direct.estimate(data, correction="tmle", power_tuned=False)
     logit = direct.estimate(data, interval="logit", power_tuned=False)
     assert tmle.estimate <= 1

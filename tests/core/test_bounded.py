@@ -1,0 +1,309 @@
+"""Intervals that respect the range and hold at rare failures: binomial tails on effective counts."""
+
+import numpy as np
+import oracles_bounded as slow
+import pytest
+from scipy import stats
+
+from cje_core.compare import contrasts, win_matrix
+from cje_core.data import from_arrays
+from cje_core.estimators import direct, direct_corrected, labels_only, ppi, ppi_plus_plus, raw_judge
+from cje_core.estimators._intervals import Evidence, bounds
+from cje_core.result import Status, clopper_pearson
+
+ALPHA = 5.7e-7  # five sigma, two-sided
+
+
+def by_count(m, start=0, low=0.0, high=1.0):
+    """One policy per possible number of tops among m binary labels, at prompts start..start + m - 1."""
+    label = np.full((m + 1, start + m), np.nan)
+    for k in range(m + 1):
+        label[k, start:] = np.where(np.arange(m) < k, high, low)
+    return label
+
+
+def labelled(label, prefix="k", **options):
+    return from_arrays(
+        np.full(label.shape, 0.5), policies=[f"{prefix}{k:02d}" for k in range(len(label))], oracle=label, **options
+    )  # fmt: skip
+
+
+# --- the interval of a share -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", [1, 4, 15])
+@pytest.mark.parametrize("prob", [0.5, 0.95])
+def test_clopper_pearson_inverts_the_binomial_tails(m, prob):
+    share = np.arange(m + 1) / m
+    expected = [slow.tail_interval(k, m, prob) for k in range(m + 1)]
+    np.testing.assert_allclose(clopper_pearson(share, m, prob), expected, atol=1e-9)
+
+
+def test_clopper_pearson_grows_with_the_share_and_shrinks_with_the_count():
+    share = np.linspace(0, 1, 201)
+    for count in (1.0, 3.7, 40.2):
+        low, high = clopper_pearson(share, count, 0.9).T
+        assert (np.diff(low) >= 0).all()
+        assert (np.diff(high) >= 0).all()
+        assert (low <= share).all()
+        assert (high >= share).all()
+        more_low, more_high = clopper_pearson(share, 1.5 * count, 0.9).T
+        assert (more_low >= low).all()
+        assert (more_high <= high).all()
+
+
+# --- labels alone: exact coverage ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", [4, 15, 30])
+def test_labels_alone_cover_their_level_at_every_mean(m):
+    """By enumeration over the binomial, nothing simulated; the t interval is the planted error."""
+    data = labelled(by_count(m))
+    p = np.r_[np.linspace(0.01, 0.99, 99), 0.94, 0.999]
+    mass = stats.binom.pmf(np.arange(m + 1), m, p[:, None])
+    covered = {}
+    for kind in ("auto", "clopper_pearson", "wald"):
+        out = labels_only.estimate(data, interval=kind)
+        low, high = out.interval.values.T
+        covered[kind] = (mass * ((low <= p[:, None]) & (p[:, None] <= high))).sum(axis=1)
+    assert (covered["auto"] >= 0.95).all()
+    np.testing.assert_array_equal(covered["auto"], covered["clopper_pearson"])
+    assert covered["wald"][99] < 0.87
+
+
+def test_labels_alone_get_the_interval_of_their_count():
+    m = 15
+    out = labels_only.estimate(labelled(by_count(m, low=1.0, high=5.0), oracle_range=(1.0, 5.0)))
+    expected = [slow.tail_interval(k, m, 0.95) for k in range(m + 1)]
+    np.testing.assert_allclose(out.interval, 1 + 4 * np.array(expected), atol=1e-8)
+    np.testing.assert_allclose(out.effective_count, m)
+    assert out.attrs["ci_kind"] == "clopper_pearson"
+    assert out.status.values.tolist() == [
+        Status.CONSTANT_LABELS,
+        *[Status.OK] * (m - 1),
+        Status.CONSTANT_LABELS,
+    ]
+    np.testing.assert_array_equal(np.isnan(out.std_error), out.status == Status.CONSTANT_LABELS)
+
+
+def test_a_judge_that_ignores_nothing_leaves_the_labels_their_interval():
+    """A constant judge adds nothing: PPI++, Direct and the labels alone agree."""
+    label = by_count(12)
+    label = np.c_[label, np.full((13, 30), np.nan)]
+    data = labelled(label)
+    expected = labels_only.estimate(data).interval
+    np.testing.assert_allclose(ppi_plus_plus.estimate(data).interval, expected, atol=1e-9)
+    one = labelled(label[[9]])
+    found = direct.estimate(one).interval
+    np.testing.assert_allclose(found, labels_only.estimate(one).interval, atol=0.02)
+
+
+def test_clusters_count_as_one_observation():
+    """Every label twice, in one cluster: the interval of half as many labels."""
+    label = np.repeat([[1.0] * 9 + [0.0] * 3], 2, axis=1)
+    data = labelled(label, cluster=[f"c{i // 2:02d}" for i in range(24)])
+    np.testing.assert_allclose(
+        labels_only.estimate(data).interval[0], slow.tail_interval(9, 12, 0.95), atol=1e-8
+    )
+    same = labelled(np.ones((1, 24)), cluster=[f"c{i // 2:02d}" for i in range(24)])
+    assert labels_only.estimate(same).interval.values[0, 0] == pytest.approx(0.025 ** (1 / 12))
+
+
+# --- which interval --------------------------------------------------------------------------------------------------
+
+
+def graded(rng, n_policies=3, n=80, m=20, level=0.5):
+    label = np.clip(level + 0.1 * rng.normal(size=(n_policies, n)), 0, 1)
+    label[:, m:] = np.nan
+    return labelled(label)
+
+
+@pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus, raw_judge])
+def test_far_from_the_ends_the_default_is_the_t_interval(module):
+    data = graded(np.random.default_rng(0))
+    auto, plain = module.estimate(data), module.estimate(data, interval="wald")
+    np.testing.assert_array_equal(auto.interval, plain.interval)
+    assert auto.attrs["ci_kind"] == plain.attrs["ci_kind"] == "wald"
+    assert np.isnan(auto.effective_count).all()
+
+
+@pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus])
+def test_near_an_end_it_stays_inside(module):
+    data = graded(np.random.default_rng(1), level=0.93, m=6)
+    plain = module.estimate(data, interval="wald")
+    auto = module.estimate(data)
+    low, high = auto.interval.values.T
+    assert (high <= 1).all()
+    assert (low <= auto.estimate).all()
+    assert (auto.estimate <= high).all()
+    near = plain.interval.values[:, 1] + 0.5 * (plain.interval.values[:, 1] - plain.estimate.values) > 1
+    assert near.any()
+    np.testing.assert_array_equal(auto.interval_kind == "clopper_pearson", near)
+    assert np.isnan(auto.effective_count).all()  # a count of this standard error, not of labels
+
+
+def test_equal_labels_bound_their_mean_only_at_an_end_of_the_scale():
+    label = np.full((3, 30), np.nan)
+    label[:, :10] = np.array([1.0, 0.0, 0.7])[:, None]
+    data = labelled(label)
+    bound = 0.025**0.1
+    for module in (labels_only, ppi, ppi_plus_plus):
+        out = module.estimate(data)
+        assert (out.status == Status.CONSTANT_LABELS).all()
+        np.testing.assert_allclose(out.interval, [[bound, 1], [0, 1 - bound], [np.nan, np.nan]], atol=1e-9)
+        assert np.isnan(module.estimate(data, interval="wald").interval).all()
+
+
+def test_equal_probe_labels_bound_the_corrected_value():
+    rng = np.random.default_rng(2)
+    score = rng.uniform(size=(2, 60))
+    label = np.where(rng.uniform(size=(2, 60)) < score, 1.0, 0.0)
+    label[1, :10] = 1.0
+    label[1, 10:] = np.nan
+    probe = np.zeros((2, 60), dtype=bool)
+    probe[1, :10] = True
+    data = from_arrays(
+        score, policies=["base", "far"], oracle=label, probe=probe, calibration_policy=["base"]
+    )
+    out = direct_corrected.estimate(data).sel(policy="far")
+    assert out.status == Status.CONSTANT_LABELS
+    low, high = out.interval.values
+    assert 0 <= low <= 0.025**0.1 + 1e-9
+    assert low <= out.estimate <= high
+
+
+def test_options_are_named():
+    data = graded(np.random.default_rng(0))
+    for module in (labels_only, direct, ppi, ppi_plus_plus, raw_judge):
+        with pytest.raises(ValueError, match="interval"):
+            module.estimate(data, interval="exact")
+    label = np.random.default_rng(0).uniform(0.3, 0.7, size=(3, 20))
+    label[0] = np.arange(20) % 2
+    out = labels_only.estimate(labelled(label))
+    assert out.attrs["ci_kind"] == "mixed"
+    assert out.interval_kind.values.tolist() == ["clopper_pearson", "wald", "wald"]
+    assert np.isfinite(out.effective_count.values).tolist() == [True, False, False]
+
+
+def test_few_failures_do_not_let_the_judge_narrow_the_interval_much():
+    """The standard error that one failure shows is worth half; with many failures it is believed."""
+
+    def width(minority, ratio, count=40.0):
+        share = 1 - minority / count
+        evidence = Evidence(True, False, count, minority, 0.1)
+        found = bounds(
+            share, 0.1 * ratio, np.inf, evidence=evidence, kind="auto", ci_prob=0.95, scale=(0.0, 1.0)
+        )
+        return found.effective
+
+    assert width(1.0, 0.1) == pytest.approx(40 / ((0.01 + 1) / 2), rel=1e-9)
+    assert width(20.0, 0.5) == pytest.approx(40 / ((20 * 0.25 + 1) / 21), rel=1e-9)
+    assert width(20.0, 2.0) == pytest.approx(10.0)  # a judge that harms is believed at once
+
+
+# --- differences -----------------------------------------------------------------------------------------------------
+
+
+def two_families(m):
+    """Labels of two policies at disjoint prompts, every pair of counts: nothing is shared."""
+    first, second = by_count(m), by_count(m, start=m)
+    label = np.full((2 * (m + 1), 2 * m), np.nan)
+    label[: m + 1, :m], label[m + 1 :] = first, second
+    return labelled(label)
+
+
+def test_differences_cover_their_level_by_enumeration():
+    """Two policies, 12 binary labels each: P(interval holds p - q), over a grid of means; t is the planted error."""
+    m = 12
+    grid = np.array([0.5, 0.8, 0.9, 0.94, 0.97])
+    mass = stats.binom.pmf(np.arange(m + 1), m, grid[:, None])
+    covered = {}
+    for kind in ("auto", "wald"):
+        found = contrasts(labels_only.estimate(two_families(m), interval=kind))
+        across = found.isel(pair=(found["first"] < f"k{m + 1:02d}") & (found["second"] >= f"k{m + 1:02d}"))
+        low, high = across.interval.values.reshape(m + 1, m + 1, 2).transpose(2, 0, 1)
+        truth = grid[:, None] - grid[None, :]
+        hit = (low <= truth[..., None, None]) & (truth[..., None, None] <= high)
+        covered[kind] = np.einsum("pi,qj,pqij->pq", mass, mass, hit)
+    assert (covered["auto"] >= 0.95).all()
+    assert covered["wald"][3, 3] < 0.5
+
+
+def test_differences_against_the_formula_in_loops():
+    rng = np.random.default_rng(3)
+    n, m = 60, 25
+    label = (rng.uniform(size=(3, n)) < np.array([[0.9], [0.8], [0.6]])).astype(float)
+    label[0] = np.where(rng.uniform(size=n) < 0.7, label[1], label[0])  # shared prompts, correlated labels
+    label[:, m:] = np.nan
+    out = labels_only.estimate(labelled(label))
+    found = contrasts(out, ci_prob=0.9)
+    for pair in range(found.sizes["pair"]):
+        at = found.isel(pair=pair)
+        expected, p_value = slow.mover(out, str(at["first"].values), str(at["second"].values), 0.9)
+        np.testing.assert_allclose(at.interval, expected, atol=1e-9)
+        assert float(at.p_value) == pytest.approx(p_value, rel=1e-3)
+
+
+def test_p_values_agree_with_the_intervals():
+    found = contrasts(labels_only.estimate(two_families(8)))
+    low, high = found.interval.values.T
+    np.testing.assert_array_equal((low > 0) | (high < 0), found.p_value < 0.05)
+    assert np.isfinite(found.p_value).all()
+    wins = win_matrix(labels_only.estimate(two_families(8)))
+    either = wins.probability.values + wins.probability.values.T
+    np.testing.assert_allclose(either, np.where(np.eye(18), np.nan, 1.0))
+
+
+def test_a_difference_below_rounding_is_none():
+    """Two copies of one policy, one of them moved by rounding."""
+    rng = np.random.default_rng(4)
+    label = np.repeat(np.clip(0.5 + 0.1 * rng.normal(size=(1, 40)), 0, 1), 2, axis=0)
+    label[1] *= 1 + 1e-15
+    found = contrasts(labels_only.estimate(labelled(label)))
+    assert abs(found.difference.item()) < 1e-12
+    assert np.isnan(found.p_value.item())
+    binary = contrasts(labels_only.estimate(labelled(np.repeat(by_count(12)[[9]], 2, axis=0))))
+    assert binary.p_value.item() == 1.0
+
+
+def test_a_failed_policy_has_no_difference():
+    label = by_count(12)[[3, 9, 6]]
+    label[2, 3:] = np.nan
+    out = labels_only.estimate(labelled(label))
+    out["estimate"][2] = 0.5  # a refused number that was left in
+    found = contrasts(out)
+    assert np.isfinite(found.difference.values).tolist() == [True, False, False]
+    assert np.isfinite(found.interval.values).all(axis=1).tolist() == [True, False, False]
+
+
+# --- with a judge: repeated sampling ---------------------------------------------------------------------------------
+
+N_REPLICATES = 1000
+
+
+def rare(rng, n, judge):
+    """Binary labels of mean .94; the judge knows nothing, or fails half of the worst eighth and no other."""
+    score = rng.uniform(size=n)
+    chance = np.full(n, 0.94) if judge == "useless" else np.where(score < 0.12, 0.5, 1.0)
+    return score, (rng.uniform(size=n) < chance).astype(float)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("judge", ["useless", "useful"])
+@pytest.mark.parametrize("m", [15, 30])
+def test_rare_failures_are_covered_with_a_judge(judge, m):
+    """At least 93% for Direct and PPI++, a missing interval counting as a miss: five-sigma bound below 95%."""
+    rng = np.random.default_rng(m)
+    hits = {}
+    for _ in range(N_REPLICATES):
+        score, label = rare(rng, 300, judge)
+        data = from_arrays(
+            score[None], policies=["a"], oracle=np.where(np.arange(300) < m, label, np.nan)[None]
+        )
+        for module in (direct, ppi_plus_plus):
+            for kind in ("auto", "wald"):
+                low, high = module.estimate(data, interval=kind).interval.values[0]
+                hits.setdefault((module, kind), []).append(low <= 0.94 <= high)
+    for module in (direct, ppi_plus_plus):
+        assert np.mean(hits[module, "auto"]) >= 0.93
+        assert np.mean(hits[module, "wald"]) < 0.9

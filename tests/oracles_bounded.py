@@ -1,0 +1,55 @@
+"""Second, slow implementations of the intervals on counts: bisection of binomial sums, and MOVER one pair at a time."""
+
+from math import comb
+
+import numpy as np
+
+
+def tail(k, n, p):
+    """P(X >= k), term by term."""
+    return sum(comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k, n + 1))
+
+
+def tail_interval(k, n, prob):
+    """Shares at which the count k is not in either tail of probability (1 - prob) / 2."""
+
+    def solve(above):
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (low, middle) if above(middle) else (middle, high)
+        return (low + high) / 2
+
+    alpha = (1 - prob) / 2
+    lower = 0.0 if k == 0 else solve(lambda p: tail(k, n, p) > alpha)
+    upper = 1.0 if k == n else solve(lambda p: 1 - tail(k + 1, n, p) < alpha)
+    return [lower, upper]
+
+
+def mover(estimate, a, b, prob):
+    """Interval and p-value of the difference of two policies with whole counts of binary labels on [0, 1]."""
+    value = {name: float(estimate.estimate.sel(policy=name)) for name in (a, b)}
+    count = {name: round(float(estimate.effective_count.sel(policy=name))) for name in (a, b)}
+    phi = {name: estimate.influence.sel(policy=name).values for name in (a, b)}
+    r = (phi[a] @ phi[b]) / np.sqrt((phi[a] @ phi[a]) * (phi[b] @ phi[b]))
+    d = value[a] - value[b]
+
+    def at(level):
+        (low_a, high_a), (low_b, high_b) = (
+            tail_interval(round(value[x] * count[x]), count[x], level) for x in (a, b)
+        )
+
+        def reach(x, y):
+            return np.sqrt(max(x**2 + y**2 - 2 * r * x * y, 0))
+
+        return [
+            d - reach(value[a] - low_a, high_b - value[b]),
+            d + reach(high_a - value[a], value[b] - low_b),
+        ]
+
+    smallest, largest = 0.0, 1.0
+    for _ in range(30):
+        alpha = (smallest + largest) / 2
+        low, high = at(1 - alpha)
+        smallest, largest = (alpha, largest) if low <= 0 <= high else (smallest, alpha)
+    return at(prob), largest
