@@ -101,7 +101,9 @@ def test_tables(ds):
         ("equal", "difference")
     ]
     for row in false.to_dict("records"):
-        at = shown.loc[(row["oracle_fraction"], row["method"])]
+        at = shown[
+            (shown["oracle_fraction"] == row["oracle_fraction"]) & (shown["method"] == row["method"])
+        ].iloc[0]
         assert row["share"] == pytest.approx(1 - at["coverage"] - at["refused"])
     assert "direct_plug_in" not in set(widths["method"]) and (widths["width_ratio"] > 0).all()
 
