@@ -106,7 +106,9 @@ def test_tables(ds):
         assert row["direct_influence"] == pytest.approx(
             float(((low <= at.truth) & (at.truth <= high)).mean())
         )
-    assert set(pairs["world"]) == set(coverage["world"]) and "direct_influence" not in set(pairs["method"])
+    assert set(pairs["world"]) | {"equal"} == set(coverage["world"]) and "direct_influence" not in set(
+        pairs["method"]
+    )
     one = pairs.set_index(["world", "estimand", "method"]).loc[("smooth", "value", "bayes_one_step")]
     both = ds.sel(world="smooth", n=250, labels=50, policy=["base", "target"])["interval"]
     both = both.diff("ci_bound").squeeze("ci_bound")

@@ -107,7 +107,7 @@ def test_tables(ds):
         assert row["direct"] == pytest.approx(float(hit.mean()))
         expected = hit.mean("policy").std(ddof=1) / np.sqrt(ds.sizes["replicate"])
         assert row["direct_mcse"] == pytest.approx(float(expected))
-    assert len(answered) == len(refused) == len(widths) == 2 * 6  # borrowed calibrators only
+    assert len(answered) == len(refused) == 2 * 6 >= len(widths) >= 2 * 4  # borrowed calibrators only
     assert (refused[["direct_plug_in", "direct_one_step"]] == 0).all(axis=None)
     assert set(false["world"]) == {"equal"} and set(false["estimand"]) == {"difference"}
     shown = measures[(measures["world"] == "equal") & (measures["estimand"] == "difference")]
