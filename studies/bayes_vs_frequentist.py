@@ -2,17 +2,16 @@
 
 The estimator is theta_aug of "Causal Judge Evaluation" (Direct) or its Bayesian counterpart, the one-step corrected
 posterior, beside plug-ins and the label-free and label-only controls. Worlds are a factor: some where every policy has
-labels of its own (among them a link that no monotone calibrator can follow), and three where only the base policy has,
-so that the target borrows the calibrator: with transport, without, and without but with 50 probe labels.
+labels of its own (among them a link that no monotone calibrator can follow), and some where only the base policy has,
+so that the target borrows the calibrator: with transport (under an informative, a weak and an independent judge, and
+binary labels), without, and without but with 50 probe labels. Estimands are values and differences of two policies.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 from matplotlib import pyplot as plt
@@ -23,36 +22,43 @@ from matplotlib.figure import Figure
 from cje_core.figures.style import GREY, looks
 from studies._measures import paired_table, performance, summary_table
 from studies._streams import Cell, Streams
-from studies._study import NOT_RUN, PROFILES, Method, Outcome, Profile, Study, replicate_scenario
+from studies._study import Method, Outcome, Profile, Study, replicate_elsewhere
 
 
 class World(NamedTuple):
-    """One level of the factor `world`: a scenario, its base and target policies, and what differs from its defaults."""
+    """One level of the factor `world`: a scenario, its base, target and rival, and what differs from its defaults."""
 
     title: str
     scenario: str
-    policies: tuple[str, str]
+    policies: tuple[str, str, str]
     arguments: Mapping[str, Any] = MappingProxyType({})
     borrowed: bool = False  # only the base policy teaches; the target alone is summarised
 
 
-OWN = ("base", "worse")
-SHIFTED = ("base", "lower")
+OWN = ("base", "worse", "better")
+SHIFTED = ("base", "lower", "same")
 WORLDS = {
     "smooth": World("smooth link", "well_specified", OWN),
     "discrete": World("few judge levels", "discrete_judge", OWN),
     "weak": World("weak judge", "weak_judge", OWN),
     "binary": World("binary oracle", "binary_oracle", OWN),
     "dip": World("link not monotone", "well_specified", OWN, {"link": "dip"}),
-    "length": World("judge rewards length", "length_bias", ("base", "verbose")),
+    "length": World("judge rewards length", "length_bias", ("base", "verbose", "concise")),
     "transport": World("calibration transports", "well_specified", OWN, {}, True),
+    "weak_base": World("weak judge", "weak_judge", OWN, {}, True),
+    "binary_base": World("binary oracle", "binary_oracle", OWN, {}, True),
+    "equal": World(
+        "equal policies,\nindependent judge", "equal_policies", ("base", "disliked", "favoured"), {}, True
+    ),
     "shift": World("target 0.1 lower", "transport_shift", SHIFTED, {}, True),
     "shift_probes": World(
         "target 0.1 lower,\n50 probe labels", "transport_shift", SHIFTED, {"n_probes": 50}, True
     ),
 }
 REFERENCE = "direct_influence"
-MEASURES = ("coverage", "miss_left", "miss_right", "width", "interval_score", "bias", "n_failed")
+MEASURES = (
+    "coverage", "miss_left", "miss_right", "coverage_answered", "refused", "width", "interval_score", "bias",
+)  # fmt: skip
 # The page's colours: those methods in this order; a probe correction is the hollow twin of one of them.
 COLOURS = (
     "direct_influence",
@@ -62,37 +68,51 @@ COLOURS = (
     "labels_only",
     "bayes_plug_in",
     "projection",
+    "direct_plug_in",
 )
 TWINS = {
     "direct_corrected": "direct_influence",
     "bayes_corrected": "bayes_one_step",
     "bayes_flat": "ppi_plus_plus",
 }
-IN_SHIFT = ("direct_influence", "direct_bootstrap", "bayes_plug_in", *TWINS)
+IN_SHIFT = ("direct_influence", "direct_plug_in", "bayes_one_step", "bayes_plug_in", *TWINS)
 PROBED = tuple(TWINS)
 PRIORS = ("bayes_one_step", "bayes_sparse", "bayes_smooth", "bayes_tight_noise", "bayes_wide_noise")
-CELL = ["world", "n", "labels"]
+OWN_ONLY = (*PRIORS[1:], "bayes_hdi", "direct_bootstrap")
+CELL = ["world", "estimand", "n", "labels"]
 OWN_CAPTION = (
-    "Every policy has labels of its own. Coverage (above, dashed: nominal 95%) with exact 95% Monte Carlo bounds, mean "
-    "width of the intervals (below) with 95% Monte Carlo bounds; averages over the base and a distant policy. The "
-    "bounds of coverage take the two policies of a replicate as one trial."
+    "Every policy has labels of its own. Coverage of values and of the difference target - base among the runs that "
+    "print an interval (dashed: nominal 95%) with exact 95% Monte Carlo bounds, mean width of the values' intervals "
+    "with 95% Monte Carlo bounds; values are averages over the base and a distant policy, the bounds of their coverage "
+    "take the two policies of a replicate as one trial."
 )
 SHIFT_CAPTION = (
-    "Only the base policy has labels; shown is a target that borrows its calibrator. Coverage (above, dashed: nominal "
-    "95%) with exact 95% Monte Carlo bounds and mean width (below). Where the calibration does not transport, no "
-    "method without labels of the target is safe, Bayesian or not; probe labels (hollow marks) restore coverage."
+    "Only the base policy has labels; target and rival borrow its calibrator. Coverage of the target's value and of "
+    "the difference target - rival among the runs that print an interval (dashed: nominal 95%) with exact 95% Monte "
+    "Carlo bounds, mean width of the value's interval, and the share of runs refused a number. Where the calibration "
+    "does not transport, no method without labels of the target is safe, Bayesian or not; probe labels (hollow marks) "
+    "restore coverage."
 )
+ESTIMANDS = ("value", "difference")
+ROWS = (
+    ("value", "coverage_answered", "coverage of values"),
+    ("difference", "coverage_answered", "coverage of the difference"),
+    ("value", "width", "mean width of the interval"),
+)
+REFUSED = (("difference", "refused", "share of runs refused"),)
 
 
 def applies(method: str, world: World) -> bool:
     """Whether a method has something of its own to say in a world.
 
-    The probe corrections need probes; without labels of the target, its corrected posterior is the plug-in, so of its
-    variants only the plug-in stays.
+    The probe corrections need probes. Where the target borrows, the posterior stays as it comes and as a plug-in (the
+    bootstrap of a borrowed plug-in is in the study interval_coverage); where it does not, Direct has nothing to borrow.
     """
     if method in PROBED:
         return bool(world.arguments.get("n_probes"))
-    return not (world.borrowed and method in (*PRIORS, "bayes_hdi"))
+    if method == "direct_plug_in":
+        return world.borrowed
+    return not (world.borrowed and method in OWN_ONLY)
 
 
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
@@ -104,73 +124,66 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
         "label_design": "base" if world.borrowed else "own",
         **world.arguments,
     }
-    chosen = {name: method for name, method in study.methods.items() if applies(name, world)}
-    at_world = replace(
-        study,
-        scenario=world.scenario,
-        policies=world.policies,
-        methods=chosen,
-        profiles={name: Profile(1) for name in PROFILES},
-    )
-    found = replicate_scenario(at_world, arguments, streams)
-    place = [k for k, name in enumerate(study.methods) if name in chosen]
-
-    def spread(values: npt.ArrayLike | None, fill: float) -> npt.NDArray[Any]:
-        """Put the chosen methods' values at their places among all methods."""
-        part = np.asarray(values)
-        full = np.full((len(study.methods), *part.shape[1:]), fill)
-        full[place] = part
-        return full
-
-    return Outcome(
-        spread(found.estimate, np.nan),
-        found.truth,
-        spread(found.std_error, np.nan),
-        spread(found.interval, np.nan),
-        spread(found.status, NOT_RUN).astype(int),
-        spread(found.seconds, np.nan),
-        failures=found.failures,
+    methods = [name for name in study.methods if applies(name, world)]
+    return replicate_elsewhere(
+        study, arguments, streams, scenario=world.scenario, policies=world.policies, methods=methods
     )
 
 
-def _groups(ds: xr.Dataset) -> list[xr.Dataset]:
-    """One dataset per world; where the calibrator is borrowed, with the target only."""
-    return [
-        ds.sel(world=[name], policy=["target"] if WORLDS[str(name)].borrowed else list(ds["policy"].values))
-        for name in ds["world"].values
-    ]
+def _groups(ds: xr.Dataset, estimand: str = "value") -> list[xr.Dataset]:
+    """One dataset per world: the policies whose values, or the pair whose difference, is summarised there.
+
+    Where the calibrator is borrowed these are the target, and the two policies that borrow; elsewhere the base and the
+    target.
+    """
+    return [ds.sel(world=[name], policy=_columns(str(name), estimand)) for name in ds["world"].values]
+
+
+def _columns(world: str, estimand: str) -> list[str]:
+    borrowed = WORLDS[world].borrowed
+    if estimand == "difference":
+        return ["target - rival" if borrowed else "target - base"]
+    return ["target"] if borrowed else ["base", "target"]
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
-    """Coverage side by side, differences to the reference on the same data, the prior's part, times, every measure."""
-    measures = pd.concat([summary_table(part, MEASURES) for part in _groups(ds)], ignore_index=True)
+    """Coverage and refusals side by side, differences to the reference on the same data, the prior's part, times, all.
+
+    Of values and of differences between policies (column ``estimand``).
+    """
+    measures = _both(ds, lambda part: summary_table(part, MEASURES))
     silent = measures["bias"].isna()  # labels_only where the target has no label: no coverage, rather than 0
     measures.loc[silent, [f"{m}{end}" for m in MEASURES[:3] for end in ("", "_mcse")]] = np.nan
     methods = [str(m) for m in ds["method"].values]
-    pairs = pd.concat(
-        [
-            paired_table(part, REFERENCE, ("coverage", "interval_score"), ratios=("width",))
-            for part in _groups(ds)
-        ],
-        ignore_index=True,
+    pairs = _both(
+        ds, lambda part: paired_table(part, REFERENCE, ("coverage", "interval_score"), ratios=("width",))
     )
     pairs = pairs[pairs["coverage"].notna()].reset_index(drop=True)
     columns = [c for name in ("coverage", "width_ratio", "interval_score") for c in (name, f"{name}_mcse")]
-    priors = pd.concat(
-        [
-            paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",))
-            for part in _groups(ds.sel({"method": [m for m in methods if m in PRIORS]}))
-        ],
-        ignore_index=True,
+    priors = _both(
+        ds.sel({"method": [m for m in methods if m in PRIORS]}),
+        lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",)),
     )
     return {
-        "Coverage of 95% intervals": _side_by_side(measures, "coverage", methods),
+        "Coverage of 95% intervals (a refusal is a miss)": _side_by_side(measures, "coverage", methods),
+        "Coverage among the runs that print a number": _side_by_side(measures, "coverage_answered", methods),
+        "Share of runs refused: a status in place of a number": _side_by_side(measures, "refused", methods),
         "Mean width of 95% intervals": _side_by_side(measures, "width", methods),
         f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[[*CELL, "method", *columns]],
         f"Other priors against {PRIORS[0]} on the same data: differences, and the ratio of widths": priors,
         "Milliseconds per fit": _times(ds),
-        "All measures": measures.drop(columns="n_failed_mcse"),
+        "All measures": measures,
     }
+
+
+def _both(ds: xr.Dataset, measure: Callable[[xr.Dataset], pd.DataFrame]) -> pd.DataFrame:
+    """One table of every world, values first, then differences, told apart by the column ``estimand``."""
+    frames = []
+    for estimand in ESTIMANDS:
+        frame = pd.concat([measure(part) for part in _groups(ds, estimand)], ignore_index=True)
+        frame.insert(1, "estimand", estimand)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _side_by_side(measures: pd.DataFrame, name: str, methods: Sequence[str]) -> pd.DataFrame:
@@ -199,36 +212,48 @@ def _times(ds: xr.Dataset) -> pd.DataFrame:
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
-    """Coverage over width by world, at the largest n: worlds with own labels, then those with a borrowed calibrator."""
+    """Coverage of values and differences by world, at the largest n: first own labels, then borrowed calibrators."""
     at_n = ds.sel(n=[ds["n"].values.max()])
     made = {}
-    for caption, borrowed, shown in ((OWN_CAPTION, False, COLOURS), (SHIFT_CAPTION, True, IN_SHIFT)):
-        parts = [p for p in _groups(at_n) if WORLDS[str(p["world"].item())].borrowed == borrowed]
-        if parts:
-            made[caption] = _panels(parts, shown)
+    for caption, borrowed, shown in ((OWN_CAPTION, False, COLOURS[:-1]), (SHIFT_CAPTION, True, IN_SHIFT)):
+        names = [str(name) for name in ds["world"].values if WORLDS[str(name)].borrowed == borrowed]
+        if names:
+            made[caption] = _panels(at_n.sel(world=names), shown, (*ROWS, *(REFUSED if borrowed else ())))
     return made
 
 
-def _panels(parts: Sequence[xr.Dataset], shown: Sequence[str]) -> Figure:
-    size = (max(2.0 * len(parts) + 0.8, 6.6), 5.0)
-    fig, axes = plt.subplots(2, len(parts), figsize=size, sharex="col", sharey="row", squeeze=False)
-    for column, part in enumerate(parts):
-        measured = performance(part, pool=True).isel(world=0, n=0)
-        labels = [str(m) for m in measured["labels"].values]
-        top, bottom = axes[:, column]
-        _marks(top, measured, "coverage", shown)
-        _marks(bottom, measured, "width", shown)
-        top.axhline(part.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
-        top.set(title=WORLDS[str(part["world"].item())].title)
-        bottom.set(xlim=(-0.5, len(labels) - 0.5), xlabel="labels")
-        bottom.set_xticks(np.arange(len(labels)), labels)
-    axes[0, 0].set(ylabel="coverage", ylim=(None, 1.03))
-    axes[1, 0].set(ylabel="mean width of the interval", yscale="log")
-    axes[1, 0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-    axes[1, 0].yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-    axes[1, 0].yaxis.set_minor_formatter(ticker.NullFormatter())
+def _panels(ds: xr.Dataset, shown: Sequence[str], rows: Sequence[tuple[str, str, str]]) -> Figure:
+    worlds = [str(name) for name in ds["world"].values]
+    size = (max(2.0 * len(worlds) + 0.8, 6.6), 0.8 + 2.1 * len(rows))
+    fig, axes = plt.subplots(len(rows), len(worlds), figsize=size, sharex="col", sharey="row", squeeze=False)
+    for estimand in ESTIMANDS:
+        for column, part in enumerate(_groups(ds, estimand)):
+            measured = performance(part, pool=True).isel(world=0, n=0)
+            for ax, row in zip(axes[:, column], rows, strict=True):
+                if row[0] == estimand:
+                    _marks(ax, measured, row[1], shown)
+    for column, world in enumerate(worlds):
+        labels = [str(m) for m in ds["labels"].values]
+        axes[0, column].set(title=WORLDS[world].title)
+        axes[-1, column].set(xlim=(-0.5, len(labels) - 0.5), xlabel="labels")
+        axes[-1, column].set_xticks(np.arange(len(labels)), labels)
+    for line, (_, name, words) in zip(axes, rows, strict=True):
+        line[0].set(ylabel=words)
+        if name == "width":
+            line[0].set(yscale="log")
+            line[0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            line[0].yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+            line[0].yaxis.set_minor_formatter(ticker.NullFormatter())
+        elif name == "refused":
+            line[0].set(ylim=(-0.04, 1.04))
+        else:
+            line[0].set(ylim=(None, 1.03))
+            for ax in line:
+                ax.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
     handles = {
-        name: handle for ax in axes[0] for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)
+        name: handle
+        for ax in axes.ravel()
+        for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)
     }
     order = [name for name in shown if name in handles]
     fig.legend(
@@ -247,17 +272,19 @@ def _marks(ax: Axes, measured: xr.Dataset, name: str, shown: Sequence[str]) -> N
     there = [m for m in shown if m in measured["method"].values]
     for k, method in enumerate(there):
         one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
-        answers = np.isfinite(one["value"].sel(measure="bias").values)
+        value = one["value"].sel(measure=name).values
+        if name != "refused":
+            value = np.where(np.isfinite(one["value"].sel(measure="bias").values), value, np.nan)
+        answers = np.isfinite(value) & (one["replicates"].values > 0)
         if not answers.any():
             continue
         at = np.arange(len(answers))[answers] + 0.11 * (k - (len(there) - 1) / 2)
-        value = one["value"].sel(measure=name).values[answers]
         bound = one["bound"].sel(measure=name).transpose("ci_bound", "labels").values[:, answers]
-        face: Any = {"mfc": "white"} if method in TWINS else {}
+        face: Any = {"mfc": "white"} if method in TWINS else {"mec": "black"} if method == COLOURS[-1] else {}
         ax.errorbar(
             at,
-            value,
-            np.abs(bound - value),
+            value[answers],
+            np.abs(bound - value[answers]),
             **style[TWINS.get(method, method)],
             **face,
             ls="none",
@@ -296,15 +323,20 @@ STUDY = Study(
     mechanism="Worlds of cje_sim.scenarios with n prompts, of which a simple random sample is labelled. Own labels, "
     "under every policy: smooth (well_specified), discrete (discrete_judge), weak (weak_judge), binary "
     "(binary_oracle), dip (a link that falls in between: a monotone calibrator is misspecified), length (E[Y | S] "
-    "differs between policies). Labels of the base policy only: transport (well_specified), shift (transport_shift, "
-    "residual mean -0.1), shift_probes (the same with 50 probe labels under every policy).",
-    estimands="V(policy) = E[Y] of the base and of one distant policy, known by quadrature; where the calibrator is "
-    "borrowed, of the target alone.",
-    measures="Coverage (a failure is a miss) with exact bounds, misses by side, width, interval score, bias, failures, "
-    "averaged over policies, with Monte Carlo standard errors; differences to direct_influence with the standard "
-    "error of a paired comparison; time per fit. The estimate of a posterior is its mean.",
+    "differs between policies). Labels of the base policy only: transport (well_specified), weak_base (weak_judge), "
+    "binary_base (binary_oracle), equal (equal_policies: every value the same, the judge independent of the label), "
+    "shift (transport_shift, the target's residual mean is -0.1), shift_probes (the same with 50 probe labels under "
+    "every policy).",
+    estimands="V(policy) = E[Y] of the base and of one distant policy, known by quadrature, and the difference "
+    "target - base; where the calibrator is borrowed, the value of the target alone and the difference target - rival, "
+    "two policies that borrow.",
+    measures="Coverage (a failure is a miss) with exact bounds, coverage among the runs that print a number and the "
+    "share of runs refused one, misses by side, width, interval score, bias, averaged over policies, with Monte Carlo "
+    "standard errors; differences to direct_influence with the standard error of a paired comparison; time per fit. "
+    "The estimate of a posterior is its mean.",
     factors={"world": tuple(WORLDS), "n": (1000,), "labels": (50, 250)},
-    policies=("base", "target"),
+    policies=("base", "target", "rival"),
+    contrasts=(("target", "base"), ("target", "rival")),
     methods={
         "raw_judge": Method("control, biased: mean judge score"),
         "labels_only": Method("control, unbiased: mean oracle label, t interval"),
@@ -315,10 +347,15 @@ STUDY = Study(
         "direct_bootstrap": Method(
             "theta_aug, cluster bootstrap that refits the calibrator, percentile interval",
             "direct",
-            {"inference": "bootstrap", "n_boot": 2000, "power_tuned": False},
+            {"inference": "bootstrap", "n_boot": 2000, "power_tuned": False, "borrowed": "plug_in"},
+        ),
+        "direct_plug_in": Method(
+            "Direct with the borrowed calibrator's mean, as the paper has it",
+            "direct",
+            {"borrowed": "plug_in"},
         ),
         "bayes_one_step": _posterior(
-            "corrected posterior (plug-in where the target has no labels), equal-tailed"
+            "posterior as it comes (corrected where the target has labels), equal-tailed"
         ),
         "bayes_hdi": _posterior("the same, interval of highest density", interval="hdi"),
         "bayes_plug_in": _posterior("posterior plug-in, never corrected by own labels", route="plug_in"),
@@ -340,7 +377,7 @@ STUDY = Study(
     profiles={
         "smoke": Profile(
             3,
-            {"world": ("smooth", "binary", "shift_probes"), "n": (250,), "labels": (50,)},
+            {"world": ("smooth", "binary", "equal", "shift_probes"), "n": (250,), "labels": (50,)},
             _fewer(100, 50),
         ),
         "quick": Profile(

@@ -4,6 +4,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from cje_core.result import Status
 from studies import _report, _run, _study
 from studies._measures import performance
 from studies._streams import Streams
@@ -22,26 +23,34 @@ def ds(tmp_path_factory):
 def test_every_method_that_applies_answers_and_no_other_runs(ds):
     for name in ds["world"].values:
         for method in ds["method"].values:
-            at = ds.sel({"world": name, "method": method, "policy": "target"})
+            at = ds.sel({"world": name, "method": method, "policy": ["target", "target - rival"]})
             ran = (at["status"] != NOT_RUN).all() and (at["status"] >= -1).all()
             assert bool(ran) == applies(method, WORLDS[name]), (name, method)
             needs_own_labels = method in ("labels_only", "ppi_plus_plus") and WORLDS[name].borrowed
-            assert bool(np.isfinite(at["estimate"]).all()) == (bool(ran) and not needs_own_labels)
-    assert not applies("bayes_one_step", WORLDS["shift"]) and applies("bayes_one_step", WORLDS["smooth"])
+            answers = np.isfinite(at["estimate"])
+            assert (answers == ((at["status"] >= 0) & (at["status"] < Status.TOO_FEW_LABELS))).all()
+            if name != "equal":  # where nothing is to be borrowed, a method may well refuse
+                assert bool(answers.all()) == (bool(ran) and not needs_own_labels)
+    assert not applies("bayes_sparse", WORLDS["shift"]) and applies("bayes_sparse", WORLDS["smooth"])
+    assert applies("direct_plug_in", WORLDS["shift"]) and not applies("direct_plug_in", WORLDS["smooth"])
     assert not any(applies(m, WORLDS["shift"]) for m in PROBED)
     assert all(applies(m, WORLDS["shift_probes"]) for m in PROBED)
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_each_world_gives_the_truth_of_its_two_policies(name):
-    """The target is a policy of its own, and its labels are those that the design promises."""
+def test_each_world_gives_the_truth_of_its_policies(name):
+    """Base, target and rival differ (unless all are equal), and its labels are those that the design promises."""
     from cje_sim import scenarios
 
     world = WORLDS[name]
     scenario = scenarios.load(world.scenario)
     link = {k: v for k, v in world.arguments.items() if k == "link"}
     truth = scenario.truth(**link).sel(policy=list(world.policies))
-    assert abs(float(truth[0] - truth[1])) > 0.02
+    base, target, rival = truth.values
+    if name == "equal":
+        assert base == target == rival
+    else:
+        assert abs(base - target) > 0.02 and abs(target - rival) > 0.02
     data = scenario.simulate(
         n=200,
         oracle_fraction=0.25,
@@ -50,12 +59,13 @@ def test_each_world_gives_the_truth_of_its_two_policies(name):
         **world.arguments,
     )
     labels = data["labelled"].sum(("prompt", "draw")).sel(policy=list(world.policies)).values
-    assert labels.tolist() == [50, 0 if world.borrowed else 50]
+    assert labels.tolist() == [50, *([0, 0] if world.borrowed else [50, 50])]
     assert int(data["probe"].sel(policy=world.policies[1]).sum()) == world.arguments.get("n_probes", 0)
 
 
 def test_the_outcome_stands_at_the_methods_places():
     """A replicate of one cell gives the same numbers as the estimator called by hand."""
+    from cje_core.compare import contrasts
     from cje_core.estimators import direct, direct_corrected
     from cje_sim.scenarios import transport_shift
 
@@ -68,27 +78,40 @@ def test_the_outcome_stands_at_the_methods_places():
     )
     names = list(study.methods)
     for name, module in (("direct_influence", direct), ("direct_corrected", direct_corrected)):
-        expected = module.estimate(data).sel(policy=["base", "lower"])
-        np.testing.assert_array_equal(found.interval[names.index(name)], expected["interval"])
-    np.testing.assert_allclose(found.truth, transport_shift.truth().sel(policy=["base", "lower"]))
+        expected = module.estimate(data).sel(policy=["base", "lower", "same"])
+        np.testing.assert_array_equal(found.interval[names.index(name)][:3], expected["interval"])
+        against = contrasts(expected)["interval"].values[0]  # base - lower
+        np.testing.assert_allclose(found.interval[names.index(name)][3], -against[::-1], rtol=1e-12)
+    truth = transport_shift.truth().sel(policy=["base", "lower", "same"]).values
+    np.testing.assert_allclose(found.truth, [*truth, truth[1] - truth[0], truth[1] - truth[2]])
     assert (found.status[names.index("bayes_hdi")] == NOT_RUN).all()
 
 
 def test_tables(ds):
-    coverage, width, pairs, priors, times, measures = STUDY.table(ds).values()
-    assert len(coverage) == len(width) == 3
-    assert np.isnan(coverage.set_index("world").loc["shift_probes", "labels_only"])
+    coverage, answered, refused, width, pairs, priors, times, measures = STUDY.table(ds).values()
+    assert len(coverage) == len(answered) == len(refused) == len(width) == 2 * 4
+    assert coverage.loc[coverage["world"] == "shift_probes", "labels_only"].isna().all()
+    assert (refused.loc[refused["world"] == "shift_probes", "labels_only"] == 1).all()
     for row in coverage.to_dict("records"):
-        policies = ["target"] if WORLDS[row["world"]].borrowed else ["base", "target"]
+        borrowed = WORLDS[row["world"]].borrowed
+        policies = ["target"] if borrowed else ["base", "target"]
+        if row["estimand"] == "difference":
+            policies = ["target - rival" if borrowed else "target - base"]
         at = ds.sel(world=row["world"], n=row["n"], labels=row["labels"], policy=policies)
         at = at.sel({"method": "direct_influence"})
         low, high = (at["interval"].sel(ci_bound=end) for end in ("lower", "upper"))
+        if bool(np.isnan(at["estimate"]).all("replicate").any()):  # every run refused: blank, not zero
+            assert np.isnan(row["direct_influence"])
+            continue
         assert row["direct_influence"] == pytest.approx(
             float(((low <= at.truth) & (at.truth <= high)).mean())
         )
-    assert set(pairs["world"]) == set(coverage["world"]) and "direct_influence" not in set(pairs["method"])
-    one = pairs.set_index(["world", "method"]).loc[("smooth", "bayes_one_step")]
-    both = ds.sel(world="smooth", n=250, labels=50)["interval"].diff("ci_bound").squeeze("ci_bound")
+    assert set(pairs["world"]) | {"equal"} == set(coverage["world"]) and "direct_influence" not in set(
+        pairs["method"]
+    )
+    one = pairs.set_index(["world", "estimand", "method"]).loc[("smooth", "value", "bayes_one_step")]
+    both = ds.sel(world="smooth", n=250, labels=50, policy=["base", "target"])["interval"]
+    both = both.diff("ci_bound").squeeze("ci_bound")
     mean = {m: float(both.sel({"method": m}).mean()) for m in ("bayes_one_step", "direct_influence")}
     assert one["width_ratio"] == pytest.approx(mean["bayes_one_step"] / mean["direct_influence"])
     assert set(priors["method"]) == set(PRIORS[1:]) and set(priors["world"]) == {"smooth", "binary"}
@@ -99,14 +122,15 @@ def test_tables(ds):
 
 
 def test_the_controls_behave(ds):
-    bias = performance(ds)["value"].sel({"measure": "bias", "method": "raw_judge"}).sel(world="smooth")
+    part = ds.sel(policy=["base", "target", "rival"])
+    bias = performance(part)["value"].sel({"measure": "bias", "method": "raw_judge"}).sel(world="smooth")
     assert (bias > 0.05).all()  # the judge is on another scale than the oracle
 
 
-@pytest.mark.parametrize("levels", [{}, {"world": ["binary"]}, {"world": ["shift_probes"]}])
+@pytest.mark.parametrize("levels", [{}, {"world": ["binary"]}, {"world": ["equal", "shift_probes"]}])
 def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)
-    assert len(STUDY.table(part)) == 6
+    assert len(STUDY.table(part)) == 8
     texts = _report.figures(STUDY, part)
     assert len(texts) == (2 if not levels else 1)
     assert all("mean width of the interval" in text for text in texts.values())
