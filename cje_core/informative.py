@@ -1,0 +1,48 @@
+"""Whether the labels show that the judge tells good from bad: without it nothing can be borrowed.
+
+A policy that borrows is told apart from another by its judge scores alone. With a judge that is independent of the
+label the borrowed values of all policies are one number, the labelled policy's mean, whatever the policies are worth,
+and its interval knows nothing of that. So a borrowed value (and any difference with it) is printed only where a
+one-sided test at level .05 finds that what is borrowed ranks the labels the right way.
+
+The test is Spearman's (`cje_core.rank_test`), of the judge score in the declared direction with the label where the
+calibrator is monotone in the score. With covariates it is of the held-out prediction ``f^(-k)(Z)`` about the level of
+its training labels: the covariates may tell what the judge does not, and it is the prediction that is borrowed.
+(About its level, since the mean of the labels outside a fold moves against the labels inside it, which alone would make
+the held-out prediction of an independent judge rank them the wrong way.)
+
+Failure modes: a judge that ranks the policy's own responses may still miss what sets the policy apart: that is
+transport, which only labels of that policy can show. A weak judge is refused with few labels; that is the price of
+refusing an independent one.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cje_core.calibration import OracleSlice, held_out, label_levels
+from cje_core.rank_test import rank_test
+from cje_core.rows import Rows
+
+LEVEL = 0.05  # of the one-sided test
+
+
+class Informative(NamedTuple):
+    """What the labels say of the judge."""
+
+    spearman: float  # NaN where judge, prediction or label is constant
+    p_value: float  # one-sided: small where the labels are ranked the right way
+    informative: bool  # p_value below `LEVEL`
+
+
+def informative(rows: Rows, fitted: OracleSlice) -> Informative:
+    """Test whether the slice's labels show that its prediction ranks them the right way; see the module."""
+    if fitted.calibrator is None:
+        return Informative(np.nan, 1.0, False)
+    if fitted.mode == "monotone":
+        claim = fitted.z[:, 0] if fitted.increasing else -fitted.z[:, 0]
+    else:
+        _, outside = label_levels(fitted)
+        claim = held_out(fitted, fitted.z, fitted.prompt) - outside[fitted.fold[fitted.prompt]]
+    found = rank_test(claim, fitted.label, rows.cluster[fitted.prompt])
+    return Informative(found.spearman, found.p_value, found.p_value < LEVEL)
