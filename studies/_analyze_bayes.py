@@ -101,7 +101,8 @@ def to_tree(found: Posterior) -> xr.DataTree:
     ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
     with the statuses of both values as coordinates over policy, and the parameters that the value was drawn with:
     ``calibrator`` over the judge's levels, its ``ends`` and ``shape``, ``sigma``,
-    ``covariate_effect``. ``constant_data`` holds the decision; NUTS' worst diagnostics are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
+    ``covariate_effect``. ``constant_data`` holds the decision; NUTS' worst diagnostics
+    are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
     """
     value, corrected = (found.estimates[name] for name in BAYESIAN)
     named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}

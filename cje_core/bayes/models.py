@@ -80,8 +80,8 @@ def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
 
     The prior enters as potentials on uniform ends and on a uniform shape. The latter is made of exponentials over their
     sum: each weight has a logarithm of its own, and the sum is told by nothing and harms nothing. A weight that the
-    prior wants near 0 has a logarithm that is exponential on a scale of 20; NUTS moves its root ``z``, ``log x = z - z^2
-    / 2`` below 0, whose tail is a normal one (without it the effective draws are half as many, and some diverge).
+    prior wants near 0 has a logarithm that is exponential on a scale of 20; NUTS moves its root ``z``, below 0 with
+    ``log x = z - z^2 / 2``, whose tail is a normal one (else the effective draws are half as many, and some diverge).
 
     Parameters
     ----------

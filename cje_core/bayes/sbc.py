@@ -5,8 +5,8 @@ L independent posterior draws is uniform on 0..L (Talts, Betancourt, Simpson, Ve
 ranks is held against an exact simultaneous band (`cje_core.bayes.checks.ecdf_band`).
 
 Quantities: f at the judge levels .3, .85 and 1, its rise b - a, sigma, and V, the mean of f over a fixed mass of
-responses on the levels. What the value posterior adds to it (Bayesian-bootstrap weights, own residuals) has no prior and so no SBC: its
-test is coverage.
+responses on the levels. What the value posterior adds to it (Bayesian-bootstrap weights, residuals) has no prior and so
+no SBC: its test is coverage.
 """
 
 from collections.abc import Callable

@@ -136,7 +136,7 @@ def balance(rows: Rows, position: FloatArray, policy: int) -> FloatArray:
     """Weights omega of the teaching labels: a policy's responses over the labels, bin by bin.
 
     Bins are cut at quantiles of the labelled positions, so each holds labels: max(3, min(10, m // 12)) of them for m
-    labels, fewer where positions tie.
+    labelled clusters, fewer where positions tie.
 
     Parameters
     ----------
@@ -152,7 +152,8 @@ def balance(rows: Rows, position: FloatArray, policy: int) -> FloatArray:
     """
     taught = np.flatnonzero(rows.teaches)
     mine = np.flatnonzero(rows.evaluated & (rows.policy == policy))
-    n_bins = max(MIN_BINS, min(MAX_BINS, len(taught) // LABELS_PER_BIN))
+    n_clusters = len(np.unique(rows.cluster[rows.prompt[taught]]))
+    n_bins = max(MIN_BINS, min(MAX_BINS, n_clusters // LABELS_PER_BIN))
     at = position[taught]
     edge = np.unique(np.quantile(at, np.arange(1, n_bins) / n_bins, method="inverted_cdf"))
     edge = edge[edge > at.min()]
