@@ -3,7 +3,7 @@
 Both Bayesian estimators start from one random stream, so a replicate of one and of the other share the calibrator
 and the weights of the prompts, and draws of a corrected policy can stand beside those of another. A policy's reported
 value is its one-step posterior where it has labels of its own, its probe-corrected posterior where it has probes
-only, and else the plug-in, which assumes transport.
+only, and else the one-step posterior by the labels of the calibration policies, which assumes transport.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from studies._streams import generator
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
 BAYESIAN = (VALUE, SHIFT)
 N_DRAWS = 2000
-PARAMETERS = ("calibrator", "increments", "sigma", "covariate_effect")
+PARAMETERS = ("calibrator", "ends", "shape", "sigma", "covariate_effect")
 DIAGNOSTICS = ("rhat", "ess_bulk", "ess_tail", "divergences", "bfmi")
 
 
@@ -76,8 +76,8 @@ def posterior(
         for name in BAYESIAN
     }
     draws = {name: _draws(found[name]) for name in BAYESIAN}
-    borrowed = found[VALUE]["route"] == "plug_in"
-    audited = borrowed & draws[SHIFT].notnull().all("replicate")
+    own = found[VALUE]["route"] == "corrected"
+    audited = ~own & draws[SHIFT].notnull().all("replicate")
     reported = found[VALUE].assign(draws=draws[SHIFT].where(audited, draws[VALUE]))
     speaks = np.isfinite(found[SHIFT]["std_error"])
     decision = decide(reported).assign(
@@ -100,8 +100,9 @@ def to_tree(found: Posterior) -> xr.DataTree:
 
     ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
     with the statuses of both values as coordinates over policy, and the parameters that the value was drawn with:
-    ``calibrator`` over the judge's levels, ``increments``, ``sigma``, ``covariate_effect``. ``constant_data`` holds
-    the decision; NUTS' worst diagnostics are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
+    ``calibrator`` over the judge's levels, its ``ends`` and ``shape``, ``sigma``,
+    ``covariate_effect``. ``constant_data`` holds the decision; NUTS' worst diagnostics
+    are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
     """
     value, corrected = (found.estimates[name] for name in BAYESIAN)
     named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}

@@ -3,6 +3,8 @@
 import numpy as np
 from scipy import special, stats
 
+from cje_core.bayes.splines import isplines
+
 # --- calibration: basis, judge levels, posterior ----------------------------------------------------------------------
 
 
@@ -31,16 +33,93 @@ def isplines_by_integration(x, n_splines, degree, cells=20000):
     )
 
 
-def posterior_by_importance(levels, design, *, concentration, scale, n=200_000, seed=0):
+def shape_mixture(n_splines, concentration=1.0):
+    """(mass, Dirichlet parameters) of every component, one after the other."""
+    out = [(0.1, np.full(n_splines, alpha)) for alpha in (0.1, 0.2, 0.4, 0.8, 1.6)]
+    for total in (2.0, 8.0):
+        for c in (0.0, 0.25, 0.5, 0.75, 1.0):
+            phi = np.array(
+                [np.exp(-(((j + 0.5) / n_splines - c) ** 2) / (2 * 0.15**2)) for j in range(n_splines)]
+            )
+            out.append((0.05, total * (0.8 * phi / phi.sum() + 0.2 / n_splines)))
+    return [(mass, concentration * a) for mass, a in out]
+
+
+def prior_by_loop(n, n_splines, rng, *, concentration=1.0, flat=0.5):
+    """Ends and shapes, draw by draw: ends by rejection from the uniform square, shapes by their component."""
+    components = shape_mixture(n_splines, concentration)
+    top = flat + (1 - flat) * n_splines * (n_splines + 1)
+    ends = np.empty((0, 2))
+    while len(ends) < n:
+        square = rng.random((4 * n, 2))
+        rise = np.maximum(square[:, 1] - square[:, 0], 0)
+        density = flat + (1 - flat) * n_splines * (n_splines + 1) * rise ** (n_splines - 1)
+        ends = np.concatenate([ends, square[rng.random(4 * n) * top < density]])
+    counts = rng.multinomial(n, [mass for mass, _ in components])
+    u = np.concatenate([rng.dirichlet(a, size=k) for (_, a), k in zip(components, counts, strict=True) if k])
+    return ends[:n], rng.permutation(u)
+
+
+def log_prior(ends, shape, sigma, *, concentration, flat, scale):
+    """Log density in log odds of the ends and log ratios of the shape, draw by draw, up to a constant."""
+    size = shape.shape[1]
+    components = shape_mixture(size, concentration)
+    out = []
+    for d in range(len(ends)):
+        rise = max(ends[d, 1] - ends[d, 0], 0)
+        log = np.log(flat + (1 - flat) * size * (size + 1) * rise ** (size - 1))
+        log += np.log(ends[d] * (1 - ends[d])).sum() + np.log(shape[d]).sum()
+        log += np.log(sum(mass * stats.dirichlet.pdf(shape[d], a) for mass, a in components))
+        out.append(log if sigma is None else log - sigma[d] ** 2 / (2 * scale**2))
+    return np.array(out)
+
+
+def calibrator(level, ends, shape, degree=2):
+    """Curves from their parameters, by the definition; I-splines from `isplines`, tested on their own."""
+    basis = isplines(level, shape.shape[1], degree=degree)
+    return ends[:, :1] * (1 - shape @ basis.T) + ends[:, 1:] * (shape @ basis.T)
+
+
+def probability_of_flat(levels, *, atom, n_splines, scale=0.3, n=40_000, seed=0):
+    """Bayes' theorem with both evidences by prior draws (sigma over a grid): (probability, error of log odds)."""
+    rng = np.random.default_rng(seed)
+    ends, shape = prior_by_loop(n, n_splines, rng)
+    c = rng.random(n)
+    evidence = []
+    for f in (calibrator(levels.level, ends, shape), np.repeat(c[:, None], len(levels.level), axis=1)):
+        if levels.binary:
+            log = special.xlogy(levels.total, f).sum(axis=1)
+            log += special.xlog1py(levels.n - levels.total, -f).sum(axis=1)
+        else:
+            sigma = np.exp(np.linspace(np.log(0.01), np.log(2), 120))
+            rest = levels.squares - 2 * f @ levels.total + f**2 @ levels.n
+            log = special.logsumexp(
+                (1 - levels.n.sum()) * np.log(sigma)
+                - rest[:, None] / (2 * sigma**2)
+                - sigma**2 / (2 * scale**2),
+                axis=1,
+            )
+        evidence.append(log)
+    top = max(one.max() for one in evidence)
+    curved, flat = (np.exp(one - top) for one in evidence)
+    odds = atom / (1 - atom) * flat.mean() / curved.mean()
+    error = np.hypot(*(one.std() / one.mean() / np.sqrt(n) for one in (curved, flat)))
+    return odds / (1 + odds), error
+
+
+def posterior_by_importance(levels, prior, *, n=200_000, seed=0, power=1.0):
     """Posterior means, sds and their simulation errors of (f at each level[, sigma]).
 
-    Weights are drawn from the prior and weighted by the likelihood; sigma is summed over a fine grid.
+    Parameters are drawn from the prior and weighted by the likelihood; sigma is summed over a fine grid. The prior may
+    be raised to a `power`, in the coordinates of `log_prior`.
     """
     rng = np.random.default_rng(seed)
-    w = rng.dirichlet(np.full(design.shape[1], concentration), size=n)
-    f = w @ design.T
+    scale = prior.scale
+    ends, shape = prior_by_loop(n, prior.n_splines, rng, concentration=prior.concentration, flat=prior.flat)
+    f = calibrator(levels.level, ends, shape)
     if levels.binary:
-        log_weight = np.log(f) @ levels.total + np.log1p(-f) @ (levels.n - levels.total)
+        log_weight = special.xlogy(levels.total, f).sum(axis=1)
+        log_weight += special.xlog1py(levels.n - levels.total, -f).sum(axis=1)
         values = f
     else:
         sigma = np.exp(np.linspace(np.log(0.01), np.log(2), 120))
@@ -57,6 +136,12 @@ def posterior_by_importance(levels, design, *, concentration, scale, n=200_000, 
         log_weight = np.log(np.maximum(total, 1e-300))
         values = np.column_stack([f, joint @ sigma / np.maximum(total, 1e-300)])
         second = joint @ sigma**2 / np.maximum(total, 1e-300)
+    if power != 1.0:
+        kept = (shape > 1e-300).all(axis=1)
+        log_weight[~kept] = -np.inf
+        log_weight[kept] += (power - 1.0) * log_prior(
+            ends[kept], shape[kept], None, concentration=prior.concentration, flat=prior.flat, scale=scale
+        )
     weight = np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     mean = weight @ values
@@ -70,24 +155,27 @@ def posterior_by_importance(levels, design, *, concentration, scale, n=200_000, 
     return mean, sd, error, sd_error
 
 
-def two_stage_by_importance(basis, columns, label, binary, *, scale, effect_scale, n=400_000, seed=0):
+def two_stage_by_importance(level, columns, label, binary, *, prior, effect_scale, n=400_000, seed=0):
     """Posterior means of the mean of Y at each label, of beta, and of sigma where labels are continuous.
 
     With their simulation errors; prior draws weighted.
 
-    ``logit E[Y] = logit(basis @ w) + columns @ beta``; sigma is summed over a fine grid.
+    ``logit E[Y] = logit f(level) + columns @ beta``; sigma is summed over a fine grid.
     """
     rng = np.random.default_rng(seed)
-    w = rng.dirichlet(np.ones(basis.shape[1]), size=n)
+    ends, shape = prior_by_loop(n, prior.n_splines, rng)
+    f = calibrator(level, ends, shape)
     beta = effect_scale * rng.standard_normal((n, columns.shape[1]))
-    mean = special.expit(special.logit(np.clip(w @ basis.T, 1e-15, 1 - 1e-15)) + beta @ columns.T)
+    mean = special.expit(special.logit(np.clip(f, 1e-15, 1 - 1e-15)) + beta @ columns.T)
     if binary:
         log_weight = np.where(label > 0.5, np.log(mean), np.log1p(-mean)).sum(axis=1)
     else:
         sigma = np.exp(np.linspace(np.log(0.01), np.log(2), 120))
         rest = ((label - mean) ** 2).sum(axis=1)
         log_joint = (
-            (1 - len(label)) * np.log(sigma) - rest[:, None] / (2 * sigma**2) - sigma**2 / (2 * scale**2)
+            (1 - len(label)) * np.log(sigma)
+            - rest[:, None] / (2 * sigma**2)
+            - sigma**2 / (2 * prior.scale**2)
         )
         log_weight = special.logsumexp(log_joint, axis=1)
     weight = special.softmax(log_weight)
@@ -138,8 +226,36 @@ def row_means(rows, graded, draws):
     return out
 
 
-def value_draws(rows, graded, means, corrected, factor, rng):
-    """One-step corrected or plug-in values, draw by draw and row by row; `factor` is c_m of each policy."""
+def omega(rows, position, p):
+    """Responses of policy p over labels, label by label: bins of the labelled positions, cut at their quantiles."""
+    taught = [i for i in range(len(position)) if rows.teaches[i]]
+    ordered = sorted(position[i] for i in taught)
+    m = len(ordered)
+    n_bins = max(3, min(10, len({rows.cluster[rows.prompt[i]] for i in taught}) // 12))
+    edges = sorted({ordered[int(np.ceil(k * m / n_bins)) - 1] for k in range(1, n_bins)} - {ordered[0]})
+
+    def cell(x):
+        return sum(x >= edge for edge in edges)
+
+    out = []
+    for i in taught:
+        mine = sum(
+            rows.weight[j]
+            for j in range(len(position))
+            if rows.policy[j] == p and rows.evaluated[j] and cell(position[j]) == cell(position[i])
+        )
+        labels = sum(
+            rows.weight[j] / rows.label_prob[j] for j in taught if cell(position[j]) == cell(position[i])
+        )
+        out.append(mine / labels)
+    return dict(zip(taught, out, strict=True))
+
+
+def value_draws(rows, graded, means, corrected, factor, rng, *, borrowed=None):
+    """One-step or plug-in values, draw by draw and row by row; `factor` is c_m of each policy.
+
+    `borrowed`: for each policy without labels of its own, omega of every label that teaches; None for the plug-in.
+    """
     rng = np.random.default_rng(rng)
     out = []
     for f_d in means:
@@ -149,9 +265,13 @@ def value_draws(rows, graded, means, corrected, factor, rng):
             top = bottom = 0.0
             residual, weight, raised = [], [], []
             for i in range(len(rows.score)):
+                w = exponential[rows.cluster[rows.prompt[i]]]
+                if borrowed is not None and not corrected[p] and i in borrowed[p]:
+                    residual.append(graded.label[i] - f_d[i])
+                    weight.append(borrowed[p][i] * rows.weight[i] / rows.label_prob[i])
+                    raised.append(w * weight[-1])
                 if rows.policy[i] != p or not rows.evaluated[i]:
                     continue
-                w = exponential[rows.cluster[rows.prompt[i]]]
                 top += w * rows.weight[i] * f_d[i]
                 bottom += w * rows.weight[i]
                 if rows.labelled[i] and corrected[p]:

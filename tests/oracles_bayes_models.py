@@ -3,13 +3,16 @@
 import numpy as np
 from scipy import integrate, stats
 
-from cje_core.bayes.gibbs import design
+from cje_core.bayes.gibbs import curve
 
 
 def pointwise_log_likelihood(seen, posterior, levels):
     """Log likelihood of each label at each draw, (draws, m), chain by chain."""
-    weight = posterior["w"].transpose("chain", "draw", ...).values.reshape(-1, posterior["w"].shape[-1])
-    mean = np.clip((weight @ design(levels.level, weight.shape[1] - 2).T)[:, seen.at], 1e-12, 1 - 1e-12)
+    ends, shape = (
+        posterior[name].transpose("chain", "draw", ...).values.reshape(-1, posterior[name].shape[-1])
+        for name in ("ends", "shape")
+    )
+    mean = np.clip(curve(levels.level, ends, shape)[:, seen.at], 1e-12, 1 - 1e-12)
     if levels.binary:
         return stats.bernoulli.logpmf(seen.label[None, :], mean)
     sigma = posterior["sigma"].transpose("chain", "draw").values.reshape(-1, 1)

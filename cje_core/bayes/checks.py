@@ -18,13 +18,15 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special, stats
 
-from cje_core.bayes.gibbs import Draws, Prior, design
+from cje_core.bayes import prior as priors
+from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
+from cje_core.bayes.prior import Prior
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
-TINY = 1e-12  # a weight that Gibbs has put on the very edge
+TINY = 1e-12  # a probability that Gibbs has put on the very edge
 
 
 def prior_draws(
@@ -50,9 +52,9 @@ def prior_draws(
     """
     rng = np.random.default_rng(rng)
     prior = prior or Prior()
-    weight = rng.dirichlet(np.full(prior.n_splines + 2, prior.concentration), size=n_draws)
+    ends, shape = priors.draw(prior, n_draws, rng)
     sigma = np.full(n_draws, np.nan) if levels.binary else prior.scale * np.abs(rng.standard_normal(n_draws))
-    return Draws(weight @ design(levels.level, prior.n_splines).T, weight, sigma, {})
+    return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})
 
 
 def curves(levels: Levels, draws: Draws, *, ci_prob: float = 0.95, n_examples: int = 20) -> xr.Dataset:

@@ -2,14 +2,15 @@
 
 Model, with labels and judge mapped to [0, 1]::
 
-    w ~ Dirichlet(concentration)              f(s) = w_0 + sum_j w_j I_j(s)
+    a, b ~ p(a, b),  u ~ mixture of Dirichlet f(s) = a + (b - a) sum_j u_j I_j(s)    (`cje_core.bayes.prior`)
     beta_c ~ Normal(0, effect_scale)          h(x) = sum_c beta_c B_c(x)
     logit E[Y | s, x] = logit f(s) + h(x)     that is  f e^h / (1 - f + f e^h)
     Y_i ~ Normal(E[Y | S_i, X_i], sigma)      sigma ~ HalfNormal(scale);  Bernoulli for binary labels
 
 E[Y | S, X] is monotone in S at every X and stays in [0, 1]. The likelihood of m labels does not collapse to judge
 levels, so a sweep costs m steps per parameter; still a fit takes a tenth of what NUTS does, and nothing is compiled
-but once. Each weight pair, coefficient and log sigma is drawn by slice sampling (Neal, 2003).
+but once. Ends, pairs of weights, coefficients and log sigma are drawn by slice sampling (Neal, 2003), and pairs by a
+second move, as in `cje_core.bayes.gibbs`.
 """
 
 from typing import NamedTuple
@@ -18,8 +19,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from cje_core.bayes.gibbs import THIN, WARMUP, Draws, Prior, design, draw_log_sigma, partner
+from cje_core.bayes.gibbs import SHRINKS, THIN, WARMUP, Draws, curve, draw_log_sigma, partner
 from cje_core.bayes.levels import Graded
+from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
 from cje_core.bayes.splines import isplines
 from cje_core.rows import Rows
 
@@ -84,6 +86,7 @@ def sample(
     thin: int = THIN,
     prior: Prior | None = None,
     effect_scale: float = EFFECT_SCALE,
+    equal_ends: bool = False,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
     """Draw from the posterior of the calibrator with covariates.
@@ -97,6 +100,8 @@ def sample(
         As in `cje_core.bayes.gibbs.sample`.
     effect_scale : float
         Prior standard deviation of a coefficient, in log odds.
+    equal_ends : bool
+        Sample given a = b, uniform on [0, 1]: the judge knows nothing, covariates may.
 
     Returns
     -------
@@ -108,17 +113,19 @@ def sample(
     prior = prior or Prior()
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
+    check(prior)
     taught = rows.teaches
-    x = design(graded.levels.level, prior.n_splines)
+    basis = isplines(graded.levels.level, prior.n_splines)
+    table, log_mass = shapes(prior.n_splines, prior.concentration)
     columns = graded.columns[taught]
-    weight = np.empty((n_draws, x.shape[1]))
+    ends, shape = np.empty((n_draws, 2)), np.empty((n_draws, prior.n_splines))
     beta, sigma = np.empty((n_draws, columns.shape[1])), np.full(n_draws, np.nan)
     _chain(
-        np.ascontiguousarray(x[graded.at[taught]].T), np.ascontiguousarray(columns.T), graded.label[taught],
-        graded.levels.binary, graded.share, prior.concentration, prior.scale, effect_scale, n_warmup, thin, rng,
-        weight, beta, sigma,
+        np.ascontiguousarray(basis[graded.at[taught]].T), np.ascontiguousarray(columns.T), graded.label[taught],
+        graded.levels.binary, graded.share, table, log_mass, prior.flat, prior.scale, effect_scale, equal_ends,
+        n_warmup, thin, rng, ends, shape, beta, sigma,
     )  # fmt: skip
-    return Draws(np.einsum("dj,kj->dk", weight, x), weight, sigma, {}, beta)
+    return Draws(curve(graded.levels.level, ends, shape), ends, shape, sigma, {}, beta)
 
 
 @numba.njit(cache=True)
@@ -150,61 +157,95 @@ def _chain(  # type: ignore[no-untyped-def]
     label,
     binary,
     share,
-    concentration,
+    table,
+    log_mass,
+    flat,
     scale,
     effect_scale,
+    equal_ends,
     n_warmup,
     thin,
     rng,
-    weight,
+    ends,
+    shape,
     beta,
     sigma,
 ):
     size, m, n_effects = len(basis), len(label), len(columns)
-    w = np.full(size, 1.0 / size)
-    b = np.zeros(n_effects)
-    f, effect, odds = np.zeros(m), np.zeros(m), np.ones(m)
-    for j in range(size):
-        f += w[j] * basis[j]
-    still, moved = np.zeros(m), np.empty(m)
+    u = np.full(size, 1.0 / size)
+    log_u, log_p = np.log(u), np.empty(len(log_mass))
+    component = 0
+    a, b = (0.5, 0.5) if equal_ends else (0.4, 0.6)
+    coefficient = np.zeros(n_effects)
+    g, f, effect, odds = u @ basis, np.empty(m), np.zeros(m), np.ones(m)
+    f[:] = a + (b - a) * g
+    still, moved, moves = np.zeros(m), np.empty(m), np.empty(m)
     log_sigma = np.log(0.5 * scale)
-    for sweep in range(n_warmup + thin * len(weight)):
+    for sweep in range(n_warmup + thin * len(ends)):
         precision = np.exp(-2.0 * log_sigma)
         now = share * _log_likelihood(f, 0.0, still, odds, label, binary, precision)
-        for i in range(size):
-            j = partner(rng, i, size)
-            both = w[i] + w[j]
-            if both <= 0.0:
-                continue
-            rise = basis[i] - basis[j]
-            height = now + np.log1p(-rng.random())
-            if concentration != 1.0:
-                height += (concentration - 1.0) * (np.log(w[i]) + np.log(w[j]))
-            low, high = 0.0, both
+        for kind in range(2 if equal_ends else 0, 3):  # b, a, and both by the same amount
+            for i in range(m):
+                moves[i] = g[i] if kind == 0 else 1.0 - g[i] if kind == 1 else 1.0
+            low = -b if kind == 0 else -a if kind == 1 else -min(a, b)
+            high = 1.0 - b if kind == 0 else 1.0 - a if kind == 1 else 1.0 - max(a, b)
+            height = now + np.log(ends_density(b - a, size, flat)) + np.log1p(-rng.random())
             while True:
-                new = low + (high - low) * rng.random()
-                found = share * _log_likelihood(f, new - w[i], rise, odds, label, binary, precision)
-                level = found
-                if concentration != 1.0:
-                    level += (concentration - 1.0) * (np.log(new) + np.log(both - new))
-                if level >= height or high - low < 1e-14:
+                step = low + (high - low) * rng.random()
+                found = share * _log_likelihood(f, step, moves, odds, label, binary, precision)
+                rise = b - a + (step if kind == 0 else -step if kind == 1 else 0.0)
+                if found + np.log(ends_density(rise, size, flat)) >= height or high - low < 1e-14:
                     break
-                if new < w[i]:
+                if step < 0.0:
+                    low = step
+                else:
+                    high = step
+            if found > -np.inf:
+                a = min(max(a + (0.0 if kind == 0 else step), 0.0), 1.0)
+                b = min(max(b + (0.0 if kind == 1 else step), 0.0), 1.0)
+                f += step * moves
+                now = found
+        rise = b - a
+        for i in range(0 if equal_ends else size):
+            j = partner(rng, i, size)
+            both = u[i] + u[j]
+            moves[:] = rise * (basis[i] - basis[j])
+            first, second = table[component, i], table[component, j]
+            start, old = u[i], u[i]
+            height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] + np.log1p(-rng.random())
+            low, high = 0.0, both
+            for _ in range(SHRINKS):
+                new = low + (high - low) * rng.random()
+                found = share * _log_likelihood(f, new - start, moves, odds, label, binary, precision)
+                level = found
+                if found > -np.inf:
+                    level += (first - 1.0) * np.log(max(new, LEAST))
+                    level += (second - 1.0) * np.log(max(both - new, LEAST))
+                if level >= height:
+                    old, now = new, found
+                    break
+                if new < start:
                     low = new
                 else:
                     high = new
-            f += (new - w[i]) * rise
-            now = found
-            w[i] = new
-            w[j] = both - new
+            new = beta_split(rng, both, first, second)
+            found = share * _log_likelihood(f, new - start, moves, odds, label, binary, precision)
+            if np.log1p(-rng.random()) <= found - now:
+                old, now = new, found
+            if old != start:
+                f += (old - start) * moves
+                g += (old - start) * (basis[i] - basis[j])
+                u[i], u[j] = old, both - old
+                log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
+        component = draw_component(rng, log_u, table, log_mass, log_p)
         for c in range(n_effects):
-            height = now - 0.5 * (b[c] / effect_scale) ** 2 + np.log1p(-rng.random())
-            low = b[c] - effect_scale * rng.random()
+            height = now - 0.5 * (coefficient[c] / effect_scale) ** 2 + np.log1p(-rng.random())
+            low = coefficient[c] - effect_scale * rng.random()
             high = low + effect_scale
             for end in range(2):  # step out
                 while True:
                     at = low if end == 0 else high
-                    moved[:] = np.exp(effect + (at - b[c]) * columns[c])
+                    moved[:] = np.exp(effect + (at - coefficient[c]) * columns[c])
                     found = share * _log_likelihood(f, 0.0, still, moved, label, binary, precision)
                     if not found - 0.5 * (at / effect_scale) ** 2 > height:
                         break
@@ -214,33 +255,33 @@ def _chain(  # type: ignore[no-untyped-def]
                         high += effect_scale
             while True:
                 new = low + (high - low) * rng.random()
-                moved[:] = np.exp(effect + (new - b[c]) * columns[c])
+                moved[:] = np.exp(effect + (new - coefficient[c]) * columns[c])
                 found = share * _log_likelihood(f, 0.0, still, moved, label, binary, precision)
                 if found - 0.5 * (new / effect_scale) ** 2 >= height or high - low < 1e-14:
                     break
-                if new < b[c]:
+                if new < coefficient[c]:
                     low = new
                 else:
                     high = new
-            effect += (new - b[c]) * columns[c]
+            effect += (new - coefficient[c]) * columns[c]
             odds[:] = moved
-            b[c] = new
+            coefficient[c] = new
             now = found
         if sweep % 50 == 0:  # rounding does not pile up
-            w /= w.sum()
-            f[:] = 0.0
+            u /= u.sum()
+            g = u @ basis
+            f[:] = a + rise * g
             effect[:] = 0.0
-            for j in range(size):
-                f += w[j] * basis[j]
             for c in range(n_effects):
-                effect += b[c] * columns[c]
+                effect += coefficient[c] * columns[c]
             odds[:] = np.exp(effect)
         if not binary:
             rest = -2.0 * _log_likelihood(f, 0.0, still, odds, label, False, 1.0)
             log_sigma = draw_log_sigma(rng, log_sigma, share * m, max(share * rest, 1e-12), scale)
         if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
             d = (sweep - n_warmup) // thin
-            weight[d] = w
-            beta[d] = b
+            ends[d, 0], ends[d, 1] = a, b
+            shape[d] = u
+            beta[d] = coefficient
             if not binary:
                 sigma[d] = np.exp(log_sigma)

@@ -3,6 +3,8 @@
 All functions take an estimate with ``draws(policy, replicate)``: draws that belong to the same replicate share
 weights and calibrator, so they are joint over policies. Probabilities are shares of draws; their Monte Carlo
 standard error is that of a share of as many independent draws.
+
+Values that differ by less than rounding are the same (`ROUNDING`), and tie.
 """
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy.typing as npt
 import xarray as xr
 
 FloatArray = npt.NDArray[np.float64]
+ROUNDING = 1e-9  # of the largest value: sums of floating-point numbers in another order differ by less
 
 
 def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Dataset:
@@ -27,7 +30,8 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
     xr.Dataset
         Over ``policy``: ``best``, ``best_mcse``, ``rank(policy, place)``, place 1 the best, ``expected_loss`` =
         E[max V - V], ``expected_loss_mcse``, ``above`` and ``above_mcse`` (NaN without a threshold). Policies that tie
-        on a draw share their places. Policies without draws have NaN and take no part.
+        on a draw share their places. Policies without draws have NaN and take no part; where they leave only one,
+        there is nothing to be better than, and it has NaN as well (``above`` excepted).
     """
     names, draws = _draws(estimate)
     known = np.isfinite(draws).all(axis=1)
@@ -35,6 +39,7 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
     size = int(known.sum())
     best, loss, loss_mcse, above = (np.full(n_policies, np.nan) for _ in range(4))
     rank = np.full((n_policies, n_policies), np.nan)
+    compared = size > 1 or n_policies == 1
     if size:
         live = draws[known]
         top = live.max(axis=0)
@@ -44,6 +49,8 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
         shares = _places(live)
         best[known] = shares[:, 0]
         rank[np.ix_(known, np.arange(size))] = shares
+        if not compared:
+            best[:] = loss[:] = loss_mcse[:] = rank[:] = np.nan
         if threshold is not None:
             above[known] = (live > threshold).mean(axis=1)
     return xr.Dataset(
@@ -74,8 +81,10 @@ def _draws(estimate: xr.Dataset) -> tuple[list[str], FloatArray]:
 
 def _places(live: FloatArray) -> FloatArray:
     """Share of the draws on which each policy has each place, shape (P, P); policies that tie share their places."""
-    above = (live[None, :, :] > live[:, None, :]).sum(axis=1)  # (P, draws): policies better than this one
-    tied = (live[None, :, :] == live[:, None, :]).sum(axis=1)
+    gap = live[None, :, :] - live[:, None, :]
+    tolerance = ROUNDING * np.abs(live).max()
+    above = (gap > tolerance).sum(axis=1)  # (P, draws): policies better than this one
+    tied = (np.abs(gap) <= tolerance).sum(axis=1)
     place = np.arange(len(live))
     return np.stack(
         [np.where((above <= r) & (r < above + tied), 1.0 / tied, 0.0).mean(axis=1) for r in place], axis=1

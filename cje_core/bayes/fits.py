@@ -14,8 +14,9 @@ import numpy as np
 from cje_core.bayes import models, policy_models, sampling
 from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.engines import pm
-from cje_core.bayes.gibbs import Draws, Prior, design
+from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Graded
+from cje_core.bayes.prior import Prior
 from cje_core.bayes.transport import Shifts, probed
 from cje_core.folds import MIN_LABELLED_CLUSTERS
 from cje_core.rows import Rows
@@ -84,7 +85,7 @@ def hierarchical(
     engine, n_draws, prior, seed
         As in `cje_core.bayes.sampling.sample`.
     deviation : float
-        Prior scale of the spread of the policies' log weights.
+        Prior scale of the spread of the policies' log odds and log weights.
 
     Returns
     -------
@@ -100,10 +101,11 @@ def hierarchical(
     key = ("hierarchical", labels.binary, prior.n_splines, len(labels.n))
     data = policy_models.hierarchical_data(labels, prior, deviation)
     trace = _trace(key, build, data, engine, n_draws, seed)
-    weight = sampling.pooled(sampling.posterior(trace), "own")[:n_draws]
-    basis = design(graded.levels.level, prior.n_splines)
-    # not by BLAS, whose threads would spin for products this small
-    own = np.einsum("dpj,kj->dpk", weight, basis)
+    found = sampling.posterior(trace)
+    ends, shape = (sampling.pooled(found, name)[:n_draws] for name in ("own_ends", "own_shape"))
+    own = np.stack(
+        [curve(graded.levels.level, ends[:, p], shape[:, p]) for p in range(len(labels.n))], axis=1
+    )
     return sampling.to_draws(trace, graded.levels, n_draws)._replace(own=own)
 
 

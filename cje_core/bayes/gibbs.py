@@ -1,18 +1,21 @@
-"""The monotone calibration posterior by Gibbs sampling, in numba: what the PyMC model samples, a hundred times cheaper.
+"""The calibration posterior by Gibbs sampling, in numba: what the PyMC model samples, a hundred times cheaper.
 
-Model (with `cje_core.bayes.splines` and labels and judge mapped to [0, 1])::
+Model (with `cje_core.bayes.splines`, the prior of `cje_core.bayes.prior`, labels and judge mapped to [0, 1])::
 
-    w ~ Dirichlet(concentration, ..., concentration)            J + 2 weights
-    f_k = w_0 + sum_j w_j I_j(level_k)                          nondecreasing, in [0, 1]
+    a, b ~ p(a, b),  u ~ mixture of Dirichlet distributions
+    f_k = a + (b - a) sum_j u_j I_j(level_k)                    monotone, rising or falling, in [0, 1]
     Y_i ~ Normal(f_k(i), sigma), sigma ~ HalfNormal(scale)      or Y_i ~ Bernoulli(f_k(i)) for binary labels
 
 The normal likelihood is a working one: it makes f a (quasi-)posterior of the regression E[Y | S] whatever the shape
 of the noise, as least squares does. A beta likelihood is not: labels have mass at 0 and 1, and E[Y | S] under it is
 inconsistent.
 
-A sweep moves weight between pairs: with t = w_i + w_j fixed, w_i has a truncated normal conditional (normal
-likelihood; drawn exactly) or a log-concave one (Bernoulli; drawn by slice sampling, exact as well). A Dirichlet with
-concentration other than 1 enters as a Metropolis step. sigma is drawn by slice sampling on its logarithm.
+A sweep draws, each given the rest: the end b, the end a, both by the same amount, every weight of the shape against a
+partner (their sum is kept), the component of the mixture that the shape is from, and sigma. In all but the last two f
+is linear in what moves. Normal likelihood: a draw from the truncated normal that the likelihood is, accepted by the
+ratio of the prior; Bernoulli: slice sampling (Neal, 2003). Weights have a second move, for those that the prior wants
+near 0: a split from their beta distribution, accepted by the ratio of the likelihood. sigma is drawn by slice sampling
+on its logarithm.
 """
 
 from typing import NamedTuple
@@ -22,38 +25,39 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.splines import N_SPLINES, isplines
+from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
+from cje_core.bayes.splines import isplines
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 RUN = 16  # probabilities per product: 1e-19 each would not underflow
 WARMUP, THIN = 300, 4  # sweeps; at these R-hat of every level is below 1.01 (tested)
-
-
-class Prior(NamedTuple):
-    """Prior of the calibration model."""
-
-    concentration: float = 1.0  # of each weight; 1 is uniform on the simplex
-    scale: float = 0.3  # of sigma, on the [0, 1] oracle scale
-    n_splines: int = N_SPLINES
+SHRINKS = (
+    10  # steps of a slice after which a weight stays: what is left of the interval is the prior's matter
+)
 
 
 class Draws(NamedTuple):
     """Posterior draws of the calibrator, on [0, 1] scales."""
 
     f: FloatArray  # (draws, K): f at each level
-    weight: FloatArray  # (draws, J + 2)
+    ends: FloatArray  # (draws, 2): f at 0 and at 1
+    shape: FloatArray  # (draws, J): weights u of the I-splines
     sigma: FloatArray  # (draws,); NaN for binary labels
     diagnostics: dict[str, float]  # of the sampler that made them; empty for Gibbs
     beta: FloatArray | None = None  # (draws, C): covariate effect in log odds (`models.two_stage`)
     own: FloatArray | None = None  # (draws, policies, K): each policy's own f (`policy_models.hierarchical`)
+    flat: float = (
+        0.0  # posterior probability that f is constant, where that is allowed (`cje_core.bayes.flat`)
+    )
 
 
-def design(level: FloatArray, n_splines: int) -> FloatArray:
-    """Columns 1, I_1 .. I_J, 0: ``f = design @ w``, shape (K, J + 2)."""
-    basis = isplines(level, n_splines)
-    return np.column_stack([np.ones(len(level)), basis, np.zeros(len(level))])
+def curve(level: FloatArray, ends: FloatArray, shape: FloatArray) -> FloatArray:
+    """Calibrator at some levels for every draw of its parameters, shape (draws, K)."""
+    basis = isplines(level, shape.shape[1])
+    # not by BLAS, whose threads would spin for a product this small
+    return np.asarray(ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * np.einsum("dj,kj->dk", shape, basis))
 
 
 def sample(
@@ -93,22 +97,20 @@ def sample(
     prior = prior or Prior()
     if min(n_draws, thin) < 1 or n_warmup < 0:
         raise ValueError("n_draws and thin must be at least 1, n_warmup at least 0")
-    if not (prior.concentration > 0 and prior.scale > 0):
-        raise ValueError(f"{prior}: concentration and scale must be positive")
-    x = design(levels.level, prior.n_splines)
-    weight = np.empty((n_draws, x.shape[1]))
+    check(prior)
+    x = isplines(levels.level, prior.n_splines)
+    table, log_mass = shapes(prior.n_splines, prior.concentration)
+    ends, shape = np.empty((n_draws, 2)), np.empty((n_draws, prior.n_splines))
     sigma = np.full(n_draws, np.nan)
     if levels.binary:
-        terms, count, end = _binary_terms(x, levels)
-        _binary_chain(terms, count, end, prior.concentration, n_warmup, thin, rng, weight)
+        terms, hit, count, end = _binary_terms(x, levels)
+        _binary_chain(terms, hit, count, end, table, log_mass, prior.flat, n_warmup, thin, rng, ends, shape)
     else:
-        gram = (x * levels.n[:, None]).T @ x
         _normal_chain(
-            gram, x.T @ levels.total, levels.squares, levels.n.sum(), prior.concentration, prior.scale, n_warmup, thin,
-            rng, weight, sigma,
+            (x * levels.n[:, None]).T @ x, x.T @ levels.n, x.T @ levels.total, levels.n.sum(), levels.total.sum(),
+            levels.squares, table, log_mass, prior.flat, prior.scale, n_warmup, thin, rng, ends, shape, sigma,
         )  # fmt: skip
-    f = np.einsum("dj,kj->dk", weight, x)  # not by BLAS, whose threads would spin for a product this small
-    return Draws(f, weight, sigma, {})
+    return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})
 
 
 @numba.njit(cache=True)
@@ -148,45 +150,106 @@ def partner(rng, i, size):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _normal_chain(gram, cross, squares, m, concentration, scale, n_warmup, thin, rng, weight, sigma):  # type: ignore[no-untyped-def]
+def _cut_normal(rng, mean, precision, low, high):  # type: ignore[no-untyped-def]
+    """Normal draw between two bounds; uniform where nothing is told."""
+    if precision * (high - low) ** 2 < 1e-12:
+        return low + (high - low) * rng.random()
+    sd = 1.0 / np.sqrt(precision)
+    new = mean + sd * truncated_normal(rng, (low - mean) / sd, (high - mean) / sd)
+    return min(max(new, low), high)
+
+
+@numba.njit(cache=True)
+def _normal_chain(  # type: ignore[no-untyped-def]
+    gram,
+    mass,
+    cross,
+    m,
+    total,
+    squares,
+    table,
+    log_mass,
+    flat,
+    scale,
+    n_warmup,
+    thin,
+    rng,
+    ends,
+    shape,
+    sigma,
+):
     size = len(cross)
-    w = np.full(size, 1.0 / size)
-    slope = gram @ w - cross  # half the gradient of the residual sum of squares
+    u = np.full(size, 1.0 / size)
+    log_u, slope, log_p = (
+        np.log(u),
+        gram @ u,
+        np.empty(len(log_mass)),
+    )  # slope: half the gradient of sum n g^2
+    a, b, component = 0.4, 0.6, 0
     log_sigma = np.log(0.5 * scale)
-    for sweep in range(n_warmup + thin * len(weight)):
-        variance = np.exp(2.0 * log_sigma)
+    for sweep in range(n_warmup + thin * len(ends)):
+        precision = np.exp(-2.0 * log_sigma)
+        g1, g2, gy = mass @ u, u @ slope, cross @ u
+        for end in range(2):  # the one that g weighs, and the other
+            if end == 0:
+                curve, center = g2, gy - a * (g1 - g2)
+            else:
+                curve, center = max(m - 2.0 * g1 + g2, 0.0), total - gy - b * (g1 - g2)
+            mean = center / curve if curve > 0.0 else 0.0
+            new = _cut_normal(rng, mean, precision * curve, 0.0, 1.0)
+            rise = new - a if end == 0 else b - new
+            if rng.random() * ends_density(b - a, size, flat) < ends_density(rise, size, flat):
+                if end == 0:
+                    b = new
+                else:
+                    a = new
+        rise = b - a
+        mean = (total - m * a - rise * g1) / m if m > 0.0 else 0.0
+        step = _cut_normal(rng, mean, precision * m, -min(a, b), 1.0 - max(a, b))
+        a += step
+        b = min(max(a + rise, 0.0), 1.0)
+        rise = b - a
         for i in range(size):
             j = partner(rng, i, size)
-            both = w[i] + w[j]
-            curve = gram[i, i] + gram[j, j] - 2.0 * gram[i, j]
-            steep = slope[i] - slope[j]
-            if curve > 1e-12 * (1.0 + gram[i, i] + gram[j, j]):
-                sd = np.sqrt(variance / curve)
-                center = w[i] - steep / curve
-                new = center + sd * truncated_normal(rng, -center / sd, (both - center) / sd)
-            else:  # the data do not tell the two apart
-                new = both * rng.random()
-            new = min(max(new, 0.0), both)
-            if concentration != 1.0:
-                if new <= 0.0 or new >= both:
-                    continue
-                old_log = np.log(w[i]) + np.log(w[j])
-                new_log = np.log(new) + np.log(both - new)
-                if np.log1p(-rng.random()) > (concentration - 1.0) * (new_log - old_log):
-                    continue
-            step = new - w[i]
-            w[i] = new
-            w[j] = both - new
-            for k in range(size):
-                slope[k] += step * (gram[k, i] - gram[k, j])
+            both = u[i] + u[j]
+            bend = precision * rise * rise * (gram[i, i] + gram[j, j] - 2.0 * gram[i, j])
+            steep = (
+                precision
+                * rise
+                * (a * (mass[i] - mass[j]) + rise * (slope[i] - slope[j]) - cross[i] + cross[j])
+            )
+            first, second = table[component, i], table[component, j]
+            start, old = u[i], u[i]
+            mean = old - steep / bend if bend > 0.0 else 0.0
+            new = _cut_normal(rng, mean, bend, 0.0, both)
+            if 0.0 < new < both:
+                log_i, log_j = np.log(max(new, LEAST)), np.log(max(both - new, LEAST))
+                odds = (first - 1.0) * (log_i - log_u[i]) + (second - 1.0) * (log_j - log_u[j])
+                if odds >= 0.0 or np.log1p(-rng.random()) <= odds:
+                    old = new
+            if (sweep + i) % 2 == 0:
+                new = beta_split(rng, both, first, second)
+                move = new - start  # the likelihood from where the slope belongs to
+                back = old - start
+                odds = -steep * (move - back) - 0.5 * bend * (move * move - back * back)
+                if odds >= 0.0 or np.log1p(-rng.random()) <= odds:
+                    old = new
+            if old != start:
+                u[i], u[j] = old, both - old
+                log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
+                for k in range(size):
+                    slope[k] += (old - start) * (gram[k, i] - gram[k, j])
+        component = draw_component(rng, log_u, table, log_mass, log_p)
         if sweep % 50 == 0:  # rounding does not pile up
-            w /= w.sum()
-            slope = gram @ w - cross
-        rest = max(squares - 2.0 * (cross @ w) + w @ (gram @ w), 1e-12)
-        log_sigma = draw_log_sigma(rng, log_sigma, m, rest, scale)
+            u /= u.sum()
+            slope = gram @ u
+        g1, g2, gy = mass @ u, u @ slope, cross @ u
+        rest = squares - 2.0 * (a * total + rise * gy) + a * a * m + 2.0 * a * rise * g1 + rise * rise * g2
+        log_sigma = draw_log_sigma(rng, log_sigma, m, max(rest, 1e-12), scale)
         if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
             d = (sweep - n_warmup) // thin
-            weight[d] = w
+            ends[d, 0], ends[d, 1] = a, b
+            shape[d] = u
             sigma[d] = np.exp(log_sigma)
 
 
@@ -217,20 +280,22 @@ def draw_log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
             high = new
 
 
-def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Bernoulli likelihood as ``sum_t count_t log(w @ design[:, t])``, equal counts in runs of at most `RUN`.
+def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
+    """Bernoulli likelihood as ``sum_t count_t log p_t``, p_t = f or 1 - f at a level; equal counts in runs.
 
-    A hit at level k has probability f_k, a miss 1 - f_k, and both are convex combinations of the weights. Terms with
-    the same count share one logarithm, that of their product; a run is short enough for the product not to underflow.
+    Terms with the same count share one logarithm, that of their product; a run of at most `RUN` terms is short enough
+    for the product not to underflow.
 
     Returns
     -------
-    design : array, shape (J + 2, T)
+    basis : array, shape (J, T)
+        I-splines at the level of each term.
+    hit : array, shape (T,)
+        1 for a term f, -1 for a term 1 - f.
     count : array, shape (runs,)
     end : int array, shape (runs,)
         First term after each run.
     """
-    probability = np.vstack([x, 1.0 - x])
     times = np.concatenate([levels.total, levels.n - levels.total])
     order = np.argsort(times, kind="stable")
     order = order[times[order] > 0]
@@ -240,7 +305,9 @@ def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray
         for first in range(start, stop, RUN):
             count.append(times[order[first]])
             end.append(min(first + RUN, stop))
-    return np.ascontiguousarray(probability[order].T), np.array(count), np.array(end, dtype=np.intp)
+    hit = np.repeat([1.0, -1.0], len(levels.n))
+    basis = np.vstack([x, x])[order].T
+    return np.ascontiguousarray(basis), hit[order], np.array(count), np.array(end, dtype=np.intp)
 
 
 @numba.njit(cache=True)
@@ -259,41 +326,80 @@ def _binary_log_density(q, step, rise, count, end):  # type: ignore[no-untyped-d
 
 
 @numba.njit(cache=True)
-def _binary_chain(terms, count, end, concentration, n_warmup, thin, rng, weight):  # type: ignore[no-untyped-def]
-    size = len(terms)
-    w = np.full(size, 1.0 / size)
-    q = w @ terms
+def _binary_chain(  # type: ignore[no-untyped-def]
+    basis, hit, count, end, table, log_mass, flat, n_warmup, thin, rng, ends, shape
+):
+    size = len(basis)
+    u = np.full(size, 1.0 / size)
+    log_u, log_p = np.log(u), np.empty(len(log_mass))
+    a, b, component = 0.4, 0.6, 0
+    g = u @ basis
+    q = 0.5 * (1.0 - hit) + hit * (a + (b - a) * g)
     now = _binary_log_density(q, 0.0, q, count, end)
-    for sweep in range(n_warmup + thin * len(weight)):
+    moves = np.empty_like(q)
+    for sweep in range(n_warmup + thin * len(ends)):
+        for kind in range(3):  # b, a, and both by the same amount
+            for t in range(len(q)):
+                moves[t] = hit[t] * (g[t] if kind == 0 else 1.0 - g[t] if kind == 1 else 1.0)
+            low = -b if kind == 0 else -a if kind == 1 else -min(a, b)
+            high = 1.0 - b if kind == 0 else 1.0 - a if kind == 1 else 1.0 - max(a, b)
+            height = now + np.log(ends_density(b - a, size, flat)) + np.log1p(-rng.random())
+            while True:
+                step = low + (high - low) * rng.random()
+                found = _binary_log_density(q, step, moves, count, end)
+                rise = b - a + (step if kind == 0 else -step if kind == 1 else 0.0)
+                if found + np.log(ends_density(rise, size, flat)) >= height or high - low < 1e-14:
+                    break
+                if step < 0.0:
+                    low = step
+                else:
+                    high = step
+            if found > -np.inf:
+                a = min(max(a + (0.0 if kind == 0 else step), 0.0), 1.0)
+                b = min(max(b + (0.0 if kind == 1 else step), 0.0), 1.0)
+                q += step * moves
+                now = found
+        rise = b - a
         for i in range(size):
             j = partner(rng, i, size)
-            both = w[i] + w[j]
-            if both <= 0.0:
-                continue
-            rise = terms[i] - terms[j]
-            height = now + np.log1p(-rng.random())
-            if concentration != 1.0:
-                height += (concentration - 1.0) * (np.log(w[i]) + np.log(w[j]))
+            both = u[i] + u[j]
+            for t in range(len(q)):
+                moves[t] = hit[t] * rise * (basis[i, t] - basis[j, t])
+            first, second = table[component, i], table[component, j]
+            start, old = u[i], u[i]
+            height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] + np.log1p(-rng.random())
             low, high = 0.0, both
-            while True:
+            for _ in range(SHRINKS):
                 new = low + (high - low) * rng.random()
-                found = _binary_log_density(q, new - w[i], rise, count, end)
+                found = _binary_log_density(q, new - start, moves, count, end)
                 level = found
-                if concentration != 1.0:
-                    level += (concentration - 1.0) * (np.log(new) + np.log(both - new))
-                if level >= height or high - low < 1e-14:
+                if found > -np.inf:
+                    level += (first - 1.0) * np.log(max(new, LEAST))
+                    level += (second - 1.0) * np.log(max(both - new, LEAST))
+                if level >= height:
+                    old, now = new, found
                     break
-                if new < w[i]:
+                if new < start:
                     low = new
                 else:
                     high = new
-            q += (new - w[i]) * rise
-            now = found
-            w[i] = new
-            w[j] = both - new
+            new = beta_split(rng, both, first, second)
+            found = _binary_log_density(q, new - start, moves, count, end)
+            if np.log1p(-rng.random()) <= found - now:
+                old, now = new, found
+            if old != start:
+                for t in range(len(q)):
+                    g[t] += (old - start) * (basis[i, t] - basis[j, t])
+                    q[t] += (old - start) * moves[t]
+                u[i], u[j] = old, both - old
+                log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
+        component = draw_component(rng, log_u, table, log_mass, log_p)
         if sweep % 50 == 0:
-            w /= w.sum()
-            q = w @ terms
+            u /= u.sum()
+            g = u @ basis
+            q = 0.5 * (1.0 - hit) + hit * (a + rise * g)
             now = _binary_log_density(q, 0.0, q, count, end)
         if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
-            weight[(sweep - n_warmup) // thin] = w
+            d = (sweep - n_warmup) // thin
+            ends[d, 0], ends[d, 1] = a, b
+            shape[d] = u

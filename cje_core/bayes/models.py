@@ -1,8 +1,9 @@
 """The PyMC models of one slice: the reference for the fast samplers, and the place to criticise the calibration.
 
-Notation: Y oracle label and S judge score, both mapped to [0, 1]; X covariates; f calibrator; k judge level; w weights
-on the simplex; I_j I-splines (`cje_core.bayes.splines`). Data enter as ``pm.Data``, so a compiled model can be given
-new data. Models of several policies are in `cje_core.bayes.policy_models`.
+Notation: Y oracle label and S judge score, both mapped to [0, 1]; X covariates; f calibrator; k judge level; a and b
+the ends of f, u its shape on the simplex (`cje_core.bayes.prior`); I_j I-splines (`cje_core.bayes.splines`). Data enter
+as ``pm.Data``, so a compiled model can be given new data. Models of several policies are in
+`cje_core.bayes.policy_models`.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,9 @@ import numpy.typing as npt
 
 from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.engines import pm, pt
-from cje_core.bayes.gibbs import Prior, design
 from cje_core.bayes.levels import Graded, Levels
+from cje_core.bayes.prior import Prior, check, shapes
+from cje_core.bayes.splines import isplines
 from cje_core.rows import Rows
 
 FloatArray = npt.NDArray[np.float64]
@@ -37,29 +39,70 @@ def labelled(rows: Rows, graded: Graded) -> Labelled:
     return Labelled(graded.at[taught], graded.label[taught], graded.share)
 
 
+def prior_data(prior: Prior) -> dict[str, npt.NDArray[Any]]:
+    """What `calibrator` takes as data, by name."""
+    check(prior)
+    table, log_mass = shapes(prior.n_splines, prior.concentration)
+    return {"table": table, "log_mass": log_mass, "flat": np.asarray(prior.flat)}
+
+
 def data_of(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
     """What `calibration` takes as data, by name: to give a compiled model another data set, or another prior."""
-    x = design(levels.level, prior.n_splines)
-    concentration = {"concentration": np.full(prior.n_splines + 2, prior.concentration)}
+    x = isplines(levels.level, prior.n_splines)
+    held = prior_data(prior)
     if levels.binary:
-        return concentration | {"design": x, "n": levels.n, "total": levels.total}
-    return concentration | {
+        return held | {"basis": x, "n": levels.n, "total": levels.total}
+    return held | {
         "gram": (x * levels.n[:, None]).T @ x,
+        "mass": x.T @ levels.n,
         "cross": x.T @ levels.total,
         "m": np.asarray(levels.n.sum()),
+        "sum": np.asarray(levels.total.sum()),
         "squares": np.asarray(levels.squares),
         "scale": np.asarray(prior.scale),
     }
 
 
-def simplex(concentration: Any, size: int) -> Any:
-    """Weights ``w ~ Dirichlet(concentration)`` of the model at hand, as gammas over their sum.
+class Calibrator(NamedTuple):
+    """Variables of f in a model: ``f = a + (b - a) basis @ u``."""
 
-    NUTS takes a third of the steps that it takes on PyMC's transform of the simplex, whose coordinates lean on each
-    other: each increment has a logarithm of its own here, and the sum is told by nothing and so harms nothing.
+    a: Any
+    b: Any
+    u: Any
+
+    def at(self, basis: Any) -> Any:
+        """F where the I-splines are the rows of `basis`."""
+        return self.a + (self.b - self.a) * pt.dot(basis, self.u)
+
+
+def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
+    """Ends and shape of f with the prior of `cje_core.bayes.prior`, in the model at hand.
+
+    The prior enters as potentials on uniform ends and on a uniform shape. The latter is made of exponentials over their
+    sum: each weight has a logarithm of its own, and the sum is told by nothing and harms nothing. A weight that the
+    prior wants near 0 has a logarithm that is exponential on a scale of 20; NUTS moves its root ``z``, below 0 with
+    ``log x = z - z^2 / 2``, whose tail is a normal one (else the effective draws are half as many, and some diverge).
+
+    Parameters
+    ----------
+    held : mapping of name to data
+        With those of `prior_data`.
+    size : int
+        J.
     """
-    increment = pm.Gamma("increment", concentration, 1.0, shape=size)
-    return pm.Deterministic("w", increment / increment.sum())
+    ends = pm.Uniform("ends", 0.0, 1.0, shape=2)
+    rise = pt.maximum(ends[1] - ends[0], 0.0)
+    flat = held["flat"]
+    pm.Potential("ends_prior", pt.log(flat + (1.0 - flat) * size * (size + 1.0) * rise ** (size - 1)))
+    z = pm.Flat("z", shape=size, initval=np.zeros(size))
+    below = pt.minimum(z, 0.0)
+    log_x = z - 0.5 * below**2
+    u = pm.Deterministic("shape", pt.exp(log_x - pt.logsumexp(log_x)))
+    # x ~ Gamma(1, 1) in the coordinate z
+    pm.Potential("increments", (log_x - pt.exp(log_x) + pt.log1p(-below)).sum())
+    log_u = log_x - pt.logsumexp(log_x)
+    pm.Potential("shape_prior", pt.logsumexp(held["log_mass"] + pt.dot(held["table"] - 1.0, log_u)))
+    return Calibrator(ends[0], ends[1], u)
 
 
 def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
@@ -67,13 +110,13 @@ def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
 
     ::
 
-        w ~ Dirichlet(concentration)          f_k = w_0 + sum_j w_j I_j(level_k)
-        Y_i ~ Normal(f_k(i), sigma)           sigma ~ HalfNormal(scale)              continuous labels
-        Y_i ~ Bernoulli(f_k(i))                                                      binary labels
+        a, b ~ p(a, b),  u ~ mixture of Dirichlet     f_k = a + (b - a) sum_j u_j I_j(level_k)
+        Y_i ~ Normal(f_k(i), sigma)                   sigma ~ HalfNormal(scale)              continuous labels
+        Y_i ~ Bernoulli(f_k(i))                                                              binary labels
 
-    With m labels, counts n, sums s and the design matrix X of the levels, the normal log likelihood is
-    ``-m log sigma - (yy - 2 (X's)'w + w'(X' diag(n) X) w) / (2 sigma^2)``: no shape depends on the data, so one
-    compiled model serves every sample, every grid of levels and every prior.
+    With counts n, sums s and the I-splines X of the levels, the sum of squared residuals is a quadratic form of (a, b -
+    a, u) in X'diag(n)X, X'n and X's: no shape depends on the data, so one compiled model serves every sample, every
+    grid of levels and every prior.
 
     Parameters
     ----------
@@ -83,29 +126,33 @@ def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
     Returns
     -------
     pm.Model
-        With ``w`` (from ``increment``, see `simplex`) and, for continuous labels, ``sigma``; its data are those of
-        `data_of`. f is ``design @ w``: as a variable of the model it would fix the number of levels at compile time.
+        With ``ends``, ``shape`` (from ``increment``, see `calibrator`) and, for continuous labels, ``sigma``; its data
+        are those of `data_of`. f is `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the
+        number of levels at compile time.
     """
     prior = prior or Prior()
     values = data_of(levels, prior)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = simplex(held["concentration"], prior.n_splines + 2)
+        f = calibrator(held, prior.n_splines)
         if levels.binary:
             n, total = held["n"], held["total"]
-            inside = pt.clip(pt.dot(held["design"], w), EDGE, 1.0 - EDGE)
+            inside = pt.clip(f.at(held["basis"]), EDGE, 1.0 - EDGE)
             seen = total * pt.log(inside) + (n - total) * pt.log1p(-inside)
             pm.Potential("likelihood", seen.sum())
         else:
             sigma = pm.HalfNormal("sigma", held["scale"])
-            pm.Potential("likelihood", teaching_log_likelihood(w, sigma, held))
+            pm.Potential("likelihood", teaching_log_likelihood(f, sigma, held))
     return model
 
 
-def teaching_log_likelihood(w: Any, sigma: Any, held: Mapping[str, Any]) -> Any:
+def teaching_log_likelihood(f: Calibrator, sigma: Any, held: Mapping[str, Any]) -> Any:
     """Log likelihood of normal teaching labels from the data of `data_of`; no constant."""
-    rest = held["squares"] - 2.0 * pt.dot(held["cross"], w) + pt.dot(w, pt.dot(held["gram"], w))
-    return -held["m"] * pt.log(sigma) - rest / (2.0 * sigma**2)
+    a, rise, u = f.a, f.b - f.a, f.u
+    by_f = a * held["sum"] + rise * pt.dot(held["cross"], u)
+    own = held["m"] * a**2 + 2.0 * a * rise * pt.dot(held["mass"], u)
+    own = own + rise**2 * pt.dot(u, pt.dot(held["gram"], u))
+    return -held["m"] * pt.log(sigma) - (held["squares"] - 2.0 * by_f + own) / (2.0 * sigma**2)
 
 
 def observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, npt.NDArray[Any]]:
@@ -115,7 +162,7 @@ def observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, 
     when it is asked for posterior predictive draws of a trace that another sampler made.
     """
     data = {
-        "design": design(levels.level, prior.n_splines),
+        "basis": isplines(levels.level, prior.n_splines),
         "at": seen.at.astype(np.int64),
         "label": seen.label.astype(np.int64) if levels.binary else seen.label,
     }
@@ -130,9 +177,9 @@ def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> 
 
     ::
 
-        w ~ Dirichlet(concentration)          f_k = w_0 + sum_j w_j I_j(level_k)
-        Y_i ~ Normal(f_k(i), sigma)           sigma ~ HalfNormal(scale)              continuous labels
-        Y_i ~ Bernoulli(f_k(i))                                                      binary labels
+        a, b ~ p(a, b),  u ~ mixture of Dirichlet     f_k = a + (b - a) sum_j u_j I_j(level_k)
+        Y_i ~ Normal(f_k(i), sigma)                   sigma ~ HalfNormal(scale)              continuous labels
+        Y_i ~ Bernoulli(f_k(i))                                                              binary labels
 
     Parameters
     ----------
@@ -150,8 +197,8 @@ def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> 
     values = observation_data(levels, seen, prior)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = simplex(prior.concentration, prior.n_splines + 2)
-        _labels(pt.dot(held["design"], w)[held["at"]], held, levels.binary, prior)
+        f = calibrator(prior_data(prior), prior.n_splines)
+        _labels(f.at(held["basis"])[held["at"]], held, levels.binary, prior)
     return model
 
 
@@ -188,7 +235,7 @@ def two_stage(
 
     ::
 
-        w ~ Dirichlet(concentration)              f(s) = w_0 + sum_j w_j I_j(s)
+        a, b ~ p(a, b),  u ~ mixture of Dirichlet f(s) = a + (b - a) sum_j u_j I_j(s)
         beta_c ~ Normal(0, effect_scale)          h(x) = sum_c beta_c B_c(x)
         logit E[Y | s, x] = logit f(s) + h(x)     that is  f e^h / (1 - f + f e^h)
         Y_i ~ Normal(E[Y | S_i, X_i], sigma)      sigma ~ HalfNormal(scale);  Bernoulli for binary labels
@@ -209,15 +256,15 @@ def two_stage(
     Returns
     -------
     pm.Model
-        With ``w``, ``beta`` and, for continuous labels, ``sigma``.
+        With ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``.
     """
     prior = prior or Prior()
     values = two_stage_data(levels, seen, columns, prior)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = simplex(prior.concentration, prior.n_splines + 2)
+        curve = calibrator(prior_data(prior), prior.n_splines)
         beta = pm.Normal("beta", 0.0, effect_scale, shape=columns.shape[1])
-        f = pt.dot(held["design"], w)[held["at"]]
+        f = curve.at(held["basis"])[held["at"]]
         odds = pt.exp(pt.dot(held["columns"], beta))
         _labels(f * odds / (1.0 - f + f * odds), held, levels.binary, prior)
     return model

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.bayes.engines import pm, pt
-from cje_core.bayes.gibbs import Prior, design
 from cje_core.bayes.levels import Graded, Levels
-from cje_core.bayes.models import EDGE, data_of, simplex, teaching_log_likelihood
+from cje_core.bayes.models import EDGE, calibrator, data_of, prior_data, teaching_log_likelihood
+from cje_core.bayes.prior import Prior
+from cje_core.bayes.splines import isplines
 from cje_core.result import sum_by
 from cje_core.rows import Rows
 
@@ -61,11 +62,10 @@ def by_policy(rows: Rows, graded: Graded, which: BoolArray) -> PolicyLevels:
 
 def hierarchical_data(labels: PolicyLevels, prior: Prior, deviation: float) -> dict[str, npt.NDArray[Any]]:
     """What `hierarchical` takes as data, by name."""
-    data = {
-        "design": design(labels.level, prior.n_splines),
+    data = prior_data(prior) | {
+        "basis": isplines(labels.level, prior.n_splines),
         "n": labels.n,
         "total": labels.total,
-        "concentration": np.full(prior.n_splines + 2, prior.concentration),
         "deviation": np.asarray(float(deviation)),
     }
     if labels.binary:
@@ -78,14 +78,15 @@ def hierarchical(labels: PolicyLevels, prior: Prior | None = None, *, deviation:
 
     ::
 
-        w ~ Dirichlet(concentration)                        shared weights
+        a, b ~ p(a, b),  u ~ mixture of Dirichlet           of the population (`cje_core.bayes.prior`)
         tau ~ HalfNormal(deviation)                         how much policies differ; 0 pools them
         z_pj ~ Normal(0, 1)
-        w_pj = w_j exp(tau z_pj) / sum_l w_l exp(tau z_pl)  log-normal deviations of the increments
-        f_p(s) = w_p0 + sum_j w_pj I_j(s)                   monotone and in [0, 1] for every policy
+        logit a_p = logit a + tau z_p0,  logit b_p = logit b + tau z_p1
+        u_pj = u_j exp(tau z_p(j+1)) / sum_l u_l exp(tau z_p(l+1))
+        f_p(s) = a_p + (b_p - a_p) sum_j u_pj I_j(s)        monotone and in [0, 1] for every policy
         Y_i ~ Normal(f_p(i)(S_i), sigma), sigma ~ HalfNormal(scale);  Bernoulli for binary labels
 
-    Deviations of the increments, and not of f, because they keep every f_p monotone. A policy without labels has
+    Deviations of the parameters, and not of f, because they keep every f_p monotone. A policy without labels has
     draws from the population of calibrators: wider than the pooled f by what the others differ.
 
     Parameters
@@ -93,7 +94,7 @@ def hierarchical(labels: PolicyLevels, prior: Prior | None = None, *, deviation:
     labels : PolicyLevels
     prior : Prior, optional
     deviation : float
-        Prior scale of tau, in log weight.
+        Prior scale of tau, in log odds and log weight.
 
     Returns
     -------
@@ -105,12 +106,16 @@ def hierarchical(labels: PolicyLevels, prior: Prior | None = None, *, deviation:
     size = (len(labels.n), prior.n_splines + 2)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = simplex(held["concentration"], size[1])
+        shared = calibrator(held, prior.n_splines)
         tau = pm.HalfNormal("tau", held["deviation"])
         z = pm.Normal("deviations", shape=size)
-        raw = w[None, :] * pt.exp(tau * z)
-        own = pm.Deterministic("own", raw / raw.sum(axis=1, keepdims=True))
-        f = pt.dot(own, held["design"].T)
+        center = pt.clip(pt.stack([shared.a, shared.b]), EDGE, 1.0 - EDGE)
+        logit = pt.log(center) - pt.log1p(-center)
+        ends = pm.Deterministic("own_ends", pt.sigmoid(logit[None, :] + tau * z[:, :2]))
+        raw = shared.u[None, :] * pt.exp(tau * z[:, 2:])
+        shape = pm.Deterministic("own_shape", raw / raw.sum(axis=1, keepdims=True))
+        low = ends[:, :1]
+        f = low + (ends[:, 1:] - low) * pt.dot(shape, held["basis"].T)
         n, total = held["n"], held["total"]
         if labels.binary:
             inside = pt.clip(f, EDGE, 1.0 - EDGE)
@@ -130,7 +135,7 @@ def _normal_log_likelihood(f: Any, sigma: Any, n: Any, total: Any, squares: Any)
 
 def joint_transport_data(levels: Levels, probes: PolicyLevels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
     """What `joint_transport` takes as data, by name."""
-    data = data_of(levels._replace(binary=False), prior) | {"design": design(levels.level, prior.n_splines)}
+    data = data_of(levels._replace(binary=False), prior) | {"basis": isplines(levels.level, prior.n_splines)}
     return data | {"probe_n": probes.n, "probe_total": probes.total, "probe_squares": probes.squares}
 
 
@@ -156,7 +161,7 @@ def joint_transport(
 
     ::
 
-        w ~ Dirichlet(concentration),  f_k = w_0 + sum_j w_j I_j(level_k)
+        a, b ~ p(a, b),  u ~ mixture of Dirichlet       f_k = a + (b - a) sum_j u_j I_j(level_k)
         Y_i ~ Normal(f_k(i), sigma)                     teaching labels
         Y_pj ~ Normal(f_k(pj) + delta_p, sigma_p)       probes of policy p
         delta_p ~ t_3(0, tau),  tau ~ HalfCauchy(scale),  sigma, sigma_p ~ HalfNormal(prior.scale)
@@ -178,8 +183,8 @@ def joint_transport(
     Returns
     -------
     pm.Model
-        With ``w``, ``sigma``, ``delta`` (P,), ``sigma_probe`` (P,) and ``tau``; a policy without probes has draws of
-        its prior.
+        With ``ends``, ``shape``, ``sigma``, ``delta`` (P,), ``sigma_probe`` (P,) and ``tau``; a policy
+        without probes has draws of its prior.
     """
     if warn:
         warn_of_feedback()
@@ -192,10 +197,10 @@ def joint_transport(
     size = len(probes.n)
     with pm.Model() as model:
         held = {name: pm.Data(name, value) for name, value in values.items()}
-        w = simplex(held["concentration"], prior.n_splines + 2)
+        curve = calibrator(held, prior.n_splines)
         sigma = pm.HalfNormal("sigma", held["scale"])
-        f = pt.dot(held["design"], w)
-        pm.Potential("likelihood", teaching_log_likelihood(w, sigma, held))
+        f = curve.at(held["basis"])
+        pm.Potential("likelihood", teaching_log_likelihood(curve, sigma, held))
         tau = pm.HalfCauchy("tau", scale)
         standard = pm.StudentT("standard_delta", nu=3, mu=0.0, sigma=1.0, shape=size)
         delta = pm.Deterministic("delta", tau * standard)

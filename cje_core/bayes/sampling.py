@@ -15,11 +15,12 @@ import xarray as xr
 
 from cje_core.bayes import models
 from cje_core.bayes.engines import az, nutpie, pm, quiet
-from cje_core.bayes.gibbs import Draws, Prior, design
+from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
+from cje_core.bayes.prior import Prior
 from cje_core.result import Status
 
-TARGET_ACCEPT = 0.95  # labels at 0 or 1 push weights to the edge of the simplex: fewer divergences there
+TARGET_ACCEPT = 0.95  # labels at 0 or 1 push f to the edge of what it can be: fewer divergences there
 RHAT, BULK, TAIL, BFMI = 1.01, 400.0, 400.0, 0.3  # gates; ESS over all chains
 ENGINES = ("nutpie", "pymc")
 
@@ -209,15 +210,17 @@ def pooled(found: xr.Dataset, name: str) -> Any:
 
 
 def to_draws(trace: Any, levels: Levels, n_draws: int, *, policy: int | None = None) -> Draws:
-    """`n_draws` draws of f at the given levels from a trace with ``w`` and perhaps ``sigma``.
+    """`n_draws` draws of f at the given levels from a trace with ``ends``, ``shape`` and perhaps ``sigma``.
 
     With `policy`, its own f of a trace of `cje_core.bayes.policy_models.hierarchical`.
     """
     found = posterior(trace)
-    weight = pooled(found, "w")[:n_draws] if policy is None else pooled(found, "own")[:n_draws, policy]
-    sigma = pooled(found, "sigma")[:n_draws] if "sigma" in found else np.full(len(weight), np.nan)
-    f = weight @ design(levels.level, weight.shape[1] - 2).T
-    return Draws(f, weight, sigma, diagnose(trace))
+    prefix = "" if policy is None else "own_"
+    ends, shape = (pooled(found, prefix + name)[:n_draws] for name in ("ends", "shape"))
+    if policy is not None:
+        ends, shape = ends[:, policy], shape[:, policy]
+    sigma = pooled(found, "sigma")[:n_draws] if "sigma" in found else np.full(len(ends), np.nan)
+    return Draws(curve(levels.level, ends, shape), ends, shape, sigma, diagnose(trace))
 
 
 def diagnose(trace: Any) -> dict[str, float]:

@@ -4,9 +4,9 @@ Draw parameters from the prior, labels given them, posterior draws given the lab
 L independent posterior draws is uniform on 0..L (Talts, Betancourt, Simpson, Vehtari and Gelman, 2018). The ECDF of the
 ranks is held against an exact simultaneous band (`cje_core.bayes.checks.ecdf_band`).
 
-Quantities: f at the judge levels .3, .85 and 1, sigma, and V, the mean of f over a fixed mass of responses on the
-levels. What the value posterior adds to it (Bayesian-bootstrap weights, own residuals) has no prior and so no SBC: its
-test is coverage.
+Quantities: f at the judge levels .3, .85 and 1, its rise b - a, sigma, and V, the mean of f over a fixed mass of
+responses on the levels. What the value posterior adds to it (Bayesian-bootstrap weights, residuals) has no prior and so
+no SBC: its test is coverage.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,15 @@ import xarray as xr
 
 from cje_core.bayes import gibbs
 from cje_core.bayes.checks import ecdf, prior_draws
-from cje_core.bayes.gibbs import Draws, Prior, design
+from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
+from cje_core.bayes.prior import Prior
 from cje_core.result import sum_by
 
 FloatArray = npt.NDArray[np.float64]
 
 AT = (0.3, 0.85, 1.0)
-QUANTITIES = (*(f"f({x:g})" for x in AT), "sigma", "V")
+QUANTITIES = (*(f"f({x:g})" for x in AT), "b - a", "sigma", "V")
 THIN = 30  # sweeps between the Gibbs draws that are ranked: ranks need independent draws
 
 Sampler = Callable[[Levels, np.random.Generator], Draws]
@@ -88,8 +89,8 @@ def sbc(
     names = [name for name in QUANTITIES if not (template.binary and name == "sigma")]
 
     def quantities(draws: Draws) -> FloatArray:
-        at = draws.weight @ design(np.array(AT), draws.weight.shape[1] - 2).T
-        columns = np.column_stack([at, draws.sigma, draws.f @ share])
+        at = curve(np.array(AT), draws.ends, draws.shape)
+        columns = np.column_stack([at, np.diff(draws.ends), draws.sigma, draws.f @ share])
         return columns[:, [name in names for name in QUANTITIES]]
 
     truths = prior_draws(template, n_draws=n_sims, prior=prior, rng=rng)

@@ -12,8 +12,9 @@ import xarray as xr
 from scipy import special
 
 from cje_core.bayes.checks import TINY
-from cje_core.bayes.gibbs import Draws, Prior
+from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Levels
+from cje_core.bayes.prior import LEAST, Prior, ends_density, log_shape_density
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -22,13 +23,18 @@ ALPHA = 1.01
 
 
 def log_prior(draws: Draws, prior: Prior) -> FloatArray:
-    """Log prior density of each draw, up to a constant, in log-ratio coordinates of the weights, shape (draws,).
+    """Log prior density of each draw, up to a constant, in log odds of the ends and log ratios of the shape: (draws,).
 
-    A power of a density depends on the coordinates. On the simplex itself Dirichlet(1) is flat and no power would move
-    it; in log ratios its power alpha is Dirichlet(alpha * concentration), a prior that holds f closer to (or farther
-    from) its straight prior mean. sigma stays on its own scale: the power alpha divides its scale by sqrt(alpha).
+    A power of a density depends on the coordinates. On the square and on the simplex themselves a uniform density is
+    flat and no power would move it; in log odds its power alpha is Beta(alpha, alpha) for each end, and in log ratios
+    a Dirichlet distribution of parameters A becomes that of alpha A, which hold f closer to its prior mean. sigma stays
+    on its own scale: the power alpha divides its scale by sqrt(alpha).
     """
-    out = prior.concentration * np.log(np.maximum(draws.weight, TINY)).sum(axis=1)
+    ends, shape = np.clip(draws.ends, TINY, 1.0 - TINY), np.maximum(draws.shape, LEAST)
+    out = (
+        np.log(ends * (1.0 - ends)).sum(axis=1) + np.log(shape).sum(axis=1) + log_shape_density(shape, prior)
+    )
+    out += np.log([ends_density(rise, prior.n_splines, prior.flat) for rise in np.diff(draws.ends)[:, 0]])
     if np.isnan(draws.sigma).any():
         return np.asarray(out)
     return np.asarray(out - 0.5 * (draws.sigma / prior.scale) ** 2)

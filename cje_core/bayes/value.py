@@ -5,12 +5,17 @@ labels L of its own, at draw d, with Bayesian-bootstrap weights w on the cluster
 
     V = sum_i w_i f(S_i) + rbar + c_m ( sum_L v_i r_i / sum_L v_i - rbar ),    r_i = Y_i - f(S_i),  v_i = w_i / e_i
 
-f, w and r belong to the same draw in both terms: independent draws would break their cancellation. rbar is the mean
+f, w and r belong to the same draw in all terms: independent draws would break their cancellation. rbar is the mean
 residual with all w equal, and c_m >= 1 widens the second term for few labels as a t quantile does,
 ``c_m = sqrt((m + 1) / nu) t_{.975, nu} / 1.96`` with nu = m - 1 - df and df the parameters that f spends on the slice;
 m counts clusters, by Kish's formula where the v are unequal.
 
-*Plug-in*, for a policy that borrows its calibrator: ``V = sum_i w_i f(S_i)``, which assumes transport.
+*One-step from the slice*, for a policy that borrows its calibrator: the same formula, L the labels that teach and
+``v_i = w_i omega_i / e_i`` with omega the policy's responses over the labels in the bin of S_i (`balance`). It assumes
+transport, E[Y | S] of the slice, and nothing else: what the prior did to f is undone where there are labels. omega = 1
+is the policy that has labels of its own.
+
+*Plug-in*: ``V = sum_i w_i f(S_i)``, which also believes in f.
 
 f(S_i) stands for the draw's mean of Y at row i. Under covariates it is f e^h / (1 - f + f e^h) at (S_i, X_i), and under
 partial pooling every policy has an f of its own.
@@ -35,13 +40,14 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 MIN_NU = 3.0
+MIN_BINS, MAX_BINS, LABELS_PER_BIN = 3, 10, 12  # of `balance`
 
 
 class Values(NamedTuple):
     """Posterior draws of the values on the oracle scale; a policy without responses has NaN."""
 
     draws: FloatArray  # (policies, draws)
-    corrected: npt.NDArray[np.bool_]  # (policies,) whether own labels corrected the value
+    corrected: npt.NDArray[np.bool_]  # (policies,) whether own labels corrected the value, not the slice's
 
 
 class Curves(NamedTuple):
@@ -126,12 +132,44 @@ def inflation(n_labels: float, df: float) -> float:
     return float(max(np.sqrt((n_labels + 1.0) / nu) * stats.t.ppf(0.975, nu) / stats.norm.ppf(0.975), 1.0))
 
 
+def balance(rows: Rows, position: FloatArray, policy: int) -> FloatArray:
+    """Weights omega of the teaching labels: a policy's responses over the labels, bin by bin.
+
+    Bins are cut at quantiles of the labelled positions, so each holds labels: max(3, min(10, m // 12)) of them for m
+    labelled clusters, fewer where positions tie.
+
+    Parameters
+    ----------
+    rows : Rows
+    position : array, shape (r,)
+        What is binned, of every row: the judge's level, or under covariates the posterior mean of E[Y | S, X].
+    policy : int
+
+    Returns
+    -------
+    array, shape (m,)
+        In the order of ``rows.teaches``.
+    """
+    taught = np.flatnonzero(rows.teaches)
+    mine = np.flatnonzero(rows.evaluated & (rows.policy == policy))
+    n_clusters = len(np.unique(rows.cluster[rows.prompt[taught]]))
+    n_bins = max(MIN_BINS, min(MAX_BINS, n_clusters // LABELS_PER_BIN))
+    at = position[taught]
+    edge = np.unique(np.quantile(at, np.arange(1, n_bins) / n_bins, method="inverted_cdf"))
+    edge = edge[edge > at.min()]
+    label_bin, own_bin = (np.searchsorted(edge, position[which], side="right") for which in (taught, mine))
+    size = len(edge) + 1
+    labels = sum_by(label_bin, rows.weight[taught] / rows.label_prob[taught], size)
+    return np.asarray((sum_by(own_bin, rows.weight[mine], size) / labels)[label_bin])
+
+
 def values(
     rows: Rows,
     graded: Graded,
     draws: Draws,
     *,
     corrected: npt.NDArray[np.bool_],
+    one_step: bool = True,
     inflate: bool = True,
     rng: np.random.Generator | int | None = None,
 ) -> Values:
@@ -146,9 +184,13 @@ def values(
         Of f at ``graded.levels``, or of a model with covariates or with one f per policy.
     corrected : boolean array, shape (P,)
         Policies whose own labels correct the value.
+    one_step : bool
+        Whether the labels that teach correct that of the others; else it is the plug-in.
     inflate : bool
         Whether to apply c_m.
     rng : Generator, int or None
+        Draw d takes the same weights of the prompts whatever is corrected by what, so values of two calls that start
+        from one state are joint.
 
     Returns
     -------
@@ -159,29 +201,39 @@ def values(
     n_policies = len(rows.policies)
     cluster = rows.cluster[rows.prompt]
     used = np.flatnonzero(rows.evaluated)
-    own = np.flatnonzero(rows.evaluated & rows.labelled & corrected[rows.policy])
-    factor = np.ones(n_policies)
-    if inflate:
-        pooled = spent(rows, graded, draws, rows.teaches) if draws.own is None else np.nan
-        for p in np.flatnonzero(corrected):
-            df = (
-                pooled if draws.own is None else spent(rows, graded, draws, rows.teaches & (rows.policy == p))
-            )
-            mine = own[rows.policy[own] == p]
-            v = sum_by(cluster[mine], rows.weight[mine] / rows.label_prob[mine], len(rows.cluster_names))
-            factor[p] = inflation(float(v.sum() ** 2 / (v**2).sum()), df)
     c = curves_of(rows, graded, draws)
+    taught = np.flatnonzero(rows.teaches)
+    position = graded.levels.level[graded.at]
+    if one_step and draws.beta is not None:
+        every = np.arange(len(rows.policy))
+        position = _moments(c.f, c.beta, c.columns, c.curve[rows.policy], graded.at, every)[0]
+    pooled = spent(rows, graded, draws, rows.teaches) if inflate and draws.own is None else np.nan
+    label, weight, factor = [], [], np.ones(n_policies)
+    for p in range(n_policies):
+        mine = np.zeros(0, dtype=np.intp)
+        if corrected[p]:
+            mine = np.flatnonzero(rows.evaluated & rows.labelled & (rows.policy == p))
+        elif one_step and (rows.evaluated & (rows.policy == p)).any():
+            mine = taught
+        v = rows.weight[mine] / rows.label_prob[mine]
+        if len(mine) and not corrected[p]:
+            v = v * balance(rows, position, p)
+        label.append(mine)
+        weight.append(v)
+        if inflate and len(mine):
+            fitted = rows.teaches & (rows.policy == p) if corrected[p] else rows.teaches
+            df = pooled if draws.own is None else spent(rows, graded, draws, fitted)
+            by_cluster = sum_by(cluster[mine], v, len(rows.cluster_names))
+            factor[p] = inflation(float(by_cluster.sum() ** 2 / (by_cluster**2).sum()), df)
+    own = np.concatenate(label).astype(np.intp)
+    own_start = np.cumsum([0, *map(len, label)])
     out = np.empty((len(c.f), n_policies))
-
-    def first(index: IntArray) -> IntArray:
-        """Where each policy's rows start: rows are sorted by policy."""
-        return np.searchsorted(rows.policy[index], np.arange(n_policies + 1))
-
+    start = np.searchsorted(rows.policy[used], np.arange(n_policies + 1))  # rows are sorted by policy
     _value_draws(
         rng, c.f, c.curve, c.beta, c.columns, len(rows.cluster_names),
-        used, first(used), cluster[used], graded.at[used], rows.weight[used],
-        own, first(own), cluster[own], graded.at[own], graded.label[own], rows.weight[own] / rows.label_prob[own],
-        factor, out,
+        used, start, cluster[used], graded.at[used], rows.weight[used],
+        own, own_start, c.curve[rows.policy[own]], cluster[own], graded.at[own], graded.label[own],
+        np.concatenate(weight), factor, out,
     )  # fmt: skip
     return Values(levels.low + levels.width * out.T, corrected)
 
@@ -201,6 +253,7 @@ def _value_draws(  # type: ignore[no-untyped-def]
     weight,
     own_row,
     own_start,
+    own_curve,
     own_cluster,
     own_at,
     own_label,
@@ -233,7 +286,8 @@ def _value_draws(  # type: ignore[no-untyped-def]
                     total += w
             shift, spread, plain, plain_total = 0.0, 0.0, 0.0, 0.0
             for r in range(own_start[p], own_start[p + 1]):
-                residual = own_label[r] - mean_at(curve_f[own_at[r]], beta, columns, own_row[r], d)
+                at_label = f[d, own_curve[r], own_at[r]]
+                residual = own_label[r] - mean_at(at_label, beta, columns, own_row[r], d)
                 w = drawn[own_cluster[r]] * own_weight[r]
                 shift += w * residual
                 spread += w

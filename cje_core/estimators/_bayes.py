@@ -8,12 +8,14 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.bayes import covariates as two_stage
-from cje_core.bayes import gibbs
+from cje_core.bayes import flat, gibbs
 from cje_core.bayes.covariates import EFFECTS, effects
-from cje_core.bayes.gibbs import Draws, Prior
+from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded, grade
+from cje_core.bayes.prior import Prior
 from cje_core.calibration import OracleSlice, fit_slice
 from cje_core.estimators._assemble import PolicyResult, assemble
+from cje_core.informative import informative
 from cje_core.result import Status, hdi, sum_by
 from cje_core.rows import Rows, unpack
 
@@ -24,8 +26,9 @@ POOLING = ("complete", "partial")
 INTERVALS = ("eti", "hdi")
 SILENT = (Status.FEW_LABELS_POSTERIOR, Status.CONSTANT_LABELS)  # a value, but no interval and no draws
 MIN_RUN = (
-    4000  # draws of a NUTS run before thinning: its gates ask for 400 effective ones of the worst weight
+    8000  # draws of a NUTS run before thinning: its gates ask for 400 effective ones of the worst weight
 )
+MAX_OUTSIDE = 0.1  # share of responses that may score beyond all labels, and as much as chance leaves there
 MIN_LABELS = 13  # labelled prompts below which the posterior is the prior's
 
 
@@ -100,7 +103,19 @@ def choose_engine(engine: str | None, *, extended: bool) -> str:
 def calibrate(
     setting: Setting, *, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator
 ) -> tuple[Draws, Status]:
-    """Posterior draws of f, and NOT_CONVERGED where the sampler's own checks say so."""
+    """Posterior draws of f, and NOT_CONVERGED where the sampler's own checks say so.
+
+    One calibrator for all policies may be flat (`cje_core.bayes.flat`); with one per policy that is left out.
+    """
+    found, status = _curves(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
+    if setting.pooling == "complete":
+        found = flat.mix(setting.rows, setting.graded, found, prior=prior, rng=rng)
+    return found, status
+
+
+def _curves(
+    setting: Setting, *, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator
+) -> tuple[Draws, Status]:
     rows, graded = setting.rows, setting.graded
     if engine == "gibbs" and graded.columns is not None:
         return two_stage.sample(rows, graded, n_draws=n_draws, prior=prior, rng=rng), Status.OK
@@ -147,7 +162,8 @@ def thin(run: Draws, n_draws: int) -> Draws:
     kept = spaced(len(run.f), n_draws)
     return Draws(
         run.f[kept],
-        run.weight[kept],
+        run.ends[kept],
+        run.shape[kept],
         run.sigma[kept],
         run.diagnostics,
         None if run.beta is None else run.beta[kept],
@@ -196,6 +212,25 @@ def policy_status(
     if said is not Status.OK:
         return said
     return Status.OK if correcting is not None or enough(rows, rows.teaches)[p] else Status.TRANSPORT_ASSUMED
+
+
+def refusal(setting: Setting, p: int) -> Status:
+    """Why policy p may not borrow, or OK.
+
+    UNINFORMATIVE_JUDGE where the labels do not show that the judge ranks them the right way
+    (`cje_core.informative`). LOW_SUPPORT where more than `MAX_OUTSIDE` of the policy's responses score beyond the
+    lowest and the highest labelled one, with an allowance of twice the ``2 / (G + 1)`` that G labelled clusters leave
+    out of the very law that they come from.
+    """
+    rows, fitted = setting.rows, setting.fitted
+    if not informative(rows, fitted).informative:
+        return Status.UNINFORMATIVE_JUDGE
+    mine = rows.evaluated & (rows.policy == p)
+    score = rows.score[rows.teaches]
+    outside = mine & ((rows.score < score.min()) | (rows.score > score.max()))
+    share = rows.weight[outside].sum() / rows.weight[mine].sum()
+    allowance = 4.0 / (len(np.unique(rows.cluster[fitted.prompt])) + 1)
+    return Status.LOW_SUPPORT if share > MAX_OUTSIDE + allowance else Status.OK
 
 
 def to_estimate(
@@ -251,10 +286,13 @@ def trace(setting: Setting, draws: Draws, order: Sequence[int]) -> dict[str, tup
     levels = setting.graded.levels
     out: dict[str, tuple[Any, ...]] = {
         "calibrator": (("replicate", "level"), levels.low + levels.width * draws.f),
-        "increments": (("replicate", "increment"), draws.weight),
+        "ends": (("replicate", "end"), levels.low + levels.width * draws.ends),
+        "shape": (("replicate", "spline"), draws.shape),
     }
     if not levels.binary:
         out["sigma"] = ("replicate", levels.width * draws.sigma)
+    if draws.own is None:
+        out["flat_judge"] = ((), draws.flat)
     if draws.beta is not None:
         out["covariate_effect"] = (("replicate", "effect"), draws.beta)
     if draws.own is not None:

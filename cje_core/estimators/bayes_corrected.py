@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.bayes.gibbs import Prior
+from cje_core.bayes.prior import Prior
 from cje_core.bayes.transport import shifts
 from cje_core.bayes.value import values
 from cje_core.estimators import _bayes
@@ -41,6 +41,8 @@ def estimate(
     concentration: float = 1.0,
     sigma_scale: float = 0.3,
     n_splines: int = 8,
+    flat_ends: float = 0.5,
+    atom: float = 0.1,
     direction: str = "increasing",
     covariates: Sequence[str] = (),
     effect: str = "linear",
@@ -49,7 +51,8 @@ def estimate(
 
     Parameters
     ----------
-    data, ci_prob, rng, engine, n_draws, interval, concentration, sigma_scale, n_splines, direction, covariates, effect
+    data, ci_prob, rng, engine, n_draws, interval, concentration, sigma_scale, n_splines, flat_ends, atom, direction, \
+covariates, effect
         As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
     prior : {"student", "normal", "horseshoe", "flat"}
         Of the shifts over policies.
@@ -86,7 +89,7 @@ def estimate(
     delta = np.full((n_policies, n_draws), np.nan)
     convergence = Status.OK
     if not setting.fitted.status.failed:
-        calibration = Prior(concentration, sigma_scale, n_splines)
+        calibration = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
         if feedback:
             f, delta, convergence = _bayes.joint(
                 setting, engine=engine, n_draws=n_draws, prior=calibration, scale=tau_scale, rng=rng
@@ -96,7 +99,7 @@ def estimate(
                 setting, engine=engine, n_draws=n_draws, prior=calibration, rng=rng
             )
         never = np.zeros(n_policies, dtype=bool)
-        plug_in = values(rows, setting.graded, f, corrected=never, rng=rng).draws
+        plug_in = values(rows, setting.graded, f, corrected=never, one_step=False, rng=rng).draws
         if not feedback:
             delta = shifts(rows, setting.graded, f, prior=prior, scale=tau_scale, rng=rng).delta
         draws = plug_in + levels.width * delta
@@ -132,6 +135,8 @@ def estimate(
             "concentration": concentration,
             "sigma_scale": sigma_scale,
             "n_splines": n_splines,
+            "flat_ends": flat_ends,
+            "atom": atom,
             "direction": direction,
             "covariates": list(covariates),
             "effect": effect,

@@ -1,17 +1,23 @@
-"""Bayesian Direct: a monotone calibration posterior, corrected by the policy's own labels.
+"""Bayesian Direct: a monotone calibration posterior, corrected by labels.
 
-Estimand: V(policy) = E[Y]. The calibrator f has the posterior of `cje_core.bayes.gibbs` (I-splines with Dirichlet
-increments; normal working likelihood, Bernoulli for binary labels), fitted on the labels of the calibration policies.
-A policy with 13 labelled prompts of its own gets the one-step corrected posterior, the Bayesian counterpart of the
-paper's equation for theta_aug; another gets the plug-in, and status TRANSPORT_ASSUMED (`cje_core.bayes.value` has both
-formulas). The point estimate is the posterior mean, the interval equal-tailed or of highest density.
+Estimand: V(policy) = E[Y]. The calibrator f has the posterior of `cje_core.bayes.gibbs` (I-splines between two ends
+with a prior of their own; normal working likelihood, Bernoulli for binary labels), fitted on the labels of the
+calibration policies. Every value is a one-step corrected posterior: a policy with 13 labelled prompts of its own is
+corrected by these (route ``corrected``), the Bayesian counterpart of the paper's equation for theta_aug; another
+borrows, and is corrected by the labels that taught f, weighted to its scores (route ``one_step``, status
+TRANSPORT_ASSUMED). `cje_core.bayes.value` has the formulas. Draws of one replicate share f and the weights of the
+prompts, so differences are those of joint draws. The point estimate is the posterior mean, the interval equal-tailed or
+of highest density.
+
+With probability ``atom`` a priori f is constant (`cje_core.bayes.flat`); ``flat_judge`` is what the labels make of it.
 
 With covariates X the calibrator is monotone in S at given X (`cje_core.bayes.covariates`); with partial pooling every
 policy has its own, drawn towards the others' (`cje_core.bayes.policy_models.hierarchical`).
 
-Failure modes: with fewer than 13 labelled prompts the prior speaks, so there is no interval (FEW_LABELS_POSTERIOR). The
-plug-in inherits the prior's pull towards a straight line where labels are few, and believes in monotonicity. No
-posterior knows of transport: a borrowed value is as wrong as its calibration.
+Failure modes: with fewer than 13 labelled prompts the prior speaks, so there is no interval (FEW_LABELS_POSTERIOR). A
+policy may not borrow from a judge whose scores do not rank the labels (UNINFORMATIVE_JUDGE), nor where hardly any label
+is (LOW_SUPPORT). No posterior knows of transport: a borrowed value is as wrong as its calibration. Route ``plug_in``
+leaves out all corrections: it inherits the prior's pull where labels are few, and believes in monotonicity.
 """
 
 from collections.abc import Sequence
@@ -19,13 +25,13 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.bayes.gibbs import Prior
+from cje_core.bayes.prior import Prior
 from cje_core.bayes.value import values
 from cje_core.estimators import _bayes
 from cje_core.result import Status
 
 NEEDS = {"judge", "oracle"}
-ROUTES = ("corrected", "plug_in")
+ROUTES = ("one_step", "plug_in")
 
 
 def estimate(
@@ -33,13 +39,15 @@ def estimate(
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
-    route: str = "corrected",
+    route: str = "one_step",
     engine: str | None = None,
     n_draws: int = 1000,
     interval: str = "eti",
     concentration: float = 1.0,
     sigma_scale: float = 0.3,
     n_splines: int = 8,
+    flat_ends: float = 0.5,
+    atom: float = 0.1,
     inflate: bool = True,
     direction: str = "increasing",
     covariates: Sequence[str] = (),
@@ -55,8 +63,8 @@ def estimate(
     ci_prob : float
         Probability of the interval.
     rng : Generator, int or None
-    route : {"corrected", "plug_in"}
-        ``plug_in`` leaves out the correction by own labels.
+    route : {"one_step", "plug_in"}
+        ``plug_in`` leaves out the correction by labels.
     engine : {"gibbs", "nutpie", "pymc"}, optional
         Sampler of one and the same posterior: numba (milliseconds), nutpie (compiled once per process), PyMC's NUTS.
         Default: ``gibbs``, or ``nutpie`` with partial pooling, which Gibbs does not sample.
@@ -64,8 +72,10 @@ def estimate(
         Posterior draws.
     interval : {"eti", "hdi"}
         Equal-tailed or highest density.
-    concentration, sigma_scale, n_splines
-        Prior: Dirichlet concentration, scale of the half-normal on sigma (oracle mapped to [0, 1]), basis size.
+    concentration, sigma_scale, n_splines, flat_ends, atom
+        `cje_core.bayes.prior.Prior`: factor on the concentration of the shape, scale of the half-normal on sigma
+        (oracle mapped to [0, 1]), basis size, share of the uniform part in the density of the ends, probability that
+        they are equal.
     inflate : bool
         Widen the correction as a t quantile does (c_m).
     direction : {"increasing", "decreasing"}
@@ -82,10 +92,11 @@ def estimate(
     xr.Dataset
         Estimate contract with ``draws(policy, replicate)``; ``unlabelled_mass(policy)``, the share of responses on
         judge levels without any label, where f is the prior's; and draws of the parameters: ``calibrator(replicate,
-        level)`` in oracle units over the judge's scores, ``increments(replicate, increment)``, ``sigma(replicate)`` for
-        labels that are not binary, ``covariate_effect(replicate, effect)``, and with partial pooling
-        ``own_calibrator(policy, replicate, level)``. With NUTS also ``rhat, ess_bulk, ess_tail, divergences, bfmi``,
-        the worst over the parameters.
+        level)`` in oracle units over the judge's scores, its ``ends(replicate, end)`` in oracle units and its
+        ``shape(replicate, spline)``, ``sigma(replicate)`` for labels that are not binary,
+        ``covariate_effect(replicate, effect)``, with partial pooling ``own_calibrator(policy, replicate, level)``, else
+        ``flat_judge``, the posterior probability that f is constant. With NUTS also ``rhat, ess_bulk, ess_tail,
+        divergences, bfmi``, the worst over the parameters.
     """
     rng = np.random.default_rng(rng)
     if route not in ROUTES:
@@ -95,16 +106,29 @@ def estimate(
     setting = _bayes.prepare(data, direction=direction, covariates=covariates, effect=effect, pooling=pooling)
     rows = setting.rows
     own = rows.evaluated & rows.labelled
-    corrected = _bayes.enough(rows, own) & (route == "corrected")
+    corrected = _bayes.enough(rows, own) & (route == "one_step")
     draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
-        prior = Prior(concentration, sigma_scale, n_splines)
+        prior = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
         f, convergence = _bayes.calibrate(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
-        draws = values(rows, setting.graded, f, corrected=corrected, inflate=inflate, rng=rng).draws
+        draws = values(
+            rows,
+            setting.graded,
+            f,
+            corrected=corrected,
+            one_step=route == "one_step",
+            inflate=inflate,
+            rng=rng,
+        ).draws
     status = [
         _bayes.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
         for p in range(len(corrected))
     ]
+    for p, said in enumerate(status):
+        borrows = not corrected[p] and not _bayes.enough(rows, rows.teaches)[p]
+        if borrows and not said.failed and said is not Status.FEW_LABELS_POSTERIOR:
+            refused = _bayes.refusal(setting, p)
+            status[p] = refused if refused.failed else said
     options = {
         "route": route,
         "engine": engine,
@@ -112,6 +136,8 @@ def estimate(
         "concentration": concentration,
         "sigma_scale": sigma_scale,
         "n_splines": n_splines,
+        "flat_ends": flat_ends,
+        "atom": atom,
         "inflate": inflate,
         "direction": direction,
         "covariates": list(covariates),
@@ -123,7 +149,7 @@ def estimate(
         setting,
         draws,
         status,
-        route=["corrected" if c else "plug_in" for c in corrected],
+        route=["corrected" if c else route for c in corrected],
         estimator="bayes_direct",
         options=options,
         ci_prob=ci_prob,

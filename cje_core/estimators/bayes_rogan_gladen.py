@@ -8,8 +8,8 @@ those of that estimator. Where all labels had one probability the policy's own l
 responses, and the verdicts are those of the others; else all verdicts count and labels teach Se and Sp alone.
 
 Failure modes: as there, a confusion matrix that moves with the policy biases every borrowed number. Where the interval
-of Youden's J reaches 0 the verdicts say little of the value (ILL_CONDITIONED): the interval is then the prior's or that
-of the own labels. With unequal label probabilities labelled responses enter twice, as if independent, and the interval
+of Youden's J reaches 0 the verdicts say little of the value: with own labels the interval is then theirs, and holds;
+without them it is the prior's (ILL_CONDITIONED). With unequal label probabilities labelled responses enter twice, as if independent, and the interval
 is too wide. Each policy is drawn by itself: a contrast of two that borrow ignores the confusion matrix they share, and
 is too wide as well.
 """
@@ -85,7 +85,7 @@ def estimate(
         status, route, counts = found[p]
         assert counts is not None
         posterior = sample(counts, n_draws=n_draws, accuracy_prior=accuracy_prior, rng=rng)
-        results[p] = _result(status, route, posterior, bottom, top, ci_prob, interval)
+        results[p] = _result(status, route, posterior, counts.own > 0, bottom, top, ci_prob, interval)
         se, sp = posterior.sensitivity, posterior.specificity
         accuracy[p] = se.mean(), sp.mean(), (se + sp - 1.0).mean()
     order = [rows.policies.index(str(name)) for name in data.policy.values]
@@ -110,9 +110,16 @@ def estimate(
 
 
 def _result(
-    status: Status, route: str, posterior: Posterior, bottom: float, top: float, ci_prob: float, interval: str
+    status: Status,
+    route: str,
+    posterior: Posterior,
+    sampled: bool,
+    bottom: float,
+    top: float,
+    ci_prob: float,
+    interval: str,
 ) -> PolicyResult:
-    """From draws of the share of good responses to a result in oracle units."""
+    """From draws of the share of good responses to a result in oracle units; `sampled` where own labels tell it."""
     draws = bottom + (top - bottom) * posterior.value
     value = float(draws.mean())
     youden = posterior.sensitivity + posterior.specificity - 1.0
@@ -121,7 +128,7 @@ def _result(
         draws = np.full_like(draws, np.nan)
     elif posterior.effective < MIN_EFFECTIVE:
         status = Status.NOT_CONVERGED
-    elif ends[0] <= 0 <= ends[1]:
+    elif ends[0] <= 0 <= ends[1] and not sampled:
         status = Status.ILL_CONDITIONED
     elif ends[1] < 0:
         status = Status.INVERTED_JUDGE

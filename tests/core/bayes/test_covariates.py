@@ -7,7 +7,7 @@ from covariate_world import prepared, world
 
 from cje_core.bayes import covariates, gibbs
 from cje_core.bayes.covariates import effects
-from cje_core.bayes.gibbs import Prior, design
+from cje_core.bayes.prior import Prior
 from cje_core.estimators import bayes_corrected, bayes_direct
 from cje_core.result import Status
 from cje_core.rows import unpack
@@ -58,8 +58,8 @@ def test_posterior_against_importance_sampling(binary):
     draws = covariates.sample(rows, graded, n_draws=20_000, prior=prior, effect_scale=1.0, rng=2)
     taught = rows.teaches
     mean, error = oracles_bayes.two_stage_by_importance(
-        design(graded.levels.level, 2)[graded.at[taught]], graded.columns[taught], graded.label[taught], binary,
-        scale=prior.scale, effect_scale=1.0,
+        graded.levels.level[graded.at[taught]], graded.columns[taught], graded.label[taught], binary,
+        prior=prior, effect_scale=1.0,
     )  # fmt: skip
     means = oracles_bayes.row_means(rows, graded, draws)[:, taught]
     agrees(np.column_stack([means, draws.beta, *([] if binary else [draws.sigma])]), mean, error)

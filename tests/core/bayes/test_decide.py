@@ -81,3 +81,19 @@ def test_ties_are_shared_whatever_the_order_of_the_policies():
     found = decide(estimate([one, one, one - 1.0]))
     np.testing.assert_allclose(found.best, [0.5, 0.5, 0.0])
     np.testing.assert_allclose(found["rank"], [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])
+
+
+def test_differences_below_rounding_are_ties():
+    """The same sums in another order."""
+    one = 0.1 + np.random.default_rng(3).random(400)
+    found = decide(estimate([one, one + 1e-15, one - 1e-14, one - 0.5]))
+    np.testing.assert_allclose(found.best, [1 / 3, 1 / 3, 1 / 3, 0], atol=1e-12)
+
+
+def test_nothing_is_better_than_what_cannot_be_compared():
+    """One policy left of three: it is not best, and it still clears a threshold or not."""
+    found = decide(estimate([DRAWS[0], [np.nan] * 4, [np.nan] * 4]), threshold=1.5)
+    for name in ("best", "rank", "expected_loss", "expected_loss_mcse"):
+        assert np.isnan(found[name]).all(), name
+    assert float(found.above[0]) == 0.75
+    assert float(decide(estimate([DRAWS[0]])).best[0]) == 1.0

@@ -8,7 +8,7 @@ from cje_core.bayes.decide import decide
 from cje_core.data import from_arrays
 from cje_core.estimators import bayes_corrected, bayes_direct, direct, labels_only, projection_posterior
 from cje_core.result import Status, hdi
-from cje_sim.scenarios import discrete_judge, transport_shift, well_specified
+from cje_sim.scenarios import discrete_judge, transport_shift, useless_judge, well_specified
 
 ESTIMATORS = {"direct": bayes_direct, "projection": projection_posterior, "corrected": bayes_corrected}
 
@@ -41,7 +41,7 @@ def statuses(out):
 def test_own_labels_correct_and_the_other_borrows():
     out = bayes_direct.estimate(world(), rng=0)
     assert statuses(out) == [Status.OK, Status.TRANSPORT_ASSUMED]
-    assert out.route.values.tolist() == ["corrected", "plug_in"]
+    assert out.route.values.tolist() == ["corrected", "one_step"]
     assert out.attrs["ci_kind"] == "eti"
     np.testing.assert_allclose(out.estimate, out.draws.mean("replicate"))
     np.testing.assert_allclose(out.std_error, out.draws.std("replicate", ddof=1))
@@ -111,9 +111,40 @@ def test_the_parameters_come_along():
     counts = np.array([(data.judge.values[1] == s).sum() for s in out.level.values])
     mean = (out.calibrator.mean("replicate").values * counts).sum() / counts.sum()
     assert float(out.estimate[1]) == pytest.approx(mean, abs=5 * float(out.std_error[1]) / np.sqrt(400))
-    np.testing.assert_allclose(out.increments.sum("increment"), 1.0)
+    np.testing.assert_allclose(out["shape"].sum("spline"), 1.0)
+    assert ((out.ends >= 0) & (out.ends <= 1)).all() and float(out.flat_judge) < 0.01
     assert float(out.sigma.mean()) == pytest.approx(0.1, abs=0.05) and "rhat" not in out
     assert "sigma" not in bayes_direct.estimate(world(binary=True), rng=0)
+
+
+def test_what_may_not_be_borrowed():
+    """An independent judge, a constant one, scores beyond all labels; own labels and probes are not refused."""
+    rng = np.random.default_rng(2)
+    data = world(probes=30)
+    noise = data.assign(judge=data.judge.copy(data=rng.choice([0.1, 0.4, 0.7, 0.9], data.judge.shape)))
+    for judged in (noise, data.assign(judge=data.judge * 0 + 0.5), data.assign(judge=1 - data.judge)):
+        out = bayes_direct.estimate(judged, rng=0)
+        assert statuses(out)[1] is Status.UNINFORMATIVE_JUDGE and np.isfinite(out.interval[0]).all()
+        assert np.isnan(out.draws[1]).all() and np.isnan(decide(out).best).all()
+        assert not statuses(bayes_corrected.estimate(judged, rng=0, n_draws=50))[1].failed
+    above = data.copy(deep=True)
+    above["judge"][1] = np.where(np.arange(200) < 100, 0.95, 0.4)[:, None]
+    above["judge"][0] = np.minimum(above["judge"][0], 0.7)
+    assert statuses(bayes_direct.estimate(above, rng=0)) == [Status.OK, Status.LOW_SUPPORT]
+
+
+def test_a_useless_judge_makes_a_flat_curve_likely():
+    found = [
+        float(
+            bayes_direct.estimate(
+                useless_judge.simulate(n=1000, oracle_fraction=0.25, rng=seed), rng=0
+            ).flat_judge
+        )
+        for seed in range(5)
+    ]
+    assert np.mean(found) > 0.1
+    never = bayes_direct.estimate(world(), rng=0, atom=0.0)
+    assert float(never.flat_judge) == 0
 
 
 def test_probes():

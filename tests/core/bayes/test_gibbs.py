@@ -6,8 +6,9 @@ import pytest
 from scipy import stats
 
 from cje_core.bayes import gibbs
-from cje_core.bayes.gibbs import Prior, design, sample, truncated_normal
+from cje_core.bayes.gibbs import sample, truncated_normal
 from cje_core.bayes.levels import Levels, design_effect, grade
+from cje_core.bayes.prior import Prior
 from cje_core.bayes.splines import isplines
 from cje_core.calibration import fit_slice
 from cje_core.data import from_arrays
@@ -164,16 +165,16 @@ TINY = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("concentration", [1.0, 0.5, 2.5])
-@pytest.mark.parametrize("name", TINY)
-def test_posterior_against_importance_sampling(name, concentration):
+@pytest.mark.parametrize(
+    ("name", "prior"),
+    [(name, Prior(n_splines=2)) for name in TINY]
+    + [("normal", Prior(0.5, n_splines=2, flat=0.9)), ("bernoulli", Prior(2.5, n_splines=3, flat=0.2))],
+)
+def test_posterior_against_importance_sampling(name, prior):
     levels = TINY[name]
-    prior = Prior(concentration=concentration, scale=0.3, n_splines=2)
     found = sample(levels, n_draws=20_000, prior=prior, rng=3)
     chains = found.f if levels.binary else np.column_stack([found.f, found.sigma])
-    mean, sd, error, sd_error = oracles_bayes.posterior_by_importance(
-        levels, design(levels.level, 2), concentration=concentration, scale=0.3
-    )
+    mean, sd, error, sd_error = oracles_bayes.posterior_by_importance(levels, prior)
     for k in range(chains.shape[1]):
         x = chains[:, k]
         mcse = x.std() / np.sqrt(oracles_bayes.effective_draws(x))
@@ -184,20 +185,20 @@ def test_posterior_against_importance_sampling(name, concentration):
             assert abs(x.std() - sd[k]) < 5 * np.hypot(spread, sd_error[k]), (k, x.std(), sd[k])
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", ["normal", "bernoulli"])
 def test_without_labels_the_posterior_is_the_prior(name):
-    """What f is at a level is a weighted sum of Dirichlet weights: moments in closed form."""
-    empty = TINY[name]._replace(n=np.zeros_like(TINY[name].n), total=np.zeros_like(TINY[name].n), squares=0.0)
-    for concentration in (1.0, 3.0):
-        found = sample(empty, n_draws=4000, prior=Prior(concentration, 0.3, 3), rng=5)
-        x = design(empty.level, 3)
-        size = x.shape[1]
-        mean = x.mean(axis=1)
-        variance = (x**2).mean(axis=1) - mean**2
-        sd = np.sqrt(variance / (concentration * size + 1))
-        ess = min(oracles_bayes.effective_draws(found.f[:, k]) for k in range(len(mean)))
-        np.testing.assert_array_less(np.abs(found.f.mean(axis=0) - mean), 5 * sd / np.sqrt(ess) + 1e-12)
-        np.testing.assert_allclose(found.f.std(axis=0), sd, rtol=5 / np.sqrt(ess), atol=1e-12)
+    """Moments of both ends, of the rise and of the shape, against draws of the prior by its definition."""
+    empty = TINY[name]._replace(n=np.zeros(3), total=np.zeros(3), squares=0.0)
+    for prior in (Prior(n_splines=3), Prior(3.0, n_splines=3, flat=0.8)):
+        found = sample(empty, n_draws=8000, prior=prior, rng=5)
+        ends, shape = oracles_bayes.prior_by_loop(
+            40_000, 3, np.random.default_rng(1), concentration=prior.concentration, flat=prior.flat
+        )
+        for ours, exact in ((found.ends, ends), (found.shape, shape), (np.diff(found.ends), np.diff(ends))):
+            for k in range(exact.shape[1]):
+                for x, y in ((ours[:, k], exact[:, k]), (ours[:, k] ** 2, exact[:, k] ** 2)):
+                    error = y.std() * np.sqrt(1 / oracles_bayes.effective_draws(x) + 1 / len(y))
+                    assert abs(x.mean() - y.mean()) < 5 * error, (prior, k)
 
 
 def simulated(kind, seed, m):
@@ -222,10 +223,11 @@ def test_chains_agree(kind):
 def test_draws_are_monotone_and_inside():
     for kind in ("continuous", "discrete", "binary"):
         found = sample(simulated(kind, 0, 50), n_draws=200, rng=1)
-        assert (np.diff(found.f, axis=1) >= -1e-12).all()
+        rise = np.sign(np.diff(found.ends))
+        assert (rise * np.diff(found.f, axis=1) >= -1e-12).all()
         assert (found.f >= -1e-12).all() and (found.f <= 1 + 1e-12).all()
-        assert (found.weight >= 0).all()
-        np.testing.assert_allclose(found.weight.sum(axis=1), 1, rtol=1e-12)
+        assert (found.shape >= 0).all() and (found.ends >= 0).all() and (found.ends <= 1).all()
+        np.testing.assert_allclose(found.shape.sum(axis=1), 1, rtol=1e-12)
         assert np.isnan(found.sigma).all() if kind == "binary" else (found.sigma > 0).all()
 
 
@@ -241,8 +243,7 @@ def test_many_equal_labels_do_not_underflow():
     levels = Levels(np.linspace(0, 1, 50), np.full(50, 4.0), np.zeros(50), 0.0, True, 0.0, 1.0)
     found = sample(levels, n_draws=300, rng=0)
     assert np.isfinite(found.f).all()
-    # 200 misses and a uniform prior: the level 0 has posterior mean below 1 / 200
-    assert found.f[:, 0].mean() < 1 / 200
+    assert found.f.mean() < 3 / 200  # 200 misses and no hit; a constant would have 1 / 202
 
 
 def test_options_out_of_range():
@@ -253,11 +254,14 @@ def test_options_out_of_range():
     for prior in (Prior(concentration=0.0), Prior(scale=0.0)):
         with pytest.raises(ValueError, match="positive"):
             sample(levels, prior=prior)
+    for prior in (Prior(flat=0.0), Prior(atom=1.0)):
+        with pytest.raises(ValueError, match=r"flat must lie in \(0, 1\]"):
+            sample(levels, prior=prior)
 
 
 def test_runs_of_terms_hold_all_labels():
     levels = TINY["bernoulli"]
-    terms, count, end = gibbs._binary_terms(design(levels.level, 2), levels)
+    basis, hit, count, end = gibbs._binary_terms(isplines(levels.level, 2), levels)
     width = np.diff(np.concatenate([[0], end]))
     assert (count * width).sum() == levels.n.sum()
-    assert terms.shape == (4, width.sum())
+    assert basis.shape == (2, width.sum()) and hit.shape == (width.sum(),)

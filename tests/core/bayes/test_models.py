@@ -10,8 +10,8 @@ from scipy import stats
 
 from cje_core.bayes import gibbs, models, policy_models, sampling, transport
 from cje_core.bayes.engines import az, pm, quiet
-from cje_core.bayes.gibbs import Prior
 from cje_core.bayes.levels import grade
+from cje_core.bayes.prior import Prior
 from cje_core.calibration import fit_slice
 from cje_core.data import from_arrays
 from cje_core.rows import unpack

@@ -3,6 +3,7 @@
 import numpy as np
 import oracles_bayes
 import pytest
+from scipy import stats
 
 from cje_core.bayes.rogan_gladen import Counts, sample
 from cje_core.data import from_arrays
@@ -69,7 +70,10 @@ def test_statuses():
     assert said(world(m=3)) == [Status.TOO_FEW_LABELS] * 2
     assert said(world(theta=(1.0, 0.5)))[0] == Status.ONE_CLASS
     assert said(world(se=0.15, sp=0.2)) == [Status.INVERTED_JUDGE] * 2
-    assert said(world(se=0.5, sp=0.5, m=40)) == [Status.ILL_CONDITIONED] * 2
+    assert said(world(se=0.5, sp=0.5, m=40)) == [Status.OK] * 2
+    assert said(world(se=0.5, sp=0.5, m=40, labels="base")) == [Status.OK, Status.ILL_CONDITIONED]
+    # unequal probabilities: labels are no plain sample of the responses and teach the judge's accuracy alone
+    assert said(world(se=0.5, sp=0.5, m=40, unequal=True)) == [Status.ILL_CONDITIONED] * 2
     data = world()
     assert said(data.assign(oracle=data.oracle.where(data.oracle != 3, 2.5))) == [Status.NOT_BINARY] * 2
     # b fails nearly always, far more often than its bad responses should by a's labels; and few draws are draws
@@ -97,6 +101,15 @@ def test_agrees_with_the_frequentist_where_labels_are_many(labels):
     else:  # own labels also count as a sample of the policy's responses, which the ratio estimator does not use
         assert float(borrowed) < 1.02
     np.testing.assert_allclose(bayes.sensitivity, other.sensitivity, atol=0.01)
+
+
+def test_own_labels_identify_the_value_behind_a_useless_judge():
+    """The interval is that of a share of as many labels, with a uniform prior."""
+    out = bayes_rogan_gladen.estimate(world(n=2000, m=60, se=0.5, sp=0.5, seed=3), rng=0, n_draws=8000)
+    good = (world(n=2000, m=60, se=0.5, sp=0.5, seed=3).oracle.isel(draw=0) == 3).sum("prompt").values
+    for p in range(2):
+        law = stats.beta(1 + good[p], 1 + 60 - good[p])
+        np.testing.assert_allclose(out.interval[p], 1 + 2 * np.array(law.interval(0.95)), atol=0.04)
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ from scipy import stats
 
 from cje_core.bayes import gibbs, sampling
 from cje_core.bayes.engines import az
-from cje_core.bayes.gibbs import Prior
 from cje_core.bayes.levels import Levels
+from cje_core.bayes.prior import Prior
 from cje_core.result import Status
 
 GOOD = {"rhat": 1.0, "ess_bulk": 900.0, "ess_tail": 700.0, "divergences": 0.0, "bfmi": 0.9}

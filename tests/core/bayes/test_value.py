@@ -9,7 +9,7 @@ from cje_core.bayes import gibbs
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import grade
 from cje_core.bayes.projection import projected_values
-from cje_core.bayes.value import inflation, spent, values
+from cje_core.bayes.value import balance, inflation, spent, values
 from cje_core.calibration import fit_slice
 from cje_core.data import from_arrays
 from cje_core.rows import unpack
@@ -48,10 +48,15 @@ def world(n=40, seed=0, *, draws=1, clustered=False, unequal=False, direction="i
     return rows, fitted, grade(rows, fitted, judge_range=(0, 10), oracle_range=(1, 5))
 
 
-def kish(rows, p):
+def kish(rows, p, omega=None):
+    """Effective clusters of a policy's own labels, or of those that teach under weights omega."""
     cluster = rows.cluster[rows.prompt]
     mine = (rows.policy == p) & rows.labelled & rows.evaluated
-    v = np.array([(rows.weight / rows.label_prob)[mine & (cluster == g)].sum() for g in np.unique(cluster)])
+    weight = rows.weight / rows.label_prob
+    if omega is not None:
+        mine, weight = rows.teaches, weight.copy()
+        weight[list(omega)] *= list(omega.values())
+    v = np.array([weight[mine & (cluster == g)].sum() for g in np.unique(cluster)])
     return v.sum() ** 2 / (v**2).sum()
 
 
@@ -71,19 +76,49 @@ def extended(rows, graded, model):
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize("model", ["judge", "covariates", "one per policy"])
 @pytest.mark.parametrize("corrected", [(True, True), (True, False), (False, False)])
-def test_values_against_a_loop(name, model, corrected):
+@pytest.mark.parametrize("one_step", [True, False])
+def test_values_against_a_loop(name, model, corrected, one_step):
     rows, _, graded = world(**WORLDS[name])
     draws, graded = extended(rows, graded, model)
     means = oracles_bayes.row_means(rows, graded, draws)
-    found = values(rows, graded, draws, corrected=np.array(corrected), rng=2)
-    taught = [rows.teaches & (draws.own is None or rows.policy == p) for p in range(2)]
-    factor = [inflation(kish(rows, p), spent(rows, graded, draws, taught[p])) for p in range(2)]
-    expected = oracles_bayes.value_draws(rows, graded, means, corrected, factor, 2)
+    own = np.array(corrected)
+    found = values(rows, graded, draws, corrected=own, one_step=one_step, rng=2)
+    position = means.mean(axis=0) if model == "covariates" else graded.levels.level[graded.at]
+    omega = [oracles_bayes.omega(rows, position, p) for p in range(2)] if one_step else None
+    factor = []
+    for p in range(2):
+        taught = rows.teaches if draws.own is None or not own[p] else rows.teaches & (rows.policy == p)
+        size = kish(rows, p) if own[p] else kish(rows, p, omega[p]) if one_step else np.inf
+        factor.append(inflation(size, spent(rows, graded, draws, taught)) if np.isfinite(size) else 1.0)
+    expected = oracles_bayes.value_draws(rows, graded, means, own, factor, 2, borrowed=omega)
     np.testing.assert_allclose(found.draws, expected, rtol=1e-12)
-    plain = values(rows, graded, draws, corrected=np.array(corrected), inflate=False, rng=2)
-    np.testing.assert_allclose(
-        plain.draws, oracles_bayes.value_draws(rows, graded, means, corrected, [1, 1], 2), rtol=1e-12
-    )
+    plain = values(rows, graded, draws, corrected=own, one_step=one_step, inflate=False, rng=2)
+    expected = oracles_bayes.value_draws(rows, graded, means, own, [1, 1], 2, borrowed=omega)
+    np.testing.assert_allclose(plain.draws, expected, rtol=1e-12)
+
+
+def test_weights_of_a_policy_that_borrows():
+    """By hand: labels at .2 (six) and .8 (six), so two bins; 10 responses below .8, 31 from there on."""
+    score = np.full((2, 41), np.nan)
+    score[0, :12] = np.repeat([0.2, 0.8], 6)
+    score[1] = np.repeat([0.1, 0.2, 0.8, 0.9], [4, 6, 30, 1])
+    oracle = np.where(np.isfinite(score) & (np.arange(2) == 0)[:, None], score, np.nan)
+    rows = unpack(from_arrays(score, policies=["a", "b"], oracle=oracle, calibration_policy="a"))
+    expected = np.where(rows.score[rows.teaches] < 0.5, 10 / 6, 31 / 6)
+    np.testing.assert_allclose(balance(rows, rows.score, 1), expected)
+    np.testing.assert_allclose(balance(rows, rows.score, 0), 1.0)  # of its own labels
+
+
+def test_borrowing_from_oneself_is_the_correction_by_own_labels():
+    """Omega is 1 where the policy's responses are the labelled ones."""
+    rng = np.random.default_rng(4)
+    score = rng.choice([0.2, 0.6, 0.9], (1, 60))
+    label = np.clip(score + rng.normal(0, 0.2, (1, 60)), 0, 1)
+    rows = unpack(from_arrays(score, policies=["a"], oracle=label))
+    graded = grade(rows, fit_slice(rows, calibrator="monotone"), judge_range=(0, 1), oracle_range=(0, 1))
+    draws = gibbs.sample(graded.levels, n_draws=50, rng=1)
+    own, borrowed = (values(rows, graded, draws, corrected=np.array([c]), rng=2).draws for c in (True, False))
+    np.testing.assert_allclose(own, borrowed, rtol=1e-12)
 
 
 @pytest.mark.parametrize("model", ["judge", "covariates", "one per policy"])
@@ -125,7 +160,7 @@ def test_spent_counts_parameters():
     n_draws, sigma = 20_000, 0.2
     f = 0.5 + sigma * rng.normal(size=(n_draws, len(levels.n))) / np.sqrt(np.maximum(levels.n, 1))
     seen = int((levels.n > 0).sum())
-    draws = Draws(f, f, np.full(n_draws, sigma), {})
+    draws = Draws(f, f[:, :2], f, np.full(n_draws, sigma), {})
     assert spent(rows, graded, draws, rows.teaches) == pytest.approx(
         seen, abs=5 * np.sqrt(2 * seen / n_draws)
     )
@@ -159,7 +194,8 @@ def test_a_contrast_keeps_the_covariance_of_its_policies():
     fitted = fit_slice(rows, calibrator="monotone")
     graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
     draws = gibbs.sample(graded.levels, n_draws=2000, rng=1)
-    v = values(rows, graded, draws, corrected=np.zeros(len(rows.policies), bool), rng=2).draws
+    never = np.zeros(len(rows.policies), bool)
+    v = values(rows, graded, draws, corrected=never, one_step=False, rng=2).draws
     a, b = rows.policies.index("base"), rows.policies.index("clone")
     apart = np.hypot(v[a].std(), v[b].std())
     # f is shared, and the prompts' own scores are correlated: under half of the variance is left
