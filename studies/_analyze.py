@@ -33,7 +33,7 @@ from cje_core.rows import unpack
 from cje_core.tables import Source
 from cje_core.transport import MARGIN, audit
 from cje_core.weight_map import cap_curves
-from studies._analyze_bayes import BAYESIAN, VALUE, Posterior, posterior
+from studies._analyze_bayes import BAYESIAN, VALUE, Posterior, posterior, without
 from studies._streams import generator
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
@@ -265,6 +265,8 @@ def analyze(
     levels = refusal.level(evaluated, found[primary], probed)
     if believed is not None:
         levels = _refused_by_posterior(levels, believed)
+        refused = levels["policy"].values[levels["level"].values == "refused"].astype(str).tolist()
+        believed = without(believed, refused)
     value = headline(found[primary], levels, probed)
     jointly = "influence" in value
     lent = value["borrowed"].values.astype(bool).tolist()

@@ -28,6 +28,7 @@ class Posterior(NamedTuple):
 
     engine: str
     estimates: Mapping[str, xr.Dataset]  # by estimator, in the order of `BAYESIAN`
+    reported: xr.Dataset  # the value of each policy that a decision is about, with joint draws
     decision: xr.Dataset  # over policy, see `posterior`
 
 
@@ -84,7 +85,23 @@ def posterior(
         source=audited.copy(data=np.where(audited.values, SHIFT, VALUE)),
         within_margin=found[SHIFT]["within_margin"].where(speaks),
     )
-    return Posterior(engine, found, decision)
+    return Posterior(engine, found, reported, decision)
+
+
+def without(believed: Posterior, refused: Sequence[str]) -> Posterior:
+    """Decide among the policies whose level is not refused: no probability speaks for or against the others.
+
+    Parameters
+    ----------
+    believed : Posterior
+    refused : sequence of str
+    """
+    if not refused:
+        return believed
+    kept = ~believed.reported["policy"].isin(list(refused))
+    decided = decide(believed.reported.assign(draws=believed.reported["draws"].where(kept)))
+    extra = {name: believed.decision[name] for name in ("source", "within_margin")}
+    return believed._replace(decision=decided.assign(extra))
 
 
 def _draws(estimate: xr.Dataset) -> xr.DataArray:

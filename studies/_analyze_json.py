@@ -4,6 +4,8 @@ import json
 import math
 from typing import Any
 
+import numpy as np
+
 from cje_core import gates
 from cje_core.headline import weaker
 from cje_core.result import Status
@@ -84,6 +86,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             },
             "margin": float(transport.attrs["margin"]),
             "calibrator": None if analysis.reliability is None else analysis.reliability.attrs["mode"],
+            "judge": _judge(analysis),
             "bayes_engine": None if analysis.posterior is None else analysis.posterior.engine,
             "covariates": list(analysis.options["covariates"]),
             "direction": analysis.options["direction"],
@@ -110,6 +113,14 @@ def _value(analysis: Analysis, policy: str) -> dict[str, Any] | None:
     }
 
 
+def _judge(analysis: Analysis) -> dict[str, float | None] | None:
+    """Return the test that decides whether anything may be borrowed; None where nothing was to be."""
+    attrs = analysis.estimates[analysis.primary].attrs
+    if "judge_p_value" not in attrs:
+        return None
+    return {"spearman": _number(attrs["judge_spearman"]), "p_value": _number(attrs["judge_p_value"])}
+
+
 def _if_biased(analysis: Analysis, policy: str) -> dict[str, Any] | None:
     """Interval of an assumed level if transport is off by up to the margin; None for any other."""
     if analysis.level(policy) != "assumed":
@@ -122,8 +133,9 @@ def _if_biased(analysis: Analysis, policy: str) -> dict[str, Any] | None:
 
 
 def _best(analysis: Analysis) -> dict[str, Any] | None:
-    """The policy with the largest value, and by how much transport may be off before that is undecided."""
-    if analysis.tipping is None or not analysis.tipping["best"].item():
+    """The policy with the largest value of two or more, and how far transport may be off before that is undecided."""
+    several = int(np.isfinite(analysis.value["estimate"].values).sum()) > 1
+    if analysis.tipping is None or not several:
         return None
     best, tipping = str(analysis.tipping["best"].item()), float(analysis.tipping["best_tipping"])
     return {"policy": best, "decided": tipping > 0, "flips_at": _number(tipping) if tipping > 0 else None}
