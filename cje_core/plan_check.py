@@ -196,8 +196,10 @@ def simulate_plan(
     effects, spreads, df = np.full((3, replicates, max(len(names) - 1, 1)), np.nan)
     first = names
     for r in (track or iter)(range(replicates)):
+        resampled = _resample(data, pool, n, m, rng)
+        # the law that is checked is that of a borrowed policy's plug-in (`cje_core.pilot`)
         study = direct.estimate(
-            _resample(data, pool, n, m, rng), inference="influence", ci_prob=ci_prob, **options
+            resampled, inference="influence", borrowed="plug_in", ci_prob=ci_prob, **options
         )
         values[r], errors[r] = study["estimate"].values, study["std_error"].values
         if alone:

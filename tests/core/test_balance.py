@@ -182,6 +182,21 @@ def test_the_test_is_of_the_declared_direction_and_of_the_prediction_with_covari
     assert not informative(rows, fit_slice(rows)).informative
 
 
+def test_a_judge_is_inverted_only_where_its_interval_says_so():
+    """A slightly negative correlation of ten labels is noise; one of the same size in 200 is not."""
+    statuses = []
+    for m in (10, 200):
+        score = np.tile(np.arange(10.0), m // 10)
+        label = np.tile([5.0, 6, 3, 9, 4, 8, 1, 2, 7, 0], m // 10)  # Spearman -.49
+        rows = unpack(
+            from_arrays(
+                score[None], policies=["a"], oracle=label[None], judge_range=(0, 9), oracle_range=(0, 9)
+            )
+        )
+        statuses.append(fit_slice(rows).status)
+    assert statuses == [Status.OK, Status.INVERTED_JUDGE]
+
+
 @pytest.mark.parametrize("where", [0.0, 0.5])
 def test_support_is_the_range_of_the_labels(where):
     """A tenth of the responses beyond all labels is too much; on the last labelled score itself it is not."""

@@ -244,7 +244,7 @@ def test_pitfall_26_bayesian_bootstrap_rejects_nothing():
 @pytest.mark.parametrize("correction", ["theta_aug", "tmle", "none"])
 def test_every_bootstrap_interval_contains_the_same_estimate(kind, correction):
     data = from_frame(table(n=80, seed=1))
-    analytic = direct.estimate(data, correction=correction)
+    analytic = direct.estimate(data, correction=correction, borrowed="plug_in")
     out = direct.estimate(
         data, inference="bootstrap", bootstrap=kind, correction=correction, n_boot=200, rng=0
     )

@@ -140,7 +140,7 @@ def test_hardly_any_printed_interval_is_wrong(world, m):
 @pytest.mark.slow
 @pytest.mark.parametrize("m", [50, 250, 2000])
 def test_equal_policies_and_an_independent_judge(m):
-    """The judge passes in 5% of the data sets; a difference is false in 5% of all, printed or not; not so plug-ins."""
+    """The judge passes in 5% of the data sets; a difference is false in 5% of all, printed or not; of plug-ins more."""
     cell = simulate("useless_judge", m)[1]
     bound = 5 * np.sqrt(0.05 * 0.95 / N_REPLICATES)
     assert abs(cell[:, 0, PRINTED].mean() - 0.05) < bound

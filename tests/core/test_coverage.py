@@ -20,7 +20,7 @@ METHODS = {
     "raw_judge": (raw_judge, {}),
     "labels_only": (labels_only, {}),
     "direct": (direct, {}),
-    "theta_aug": (direct, {"power_tuned": False}),
+    "theta_aug": (direct, {"power_tuned": False, "borrowed": "plug_in"}),
     "plug_in_naive": (direct, {"inference": "cluster", "correction": "none"}),
     "bootstrap": (direct, {"inference": "bootstrap", "n_boot": 200, "power_tuned": False}),
     "direct_corrected": (direct_corrected, {}),

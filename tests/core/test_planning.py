@@ -200,7 +200,7 @@ def test_pitfall_37_the_normal_formula_loses_power_where_the_interval_uses_t():
 def test_components_give_back_the_pilots_standard_errors(design, tuned):
     data = pilot(design)
     components = variance_components(data, power_tuned=tuned)
-    estimate = direct.estimate(data, inference="influence", power_tuned=tuned)
+    estimate = direct.estimate(data, inference="influence", power_tuned=tuned, borrowed="plug_in")
     np.testing.assert_allclose(components.std_error, estimate.std_error, rtol=1e-12)
     n, m = components.attrs["n"], components.attrs["m"]
     assert (n, m) == (400, 120)

@@ -31,7 +31,7 @@ def world(request):
     name, design = request.param
     values, effects, spreads, dfs = [], [], [], []
     for r in range(N_STUDIES):
-        estimate = direct.estimate(draw(name, design, PLAN, r), inference="influence")
+        estimate = direct.estimate(draw(name, design, PLAN, r), borrowed="plug_in")
         values.append(estimate.estimate.values)
         pairs = against(estimate, "base")
         effects.append(pairs.difference.values)
