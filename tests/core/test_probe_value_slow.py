@@ -40,7 +40,7 @@ def covered(found, shrink=1.0):
 
 
 def test_the_tuned_value_covers_in_every_cell_whatever_the_shift(drawn):
-    """Nominal within five standard errors, and 93% as it stands, over the judges, in every cell of probes and shifts."""
+    """94% within five standard errors by judge, and 93% as it stands over the judges, in every cell."""
     cells = {key: covered(found) for key, found in drawn.items()}
     for key, rates in cells.items():
         assert at_least(rates, 0.94).all(), (key, rates)
