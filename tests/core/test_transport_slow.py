@@ -115,7 +115,7 @@ BINARY = 1000  # replicates
 def binary_bins():
     """Binned audits of binary labels that are sure at both ends of the judge's scale and a coin toss in the middle."""
     rng = np.random.default_rng(3)
-    n, found = 2000, {"p": [], "old": []}
+    n, found = 1000, {"p": [], "old": []}
     for _ in range(BINARY):
         score = rng.random((2, n))
         mean = np.where(score < 0.45, 0.03, np.where(score < 0.65, 0.5, 0.97))
