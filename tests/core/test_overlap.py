@@ -223,7 +223,7 @@ def test_overlap_against_loops():
             min(float(row.affinity_corrected + row.affinity_std_error), 1.0)
         )
         metric = gates.collect([str(row.policy.values)], overlap=out)["affinity"]
-        assert float(metric) == float(row.affinity_upper)  # what the gate reads
+        assert metric.item() == row.affinity_upper.item()  # what the gate reads
         assert float(row.hellinger) == pytest.approx(np.sqrt(1 - float(row.affinity_corrected)))
         surprisal = (-data.logp_target[p] / data.n_tokens).values[used]
         ttc, threshold = oracles.ttc(data.surprisal.values[p, :, 0].tolist(), surprisal.tolist())
