@@ -7,7 +7,7 @@ probes for granted) and must then fail.
 
 import numpy as np
 import pytest
-from probe_world import JUDGES, MARGIN, draw
+from probe_world import JUDGES, MARGIN, draw, draw_clustered
 from scipy import stats
 
 pytestmark = pytest.mark.slow
@@ -66,3 +66,10 @@ def test_verdicts_are_right_about_the_residual_of_this_f(drawn):
         false_fail, false_pass = found.verdict[within] == "FAIL", found.verdict[~within] == "PASS"
         assert at_most(false_fail.mean(), 0.025, within.sum()), key
         assert at_most(false_pass.mean(), 0.025, (~within).sum()), key
+
+
+def test_clusters_of_prompts_are_covered_by_cluster():
+    """25 probed clusters of three prompts, correlation .6; the interval that takes prompts for independent is short."""
+    by_cluster, by_prompt = draw_clustered().mean(axis=1)
+    assert at_least(by_cluster, 0.95, 600)
+    assert not at_least(by_prompt, 0.95, 600)
