@@ -46,8 +46,8 @@ def test_the_tuned_value_covers_in_every_cell_whatever_the_shift(drawn):
         assert at_least(rates, 0.94).all(), (key, rates)
     for m in PROBES:
         assert (np.mean([cells[judge, m] for judge in JUDGES], axis=0) >= 0.93).all()
-    planted = {key: covered(found, 0.8) for key, found in drawn.items()}
-    assert all(not at_least(rates, 0.94).any() for rates in planted.values())
+        planted = [covered(drawn[judge, m], 0.8) for judge in JUDGES]
+        assert (np.mean(planted, axis=0) < 0.93).all()
 
 
 def test_a_shift_of_five_margins_fails_the_audit(drawn):
