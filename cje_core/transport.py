@@ -7,8 +7,9 @@ and the zero-null p-value of the paper stands beside it.
 
 Both are decided *given f*: the question is whether the levels that this calibrator gives are off, and its own error is
 part of how far off they are. Only the probes' noise is left, which more probes shrink. The interval that adds the noise
-of the fit (would a calibrator from another slice pass?) is reported beside it and decides nothing: with 50 probes and a
-residual of five margins it stays undecided in up to a quarter of the samples, however many probes are bought.
+of the fit (would a calibrator from another slice pass?) is reported beside it and decides nothing: no number of probes
+shrinks its second part, so that few labels, or covariates that make f noisy, leave a clear residual undecided (study
+``transport_audit``).
 
 The mean is all that `audit` sees: errors that cancel over the judge's scale or over kinds of prompts pass it (the
 paper's "Scope of the mean transport test"). `cje_core.local_transport` looks inside. How many probes it takes, and how

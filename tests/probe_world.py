@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from cje_core.calibration import fit_slice, predict
 from cje_core.estimators.direct_corrected import probe_value
@@ -76,3 +77,44 @@ def draw(judge, n_probes, shifts, *, n_fits=40, n_draws=25, n=1000, labels=250, 
         verdicts(with_fit.reshape(-1, 2), MARGIN).reshape(shape),
         residual,
     )
+
+
+def draw_clustered(judge="strong", n_fits=10, n_draws=60, *, size=3, n_probes=75, n=600, seed=1):
+    """Whether the tuned interval holds the truth, by the clusters of prompts and, wrongly, by prompt: (2, draws)."""
+    low, high, spread, atoms = JUDGES[judge]
+    rng = np.random.default_rng(seed)
+    law = {"a": (*LAW, "none", 0.0), "b": (*LAW, "none", 0.0)}
+    truth = oracle_mean(score_quantile((np.arange(4000) + 0.5) / 4000, *LAW), "sigmoid", low, high).mean()
+    hits = []
+    for _ in range(n_fits):
+        rows = unpack(
+            transport_shift.simulate(
+                n=n, oracle_fraction=0.25, n_probes=n_probes, policies=law, low=low, high=high, spread=spread,
+                atoms=atoms, rng=rng,
+            )
+        )  # fmt: skip
+        fitted, own = fit_slice(rows), rows.policy == 1
+        probes = np.flatnonzero(own & rows.probe)
+        probed = np.zeros(n, bool)
+        probed[rows.prompt[probes]] = True
+        cluster = np.empty(n, dtype=np.intp)  # the probes fill whole clusters
+        cluster[np.argsort(~probed, kind="stable")] = np.arange(n) // size
+        names = np.arange(n // size).astype(str)
+
+        def tied(cluster=cluster):
+            shared = rng.standard_normal(n // size)[cluster]
+            return special.ndtr(np.sqrt(0.6) * shared + np.sqrt(0.4) * rng.standard_normal(n))
+
+        for _ in range(n_draws):
+            score, label = rows.score.copy(), rows.label.copy()
+            score[own] = score_quantile(tied(), *LAW)[rows.prompt[own]]
+            mean = oracle_mean(score[probes], "sigmoid", low, high)
+            label[probes] = draw_oracle(mean, tied()[rows.prompt[probes]], spread=spread, atoms=atoms)
+            at = rows._replace(score=score, z=score[:, None], label=label)
+            row = []
+            for known in (at._replace(cluster=cluster, cluster_names=names), at):
+                value, _ = probe_value(known, fitted, 1, tuned=True)
+                bounds = wald(value.value, value.std_error, value.df, 0.95)
+                row.append(bounds[0] <= truth <= bounds[1])
+            hits.append(row)
+    return np.array(hits).T

@@ -22,6 +22,8 @@ LOOK = {  # verdict: colour, marker, face
 def transport_residuals(audit: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     """Mean residual E[Y - f(Z)] of each policy with its interval; the margin of the equivalence test is shaded.
 
+    The bar is the interval that decides, given f; the thin line adds the noise of the labels that taught f.
+
     Parameters
     ----------
     audit : xr.Dataset
@@ -46,12 +48,16 @@ def transport_residuals(audit: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes
         shown = verdict.lower().replace("_", " ") if verdict != "FAIL" else "FAIL"
         notes.append(f"{shown} ({int(at['n_probes'])} probes)")
         if math.isfinite(residual):
-            axes.plot(at["interval"].values, [row, row], color=colour, lw=1.8, zorder=2)
+            axes.plot(at["interval_with_fit"].values, [row, row], color=colour, lw=0.7, zorder=2)
+            axes.plot(at["interval"].values, [row, row], color=colour, lw=2.2, zorder=2)
             axes.plot(residual, row, marker, mfc=face, mec=colour, mew=1.3, ms=6, zorder=3)
     right = axes.secondary_yaxis("right")
     right.set_yticks(np.arange(len(policies)), notes)
     right.tick_params(length=0, labelsize=8)
     right.spines["right"].set_visible(False)
     prob = 100 * float(audit.attrs["ci_prob"])
-    axes.set_xlabel(f"mean residual of probes, Y - f(Z), with {prob:g}% interval; shaded: margin ±{margin:g}")
+    axes.set_xlabel(
+        f"mean residual of probes, Y - f(Z), with {prob:g}% interval\n"
+        f"(thin: with the calibrator's own error); shaded: margin ±{margin:g}"
+    )
     return axes

@@ -7,7 +7,7 @@ import oracles_transport as oracles
 import pytest
 from scipy import stats
 
-from cje_core.audit_planning import audit_power, audit_size, sequential_audit
+from cje_core.audit_planning import audit_power, audit_size, probes_to_pass, sequential_audit
 
 # --- power and size --------------------------------------------------------------------------------------------------
 
@@ -126,3 +126,29 @@ def test_grid_only_widens():
     fine, coarse = (sequential_audit(x, n_grid=k).interval.values for k in (20001, 101))
     assert (coarse[:, 0] <= fine[:, 0] + 1e-12).all() and (coarse[:, 1] >= fine[:, 1] - 1e-12).all()
     assert np.abs(coarse - fine).max() <= 2 * 2 / 100
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_coarse_grid_holds_the_exact_confidence_set(seed):
+    """Every mean that a very fine grid keeps lies inside the interval of a coarse one, at every label."""
+    x = np.random.default_rng(seed).normal(0.03, 0.05, 400).clip(-1, 1)
+    fine = sequential_audit(x, n_grid=20001).interval.values
+    for n_grid in (3, 4, 11, 21):
+        low, high = sequential_audit(x, n_grid=n_grid).interval.values.T
+        step = 2 / (n_grid - 1)
+        assert (low <= fine[:, 0] + 1e-4).all() and (high >= fine[:, 1] - 1e-4).all() and (low < high).all()
+        assert (high - low <= np.diff(fine, axis=1).ravel() + 2 * step + 1e-12).all()
+
+
+def test_probes_to_pass_is_the_size_of_the_plan():
+    for sd, margin, power, ci_prob in ((0.2, 0.05, 0.8, 0.95), (0.02, 0.05, 0.9, 0.95), (0.5, 0.1, 0.8, 0.9)):
+        plan = audit_size(power, residual_sd=sd, margin=margin, ci_prob=ci_prob)
+        found = probes_to_pass(sd, margin=margin, power=power, ci_prob=ci_prob)
+        assert found == float(plan.n_probes.item())
+        z = stats.norm.ppf(0.5 + ci_prob / 2) + stats.norm.ppf(0.5 + power / 2)
+        assert (
+            0 <= found - (z * sd / margin) ** 2 < 10
+        )  # the normal law's number, and the few more of the t quantile
+    assert (
+        np.isnan(probes_to_pass(0.0)) and np.isnan(probes_to_pass(np.nan)) and np.isnan(probes_to_pass(1e4))
+    )

@@ -23,7 +23,7 @@ METHODS = {
     "theta_aug": (direct, {"power_tuned": False, "borrowed": "plug_in"}),
     "plug_in_naive": (direct, {"inference": "cluster", "correction": "none"}),
     "bootstrap": (direct, {"inference": "bootstrap", "n_boot": 200, "power_tuned": False}),
-    "direct_corrected": (direct_corrected, {}),
+    "direct_corrected": (direct_corrected, {"tuned": False}),  # the tuned one has tests of its own
 }
 
 
@@ -49,7 +49,8 @@ def simulate(design, n, fraction, methods, n_probes=0, n_replicates=N_REPLICATES
                 record(out["contrasts"], pairs.difference.values, pairs, differences)
         if n_probes:
             report = audit(data)
-            record(out["audit"], report.residual.values, report, np.zeros(len(target)))
+            joint = {name: report[f"{name}_with_fit"] for name in ("std_error", "interval")}
+            record(out["audit"], report.residual.values, report.assign(joint), np.zeros(len(target)))
     return {name: tuple(map(np.array, triple)) for name, triple in out.items() if triple[0]}
 
 

@@ -95,6 +95,14 @@ def test_transport_residuals_draw_margin_verdicts_and_intervals(data):
         if np.isclose(p.get_extents().transformed(axes.transData.inverted()).width, 0.1)
     ]
     assert np.isclose(band.get_x(), -0.05)
+    lines = [
+        line.get_xdata()
+        for line in axes.lines
+        if len(line.get_xdata()) == 2 and np.ptp(line.get_ydata()) == 0
+    ]
+    for name in ("interval", "interval_with_fit"):
+        for ends in audit[name].values[1:]:
+            assert any(np.allclose(line, ends) for line in lines)
 
 
 def test_reliability_draws_diagonal_and_interval_per_bin(data):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import stats
 
+from cje_core import gates
 from cje_core.data import DataError, from_arrays
 from cje_core.overlap import affinity, ccdf, hill, overlap
 from cje_core.weights import mean_one
@@ -156,6 +157,24 @@ def test_the_jackknife_brings_the_affinity_nearer_the_truth(a, b, n, m):
     assert (errors[:, 1] ** 2).mean() < (errors[:, 0] ** 2).mean()
 
 
+@pytest.mark.parametrize(("n", "m"), [(1000, 30), (200, 30), (30, 30)])
+def test_affinity_gate_seldom_rings_for_one_law_and_always_for_two(n, m):
+    """One law: at most 5% (exact bound) fall below .85, where the plug-in does in a third; far laws are found."""
+    rng, reps, gate = np.random.default_rng(9), 300, gates.BY_NAME["affinity"]
+    mass, other = np.r_[np.ones(n), np.zeros(m)], np.r_[np.zeros(n), np.ones(m)]
+    cluster = np.r_[np.arange(n), np.arange(m)]
+
+    def drawn(shift):
+        return [
+            affinity(np.r_[rng.random(n), shift + rng.random(m)], mass, other, cluster) for _ in range(reps)
+        ]
+
+    same, far = drawn(0.0), drawn(0.7)
+    assert sum(a.upper < gate.good for a in same) <= stats.binom.ppf(1 - 3e-7, reps, 0.05)
+    assert sum(a.plug_in < gate.good for a in same) > reps / 3
+    assert all(a.upper < gate.good for a in far)
+
+
 # --- the whole table ---
 
 
@@ -200,6 +219,11 @@ def test_overlap_against_loops():
         first = [(s, 1.0) for s in data.logged_judge.values]
         second = [(s, 1.0) for s in data.judge.values[p, :, 0]]
         assert float(row.affinity) == pytest.approx(oracles.affinity(first, second, 20))
+        assert float(row.affinity_upper) == pytest.approx(
+            min(float(row.affinity_corrected + row.affinity_std_error), 1.0)
+        )
+        metric = gates.collect([str(row.policy.values)], overlap=out)["affinity"]
+        assert metric.item() == row.affinity_upper.item()  # what the gate reads
         assert float(row.hellinger) == pytest.approx(np.sqrt(1 - float(row.affinity_corrected)))
         surprisal = (-data.logp_target[p] / data.n_tokens).values[used]
         ttc, threshold = oracles.ttc(data.surprisal.values[p, :, 0].tolist(), surprisal.tolist())

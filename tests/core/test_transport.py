@@ -195,3 +195,25 @@ def test_no_fit_means_not_checked_everywhere():
     assert np.isnan(binned_audit(data).p_value).all()
     assert np.isnan(subgroup_audit(data, group=["a"] * 400).p_value).all()
     assert np.isnan(residuals(data).residual).all()
+
+
+def test_a_covariate_does_not_undo_a_clear_fail():
+    """Four noise covariates on 40 labels make f noisy: the interval with its noise cannot decide, the verdict does."""
+    rng = np.random.default_rng(4)
+    score = rng.random((2, 300))
+    label = (0.2 + 0.6 * score + rng.normal(0, 0.15, score.shape)).clip(0, 1)
+    label[1] = (label[1] - 0.25).clip(0, 1)
+    probe = np.zeros((2, 300), bool)
+    probe[1, :50] = True
+    taught = np.zeros((2, 300), bool)
+    taught[0, :40] = True
+    noise = rng.normal(size=(2, 300, 1, 4))
+    data = from_arrays(
+        score, policies=["a", "b"], oracle=np.where(probe | taught, label, np.nan), probe=probe, covariate=noise,
+        features=["p", "q", "r", "s"], calibration_policy="a",
+    )  # fmt: skip
+    plain, noisy = (audit(data, covariates=names).sel(policy="b") for names in ([], ["p", "q", "r", "s"]))
+    assert plain.verdict == noisy.verdict == "FAIL"
+    for report in (plain, noisy):
+        np.testing.assert_allclose(report.df, 49)
+    assert np.diff(noisy.interval_with_fit) > 1.5 * np.diff(noisy.interval)

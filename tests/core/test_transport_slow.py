@@ -40,7 +40,10 @@ def within(rate, probability, n):
 @pytest.fixture(scope="module")
 def audits():
     """Audits of 2000 worlds with 100 labels that teach and 50 probes: name -> array (replicate, policy)."""
-    names = ("residual", "std_error", "df", "p_value", "interval", "residual_sd", "fit_std_error", "fit_df")
+    names = (
+        *("residual", "std_error", "df", "p_value", "interval", "residual_sd", "fit_std_error", "fit_df"),
+        *("std_error_with_fit", "df_with_fit", "interval_with_fit"),
+    )
     out = {name: [] for name in (*names, "binned", "df_bins", "binned_df", "binned_p")}
     for r in range(N_REPLICATES):
         data = transport_shift.simulate(
@@ -50,7 +53,7 @@ def audits():
         for name in names:
             out[name].append(report[name].sel(policy=list(TRUE_RESIDUAL)).values)
         for name, source in (
-            ("binned", "statistic"),
+            ("binned", "f_value"),
             ("df_bins", "df_bins"),
             ("binned_df", "df"),
             ("binned_p", "p_value"),
@@ -66,35 +69,75 @@ def column(audits, name, policy):
 # --- size ------------------------------------------------------------------------------------------------------------
 
 
+def p_with_fit(audits, policy, shrink=1.0):
+    """Zero-null p-values of the interval that adds the fit's noise."""
+    ratio = np.abs(column(audits, "residual", policy)) / (
+        shrink * column(audits, "std_error_with_fit", policy)
+    )
+    return 2 * stats.t.sf(ratio, column(audits, "df_with_fit", policy))
+
+
 @pytest.mark.parametrize("policy", ["same", "compensating"])
-def test_zero_null_rejects_five_percent_with_calibration_noise(audits, policy):
+def test_zero_null_with_the_fit_rejects_five_percent(audits, policy):
     """Mean residual zero: exactly so for compensating errors, which the mean audit must not see."""
-    rejected = (column(audits, "p_value", policy) < 0.05).mean()
-    assert within(rejected, 0.05, N_REPLICATES)
+    assert within((p_with_fit(audits, policy) < 0.05).mean(), 0.05, N_REPLICATES)
 
 
 def test_size_check_sees_a_calibrator_taken_as_known(audits):
-    """The reference library's audit: probe noise only."""
-    error = column(audits, "residual_sd", "same") / np.sqrt(N_PROBES)
-    p = 2 * stats.t.sf(np.abs(column(audits, "residual", "same")) / error, N_PROBES - 1)
+    """The audit's own p-value is given f, whose residual is not zero: it rejects too often to be about transport."""
+    p = column(audits, "p_value", "same")
+    ratio = np.abs(column(audits, "residual", "same")) / (
+        column(audits, "residual_sd", "same") / np.sqrt(N_PROBES)
+    )
+    np.testing.assert_allclose(p, 2 * stats.t.sf(ratio, N_PROBES - 1))
     assert not within((p < 0.05).mean(), 0.05, N_REPLICATES)
 
 
 def test_size_check_sees_an_error_a_fifth_too_small(audits):
-    ratio = np.abs(column(audits, "residual", "same")) / (0.8 * column(audits, "std_error", "same"))
-    p = 2 * stats.t.sf(ratio, column(audits, "df", "same"))
-    assert not within((p < 0.05).mean(), 0.05, N_REPLICATES)
+    assert not within((p_with_fit(audits, "same", 0.8) < 0.05).mean(), 0.05, N_REPLICATES)
 
 
 def test_binned_audit_has_its_level_and_finds_compensating_errors(audits):
     assert within((column(audits, "binned_p", "same") < 0.05).mean(), 0.05, N_REPLICATES)
     assert (column(audits, "binned_p", "compensating") < 0.05).mean() > 0.75
     planted = stats.f.sf(
-        column(audits, "binned", "same") / 0.8**2 / column(audits, "df_bins", "same"),
+        column(audits, "binned", "same") / 0.8**2,
         column(audits, "df_bins", "same"),
         column(audits, "binned_df", "same"),
     )
     assert not within((planted < 0.05).mean(), 0.05, N_REPLICATES)
+
+
+BINARY = 1000  # replicates
+
+
+@pytest.fixture(scope="module")
+def binary_bins():
+    """Binned audits of binary labels that are sure at both ends of the judge's scale and a coin toss in the middle."""
+    rng = np.random.default_rng(3)
+    n, found = 1000, {"p": [], "old": []}
+    for _ in range(BINARY):
+        score = rng.random((2, n))
+        mean = np.where(score < 0.45, 0.03, np.where(score < 0.65, 0.5, 0.97))
+        probe = np.zeros((2, n), bool)
+        probe[1, :60] = True
+        seen = probe | (np.arange(2)[:, None] == 0)
+        label = np.where(seen, rng.random((2, n)) < mean, np.nan)
+        bins = binned_audit(
+            from_arrays(score, policies=["a", "b"], oracle=label, probe=probe, calibration_policy="a")
+        ).sel(policy="b")
+        found["p"].append(float(bins.p_value))
+        q, m = int(bins.n_bins), int(bins.n_probes.sum())
+        found["old"].append(stats.f.sf(float(bins.statistic) / q, q, m - q))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def test_binned_audit_has_its_level_where_the_variance_differs_between_bins(binary_bins):
+    """At 5% and at 1%; F with all bins, as if they had one variance, is the planted error."""
+    bound = {level: stats.binom.ppf(1 - ALPHA / 2, BINARY, level) / BINARY for level in (0.05, 0.01)}
+    assert all((binary_bins["p"] < level).mean() <= most for level, most in bound.items())
+    assert (binary_bins["old"] < 0.01).mean() > bound[0.01]
+    assert (binary_bins["p"] < 0.05).mean() > 0.02  # and is not idle
 
 
 # --- power -----------------------------------------------------------------------------------------------------------
@@ -118,11 +161,12 @@ def planned(audits, policy, margin, *, fit=True):
 
 
 def realised(audits, policy, margin):
-    low, high = column(audits, "interval", policy).T
+    """Shares decided by the interval with the fit's noise, whose law over slices the planner gives."""
+    low, high = column(audits, "interval_with_fit", policy).T
     return {
         "PASS": ((low >= -margin) & (high <= margin)).mean(),
         "FAIL": ((low > margin) | (high < -margin)).mean(),
-        "reject": (column(audits, "p_value", policy) < 0.05).mean(),
+        "reject": (p_with_fit(audits, policy) < 0.05).mean(),
     }
 
 
@@ -150,7 +194,7 @@ def test_equivalence_errs_at_most_one_tail_on_the_margin(audits, policy, margin)
 
 def test_pitfall_35_a_zero_null_pass_rewards_few_probes(audits):
     """A bias on the margin would be let through most of the time by "not significantly different from zero"."""
-    assert (column(audits, "p_value", "edge") > 0.05).mean() > 0.5
+    assert (p_with_fit(audits, "edge") > 0.05).mean() > 0.5
     assert realised(audits, "edge", 0.05)["PASS"] <= 0.01
 
 
@@ -176,6 +220,19 @@ def test_sequential_interval_never_loses_the_mean_more_often_than_alpha(kind):
         low, high = sequential_audit(residual, alpha=0.05, n_grid=401).interval.values[-1]
         lost += not low <= 0 <= high  # the running intersection remembers every earlier look
     assert lost <= stats.binom.ppf(1 - ALPHA / 2, N_STREAMS, 0.05)
+
+
+@pytest.mark.parametrize("n_grid", [3, 6, 11, 21])
+def test_no_grid_is_too_coarse(n_grid):
+    """A mean between two candidates: the interval keeps it as often as on a fine grid."""
+    rng = np.random.default_rng(3)
+    lost = 0
+    for residual in rng.choice(
+        [-0.03, 0.13], (400, 400)
+    ):  # mean .05, off every grid but the middle of a cell
+        low, high = sequential_audit(residual, alpha=0.05, n_grid=n_grid).interval.values[-1]
+        lost += not low <= 0.05 <= high
+    assert lost <= stats.binom.ppf(1 - ALPHA / 2, 400, 0.05)
 
 
 def test_peeking_check_sees_a_fixed_sample_interval():

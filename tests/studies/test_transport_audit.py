@@ -1,0 +1,81 @@
+"""The study of the transport audit: its replicate against its definitions, its tables and its figure."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from cje_core import transport
+from cje_core.calibration import fit_slice, predict
+from cje_core.estimators import direct_corrected
+from cje_core.rows import unpack
+from cje_sim.scenarios import transport_shift
+from studies import _report, _run, _study, transport_audit
+from studies._streams import Streams
+
+STUDY = _study.load("transport_audit")
+CELL = {"judge": "weak", "probes": 50, "shift": 0.25, "n": 300, "labels": 100}
+
+
+@pytest.fixture(scope="module")
+def ds(tmp_path_factory):
+    """Results of the smoke profile."""
+    return _run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
+
+
+def test_a_replicate_is_what_the_library_says():
+    streams = Streams(1, STUDY.name, CELL, 0)
+    found = STUDY.replicate(STUDY, CELL, streams)
+    law = {"base": (3.0, 2.0, "none", 0.0), "target": (3.0, 2.0, "mean", -0.25)}
+    shape = transport_audit.JUDGES["weak"]
+    data = transport_shift.simulate(
+        n=300, oracle_fraction=1 / 3, n_probes=50, policies=law, rng=streams("data"), **shape
+    )
+    report = transport.audit(data).sel(policy="target")
+    names = list(STUDY.methods)
+    assert transport_audit.VERDICTS[int(found.extra["verdict"][0])] == report.verdict.item()
+    printed = np.isfinite(found.estimate[names.index("old_rule"), 0])
+    assert printed == (report.verdict.item() != "FAIL")
+    tuned = direct_corrected.estimate(data).sel(policy="target")
+    np.testing.assert_allclose(found.interval[names.index("probe_tuned"), 0], tuned.interval)
+    # residual of this f by brute force: a million draws of the target
+    big = transport_shift.simulate(
+        n=200_000,
+        oracle_fraction=0.5,
+        n_probes=0,
+        policies=law,
+        rng=5,
+        **{**shape, "spread": 0.0, "atoms": 0.0},
+    )
+    score = big.judge.sel(policy="target").values.ravel()
+    ends = {k: shape[k] for k in ("low", "high")}
+    mean = transport_shift.truth(policies=law, **ends).sel(policy="target").item()
+    f = predict(fit_slice(unpack(data)).calibrator, score)
+    error = 5 * f.std() / np.sqrt(len(f))
+    assert abs(found.extra["residual_of_f"][0] - (mean - f.mean())) < error
+    assert found.truth[0] == mean
+
+
+def test_tables(ds):
+    printed, verdicts, errors, measures = STUDY.table(ds).values()
+    assert len(verdicts) == 6 and len(printed) == 4 * 6 and len(errors) == 3 and len(measures) == 6 * 4
+    shares = verdicts[list(transport_audit.VERDICTS)].sum(axis=1)
+    np.testing.assert_allclose(shares, 1.0)
+    silent = printed["verdict"] == "FAIL"
+    assert printed.loc[silent, "old_rule"].isna().all()  # the old rule prints nothing after a FAIL
+    anything = printed[printed["verdict"] == "any"].reset_index(drop=True)
+    for k, row in anything.iterrows():
+        at = ds.sel({c: row[c] for c in ("judge", "probes", "shift")}).isel(n=0, labels=0, policy=0)
+        one = at.sel({"method": "probe_tuned"})
+        low, high = one.interval.transpose("ci_bound", "replicate").values
+        hit = (low <= one.truth.values) & (one.truth.values <= high)
+        assert row["probe_tuned"] == pytest.approx(hit.mean()), k
+    assert (verdicts.loc[verdicts["shift"] == 0.25, "FAIL"] >= 0.5).all()
+
+
+@pytest.mark.parametrize("levels", [{}, {"judge": ["weak"]}, {"shift": [0.25]}])
+def test_figure_of_whole_and_partial_grids(ds, levels):
+    part = ds.sel(levels)
+    with mpl.rc_context(_report.STYLE):
+        (figure,) = STUDY.figure(part).values()
+    assert len(figure.axes) == 2 * part.sizes["judge"]
+    mpl.pyplot.close(figure)
