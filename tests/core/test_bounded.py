@@ -1,8 +1,11 @@
 """Intervals that respect the range and hold at rare failures: binomial tails on effective counts."""
 
+import json
+
 import numpy as np
 import oracles_bounded as slow
 import pytest
+from conformance_world import NAMES, rich, run, sound
 from scipy import stats
 
 from cje_core.compare import contrasts, win_matrix
@@ -181,6 +184,35 @@ def test_options_are_named():
     assert out.attrs["ci_kind"] == "mixed"
     assert out.interval_kind.values.tolist() == ["clopper_pearson", "wald", "wald"]
     assert np.isfinite(out.effective_count.values).tolist() == [True, False, False]
+
+
+FREQUENTIST = [
+    name
+    for name in NAMES
+    if not name.startswith(("bayes", "projection")) and name not in ("rogan_gladen", "oracle_bound")
+]
+
+
+@pytest.mark.parametrize("name", FREQUENTIST)
+def test_every_frequentist_estimator_has_the_option(name):
+    """The default is named, the t interval is the textbook's, the others stay inside the scale."""
+    data = rich(name)
+    default = run(name, data)
+    assert json.loads(default.attrs["options"])["interval"] == "auto"
+    plain = run(name, data, interval="wald")
+    for variable in ("estimate", "std_error", "df", "status"):
+        np.testing.assert_array_equal(plain[variable], default[variable])
+    np.testing.assert_array_equal(plain.interval, wald(plain.estimate, plain.std_error, plain.df, 0.95))
+    low, high = data.attrs["oracle_range"]
+    for kind in ("auto", "logit", "clopper_pearson"):
+        out = run(name, data, interval=kind)
+        sound(out)
+        if kind != "auto":
+            known = np.isfinite(out.interval.values).all(axis=1)
+            assert set(out.interval_kind.values[known]) <= {kind}
+            below, above = out.interval.values[known].T
+            assert (below >= np.minimum(low, out.estimate.values[known])).all()
+            assert (above <= np.maximum(high, out.estimate.values[known])).all()
 
 
 def test_few_failures_do_not_let_the_judge_narrow_the_interval_much():
