@@ -26,8 +26,8 @@ so few labels cannot judge a judge. Unequal label weights count as Kish's number
 Uncertainty: the weights were fitted on the labels that judge them, so the label part is charged one degree of freedom
 per weight in use (`charge`), like a regression; an average of two fits is charged the average.
 
-Failure modes: with nearly constant labels (one failure among 25) every t interval is too short, this one too; labels
-missing not at random bias everything.
+Failure modes: with nearly constant labels (one failure among 25) every t interval is too short, this one too, which
+is why binary ones are counted (`cje_core.estimators._intervals`); labels missing not at random bias everything.
 """
 
 from typing import NamedTuple

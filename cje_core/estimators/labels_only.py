@@ -1,8 +1,9 @@
 """Mean oracle label of the labelled slice: the control that is unbiased.
 
 Estimand: V(policy) = E[Y]. Formula: ``sum_L w_i Y_i / sum_L w_i`` over the policy's own labels, w the prompt weight
-over the label probability (Hajek), t interval with clusters. Failure modes: wide, since the judge is ignored;
-biased when labels were chosen by something that the declared ``label_prob`` does not know.
+over the label probability (Hajek). Interval: that of Clopper and Pearson where the labels are binary, else t, with
+clusters. Failure modes: wide, since the judge is ignored; biased when labels were chosen by something that the declared
+``label_prob`` does not know.
 """
 
 import numpy as np
@@ -32,7 +33,7 @@ def estimate(
     data : xr.Dataset
         Evaluation data.
     ci_prob : float
-        Probability of the t interval (clusters of prompts).
+        Probability of the interval (clusters of prompts).
     rng : Generator, int or None
         Unused: there is nothing random here.
     interval : {"auto", "wald", "logit", "clopper_pearson"}

@@ -5,8 +5,9 @@ Judge Evaluation"), S the judge score mapped affinely from ``judge_range`` to ``
 labels and U its unlabelled responses. With unequal ``label_prob`` the labelled mean is of Hajek form and U is all
 responses (route ``all_rows``); so it is where fewer than 4 prompts are unlabelled.
 
-``quantile="z"`` is the interval of ppi-python; ``"t"`` (default) divides by n - 1 and takes degrees of freedom that
-follow the labelled clusters, since with two dozen labels the normal interval falls short of its level.
+``quantile="z"`` with ``interval="wald"`` is the interval of ppi-python. ``"t"`` (default) divides by n - 1 and takes
+degrees of freedom that follow the labelled clusters, since with two dozen labels the normal interval falls short of its
+level; ``interval="auto"`` (default) counts labels that are binary (`cje_core.estimators._intervals`).
 
 Failure modes: a judge on the wrong scale, or a useless one, makes it wider than the labels alone (PPI++ repairs this);
 it uses S as it is, so a nonlinear but informative judge is not exploited; no labels, no number.

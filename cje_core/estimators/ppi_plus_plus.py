@@ -4,9 +4,9 @@ Estimand: V(policy) = E[Y]. Formula: ``mean_L (Y - lambda S) + lambda mean_U S``
 `cje_core.estimators.ppi`, with the lambda in [0, 1] of least variance, ``Cov_L(Y, S) / (Var(S) (1 + n / N))`` for n
 labelled and N unlabelled responses: 0 returns the label mean, 1 is PPI.
 
-``lam="tuned"`` fits lambda on the labels it is applied to (ppi-python's way; with ``quantile="z"`` the same numbers);
-its t interval spends one more degree of freedom on it. ``"cross_fitted"`` takes lambda from the other folds, which
-removes the bias of order 1 / n. A number fixes it.
+``lam="tuned"`` fits lambda on the labels it is applied to (ppi-python's way; the same numbers with ``quantile="z"`` and
+``interval="wald"``); its t interval spends one more degree of freedom on it. ``"cross_fitted"`` takes lambda from the
+other folds, which removes the bias of order 1 / n. A number fixes it. Binary labels are counted (`_intervals`).
 
 Failure modes: as `ppi`, but no wider than the labels alone beyond the noise of lambda; an inverted judge gets lambda 0
 (it is ignored, not turned round).

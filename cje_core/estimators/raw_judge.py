@@ -31,7 +31,7 @@ def estimate(
     data : xr.Dataset
         Evaluation data.
     ci_prob : float
-        Probability of the t interval (clusters of prompts).
+        Probability of the interval (clusters of prompts).
     rng : Generator, int or None
         Unused: there is nothing random here.
     interval : {"auto", "wald", "logit", "clopper_pearson"}

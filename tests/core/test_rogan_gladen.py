@@ -270,3 +270,18 @@ def test_standard_error_is_the_spread(replicates):
     noise = 5 * ratio * np.sqrt(2 / N_REPLICATES)
     assert (np.abs(ratio - 1) < noise + 0.1).all()
     assert (np.abs(0.8**2 * ratio - 1) > 0.1).all()
+
+
+def test_the_width_beside_the_labels_alone_is_reported():
+    """Own labels: over the width of their mean's interval; a useful judge on few labels saves, a weak one costs."""
+    data = world(n=400, share=0.3)
+    out, alone = (module.estimate(data, ci_prob=0.9) for module in (rogan_gladen, labels_only))
+    assert (out.route == "own_labels").all()
+    width, own = (found.interval.diff("ci_bound").values[:, 0] for found in (out, alone))
+    np.testing.assert_allclose(out.width_vs_labels, width / own)
+    assert (out.width_vs_labels > 1).all()
+    without = data["oracle"].where(data.policy == "a")
+    seen = data["labelled"] & (data.policy == "a")
+    borrowed = rogan_gladen.estimate(data.assign(oracle=without, labelled=seen))
+    assert np.isfinite(borrowed.width_vs_labels).values.tolist() == [True, False]
+    assert np.isfinite(borrowed.interval).all()
