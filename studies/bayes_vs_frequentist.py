@@ -388,6 +388,7 @@ STUDY = Study(
         "paper": Profile(2000, {"n": (500, 1000)}),
     },
     replicate=replicate,
+    worlds=sorted({world.scenario for world in WORLDS.values()}),
     table=table,
     figure=figure,
 )
