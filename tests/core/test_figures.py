@@ -133,7 +133,7 @@ def test_uncertainty_share_draws_both_thresholds(data):
 
 
 def test_win_matrix_marks_what_survives(data):
-    wins = win_matrix(direct.estimate(data), q=0.05)
+    wins = win_matrix(direct.estimate(data, borrowed="plug_in"), q=0.05)
     words = drawn(figures.win_matrix(wins))
     marked = {f"{value:+.3f}*" for value in wins["difference"].values[wins["significant"].values]}
     assert marked and {word for word in words if word.endswith("*")} == marked
