@@ -382,7 +382,7 @@ STUDY = Study(
             _fewer(100, 50),
         ),
         "quick": Profile(
-            30,
+            25,
             {"world": tuple(name for name in WORLDS if name not in ("weak", "length"))},
             _fewer(400, 300),
         ),
