@@ -156,8 +156,10 @@ class _Printed(NamedTuple):
 def _printed(
     value: FloatArray, interval: FloatArray, df: FloatArray, k: FloatArray, ci_prob: float
 ) -> _Printed:
-    with np.errstate(invalid="ignore"):
-        quantile = special.stdtrit(df, 0.5 + ci_prob / 2)
+    df = np.where(
+        np.isnan(df) & np.isfinite(interval).all(axis=1), np.inf, df
+    )  # an interval that spends none
+    quantile = special.stdtrit(df, 0.5 + ci_prob / 2)
     return _Printed(value, (value - interval[:, 0]) / quantile, (interval[:, 1] - value) / quantile, df, k)
 
 
@@ -189,6 +191,13 @@ def _borrowed(estimate: xr.Dataset, borrowed: Sequence[bool] | None) -> FloatArr
     return found.astype(float)
 
 
+def _range(estimate: xr.Dataset, oracle_range: tuple[float, float] | None) -> tuple[float, float]:
+    low, high = (
+        estimate.attrs.get("oracle_range", (-np.inf, np.inf)) if oracle_range is None else oracle_range
+    )
+    return float(low), float(high)
+
+
 def _degrees(estimate: xr.Dataset) -> FloatArray:
     """Degrees of freedom; of intervals that come from draws, none are spent."""
     if "df" in estimate and "draws" not in estimate:
@@ -201,7 +210,7 @@ def levels(
     delta: npt.ArrayLike,
     *,
     borrowed: Sequence[bool] | None = None,
-    oracle_range: tuple[float, float] = (-np.inf, np.inf),
+    oracle_range: tuple[float, float] | None = None,
 ) -> xr.Dataset:
     """Bias-aware interval of every level, as a curve in delta.
 
@@ -214,7 +223,8 @@ def levels(
     borrowed : sequence of bool, optional
         Which policies borrow, in the estimate's order (default: `cje_core.gates.borrows`).
     oracle_range : (low, high)
-        Of the oracle scale (``data.attrs["oracle_range"]``): intervals are cut to it.
+        Of the oracle scale (``data.attrs["oracle_range"]``): intervals are cut to it. Default: the estimate's own
+        attribute, else no cut.
 
     Returns
     -------
@@ -234,9 +244,10 @@ def levels(
     interval = estimate["interval"].transpose("policy", "ci_bound").values
     value = np.asarray(estimate["estimate"].values, float)
     printed = _printed(value, interval, _degrees(estimate), k, ci_prob)
+    limits = _range(estimate, oracle_range)
     return xr.Dataset(
         {
-            "interval": (("policy", "delta", "ci_bound"), _curve(printed, grid, ci_prob, oracle_range)),
+            "interval": (("policy", "delta", "ci_bound"), _curve(printed, grid, ci_prob, limits)),
             "estimate": ("policy", value),
             "borrowed": ("policy", k > 0),
         },
@@ -262,7 +273,7 @@ def differences(
     delta: npt.ArrayLike,
     *,
     borrowed: Sequence[bool] | None = None,
-    oracle_range: tuple[float, float] = (-np.inf, np.inf),
+    oracle_range: tuple[float, float] | None = None,
 ) -> xr.Dataset:
     """Bias-aware interval of every difference, as a curve in delta: the bound is delta for each policy that borrows.
 
@@ -279,7 +290,8 @@ def differences(
     """
     grid, ci_prob = _check(estimate, delta)
     found, printed = _pairs(estimate, borrowed, ci_prob)
-    span = oracle_range[1] - oracle_range[0]
+    low, high = _range(estimate, oracle_range)
+    span = high - low
     return xr.Dataset(
         {
             "interval": (("pair", "delta", "ci_bound"), _curve(printed, grid, ci_prob, (-span, span))),

@@ -68,8 +68,7 @@ def code_digests(study: Study) -> dict[str, str]:
     """Digest of every source file of this project that a replicate of `study` depends on, by file name."""
     own = getattr(study.replicate, "func", study.replicate).__module__
     queue = [own, getattr(study.table, "__module__", own), "studies._study"]
-    if study.scenario:
-        queue.append(f"cje_sim.scenarios.{study.scenario}")
+    queue += [f"cje_sim.scenarios.{name}" for name in (study.scenario, *study.worlds) if name]
     used = {method.estimator or name for name, method in study.methods.items()}
     queue += [f"cje_core.estimators.{name}" for name in used & set(estimators.available())]
     shown = {getattr(study.table, "__name__", ""), getattr(study.figure, "__name__", "")}

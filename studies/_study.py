@@ -247,6 +247,8 @@ class Study:
         Ids of the claims that the study decides.
     scenario : str
         The world's file in ``cje_sim/scenarios``, if it is one.
+    worlds : sequence of str
+        The files that cells choose from (`replicate_elsewhere`): their code is part of the study's definition.
     ci_prob : float
         Nominal probability of every interval.
     block : int
@@ -271,6 +273,7 @@ class Study:
     contrasts: Sequence[tuple[str, str]] = ()
     claims: Sequence[str] = ()
     scenario: str = ""
+    worlds: Sequence[str] = ()
     ci_prob: float = 0.95
     block: int = 20
 

@@ -269,6 +269,7 @@ def _panels(ds: xr.Dataset, shown: Sequence[str], rows: Sequence[tuple[str, str,
 def _marks(ax: Axes, measured: xr.Dataset, name: str, shown: Sequence[str]) -> None:
     """One measure of the methods that answer, side by side at each number of labels."""
     style: Any = looks(COLOURS)
+    style[COLOURS[-1]]["color"] = GREY  # the palette's eighth is too pale for a mark
     there = [m for m in shown if m in measured["method"].values]
     for k, method in enumerate(there):
         one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
@@ -280,7 +281,7 @@ def _marks(ax: Axes, measured: xr.Dataset, name: str, shown: Sequence[str]) -> N
             continue
         at = np.arange(len(answers))[answers] + 0.11 * (k - (len(there) - 1) / 2)
         bound = one["bound"].sel(measure=name).transpose("ci_bound", "labels").values[:, answers]
-        face: Any = {"mfc": "white"} if method in TWINS else {"mec": "black"} if method == COLOURS[-1] else {}
+        face: Any = {"mfc": "white"} if method in TWINS else {}
         ax.errorbar(
             at,
             value[answers],
@@ -381,13 +382,14 @@ STUDY = Study(
             _fewer(100, 50),
         ),
         "quick": Profile(
-            30,
+            25,
             {"world": tuple(name for name in WORLDS if name not in ("weak", "length"))},
             _fewer(400, 300),
         ),
         "paper": Profile(2000, {"n": (500, 1000)}),
     },
     replicate=replicate,
+    worlds=sorted({world.scenario for world in WORLDS.values()}),
     table=table,
     figure=figure,
 )

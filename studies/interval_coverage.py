@@ -349,6 +349,7 @@ STUDY = Study(
         "paper": Profile(1000, {"n": (250, 500, 1000, 2500)}),
     },
     replicate=replicate,
+    worlds=sorted({world.scenario for world in WORLDS.values()}),
     keep=keep,
     table=table,
     figure=figure,

@@ -264,6 +264,7 @@ def test_code_of_scenario_and_estimators_counts():
     expected = {
         "cje_core/data.py", "cje_core/estimators/direct.py", "cje_core/isotonic.py", "cje_sim/judges.py",
         "cje_sim/scenarios/well_specified.py", "studies/_streams.py", "studies/interval_coverage.py",
+        "cje_sim/scenarios/equal_policies.py", "cje_sim/scenarios/binary_oracle.py",
     }  # fmt: skip
     assert expected <= set(digests)
     assert not {"studies/_report.py", "studies/_measures.py", "cje_core/estimators/stacked_dr.py"} & set(
