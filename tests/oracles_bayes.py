@@ -63,15 +63,12 @@ def prior_by_loop(n, n_splines, rng, *, concentration=1.0, flat=0.5):
 def log_prior(ends, shape, sigma, *, concentration, flat, scale):
     """Log density in log odds of the ends and log ratios of the shape, draw by draw, up to a constant."""
     size = shape.shape[1]
-    components = shape_mixture(size, concentration)
-    out = []
-    for d in range(len(ends)):
-        rise = max(ends[d, 1] - ends[d, 0], 0)
-        log = np.log(flat + (1 - flat) * size * (size + 1) * rise ** (size - 1))
-        log += np.log(ends[d] * (1 - ends[d])).sum() + np.log(shape[d]).sum()
-        log += np.log(sum(mass * stats.dirichlet.pdf(shape[d], a) for mass, a in components))
-        out.append(log if sigma is None else log - sigma[d] ** 2 / (2 * scale**2))
-    return np.array(out)
+    rise = np.maximum(ends[:, 1] - ends[:, 0], 0)
+    out = np.log(flat + (1 - flat) * size * (size + 1) * rise ** (size - 1))
+    out += np.log(ends * (1 - ends)).sum(axis=1) + np.log(shape).sum(axis=1)
+    mixture = sum(mass * stats.dirichlet.pdf(shape.T, a) for mass, a in shape_mixture(size, concentration))
+    out += np.log(mixture)
+    return out if sigma is None else out - sigma**2 / (2 * scale**2)
 
 
 def calibrator(level, ends, shape, degree=2):

@@ -94,7 +94,7 @@ def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
     rise = pt.maximum(ends[1] - ends[0], 0.0)
     flat = held["flat"]
     pm.Potential("ends_prior", pt.log(flat + (1.0 - flat) * size * (size + 1.0) * rise ** (size - 1)))
-    z = pm.Flat("z", shape=size, initval=np.zeros(size))
+    z = pm.Flat("z", shape=size)
     below = pt.minimum(z, 0.0)
     log_x = z - 0.5 * below**2
     u = pm.Deterministic("shape", pt.exp(log_x - pt.logsumexp(log_x)))

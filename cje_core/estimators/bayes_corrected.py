@@ -51,9 +51,10 @@ def estimate(
 
     Parameters
     ----------
-    data, ci_prob, rng, engine, n_draws, interval, concentration, sigma_scale, n_splines, flat_ends, atom, direction, \
-covariates, effect
+    data, ci_prob, rng, engine, n_draws, interval, direction, covariates, effect
         As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
+    concentration, sigma_scale, n_splines, flat_ends, atom
+        Prior of the calibrator, as there; with feedback there is no atom.
     prior : {"student", "normal", "horseshoe", "flat"}
         Of the shifts over policies.
     tau_scale : float

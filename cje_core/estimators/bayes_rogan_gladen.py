@@ -9,9 +9,9 @@ responses, and the verdicts are those of the others; else all verdicts count and
 
 Failure modes: as there, a confusion matrix that moves with the policy biases every borrowed number. Where the interval
 of Youden's J reaches 0 the verdicts say little of the value: with own labels the interval is then theirs, and holds;
-without them it is the prior's (ILL_CONDITIONED). With unequal label probabilities labelled responses enter twice, as if independent, and the interval
-is too wide. Each policy is drawn by itself: a contrast of two that borrow ignores the confusion matrix they share, and
-is too wide as well.
+without them it is the prior's (ILL_CONDITIONED). With unequal label probabilities labelled responses enter twice, as if
+independent, and the interval is too wide. Each policy is drawn by itself: a contrast of two that borrow ignores the
+confusion matrix they share, and is too wide as well.
 """
 
 import numpy as np

@@ -12,9 +12,12 @@ import pytest
 import xarray as xr
 from analysis import Cli, Frame, in_plot, named_in_plot, printed, probes, run_installed, world, write
 
+from cje_core.estimators import bayes_direct
 from studies._analyze import analyze
+from studies._analyze_bayes import N_DRAWS
 from studies._analyze_json import to_json
 from studies._save import save
+from studies._streams import generator
 
 # --- posteriors beside the estimates ---
 
@@ -64,15 +67,19 @@ def test_posteriors_change_no_other_number() -> None:
 
 
 def test_draws_of_both_posteriors_are_joint() -> None:
-    """The corrected draw is the plug-in draw of the same replicate plus the shift: f and the weights are shared."""
+    """A corrected draw is the plug-in draw of the same replicate plus the shift: f and the weights are shared."""
     table = world(200, labels=150)
-    result = believed(table, probes=probes(table, "other", 60, -0.1))
+    result = believed(table, probes=probes(table, "other", 60, -0.1), seed=3)
     value, corrected = (result.posterior.estimates[name] for name in ("bayes_direct", "bayes_corrected"))
     at = {"policy": "other"}
-    assert value["route"].sel(at).item() == "plug_in"
-    np.testing.assert_allclose(
-        corrected["draws"].sel(at), value["draws"].sel(at) + corrected["shift_draws"].sel(at), atol=1e-12
+    assert value["route"].sel(at).item() == "one_step"
+    plug_in = bayes_direct.estimate(
+        result.data, rng=generator(3, "analyze", "posterior"), n_draws=N_DRAWS, route="plug_in"
     )
+    np.testing.assert_allclose(
+        corrected["draws"].sel(at), plug_in["draws"].sel(at) + corrected["shift_draws"].sel(at), atol=1e-12
+    )
+    np.testing.assert_array_equal(plug_in["calibrator"], value["calibrator"])
     reported = np.stack([value["draws"].sel(policy="base"), corrected["draws"].sel(at)])
     assert float(result.posterior.decision["best"].sel(policy="base")) == (reported[0] > reported[1]).mean()
 
@@ -198,7 +205,7 @@ def test_saved_draws_are_readable_by_arviz(tmp_path: Path) -> None:
     known = posterior["corrected_value"].sel(policy="other") - posterior["shift"].sel(policy="other")
     np.testing.assert_allclose(known, posterior["value"].sel(policy="other"), atol=1e-12)
     assert float(trace["constant_data"]["best"].sum()) == pytest.approx(1)
-    assert posterior["calibrator"].dims[:2] == ("chain", "draw") == posterior["increments"].dims[:2]
+    assert posterior["calibrator"].dims[:2] == ("chain", "draw") == posterior["shape"].dims[:2]
     mean = posterior["calibrator"].mean(("chain", "draw"))
     assert (np.diff(mean) > 0).all() and set(mean["level"].values) == set(table["judge_score"])
     assert float(posterior["sigma"].mean()) == pytest.approx(0.05, abs=0.02)

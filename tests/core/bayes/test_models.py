@@ -211,22 +211,24 @@ def models_and_priors():
         rows._replace(label=np.round(rows.label), labelled=rows.teaches), 0.5, UNIT
     )
     taught = models.labelled(rows, seen)
-    simplex = {"w": stats.beta(2, 2 * 4), "sigma": stats.halfnorm(scale=0.2)}
+    noise = {
+        "sigma": stats.halfnorm(scale=0.2)
+    }  # ends and shape have potentials: `test_sampling` has their prior
     accuracy = {"sensitivity": stats.beta(1.5, 1.2), "specificity": stats.beta(1.5, 1.2)}
-    yield models.calibration(seen.levels, prior), simplex
-    yield models.observations(seen.levels, taught, prior), simplex
+    yield models.calibration(seen.levels, prior), noise
+    yield models.observations(seen.levels, taught, prior), noise
     columns = seen.columns[rows.teaches]
     yield (
         models.two_stage(seen.levels, taught, columns, prior, effect_scale=0.7),
-        simplex | {"beta": stats.norm(scale=0.7)},
+        noise | {"beta": stats.norm(scale=0.7)},
     )
     yield (
         policy_models.hierarchical(labels, prior, deviation=0.4),
-        simplex | {"tau": stats.halfnorm(scale=0.4), "deviations": stats.norm()},
+        noise | {"tau": stats.halfnorm(scale=0.4), "deviations": stats.norm()},
     )
     joint = policy_models.joint_transport(seen.levels, probes, prior, scale=0.07, warn=False)
     spread = {"tau": stats.halfcauchy(scale=0.07), "sigma_probe": stats.halfnorm(scale=0.2)}
-    yield joint, simplex | spread | {"standard_delta": stats.t(3)}
+    yield joint, noise | spread | {"standard_delta": stats.t(3)}
     yield (
         policy_models.rogan_gladen(counts, accuracy_prior=(1.5, 1.2), prevalence_prior=(1.3, 2.0)),
         accuracy | {"value": stats.beta(1.3, 2.0)},

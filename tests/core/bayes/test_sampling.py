@@ -1,6 +1,7 @@
 """Gibbs, nutpie and PyMC's NUTS draw from one posterior; traces survive the disk; gates judge them."""
 
 import numpy as np
+import oracles_bayes
 import pytest
 from scipy import stats
 
@@ -36,6 +37,7 @@ def summaries(draws, levels):
     """Quantities to compare: f at both ends, at the best labelled level and at the median one, V, log sigma."""
     level = [0, len(levels.n) // 2, int(np.argmax(levels.n)), len(levels.n) - 1]
     columns = {f"f{k}": draws.f[:, k] for k in sorted(set(level))}
+    columns["b - a"] = np.diff(draws.ends)[:, 0]
     columns["V"] = draws.f @ (levels.n / levels.n.sum())
     if not levels.binary:
         columns["log sigma"] = np.log(draws.sigma)
@@ -100,10 +102,10 @@ def test_gibbs_and_pymc_agree(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "prior", "where"), [(0, Prior(0.5), "f0"), (3, Prior(scale=0.05), "log sigma")]
+    ("seed", "prior", "where"), [(3, Prior(flat=0.02), "b - a"), (3, Prior(scale=0.05), "log sigma")]
 )
 def test_agreement_is_not_granted_to_another_prior(seed, prior, where):
-    """The comparison has teeth: half the concentration, or with 25 labels a sixth of the noise scale, is told apart."""
+    """The comparison has teeth: with 25 labels other ends, or a sixth of the noise scale, are told apart."""
     levels = data_set(seed)
     draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, seed=0, prior=prior)
     found = differences(gibbs_chains(levels, 0), summaries(draws, levels))
@@ -112,14 +114,22 @@ def test_agreement_is_not_granted_to_another_prior(seed, prior, where):
 
 @pytest.mark.slow
 def test_without_labels_nuts_draws_the_stated_prior():
+    """Potentials on uniform ends and shape: against draws of the prior by its definition."""
     levels = data_set(0)
-    empty = levels._replace(n=0 * levels.n, total=0 * levels.n, squares=0.0)
-    draws = sampling.sample(empty, n_draws=2000, prior=Prior(2.0, 0.2), seed=1)
-    reference = stats.dirichlet(np.full(10, 2.0))
-    error = 5 / np.sqrt(500)  # at least 500 effective draws of 2000
-    assert (np.abs(draws.weight.mean(axis=0) - 0.1) < error * np.sqrt(reference.var())).all()
-    assert (np.abs(draws.weight.std(axis=0) / np.sqrt(reference.var()) - 1) < 2 * error).all()
+    empty = levels._replace(n=0 * levels.n, total=0 * levels.total, squares=0.0)
+    draws = sampling.sample(empty, n_draws=4000, prior=Prior(2.0, 0.2, flat=0.8), seed=1)
+    ends, shape = oracles_bayes.prior_by_loop(
+        40_000, 8, np.random.default_rng(2), concentration=2.0, flat=0.8
+    )
+    for ours, exact in ((draws.ends, ends), (draws.shape, shape), (np.diff(draws.ends), np.diff(ends))):
+        for k in range(exact.shape[1]):
+            chains = ours[:, k].reshape(-1, N_CHAINS).T
+            for x, y in ((chains, exact[:, k]), (chains**2, exact[:, k] ** 2)):
+                n_eff = min(float(az.ess(x, method="mean")), x.size)
+                error = y.std() * np.sqrt(1 / n_eff + 1 / len(y))
+                assert n_eff > 200 and abs(x.mean() - y.mean()) < 5 * error, k
     noise = stats.halfnorm(scale=0.2)
+    error = 5 / np.sqrt(500)  # at least 500 effective draws
     assert abs(draws.sigma.mean() - noise.mean()) < error * noise.std()
     assert abs(draws.sigma.std() / noise.std() - 1) < error
 
@@ -129,7 +139,13 @@ def test_one_compiled_model_serves_other_data_grids_and_priors():
     sampling.sample(data_set(0), n_draws=40, tune=20, seed=1)
     compiled = sampling._compiled.cache_info().misses
     for seed in (0, 1, 3):
-        sampling.sample(data_set(seed), n_draws=40, tune=20, prior=Prior(1.0 + seed, 0.1 + seed), seed=1)
+        sampling.sample(
+            data_set(seed),
+            n_draws=40,
+            tune=20,
+            prior=Prior(1.0 + seed, 0.1 + seed, flat=0.9 / (1 + seed)),
+            seed=1,
+        )
     assert sampling._compiled.cache_info().misses == compiled
     twice = [sampling.sample(data_set(0), n_draws=40, tune=20, seed=5) for _ in range(2)]
     np.testing.assert_array_equal(twice[0].f, twice[1].f)
@@ -143,7 +159,7 @@ def test_a_trace_survives_the_disk(tmp_path):
     sampling.save_trace(trace, tmp_path / "trace.nc")
     back = sampling.load_trace(tmp_path / "trace.nc")
     assert type(back) is type(trace)
-    np.testing.assert_array_equal(sampling.posterior(back)["w"], sampling.posterior(trace)["w"])
+    np.testing.assert_array_equal(sampling.posterior(back)["shape"], sampling.posterior(trace)["shape"])
     assert sampling.diagnose(back) == sampling.diagnose(trace)
     sampling.save_trace(back, tmp_path / "again.nc")
     with pytest.raises(ValueError, match="no trace at"):
