@@ -68,4 +68,4 @@ def rank_test(score: FloatArray, label: FloatArray, cluster: IntArray) -> RankTe
     t = rho * math.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300))
     df = max(min(rows, n_clusters) - 2.0, 1.0)
     p_value = float(special.stdtr(df, -t))
-    return RankTest(rho, max(p_value, 1.0 / math.factorial(min(n_clusters, 20))), df)
+    return RankTest(rho, max(p_value, 1.0 / math.factorial(min(n_clusters, 170))), df)
