@@ -112,6 +112,7 @@ def assemble(
             bootstrapped = into_scale(bootstrapped, value, scale)
         std_error[silent], bootstrapped[silent] = np.nan, interval[silent]
         interval, kind = bootstrapped, np.where(silent, kind, draws_kind)
+    kind = np.where(np.isfinite(interval).all(axis=1), kind, "none")
     count = np.where(kind == "clopper_pearson", [found.effective for found in chosen], np.nan)
     more: dict[str, Any] = {
         "df": ("policy", df),
