@@ -13,7 +13,17 @@ from studies._analyze import Analysis, posterior_verdict
 from studies._analyze_bayes import BAYESIAN, SHIFT
 from studies._manifest import provenance
 
-OVERLAP = ("ess_fraction", "ess_fraction_stabilised", "max_share", "ttc", "hill", "affinity", "cle_factor")
+OVERLAP = (
+    "ess_fraction",
+    "ess_fraction_stabilised",
+    "max_share",
+    "ttc",
+    "hill",
+    "affinity",
+    "affinity_corrected",
+    "affinity_upper",
+    "cle_factor",
+)
 
 # What `cje_core.estimators.direct` says of differences between policies that borrow their calibration.
 PLUG_IN = (

@@ -160,7 +160,7 @@ def _log_tables(analysis: Analysis) -> list[Table]:
         overlap.add_column(name, no_wrap=True, justify="right")
     overlap.add_column("off-policy\ngates", overflow="fold", min_width=10)
     passed = ope_ok(analysis.gates)
-    shown = ("ess_fraction", "ess_fraction_stabilised", "max_share", "hill", "affinity", "ttc")
+    shown = ("ess_fraction", "ess_fraction_stabilised", "max_share", "hill", "affinity_corrected", "ttc")
     for policy in analysis.policies:
         at = analysis.overlap.sel(policy=policy)
         usable = int(at["n_usable"]) > 0
@@ -179,8 +179,11 @@ def _log_tables(analysis: Analysis) -> list[Table]:
         cells = [
             cell(analysis, name, policy, interval=True).replace(" [", "\n[") for name in analysis.off_policy
         ]
-        blocked = str(passed["state"].sel(policy=policy).item()) != "ok"
-        values.add_row(Text(policy), *[Text(c, style="dim" if blocked else "") for c in cells])
+        state = {"ok": "", "blocked": "\nblocked", "unknown": "\nnot established"}[
+            str(passed["state"].sel(policy=policy).item())
+        ]
+        style = "dim" if state else ""
+        values.add_row(Text(policy + state), *[Text(c, style=style) for c in cells])
     return [overlap, values]
 
 
@@ -278,7 +281,27 @@ def _refusals(analysis: Analysis) -> list[str]:
                 f"not refused: {policy}: the calibration does not transport to it ({within}), and its value does not "
                 "rely on that"
             )
-    return [f"refused: {', '.join(names)}: {why}" for why, names in reasons.items()] + lines
+    return (
+        [f"refused: {', '.join(names)}: {why}" for why, names in reasons.items()]
+        + lines
+        + _undecided(analysis)
+    )
+
+
+def _undecided(analysis: Analysis) -> list[str]:
+    """How many probes an audit that has not decided would take."""
+    needed = {
+        policy: float(analysis.transport["probes_to_pass"].sel(policy=policy))
+        for policy in analysis.policies
+        if analysis.verdict(policy) == "INCONCLUSIVE"
+    }
+    words = [f"{policy} {number:.0f}" for policy, number in needed.items() if math.isfinite(number)]
+    if not words:
+        return []
+    margin = plain(analysis, float(analysis.transport.attrs["margin"]))
+    return [
+        f"undecided: transport within {margin}: an audit that may pass takes about so many probes: {', '.join(words)}"
+    ]
 
 
 def _bounds(analysis: Analysis, policy: str) -> str:

@@ -48,7 +48,7 @@ def audit(shift, n_probes=(12, 9), *, seed=0, cluster=None, draws=1, copies=1):
 def known(graded, n_draws):
     """Draws of a calibrator without any doubt: f is the judge."""
     f = np.tile(graded.levels.level, (n_draws, 1))
-    return Draws(f, f, np.full(n_draws, 0.1), {})
+    return Draws(f, f[:, [0, -1]], f, np.full(n_draws, 0.1), {})
 
 
 def test_shifts_are_from_the_calibrator_at_the_probe_s_covariates():
