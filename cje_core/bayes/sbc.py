@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 
 AT = (0.3, 0.85, 1.0)
 QUANTITIES = (*(f"f({x:g})" for x in AT), "b - a", "sigma", "V")
-THIN = 150  # sweeps between the Gibbs draws that are ranked, which must be independent: at 30 those of b - a are not
+THIN = 150  # sweeps between the Gibbs draws that are ranked: ranks need independent draws (30 are too few for b - a)
 
 Sampler = Callable[[Levels, np.random.Generator], Draws]
 

@@ -112,7 +112,7 @@ def test_a_planted_prior_mismatch_fails():
     ranks = sbc.sbc(
         sbc.gibbs_sampler(prior=Prior(scale=0.05)),
         template(),
-        n_sims=200 if binary else 400,
+        n_sims=200,
         mass=COUNT,
         rng=11,
     )
