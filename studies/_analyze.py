@@ -1,6 +1,6 @@
 """What ``cje-lab analyze`` does: user files -> estimates, transport audit, overlap, gates, advice, contrasts.
 
-Its JSON is in `studies._analyze_json`, the tables in `studies._summary`, the figures in `studies._forest` and
+Its JSON is in `studies._analyze_json`, the tables in `studies._summary` with `studies._notes` below them, the figures in `studies._forest` and
 `studies._analyze_figures`, what ``--out`` gets in `studies._save`.
 
 Statistical failure is data: a policy without an estimate stays in the table, the JSON and the plot with its named

@@ -9,7 +9,7 @@ from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
 from cje_core.figures.style import STYLE
 from studies._analyze import CORRECTED, OFF_POLICY, Analysis
 from studies._analyze_bayes import BAYESIAN, VALUE
-from studies._summary import LABELS, cell, plain
+from studies._format import LABELS, cell, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
