@@ -1,7 +1,7 @@
 """What ``cje-lab analyze`` does: user files -> estimates, transport audit, overlap, gates, advice, contrasts.
 
-Its JSON is in `studies._analyze_json`, the tables in `studies._summary` with `studies._notes` below them, the figures in `studies._forest` and
-`studies._analyze_figures`, what ``--out`` gets in `studies._save`.
+Its JSON is in `studies._analyze_json`, the tables in `studies._summary` with `studies._notes` below them, the figures
+in `studies._forest` and `studies._analyze_figures`, what ``--out`` gets in `studies._save`.
 
 Statistical failure is data: a policy without an estimate stays in the table, the JSON and the plot with its named
 status. Nothing printed depends on the order of rows, policies or files; each estimator draws from its own named
