@@ -39,7 +39,7 @@ def notes(analysis: Analysis) -> list[Text]:
         lines.append("raw judge: what the judge says by itself, for comparison only")
     if analysis.primary == "raw_judge":
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
-    lines += _cautions(analysis)
+    lines += _dearer_than_labels(analysis) + _cautions(analysis)
     lines += _advice(analysis)
     counts = analysis.ledger.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
@@ -137,6 +137,21 @@ def _disagreements(analysis: Analysis) -> list[str]:
             lines.append(
                 f"disagree: the value of {policy} and its posterior ({plain(analysis, float(theirs['estimate']))}) lie "
                 "outside each other's intervals: trust neither before more labels"
+            )
+    return lines
+
+
+def _dearer_than_labels(analysis: Analysis) -> list[str]:
+    """Where an estimator's interval is wider than that of the policy's labels by themselves."""
+    lines = []
+    for name, estimate in analysis.estimates.items():
+        if "width_vs_labels" not in estimate:
+            continue
+        ratio = {p: float(estimate["width_vs_labels"].sel(policy=p)) for p in analysis.policies}
+        wider = [f"{policy} {times:.1f}" for policy, times in ratio.items() if times > 1]
+        if wider:
+            lines.append(
+                f"{name}: the judge costs more than it tells; times as wide as labels_only: {', '.join(wider)}"
             )
     return lines
 

@@ -164,3 +164,18 @@ def test_a_policy_without_an_estimate_has_no_level_to_report() -> None:
     result = analyze(world(labels=3))
     assert [result.level(p) for p in result.policies] == ["refused", "refused"]
     assert "does not transport" not in printed(result, 100)
+
+
+def test_an_estimator_that_is_wider_than_the_labels_alone_says_so() -> None:
+    rng = np.random.default_rng(4)
+    table = world(300, labels=0)
+    good = rng.random(len(table)) < 0.6
+    passed = rng.random(len(table)) < np.where(good, 0.7, 0.5)  # a judge that hardly tells good from bad
+    table["judge_score"] = passed.astype(float)
+    table["oracle_label"] = np.where(table["prompt_id"] < 100, good.astype(float), np.nan)
+    result = analyze(table, chosen=["direct", "rogan_gladen"])
+    wide = result.estimates["rogan_gladen"]["width_vs_labels"].sel(policy="base").item()
+    assert wide > 1
+    text = " ".join(printed(result, 100).split())
+    assert f"times as wide as labels_only: base {wide:.1f}" in text
+    assert "times as wide" not in printed(analyze(table, chosen=["direct"]), 100)
