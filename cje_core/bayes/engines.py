@@ -23,7 +23,7 @@ __all__ = ["az", "nutpie", "pm", "pt", "quiet"]
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back what dependencies say of the code they generate from our models.
+    """Hold back what dependencies say of our models and of the code they generate from them.
 
     PyTensor 3.3 (Python 3.12) misses a BLAS, and numba 0.6x, compiling what PyTensor 2.38 and 3.3 make of a gradient,
     wishes the transposes that PyTensor puts into ``np.dot`` were contiguous. Both speak of large matrices; ours are
@@ -31,6 +31,10 @@ def quiet() -> Iterator[None]:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS", category=UserWarning)
+        # potentials hold the prior of our calibrators; replicated labels are drawn given parameters of a trace
+        warnings.filterwarnings(
+            "ignore", message="The effect of Potentials on other parameters", category=UserWarning
+        )
         # a NumbaPerformanceWarning, which is a plain Warning by descent
         warnings.filterwarnings("ignore", message=r"np\.dot\(\) is faster on contiguous arrays")
         yield
