@@ -66,7 +66,6 @@ class Lesson(NamedTuple):
     weight: FloatArray  # (m,), summing to one
     residual: FloatArray  # (m,): held-out residuals r
     noise: FloatArray  # (m,): what the terms leave of them, predicted from the other clusters
-    reach: FloatArray  # (2, 1 + features): range of the labelled rows
     n_clusters: int
 
 
@@ -107,8 +106,7 @@ def make_lesson(rows: Rows, fitted: OracleSlice) -> Lesson:
     rest = residual - row @ (row.T @ (weight * residual))
     _, cluster = np.unique(rows.cluster[fitted.prompt], return_inverse=True)
     noise = rest + _others_miss(row, weight, rest, cluster)
-    reach = np.stack([fitted.z.min(axis=0), fitted.z.max(axis=0)])
-    return Lesson(terms, turn, row, weight, residual, noise, reach, int(cluster.max()) + 1)
+    return Lesson(terms, turn, row, weight, residual, noise, int(cluster.max()) + 1)
 
 
 def _others_miss(row: FloatArray, weight: FloatArray, rest: FloatArray, cluster: IntArray) -> FloatArray:
@@ -168,8 +166,8 @@ def balanced_residual(
     return value, Part(n * sum_by(fitted.prompt, moves, n), max(effective - 1, 2.0))
 
 
-def supported(lesson: Lesson, z: FloatArray, share: FloatArray) -> bool:
-    """Whether the labels reach far enough to say something of the responses z.
+def supported(taught: FloatArray, n_clusters: int, z: FloatArray, share: FloatArray) -> bool:
+    """Whether `n_clusters` clusters of labelled rows `taught` reach far enough to say something of the responses z.
 
     They do not where more than `MAX_OUTSIDE` of the responses lie outside the range of the labelled scores and
     covariates, with an allowance of three times the ``2 / (G + 1)`` that G labels leave out, on average, of their own
@@ -178,6 +176,6 @@ def supported(lesson: Lesson, z: FloatArray, share: FloatArray) -> bool:
     worse: the share outside the 5% and 95% quantiles of the labelled scores, which refuses a policy that sits on one
     level with eight labels, and passes policies with a tenth of their scores where no label is.)
     """
-    beyond = ((z < lesson.reach[0]) | (z > lesson.reach[1])).any(axis=1)
-    left_out = 2 * z.shape[1] / (lesson.n_clusters + 1)
+    beyond = ((z < taught.min(axis=0)) | (z > taught.max(axis=0))).any(axis=1)
+    left_out = 2 * z.shape[1] / (n_clusters + 1)
     return bool(share[beyond].sum() <= MAX_OUTSIDE + ALLOWANCE * left_out)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from cje_core.balance import supported
 from cje_core.bayes import covariates as two_stage
 from cje_core.bayes import flat, gibbs
 from cje_core.bayes.covariates import EFFECTS, effects
@@ -15,6 +16,7 @@ from cje_core.bayes.levels import Graded, grade
 from cje_core.bayes.prior import Prior
 from cje_core.calibration import OracleSlice, fit_slice
 from cje_core.estimators._assemble import PolicyResult, assemble
+from cje_core.folds import count_clusters
 from cje_core.informative import informative
 from cje_core.result import Status, hdi, sum_by
 from cje_core.rows import Rows, unpack
@@ -28,7 +30,6 @@ SILENT = (Status.FEW_LABELS_POSTERIOR, Status.CONSTANT_LABELS)  # a value, but n
 MIN_RUN = (
     8000  # draws of a NUTS run before thinning: its gates ask for 400 effective ones of the worst weight
 )
-MAX_OUTSIDE = 0.1  # share of responses that may score beyond all labels, and as much as chance leaves there
 MIN_LABELS = 13  # labelled prompts below which the posterior is the prior's
 
 
@@ -218,19 +219,17 @@ def refusal(setting: Setting, p: int) -> Status:
     """Why policy p may not borrow, or OK.
 
     UNINFORMATIVE_JUDGE where the labels do not show that the judge ranks them the right way
-    (`cje_core.informative`). LOW_SUPPORT where more than `MAX_OUTSIDE` of the policy's responses score beyond the
-    lowest and the highest labelled one, with an allowance of twice the ``2 / (G + 1)`` that G labelled clusters leave
-    out of the very law that they come from.
+    (`cje_core.informative`). LOW_SUPPORT where too much of the policy's responses lies beyond all labels
+    (`cje_core.balance.supported`).
     """
     rows, fitted = setting.rows, setting.fitted
     if not informative(rows, fitted).informative:
         return Status.UNINFORMATIVE_JUDGE
     mine = rows.evaluated & (rows.policy == p)
-    score = rows.score[rows.teaches]
-    outside = mine & ((rows.score < score.min()) | (rows.score > score.max()))
-    share = rows.weight[outside].sum() / rows.weight[mine].sum()
-    allowance = 4.0 / (len(np.unique(rows.cluster[fitted.prompt])) + 1)
-    return Status.LOW_SUPPORT if share > MAX_OUTSIDE + allowance else Status.OK
+    share = rows.weight[mine] / rows.weight[mine].sum()
+    n_clusters = count_clusters(rows, rows.teaches)
+    reached = supported(rows.z[rows.teaches], n_clusters, rows.z[mine], share)
+    return Status.OK if reached else Status.LOW_SUPPORT
 
 
 def to_estimate(

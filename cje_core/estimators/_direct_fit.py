@@ -198,7 +198,7 @@ def _from_lender(
     share = weight / weight.sum()
     if not lender.judge.informative:
         return PolicyFit(PolicyResult(Status.UNINFORMATIVE_JUDGE, "none"))
-    if not supported(lender.lesson, z, share):
+    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
         return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
     units = _units(rows, options)
     value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)

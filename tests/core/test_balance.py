@@ -206,7 +206,9 @@ def test_support_is_the_range_of_the_labels(where):
     rows = unpack(lent(score, taught**2 + rng.normal(0, 0.01, 300), oracle_range=(-1, 2)))
     fitted = fit_slice(rows)
     z = rows.z[rows.policy == 1]
-    assert supported(make_lesson(rows, fitted), z, np.full(300, 1 / 300)) == (where == 0.5)
+    assert supported(fitted.z, make_lesson(rows, fitted).n_clusters, z, np.full(300, 1 / 300)) == (
+        where == 0.5
+    )
 
 
 # --- the rank test ---------------------------------------------------------------------------------------------------
