@@ -206,7 +206,8 @@ def _count_labels(
         bound = interval(1 - 10**middle)
         out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
         holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
-    p_value = np.minimum(10**leaves, 1.0)
+    rounding = np.abs(value[a] - value[b]) <= ROUNDING * (high - low)  # whose sign says nothing
+    p_value = np.where(rounding, 1.0, np.minimum(10**leaves, 1.0))
     found = Pairs(*(part.copy() for part in pairs))
     found.interval[chosen], found.p_value[chosen] = interval(np.full(len(a), prob)), p_value
     found.probability[chosen] = np.where(value[a] > value[b], 1 - p_value / 2, p_value / 2)

@@ -29,7 +29,7 @@ MIN_TTC_DRAWS = 30  # effective target draws behind the 0.9 quantile of TTC: wit
 RHO_SPAN = 2.0  # the cap curve is read from rho / 2 to 2 rho
 # Routes of estimates that no label of the policy's own corrects, and of those that borrow nothing, whatever else their
 # status says (labels that are equal, a judge that is inverted).
-BORROWING = ("plug_in", "one_step", "balanced", "borrowed")
+BORROWING = ("plug_in", "one_step", "balanced", "borrowed", "projection")
 OWN = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_label", "mean_score",
        "probe_corrected", "probe_tuned", "own_labels", "corrected", "unlabelled", "all_rows")  # fmt: skip
 
@@ -37,6 +37,11 @@ OWN = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_la
 # Routes whose value holds labels or probes of the policy's own: what a reported level has to rest on.
 EARNED = ("theta_aug", "aipw_hajek", "aipw_ht", "aipw_tmle", "label_mean", "mean_label", "probe_corrected",
           "probe_tuned", "own_labels", "corrected", "unlabelled", "all_rows", "true_reward", "efficient")  # fmt: skip
+
+
+# Routes that borrow no calibration and yet hold no label of the policy: the judge alone, and logged responses weighted.
+JUDGE = ("mean_score",)
+LOGS = ("snips", "calibrated_ips", "capped_ips", "dr_cpo", "calibrated_dr_cpo", "mrdr", "tmle", "stacked_dr")
 
 
 class Gate(NamedTuple):

@@ -166,17 +166,8 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
         why += f"; the logs add nothing to rely on ({overlap_reason})"
     caution, alternative = "", "stacked_dr" if covered else ""
     if not own:
-        caution = _CAUTION[facts.transport]
+        caution = f"transport is assumed: probe {ENOUGH} to 200 of its responses before reporting a level"
     return Choice("direct", why, alternative, caution)
-
-
-_CAUTION = {
-    "PASS": "",
-    "NOT_CHECKED": "transport is assumed: audit 50 to 200 probe labels before reporting a level; a ranking may wait",
-    "INCONCLUSIVE": "the audit is inconclusive: more probes decide it (cje_core.audit_planning)",
-    "FAIL": f"the calibration does not transport: the level is refused; probe {ENOUGH} of its responses, or "
-    "recalibrate with labels of this policy",
-}
 
 
 def _spend(share: float) -> str:

@@ -59,6 +59,7 @@ def headline(
         return column(name) if all(name in row for row in rows) else None
 
     influence = shared("influence")
+    scale = estimate.attrs.get("oracle_range")
     return label_estimate(
         names,
         column("estimate"),
@@ -70,11 +71,22 @@ def headline(
         options=json.loads(estimate.attrs["options"]),
         ci_kind=str(estimate.attrs["ci_kind"]),
         ci_prob=float(estimate.attrs["ci_prob"]),
+        oracle_range=None if scale is None else (float(scale[0]), float(scale[1])),
         influence=influence,
         prompts=None if influence is None else estimate["prompt"].values,
         draws=None if influence is not None else shared("draws"),
         extra={
             "df": ("policy", np.where(refused, np.nan, column("df"))),
+            "effective_count": ("policy", column("effective_count")),
+            "interval_kind": (
+                "policy",
+                np.array(
+                    [
+                        "none" if no or "interval_kind" not in row else str(row["interval_kind"].item())
+                        for row, no in zip(rows, refused, strict=True)
+                    ]
+                ),
+            ),
             "level": ("policy", level),
             "source": ("policy", source),
             "borrowed": ("policy", source == "borrowed"),

@@ -31,8 +31,8 @@ def rank_test(score: FloatArray, label: FloatArray, cluster: IntArray) -> RankTe
     With mid-ranks and m independent rows, ``t = rho sqrt((m - 2) / (1 - rho^2))`` is close to Student's with m - 2
     degrees of freedom where score and label are independent. For rows in G clusters m becomes ``m / d`` with the design
     effect ``d = G / (G - 1) sum_g (sum_{i in g} u_i)^2 / sum_i u_i^2`` of the terms ``u_i = x_i (y_i - rho x_i)`` of
-    the correlation, x and y the standardised ranks, and the degrees of freedom are at most G - 2. The p-value is at
-    least ``1 / G!``, which is as far as any order of G clusters can go.
+    the correlation, x and y the standardised ranks, and the degrees of freedom are at most G - 2. The p-value is kept
+    ``1 / G!`` away from 0 and from 1, which is as far as any order of G clusters can go.
 
     Parameters
     ----------
@@ -68,4 +68,5 @@ def rank_test(score: FloatArray, label: FloatArray, cluster: IntArray) -> RankTe
     t = rho * math.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300))
     df = max(min(rows, n_clusters) - 2.0, 1.0)
     p_value = float(special.stdtr(df, -t))
-    return RankTest(rho, max(p_value, 1.0 / math.factorial(min(n_clusters, 170))), df)
+    least = 1.0 / math.factorial(min(n_clusters, 170))
+    return RankTest(rho, min(max(p_value, least), 1.0 - least), df)

@@ -27,7 +27,7 @@ import xarray as xr
 from scipy import optimize, stats
 
 from cje_core.calibration import calibration_part, fit_slice, mean_part, predict
-from cje_core.gates import describe, earned
+from cje_core.gates import JUDGE, LOGS, describe, earned
 from cje_core.result import CI_BOUND, Status
 from cje_core.rows import unpack
 from cje_core.uncertainty import combine
@@ -42,8 +42,10 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
 
     ``reported``  labels or probes of the policy's own are in the value, and it has an interval: no calibration has
                   to transport, so no gate takes the level away
-    ``assumed``   borrowed, and neither gates nor audit speak against it: true if the judge means the same here
-    ``refused``   no value, no interval, or a borrowed one that a gate blocks (transport FAIL, no identification)
+    ``assumed``   no label of the policy's own: a calibration that is borrowed, with neither gates nor audit against it
+                  (true if the judge means the same here), the judge at its word, or weighted logs
+    ``refused``   no value, no interval, or one that is assumed and that a gate blocks (transport FAIL, no
+                  identification)
 
     Parameters
     ----------
@@ -58,9 +60,10 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
     Returns
     -------
     xr.Dataset
-        Over ``policy``: ``level``; ``source`` of the value (own, probes, borrowed, none); ``refused_by`` (gates,
-        comma-separated; ``estimate`` for a failed one, ``interval`` where there is none), ``reason``, ``caveat`` (level
-        gates that warn or fail on a borrowed value without blocking it, each with what to do, and those unknown).
+        Over ``policy``: ``level``; ``source`` of the value (own, probes, borrowed, judge, logs, none); ``refused_by``
+        (gates, comma-separated; ``estimate`` for a failed one, ``interval`` where there is none), ``reason``,
+        ``caveat`` (level gates that warn or fail on an assumed value without blocking it, each with what to do, and
+        those unknown).
     """
     about = evaluated.isel(gate=np.flatnonzero(evaluated["applies_to"].values == "level"))
     own = earned(estimate)
@@ -72,15 +75,19 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
         gates = [at.isel(gate=g) for g in range(at.sizes["gate"])]
         status = STATUS[int(estimate["status"].sel(policy=policy).item())]
         named, reasons, doubts = [], [], []
-        if bool(own.sel(policy=policy)) and not status.failed:
+        owned = bool(own.sel(policy=policy)) and not status.failed
+        if owned and _bounded(estimate, policy):
             source, shown = "own", estimate
         elif probed is not None and _bounded(probed, policy):
             source, shown = "probes", probed
+        elif owned:
+            source, shown = "own", estimate
         elif status.failed:
             source, shown = "none", None
             named, reasons = ["estimate"], [status.message]
         else:
-            source, shown = "borrowed", estimate
+            route = str(estimate["route"].sel(policy=policy).item())
+            source, shown = "judge" if route in JUDGE else "logs" if route in LOGS else "borrowed", estimate
             blocked = [g for g in gates if g["blocked"].item()]
             named, reasons = (
                 [str(g["gate"].item()) for g in blocked],
@@ -89,7 +96,8 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
             doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
         if shown is not None and not _bounded(shown, policy):
             named, reasons = ["interval", *named], [status.message, *reasons]
-        columns["level"].append("refused" if named else "assumed" if source == "borrowed" else "reported")
+        earns = source in ("own", "probes")
+        columns["level"].append("refused" if named else "reported" if earns else "assumed")
         columns["source"].append(source)
         columns["refused_by"].append(", ".join(named))
         columns["reason"].append("; ".join(dict.fromkeys(reasons)))
@@ -99,6 +107,17 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
         {name: ("policy", np.array(column, dtype=str)) for name, column in columns.items()},
         coords={"policy": evaluated["policy"].values},
     )
+
+
+def _basis(level: xr.Dataset, estimate: xr.Dataset) -> str:
+    """Which piece orders one policy: estimate, corrected, bounds or none."""
+    refused_by = str(level["refused_by"].item())
+    if str(level["source"].item()) == "probes" or "transport" in refused_by:
+        return "corrected"
+    if not refused_by:
+        return "estimate"
+    unsupported = int(estimate["status"]) == Status.LOW_SUPPORT
+    return "bounds" if refused_by == "identification" or unsupported else "none"
 
 
 def _bounded(estimate: xr.Dataset, policy: str) -> bool:
@@ -210,11 +229,12 @@ def rank_only(
 ) -> xr.Dataset:
     """Order of every pair of policies, from intervals that stay valid where a level is refused.
 
-    A reported policy enters with its interval. One refused by the transport gate enters with its probe-corrected
-    interval, since bounds assume transport inside the range; one refused by identification alone with its partial
-    identification interval. Without the piece it needs a policy is not ordered. Two intervals of probability
-    ``1 - a`` that do not overlap order the pair with error at most 2 a, whatever their dependence: give pieces made
-    with ``ci_prob=0.975`` for statements at 95%.
+    A policy enters with the interval of the value that stands: its estimate's, or that of its probes. One refused by
+    the transport gate enters with that of its probes too, since bounds assume transport inside the range; one refused
+    for want of labels where its scores lie (the identification gate, LOW_SUPPORT) with its partial identification
+    interval; one refused for any other reason not at all. Without the piece it needs a policy is not ordered. Two
+    intervals of probability ``1 - a`` that do not overlap order the pair with error at most 2 a, whatever their
+    dependence: give pieces made with ``ci_prob=0.975`` for statements at 95%.
 
     Parameters
     ----------
@@ -237,9 +257,8 @@ def rank_only(
     names = sorted(str(name) for name in estimate["policy"].values)
     used, basis = np.full((len(names), 2), np.nan), []
     for i, name in enumerate(names):
-        refused_by = str(levels["refused_by"].sel(policy=name).item()).split(", ")
-        source = "corrected" if "transport" in refused_by else "estimate" if refused_by == [""] else "bounds"
-        piece = {"estimate": estimate, "corrected": corrected, "bounds": bounds}[source]
+        source = _basis(levels.sel(policy=name), estimate.sel(policy=name))
+        piece = {"estimate": estimate, "corrected": corrected, "bounds": bounds}.get(source)
         if piece is not None:
             used[i] = piece["interval"].sel(policy=name).values
         basis.append(source if np.isfinite(used[i]).all() else "none")

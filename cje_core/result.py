@@ -42,7 +42,8 @@ class Status(IntEnum):
     )
     INVERTED_JUDGE = (
         2,
-        "the judge ranks against the oracle (Spearman < 0): check its scale, or declare the direction decreasing",
+        "the judge ranks against the oracle (the interval of Spearman's correlation lies below 0): check its scale, or "
+        "declare the direction decreasing",
     )
     CONSTANT_JUDGE = 3, "all judge scores of the labelled slice are equal: the judge carries no information"
     CONSTANT_LABELS = (

@@ -118,6 +118,15 @@ class Analysis:
         """The gates that forbid the level; ``estimate`` where there is none."""
         return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
 
+    def bounds_hold(self, policy: str) -> bool:
+        """Whether bounds say something of a level refused for want of labels where its scores lie, and of nothing else.
+
+        They take the calibration to hold inside the labelled range, so they answer no other refusal.
+        """
+        unsupported = self.status(self.primary, policy) is Status.LOW_SUPPORT
+        wanting = self.refused_by(policy) == ["identification"] or unsupported
+        return wanting and bool(self.bounds["interval"].sel(policy=policy).notnull().all())
+
     def verdict(self, policy: str) -> str:
         """Verdict on transport: the audit's, or the posterior's where that is stricter."""
         return self.verdicts[policy]

@@ -142,6 +142,6 @@ def to_tree(found: Posterior) -> xr.DataTree:
         "engine": found.engine,
         "value_options": value.attrs["options"],
         "corrected_value_options": corrected.attrs["options"],
-        **{name: float(value[name]) for name in DIAGNOSTICS if name in value},
+        **{name: float(value[name]) for name in (*DIAGNOSTICS, "flat_judge") if name in value},
     }
     return xr.DataTree.from_dict({"posterior": ds, "constant_data": found.decision})

@@ -88,7 +88,7 @@ def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
         panels["uncertainty_share"] = lambda: figures.uncertainty_share(estimate)
     if "influence" in value and len(analysis.policies) > 1:
         panels["win_matrix"] = lambda: figures.win_matrix(_starred(analysis))
-    if "assumed" in analysis.levels["level"].values:
+    if bool((analysis.value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
         panels |= _sensitivity(analysis)
     overlap = analysis.overlap
     if overlap is None:

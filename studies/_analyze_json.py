@@ -10,7 +10,7 @@ from cje_core import gates
 from cje_core.headline import weaker
 from cje_core.result import Status
 from studies._analyze import Analysis, posterior_verdict
-from studies._analyze_bayes import BAYESIAN, SHIFT
+from studies._analyze_bayes import BAYESIAN, SHIFT, VALUE
 from studies._manifest import provenance
 
 OVERLAP = (
@@ -25,9 +25,10 @@ OVERLAP = (
     "cle_factor",
 )
 
+ABOUT_BORROWING = ("transport", "identification", "label_support")  # gates of a value that borrows
 # What `cje_core.estimators.direct` says of differences between policies that borrow their calibration.
 PLUG_IN = (
-    "borrowed plug-in: with a weak judge or binary labels the 95% interval of such a difference covers 76-88%; "
+    "borrowed plug-in: with a weak judge or binary labels the 95% interval of such a difference covers 80-88%; "
     "--borrowed balanced, the default, holds"
 )
 
@@ -72,7 +73,9 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
                 for gate in analysis.gates["gate"].values
             },
             "gate_warnings": gate_warnings(analysis, policy),
-            "bounds": [_number(bound) for bound in analysis.bounds["bounds"].sel(at).values],
+            "bounds": [_number(bound) for bound in analysis.bounds["interval"].sel(at).values]
+            if analysis.bounds_hold(policy)
+            else None,
             "recommended": {
                 name: str(analysis.guide[name].sel(at).item())
                 for name in ("estimator", "reason", "alternative", "caution")
@@ -133,7 +136,7 @@ def _judge(analysis: Analysis) -> dict[str, float | None] | None:
 
 def _if_biased(analysis: Analysis, policy: str) -> dict[str, Any] | None:
     """Interval of an assumed level if transport is off by up to the margin; None for any other."""
-    if analysis.level(policy) != "assumed":
+    if analysis.level(policy) != "assumed" or analysis.source(policy) != "borrowed":
         return None
     found = analysis.if_biased["interval"].sel(policy=policy).isel(delta=0)
     return {
@@ -162,9 +165,9 @@ def flags(analysis: Analysis, policy: str) -> list[str]:
     status = analysis.status(standing or analysis.primary, policy)
     named = [] if status is Status.OK else [status.name.lower()]
     if analysis.source(policy) in ("own", "probes"):
-        about = {"transport", "identification", "label_support"}  # of what is borrowed, and here nothing is
+        about: tuple[str, ...] = ABOUT_BORROWING  # and here nothing is borrowed
     else:
-        about, verdict = {"transport"}, analysis.verdict(policy)
+        about, verdict = ("transport",), analysis.verdict(policy)
         if not status.failed and verdict != "PASS":
             named.append(f"transport_{verdict.lower()}")
     exposed = ("level", "comparison") + (
@@ -175,8 +178,9 @@ def flags(analysis: Analysis, policy: str) -> list[str]:
 
 
 def gate_warnings(analysis: Analysis, policy: str) -> dict[str, dict[str, Any]]:
-    """Value, threshold and mend of each gate that warned or failed."""
+    """Value, threshold and mend of each gate that warned or failed, where it is about the value that stands."""
     at = analysis.gates.sel(policy=policy)
+    beside = ABOUT_BORROWING if analysis.source(policy) in ("own", "probes") else ()
     return {
         str(gate): {
             "value": _number(at["value"].sel(gate=gate)),
@@ -184,7 +188,7 @@ def gate_warnings(analysis: Analysis, policy: str) -> dict[str, dict[str, Any]]:
             "action": str(at["action"].sel(gate=gate).item()),
         }
         for gate in at["gate"].values
-        if at["state"].sel(gate=gate).item() in ("warn", "fail")
+        if at["state"].sel(gate=gate).item() in ("warn", "fail") and gate not in beside
     }
 
 
@@ -193,12 +197,13 @@ def _posterior(analysis: Analysis, policy: str) -> dict[str, Any] | None:
     if analysis.posterior is None:
         return None
     decision = analysis.posterior.decision.sel(policy=policy)
-    corrected = analysis.estimates[SHIFT].sel(policy=policy)
+    value, corrected = analysis.estimates[VALUE], analysis.estimates[SHIFT].sel(policy=policy)
     return {
         "value_from": str(decision["source"].item()),
         "p_best": _number(decision["best"]),
         "p_best_mcse": _number(decision["best_mcse"]),
         "expected_loss": _number(decision["expected_loss"]),
+        "p_flat_judge": _number(value["flat_judge"]) if "flat_judge" in value else None,
         "shift": _number(corrected["shift"]),
         "shift_interval": [_number(bound) for bound in corrected["shift_interval"].values],
         "p_shift_within_margin": _number(decision["within_margin"]),
@@ -225,17 +230,26 @@ def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
             {
                 "first": first,
                 "second": second,
-                "difference": _number(pair["difference"]),
+                "difference": _number(pair["difference"]) if np.isfinite(pair["interval"]).all() else None,
                 "std_error": _number(pair["std_error"]),
                 "interval": [_number(bound) for bound in pair["interval"].values],
                 "p_value": _number(pair["p_value"]),
                 "p_bh": _number(pair["p_bh"]),
-                "level": (level := weaker(analysis.level(first), analysis.level(second))),
+                "level": (level := _pair_level(analysis, k)),
                 "flips_at": _flips_at(analysis, k) if level == "assumed" else None,
                 "caution": PLUG_IN if "plug_in" in routes else None,
             }
         )
     return records
+
+
+def _pair_level(analysis: Analysis, pair: int) -> str:
+    """The weaker word of two values, and refused where their difference has no interval."""
+    assert analysis.contrasts is not None
+    at = analysis.contrasts.isel(pair=pair)
+    if not np.isfinite(at["interval"].values).all():
+        return "refused"
+    return weaker(analysis.level(str(at["first"].item())), analysis.level(str(at["second"].item())))
 
 
 def _flips_at(analysis: Analysis, pair: int) -> float | None:

@@ -48,14 +48,19 @@ def notes(analysis: Analysis) -> list[Text]:
 
 def _levels(analysis: Analysis) -> list[str]:
     """One line for each word of the last column that occurs."""
-    found = {analysis.level(policy) for policy in analysis.policies}
-    words = {
-        "reported": "labels or probes of the policy's own are in the value",
-        "assumed": "borrowed from other policies' labels: true if the judge's scores mean the same for this policy, "
+    found = [(analysis.level(policy), analysis.source(policy)) for policy in analysis.policies]
+    assumed = {
+        "borrowed": "borrowed from other policies' labels: true if the judge's scores mean the same for this policy, "
         "which nothing here has shown",
-        "refused": "no number can be given that holds; the line below says what to do",
+        "judge": "the judge at its word: true if its scores are the oracle's, which nothing here has shown",
+        "logs": "logged responses of another policy, weighted: true if the logs cover this policy and the judge's "
+        "scores mean the same for it",
     }
-    return [f"{word}: {meaning}" for word, meaning in words.items() if word in found]
+    words = {"reported": ["labels or probes of the policy's own are in the value"]}
+    words["assumed"] = [meaning for source, meaning in assumed.items() if ("assumed", source) in found]
+    words["refused"] = ["no number can be given that holds; the line below says what to do"]
+    seen = {level for level, _ in found}
+    return [f"{word}: {meaning}" for word, meanings in words.items() if word in seen for meaning in meanings]
 
 
 def _refusals(analysis: Analysis) -> list[str]:
@@ -90,7 +95,7 @@ def _undecided(analysis: Analysis) -> list[str]:
     needed = {
         policy: float(analysis.transport["probes_to_pass"].sel(policy=policy))
         for policy in analysis.policies
-        if analysis.verdict(policy) == "INCONCLUSIVE"
+        if str(analysis.transport["verdict"].sel(policy=policy).item()) == "INCONCLUSIVE"
     }
     words = [f"{policy} {number:.0f}" for policy, number in needed.items() if math.isfinite(number)]
     if not words:
@@ -103,13 +108,9 @@ def _undecided(analysis: Analysis) -> list[str]:
 
 def _bounds(analysis: Analysis, policy: str) -> str:
     """What can be said of a refused level all the same, where the calibration holds inside the labelled range."""
-    if analysis.refused_by(policy) not in (["identification"], ["estimate"]):
-        return ""
-    if analysis.status(analysis.primary, policy) not in (Status.TRANSPORT_ASSUMED, Status.LOW_SUPPORT):
+    if not analysis.bounds_hold(policy):
         return ""
     low, high = analysis.bounds["interval"].sel(policy=policy).values
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return ""
     return (
         f"; if the judge means the same where labels are, its value lies between {plain(analysis, low)} and "
         f"{plain(analysis, high)}"

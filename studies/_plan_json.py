@@ -106,6 +106,12 @@ def next_steps(planned: Planned) -> list[str]:
         f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
         "then cje-lab analyze"
     ]
+    lent = [p for p in planned.policies if str(planned.components["route"].sel(policy=p).item()) == "plug_in"]
+    if lent:
+        steps.append(
+            f"expect intervals of {', '.join(lent)} up to half as wide again: the plan is of the plug-in, and analyze "
+            "balances the labels that they borrow"
+        )
     hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
     audited = [f"{policy} {n:.0f}" for policy, n in planned.probes.items() if not math.isnan(n)]
     if audited:

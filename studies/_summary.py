@@ -76,7 +76,7 @@ def _value_cell(analysis: Analysis, policy: str) -> Text:
     status = analysis.status(name, policy)
     if status not in (Status.OK, Status.TRANSPORT_ASSUMED):
         value.append(f"\n{status.name.lower()}", style="not bold")
-    if analysis.level(policy) == "assumed":
+    if analysis.level(policy) == "assumed" and analysis.source(policy) == "borrowed":
         margin = plain(analysis, float(analysis.if_biased["delta"].values[0]))
         ends = [
             plain(analysis, bound)
@@ -93,7 +93,14 @@ def _rests_on(analysis: Analysis, policy: str) -> str:
     """Whose labels the value is made of."""
     teachers = [str(name) for name in analysis.data.attrs["calibration_policy"]]
     borrowed = f"labels of {teachers[0]}" if len(teachers) == 1 else "labels of others"
-    words = {"own": "\nown labels", "probes": "\nits probes", "borrowed": f"\n{borrowed}", "none": ""}
+    words = {
+        "own": "\nown labels",
+        "probes": "\nits probes",
+        "borrowed": f"\n{borrowed}",
+        "judge": "\nthe judge",
+        "logs": "\nweighted logs",
+        "none": "",
+    }
     return words[analysis.source(policy)]
 
 

@@ -126,7 +126,7 @@ def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
     Returns
     -------
     pm.Model
-        With ``ends``, ``shape`` (from ``increment``, see `calibrator`) and, for continuous labels, ``sigma``; its data
+        With ``ends``, ``shape`` (see `calibrator`) and, for continuous labels, ``sigma``; its data
         are those of `data_of`. f is `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the
         number of levels at compile time.
     """

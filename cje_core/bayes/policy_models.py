@@ -99,7 +99,8 @@ def hierarchical(labels: PolicyLevels, prior: Prior | None = None, *, deviation:
     Returns
     -------
     pm.Model
-        With ``w`` (J + 2), ``tau``, ``deviations`` z (P, J + 2) and ``own``, the weights w_p (P, J + 2).
+        With ``ends``, ``shape``, ``tau``, ``deviations`` z (P, J + 2), and each policy's ``own_ends`` (P, 2) and
+        ``own_shape`` (P, J).
     """
     prior = prior or Prior()
     values = hierarchical_data(labels, prior, deviation)

@@ -14,8 +14,9 @@ curves alone never contains a contrast of zero between policies whose scores dif
 The shapes g are a mixture, since one Dirichlet is either nearly a straight line (large concentration) or nearly a step
 (small): five flat ones of different concentration, and bumps, which are steep at one place of the scale.
 
-Ends that are *equal* (a judge that knows nothing) have the probability ``atom`` where decisions are made
-(`cje_core.bayes.flat`).
+Ends that are *equal* (a judge that knows nothing) have the probability ``atom`` in what the estimators report
+(`cje_core.bayes.flat` mixes it into the draws of a completely pooled calibrator); the samplers themselves, and checks
+of them (prior draws, simulation-based calibration, power scaling), are of the continuous part.
 """
 
 from functools import lru_cache
@@ -44,7 +45,7 @@ class Prior(NamedTuple):
     scale: float = 0.3  # of sigma, on the [0, 1] oracle scale
     n_splines: int = N_SPLINES
     flat: float = 0.5  # share of the uniform part in the density of the ends
-    atom: float = 0.1  # probability that the ends are equal, where decisions are made
+    atom: float = 0.1  # probability that the ends are equal, in what the estimators report
 
 
 def check(prior: Prior) -> None:

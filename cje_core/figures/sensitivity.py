@@ -32,7 +32,7 @@ def sensitivity_levels(
     matplotlib Axes
     """
     axes = new_axes(ax, 7.6, 3.8)
-    kind = {True: "borrowed", False: "own labels"}
+    kind = {True: "borrowed", False: "labels of its own"}
     names = [
         f"{p} ({kind[bool(b)]})"
         for p, b in zip(levels["policy"].values, levels["borrowed"].values, strict=True)

@@ -239,6 +239,8 @@ def test_rank_test_counts_clusters_and_not_rows():
 def test_rank_test_of_a_perfect_order_is_as_sure_as_an_order_can_be():
     assert rank_test(np.arange(4.0), np.arange(4.0), np.arange(4)).p_value == 1 / 24
     assert rank_test(np.arange(9.0), -np.arange(9.0), np.arange(9)).against()
+    # one order of four in 24 is 4%: too many to call a judge inverted at 2.5%
+    assert not rank_test(np.arange(4.0), -np.arange(4.0), np.arange(4)).against()
 
 
 @pytest.mark.parametrize("copies", [1, 3])

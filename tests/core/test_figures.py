@@ -208,7 +208,9 @@ def test_sensitivity_draws_curves_margin_and_tipping_points(data):
     level, pair = sensitivity.levels(estimate, delta), sensitivity.differences(estimate, delta)
     axes = figures.sensitivity_levels(level, margin=0.05)
     words = drawn(axes)
-    assert {"$twin$ (borrowed)", "base (own labels)", "margin 0.05"} <= set(words) and 0.05 in vertical(axes)
+    assert {"$twin$ (borrowed)", "base (labels of its own)", "margin 0.05"} <= set(
+        words
+    ) and 0.05 in vertical(axes)
     curves = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) == len(delta)]
     np.testing.assert_allclose(
         curves, level["interval"].transpose("policy", "ci_bound", "delta").values.reshape(-1, 41)

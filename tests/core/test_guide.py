@@ -86,7 +86,7 @@ def test_guide_follows_the_audit_and_the_calibration_share():
     audited = data.prompt[data.probe.sel(policy="lower").any("draw")][:3]
     few = recommend(data.assign(probe=data.probe & data.prompt.isin(audited)), transport=report)
     assert few.estimator.sel(policy="lower").item() == "direct"
-    assert "refused" in few.caution.sel(policy="lower").item()
+    assert "transport is assumed" in few.caution.sel(policy="lower").item()
     assert (
         "90% of the variance is the calibration's: collect labels" in found.caution.sel(policy="lower").item()
     )

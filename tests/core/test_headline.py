@@ -8,7 +8,7 @@ from cje_core import headline
 from cje_core.compare import contrasts
 from cje_core.estimators import direct, direct_corrected
 from cje_core.result import Status
-from cje_sim.scenarios import transport_shift
+from cje_sim.scenarios import binary_oracle, transport_shift
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,21 @@ def test_differences_are_of_the_values_that_stand(parts: tuple[xr.Dataset, xr.Da
     phi = probed["influence"].sel(policy=a) - estimate["influence"].sel(policy=b)
     assert mixed["std_error"] == pytest.approx(np.sqrt((phi.values**2).sum()) / phi.size)
     assert pairs.loc[[pair for pair in pairs.index if c in pair], "difference"].isna().all()
+
+
+def test_counted_intervals_of_binary_labels_reach_the_differences() -> None:
+    """Twenty binary labels each, nearly all of them good: the page's differences are those of the estimate itself."""
+    data = binary_oracle.simulate(n=300, oracle_fraction=20 / 300, rng=1)
+    data = data.assign(
+        oracle=(data["oracle"] * 0 + 1).where(data["prompt"] != data["prompt"][0], data["oracle"])
+    )
+    estimate = direct.estimate(data)
+    names = [str(name) for name in estimate["policy"].values]
+    out = headline.headline(estimate, levels(**dict.fromkeys(names, ("own", "reported"))))
+    found, expected = contrasts(out), contrasts(estimate)
+    assert np.isfinite(expected["interval"]).all()
+    for name in ("difference", "interval", "p_value"):
+        np.testing.assert_array_equal(found[name], expected[name])
 
 
 def test_a_failure_keeps_its_own_status(parts: tuple[xr.Dataset, xr.Dataset]) -> None:

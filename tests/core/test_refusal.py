@@ -81,7 +81,10 @@ def test_a_number_without_an_interval_and_one_without_labels_are_not_reported():
     )
     out = refusal.level(found, estimate)
     assert out.level.values.tolist() == ["refused", "assumed", "refused"]
+    assert out.source.values.tolist() == ["own", "judge", "borrowed"]
     assert out.refused_by.values.tolist() == ["interval", "", "interval"]
+    probed = estimated(*[(0.4, 0.1, Status.OK, "probe_tuned")] * 3)
+    assert refusal.level(found, estimate, probed).source.values.tolist() == ["probes"] * 3
     assert out.reason.sel(policy="a").item() == Status.CONSTANT_LABELS.message
 
 
@@ -156,14 +159,18 @@ def test_pairs_stay_ordered_where_a_level_is_refused():
     intervals = [[0.7, 0.8], [0.6, 0.9], [0.3, 0.5], [0.6, 0.65]]
 
     def piece(values):
-        return xr.Dataset(
-            {"interval": (("policy", "ci_bound"), np.array(values, float))}, coords={"policy": names}
-        )
+        status = [Status.OK, Status.OK, Status.OK, Status.UNINFORMATIVE_JUDGE]
+        columns = {
+            "interval": (("policy", "ci_bound"), np.array(values, float)),
+            "status": ("policy", status),
+        }
+        return xr.Dataset(columns, coords={"policy": names})
 
     levels = xr.Dataset(
         {
             "refused_by": ("policy", ["", "transport", "identification", "estimate, transport"]),
             "level": ("policy", ["reported", "refused", "refused", "refused"]),
+            "source": ("policy", ["own", "borrowed", "borrowed", "none"]),
         },
         coords={"policy": names},
     )
@@ -181,6 +188,12 @@ def test_pairs_stay_ordered_where_a_level_is_refused():
     assert out.refused.values.tolist() == [True] * 6
     bare = refusal.rank_only(piece(intervals), levels)
     assert bare.basis.values.tolist() == ["estimate", "none", "none", "none"]
+    probed = levels.assign(refused_by=("policy", ["", "", "estimate", "estimate"]))
+    probed["source"] = ("policy", ["own", "probes", "none", "none"])
+    out = refusal.rank_only(piece(intervals), probed, bounds=bounds, corrected=corrected)
+    # b's probes make its value, whatever it would borrow; nothing is known of a policy that may not borrow
+    assert out.basis.values.tolist() == ["estimate", "corrected", "none", "none"]
+    np.testing.assert_array_equal(out.used.sel(policy="b"), [0.1, 0.2])
 
 
 def test_bad_input_raises_and_no_fit_is_nan():

@@ -103,7 +103,7 @@ def test_differences_of_borrowed_plug_ins_carry_a_caution() -> None:
     table = world(policies=("base", "other", "third"))
     plugged = analyze(table, borrowed="plug_in")
     pairs = to_json(plugged)["contrasts"]
-    assert all("76-88%" in pair["caution"] and "--borrowed balanced" in pair["caution"] for pair in pairs)
+    assert all("80-88%" in pair["caution"] and "--borrowed balanced" in pair["caution"] for pair in pairs)
     assert " ".join(printed(plugged, 100).split()).count("--borrowed balanced") == 1
     default = analyze(table)
     assert default.estimates["direct"]["route"].values.tolist() == ["theta_aug", "balanced", "balanced"]
