@@ -219,6 +219,9 @@ def _labelled(
     estimate: xr.Dataset, first: IntArray, second: IntArray, prob: float, adjust: str
 ) -> xr.Dataset:
     pairs = pair_errors(estimate, first, second, prob)
+    if "oracle_range" in estimate.attrs:  # no difference is larger than the scale
+        span = float(np.ptp(estimate.attrs["oracle_range"]))
+        pairs = pairs._replace(interval=np.clip(pairs.interval, -span, span))
     names = estimate.policy.values.astype(str)
     return xr.Dataset(
         {

@@ -174,4 +174,4 @@ def _spend(share: float) -> str:
     """Where the next unit of budget goes, by the calibration's share of the variance."""
     if SHARE_LOW <= share <= SHARE_HIGH or np.isnan(share):
         return ""
-    return f"{share:.0%} of the variance is the calibration's: collect {'labels' if share > SHARE_HIGH else 'prompts'}"
+    return f"{share:.0%} of the variance comes from the labels: collect {'labels' if share > SHARE_HIGH else 'prompts'}"

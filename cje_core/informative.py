@@ -11,6 +11,10 @@ its training labels: the covariates may tell what the judge does not, and it is 
 (About its level, since the mean of the labels outside a fold moves against the labels inside it, which alone would make
 the held-out prediction of an independent judge rank them the wrong way.)
 
+Where labels take two values and fewer than five clusters hold the rarer one, nothing is borrowed either: which scores
+the one or two failures happen to have would decide every difference. (With one success among 60 labels, differences of
+borrowed values covered in .86 and .87 of 140 data sets, Monte Carlo SE .03.)
+
 Failure modes: a judge that ranks the policy's own responses may still miss what sets the policy apart: that is
 transport, which only labels of that policy can show. A weak judge is refused with few labels; that is the price of
 refusing an independent one.
@@ -25,6 +29,7 @@ from cje_core.rank_test import rank_test
 from cje_core.rows import Rows
 
 LEVEL = 0.05  # of the one-sided test
+MIN_MINORITY = 5  # labelled clusters at the rarer of two labels
 
 
 class Informative(NamedTuple):
@@ -44,5 +49,9 @@ def informative(rows: Rows, fitted: OracleSlice) -> Informative:
     else:
         _, outside = label_levels(fitted)
         claim = held_out(fitted, fitted.z, fitted.prompt) - outside[fitted.fold[fitted.prompt]]
-    found = rank_test(claim, fitted.label, rows.cluster[fitted.prompt])
+    cluster = rows.cluster[fitted.prompt]
+    levels = np.unique(fitted.label)
+    if len(levels) == 2 and min(len(np.unique(cluster[fitted.label == y])) for y in levels) < MIN_MINORITY:
+        return Informative(np.nan, 1.0, False)
+    found = rank_test(claim, fitted.label, cluster)
     return Informative(found.spearman, found.p_value, found.p_value < LEVEL)

@@ -26,6 +26,7 @@ from cje_core.data import DataError
 from cje_core.estimators._bayes import ENGINES
 from cje_core.headline import headline
 from cje_core.io import read
+from cje_core.label_balance import label_balance
 from cje_core.overlap import overlap
 from cje_core.reliability import coverage_badge, reliability
 from cje_core.result import Status
@@ -77,6 +78,7 @@ class Analysis:
     value: xr.Dataset
     verdicts: Mapping[str, str]  # of the audit, or of the posterior where that is stricter
     bounds: xr.Dataset
+    balance: xr.Dataset  # whether labels and probes look drawn at random
     guide: xr.Dataset
     contrasts: xr.Dataset | None
     if_biased: xr.Dataset  # intervals of the levels if transport is off by up to the margin
@@ -293,6 +295,7 @@ def analyze(
         levels=levels,
         value=value,
         verdicts=verdicts,
+        balance=label_balance(data),
         bounds=refusal.partial_identification(data, **common),
         guide=guide.recommend(
             data,

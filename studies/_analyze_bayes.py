@@ -7,7 +7,7 @@ only, and else the one-step posterior by the labels of the calibration policies,
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -63,7 +63,8 @@ def posterior(
         estimator each was taken from, and ``within_margin(policy)``, the probability of a harmless shift. Where a
         posterior has no interval (too few labels: it is the prior's) there are no probabilities either.
     """
-    options: dict[str, dict[str, float]] = {VALUE: {}, SHIFT: {"margin": margin}}
+    # the flat prior: pooling shifts would pull a single policy that is far off towards the others
+    options: dict[str, dict[str, Any]] = {VALUE: {}, SHIFT: {"margin": margin, "prior": "flat"}}
     found = {
         name: estimators.load(name).estimate(
             data,

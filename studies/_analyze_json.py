@@ -5,8 +5,10 @@ import math
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from cje_core import gates
+from cje_core.compare import ROUNDING
 from cje_core.headline import weaker
 from cje_core.result import Status
 from studies._analyze import Analysis, posterior_verdict
@@ -164,6 +166,8 @@ def flags(analysis: Analysis, policy: str) -> list[str]:
     standing = analysis.standing(policy)
     status = analysis.status(standing or analysis.primary, policy)
     named = [] if status is Status.OK else [status.name.lower()]
+    unbalanced = analysis.balance["unbalanced"].sel(policy=policy)
+    named += [f"{kind}_not_random" for kind in unbalanced["kind"].values[unbalanced.values].astype(str)]
     if analysis.source(policy) in ("own", "probes"):
         about: tuple[str, ...] = ABOUT_BORROWING  # and here nothing is borrowed
     else:
@@ -230,7 +234,10 @@ def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
             {
                 "first": first,
                 "second": second,
-                "difference": _number(pair["difference"]) if np.isfinite(pair["interval"]).all() else None,
+                "difference": _number(pair["difference"])
+                if np.isfinite(pair["interval"]).all() or _same(analysis, pair)
+                else None,
+                "same": _same(analysis, pair),
                 "std_error": _number(pair["std_error"]),
                 "interval": [_number(bound) for bound in pair["interval"].values],
                 "p_value": _number(pair["p_value"]),
@@ -243,11 +250,18 @@ def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
     return records
 
 
+def _same(analysis: Analysis, pair: xr.Dataset) -> bool:
+    """Whether two values that stand differ by rounding alone: then there is no difference, and no interval of one."""
+    low, high = analysis.data.attrs["oracle_range"]
+    rounding = abs(float(pair["difference"])) <= ROUNDING * (high - low)
+    return bool(rounding and np.isnan(pair["std_error"]) and np.isnan(pair["interval"]).all())
+
+
 def _pair_level(analysis: Analysis, pair: int) -> str:
     """The weaker word of two values, and refused where their difference has no interval."""
     assert analysis.contrasts is not None
     at = analysis.contrasts.isel(pair=pair)
-    if not np.isfinite(at["interval"].values).all():
+    if not np.isfinite(at["interval"].values).all() and not _same(analysis, at):
         return "refused"
     return weaker(analysis.level(str(at["first"].item())), analysis.level(str(at["second"].item())))
 

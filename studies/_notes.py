@@ -39,7 +39,7 @@ def notes(analysis: Analysis) -> list[Text]:
         lines.append("raw judge: what the judge says by itself, for comparison only")
     if analysis.primary == "raw_judge":
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
-    lines += _dearer_than_labels(analysis) + _cautions(analysis)
+    lines += _not_random(analysis) + _dearer_than_labels(analysis) + _cautions(analysis)
     lines += _advice(analysis)
     counts = analysis.ledger.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
@@ -58,6 +58,8 @@ def _levels(analysis: Analysis) -> list[str]:
     }
     words = {"reported": ["labels or probes of the policy's own are in the value"]}
     words["assumed"] = [meaning for source, meaning in assumed.items() if ("assumed", source) in found]
+    if analysis.contrasts is not None and "assumed" in {level for level, _ in found}:
+        words["assumed"].append("p-values are for differences of reported values")
     words["refused"] = ["no number can be given that holds; the line below says what to do"]
     seen = {level for level, _ in found}
     return [f"{word}: {meaning}" for word, meanings in words.items() if word in seen for meaning in meanings]
@@ -138,6 +140,21 @@ def _disagreements(analysis: Analysis) -> list[str]:
             lines.append(
                 f"disagree: the value of {policy} and its posterior ({plain(analysis, float(theirs['estimate']))}) lie "
                 "outside each other's intervals: trust neither before more labels"
+            )
+    return lines
+
+
+def _not_random(analysis: Analysis) -> list[str]:
+    """Labels and probes whose scores differ from the rest of their policy's."""
+    lines = []
+    for kind in analysis.balance["kind"].values.astype(str).tolist():
+        unbalanced = analysis.balance["unbalanced"].sel(kind=kind)
+        named = unbalanced["policy"].values[unbalanced.values].astype(str).tolist()
+        if named:
+            lines.append(
+                f"caution for {', '.join(named)}: the judge scores of its {kind} are not those of its other "
+                "responses, so they were not drawn at random and its value is off by what that favours; draw them at "
+                "random, or declare their probabilities (label_prob)"
             )
     return lines
 

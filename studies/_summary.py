@@ -200,7 +200,9 @@ def _contrast_table(analysis: Analysis) -> list[Table | Text]:
         flips = "-" if record["flips_at"] is None else plain(analysis, record["flips_at"])
         shown.add_row(
             Text(f"{record['first']} - {record['second']}"),
-            interval_text(analysis, record["difference"], record["interval"], sign=True),
+            "none: the same"
+            if record["same"]
+            else interval_text(analysis, record["difference"], record["interval"], sign=True),
             p_value(record["p_bh"]) if earned else "-",
             *[flips] * assumed,
             record["level"],

@@ -83,10 +83,14 @@ def assemble(
     std_error = np.array([results[p].std_error for p in order])
     df = np.array([results[p].df for p in order])
     scale = (float(data.attrs["oracle_range"][0]), float(data.attrs["oracle_range"][1]))
+    if interval_scale != "wald":
+        value = np.clip(
+            value, *scale
+        )  # E[Y] lies there: the nearest point of the range is never further from it
     std_error[silent], influence[silent] = np.nan, np.nan
     chosen = [
         bounds(
-            results[p].value,
+            value[row],
             std_error[row],
             results[p].df,
             evidence=None if behind is None else evidence_of(rows, p, behind, scale),

@@ -55,7 +55,7 @@ def test_guide_by_what_is_at_hand():
     data = world()
     plain = recommend(data)
     assert plain.estimator.values.tolist() == ["direct", "direct"]
-    assert "audit" in plain.caution.sel(policy="b").item() and plain.caution.sel(policy="a").item() == ""
+    assert "probe 50" in plain.caution.sel(policy="b").item() and plain.caution.sel(policy="a").item() == ""
 
     logged = with_logs(data)
     assert (
@@ -88,7 +88,8 @@ def test_guide_follows_the_audit_and_the_calibration_share():
     assert few.estimator.sel(policy="lower").item() == "direct"
     assert "transport is assumed" in few.caution.sel(policy="lower").item()
     assert (
-        "90% of the variance is the calibration's: collect labels" in found.caution.sel(policy="lower").item()
+        "90% of the variance comes from the labels: collect labels"
+        in found.caution.sel(policy="lower").item()
     )
     assert found.caution.sel(policy="same").item().endswith("collect prompts")
     assert "variance" not in found.caution.sel(policy="flatter").item()

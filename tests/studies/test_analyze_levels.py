@@ -134,7 +134,7 @@ def test_the_share_of_the_calibration_reaches_the_advice() -> None:
     share = float(result.estimates["direct"]["calibration_share"].sel(policy="other"))
     assert share > 0.5
     advice = to_json(result)["policies"]["other"]["recommended"]["caution"]
-    assert f"{share:.0%} of the variance is the calibration's: collect labels" in advice
+    assert f"{share:.0%} of the variance comes from the labels: collect labels" in advice
     assert "direct" not in (bare := analyze(world(800, labels=25), chosen=["labels_only"])).estimates
     assert "of the variance" not in to_json(bare)["policies"]["other"]["recommended"]["caution"]
 
