@@ -3,7 +3,7 @@
 In the worlds of `reference.small_samples` (judge nearly linear, binary oracle, hardly informative judge) with 15 to 250
 labels, and in the scenario worlds with a calibrator shared by all policies. Each check that passes is run again with a
 planted error and must then fail. Replicates run the array-level core of Direct, which is first shown to be the whole
-of it.
+of it. All intervals here are t intervals (``interval="wald"``): bounded ones have checks of their own.
 """
 
 import json
@@ -71,8 +71,8 @@ def run_cell(world, n, m):
     peers = {"ppi_plus_plus": [], "labels_only": []}
     for start in range(0, N_REPLICATES, BATCH):
         data = as_data(score[start : start + BATCH], label[start : start + BATCH], m, names)
-        peers["ppi_plus_plus"].append(ppi_plus_plus.estimate(data).interval.values)
-        peers["labels_only"].append(labels_only.estimate(data).interval.values)
+        peers["ppi_plus_plus"].append(ppi_plus_plus.estimate(data, interval="wald").interval.values)
+        peers["labels_only"].append(labels_only.estimate(data, interval="wald").interval.values)
     out = {name: np.concatenate(parts) for name, parts in peers.items()}
     return SimpleNamespace(truth=small_samples.truth(world), tuned=tuned, **out)
 
@@ -211,7 +211,7 @@ def test_a_useless_judge_costs_three_percent_of_width_at_most(n, n_labels):
         rows = unpack(data)
         widths["tuned"].append(np.diff(intervals(core(rows))).mean())
         widths["paper"].append(np.diff(intervals(core(rows, power_tuned=False))).mean())
-        widths["labels"].append(np.diff(labels_only.estimate(data).interval.values).mean())
+        widths["labels"].append(np.diff(labels_only.estimate(data, interval="wald").interval.values).mean())
     labels = np.array(widths["labels"])
     ratio = {}
     for name in ("tuned", "paper"):
