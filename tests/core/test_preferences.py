@@ -158,12 +158,16 @@ def test_intervals_cover_the_human_win_rate(draws, name):
 
 
 @pytest.mark.slow
-def test_an_inverted_sample_is_flagged(draws):
-    """With such a judge a third of the samples of 50 rank it against the humans: Direct says so."""
+def test_noise_is_not_called_an_inverted_judge(draws):
+    """A third of the samples of 50 happen to rank against the humans; of an inversion that is no sign.
+
+    The judges are right more often than not, so a 97.5% bound calls at most 2.5% of samples inverted.
+    """
     for _, found in draws:
-        flags = np.unique(found["direct"].status)
+        flags = found["direct"].status.values
         assert set(flags.tolist()) <= {Status.OK, Status.INVERTED_JUDGE}
-        assert Status.INVERTED_JUDGE in flags
+        inverted = int((flags == Status.INVERTED_JUDGE).sum())
+        assert inverted <= stats.binom.ppf(1 - 1e-4, len(flags), 0.025)
 
 
 @pytest.mark.slow
