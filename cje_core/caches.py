@@ -73,4 +73,8 @@ def _writable(directory: str | Path) -> bool:
         return False
     while not path.exists() and path != path.parent:
         path = path.parent
-    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+    try:  # permissions do not tell all: root may write to /proc, which makes no directories
+        Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=path)).rmdir()
+    except OSError:
+        return False
+    return True

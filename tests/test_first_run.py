@@ -46,6 +46,21 @@ def test_the_first_analysis_shows_no_warning(home: str, engine: str, tmp_path: P
 
 
 @pytest.mark.slow
+def test_the_first_study_and_its_report_show_no_warning(home: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    for words in (["run", "cle_bound", "--profile", "smoke", "--jobs", "2", "--out", out], ["report", out]):
+        done = subprocess.run(
+            [sys.executable, "-m", "studies", *words],
+            env=environment(home),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert not re.search("warn|traceback|cache dir", done.stderr, re.IGNORECASE), done.stderr
+
+
+@pytest.mark.slow
 def test_the_library_imports_and_fits_with_warnings_as_errors(home: str) -> None:
     """The partially pooled model is the one whose gradient numba remarks on."""
     code = """
@@ -81,3 +96,17 @@ def test_only_what_is_blocked_moves_and_flags_are_kept(tmp_path: Path) -> None:
     assert set(moved) == {"XDG_CACHE_HOME", "PYTENSOR_FLAGS"}
     assert moved["PYTENSOR_FLAGS"].startswith("cxx=,base_compiledir=")
     assert "MPLCONFIGDIR" in caches.redirect({"HOME": str(tmp_path), "MPLCONFIGDIR": "/dev/null/x"})
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="a directory in which not even root can make another"
+)
+def test_a_home_that_nobody_can_make_is_not_taken_for_writable() -> None:
+    assert {"MPLCONFIGDIR", "XDG_CACHE_HOME", "PYTENSOR_FLAGS"} <= set(
+        caches.redirect({"HOME": "/proc/nohome"})
+    )
+
+
+def test_the_probe_leaves_nothing_behind(tmp_path: Path) -> None:
+    caches.redirect({"HOME": str(tmp_path)})
+    assert list(tmp_path.iterdir()) == []
