@@ -1,6 +1,7 @@
 """``cje-lab analyze`` on the Arena sample: the installed command, logged responses, covariates."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,19 @@ def test_arena_sample(arena: Path, tmp_path: Path) -> None:
     assert low < 0.159 < high  # the mean of its 50 probe labels
     assert f"{unhelpful['estimates']['direct_corrected']['estimate']:.3f} [" in done.stdout
     assert wall < 20, f"{wall:.1f} s"  # 6 s on an idle machine; the suite shares its cores
+
+
+def test_the_table_in_the_readme_is_what_the_command_prints(arena: Path, cli: Cli) -> None:
+    """Every number of the block, so that none can be typed in or left behind."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    [block] = [part for part in readme.split("```") if "rests on" in part and "[95% interval]" in part]
+    number = re.compile(r"[-+]?\d\.\d{3}(?: \[\S+, \S+\])?")
+    shown = number.findall(block)
+    assert len(shown) >= 10
+    code, out, _ = cli(arena / "fresh_draws", "--probes", arena / "probe_slice")
+    assert code == 0
+    table = out.split("difference")[0]
+    assert [text for text in shown if text not in number.findall(table)] == []
 
 
 @pytest.mark.slow
