@@ -23,7 +23,7 @@ from cje_sim.scenarios import binary_oracle, discrete_judge, transport_shift, we
 pytestmark = pytest.mark.slow
 
 N = 1000
-REPLICATES = 1000  # on arrays; the standard error of a coverage of 95% is 0.7 points
+REPLICATES = 2000  # on arrays; the standard error of a coverage of 95% is 0.5 points
 PAIRED = 300  # through the estimators
 AUDITED = ["same", "lower", "flatter", "compensating"]
 
