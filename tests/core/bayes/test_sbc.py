@@ -75,7 +75,7 @@ def test_verdict_passes_uniform_ranks_as_often_as_it_says():
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", [False, True])
 def test_gibbs_passes_simulations(binary):
-    ranks = sbc.sbc(sbc.gibbs_sampler(), template(binary), n_sims=200 if binary else 400, mass=COUNT, rng=11)
+    ranks = sbc.sbc(sbc.gibbs_sampler(), template(binary), n_sims=1000, mass=COUNT, rng=11)
     found = sbc.verdict(ranks)
     assert found.attrs["passed"], found["passed"].to_pandas()
 
@@ -112,11 +112,11 @@ def test_a_planted_prior_mismatch_fails():
     ranks = sbc.sbc(
         sbc.gibbs_sampler(prior=Prior(scale=0.05)),
         template(),
-        n_sims=200,
+        n_sims=1000,
         mass=COUNT,
         rng=11,
     )
     found = sbc.verdict(ranks)
     assert not found["passed"].sel({"quantity": "sigma"})
-    rising = sbc.sbc(sbc.gibbs_sampler(prior=Prior(flat=0.05)), template(), n_sims=200, mass=COUNT, rng=11)
+    rising = sbc.sbc(sbc.gibbs_sampler(prior=Prior(flat=0.05)), template(), n_sims=1000, mass=COUNT, rng=11)
     assert not sbc.verdict(rising)["passed"].sel({"quantity": "b - a"})
