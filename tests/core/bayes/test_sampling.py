@@ -12,7 +12,7 @@ from cje_core.bayes.prior import Prior
 from cje_core.result import Status
 
 GOOD = {"rhat": 1.0, "ess_bulk": 900.0, "ess_tail": 700.0, "divergences": 0.0, "bfmi": 0.9}
-N_CHAINS, PER_CHAIN = 4, 500
+N_CHAINS, PER_CHAIN = 4, 1000
 
 
 def data_set(seed):
@@ -49,6 +49,18 @@ def gibbs_chains(levels, seed):
     return [summaries(one, levels) for one in each]
 
 
+def disagreement(chains):
+    """How unlikely the spread of the chains' means (chains, draws) is, given how slowly each of them moves.
+
+    Sum of squares of the means over their squared standard error is chi-squared for chains of one distribution; a
+    fixed bound on R-hat is none of that kind: at 160 effective draws it passes 1.03 in many runs of a healthy sampler.
+    """
+    n_eff = np.mean([min(float(az.ess(chain, method="mean")), chain.size) for chain in chains[:, None]])
+    error = chains.std(axis=1, ddof=1).mean() / np.sqrt(n_eff)
+    means = chains.mean(axis=1)
+    return stats.chi2.sf(((means - means.mean()) ** 2).sum() / error**2, len(means) - 1)
+
+
 def differences(chains, other):
     """Where two samplers' draws differ by more than 5 standard errors, each by its own ESS: (quantity, what) pairs.
 
@@ -59,7 +71,7 @@ def differences(chains, other):
         ours = np.stack([columns[name] for columns in chains])
         theirs = other[name].reshape(-1, N_CHAINS).T
         values = [ours, theirs]
-        assert max(float(az.rhat(one)) for one in values) < 1.03, name
+        assert min(disagreement(one) for one in values) > 1e-6, name
         n_eff = [min(float(az.ess(one, method="bulk")), one.size) for one in values]
         sd = [one.std(ddof=1) for one in values]
         error = np.sqrt(sum(s**2 / n for s, n in zip(sd, n_eff, strict=True)))
@@ -86,10 +98,20 @@ def differences(chains, other):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_gibbs_and_nutpie_agree(seed):
+    """A flat truth is a funnel (ends that nearly meet leave the shape free), where a chain of NUTS may stick: the gates
+    refuse such a run, and there is nothing to compare in it; another seed is, and one of three must do.
+    """
     levels = data_set(seed)
-    draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
-    assert draws.diagnostics["rhat"] < 1.03 and draws.f.shape == (N_CHAINS * PER_CHAIN, len(levels.level))
-    assert differences(gibbs_chains(levels, 100 * seed), summaries(draws, levels)) == []
+    for attempt in range(3):
+        draws = sampling.sample(
+            levels, n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed + 100 * attempt
+        )
+        assert draws.f.shape == (N_CHAINS * PER_CHAIN, len(levels.level))
+        theirs = summaries(draws, levels)
+        if min(disagreement(column.reshape(-1, N_CHAINS).T) for column in theirs.values()) > 1e-6:
+            break
+        assert sampling.gates(draws.diagnostics) is Status.NOT_CONVERGED
+    assert differences(gibbs_chains(levels, 100 * seed), theirs) == []
 
 
 @pytest.mark.slow
