@@ -303,7 +303,7 @@ def _verdicts(n: float, shift: float, design: _Design) -> tuple[float, float, fl
     fit = design.fit_std_error**2
     level_t = 0.5 + design.ci_prob / 2
     probe_hat = probes * special.chdtri(n - 1, 1 - level) / (n - 1)
-    half = special.stdtrit(n - 1, level_t) * np.sqrt(probe_hat)[:, None]
+    half: FloatArray = special.stdtrit(n - 1, level_t) * np.sqrt(probe_hat)[:, None]
     mass = weight[:, None]
     if fit > 0:
         known = np.isinf(design.fit_df)

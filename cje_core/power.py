@@ -43,11 +43,11 @@ def power_at(
     out[normal] = stats.norm.sf(critical - shift[normal]) + stats.norm.cdf(-critical - shift[normal])
     rest = np.isfinite(shift) & (freedom < NORMAL_DF)
     if rest.any():
-        critical = stats.t.isf((1 - ci_prob) / 2, freedom[rest])
+        quantile = stats.t.isf((1 - ci_prob) / 2, freedom[rest])
         left = stats.nct.cdf(
-            -critical, freedom[rest], shift[rest]
+            -quantile, freedom[rest], shift[rest]
         )  # below Phi(-shift); NaN once that is < 2e-7
-        out[rest] = stats.nct.sf(critical, freedom[rest], shift[rest]) + np.nan_to_num(left)
+        out[rest] = stats.nct.sf(quantile, freedom[rest], shift[rest]) + np.nan_to_num(left)
     return out
 
 

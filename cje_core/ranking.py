@@ -7,6 +7,8 @@ across countries"), and "best" is a set of policies and a probability. All of it
 (`cje_core.compare`). A higher value is better throughout; rank 1 is the best.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
@@ -268,5 +270,5 @@ def ranking(estimate: xr.Dataset, truth: xr.DataArray) -> xr.Dataset:
     return xr.Dataset({metric.__name__: float(metric(value, target)) for metric in metrics})
 
 
-def _share(part: FloatArray, whole: FloatArray) -> FloatArray:
+def _share(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> FloatArray:
     return np.asarray(np.where(whole > 0, part / np.maximum(whole, 1), np.nan), dtype=float)

@@ -31,7 +31,7 @@ A method without any interval has NaN for the interval measures, unless it faile
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -321,7 +321,7 @@ def paired_table(
         if name in ratios:
             ratio = value / np.where(other > 0, other, np.nan)
             columns[f"{name}_ratio"] = ratio, (share - ratio * other_share) * ratio / value
-    data = {}
+    data: dict[str, Any] = {}
     for name, (value, share) in columns.items():
         data[name] = (dims[:-1], value)
         data[f"{name}_mcse"] = (dims[:-1], np.where(np.isnan(value), np.nan, np.sqrt((share**2).sum(axis=0))))
