@@ -20,9 +20,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cje_core.figures.style import GREY, looks
-from studies._measures import paired_table, performance, summary_table
-from studies._streams import Cell, Streams
-from studies._study import Method, Outcome, Profile, Study, replicate_elsewhere
+from cje_core.streams import Cell, Streams
+from studies.engine.measures import paired_table, performance, summary_table
+from studies.engine.study import Method, Outcome, Profile, Study, replicate_elsewhere
 
 
 class World(NamedTuple):

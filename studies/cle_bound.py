@@ -18,14 +18,14 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.figures.style import MARKERS, OKABE_ITO
-from cje_core.result import wald
+from cje_core.inference.estimate import wald
+from cje_core.streams import Cell, Streams, generator
 from cje_sim import exact
 from cje_sim.policies import temperature, token_tilt, utilities
 from cje_sim.tokens import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
 from cje_sim.typicality import Coverage, coverage
-from studies._measures import performance
-from studies._streams import Cell, Streams, generator
-from studies._study import Method, Outcome, Profile, Study
+from studies.engine.measures import performance
+from studies.engine.study import Method, Outcome, Profile, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

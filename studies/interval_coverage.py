@@ -18,9 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cje_core.figures.style import GREY, looks
-from studies._measures import FloatArray, paired_table, performance, summary_table
-from studies._streams import Cell, Streams
-from studies._study import NOT_RUN, Method, Outcome, Profile, Study, replicate_elsewhere
+from cje_core.streams import Cell, Streams
+from studies.engine.measures import FloatArray, paired_table, performance, summary_table
+from studies.engine.study import NOT_RUN, Method, Outcome, Profile, Study, replicate_elsewhere
 
 
 class World(NamedTuple):

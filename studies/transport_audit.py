@@ -15,16 +15,16 @@ import xarray as xr
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from cje_core import transport
-from cje_core.calibration import fit_slice, predict
+from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, direct_corrected
 from cje_core.figures.style import GREY, looks
-from cje_core.rows import unpack
+from cje_core.streams import Cell, Streams
+from cje_core.transport import audit
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
-from studies._measures import clopper_pearson, summary_table
-from studies._streams import Cell, Streams
-from studies._study import Method, Outcome, Profile, Study
+from studies.engine.measures import clopper_pearson, summary_table
+from studies.engine.study import Method, Outcome, Profile, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
 JUDGES: dict[str, dict[str, float]] = {
@@ -64,9 +64,9 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     curve = oracle_mean(score, "sigmoid", **ends) - shift
     calibrator = fit_slice(unpack(data)).calibrator
     of_this_f = np.nan if calibrator is None else float((curve - predict(calibrator, score)).mean())
-    report = transport.audit(data).sel(policy="target")
+    report = audit.audit(data).sel(policy="target")
     verdict = str(report["verdict"].item())
-    with_fit = transport.verdicts(report["interval_with_fit"].values[None], report.attrs["margin"])[0]
+    with_fit = audit.verdicts(report["interval_with_fit"].values[None], report.attrs["margin"])[0]
     borrowed = direct.estimate(data, **study.methods["borrowed"].options).sel(policy="target")
     found: dict[str, Any] = {"borrowed": borrowed, "old_rule": borrowed}
     for name in ("probe_corrected", "probe_tuned"):
@@ -122,7 +122,7 @@ def _hits(part: xr.Dataset, method: str) -> tuple[np.ndarray[Any, Any], np.ndarr
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     """Coverage of what is printed, shares of verdicts, their errors against the residual of this f, every measure."""
     printed, verdicts, errors = [], [], []
-    margin = transport.MARGIN
+    margin = audit.MARGIN
     pooled: dict[tuple[Any, Any], list[np.ndarray[Any, Any]]] = {}
     for level, part in _cells(ds):
         code, with_fit = part["verdict"].values, part["verdict_with_fit"].values
@@ -189,7 +189,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
                 bound = clopper_pearson(share * number, number)
                 error = np.abs(bound.T - share)
                 bottom.errorbar(at, share, error, ls=style, marker="o", mfc=face, **look)
-        top.axvline(transport.MARGIN, color=GREY, lw=0.8, zorder=0)
+        top.axvline(audit.MARGIN, color=GREY, lw=0.8, zorder=0)
         bottom.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
         top.set(title=f"{judge} judge", ylim=(-0.03, 1.03))
         bottom.set(xlabel="true shift of the target", ylim=(-0.03, 1.03))

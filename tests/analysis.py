@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from studies._summary import summary
+from studies.cli.analysis.tables import summary
 
 Cli = Callable[..., tuple[int, str, str]]
 Frame = pd.DataFrame
@@ -76,10 +76,10 @@ def in_plot(result: Any) -> str:
     """Numbers and words beside the lines of the forest plot."""
     from matplotlib.figure import Figure
 
-    from studies import _forest
+    from studies.cli.analysis import forest
 
     figure = Figure()
-    _forest._draw(result, _forest._lines(result), figure)
+    forest._draw(result, forest._lines(result), figure)
     axes = figure.axes[0]
     texts = [label.get_text() for child in axes.child_axes for label in child.get_yticklabels()]
     return "\n".join(texts)

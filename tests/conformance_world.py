@@ -11,7 +11,7 @@ import numpy as np
 
 from cje_core import estimators
 from cje_core.data import from_arrays
-from cje_core.result import Status
+from cje_core.inference.estimate import Status
 
 NAMES = estimators.available()
 N_PROMPTS = 120

@@ -4,9 +4,9 @@ import numpy as np
 
 from cje_core.bayes.covariates import effects
 from cje_core.bayes.levels import grade
-from cje_core.calibration import fit_slice
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
-from cje_core.rows import unpack
+from cje_core.data.arrays import unpack
 
 UNIT = (0.0, 1.0)
 LEVELS = np.round(np.linspace(0.05, 1.0, 12), 2)

@@ -5,7 +5,6 @@ import pytest
 
 from cje_core.data import from_arrays
 from cje_core.estimators import (
-    _ope,
     calibrated_dr_cpo,
     calibrated_ips,
     capped_ips,
@@ -15,6 +14,7 @@ from cje_core.estimators import (
     stacked_dr,
     tmle,
 )
+from cje_core.families import off_policy
 
 IPS = (snips, capped_ips, calibrated_ips)
 DR = (dr_cpo, calibrated_dr_cpo, tmle, mrdr, stacked_dr)
@@ -51,7 +51,7 @@ def small(seed=0, *, n=40, draws=2, missing=4, spread=0.6, share=0.6, cluster=No
 
 
 def logs_of(data):
-    return _ope.unpack_logs(data, direction="increasing", calibrator="default", covariates=())
+    return off_policy.unpack_logs(data, direction="increasing", calibrator="default", covariates=())
 
 
 def world_of(data, policy="target"):

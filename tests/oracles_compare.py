@@ -6,8 +6,8 @@ import numpy as np
 import oracles
 from scipy import integrate, stats
 
-from cje_core.folds import assign_folds
-from cje_core.result import label_estimate
+from cje_core.calibration.folds import assign_folds
+from cje_core.inference.estimate import label_estimate
 
 
 def adjust(p_values, method):

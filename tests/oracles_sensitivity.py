@@ -1,4 +1,4 @@
-"""Slow second implementations of `cje_core.sensitivity`: root finding on the law of |T + t|, linear programmes."""
+"""Slow second implementations of the sensitivity bounds: root finding on the law of |T + t|, linear programmes."""
 
 import numpy as np
 from scipy import optimize, stats

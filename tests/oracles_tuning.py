@@ -1,9 +1,9 @@
-"""Slow, obvious versions of `cje_core.power_tuning`: loops over rows, refits by hand, a general-purpose optimiser."""
+"""Slow, obvious versions of power tuning: loops over rows, refits by hand, a general-purpose optimiser."""
 
 import numpy as np
 from scipy import optimize
 
-from cje_core.calibration import fit, predict
+from cje_core.calibration.oracle_slice import fit, predict
 
 
 def policy_rows(rows, p):

@@ -7,8 +7,8 @@ import numpy as np
 import oracles
 import pandas as pd
 
-from cje_core.folds import assign_folds
-from cje_core.rows import unpack
+from cje_core.calibration.folds import assign_folds
+from cje_core.data.arrays import unpack
 
 GRID = np.round(np.linspace(0, 1, 11), 1)
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from cje_core.calibration import fit_slice, predict
+from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.data.arrays import unpack
 from cje_core.estimators.direct_corrected import probe_value
-from cje_core.result import wald
-from cje_core.rows import unpack
-from cje_core.transport import mean_residual, verdicts
+from cje_core.inference.estimate import wald
+from cje_core.transport.audit import mean_residual, verdicts
 from cje_sim.judges import draw_oracle, oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 

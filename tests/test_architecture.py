@@ -1,6 +1,7 @@
 """The import arrows cje_core <- cje_sim (data.py only) <- studies <- tests, and the conventions of the registries."""
 
 import ast
+import graphlib
 import inspect
 import pickle
 from collections.abc import Iterator
@@ -9,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cje_core import data, estimators
-from studies import _study
+from studies.engine import study as studies_engine
 
-ROOT = Path(_study.__file__).parent.parent
+ROOT = Path(studies_engine.__file__).parents[2]
 PACKAGES = ("cje_core", "cje_sim", "studies")
 VARIABLES = {
     "judge",
@@ -25,8 +26,22 @@ VARIABLES = {
 }  # of the data contract
 # What takes seconds to import: inside functions only, except in the modules that are made of it.
 PYMC_MODULES = tuple(
-    f"cje_core.bayes.{name}" for name in ("engines", "models", "policy_models", "sampling", "fits")
+    f"cje_core.bayes.models.{name}" for name in ("engines", "slice", "policies", "nuts", "draws")
 )
+# Folders of cje_core from the bottom up; those of one line do not import each other.
+THEMES = (
+    ("caches", "streams"),
+    ("data",),
+    ("inference",),
+    ("calibration",),
+    ("offpolicy", "transport", "bayes"),
+    ("verdict", "families"),
+    ("estimators", "figures"),
+    ("planning",),
+    ("workflow",),
+)
+RANK = {theme: k for k, themes in enumerate(THEMES) for theme in themes}
+REGISTRIES = ("estimators", "figures", "scenarios")
 ENGINES = ("pymc", "pytensor", "arviz", "nutpie")
 LAZY = (*ENGINES, *PYMC_MODULES)
 
@@ -53,6 +68,16 @@ def within(name: str, *packages: str) -> bool:
     return any(name == package or name.startswith(package + ".") for package in packages)
 
 
+def upwards(where: str, name: str) -> bool:
+    """Whether a file of cje_core imports a theme that stands after its own in `THEMES`, or beside it."""
+    mine, other = where.split("/"), name.split(".")
+    if mine[0] != "cje_core" or other[0] != "cje_core" or len(mine) < 3 or len(other) < 2:
+        return False
+    if mine[1] == other[1] or other[1] not in RANK:
+        return False
+    return mine[1] not in RANK or RANK[other[1]] >= RANK[mine[1]]
+
+
 def violations(root: Path) -> list[str]:
     """Every import under `root` that breaks a rule, as "file:line rule"."""
     found = []
@@ -62,8 +87,8 @@ def violations(root: Path) -> list[str]:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             for line, level, name in imports(tree):
                 rules = {
-                    "PyMC and its kin come from cje_core.bayes.engines": within(name, *ENGINES)
-                    and where != "cje_core/bayes/engines.py",
+                    "PyMC and its kin come from cje_core.bayes.models.engines": within(name, *ENGINES)
+                    and where != "cje_core/bayes/models/engines.py",
                     "relative import": level > 0,
                     "cje_core imports neither cje_sim nor studies": package == "cje_core"
                     and within(name, "cje_sim", "studies"),
@@ -72,12 +97,11 @@ def violations(root: Path) -> list[str]:
                     and not within(name, "cje_core.data"),
                     "only tests and studies import studies": package != "studies" and within(name, "studies"),
                     "nothing imports tests": within(name, "tests"),
+                    "imports point up the list of themes": upwards(where, name),
                 }
                 found += [f"{where}:{line} {rule}" for rule, broken in rules.items() if broken]
             lazy = () if where.removesuffix(".py").replace("/", ".") in PYMC_MODULES else LAZY
-            if not (
-                package == "studies" and not path.name.startswith("_")
-            ):  # a study may draw its own figures
+            if path.parent != root / "studies":  # a study may draw its own figures
                 lazy = (*lazy, "matplotlib")
             found += [
                 f"{where}:{line} {module} is imported at the top level"
@@ -96,18 +120,18 @@ def test_import_arrows_hold():
     ("where", "line", "rule"),
     [
         ("cje_core/x.py", "import cje_sim", "cje_core imports neither"),
-        ("cje_core/x.py", "from studies import _run", "cje_core imports neither"),
+        ("cje_core/x.py", "from studies.engine import run", "cje_core imports neither"),
         (
             "cje_core/estimators/x.py",
             "def f():\n    from cje_sim.exact import kl",
             "cje_core imports neither",
         ),
         ("cje_sim/x.py", "from cje_core.estimators import direct", "of cje_core only"),
-        ("cje_sim/x.py", "from cje_core import data, result", "of cje_core only"),
+        ("cje_sim/x.py", "from cje_core import data, inference", "of cje_core only"),
         ("cje_sim/x.py", "import cje_core", "of cje_core only"),
         ("cje_sim/x.py", "import cje_core.database", "of cje_core only"),
-        ("cje_sim/x.py", "import studies._study", "only tests and studies"),
-        ("studies/x.py", "from . import _run", "relative import"),
+        ("cje_sim/x.py", "import studies.engine.study", "only tests and studies"),
+        ("studies/x.py", "from . import run", "relative import"),
         ("studies/x.py", "from tests import oracles", "nothing imports tests"),
         ("cje_core/x.py", "import pymc as pm", "pymc is imported at the top level"),
         (
@@ -115,21 +139,36 @@ def test_import_arrows_hold():
             "try:\n    from arviz import hdi\nexcept ImportError:\n    hdi = None",
             "arviz is imported",
         ),
-        ("cje_core/x.py", "def f():\n    import pymc", "come from cje_core.bayes.engines"),
-        ("cje_core/bayes/models.py", "import pymc as pm", "come from cje_core.bayes.engines"),
+        ("cje_core/x.py", "def f():\n    import pymc", "come from cje_core.bayes.models.engines"),
+        ("cje_core/bayes/models/slice.py", "import pymc as pm", "come from cje_core.bayes.models.engines"),
         ("cje_sim/x.py", "class A:\n    import nutpie", "nutpie is imported at the top level"),
         ("cje_core/x.py", "import pytensor.tensor as pt", "pytensor is imported at the top level"),
         ("cje_core/bayes/x.py", "import pymc", "pymc is imported at the top level"),
-        ("cje_core/estimators/x.py", "from cje_core.bayes import sampling", "cje_core.bayes.sampling is"),
-        ("studies/x.py", "import cje_core.bayes.fits as fits", "cje_core.bayes.fits is imported"),
-        ("cje_core/bayes/x.py", "from cje_core.bayes.models import EDGE", "cje_core.bayes.models is"),
+        (
+            "cje_core/estimators/x.py",
+            "from cje_core.bayes.models import nuts",
+            "cje_core.bayes.models.nuts is",
+        ),
+        (
+            "studies/x.py",
+            "import cje_core.bayes.models.draws as fits",
+            "cje_core.bayes.models.draws is imported",
+        ),
+        (
+            "cje_core/bayes/x.py",
+            "from cje_core.bayes.models.slice import EDGE",
+            "cje_core.bayes.models.slice is",
+        ),
         (
             "cje_core/bayes/__init__.py",
-            "from cje_core.bayes import policy_models",
-            "policy_models is imported",
+            "from cje_core.bayes.models import policies",
+            "policies is imported",
         ),
         ("cje_core/figures/x.py", "from matplotlib import pyplot as plt", "matplotlib is imported"),
-        ("studies/_x.py", "import matplotlib as mpl", "matplotlib is imported at the top level"),
+        ("cje_core/data/x.py", "from cje_core.inference import estimate", "up the list of themes"),
+        ("cje_core/families/direct/x.py", "from cje_core.verdict import gates", "up the list of themes"),
+        ("cje_core/newtheme/x.py", "from cje_core.data import from_arrays", "up the list of themes"),
+        ("studies/engine/x.py", "import matplotlib as mpl", "matplotlib is imported at the top level"),
         ("cje_core/x.py", "if not TYPE_CHECKING:\n    import matplotlib", "matplotlib is imported"),
         ("cje_core/x.py", "if TYPE_CHECKING:\n    x = 1\nelse:\n    import pymc", "pymc is imported"),
     ],
@@ -145,12 +184,12 @@ def test_a_planted_violation_is_caught(tmp_path, where, line, rule):
     [
         ("cje_sim/x.py", "from cje_core.data import from_arrays"),
         ("cje_sim/x.py", "from cje_core import data"),
-        ("cje_core/bayes/engines.py", "import arviz\nimport pymc"),
+        ("cje_core/bayes/models/engines.py", "import arviz\nimport pymc"),
         (
-            "cje_core/bayes/models.py",
-            "from cje_core.bayes import sampling\nfrom cje_core.bayes.engines import pm",
+            "cje_core/bayes/models/slice.py",
+            "from cje_core.bayes.models import nuts\nfrom cje_core.bayes.models.engines import pm",
         ),
-        ("cje_core/estimators/x.py", "def f():\n    from cje_core.bayes import sampling"),
+        ("cje_core/estimators/x.py", "def f():\n    from cje_core.bayes.models import nuts"),
         (
             "cje_core/estimators/x.py",
             "from cje_core.bayes import gibbs\nfrom cje_core.bayes.value import values",
@@ -159,7 +198,7 @@ def test_a_planted_violation_is_caught(tmp_path, where, line, rule):
         ("cje_core/figures/x.py", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
         (
             "studies/x.py",
-            "from cje_core import result\nfrom cje_sim import scenarios\nfrom studies import _run",
+            "from cje_core import inference\nfrom cje_sim import scenarios\nfrom studies.engine import run",
         ),
         ("cje_core/x.py", "import studies_of_something_else"),
     ],
@@ -170,10 +209,50 @@ def test_what_is_allowed_passes(tmp_path, where, line):
     assert violations(tmp_path) == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_each_package_states_its_rule(package):
-    text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8")))
+def folders() -> list[Path]:
+    return sorted(path.parent for package in PACKAGES for path in (ROOT / package).rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.relative_to(ROOT).as_posix())
+def test_each_folder_states_its_rule_and_can_be_read_at_a_glance(folder):
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
     assert text and "Rule of this package" in text
+    modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+    if folder.name not in REGISTRIES:
+        assert len(modules) <= 12
+    assert not any(path.name.startswith("_") for path in modules if path.name != "__main__.py")
+
+
+def test_the_first_folder_holds_folders():
+    assert len(list((ROOT / "cje_core").glob("*.py"))) <= 5
+    assert {path.name for path in (ROOT / "cje_core").glob("*/") if (path / "__init__.py").exists()} <= set(
+        RANK
+    )
+
+
+def test_no_circle_of_files_or_folders():
+    """Between all files of the project, wherever they import, and between the folders they lie in."""
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+    files: dict[str, set[str]] = {}
+    themes: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        for _, _, name in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            target = name if name in modules else name.rpartition(".")[0]
+            if target not in modules or target == module:
+                continue
+            files.setdefault(module, set()).add(target)
+            mine, other = (
+                one if modules[one].name == "__init__.py" else one.rpartition(".")[0]
+                for one in (module, target)
+            )
+            if mine != other and not within(other, mine) and not within(mine, other):
+                themes.setdefault(mine, set()).add(other)
+    for graph in (files, themes):
+        assert tuple(graphlib.TopologicalSorter(graph).static_order())
 
 
 @pytest.mark.parametrize("name", estimators.available())
@@ -189,21 +268,23 @@ def test_estimators_keep_the_convention(name):
     assert inspect.getdoc(module.estimate)
 
 
-@pytest.mark.parametrize("name", _study.available())
+@pytest.mark.parametrize("name", studies_engine.available())
 def test_studies_keep_the_convention(name):
-    study = _study.load(name)
+    study = studies_engine.load(name)
     assert inspect.getdoc(inspect.getmodule(study.table))
     assert all((study.title, study.aims, study.mechanism, study.estimands, study.measures))
     assert all(method.description for method in study.methods.values())
     sizes = []
-    for profile in _study.PROFILES:
+    for profile in studies_engine.PROFILES:
         chosen = study.at(profile)
         n_cells = sum(1 for _ in chosen.cells())
         assert n_cells > 0
         sizes.append(n_cells * study.profiles[profile].replicates)
     assert sizes == sorted(sizes), "smoke <= quick <= paper"
     used = {method.estimator or key for key, method in study.methods.items()}
-    if study.replicate is _study.replicate_scenario:  # a comparison of estimators carries its controls
+    if (
+        study.replicate is studies_engine.replicate_scenario
+    ):  # a comparison of estimators carries its controls
         assert {"raw_judge", "labels_only"} <= used <= set(estimators.available())
     clone = pickle.loads(pickle.dumps(study))
     assert list(clone.cells()) == list(study.cells())

@@ -11,9 +11,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from studies import _run
-from studies._measures import summary_table
-from studies._study import Method, Outcome, Profile, Study
+from studies.engine import run
+from studies.engine.measures import summary_table
+from studies.engine.study import Method, Outcome, Profile, Study
 
 
 def replicate(study, cell, streams):
@@ -87,7 +87,7 @@ if __name__ == "__main__":
     slow = replace(BY_NAME, methods={**BY_NAME.methods, "z": Method("exact", options={"sleep": 0.02})})
     chosen = {"n": [int(v) for v in levels.split(",")]} if levels else {}
     try:
-        summary = _run.run_study(
+        summary = run.run_study(
             slow,
             profile=profile,
             out=Path(out),
@@ -96,6 +96,6 @@ if __name__ == "__main__":
             levels=chosen,
             say=lambda line: print(line, flush=True),
         )
-    except _run.InterruptedRunError as error:
+    except run.InterruptedRunError as error:
         sys.exit(str(error))
     print("done", summary.replicates_run, summary.crashes, flush=True)

@@ -1,4 +1,5 @@
-"""The calibration on Z = (S, X) by Gibbs sampling, in numba: what `cje_core.bayes.models.two_stage` samples by NUTS.
+"""The calibration on Z = (S, X) by Gibbs sampling, in numba: what `cje_core.bayes.models.slice.two_stage` samples by
+NUTS.
 
 Model, with labels and judge mapped to [0, 1]::
 
@@ -23,7 +24,7 @@ from cje_core.bayes.gibbs import SHRINKS, THIN, WARMUP, Draws, curve, draw_log_s
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
 from cje_core.bayes.splines import isplines
-from cje_core.rows import Rows
+from cje_core.data.arrays import Rows
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from cje_core.bayes.gibbs import THIN, WARMUP, Draws, draw_log_sigma, truncated_
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import Prior, draw_shapes, ends_density
 from cje_core.bayes.splines import isplines
-from cje_core.rows import Rows
+from cje_core.data.arrays import Rows
 
 FloatArray = npt.NDArray[np.float64]
 

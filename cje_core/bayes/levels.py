@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cje_core.calibration import OracleSlice, predict
-from cje_core.result import sum_by
-from cje_core.rows import Rows
+from cje_core.calibration.oracle_slice import OracleSlice, predict
+from cje_core.data.arrays import Rows
+from cje_core.inference.estimate import sum_by
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.bayes.levels import Graded
-from cje_core.calibration import OracleSlice
-from cje_core.isotonic import interpolate_into, pava_into
-from cje_core.rows import Rows
+from cje_core.calibration.isotonic import interpolate_into, pava_into
+from cje_core.calibration.oracle_slice import OracleSlice
+from cje_core.data.arrays import Rows
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -33,8 +33,8 @@ from scipy import stats
 
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
-from cje_core.result import sum_by
-from cje_core.rows import Rows
+from cje_core.data.arrays import Rows
+from cje_core.inference.estimate import sum_by
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

@@ -2,6 +2,8 @@
 
 Each module states its estimand, formula (with the paper's equation) and failure modes, declares ``NEEDS`` (what
 the evaluation data must hold) and defines ``estimate(data, *, ci_prob=0.95, rng=None, **options) -> xr.Dataset``.
+
+Rule of this package: it holds estimators and nothing else; what they are assembled from is in `cje_core.families`.
 """
 
 import importlib

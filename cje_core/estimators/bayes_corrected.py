@@ -1,7 +1,7 @@
 """Bayesian probe correction: the posterior plug-in plus the posterior mean residual of the probes, partially pooled.
 
 Estimand: V(policy) = E[Y]. For draw d of the calibrator f (`cje_core.bayes.gibbs`), ``V = sum_i w_i f(S_i) + delta``
-with delta the policy's mean residual under a hierarchical prior over the probed policies (`cje_core.bayes.transport`):
+with delta the policy's mean residual under a hierarchical prior over the probed policies (`cje_core.bayes.shifts`):
 the Bayesian counterpart of ``direct_corrected``, after the paper's proposition on mean transport. Policies that
 transport share strength; a policy that does not is left alone by the heavy tails of the prior. The probes never inform
 f, unless the joint posterior is asked for.
@@ -17,11 +17,11 @@ import numpy as np
 import xarray as xr
 
 from cje_core.bayes.prior import Prior
-from cje_core.bayes.transport import shifts
+from cje_core.bayes.shifts import shifts
 from cje_core.bayes.value import values
-from cje_core.estimators import _bayes
-from cje_core.result import Status
-from cje_core.transport import MARGIN
+from cje_core.families import posterior
+from cje_core.inference.estimate import Status
+from cje_core.transport.audit import MARGIN
 
 NEEDS = {"judge", "oracle", "probe"}
 
@@ -62,8 +62,8 @@ def estimate(
     margin : float, optional
         Harmless shift, in oracle units (default: 5% of the width of ``oracle_range``).
     feedback : bool
-        Take calibrator and shifts from one joint posterior (`cje_core.bayes.policy_models.joint_transport`) in place of
-        the cut one. Probes then bend f and hide part of their policy's shift; a `UserWarning` says so.
+        Take calibrator and shifts from one joint posterior (`cje_core.bayes.models.policies.joint_transport`) in
+        place of the cut one. Probes then bend f and hide part of their policy's shift; a `UserWarning` says so.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def estimate(
         the shift is smaller than the margin. Policies with fewer than 4 probed prompts have status NO_PROBES.
     """
     rng = np.random.default_rng(rng)
-    _bayes.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
+    posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     low, high = data.attrs["oracle_range"]
     harmless = MARGIN * (high - low) if margin is None else margin
     if not harmless > 0:
@@ -82,8 +82,8 @@ def estimate(
         raise ValueError(
             "the joint posterior has Student-t shifts and no covariates; leave out feedback or these"
         )
-    engine = _bayes.choose_engine(engine, extended=feedback)
-    setting = _bayes.prepare(data, direction=direction, covariates=covariates, effect=effect)
+    engine = posterior.choose_engine(engine, extended=feedback)
+    setting = posterior.prepare(data, direction=direction, covariates=covariates, effect=effect)
     rows, levels = setting.rows, setting.graded.levels
     n_policies = len(rows.policies)
     draws = None
@@ -92,11 +92,11 @@ def estimate(
     if not setting.fitted.status.failed:
         calibration = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
         if feedback:
-            f, delta, convergence = _bayes.joint(
+            f, delta, convergence = posterior.joint(
                 setting, engine=engine, n_draws=n_draws, prior=calibration, scale=tau_scale, rng=rng
             )
         else:
-            f, convergence = _bayes.calibrate(
+            f, convergence = posterior.calibrate(
                 setting, engine=engine, n_draws=n_draws, prior=calibration, rng=rng
             )
         never = np.zeros(n_policies, dtype=bool)
@@ -108,7 +108,7 @@ def estimate(
     status = []
     for p in range(n_policies):
         correcting = rows.probe if probed[p] else None
-        said = _bayes.policy_status(setting, p, correcting=correcting, convergence=convergence)
+        said = posterior.policy_status(setting, p, correcting=correcting, convergence=convergence)
         status.append(said if said.failed or probed[p] else Status.NO_PROBES)
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     shift = np.full(n_policies, np.nan)
@@ -119,7 +119,7 @@ def estimate(
     if probed.any():
         bounds[probed] = levels.width * np.quantile(delta[probed], tails, axis=1).T
     inside[probed] = (levels.width * np.abs(delta[probed]) < harmless).mean(axis=1)
-    return _bayes.to_estimate(
+    return posterior.to_estimate(
         data,
         setting,
         draws,

@@ -12,7 +12,7 @@ of highest density.
 With probability ``atom`` a priori f is constant (`cje_core.bayes.flat`); ``flat_judge`` is what the labels make of it.
 
 With covariates X the calibrator is monotone in S at given X (`cje_core.bayes.covariates`); with partial pooling every
-policy has its own, drawn towards the others' (`cje_core.bayes.policy_models.hierarchical`).
+policy has its own, drawn towards the others' (`cje_core.bayes.models.policies.hierarchical`).
 
 Failure modes: with fewer than 13 labelled prompts the prior speaks, so there is no interval (FEW_LABELS_POSTERIOR). A
 policy may not borrow from a judge whose scores do not rank the labels (UNINFORMATIVE_JUDGE), nor where hardly any label
@@ -27,8 +27,8 @@ import xarray as xr
 
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.value import values
-from cje_core.estimators import _bayes
-from cje_core.result import Status
+from cje_core.families import posterior
+from cje_core.inference.estimate import Status
 
 NEEDS = {"judge", "oracle"}
 ROUTES = ("one_step", "plug_in")
@@ -101,16 +101,18 @@ def estimate(
     rng = np.random.default_rng(rng)
     if route not in ROUTES:
         raise ValueError(f"route is {route!r}; use one of {', '.join(ROUTES)}")
-    _bayes.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    engine = _bayes.choose_engine(engine, extended=pooling == "partial")
-    setting = _bayes.prepare(data, direction=direction, covariates=covariates, effect=effect, pooling=pooling)
+    posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
+    engine = posterior.choose_engine(engine, extended=pooling == "partial")
+    setting = posterior.prepare(
+        data, direction=direction, covariates=covariates, effect=effect, pooling=pooling
+    )
     rows = setting.rows
     own = rows.evaluated & rows.labelled
-    corrected = _bayes.enough(rows, own) & (route == "one_step")
+    corrected = posterior.enough(rows, own) & (route == "one_step")
     draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
         prior = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
-        f, convergence = _bayes.calibrate(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
+        f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
         draws = values(
             rows,
             setting.graded,
@@ -121,13 +123,13 @@ def estimate(
             rng=rng,
         ).draws
     status = [
-        _bayes.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
+        posterior.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
         for p in range(len(corrected))
     ]
     for p, said in enumerate(status):
-        borrows = not corrected[p] and not _bayes.enough(rows, rows.teaches)[p]
+        borrows = not corrected[p] and not posterior.enough(rows, rows.teaches)[p]
         if borrows and not said.failed and said is not Status.FEW_LABELS_POSTERIOR:
-            refused = _bayes.refusal(setting, p)
+            refused = posterior.refusal(setting, p)
             status[p] = refused if refused.failed else said
     options = {
         "route": route,
@@ -144,7 +146,7 @@ def estimate(
         "effect": effect,
         "pooling": pooling,
     }
-    return _bayes.to_estimate(
+    return posterior.to_estimate(
         data,
         setting,
         draws,

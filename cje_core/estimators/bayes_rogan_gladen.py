@@ -1,8 +1,8 @@
 """Bayesian misclassification correction of a binary judge: posterior of the share of good responses.
 
 Estimand: V(policy) = E[Y], Y one of the two ends of ``oracle_range``. The judge is cut at a threshold; sensitivity,
-specificity and the share of good responses have the posterior of `cje_core.bayes.rogan_gladen`, with uniform priors by
-default: the Bayesian counterpart of `cje_core.estimators.rogan_gladen` (the paper's section "Comparison to
+specificity and the share of good responses have the posterior of `cje_core.bayes.misclassification`, with uniform
+priors by default: the Bayesian counterpart of `cje_core.estimators.rogan_gladen` (the paper's section "Comparison to
 Misclassification Correction"), which clips what falls outside [0, 1]. Routes, thresholds and effective counts are
 those of that estimator. Where all labels had one probability the policy's own labels count as a sample of its
 responses, and the verdicts are those of the others; else all verdicts count and labels teach Se and Sp alone.
@@ -18,18 +18,18 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.bayes.rogan_gladen import Counts, Posterior, sample
-from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.estimators._bayes import MIN_LABELS, check_options
-from cje_core.estimators._misclassification import (
+from cje_core.bayes.misclassification import Counts, Posterior, sample
+from cje_core.data.arrays import Rows, unpack
+from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.misclassification import (
     Verdicts,
     gather,
     judge_verdicts,
     label_weight,
     proportion,
 )
-from cje_core.result import Status, hdi
-from cje_core.rows import Rows, unpack
+from cje_core.families.posterior import MIN_LABELS, check_options
+from cje_core.inference.estimate import Status, hdi
 
 NEEDS = {"judge", "oracle"}
 MIN_EFFECTIVE = 400.0  # proposals that must count, for quantiles to be trusted

@@ -1,7 +1,7 @@
 """Calibrated DR: doubly robust value with stabilised weights (the paper's algorithm Calibrated-DR).
 
 Estimand: V(policy) = E[Y]. Formula: ``V = mean_x g(x) + mean_i W_i (R_i - q_i)`` with W the stabilised weights
-(`cje_core.weights.stabilise`, Delta = R - q); q, g, R and the error terms as in `cje_core.estimators.dr_cpo`.
+(`cje_core.offpolicy.weights.stabilise`, Delta = R - q); q, g, R and the error terms as in `cje_core.estimators.dr_cpo`.
 
 Failure modes: those of dr_cpo; stabilised weights are not the importance weights, so where q is wrong the correction
 is incomplete and the estimate is no longer doubly robust.
@@ -13,16 +13,18 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from cje_core.estimators import _ope, _ope_run
+from cje_core.families import off_policy, off_policy_estimate
 
-NEEDS = _ope.NEEDS
+NEEDS = off_policy.NEEDS
 
 
-def policy_value(logs: _ope.Logs, p: int, *, weighting: _ope.Stabilisation = _ope.DEFAULT) -> _ope.Value:
+def policy_value(
+    logs: off_policy.Logs, p: int, *, weighting: off_policy.Stabilisation = off_policy.DEFAULT
+) -> off_policy.Value:
     """Calibrated DR of policy p."""
     residual = logs.reward - logs.outcome.logged
-    weight, facts = _ope.stabilised_weights(logs, p, residual, weighting)
-    return _ope.dr_value(logs, p, weight, route="calibrated_dr_cpo", facts=facts)
+    weight, facts = off_policy.stabilised_weights(logs, p, residual, weighting)
+    return off_policy.dr_value(logs, p, weight, route="calibrated_dr_cpo", facts=facts)
 
 
 def estimate(
@@ -30,10 +32,10 @@ def estimate(
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
-    candidates: Sequence[str] = _ope.DEFAULT.candidates,
-    projection: str = _ope.DEFAULT.projection,
-    guard: str = _ope.DEFAULT.guard,
-    rho: float = _ope.DEFAULT.rho,
+    candidates: Sequence[str] = off_policy.DEFAULT.candidates,
+    projection: str = off_policy.DEFAULT.projection,
+    guard: str = off_policy.DEFAULT.guard,
+    rho: float = off_policy.DEFAULT.rho,
     inference: str = "influence",
     covariates: Sequence[str] = (),
     calibrator: str = "default",
@@ -47,7 +49,7 @@ def estimate(
     data, ci_prob, rng, inference, covariates, calibrator, direction, interval
         As in `cje_core.estimators.snips.estimate`.
     candidates, projection, guard, rho
-        As in `cje_core.weights.stabilise`.
+        As in `cje_core.offpolicy.weights.stabilise`.
 
     Returns
     -------
@@ -56,11 +58,11 @@ def estimate(
         or 0).
     """
     del rng
-    weighting = _ope.Stabilisation(tuple(candidates), projection, guard, rho)
-    return _ope_run.run(
+    weighting = off_policy.Stabilisation(tuple(candidates), projection, guard, rho)
+    return off_policy_estimate.run(
         data,
         partial(policy_value, weighting=weighting),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
+        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="calibrated_dr_cpo",
         options=weighting._asdict(),
         fresh=True,

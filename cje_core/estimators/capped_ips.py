@@ -15,17 +15,19 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from cje_core.estimators import _ope, _ope_run
-from cje_core.weights import clip, ess_fraction
+from cje_core.families import off_policy, off_policy_estimate
+from cje_core.offpolicy.weights import clip, ess_fraction
 
-NEEDS = _ope.NEEDS
+NEEDS = off_policy.NEEDS
 
 
-def policy_value(logs: _ope.Logs, p: int, *, cap: float | None = None) -> _ope.Value:
+def policy_value(logs: off_policy.Logs, p: int, *, cap: float | None = None) -> off_policy.Value:
     """Capped IPS of policy p; `cap` defaults to the root of the number of logged responses used."""
-    raw = _ope.raw_weights(logs, p)
+    raw = off_policy.raw_weights(logs, p)
     weight = clip(raw, np.sqrt(len(raw)) if cap is None else cap)
-    return _ope.ips_value(logs, p, weight, route="capped_ips", facts={"ess_fraction": ess_fraction(weight)})
+    return off_policy.ips_value(
+        logs, p, weight, route="capped_ips", facts={"ess_fraction": ess_fraction(weight)}
+    )
 
 
 def estimate(
@@ -55,10 +57,10 @@ def estimate(
         As `cje_core.estimators.snips.estimate`.
     """
     del rng
-    return _ope_run.run(
+    return off_policy_estimate.run(
         data,
         partial(policy_value, cap=cap),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
+        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="capped_ips",
         options={"cap": cap},
         fresh=False,

@@ -7,20 +7,23 @@ policy takes the route that its labels allow, and the result says which:
                   paper's equation for theta_aug (one-step estimator of its proposition "Direct: EIF")
 ``aipw_hajek``    the same with declared, unequal ``label_prob`` e: residuals weighted by 1 / e over the sum of 1 / e
 ``aipw_ht``       (option) residuals weighted by 1 / e over the number of responses (Horvitz-Thompson)
-``aipw_tmle``     (option) mean of the fluctuated predictions (`cje_core.targeting`): stays within the oracle range
+``aipw_tmle``     (option) mean of the fluctuated predictions (`cje_core.calibration.fluctuation`): stays within the
+                  oracle range
 ``label_mean``    every evaluated response labelled: the mean label
 ``balanced``      fewer own labels: mean f(Z) on the borrowed calibrator plus the slice's held-out residuals, weighted
-                  so that the labelled scores match the policy's (`cje_core.balance`); status TRANSPORT_ASSUMED
+                  so that the labelled scores match the policy's (`cje_core.families.direct.balance`); status
+                  TRANSPORT_ASSUMED
 ``one_step``      (option) the same with residuals reweighted by the density ratio of the two judge-score laws
 ``plug_in``       (option, and the paper's) mean f(Z) on the borrowed calibrator, not corrected
 
 A borrowed value is refused (NaN) where a one-sided test does not show that the judge ranks the labels the right way
-(UNINFORMATIVE_JUDGE, `cje_core.informative`), and where the policy's scores lie where no label does (LOW_SUPPORT,
-`cje_core.balance.supported`). Then there are no differences with it either. The paper's plug-in is never refused.
+(UNINFORMATIVE_JUDGE, `cje_core.calibration.informative`), and where the policy's scores lie where no label does
+(LOW_SUPPORT, `cje_core.families.direct.balance.supported`). Then there are no differences with it either. The paper's
+plug-in is never refused.
 
 Rows are averaged within a prompt first (weight 1 / draws), since the estimand averages over prompts. With
-power tuning (the default) f above is a tuned prediction, `cje_core.power_tuning`: a useless judge then costs next to
-nothing, and a calibrator that is noisier than a line gives way to the line.
+power tuning (the default) f above is a tuned prediction, `cje_core.families.direct.power_tuning`: a useless judge
+then costs next to nothing, and a calibrator that is noisier than a line gives way to the line.
 
 Uncertainty (``inference``): given the routes, point estimates do not depend on it, and the joint influence function of
 all policies always comes along for contrasts.
@@ -53,11 +56,11 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration import fit_slice
-from cje_core.estimators._assemble import assemble
-from cje_core.estimators._direct_bootstrap import add_draws
-from cje_core.estimators._direct_fit import Options, fit_policy, make_lender, oracle_folds
-from cje_core.rows import unpack
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.data.arrays import unpack
+from cje_core.families.assemble import assemble
+from cje_core.families.direct.bootstrap_intervals import add_draws
+from cje_core.families.direct.fit import Options, fit_policy, make_lender, oracle_folds
 
 NEEDS = {"judge", "oracle"}
 CHOICES = {
@@ -108,16 +111,16 @@ def estimate(
         ``balanced`` where ``inference`` is ``influence`` and own labels correct, else (the paper's modes) ``plug_in``.
     power_tuned : bool
         Weigh calibrator and judge score by what they explain of a corrected policy's own labels
-        (`cje_core.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
+        (`cje_core.families.direct.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
     covariates : sequence of str
         Features that the calibrator sees beside the judge score.
     calibrator, direction : str
-        See `cje_core.calibration.fit_slice`.
+        See `cje_core.calibration.oracle_slice.fit_slice`.
     quantile : {"t", "normal"}
         Quantile of ``influence`` and ``jackknife`` intervals; ``normal`` is the paper's 1.96.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.estimators._intervals`.
+        else the t interval (``wald``); see `cje_core.families.intervals`.
     bootstrap : {"percentile", "bayesian", "bca", "studentised"}
         Kind of bootstrap interval (``bayesian``: exponential cluster weights, percentile).
     n_boot : int
@@ -126,10 +129,10 @@ def estimate(
     Returns
     -------
     xr.Dataset
-        Estimate contract, see `cje_core.result`, with ``std_error_evaluation`` and ``std_error_calibration`` (the error
-        due to the responses drawn, which falls with their number, and due to the labels, which falls with theirs: fit
-        of a borrowed calibrator or own residuals) and ``calibration_share``, the latter's part of the variance.
-        Bootstrapped: with
+        Estimate contract, see `cje_core.inference.estimate`, with ``std_error_evaluation`` and
+        ``std_error_calibration`` (the error due to the responses drawn, which falls with their number, and due to the
+        labels, which falls with theirs: fit of a borrowed calibrator or own residuals) and ``calibration_share``, the
+        latter's part of the variance. Bootstrapped: with
         ``draws``, and the attribute ``n_rejected`` counts resamples that held too few labels. Jackknife: with
         ``jackknife(policy, fold)``, the values without each oracle fold. Power-tuned: with the
         weights ``power_calibrator(policy)`` and ``power_line(policy)``. Where a policy borrows and is corrected: with

@@ -38,12 +38,12 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.calibration import OracleSlice, calibration_part, fit_slice, mean_part, predict
-from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.result import Status, sum_by
-from cje_core.rows import Rows, unpack
-from cje_core.uncertainty import Part, combine, effective_clusters, influence_se
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.data.arrays import Rows, unpack
+from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.inference.estimate import Status, sum_by
+from cje_core.inference.influence import Part, combine, effective_clusters, influence_se
 
 NEEDS = {"judge", "oracle", "probe"}
 
@@ -78,10 +78,10 @@ def estimate(
     covariates : sequence of str
         Features that the calibrator sees beside the judge score.
     calibrator, direction : str
-        See `cje_core.calibration.fit_slice`.
+        See `cje_core.calibration.oracle_slice.fit_slice`.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.estimators._intervals`.
+        else the t interval (``wald``); see `cje_core.families.intervals`.
     tuned : bool
         Weigh the calibrator by what it explains of the probes' labels; False is the paper's plug-in plus mean
         residual, with the noise of the fit in its interval.

@@ -18,17 +18,19 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.estimators import _ope, _ope_run
-from cje_core.weights import ess_fraction
+from cje_core.families import off_policy, off_policy_estimate
+from cje_core.offpolicy.weights import ess_fraction
 
-NEEDS = _ope.NEEDS
+NEEDS = off_policy.NEEDS
 
 
-def policy_value(logs: _ope.Logs, p: int, *, outcome: _ope.Outcome | None = None) -> _ope.Value:
+def policy_value(
+    logs: off_policy.Logs, p: int, *, outcome: off_policy.Outcome | None = None
+) -> off_policy.Value:
     """DR of policy p with raw weights; `outcome` replaces the held-out calibrator as q."""
-    weight = _ope.raw_weights(logs, p)
+    weight = off_policy.raw_weights(logs, p)
     facts = {"ess_fraction": ess_fraction(weight)}
-    return _ope.dr_value(logs, p, weight, route="dr_cpo", outcome=outcome, facts=facts)
+    return off_policy.dr_value(logs, p, weight, route="dr_cpo", outcome=outcome, facts=facts)
 
 
 def estimate(
@@ -53,14 +55,14 @@ def estimate(
     -------
     xr.Dataset
         Estimate contract, with ``n_logged_used``, ``ess_fraction_raw``, ``ess_fraction``, ``calibration_share``, and
-        the variables of `cje_core.estimators._ope_run.decomposition`: ``direct_part``, ``ips_part``,
+        the variables of `cje_core.families.off_policy_estimate.decomposition`: ``direct_part``, ``ips_part``,
         ``orthogonality``, each with ``_std_error`` and ``_interval``, and ``part_correlation``.
     """
     del rng
-    return _ope_run.run(
+    return off_policy_estimate.run(
         data,
         policy_value,
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
+        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="dr_cpo",
         options={},
         fresh=True,

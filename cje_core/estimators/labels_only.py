@@ -9,12 +9,12 @@ clusters. Failure modes: wide, since the judge is ignored; biased when labels we
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration import mean_part
-from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.result import Status
-from cje_core.rows import unpack
-from cje_core.uncertainty import combine
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.oracle_slice import mean_part
+from cje_core.data.arrays import unpack
+from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import combine
 
 NEEDS = {"oracle"}
 
@@ -38,12 +38,12 @@ def estimate(
         Unused: there is nothing random here.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.estimators._intervals`.
+        else the t interval (``wald``); see `cje_core.families.intervals`.
 
     Returns
     -------
     xr.Dataset
-        Estimate contract, see `cje_core.result`.
+        Estimate contract, see `cje_core.inference.estimate`.
     """
     del rng
     rows = unpack(data)

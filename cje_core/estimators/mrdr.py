@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.calibration import OracleSlice, fit
-from cje_core.estimators import _ope, _ope_run
-from cje_core.folds import MIN_LABELLED_CLUSTERS
-from cje_core.result import Status
-from cje_core.weights import CANDIDATES, ess_fraction
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.calibration.oracle_slice import OracleSlice, fit
+from cje_core.families import off_policy, off_policy_estimate
+from cje_core.inference.estimate import Status
+from cje_core.offpolicy.weights import CANDIDATES, ess_fraction
 
-NEEDS = _ope.NEEDS
+NEEDS = off_policy.NEEDS
 OMEGA = ("w", "w_squared", "w_minus_one_squared")
 WEIGHTS = ("stabilised", "raw")
 LEAST = 1e-3  # smallest omega, relative to its mean
@@ -44,9 +44,9 @@ def label_weight(weight: FloatArray, omega: str) -> FloatArray:
     return np.maximum(value / mean, LEAST) if mean > 0 else np.ones(len(weight))
 
 
-def weighted_slice(logs: _ope.Logs, p: int, weight: FloatArray, omega: str) -> OracleSlice | Status:
+def weighted_slice(logs: off_policy.Logs, p: int, weight: FloatArray, omega: str) -> OracleSlice | Status:
     """The labelled logged responses of policy p, weighted by omega, with their calibrator."""
-    used = _ope.used_rows(logs, p)
+    used = off_policy.used_rows(logs, p)
     labelled = np.isfinite(logs.logged.label[used])
     prompt = used[labelled]
     if len(np.unique(logs.rows.cluster[prompt])) < MIN_LABELLED_CLUSTERS:
@@ -59,19 +59,24 @@ def weighted_slice(logs: _ope.Logs, p: int, weight: FloatArray, omega: str) -> O
 
 
 def policy_value(
-    logs: _ope.Logs, p: int, *, omega: str = "w", weights: str = "stabilised"
-) -> _ope.Value | Status:
+    logs: off_policy.Logs, p: int, *, omega: str = "w", weights: str = "stabilised"
+) -> off_policy.Value | Status:
     """MRDR of policy p, or the status that says why its outcome model cannot be fitted."""
     if weights == "stabilised":
-        weight, facts = _ope.stabilised_weights(logs, p, logs.reward - logs.outcome.logged)
+        weight, facts = off_policy.stabilised_weights(logs, p, logs.reward - logs.outcome.logged)
     else:
-        weight = _ope.raw_weights(logs, p)
+        weight = off_policy.raw_weights(logs, p)
         facts = {"ess_fraction": ess_fraction(weight)}
     taught = weighted_slice(logs, p, weight, omega)
     if isinstance(taught, Status):
         return taught
-    return _ope.dr_value(
-        logs, p, weight, route="mrdr", outcome=_ope.cross_fit(logs.rows, logs.logged, taught), facts=facts
+    return off_policy.dr_value(
+        logs,
+        p,
+        weight,
+        route="mrdr",
+        outcome=off_policy.cross_fit(logs.rows, logs.logged, taught),
+        facts=facts,
     )
 
 
@@ -107,10 +112,10 @@ def estimate(
     for name, value, known in (("omega", omega, OMEGA), ("weights", weights, WEIGHTS)):
         if value not in known:
             raise ValueError(f"{name} is {value!r}; use one of {', '.join(known)}")
-    return _ope_run.run(
+    return off_policy_estimate.run(
         data,
         partial(policy_value, omega=omega, weights=weights),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
+        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="mrdr",
         options={"omega": omega, "weights": weights},
         fresh=True,

@@ -16,13 +16,13 @@ bounds estimators that see the same Z, and covariates outside Z may do better.
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration import mean_part
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data import check_data
-from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.result import Status
-from cje_core.rows import unpack
-from cje_core.uncertainty import combine
+from cje_core.data.arrays import unpack
+from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import combine
 
 NEEDS = {"oracle", "true_reward"}
 
@@ -44,7 +44,7 @@ def estimate(
     Returns
     -------
     xr.Dataset
-        Estimate contract, see `cje_core.result`; every status is NO_TRUTH without ``true_reward``.
+        Estimate contract, see `cje_core.inference.estimate`; every status is NO_TRUTH without ``true_reward``.
     """
     del rng
     check_data(data)

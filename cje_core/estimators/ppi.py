@@ -7,7 +7,7 @@ responses (route ``all_rows``); so it is where fewer than 4 prompts are unlabell
 
 ``quantile="z"`` with ``interval="wald"`` is the interval of ppi-python. ``"t"`` (default) divides by n - 1 and takes
 degrees of freedom that follow the labelled clusters, since with two dozen labels the normal interval falls short of its
-level; ``interval="auto"`` (default) counts labels that are binary (`cje_core.estimators._intervals`).
+level; ``interval="auto"`` (default) counts labels that are binary (`cje_core.families.intervals`).
 
 Failure modes: a judge on the wrong scale, or a useless one, makes it wider than the labels alone (PPI++ repairs this);
 it uses S as it is, so a nonlinear but informative judge is not exploited; no labels, no number.
@@ -16,9 +16,9 @@ it uses S as it is, so a nonlinear but informative judge is not exploited; no la
 import numpy as np
 import xarray as xr
 
-from cje_core.estimators._assemble import assemble
-from cje_core.estimators._prediction_powered import check_quantile, oracle_units, powered_mean
-from cje_core.rows import unpack
+from cje_core.data.arrays import unpack
+from cje_core.families.assemble import assemble
+from cje_core.families.prediction_powered import check_quantile, oracle_units, powered_mean
 
 NEEDS = {"judge", "oracle"}
 
@@ -45,12 +45,12 @@ def estimate(
         Reference distribution of the interval.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.estimators._intervals`.
+        else the t interval (``wald``); see `cje_core.families.intervals`.
 
     Returns
     -------
     xr.Dataset
-        Estimate contract, see `cje_core.result`; policies without labels of their own have no value.
+        Estimate contract, see `cje_core.inference.estimate`; policies without labels of their own have no value.
     """
     del rng
     check_quantile(quantile)

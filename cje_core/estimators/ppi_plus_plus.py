@@ -15,9 +15,9 @@ Failure modes: as `ppi`, but no wider than the labels alone beyond the noise of 
 import numpy as np
 import xarray as xr
 
-from cje_core.estimators._assemble import assemble
-from cje_core.estimators._prediction_powered import check_quantile, oracle_units, powered_mean
-from cje_core.rows import unpack
+from cje_core.data.arrays import unpack
+from cje_core.families.assemble import assemble
+from cje_core.families.prediction_powered import check_quantile, oracle_units, powered_mean
 
 NEEDS = {"judge", "oracle"}
 TUNING = ("tuned", "cross_fitted")
@@ -48,12 +48,12 @@ def estimate(
         How much of the judge enters.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.estimators._intervals`.
+        else the t interval (``wald``); see `cje_core.families.intervals`.
 
     Returns
     -------
     xr.Dataset
-        Estimate contract, see `cje_core.result`, and ``lam(policy)``, the (mean) lambda used.
+        Estimate contract, see `cje_core.inference.estimate`, and ``lam(policy)``, the (mean) lambda used.
     """
     del rng
     check_quantile(quantile)

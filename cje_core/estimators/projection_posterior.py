@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 
 from cje_core.bayes.projection import projected_values
-from cje_core.estimators import _bayes
-from cje_core.result import Status
+from cje_core.families import posterior
+from cje_core.inference.estimate import Status
 
 NEEDS = {"judge", "oracle"}
 
@@ -41,16 +41,16 @@ def estimate(
         Estimate contract with ``draws(policy, replicate)``.
     """
     rng = np.random.default_rng(rng)
-    _bayes.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    setting = _bayes.prepare(data, direction=direction)
+    posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
+    setting = posterior.prepare(data, direction=direction)
     n_policies = len(setting.rows.policies)
     draws = None
     if not setting.fitted.status.failed:
         draws = projected_values(setting.rows, setting.fitted, setting.graded, n_draws=n_draws, rng=rng)
     status = [
-        _bayes.policy_status(setting, p, correcting=None, convergence=Status.OK) for p in range(n_policies)
+        posterior.policy_status(setting, p, correcting=None, convergence=Status.OK) for p in range(n_policies)
     ]
-    return _bayes.to_estimate(
+    return posterior.to_estimate(
         data,
         setting,
         draws,

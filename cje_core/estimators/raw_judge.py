@@ -8,11 +8,11 @@ about sampling and blind to bias ("naive" in the paper's ablation table).
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration import mean_part
-from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.result import Status
-from cje_core.rows import unpack
-from cje_core.uncertainty import combine
+from cje_core.calibration.oracle_slice import mean_part
+from cje_core.data.arrays import unpack
+from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import combine
 
 NEEDS = {"judge"}
 
@@ -36,12 +36,12 @@ def estimate(
         Unused: there is nothing random here.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
-        the oracle range is near; see `cje_core.estimators._intervals`.
+        the oracle range is near; see `cje_core.families.intervals`.
 
     Returns
     -------
     xr.Dataset
-        Estimate contract, see `cje_core.result`.
+        Estimate contract, see `cje_core.inference.estimate`.
     """
     del rng
     rows = unpack(data)

@@ -31,18 +31,18 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
-from cje_core.estimators._assemble import PolicyResult, assemble
-from cje_core.estimators._misclassification import (
+from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.misclassification import (
     Verdicts,
     gather,
     judge_verdicts,
     label_weight,
     proportion,
 )
-from cje_core.result import CI_BOUND, Status, wald, wilson
-from cje_core.rows import Rows, unpack
-from cje_core.uncertainty import Part, combine
+from cje_core.inference.estimate import CI_BOUND, Status, wald, wilson
+from cje_core.inference.influence import Part, combine
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -84,9 +84,9 @@ def estimate(
     Returns
     -------
     xr.Dataset
-        Estimate contract, see `cje_core.result`, with ``sensitivity``, ``specificity`` and ``youden`` over ``policy``
-        and their intervals (``sensitivity_interval``, ...): Wilson, and Newcombe's combination of the two for J. With
-        ``width_vs_labels(policy)``, NaN where the policy has no labels of its own.
+        Estimate contract, see `cje_core.inference.estimate`, with ``sensitivity``, ``specificity`` and ``youden``
+        over ``policy`` and their intervals (``sensitivity_interval``, ...): Wilson, and Newcombe's combination of the
+        two for J. With ``width_vs_labels(policy)``, NaN where the policy has no labels of its own.
     """
     del rng
     if inference not in INFERENCE:

@@ -2,9 +2,9 @@
 
 Estimand: V(policy) = E[Y], from logged responses alone. Formula: ``V = sum_i W_i R_i / sum_i W_i`` over the logged
 responses that have both log-likelihoods, W the mean-one importance weights and R = f(Z) the calibrated reward.
-Influence (Hajek): ``W_i (R_i - V) / mean W`` plus the calibration term, see `cje_core.estimators._ope`. With ``clip``
-the weights are cut at that value and brought back to mean one (the reference implementation of the paper clips at
-100).
+Influence (Hajek): ``W_i (R_i - V) / mean W`` plus the calibration term, see `cje_core.families.off_policy`. With
+``clip`` the weights are cut at that value and brought back to mean one (the reference implementation of the paper
+clips at 100).
 
 Failure modes: poor overlap, where the value rests on a handful of responses (status POOR_OVERLAP below ten effective
 ones) and the standard error, which sees only those, is too small as well; errors of teacher forcing in the
@@ -17,19 +17,19 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from cje_core.estimators import _ope, _ope_run
-from cje_core.weights import clip as clip_weights
-from cje_core.weights import ess_fraction
+from cje_core.families import off_policy, off_policy_estimate
+from cje_core.offpolicy.weights import clip as clip_weights
+from cje_core.offpolicy.weights import ess_fraction
 
-NEEDS = _ope.NEEDS
+NEEDS = off_policy.NEEDS
 
 
-def policy_value(logs: _ope.Logs, p: int, *, clip: float | None = None) -> _ope.Value:
+def policy_value(logs: off_policy.Logs, p: int, *, clip: float | None = None) -> off_policy.Value:
     """SNIPS of policy p, with clipped weights if `clip` is given."""
-    weight = _ope.raw_weights(logs, p)
+    weight = off_policy.raw_weights(logs, p)
     if clip is not None:
         weight = clip_weights(weight, clip)
-    return _ope.ips_value(logs, p, weight, route="snips", facts={"ess_fraction": ess_fraction(weight)})
+    return off_policy.ips_value(logs, p, weight, route="snips", facts={"ess_fraction": ess_fraction(weight)})
 
 
 def estimate(
@@ -57,16 +57,16 @@ def estimate(
     clip : float, optional
         Cap on the mean-one weights.
     inference : {"influence", "jackknife"}
-        See `cje_core.estimators._ope`.
+        See `cje_core.families.off_policy`.
     covariates : sequence of str
         Features that join the judge score in the calibrator.
     calibrator : str
-        See `cje_core.calibration.fit_slice`.
+        See `cje_core.calibration.oracle_slice.fit_slice`.
     direction : {"increasing", "decreasing"}
         Whether a higher judge score means a better response.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
-        the oracle range is near; see `cje_core.estimators._intervals`.
+        the oracle range is near; see `cje_core.families.intervals`.
 
     Returns
     -------
@@ -75,10 +75,10 @@ def estimate(
         ``calibration_share`` of each policy.
     """
     del rng
-    return _ope_run.run(
+    return off_policy_estimate.run(
         data,
         partial(policy_value, clip=clip),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
+        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="snips",
         options={"clip": clip},
         fresh=False,

@@ -28,13 +28,14 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.estimators import _ope, _ope_run, calibrated_dr_cpo, capped_ips, dr_cpo, mrdr, tmle
-from cje_core.folds import assign_folds
-from cje_core.result import Status, cluster_sums
-from cje_core.weights import simplex_qp
+from cje_core.calibration.folds import assign_folds
+from cje_core.estimators import calibrated_dr_cpo, capped_ips, dr_cpo, mrdr, tmle
+from cje_core.families import off_policy, off_policy_estimate
+from cje_core.inference.estimate import Status, cluster_sums
+from cje_core.offpolicy.weights import simplex_qp
 
-NEEDS = _ope.NEEDS
-MEMBERS: Mapping[str, _ope_run.PolicyValue] = {
+NEEDS = off_policy.NEEDS
+MEMBERS: Mapping[str, off_policy_estimate.PolicyValue] = {
     "calibrated_dr_cpo": calibrated_dr_cpo.policy_value,
     "dr_cpo": dr_cpo.policy_value,
     "tmle": tmle.policy_value,
@@ -60,7 +61,7 @@ def stack_weights(columns: FloatArray, ridge: float) -> FloatArray:
     return simplex_qp(sigma + ridge * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
 
 
-def mix(values: Sequence[_ope.Value], alpha: FloatArray) -> _ope.Value:
+def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Value:
     """Convex combination of values; alpha (members,) or one column per prompt (members, n).
 
     Where alpha changes between prompts each half contributes its own one-step estimate, value plus mean influence.
@@ -68,15 +69,15 @@ def mix(values: Sequence[_ope.Value], alpha: FloatArray) -> _ope.Value:
     per_prompt = np.broadcast_to(alpha.reshape(len(values), -1), (len(values), len(values[0].path)))
     mean = per_prompt.mean(axis=1)
 
-    def blend(sources: Sequence[_ope.Source]) -> _ope.Source:
+    def blend(sources: Sequence[off_policy.Source]) -> off_policy.Source:
         influence = np.sum([a * s.influence for a, s in zip(per_prompt, sources, strict=True)], axis=0)
         value = sum(a * s.value for a, s in zip(mean, sources, strict=True)) + influence.mean()
         leverage = np.sum([a * s.leverage for a, s in zip(per_prompt, sources, strict=True)], axis=0)
-        return _ope.Source(float(value), influence - influence.mean(), leverage)
+        return off_policy.Source(float(value), influence - influence.mean(), leverage)
 
     scores = [v.orthogonality for v in values]
     known = [s for s in scores if s is not None]
-    return _ope.Value(
+    return off_policy.Value(
         "stacked_dr",
         blend([v.direct for v in values]),
         blend([v.ips for v in values]),
@@ -92,17 +93,17 @@ def mix(values: Sequence[_ope.Value], alpha: FloatArray) -> _ope.Value:
 
 
 def policy_value(
-    logs: _ope.Logs,
+    logs: off_policy.Logs,
     p: int,
     *,
     members: Sequence[str],
     columns: str = "total",
     ridge: float = 1e-4,
     outer_split: bool = False,
-) -> _ope.Value | Status:
+) -> off_policy.Value | Status:
     """Stack of the members that policy p allows; the first member's status if it allows none."""
     found = {name: MEMBERS[name](logs, p) for name in members}
-    values = {name: v for name, v in found.items() if isinstance(v, _ope.Value)}
+    values = {name: v for name, v in found.items() if isinstance(v, off_policy.Value)}
     if not values:
         return next(v for v in found.values() if isinstance(v, Status))
     rows, library = logs.rows, list(values.values())
@@ -110,7 +111,9 @@ def policy_value(
         [
             v.path
             if columns == "sampling"
-            else v.direct.influence + v.ips.influence + _ope_run.calibration_error(logs, v.terms).influence
+            else v.direct.influence
+            + v.ips.influence
+            + off_policy_estimate.calibration_error(logs, v.terms).influence
             for v in library
         ]
     )
@@ -177,10 +180,10 @@ def estimate(
     if columns not in COLUMNS:
         raise ValueError(f"columns is {columns!r}; use one of {', '.join(COLUMNS)}")
     stacking = {"members": tuple(members), "columns": columns, "ridge": ridge, "outer_split": outer_split}
-    return _ope_run.run(
+    return off_policy_estimate.run(
         data,
         partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split),
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
+        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="stacked_dr",
         options=stacking,
         fresh=True,

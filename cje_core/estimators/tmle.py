@@ -23,12 +23,12 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import optimize, special
 
-from cje_core.calibration import fit, predict
-from cje_core.estimators import _ope, _ope_run
-from cje_core.result import sum_by
-from cje_core.weights import ess_fraction
+from cje_core.calibration.oracle_slice import fit, predict
+from cje_core.families import off_policy, off_policy_estimate
+from cje_core.inference.estimate import sum_by
+from cje_core.offpolicy.weights import ess_fraction
 
-NEEDS = _ope.NEEDS
+NEEDS = off_policy.NEEDS
 EDGE = 1e-6  # q stays this far inside (0, 1), where its logit is finite
 SMALLEST = 1e-6  # and the mean-one covariate this far above 0, so that eps is bounded
 
@@ -80,12 +80,12 @@ def fluctuate(reward: FloatArray, outcome: FloatArray, covariate: FloatArray) ->
     return float(optimize.brentq(score, -bound, bound, xtol=1e-14, rtol=1e-14))
 
 
-def policy_value(logs: _ope.Logs, p: int) -> _ope.Value:
+def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
     """TMLE of policy p."""
     rows, n = logs.rows, len(logs.rows.prompts)
     low, span = logs.oracle_range[0], logs.oracle_range[1] - logs.oracle_range[0]
-    used, index = _ope.used_rows(logs, p), _ope.fresh_rows(logs, p)
-    weight, fold = _ope.raw_weights(logs, p), logs.fitted.fold
+    used, index = off_policy.used_rows(logs, p), off_policy.fresh_rows(logs, p)
+    weight, fold = off_policy.raw_weights(logs, p), logs.fitted.fold
     h, h_fresh = clever_covariate(
         logs.logged.z[used, 0], weight, fold[used], rows.z[index, 0], fold[rows.prompt[index]]
     )
@@ -104,25 +104,25 @@ def policy_value(logs: _ope.Logs, p: int) -> _ope.Value:
     information = (h**2 * moved).sum()
     scale = float((mass * h_fresh * moved_fresh).sum() / information) if information > 0 else 1 / len(used)
 
-    direct = _ope.hajek(n, rows.prompt[index], rows.weight[index], low + span * star_fresh)
+    direct = off_policy.hajek(n, rows.prompt[index], rows.weight[index], low + span * star_fresh)
     share = scale * h
 
     def correction(reward: FloatArray) -> FloatArray:
         residual = reward[used] - (low + span * star)
         return n * sum_by(used, share * residual, n)
 
-    ips = _ope.Source(0.0, correction(logs.reward), sum_by(used, share, n))
+    ips = off_policy.Source(0.0, correction(logs.reward), sum_by(used, share, n))
     terms = [
-        _ope.Term(logs.fitted, rows.z[index], mass * moved_fresh / (q_fresh * (1 - q_fresh))),
-        _ope.Term(logs.fitted, logs.logged.z[used], share * (1 - moved / (q * (1 - q)))),
+        off_policy.Term(logs.fitted, rows.z[index], mass * moved_fresh / (q_fresh * (1 - q_fresh))),
+        off_policy.Term(logs.fitted, logs.logged.z[used], share * (1 - moved / (q * (1 - q)))),
     ]
-    return _ope.Value(
+    return off_policy.Value(
         "tmle",
         direct=direct,
         ips=ips,
         path=direct.influence + correction(logs.outcome.logged),
         terms=terms,
-        orthogonality=_ope.orthogonality(logs, used, weight, low + span * star),
+        orthogonality=off_policy.orthogonality(logs, used, weight, low + span * star),
         facts={"ess_fraction": ess_fraction(h), "epsilon": eps},
     )
 
@@ -151,10 +151,10 @@ def estimate(
         As `cje_core.estimators.dr_cpo.estimate`, with ``epsilon(policy)``; ``ess_fraction`` is that of h.
     """
     del rng
-    return _ope_run.run(
+    return off_policy_estimate.run(
         data,
         policy_value,
-        _ope_run.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
+        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
         estimator="tmle",
         options={},
         fresh=True,

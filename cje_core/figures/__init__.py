@@ -4,6 +4,8 @@ They print the field's panels (the paper's "Visualization primitives"): interval
 those of Okabe and Ito, and every distinction carried by colour is carried by shape, hatching or text as well, so a page
 printed in grey still reads. matplotlib is imported on the first call. ``with matplotlib.rc_context(style.STYLE)`` gives
 a figure of your own the same look.
+
+Rule of this package: a figure reads results and computes nothing that a table could print.
 """
 
 from cje_core.figures.bayes import calibration_posterior, pit_ecdf, prior_predictive

@@ -17,7 +17,7 @@ def prior_predictive(curves: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     Parameters
     ----------
     curves : xr.Dataset
-        From `cje_core.bayes.checks.curves` of prior draws.
+        From `cje_core.bayes.diagnostics.predictive.curves` of prior draws.
     ax : matplotlib Axes, optional
 
     Returns
@@ -39,7 +39,7 @@ def calibration_posterior(curves: xr.Dataset, *, ax: "Axes | None" = None) -> "A
     Parameters
     ----------
     curves : xr.Dataset
-        From `cje_core.bayes.checks.curves` of posterior draws.
+        From `cje_core.bayes.diagnostics.predictive.curves` of posterior draws.
     ax : matplotlib Axes, optional
 
     Returns
@@ -87,7 +87,8 @@ def pit_ecdf(found: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     Parameters
     ----------
     found : xr.Dataset
-        From `cje_core.bayes.checks.ecdf`; or one quantity of `cje_core.bayes.sbc.verdict` (ranks scaled to [0, 1]).
+        From `cje_core.bayes.diagnostics.predictive.ecdf`; or one quantity of `cje_core.bayes.diagnostics.sbc.verdict`
+        (ranks scaled to [0, 1]).
     ax : matplotlib Axes, optional
 
     Returns

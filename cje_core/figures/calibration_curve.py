@@ -22,7 +22,7 @@ def calibration_curve(curve: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     Parameters
     ----------
     curve : xr.Dataset
-        From `cje_core.reliability.calibration_curve`.
+        From `cje_core.calibration.reliability.calibration_curve`.
     ax : matplotlib Axes, optional
 
     Returns
@@ -53,7 +53,7 @@ def covariate_effects(curve: xr.Dataset) -> "list[Axes]":
     Parameters
     ----------
     curve : xr.Dataset
-        From `cje_core.reliability.calibration_curve`, with covariates.
+        From `cje_core.calibration.reliability.calibration_curve`, with covariates.
 
     Returns
     -------

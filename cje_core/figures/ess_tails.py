@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.figures.style import GREY, OKABE_ITO, policy_rows
-from cje_core.gates import BY_NAME
+from cje_core.verdict.gates import BY_NAME
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ def ess_tails(overlap: xr.Dataset, *, axes: "tuple[Axes, Axes] | None" = None) -
     Parameters
     ----------
     overlap : xr.Dataset
-        From `cje_core.overlap.overlap`.
+        From `cje_core.offpolicy.overlap.overlap`.
     axes : pair of matplotlib Axes, optional
 
     Returns

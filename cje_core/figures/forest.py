@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import xarray as xr
 
 from cje_core.figures.style import GREY, PALE, looks, new_axes
-from cje_core.result import Status
+from cje_core.inference.estimate import Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ def mde_contours(
     Parameters
     ----------
     surface : xr.Dataset
-        From `cje_core.planning.mde_surface`: ``mde`` and ``cost`` over ``n`` and ``fraction``.
+        From `cje_core.planning.allocation.mde_surface`: ``mde`` and ``cost`` over ``n`` and ``fraction``.
     optimum : (n, fraction), optional
         The planned design, drawn as a star.
     ax : matplotlib Axes, optional

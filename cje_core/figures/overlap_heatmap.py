@@ -19,7 +19,7 @@ def overlap_heatmap(
     Parameters
     ----------
     weights : xr.Dataset
-        From `cje_core.weight_map.weight_map`.
+        From `cje_core.offpolicy.weight_map.weight_map`.
     policy : str
     affinity : float, optional
         Judge-space affinity A_B, for the title.

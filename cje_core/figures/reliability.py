@@ -17,7 +17,7 @@ def reliability(bins: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     Parameters
     ----------
     bins : xr.Dataset
-        From `cje_core.reliability.reliability`.
+        From `cje_core.calibration.reliability.reliability`.
     ax : matplotlib Axes, optional
 
     Returns

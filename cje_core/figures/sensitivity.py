@@ -22,7 +22,7 @@ def sensitivity_levels(
     Parameters
     ----------
     levels : xr.Dataset
-        From `cje_core.sensitivity.levels`, delta rising; the first six policies are drawn.
+        From `cje_core.transport.sensitivity.levels`, delta rising; the first six policies are drawn.
     margin : float, optional
         The declared margin, a grey vertical line.
     ax : matplotlib Axes, optional
@@ -52,8 +52,8 @@ def sensitivity_differences(
     Parameters
     ----------
     differences, tipping : xr.Dataset
-        From `cje_core.sensitivity.differences` and `tipping_points`, over the same pairs; the first six are drawn
-        (choose with ``.isel(pair=...)``).
+        From `cje_core.transport.sensitivity.differences` and `tipping_points`, over the same pairs; the first six are
+        drawn (choose with ``.isel(pair=...)``).
     margin, ax
         As in `sensitivity_levels`.
 

@@ -27,7 +27,7 @@ def transport_residuals(audit: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes
     Parameters
     ----------
     audit : xr.Dataset
-        From `cje_core.transport.audit`.
+        From `cje_core.transport.audit.audit`.
     ax : matplotlib Axes, optional
 
     Returns

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.figures.style import OKABE_ITO, new_axes, policy_rows
-from cje_core.guide import SHARE_HIGH, SHARE_LOW
+from cje_core.verdict.guide import SHARE_HIGH, SHARE_LOW
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

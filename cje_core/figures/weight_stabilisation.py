@@ -17,7 +17,7 @@ def weight_stabilisation(weights: xr.Dataset, policy: str, *, ax: "Axes | None" 
     Parameters
     ----------
     weights : xr.Dataset
-        From `cje_core.weight_map.weight_map`.
+        From `cje_core.offpolicy.weight_map.weight_map`.
     policy : str
     ax : matplotlib Axes, optional
 

@@ -17,7 +17,7 @@ def win_matrix(wins: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     Parameters
     ----------
     wins : xr.Dataset
-        From `cje_core.compare.win_matrix`.
+        From `cje_core.inference.contrasts.win_matrix`.
     ax : matplotlib Axes, optional
 
     Returns

@@ -2,6 +2,8 @@
 
 Each module documents its mechanism and defines ``simulate(*, n, ..., rng) -> xr.Dataset`` (evaluation data, see
 ``cje_core.data``) and ``truth(...) -> xr.DataArray`` over ``policy``, taking the same world parameters.
+
+Rule of this package: it holds worlds and nothing else.
 """
 
 import importlib

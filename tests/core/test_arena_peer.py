@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cje_core import io
+from cje_core.data import files
 from cje_core.estimators import direct
 
 FROZEN = json.loads(
@@ -20,7 +20,7 @@ FROZEN = json.loads(
 
 
 def test_base_agrees_within_what_the_folds_decide(arena):
-    data, _ = io.read(arena / "fresh_draws", calibration_policy="base")
+    data, _ = files.read(arena / "fresh_draws", calibration_policy="base")
     base = data.sel(policy=["base"])
     paper = {"power_tuned": False, "correction": "theta_aug"}
     renamed = [

@@ -7,7 +7,7 @@ import oracles_transport as oracles
 import pytest
 from scipy import stats
 
-from cje_core.audit_planning import audit_power, audit_size, probes_to_pass, sequential_audit
+from cje_core.transport.audit_size import audit_power, audit_size, probes_to_pass, sequential_audit
 
 # --- power and size --------------------------------------------------------------------------------------------------
 

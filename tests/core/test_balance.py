@@ -7,7 +7,12 @@ import pytest
 from oracles_uncertainty import row_dicts, table
 from scipy import stats
 
-from cje_core.balance import (
+from cje_core.calibration.informative import informative
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.data import from_arrays, from_frame
+from cje_core.data.arrays import unpack
+from cje_core.estimators import direct
+from cje_core.families.direct.balance import (
     balanced_residual,
     balancing_weights,
     evaluate,
@@ -15,14 +20,9 @@ from cje_core.balance import (
     make_terms,
     supported,
 )
-from cje_core.calibration import fit_slice
-from cje_core.compare import contrasts
-from cje_core.data import from_arrays, from_frame
-from cje_core.estimators import direct
-from cje_core.informative import informative
-from cje_core.rank_test import rank_test
-from cje_core.result import Status
-from cje_core.rows import unpack
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status
+from cje_core.inference.rank_test import rank_test
 
 
 @pytest.mark.parametrize("seed", range(3))

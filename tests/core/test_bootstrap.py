@@ -8,16 +8,16 @@ import pytest
 from oracles_uncertainty import GRID, row_dicts, table
 from scipy import special
 
-from cje_core.bootstrap import _cells, _pool, bootstrap_direct, replicate_values
-from cje_core.calibration import fit_slice
+from cje_core.calibration.folds import assign_folds
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays, from_frame
+from cje_core.data.arrays import unpack
 from cje_core.estimators import direct
-from cje_core.estimators._direct_bootstrap import bootstrap_rows
-from cje_core.estimators._direct_fit import Options, fit_policy
-from cje_core.folds import assign_folds
-from cje_core.result import Status, bca, studentised
-from cje_core.rows import unpack
-from cje_core.uncertainty import acceleration
+from cje_core.families.direct.bootstrap import _cells, _pool, bootstrap_direct, replicate_values
+from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
+from cje_core.families.direct.fit import Options, fit_policy
+from cje_core.inference.estimate import Status, bca, studentised
+from cje_core.inference.influence import acceleration
 
 
 def arrays(data, **options):

@@ -10,10 +10,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from cje_core.calibration import fit_slice
-from cje_core.estimators._direct_fit import Options, fit_policy, make_lender
-from cje_core.result import Status, cluster_se, wald
-from cje_core.rows import Rows, unpack
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.data.arrays import Rows, unpack
+from cje_core.families.direct.fit import Options, fit_policy, make_lender
+from cje_core.inference.estimate import Status, cluster_se, wald
 from cje_sim.scenarios import binary_oracle, discrete_judge, useless_judge, weak_judge, well_specified
 
 N_REPLICATES, PER_DRAW = 1000, 25

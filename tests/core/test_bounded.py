@@ -8,11 +8,11 @@ import pytest
 from conformance_world import NAMES, rich, run, sound
 from scipy import stats
 
-from cje_core.compare import contrasts, win_matrix
 from cje_core.data import from_arrays
 from cje_core.estimators import direct, direct_corrected, labels_only, ppi, ppi_plus_plus, raw_judge
-from cje_core.estimators._intervals import Evidence, bounds
-from cje_core.result import Status, clopper_pearson, wald
+from cje_core.families.intervals import Evidence, bounds
+from cje_core.inference.contrasts import contrasts, win_matrix
+from cje_core.inference.estimate import Status, clopper_pearson, wald
 
 
 def by_count(m, start=0, low=0.0, high=1.0):

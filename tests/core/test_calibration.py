@@ -7,9 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from cje_core.calibration import OracleSlice, fit, held_out, knot_mass, label_levels, label_leverage, predict
-from cje_core.isotonic import interpolate_into, isotonic
-from cje_core.result import Status
+from cje_core.calibration.isotonic import interpolate_into, isotonic
+from cje_core.calibration.oracle_slice import (
+    OracleSlice,
+    fit,
+    held_out,
+    knot_mass,
+    label_levels,
+    label_leverage,
+    predict,
+)
+from cje_core.inference.estimate import Status
 
 LEVELS = st.lists(
     st.tuples(st.integers(-6, 6), st.integers(1, 5)), min_size=1, max_size=9

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cje_core import conformance
-from cje_core.conformance import check, clones, summarise
 from cje_core.data import DataError, from_arrays
-from cje_core.io import read
+from cje_core.data.files import read
+from cje_core.offpolicy import log_likelihoods
+from cje_core.offpolicy.log_likelihoods import check, clones, summarise
 from cje_sim.scenarios import clone_with_tf_noise
 
 
@@ -35,7 +35,7 @@ def sound(n=6, seed=0):
 
 def test_a_sound_table_passes():
     table = sound()
-    assert check(table).empty and list(check(table)) == conformance.LEDGER
+    assert check(table).empty and list(check(table)) == log_likelihoods.LEDGER
     out = summarise(table)
     assert out.policy.values.tolist() == ["a", "b"] and out.n_rows.values.tolist() == [12, 12]
     assert (out.pass_share == 1).all() and (out.check_pass_share == 1).all()
@@ -90,15 +90,15 @@ def test_two_calls_that_both_failed_do_not_agree():
 
 
 def test_a_joint_above_the_prompt_is_found_even_if_it_adds_up():
-    assert conformance.additive([0.5], [-3.0], [-2.5]).tolist() == [False]
-    assert conformance.additive([0.0], [-3.0], [-3.0]).tolist() == [True]
+    assert log_likelihoods.additive([0.5], [-3.0], [-2.5]).tolist() == [False]
+    assert log_likelihoods.additive([0.0], [-3.0], [-3.0]).tolist() == [True]
 
 
 def test_checks_that_did_not_run_are_unknown():
     table = sound()[["policy", "prompt_id", "logp"]].drop_duplicates()
     out = summarise(table)
     ran = {"finite"}
-    for name in conformance.CHECKS:
+    for name in log_likelihoods.CHECKS:
         assert np.isnan(out.check_pass_share.sel(check=name)).all() == (name not in ran)
     assert (out.pass_share == 1).all()
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cje_core.compare import contrasts
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
-from cje_core.transport import audit
+from cje_core.inference.contrasts import contrasts
+from cje_core.transport.audit import audit
 from cje_sim.scenarios import well_specified
 
 N_REPLICATES = 1000

@@ -15,12 +15,12 @@ import pytest
 from reference import small_samples
 from scipy import stats
 
-from cje_core.calibration import fit_slice
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
+from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, labels_only, ppi_plus_plus
-from cje_core.estimators._direct_fit import Options, fit_policy
-from cje_core.result import wald
-from cje_core.rows import unpack
+from cje_core.families.direct.fit import Options, fit_policy
+from cje_core.inference.estimate import wald
 from cje_sim.scenarios import binary_oracle, discrete_judge, useless_judge, weak_judge, well_specified
 
 N_REPLICATES = 1000

@@ -8,12 +8,12 @@ import xarray as xr
 from oracles_uncertainty import GRID, row_dicts, table
 from scipy import stats
 
-from cje_core.compare import contrasts
 from cje_core.data import from_arrays, from_frame
+from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
-from cje_core.result import Status, cluster_se, percentile
-from cje_core.rows import unpack
-from cje_core.transport import audit
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status, cluster_se, percentile
+from cje_core.transport.audit import audit
 
 
 @pytest.mark.parametrize("draws", [1, 3])

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from oracles_uncertainty import row_dicts, table
 
-from cje_core.compare import contrasts
 from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct, labels_only
-from cje_core.result import Status
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status
 from cje_sim.scenarios import useless_judge
 
 

@@ -5,13 +5,8 @@ import oracles_ope as slow
 import pytest
 from ope_world import logs_of, names, of_target, small, world_of
 
-from cje_core.estimators import (
-    _ope_run,
-    calibrated_ips,
-    dr_cpo,
-    snips,
-    tmle,
-)
+from cje_core.estimators import calibrated_ips, dr_cpo, snips, tmle
+from cje_core.families import off_policy_estimate
 from cje_sim.scenarios import finite_model
 
 
@@ -37,8 +32,8 @@ def test_right_weights_repair_a_wrong_outcome_model(large, module, policy):
     wrong = logs._replace(outcome=wrong_outcome(logs))
     value = module.policy_value(wrong, p)
     # the error is at most that of SNIPS, which the same weights give: 5 of its standard errors, 2 for TMLE's isotonic h
-    error = _ope_run.error_parts(logs, snips.policy_value(logs, p))
-    bound = 5 * np.sqrt(sum(_ope_run.variance(logs, part.influence) for part in error))
+    error = off_policy_estimate.error_parts(logs, snips.policy_value(logs, p))
+    bound = 5 * np.sqrt(sum(off_policy_estimate.variance(logs, part.influence) for part in error))
     assert abs(value.value - target) < bound
     assert abs(wrong.outcome.fresh[0] - target) > bound  # the plug-in alone is that far off
 
@@ -50,8 +45,8 @@ def test_right_outcome_model_repairs_wrong_weights(large, policy):
     ones = logs._replace(log_ratio=np.zeros_like(logs.log_ratio))
     bound = 5 * np.sqrt(
         sum(
-            _ope_run.variance(logs, part.influence)
-            for part in _ope_run.error_parts(logs, dr_cpo.policy_value(logs, p))
+            off_policy_estimate.variance(logs, part.influence)
+            for part in off_policy_estimate.error_parts(logs, dr_cpo.policy_value(logs, p))
         )
     )
     assert abs(dr_cpo.policy_value(ones, p).value - target) < bound
@@ -104,7 +99,7 @@ def test_orthogonality_sees_a_wrong_outcome_model_and_not_a_right_one(large):
     _, logs, _ = large
     p = logs.rows.policies.index("tilted")
     for q, covers in ((logs.outcome, True), (wrong_outcome(logs), False)):
-        facts = _ope_run.decomposition(logs, dr_cpo.policy_value(logs, p, outcome=q), 0.9999)
+        facts = off_policy_estimate.decomposition(logs, dr_cpo.policy_value(logs, p, outcome=q), 0.9999)
         low, high = facts["orthogonality_interval"]
         assert bool(low < 0 < high) is covers
 

@@ -5,7 +5,7 @@ import oracles_transport as oracles
 import pytest
 from scipy import stats
 
-from cje_core.drift import _paths, cusum_arl, rank_drift, residual_drift
+from cje_core.transport.drift import _paths, cusum_arl, rank_drift, residual_drift
 
 # --- anchors ---------------------------------------------------------------------------------------------------------
 

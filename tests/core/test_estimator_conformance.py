@@ -13,10 +13,10 @@ from conformance_world import BINARY, N_PROMPTS, NAMES, POLICIES, rich, run, sou
 
 from cje_core import estimators
 from cje_core.bayes.splines import N_SPLINES
-from cje_core.compare import contrasts
 from cje_core.data import DataError, check_data
 from cje_core.estimators.bayes_rogan_gladen import MIN_EFFECTIVE
-from cje_core.result import Status
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status
 
 # Estimators whose value looks at the fold of a prompt: new ids mean new folds.
 NO_FOLDS = {

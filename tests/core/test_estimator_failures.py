@@ -6,10 +6,10 @@ import xarray as xr
 from conformance_world import NAMES, rich, run, sound, world
 
 from cje_core import estimators
-from cje_core.compare import contrasts
+from cje_core.calibration.folds import assign_folds
 from cje_core.data import check_data
-from cje_core.folds import assign_folds
-from cje_core.result import Status
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status
 
 
 def keep_labels(data, mask):

@@ -5,14 +5,18 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from cje_core import figures, planning, reliability, sensitivity, transport
-from cje_core.compare import win_matrix
+from cje_core import figures
+from cje_core.calibration import reliability
 from cje_core.data import from_arrays
 from cje_core.estimators import calibrated_dr_cpo, direct, labels_only, raw_judge
 from cje_core.figures.style import MARKERS, OKABE_ITO, looks
-from cje_core.overlap import overlap
-from cje_core.pilot import variance_components
-from cje_core.weight_map import weight_map
+from cje_core.inference.contrasts import win_matrix
+from cje_core.offpolicy.overlap import overlap
+from cje_core.offpolicy.weight_map import weight_map
+from cje_core.planning import allocation
+from cje_core.planning.components import variance_components
+from cje_core.transport import audit as transport
+from cje_core.transport import sensitivity
 
 N = 400
 
@@ -186,7 +190,7 @@ def test_orthogonality_draws_zero_and_both_parts(data):
 
 def test_mde_contours_and_optimum(data):
     components = variance_components(data).sel(policy="base", drop=True)
-    surface = planning.mde_surface(
+    surface = allocation.mde_surface(
         components, [200, 400, 800, 1600], [0.05, 0.1, 0.25, 0.5], cost_judge=1, cost_oracle=16
     )
     bare = figures.mde_contours(surface.assign_attrs(power=0.9))

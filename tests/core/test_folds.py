@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from cje_core.calibration.folds import assign_folds, count_clusters
 from cje_core.data import from_arrays
-from cje_core.folds import assign_folds, count_clusters
-from cje_core.rows import unpack
+from cje_core.data.arrays import unpack
 
 IDS = [f"arena_{i}" for i in range(500)]
 

@@ -5,9 +5,10 @@ import pytest
 import xarray as xr
 from gates_world import HEALTHY
 
-from cje_core import gates
-from cje_core.calibration import fit_slice, predict
+from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_arrays
+from cje_core.data.arrays import unpack
+from cje_core.data.files import read
 from cje_core.estimators import (
     calibrated_ips,
     direct,
@@ -18,11 +19,11 @@ from cje_core.estimators import (
     raw_judge,
     rogan_gladen,
 )
-from cje_core.io import read
-from cje_core.result import Status
-from cje_core.rows import unpack
-from cje_core.weight_map import cap_curves
-from cje_core.weights import guard_curve, stabilise
+from cje_core.inference import routes
+from cje_core.inference.estimate import Status
+from cje_core.offpolicy.weight_map import cap_curves
+from cje_core.offpolicy.weights import guard_curve, stabilise
+from cje_core.verdict import gates
 from cje_sim.scenarios import transport_shift
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ def test_what_own_labels_correct_is_not_refused_by_the_audit_of_a_pooled_calibra
     np.testing.assert_array_equal(
         gates.collect(names, transport=table, estimate=found).transport_code, np.array(code)
     )
-    assert gates.borrows(found).values.tolist() == [c == 2.0 for c in code]
+    assert routes.borrows(found).values.tolist() == [c == 2.0 for c in code]
 
 
 def test_every_route_of_every_estimator_is_known():
@@ -172,8 +173,8 @@ def test_every_route_of_every_estimator_is_known():
     for module in (labels_only, raw_judge, ppi, rogan_gladen, direct, direct_corrected):
         found = module.estimate(data)
         known = found.status.isin([Status.OK, Status.TRANSPORT_ASSUMED]) | (found.status >= 64)
-        assert (known | found.route.isin(gates.OWN + gates.BORROWING)).all()
-        assert found.route.isin([*gates.OWN, *gates.BORROWING, "none"]).all(), module.__name__
+        assert (known | found.route.isin(routes.OWN + routes.BORROWING)).all()
+        assert found.route.isin([*routes.OWN, *routes.BORROWING, "none"]).all(), module.__name__
 
 
 def test_many_policies_need_adjusted_comparisons():

@@ -8,9 +8,9 @@ from cje_core.data import from_arrays
 from cje_core.estimators import (
     direct,
 )
-from cje_core.guide import recommend
-from cje_core.result import Status
-from cje_core.transport import audit
+from cje_core.inference.estimate import Status
+from cje_core.transport.audit import audit
+from cje_core.verdict.guide import recommend
 from cje_sim.scenarios import transport_shift
 
 

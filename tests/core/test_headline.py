@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from cje_core import headline
-from cje_core.compare import contrasts
 from cje_core.estimators import direct, direct_corrected
-from cje_core.result import Status
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status
+from cje_core.verdict import headline
 from cje_sim.scenarios import binary_oracle, transport_shift
 
 

@@ -10,13 +10,13 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from cje_core.bootstrap import bootstrap_direct
-from cje_core.calibration import fit_slice
-from cje_core.estimators._direct_bootstrap import bootstrap_rows
-from cje_core.estimators._direct_fit import Lender, Options, fit_policy, make_lender
-from cje_core.informative import Informative
-from cje_core.result import cluster_se, percentile, wald
-from cje_core.rows import unpack
+from cje_core.calibration.informative import Informative
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.data.arrays import unpack
+from cje_core.families.direct.bootstrap import bootstrap_direct
+from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
+from cje_core.families.direct.fit import Lender, Options, fit_policy, make_lender
+from cje_core.inference.estimate import cluster_se, percentile, wald
 from cje_sim.scenarios import binary_oracle, discrete_judge, weak_judge, well_specified
 
 N, N_REPLICATES = 1000, 2000

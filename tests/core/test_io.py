@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from user_files import Row, refuse, rows, write
 
-from cje_core.io import read
+from cje_core.data.files import read
 
 # --- what is read ---
 

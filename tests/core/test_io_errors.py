@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from user_files import Row, refuse, rows, write
 
-from cje_core.io import read
+from cje_core.data.files import read
 
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.jsonl", "nowhere.csv", "nowhere.parquet"])

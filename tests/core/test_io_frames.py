@@ -9,7 +9,7 @@ import xarray as xr
 from user_files import refuse
 
 from cje_core.data import from_frame
-from cje_core.io import read
+from cje_core.data.files import read
 
 
 def test_ids_of_a_frame_that_pandas_made_floats() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from user_files import Row, refuse, rows, write
 
-from cje_core.io import read
+from cje_core.data.files import read
 
 
 def logged_rows() -> list[Row]:

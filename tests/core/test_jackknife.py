@@ -10,7 +10,7 @@ from scipy import stats
 
 from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct
-from cje_core.uncertainty import (
+from cje_core.inference.influence import (
     delete_group_variance,
 )
 

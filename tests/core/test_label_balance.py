@@ -3,8 +3,8 @@
 import numpy as np
 from scipy import stats
 
+from cje_core.calibration.label_balance import LEVEL, label_balance
 from cje_core.data import from_arrays
-from cje_core.label_balance import LEVEL, label_balance
 
 
 def data(rng, weight, *, n=300, m=60, probe=False, label_prob=None):

@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from cje_core import gates, refusal, sensitivity
-from cje_core.compare import contrasts
+from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.estimators import calibrated_dr_cpo, direct
-from cje_core.ledger import ENTRIES, digest, ledger
-from cje_core.overlap import overlap
-from cje_core.reliability import coverage_badge, reliability
-from cje_core.transport import audit
+from cje_core.inference.contrasts import contrasts
+from cje_core.offpolicy.overlap import overlap
+from cje_core.transport import sensitivity
+from cje_core.transport.audit import audit
+from cje_core.verdict import gates, refusal
+from cje_core.verdict.reporting import ENTRIES, digest, ledger
 from cje_sim.scenarios import arena_like, well_specified
 
 ITEMS = {

@@ -7,11 +7,11 @@ import xarray as xr
 from audit_world import world
 from scipy import stats
 
-from cje_core.calibration import fit_slice, predict
+from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_arrays, from_frame
-from cje_core.local_transport import binned_audit, score_bins, subgroup_audit
-from cje_core.rows import unpack
-from cje_core.transport import audit
+from cje_core.data.arrays import unpack
+from cje_core.transport.audit import audit
+from cje_core.transport.local_audits import binned_audit, score_bins, subgroup_audit
 from cje_sim.scenarios import transport_shift
 
 # --- bins ------------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from cje_core.estimators import (
     stacked_dr,
     tmle,
 )
-from cje_core.result import Status
-from cje_core.weights import ess_fraction, stabilise
+from cje_core.inference.estimate import Status
+from cje_core.offpolicy.weights import ess_fraction, stabilise
 
 # --- values against the definitions ---
 

@@ -9,17 +9,11 @@ import xarray as xr
 from ope_world import logs_of, names, of_target, small, world_of
 from scipy import stats
 
-from cje_core.calibration import calibration_part, knot_mass, label_leverage
-from cje_core.estimators import (
-    _ope,
-    _ope_run,
-    dr_cpo,
-    snips,
-    stacked_dr,
-    tmle,
-)
-from cje_core.result import cluster_se
-from cje_core.rows import unpack
+from cje_core.calibration.oracle_slice import calibration_part, knot_mass, label_leverage
+from cje_core.data.arrays import unpack
+from cje_core.estimators import dr_cpo, snips, stacked_dr, tmle
+from cje_core.families import off_policy, off_policy_estimate
+from cje_core.inference.estimate import cluster_se
 
 # --- errors against the definitions ---
 
@@ -54,8 +48,8 @@ def test_terms_of_one_fit_are_one_functional():
     logs = logs_of(small(3))
     z, share = logs.logged.z, np.full(40, 1 / 40)
     back = np.where(z[:, 0] < 0.5, -share, 0.0)
-    part = _ope_run.calibration_error(
-        logs, [_ope.Term(logs.fitted, z, share), _ope.Term(logs.fitted, z, back)]
+    part = off_policy_estimate.calibration_error(
+        logs, [off_policy.Term(logs.fitted, z, share), off_policy.Term(logs.fitted, z, back)]
     )
     whole = calibration_part(logs.rows, logs.fitted, z, share + back)
     np.testing.assert_allclose(part.influence, whole.influence, atol=1e-12)
@@ -71,7 +65,7 @@ def test_the_papers_path_puts_held_out_rewards_in_place_of_pooled_ones():
 
 def test_one_dominating_weight_leaves_a_wide_interval_with_two_degrees_of_freedom():
     data = small(3, spread=12.0)
-    part = _ope_run.source_part(logs_of(data), snips.policy_value(logs_of(data), 1).ips)
+    part = off_policy_estimate.source_part(logs_of(data), snips.policy_value(logs_of(data), 1).ips)
     assert part.df == 2.0
     result = snips.estimate(data)
     assert np.isfinite(of_target(result, "std_error"))
@@ -140,11 +134,11 @@ def test_inference_changes_neither_the_estimate_nor_the_influence(module):
 def test_jackknife_reruns_also_lose_the_labels_of_logged_responses(module):
     """Every estimator's reruns forget fold k whole: MRDR reads those labels directly."""
     logs = logs_of(small(11))
-    for rerun in _ope_run.rerun_logs(logs):
+    for rerun in off_policy_estimate.rerun_logs(logs):
         gone = sorted(set(logs.fitted.fold) - set(rerun.fitted.fold[rerun.fitted.prompt]))
         assert len(gone) == 1
         assert np.isnan(rerun.logged.label[logs.fitted.fold == gone[0]]).all()
-    assert len(_ope_run.rerun_logs(logs)) == 5
+    assert len(off_policy_estimate.rerun_logs(logs)) == 5
     assert of_target(module.estimate(small(11), inference="jackknife"), "std_error") > 0
 
 
@@ -162,10 +156,12 @@ def test_normal_quantiles_in_paper_mode():
 def test_pitfall_01_jackknife_sums_over_folds():
     values = [0.1, 0.4, 0.2, 0.9, 0.5]
     mean = sum(values) / 5
-    assert _ope_run.jackknife(values) == pytest.approx(4 / 5 * sum((v - mean) ** 2 for v in values))
+    assert off_policy_estimate.jackknife(values) == pytest.approx(
+        4 / 5 * sum((v - mean) ** 2 for v in values)
+    )
     # for a mean of five group means it is the variance of that mean
     leave_out = [(sum(values) - v) / 4 for v in values]
-    assert _ope_run.jackknife(leave_out) == pytest.approx(np.var(values, ddof=1) / 5)
+    assert off_policy_estimate.jackknife(leave_out) == pytest.approx(np.var(values, ddof=1) / 5)
 
 
 @names
@@ -189,7 +185,7 @@ def test_pitfall_07_hajek_influence_is_the_derivative_in_the_row_weights():
     """No second -V (w - mean w) term: n times the derivative of V in a row's multiplicity."""
     data = small(30)
     logs = logs_of(data)
-    used, weight = _ope.used_rows(logs, 1), _ope.raw_weights(logs, 1)
+    used, weight = off_policy.used_rows(logs, 1), off_policy.raw_weights(logs, 1)
     value = snips.policy_value(logs, 1)
     n, step = len(logs.rows.prompts), 1e-6
     for j in (0, 5, 20):
@@ -205,7 +201,7 @@ def test_pitfall_08_influence_uses_the_outcome_of_the_estimate():
     data = small(31, share=1.1, missing=0)
     logs = logs_of(data)
     value = snips.policy_value(logs, 1)
-    weight = _ope.raw_weights(logs, 1)
+    weight = off_policy.raw_weights(logs, 1)
     expected = weight * (logs.reward - value.value) / weight.mean()
     np.testing.assert_allclose(value.ips.influence, expected, atol=1e-12)
 

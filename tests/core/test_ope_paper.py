@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from cje_core import estimators, io
+from cje_core import estimators
+from cje_core.data import files
 from cje_core.estimators import (
     calibrated_ips,
     direct,
     snips,
 )
-from cje_core.result import Status
+from cje_core.inference.estimate import Status
 from cje_sim.scenarios import arena_like
 
 
@@ -50,7 +51,9 @@ FROZEN = {
 
 @pytest.fixture(scope="module")
 def arena_data(arena):
-    return io.read(arena / "fresh_draws", probes=arena / "probe_slice", logged=arena / "logged_data.jsonl")[0]
+    return files.read(
+        arena / "fresh_draws", probes=arena / "probe_slice", logged=arena / "logged_data.jsonl"
+    )[0]
 
 
 @pytest.mark.parametrize("name", FROZEN)

@@ -6,9 +6,9 @@ import pytest
 import xarray as xr
 
 from cje_core.data import DataError, from_arrays
+from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, labels_only, oracle_bound, ppi, ppi_plus_plus
-from cje_core.result import Status
-from cje_core.rows import unpack
+from cje_core.inference.estimate import Status
 from cje_sim import scenarios
 from cje_sim.scenarios import finite_model, well_specified
 

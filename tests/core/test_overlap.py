@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from cje_core import gates
 from cje_core.data import DataError, from_arrays
-from cje_core.overlap import affinity, ccdf, hill, overlap
-from cje_core.weights import mean_one
+from cje_core.offpolicy.overlap import affinity, ccdf, hill, overlap
+from cje_core.offpolicy.weights import mean_one
+from cje_core.verdict import gates
 from cje_sim import typicality as exact
 from cje_sim.scenarios import zipf_hot_target, zipf_tilt
 
@@ -350,7 +350,7 @@ def test_exact_overlap_of_a_mild_tilt():
 
 
 def test_arena_overlap(arena):
-    from cje_core.io import read
+    from cje_core.data.files import read
 
     data, _ = read(arena / "fresh_draws", logged=arena / "logged_data.jsonl")
     out = overlap(data)

@@ -7,10 +7,10 @@ import scipy.stats
 import statsmodels.api as sm
 from statsmodels.stats.multitest import multipletests
 
-from cje_core.calibration import predict
-from cje_core.compare import adjust_p
+from cje_core.calibration.oracle_slice import predict
 from cje_core.data import from_frame
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
+from cje_core.inference.contrasts import adjust_p
 
 
 def world(seed=0, n=300):

@@ -5,12 +5,12 @@ import pytest
 import xarray as xr
 from oracles_compare import only
 
-from cje_core import plan_check
 from cje_core.data import DataError, from_arrays
 from cje_core.estimators import direct
-from cje_core.pilot import variance_components
-from cje_core.plan_check import resample_pilot, simulate_plan
-from cje_core.planning import effect_at, std_error_at
+from cje_core.planning import trial
+from cje_core.planning.allocation import effect_at, std_error_at
+from cje_core.planning.components import variance_components
+from cje_core.planning.trial import resample_pilot, simulate_plan
 from cje_sim.scenarios import clustered, well_specified
 
 
@@ -94,11 +94,11 @@ def test_simulated_plan_is_labelled_and_reproducible():
 
 def test_spread_and_power_of_replicates_by_hand():
     values = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0], [7.0, 4.0]])
-    sd, mcse = plan_check._spread(values)
+    sd, mcse = trial._spread(values)
     np.testing.assert_allclose(sd, [np.std([1, 3, 5, 7], ddof=1), np.std([2, 6, 4], ddof=1)])
     deviation = (np.array([1, 3, 5, 7]) - 4.0) ** 2
     np.testing.assert_allclose(mcse[0], deviation.std() / 2 / (2 * np.sqrt(deviation.mean())))
-    reached, _ = plan_check._power(
+    reached, _ = trial._power(
         np.array([[10.0], [12.0], [14.0], [np.nan]]),
         np.ones((4, 1)),
         np.full((4, 1), np.inf),
@@ -119,7 +119,7 @@ def test_a_plan_that_promises_too_much_is_caught(monkeypatch):
 
     honest = simulate_plan(data, 200, 60, replicates=80, rng=3)
     assert honest.held.all() and honest.power_held.all()
-    monkeypatch.setattr(plan_check, "variance_components", planted)
+    monkeypatch.setattr(trial, "variance_components", planted)
     caught = simulate_plan(data, 200, 60, replicates=80, rng=3)
     caught = caught.isel(
         policy=slice(3), pair=slice(2)

@@ -7,11 +7,11 @@ import xarray as xr
 from oracles_compare import only
 from scipy import stats
 
-from cje_core.compare import against
 from cje_core.data import from_arrays
 from cje_core.estimators import direct
-from cje_core.pilot import variance_components
-from cje_core.planning import (
+from cje_core.inference.contrasts import against
+from cje_core.inference.estimate import Status
+from cje_core.planning.allocation import (
     allocate,
     effect_at,
     extrapolation,
@@ -21,8 +21,8 @@ from cje_core.planning import (
     spend_balance,
     std_error_at,
 )
-from cje_core.power import detectable, mde, power_at
-from cje_core.result import Status
+from cje_core.planning.components import variance_components
+from cje_core.planning.power import detectable, mde, power_at
 from cje_sim.scenarios import clustered, useless_judge, well_specified
 
 

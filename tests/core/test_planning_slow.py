@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cje_core.compare import against
 from cje_core.estimators import direct
-from cje_core.pilot import variance_components
-from cje_core.plan_check import simulate_plan
-from cje_core.planning import effect_at, std_error_at
+from cje_core.inference.contrasts import against
+from cje_core.planning.allocation import effect_at, std_error_at
+from cje_core.planning.components import variance_components
+from cje_core.planning.trial import simulate_plan
 from cje_sim.scenarios import discrete_judge, well_specified
 
 pytestmark = pytest.mark.slow

@@ -4,11 +4,11 @@ import numpy as np
 import oracles_tuning as oracles
 import pytest
 
-from cje_core.calibration import fit_slice, mean_part
+from cje_core.calibration.oracle_slice import fit_slice, mean_part
 from cje_core.data import from_arrays
-from cje_core.power_tuning import _line, charge, simplex_least_squares, tuned_prediction
-from cje_core.rows import unpack
-from cje_core.uncertainty import combine
+from cje_core.data.arrays import unpack
+from cje_core.families.direct.power_tuning import _line, charge, simplex_least_squares, tuned_prediction
+from cje_core.inference.influence import combine
 
 
 def world(seed, n=80, m=30, *, policies=1, label=None, draws=1, clusters=None, unequal=False, grid=None):

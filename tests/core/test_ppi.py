@@ -8,12 +8,12 @@ import oracles_peers
 import pytest
 from scipy import stats
 
-from cje_core.compare import contrasts
+from cje_core.calibration.folds import assign_folds
 from cje_core.data import from_arrays
+from cje_core.data.arrays import unpack
 from cje_core.estimators import labels_only, ppi, ppi_plus_plus
-from cje_core.folds import assign_folds
-from cje_core.result import Status
-from cje_core.rows import unpack
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status
 
 ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors
 

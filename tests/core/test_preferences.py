@@ -15,7 +15,7 @@ from scipy import stats
 
 from cje_core.data import from_frame
 from cje_core.estimators import direct, labels_only, ppi_plus_plus, raw_judge, rogan_gladen
-from cje_core.result import Status, wald
+from cje_core.inference.estimate import Status, wald
 
 README = Path(__file__).parents[2] / "README.md"
 N_LABELS, N_DRAWS = 50, 500

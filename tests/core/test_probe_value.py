@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 from audit_world import world
 
-from cje_core.calibration import fit_slice, predict
-from cje_core.compare import contrasts
+from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_arrays, from_frame
+from cje_core.data.arrays import unpack
 from cje_core.estimators import direct_corrected, labels_only
-from cje_core.gates import borrows
-from cje_core.result import Status
-from cje_core.rows import unpack
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status
+from cje_core.inference.routes import borrows
 
 
 @pytest.mark.parametrize(("slope", "inside"), [(0.3, True), (0.9, False), (-0.4, False), (0.5, True)])

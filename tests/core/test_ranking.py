@@ -9,9 +9,9 @@ import xarray as xr
 from oracles_compare import estimate_of
 from scipy import stats
 
-from cje_core import ranking
-from cje_core.compare import win_matrix
-from cje_core.ranking import kendall, pairwise_accuracy, probability_best, rank_confidence_sets, top_1
+from cje_core.inference import ranks
+from cje_core.inference.contrasts import win_matrix
+from cje_core.inference.ranks import kendall, pairwise_accuracy, probability_best, rank_confidence_sets, top_1
 
 METHODS = ("max_t", "holm")
 Z5 = 5.0  # Monte Carlo standard errors
@@ -72,15 +72,15 @@ def test_max_t_uses_the_correlation_that_holm_ignores():
         [2.5 * error, 0, 0, 0, 0, 0]
     )  # beyond the two-sided 5% point of one test, not of fifteen
     given = estimate_of(value, influence, df=np.inf)
-    level = ranking._simultaneous_level(
-        given, *ranking.all_pairs(given), slow_errors(given), 0.95, 40_000, np.random.default_rng(1)
+    level = ranks._simultaneous_level(
+        given, *ranks.all_pairs(given), slow_errors(given), 0.95, 40_000, np.random.default_rng(1)
     )
     assert 0.05 / 15 < level < 0.05
     assert rank_confidence_sets(given, method="holm").rank_interval.values[0].tolist() == [1, 6]
 
 
 def slow_errors(given):
-    first, second = ranking.all_pairs(given)
+    first, second = ranks.all_pairs(given)
     phi = given.influence.values
     return np.array(
         [slow.contrast_error(phi[a], phi[b], range(phi.shape[1])) for a, b in zip(first, second, strict=True)]
@@ -91,8 +91,8 @@ def test_simultaneous_level_of_independent_policies_is_tukeys():
     """With equal independent errors max |difference| / SE is a studentised range over sqrt(2)."""
     given = independent([0.0] * 4, [1.0] * 4)
     n_draws = 100_000
-    level = ranking._simultaneous_level(
-        given, *ranking.all_pairs(given), slow_errors(given), 0.95, n_draws, np.random.default_rng(1)
+    level = ranks._simultaneous_level(
+        given, *ranks.all_pairs(given), slow_errors(given), 0.95, n_draws, np.random.default_rng(1)
     )
     tukey = stats.studentized_range.ppf(0.95, 4, np.inf) / np.sqrt(2)
     # the level moves with the quantile, whose tail probability has a binomial Monte Carlo error
@@ -128,16 +128,16 @@ def test_rank_sets_from_draws_and_from_small_chunks(monkeypatch):
     np.testing.assert_array_equal(
         rank_confidence_sets(drawn, method="holm").rank_interval, whole.rank_interval
     )
-    monkeypatch.setattr(ranking, "CHUNK", 7)
+    monkeypatch.setattr(ranks, "CHUNK", 7)
     xr.testing.assert_identical(
         rank_confidence_sets(given, rng=3, n_draws=500), rank_confidence_sets(given, rng=3, n_draws=500)
     )
-    small = ranking._simultaneous_level(
-        given, *ranking.all_pairs(given), slow_errors(given), 0.95, 500, np.random.default_rng(1)
+    small = ranks._simultaneous_level(
+        given, *ranks.all_pairs(given), slow_errors(given), 0.95, 500, np.random.default_rng(1)
     )
-    monkeypatch.setattr(ranking, "CHUNK", 2_000_000)
-    assert small == ranking._simultaneous_level(
-        given, *ranking.all_pairs(given), slow_errors(given), 0.95, 500, np.random.default_rng(1)
+    monkeypatch.setattr(ranks, "CHUNK", 2_000_000)
+    assert small == ranks._simultaneous_level(
+        given, *ranks.all_pairs(given), slow_errors(given), 0.95, 500, np.random.default_rng(1)
     )
 
 
@@ -212,7 +212,7 @@ def test_ties_and_failures_in_the_metrics():
 def test_ranking_matches_policies_by_name():
     given = independent([0.1, 0.9, 0.5], [0.01] * 3)
     truth = xr.DataArray([0.5, 0.2, 0.8], dims="policy", coords={"policy": ["c", "a", "b"]})
-    found = ranking.ranking(given, truth)
+    found = ranks.ranking(given, truth)
     assert {name: float(found[name]) for name in found} == {"pairwise_accuracy": 1, "top_1": 1, "kendall": 1}
 
 

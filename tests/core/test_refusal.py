@@ -7,19 +7,19 @@ import xarray as xr
 from gates_world import HEALTHY, world
 from scipy import stats
 
-from cje_core import gates, refusal
-from cje_core.calibration import fit_slice, predict
+from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.reliability import coverage_badge, reliability
+from cje_core.data.arrays import unpack
+from cje_core.data.files import read
 from cje_core.estimators import (
     direct,
     direct_corrected,
 )
-from cje_core.guide import recommend
-from cje_core.io import read
-from cje_core.overlap import overlap
-from cje_core.reliability import coverage_badge, reliability
-from cje_core.result import Status
-from cje_core.rows import unpack
-from cje_core.transport import audit
+from cje_core.inference.estimate import Status
+from cje_core.offpolicy.overlap import overlap
+from cje_core.transport.audit import audit
+from cje_core.verdict import gates, refusal
+from cje_core.verdict.guide import recommend
 from cje_sim.scenarios import out_of_range
 
 

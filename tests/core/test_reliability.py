@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from cje_core.calibration import fit, fit_slice, held_out, predict
-from cje_core.data import DataError, from_arrays
-from cje_core.io import read
-from cje_core.reliability import (
+from cje_core.calibration.oracle_slice import fit, fit_slice, held_out, predict
+from cje_core.calibration.reliability import (
     calibration_curve,
     coverage_badge,
     fingerprint,
     reliability,
 )
-from cje_core.result import wilson
-from cje_core.rows import unpack
+from cje_core.data import DataError, from_arrays
+from cje_core.data.arrays import unpack
+from cje_core.data.files import read
+from cje_core.inference.estimate import wilson
 
 
 def binary_world(m=200, seed=0, **options):

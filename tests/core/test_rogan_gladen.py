@@ -5,11 +5,11 @@ import oracles_peers
 import pytest
 from scipy import stats
 
-from cje_core.compare import contrasts
 from cje_core.data import from_arrays
+from cje_core.data.arrays import unpack
 from cje_core.estimators import labels_only, rogan_gladen
-from cje_core.result import Status, wilson
-from cje_core.rows import unpack
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import Status, wilson
 from cje_sim.scenarios import preference_like
 
 ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors

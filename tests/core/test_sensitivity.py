@@ -7,13 +7,13 @@ import pytest
 from oracles_sensitivity import critical_value, identified_set, tipping_by_scan
 from scipy import stats
 
-from cje_core import sensitivity
-from cje_core.calibration import fit_slice
-from cje_core.compare import contrasts
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_direct, direct
-from cje_core.estimators._direct_fit import Options, fit_policy
-from cje_core.result import cluster_se, label_estimate, wald
-from cje_core.rows import unpack
+from cje_core.families.direct.fit import Options, fit_policy
+from cje_core.inference.contrasts import contrasts
+from cje_core.inference.estimate import cluster_se, label_estimate, wald
+from cje_core.transport import sensitivity
 from cje_sim.scenarios import finite_model, transport_shift, well_specified
 
 DELTA = np.array([0.0, 0.01, 0.05, 0.2])

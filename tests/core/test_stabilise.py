@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cje_core import weights
-from cje_core.isotonic import iso_mean_one
+from cje_core.calibration.isotonic import iso_mean_one
+from cje_core.offpolicy import weights
 
 
 def sample(seed, n=60, levels=7, spread=1.0):

@@ -5,13 +5,10 @@ import oracles_ope as slow
 import pytest
 from ope_world import logs_of, of_target, small
 
-from cje_core.estimators import (
-    _ope_run,
-    dr_cpo,
-    stacked_dr,
-)
-from cje_core.folds import assign_folds
-from cje_core.result import cluster_sums
+from cje_core.calibration.folds import assign_folds
+from cje_core.estimators import dr_cpo, stacked_dr
+from cje_core.families import off_policy_estimate
+from cje_core.inference.estimate import cluster_sums
 from cje_sim.scenarios import finite_model
 
 
@@ -22,7 +19,11 @@ def test_stack_is_the_convex_combination_of_least_variance():
     logs = logs_of(data)
     values = [stacked_dr.MEMBERS[name](logs, 1) for name in members]
     columns = [
-        (v.direct.influence + v.ips.influence + _ope_run.calibration_error(logs, v.terms).influence).tolist()
+        (
+            v.direct.influence
+            + v.ips.influence
+            + off_policy_estimate.calibration_error(logs, v.terms).influence
+        ).tolist()
         for v in values
     ]
     alpha = result["stack_weight"].sel(policy="target").values

@@ -6,12 +6,12 @@ import xarray as xr
 from audit_world import world
 from scipy import stats
 
-from cje_core.audit_planning import audit_power, audit_size, sequential_audit
-from cje_core.calibration import fit_slice, predict
+from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_arrays
-from cje_core.local_transport import binned_audit, subgroup_audit
-from cje_core.rows import unpack
-from cje_core.transport import audit, residuals
+from cje_core.data.arrays import unpack
+from cje_core.transport.audit import audit, residuals
+from cje_core.transport.audit_size import audit_power, audit_size, sequential_audit
+from cje_core.transport.local_audits import binned_audit, subgroup_audit
 from cje_sim.scenarios import well_specified
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cje_core import drift, refusal
-from cje_core.audit_planning import audit_power, sequential_audit
 from cje_core.data import from_arrays
-from cje_core.local_transport import binned_audit
-from cje_core.transport import audit
+from cje_core.transport import drift
+from cje_core.transport.audit import audit
+from cje_core.transport.audit_size import audit_power, sequential_audit
+from cje_core.transport.local_audits import binned_audit
+from cje_core.verdict import refusal
 from cje_sim.scenarios import transport_shift
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from cje_core.typicality import Sample, cle_factor, typicality, weighted_typicality
-from cje_core.weights import mean_one
+from cje_core.offpolicy.typicality import Sample, cle_factor, typicality, weighted_typicality
+from cje_core.offpolicy.weights import mean_one
 from cje_sim import typicality as exact
 from cje_sim.policies import token_tilt
 from cje_sim.scenarios import zipf_hot_target, zipf_tilt

@@ -11,8 +11,8 @@ from statsmodels.stats.sandwich_covariance import cov_cluster
 
 from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct, direct_corrected, labels_only
-from cje_core.result import Status, into_scale, logit_wald, wald
-from cje_core.uncertainty import (
+from cje_core.inference.estimate import Status, into_scale, logit_wald, wald
+from cje_core.inference.influence import (
     Part,
     combine,
     cr1_factor,
@@ -320,7 +320,7 @@ def test_critical_value_of_independent_and_of_identical_policies():
 @pytest.mark.slow
 def test_bands_cover_jointly(monkeypatch):
     """All six values at once, 600 data sets: exact five-sigma binomial bounds; pointwise intervals fail them."""
-    monkeypatch.setattr("cje_core.uncertainty.BAND_DRAWS", 5000)
+    monkeypatch.setattr("cje_core.inference.influence.BAND_DRAWS", 5000)
     joint = pointwise = 0
     for seed in range(600):
         out = labels_only.estimate(many(0.3, n=60, seed=seed))

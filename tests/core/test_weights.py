@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 
-from cje_core import weights
+from cje_core.calibration.isotonic import iso_mean_one
 from cje_core.data import DataError, from_arrays
-from cje_core.isotonic import iso_mean_one
-from cje_core.rows import unpack_logged
+from cje_core.data.arrays import unpack_logged
+from cje_core.offpolicy import weights
 
 finite = st.floats(-1e4, 1e4, allow_nan=False)
 
@@ -207,9 +207,9 @@ def test_simplex_qp_refuses(sigma):
 
 
 def test_arena_weights(arena):
-    from cje_core.calibration import fit_slice, predict
-    from cje_core.io import read
-    from cje_core.rows import unpack
+    from cje_core.calibration.oracle_slice import fit_slice, predict
+    from cje_core.data.arrays import unpack
+    from cje_core.data.files import read
 
     data, _ = read(arena / "fresh_draws", logged=arena / "logged_data.jsonl")
     rows, logged = unpack(data), unpack_logged(data)

@@ -155,9 +155,9 @@ def test_bad_input() -> None:
 @pytest.mark.parametrize("bandwidth", [0.0, 0.25])
 @pytest.mark.parametrize("covariates", [[], ["response_length"]])
 def test_arena_sample(bandwidth: float, covariates: list[str]) -> None:
-    from cje_core import io
+    from cje_core.data import files
 
-    data, _ = io.read(
+    data, _ = files.read(
         ARENA / "fresh_draws",
         probes=ARENA / "probe_slice",
         logged=ARENA / "logged_data.jsonl",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from studies import __main__ as command_line
+from studies.cli import app as command_line
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 import xarray as xr
 from analysis import Cli, printed, probes, world, write
 
-from studies._analyze import analyze
-from studies._analyze_json import to_json
-from studies._save import save
+from cje_core.workflow.analyze import analyze
+from studies.cli.analysis.as_json import to_json
+from studies.cli.analysis.save import save
 
 # --- the three outputs ---
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from analysis import Cli, run_installed, world, write
 
-from studies._analyze import analyze
+from cje_core.workflow.analyze import analyze
 
 
 @pytest.mark.slow

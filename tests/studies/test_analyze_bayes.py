@@ -13,11 +13,11 @@ import xarray as xr
 from analysis import Cli, Frame, in_plot, named_in_plot, printed, probes, run_installed, world, write
 
 from cje_core.estimators import bayes_direct
-from studies._analyze import analyze
-from studies._analyze_bayes import N_DRAWS
-from studies._analyze_json import to_json
-from studies._save import save
-from studies._streams import generator
+from cje_core.streams import generator
+from cje_core.workflow.analyze import analyze
+from cje_core.workflow.posterior import N_DRAWS
+from studies.cli.analysis.as_json import to_json
+from studies.cli.analysis.save import save
 
 # --- posteriors beside the estimates ---
 
@@ -115,8 +115,8 @@ def test_a_sampler_that_did_not_converge_is_flagged_wherever_its_numbers_appear(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
 
-    from cje_core.estimators import _bayes
-    from cje_core.result import Status
+    from cje_core.families import posterior as _bayes
+    from cje_core.inference.estimate import Status
 
     sound = _bayes.calibrate
     monkeypatch.setattr(_bayes, "calibrate", lambda *a, **k: (sound(*a, **k)[0], Status.NOT_CONVERGED))
@@ -142,11 +142,11 @@ def test_colours_of_the_forest_plot_do_not_depend_on_what_else_runs() -> None:
     from matplotlib.colors import to_hex
     from matplotlib.figure import Figure
 
-    from studies import _forest
+    from studies.cli.analysis import forest
 
     def colours(result: Any) -> dict[str, tuple[str, str]]:
         figure = Figure()
-        _forest._draw(result, _forest._lines(result), figure)
+        forest._draw(result, forest._lines(result), figure)
         handles = figure.legends[0].legend_handles
         return {h.get_label(): (to_hex(h.get_color()), h.get_marker()) for h in handles}
 
@@ -195,7 +195,7 @@ def test_an_unknown_engine_is_one_line(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_saved_draws_are_readable_by_arviz(tmp_path: Path) -> None:
-    from cje_core.bayes.engines import az
+    from cje_core.bayes.models.engines import az
 
     table = world(200, labels=150)
     result = believed(table, probes=probes(table, "other", 60, -0.1))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from analysis import Cli, Frame, named_in_plot, printed, world, write
 
-from studies._analyze import analyze
-from studies._analyze_json import to_json
-from studies._save import check_out, save
+from cje_core.workflow.analyze import analyze
+from studies.cli.analysis.as_json import to_json
+from studies.cli.analysis.save import check_out, save
 
 # --- statistical failure is data ---
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from analysis import mixed, printed, probes, world
 
-from studies._analyze import analyze, stricter
-from studies._analyze_json import to_json
+from cje_core.workflow.analyze import analyze, stricter
+from studies.cli.analysis.as_json import to_json
 
 
 def test_transport_failure_refuses_what_is_borrowed_and_probes_stand_in() -> None:
@@ -32,7 +32,7 @@ def test_transport_failure_refuses_what_is_borrowed_and_probes_stand_in() -> Non
 def test_what_is_refused_is_no_number_in_any_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stricter arm refuses: nothing is printed of the level, and nothing of a difference with it."""
     failed = {"base": "FAIL", "other": "FAIL"}
-    monkeypatch.setattr("studies._analyze.stricter", lambda transport, believed: failed)
+    monkeypatch.setattr("cje_core.workflow.analyze.stricter", lambda transport, believed: failed)
     result = analyze(world(200, labels=150))
     found = to_json(result)
     record = found["policies"]["other"]

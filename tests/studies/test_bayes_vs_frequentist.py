@@ -4,12 +4,14 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from cje_core.result import Status
-from studies import _report, _run, _study
-from studies._measures import performance
-from studies._streams import Streams
-from studies._study import NOT_RUN
+from cje_core.inference.estimate import Status
+from cje_core.streams import Streams
 from studies.bayes_vs_frequentist import PRIORS, PROBED, WORLDS, applies
+from studies.engine import run
+from studies.engine import study as _study
+from studies.engine.measures import performance
+from studies.engine.study import NOT_RUN
+from studies.report import page
 
 STUDY = _study.load("bayes_vs_frequentist")
 
@@ -17,7 +19,7 @@ STUDY = _study.load("bayes_vs_frequentist")
 @pytest.fixture(scope="module")
 def ds(tmp_path_factory):
     """Results of the smoke profile."""
-    return _run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
+    return run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
 
 
 def test_every_method_that_applies_answers_and_no_other_runs(ds):
@@ -65,8 +67,8 @@ def test_each_world_gives_the_truth_of_its_policies(name):
 
 def test_the_outcome_stands_at_the_methods_places():
     """A replicate of one cell gives the same numbers as the estimator called by hand."""
-    from cje_core.compare import contrasts
     from cje_core.estimators import direct, direct_corrected
+    from cje_core.inference.contrasts import contrasts
     from cje_sim.scenarios import transport_shift
 
     study = STUDY.at("smoke")
@@ -131,10 +133,10 @@ def test_the_controls_behave(ds):
 def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)
     assert len(STUDY.table(part)) == 8
-    texts = _report.figures(STUDY, part)
+    texts = page.figures(STUDY, part)
     assert len(texts) == (2 if not levels else 1)
     assert all("mean width of the interval" in text for text in texts.values())
-    with mpl.rc_context(_report.STYLE):
+    with mpl.rc_context(page.STYLE):
         made = STUDY.figure(part)
     for caption, figure in made.items():
         [legend] = figure.legends

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from cje_core.streams import Cell, Streams
 from studies import cle_bound
-from studies._streams import Cell, Streams
 
 STUDY = cle_bound.STUDY
 CELLS = list(STUDY.at("quick").cells())

@@ -14,8 +14,8 @@ import toy_study
 
 from cje_core import estimators
 from cje_sim import scenarios
-from studies import __main__ as command_line
-from studies import _study
+from studies.cli import app as command_line
+from studies.engine import study
 
 ROOT = Path(command_line.__file__).parent.parent
 HEAVY = ("pymc", "arviz", "nutpie", "numba", "xarray", "scipy", "pandas", "matplotlib")
@@ -38,8 +38,8 @@ def cli(monkeypatch, capsys):
 @pytest.fixture
 def with_toy(monkeypatch):
     """The toy, with its crashing world, in the registry."""
-    load = _study.load
-    monkeypatch.setattr(_study, "load", lambda name: toy_study.STUDY if name == "toy_study" else load(name))
+    load = study.load
+    monkeypatch.setattr(study, "load", lambda name: toy_study.STUDY if name == "toy_study" else load(name))
 
 
 def test_list_names_everything(cli):
@@ -47,7 +47,7 @@ def test_list_names_everything(cli):
     assert (code, err) == (0, "")
     found = {kind: [entry["name"] for entry in entries] for kind, entries in json.loads(out).items()}
     assert found == {
-        "studies": _study.available(),
+        "studies": study.available(),
         "scenarios": scenarios.available(),
         "estimators": estimators.available(),
     }
@@ -59,7 +59,7 @@ def test_list_names_everything(cli):
 @pytest.mark.parametrize("words", [["list"], ["--help"], ["run", "--help"]])
 def test_list_and_help_import_nothing_heavy(words):
     script = (
-        "import sys\nfrom studies.__main__ import main\n"
+        "import sys\nfrom studies.cli.app import main\n"
         f"sys.argv = ['cje-lab', *{words!r}]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         f"print(sorted(set({HEAVY!r}) & set(sys.modules)))"
@@ -72,7 +72,7 @@ def test_list_and_help_import_nothing_heavy(words):
 
 def test_console_script_is_the_module():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["cje-lab"] == "studies.__main__:main"
+    assert scripts["cje-lab"] == "studies.cli.app:main"
     done = subprocess.run(
         [sys.executable, "-m", "studies", "list"], capture_output=True, text=True, cwd=ROOT, check=True
     )

@@ -6,14 +6,16 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from cje_core.compare import contrasts
 from cje_core.estimators import direct
+from cje_core.inference.contrasts import contrasts
+from cje_core.streams import Streams
 from cje_sim import scenarios
-from studies import _report, _run, _study
-from studies._measures import performance
-from studies._streams import Streams
-from studies._study import NOT_RUN
+from studies.engine import run
+from studies.engine import study as _study
+from studies.engine.measures import performance
+from studies.engine.study import NOT_RUN
 from studies.interval_coverage import DIFFERENCE, WORLDS, applies
+from studies.report import page
 
 STUDY = _study.load("interval_coverage")
 
@@ -21,7 +23,7 @@ STUDY = _study.load("interval_coverage")
 @pytest.fixture(scope="module")
 def ds(tmp_path_factory):
     """Results of the smoke profile."""
-    return _run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
+    return run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
 
 
 def test_the_controls_behave(ds):
@@ -130,7 +132,7 @@ def test_a_refusal_is_no_false_difference(ds):
     borrowed = (refused["world"] == "equal").values
     assert (refused.loc[borrowed, "direct"] == 1).all() and answered.loc[borrowed, "direct"].isna().all()
     assert (false["direct"] == 0).all()
-    with mpl.rc_context(_report.STYLE):
+    with mpl.rc_context(page.STYLE):
         for figure in STUDY.figure(silent).values():
             mpl.pyplot.close(figure)
 
@@ -146,14 +148,14 @@ def test_a_refusal_is_no_false_difference(ds):
 )
 def test_figures_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)
-    texts = list(_report.figures(STUDY, part).values())
+    texts = list(page.figures(STUDY, part).values())
     paper, borrowed = "smooth" in part["world"].values, "base" in part["label_design"].values
     assert len(texts) == paper + borrowed
     if paper:
         assert "coverage (stretched scale)" in texts[0] and "n = 1000" in texts[0]
     if borrowed:
         assert "share of runs refused" in texts[-1] and "coverage of the difference" in texts[-1]
-    with mpl.rc_context(_report.STYLE):
+    with mpl.rc_context(page.STYLE):
         figures = list(STUDY.figure(part).values())
     if paper:
         top = figures[0].axes[0]

@@ -7,7 +7,7 @@ import xarray as xr
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from studies._measures import (
+from studies.engine.measures import (
     MEASURES,
     clopper_pearson,
     compute,
@@ -16,7 +16,7 @@ from studies._measures import (
     performance,
     summary_table,
 )
-from studies._study import CRASHED, NOT_RUN
+from studies.engine.study import CRASHED, NOT_RUN
 
 Z = stats.norm.ppf(0.975)
 

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from studies import __main__ as command_line
-from studies import _plan, _plan_save
-from studies._plan import plan
-from studies._plan_json import to_json
+from cje_core.workflow import plan as _plan
+from cje_core.workflow.plan import plan
+from studies.cli import app as command_line
+from studies.cli.planning import save
+from studies.cli.planning.as_json import to_json
 
 Frame = pd.DataFrame
 Cli = Callable[..., tuple[int, str, str]]
@@ -243,15 +244,15 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
 
 def test_the_figure_is_drawn_at_the_power_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    draw = _plan_save.mde_contours
+    draw = save.mde_contours
 
     def record(surface, *, ax, **options):
         seen.append((surface.attrs["power"], draw(surface, ax=ax, **options)))
         return ax
 
-    monkeypatch.setattr(_plan_save, "mde_contours", record)
+    monkeypatch.setattr(save, "mde_contours", record)
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
-    _plan_save._contours(plan(world(), power=0.9, **costs))
+    save._contours(plan(world(), power=0.9, **costs))
     assert [power for power, _ in seen] == [0.9, 0.9]
     titles = [axes.get_title(loc="left") for _, axes in seen]
     assert [title.splitlines()[0] for title in titles] == ["base", "other"]

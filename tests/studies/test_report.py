@@ -10,17 +10,18 @@ import pytest
 import toy_study
 
 from cje_core.figures.style import OKABE_ITO, looks
-from studies import _report, _run, _study
-from studies._measures import MEASURES
+from studies.engine import run, study
+from studies.engine.measures import MEASURES
+from studies.report import page as _report
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """A report on one toy study, and its directory."""
     out = tmp_path_factory.mktemp("report")
-    _run.run_study(toy_study.STUDY, profile="smoke", out=out)
+    run.run_study(toy_study.STUDY, profile="smoke", out=out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_study, "load", lambda name: toy_study.STUDY)
+        patch.setattr(study, "load", lambda name: toy_study.STUDY)
         first = _report.write(out).path.read_bytes()
         again = _report.write(out).path.read_bytes()
     assert first == again  # the same results give the same file

@@ -14,8 +14,11 @@ import pytest
 import toy_study
 import xarray as xr
 
-from studies import _blocks, _manifest, _run, _study
-from studies._study import CRASHED, NOT_RUN, Method, Outcome, Profile, StudyError
+from studies.engine import blocks as _blocks
+from studies.engine import manifest as _manifest
+from studies.engine import run
+from studies.engine import study as _study
+from studies.engine.study import CRASHED, NOT_RUN, Method, Outcome, Profile, StudyError
 
 TOY = toy_study.STUDY
 SCRIPT = Path(toy_study.__file__)
@@ -30,7 +33,7 @@ def assert_same(one: xr.Dataset, two: xr.Dataset) -> None:
 
 
 def go(out, profile="smoke", study=TOY, **options):
-    return _run.run_study(study, profile=profile, out=out, **options)
+    return run.run_study(study, profile=profile, out=out, **options)
 
 
 def results(out):
@@ -56,7 +59,7 @@ def test_results_are_what_the_replicates_give(serial):
     assert dict(ds.sizes) == {"world": 2, "n": 2, "replicate": 25, "method": 3, "policy": 2, "ci_bound": 2}
     for cell in TOY.cells():
         for r in (0, 3, 17, 24):
-            outcome = _run.run_replicate(TOY.at("quick"), 1, cell, r)
+            outcome = run.run_replicate(TOY.at("quick"), 1, cell, r)
             at = ds.sel(cell).isel(replicate=r)
             np.testing.assert_array_equal(at["estimate"], outcome.estimate)
             np.testing.assert_array_equal(at["truth"], outcome.truth)
@@ -146,7 +149,7 @@ def test_ctrl_c_says_how_to_resume_and_leaves_nothing_half_written(tmp_path, job
     assert process.returncode == 1
     assert len(err.strip().splitlines()) == 1 and err.startswith("interrupted: "), err
     assert "the same command resumes" in err
-    contents, broken = _run.collect(tmp_path / "toy_study")
+    contents, broken = run.collect(tmp_path / "toy_study")
     assert len(contents) >= 3 and not broken
     left = [p for p in (tmp_path / "toy_study").rglob("*") if p.is_file() and p.suffix == ".tmp"]
     assert not left and not (tmp_path / "toy_study/results.nc").exists()
@@ -262,14 +265,17 @@ def test_changed_code_is_noticed_and_changed_words_are_not(tmp_path, monkeypatch
 def test_code_of_scenario_and_estimators_counts():
     digests = _manifest.code_digests(_study.load("interval_coverage"))
     expected = {
-        "cje_core/data.py", "cje_core/estimators/direct.py", "cje_core/isotonic.py", "cje_sim/judges.py",
-        "cje_sim/scenarios/well_specified.py", "studies/_streams.py", "studies/interval_coverage.py",
+        "cje_core/data/contract.py", "cje_core/estimators/direct.py", "cje_core/calibration/isotonic.py",
+        "cje_sim/judges.py",
+        "cje_sim/scenarios/well_specified.py", "cje_core/streams.py", "studies/interval_coverage.py",
         "cje_sim/scenarios/equal_policies.py", "cje_sim/scenarios/binary_oracle.py",
     }  # fmt: skip
     assert expected <= set(digests)
-    assert not {"studies/_report.py", "studies/_measures.py", "cje_core/estimators/stacked_dr.py"} & set(
-        digests
-    )
+    assert not {
+        "studies/report/page.py",
+        "studies/engine/measures.py",
+        "cje_core/estimators/stacked_dr.py",
+    } & set(digests)
 
 
 def wrong_shape(study, cell, streams):
@@ -358,7 +364,7 @@ def test_block_round_trip_keeps_every_bit(tmp_path):
 
 
 def test_status_and_manifest(serial):
-    state = _run.status(serial / "toy_study")
+    state = run.status(serial / "toy_study")
     assert (state["replicates_done"], state["replicates_asked"], state["crashes"]) == (100, 100, 2)
     assert state["finished"] and state["estimates_failed"] == 12
     text = (serial / "toy_study/manifest.json").read_text()
@@ -380,7 +386,7 @@ def test_the_pilot_projects_time_and_precision(tmp_path):
 def test_a_real_study_does_not_depend_on_jobs(tmp_path):
     study = _study.load("interval_coverage")
     levels = {"n": [250], "oracle_fraction": [0.25], "label_design": ["own"]}
-    one = _run.run_study(study, profile="smoke", out=tmp_path / "one", levels=levels)
-    two = _run.run_study(study, profile="smoke", out=tmp_path / "two", levels=levels, jobs=2)
+    one = run.run_study(study, profile="smoke", out=tmp_path / "one", levels=levels)
+    two = run.run_study(study, profile="smoke", out=tmp_path / "two", levels=levels, jobs=2)
     assert_same(one.results, two.results)
     assert one.crashes == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from studies._streams import Streams, generator
+from cje_core.streams import Streams, generator
 
 CELL = {"n": 250, "design": "own", "fraction": 0.05}
 

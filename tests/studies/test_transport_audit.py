@@ -4,22 +4,24 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from cje_core import transport
-from cje_core.calibration import fit_slice, predict
+from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.data.arrays import unpack
 from cje_core.estimators import direct_corrected
-from cje_core.rows import unpack
+from cje_core.streams import Streams
+from cje_core.transport import audit
 from cje_sim.scenarios import transport_shift
-from studies import _report, _run, _study, transport_audit
-from studies._streams import Streams
+from studies import transport_audit
+from studies.engine import run, study
+from studies.report import page
 
-STUDY = _study.load("transport_audit")
+STUDY = study.load("transport_audit")
 CELL = {"judge": "weak", "probes": 50, "shift": 0.25, "n": 300, "labels": 100}
 
 
 @pytest.fixture(scope="module")
 def ds(tmp_path_factory):
     """Results of the smoke profile."""
-    return _run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
+    return run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
 
 
 def test_a_replicate_is_what_the_library_says():
@@ -30,7 +32,7 @@ def test_a_replicate_is_what_the_library_says():
     data = transport_shift.simulate(
         n=300, oracle_fraction=1 / 3, n_probes=50, policies=law, rng=streams("data"), **shape
     )
-    report = transport.audit(data).sel(policy="target")
+    report = audit.audit(data).sel(policy="target")
     names = list(STUDY.methods)
     assert transport_audit.VERDICTS[int(found.extra["verdict"][0])] == report.verdict.item()
     printed = np.isfinite(found.estimate[names.index("old_rule"), 0])
@@ -75,7 +77,7 @@ def test_tables(ds):
 @pytest.mark.parametrize("levels", [{}, {"judge": ["weak"]}, {"shift": [0.25]}])
 def test_figure_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)
-    with mpl.rc_context(_report.STYLE):
+    with mpl.rc_context(page.STYLE):
         (figure,) = STUDY.figure(part).values()
     assert len(figure.axes) == 2 * part.sizes["judge"]
     mpl.pyplot.close(figure)

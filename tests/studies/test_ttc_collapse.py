@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from cje_core.streams import Cell, Streams
 from cje_sim import typicality
 from studies import ttc_collapse
-from studies._streams import Cell, Streams
 
 STUDY = ttc_collapse.STUDY
 CELLS = list(STUDY.at("quick").cells())

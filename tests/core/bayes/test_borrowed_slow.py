@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cje_core.bayes.decide import decide
+from cje_core.bayes.decisions import decide
 from cje_core.estimators import bayes_direct
 from cje_sim.scenarios import binary_oracle, discrete_judge, useless_judge, weak_judge, well_specified
 

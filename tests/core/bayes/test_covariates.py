@@ -8,9 +8,9 @@ from covariate_world import prepared, world
 from cje_core.bayes import covariates, gibbs
 from cje_core.bayes.covariates import effects
 from cje_core.bayes.prior import Prior
+from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_corrected, bayes_direct
-from cje_core.result import Status
-from cje_core.rows import unpack
+from cje_core.inference.estimate import Status
 
 # --- columns ----------------------------------------------------------------------------------------------------------
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from cje_core.bayes import gibbs, sampling
+from cje_core.bayes import gibbs
 from cje_core.bayes.levels import grade
+from cje_core.bayes.models import nuts
 from cje_core.bayes.value import values
-from cje_core.calibration import OracleSlice
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.data import from_arrays
+from cje_core.data.arrays import Rows
 from cje_core.estimators import bayes_corrected, bayes_direct, direct
-from cje_core.result import Status
-from cje_core.rows import Rows
+from cje_core.inference.estimate import Status
 from cje_sim.judges import draw_oracle, oracle_mean, score_quantile
 from cje_sim.scenarios import binary_oracle, discrete_judge, transport_shift, well_specified
 
@@ -137,7 +138,7 @@ def test_coverage_by_nuts():
             rows, fitted = as_rows(*draw(world, rng), 50)
             graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
             both = [
-                sampling.sample(graded.levels, n_draws=1000, tune=300, chains=1, seed=seed),
+                nuts.sample(graded.levels, n_draws=1000, tune=300, chains=1, seed=seed),
                 gibbs.sample(graded.levels, n_draws=1000, rng=seed),
             ]
             bounds = np.array(

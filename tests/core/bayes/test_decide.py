@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from cje_core.bayes.decide import decide
-from cje_core.result import hdi
+from cje_core.bayes.decisions import decide
+from cje_core.inference.estimate import hdi
 
 
 def estimate(draws):
@@ -63,7 +63,7 @@ def test_without_draws_there_is_no_decision():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_hdi_against_arviz(seed):
     """Both versions of ArviZ take the same shortest interval; they count the draws inside by flooring."""
-    from cje_core.bayes.engines import az
+    from cje_core.bayes.models.engines import az
 
     draws = np.random.default_rng(seed).gamma(2.0, size=1999)
     keyword = {"prob": 0.9} if int(az.__version__.split(".")[0]) >= 1 else {"hdi_prob": 0.9}

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from cje_core.bayes.decide import decide
+from cje_core.bayes.decisions import decide
 from cje_core.data import from_arrays
 from cje_core.estimators import bayes_corrected, bayes_direct, direct, labels_only, projection_posterior
-from cje_core.result import Status, hdi
+from cje_core.inference.estimate import Status, hdi
 from cje_sim.scenarios import discrete_judge, transport_shift, useless_judge, well_specified
 
 ESTIMATORS = {"direct": bayes_direct, "projection": projection_posterior, "corrected": bayes_corrected}

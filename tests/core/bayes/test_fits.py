@@ -4,35 +4,35 @@ import numpy as np
 import pytest
 from covariate_world import LEVELS, prepared, world
 
-from cje_core import io
-from cje_core.bayes import covariates, fits
-from cje_core.data import from_arrays
+from cje_core.bayes import covariates
+from cje_core.bayes.models import draws
+from cje_core.data import files, from_arrays
 from cje_core.estimators import bayes_corrected, bayes_direct
-from cje_core.result import Status
+from cje_core.inference.estimate import Status
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", [True, False])
 def test_two_stage_by_nuts_is_two_stage_by_gibbs_and_is_compiled_once(binary):
     rows, graded = prepared(world(6, m=60, effect=1.0, binary=binary)[0], ["x"])
-    nuts = fits.two_stage(rows, graded, n_draws=2000, seed=1)
+    nuts = draws.two_stage(rows, graded, n_draws=2000, seed=1)
     gibbs = covariates.sample(rows, graded, n_draws=4000, rng=2)
     assert nuts.diagnostics["rhat"] < 1.02 and nuts.diagnostics["ess_bulk"] > 200
     for ours, theirs in ((gibbs.beta, nuts.beta), (gibbs.f, nuts.f)):
         error = theirs.std(axis=0) * np.sqrt(1 / 200 + 1 / 1000)
         assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 5 * error).all()
         assert np.abs(ours.std(axis=0) / theirs.std(axis=0) - 1).max() < 5 / np.sqrt(2 * 200)
-    compiled = len(fits._compiled)
+    compiled = len(draws._compiled)
     again = prepared(world(7, n=90, m=40, binary=binary)[0], ["x"])
-    fits.two_stage(*again, n_draws=40, seed=1)
-    assert len(fits._compiled) == compiled
+    draws.two_stage(*again, n_draws=40, seed=1)
+    assert len(draws._compiled) == compiled
 
 
 @pytest.mark.slow
 def test_clusters_count_in_nuts_as_in_gibbs():
     rows, graded = prepared(world(7, m=40, effect=0.5, copies=3)[0], ["x"])
     assert graded.share == pytest.approx(1 / 3)
-    nuts = fits.two_stage(rows, graded, n_draws=2000, seed=1)
+    nuts = draws.two_stage(rows, graded, n_draws=2000, seed=1)
     gibbs = covariates.sample(rows, graded, n_draws=4000, rng=2)
     assert abs(nuts.beta.mean() - gibbs.beta.mean()) < 5 * gibbs.beta.std() * np.sqrt(1 / 200 + 1 / 1000)
     assert abs(nuts.beta.std() / gibbs.beta.std() - 1) < 5 / np.sqrt(2 * 200)
@@ -62,7 +62,7 @@ def test_partial_pooling_lets_a_policy_differ():
 
 @pytest.mark.slow
 def test_feedback_hides_a_part_of_the_shift(arena):
-    data = io.read(arena / "fresh_draws", probes=arena / "probe_slice")[0]
+    data = files.read(arena / "fresh_draws", probes=arena / "probe_slice")[0]
     cut = bayes_corrected.estimate(data, rng=1).sel(policy="unhelpful")
     with pytest.warns(UserWarning, match="bend f"):
         joint = bayes_corrected.estimate(data, rng=1, feedback=True)
@@ -92,4 +92,4 @@ def test_what_gibbs_does_not_sample_is_refused():
             bayes_corrected.estimate(data, feedback=True, **options)
     rows, graded = prepared(data, ["x"])
     with pytest.raises(ValueError, match="columns"):
-        fits.two_stage(rows, graded._replace(columns=None))
+        draws.two_stage(rows, graded._replace(columns=None))

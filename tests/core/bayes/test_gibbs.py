@@ -10,9 +10,9 @@ from cje_core.bayes.gibbs import sample, truncated_normal
 from cje_core.bayes.levels import Levels, design_effect, grade
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.splines import isplines
-from cje_core.calibration import fit_slice
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
-from cje_core.rows import unpack
+from cje_core.data.arrays import unpack
 from cje_sim.scenarios import binary_oracle, discrete_judge, well_specified
 
 ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors

@@ -8,13 +8,14 @@ import oracles_bayes_models as oracles
 import pytest
 from scipy import stats
 
-from cje_core.bayes import gibbs, models, policy_models, sampling, transport
-from cje_core.bayes.engines import az, pm, quiet
+from cje_core.bayes import gibbs, shifts
 from cje_core.bayes.levels import grade
+from cje_core.bayes.models import nuts, policies, slice
+from cje_core.bayes.models.engines import az, pm, quiet
 from cje_core.bayes.prior import Prior
-from cje_core.calibration import fit_slice
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
-from cje_core.rows import unpack
+from cje_core.data.arrays import unpack
 
 LEVELS = np.round(np.linspace(0.05, 1.0, 12), 2)
 UNIT = (0.0, 1.0)
@@ -55,20 +56,20 @@ def close(found, mean, sd, n_eff=400, n_sd=5.0):
 @pytest.mark.slow
 def test_observations_have_the_posterior_of_sufficient_statistics_and_leave_one_out():
     rows, slice_ = graded(world(3))
-    seen = models.labelled(rows, slice_)
-    model = models.observations(slice_.levels, seen)
-    trace = sampling.fit(model, n_draws=2000, seed=1)
-    draws = sampling.to_draws(trace, slice_.levels, 2000)
+    seen = slice.labelled(rows, slice_)
+    model = slice.observations(slice_.levels, seen)
+    trace = nuts.fit(model, n_draws=2000, seed=1)
+    draws = nuts.to_draws(trace, slice_.levels, 2000)
     reference = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
     value = slice_.levels.n / slice_.levels.n.sum()
     close(draws.f @ value, (reference.f @ value).mean(), (reference.f @ value).std())
     with model, quiet():
         trace = pm.compute_log_likelihood(trace, progressbar=False)
         replicated = pm.sample_posterior_predictive(trace, var_names=["y"], progressbar=False, random_seed=3)
-    labels = sampling.group(replicated, "posterior_predictive")["y"].values
+    labels = nuts.group(replicated, "posterior_predictive")["y"].values
     assert abs(labels.mean() - seen.label.mean()) < 5 * seen.label.std() / np.sqrt(len(seen.label))
-    pointwise = sampling.group(trace, "log_likelihood")["y"].values.reshape(-1, len(seen.label))
-    exact = oracles.pointwise_log_likelihood(seen, sampling.posterior(trace), slice_.levels)
+    pointwise = nuts.group(trace, "log_likelihood")["y"].values.reshape(-1, len(seen.label))
+    exact = oracles.pointwise_log_likelihood(seen, nuts.posterior(trace), slice_.levels)
     np.testing.assert_allclose(pointwise, exact, rtol=1e-8, atol=1e-8)
     score = az.loo(trace)
     elpd = score.elpd_loo if hasattr(score, "elpd_loo") else score.elpd
@@ -92,15 +93,15 @@ def test_hierarchical_pools_what_is_equal_and_parts_what_differs():
             oracle=np.where(apart, np.tile(oracle, 3), np.nan),
         )  # fmt: skip
         rows, slice_ = graded(data)
-        labels = policy_models.by_policy(rows, slice_, rows.labelled)
+        labels = policies.by_policy(rows, slice_, rows.labelled)
         np.testing.assert_allclose(labels.n.sum(axis=0), slice_.levels.n)
         assert labels.squares.sum() == pytest.approx(slice_.levels.squares)
         if compiled is None:
-            compiled = sampling.compile_model(policy_models.hierarchical(labels, deviation=deviation))
-        data = policy_models.hierarchical_data(labels, Prior(), deviation)
-        trace = sampling.sample_compiled(compiled, data, n_draws=2000, seed=1)
-        own = [sampling.to_draws(trace, slice_.levels, 2000, policy=p).f for p in range(3)]
-        tau = sampling.pooled(sampling.posterior(trace), "tau")
+            compiled = nuts.compile_model(policies.hierarchical(labels, deviation=deviation))
+        data = policies.hierarchical_data(labels, Prior(), deviation)
+        trace = nuts.sample_compiled(compiled, data, n_draws=2000, seed=1)
+        own = [nuts.to_draws(trace, slice_.levels, 2000, policy=p).f for p in range(3)]
+        tau = nuts.pooled(nuts.posterior(trace), "tau")
         found[name] = (np.stack(own, axis=1), tau, slice_.levels, labels)
     f, _, levels, _ = found["forced"]  # no deviation allowed: all policies have the pooled posterior
     reference = gibbs.sample(levels, n_draws=4000, rng=2)
@@ -134,52 +135,52 @@ def test_joint_transport_warns_and_meets_the_cut_posterior_where_f_is_known():
         calibration_policy="p0",
     )  # fmt: skip
     rows, slice_ = graded(data)
-    probes = policy_models.by_policy(rows, slice_, rows.probe)
+    probes = policies.by_policy(rows, slice_, rows.probe)
     assert probes.n.sum(axis=1).tolist() == [0, 60, 60]
     with pytest.warns(UserWarning, match="bend f"):
-        model = policy_models.joint_transport(slice_.levels, probes)
-    trace = sampling.fit(model, n_draws=2000, seed=1)
-    delta = sampling.pooled(sampling.posterior(trace), "delta")[:, 1:]
+        model = policies.joint_transport(slice_.levels, probes)
+    trace = nuts.fit(model, n_draws=2000, seed=1)
+    delta = nuts.pooled(nuts.posterior(trace), "delta")[:, 1:]
     draws = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
-    cut = transport.shifts(rows, slice_, draws, rng=3).delta[1:]
+    cut = shifts.shifts(rows, slice_, draws, rng=3).delta[1:]
     assert np.abs(delta.mean(axis=0) - cut.mean(axis=1)).max() < 0.25 * cut.std(axis=1).max()
     assert np.abs(delta.std(axis=0) / cut.std(axis=1) - 1).max() < 0.25
     with pytest.warns(UserWarning), pytest.raises(ValueError, match="share their judge levels"):
-        policy_models.joint_transport(slice_.levels, probes._replace(level=probes.level / 2))
+        policies.joint_transport(slice_.levels, probes._replace(level=probes.level / 2))
 
 
 @pytest.mark.slow
 def test_rogan_gladen_is_the_posterior_by_quadrature():
-    counts = policy_models.JudgeCounts(
+    counts = policies.JudgeCounts(
         good=40, good_passed=34, bad=30, bad_passed=6, n=np.array([200]), passed=np.array([130]),
         own_good=np.array([12]), own=np.array([20]),
     )  # fmt: skip
-    trace = sampling.fit(policy_models.rogan_gladen(counts), n_draws=4000, seed=1)
+    trace = nuts.fit(policies.rogan_gladen(counts), n_draws=4000, seed=1)
     exact = oracles.rogan_gladen_moments(counts)
     for name, (mean, sd) in exact.items():
-        values = sampling.pooled(sampling.posterior(trace), name).ravel()
+        values = nuts.pooled(nuts.posterior(trace), name).ravel()
         assert abs(values.mean() - mean) < 5 * sd / np.sqrt(1000), name
         assert abs(values.std() / sd - 1) < 5 / np.sqrt(2000), name
-    assert sampling.gates(sampling.diagnose(trace)).name == "OK"
+    assert nuts.gates(nuts.diagnose(trace)).name == "OK"
 
 
 def test_judge_counts():
     judge = [[0.9, 0.8, 0.2, 0.7, 0.1], [0.9, 0.1, 0.6, 0.2, 0.3]]
     oracle = [[1, 0, 0, np.nan, np.nan], [np.nan] * 5]
     rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=oracle))
-    counts = policy_models.judge_counts(rows, 0.5, UNIT)
+    counts = policies.judge_counts(rows, 0.5, UNIT)
     assert counts[:4] == (1, 1, 2, 1)
     assert [c.tolist() for c in counts[4:]] == [[2, 5], [1, 2], [1, 0], [3, 0]]
     # labels that do not teach the judge's accuracy still count for their own policy
     both = from_arrays(
         judge, policies=["a", "b"], oracle=[oracle[0], [1, 1, np.nan, np.nan, np.nan]], calibration_policy="a"
     )
-    counts = policy_models.judge_counts(unpack(both), 0.5, UNIT)
+    counts = policies.judge_counts(unpack(both), 0.5, UNIT)
     assert counts[:4] == (1, 1, 2, 1)
     assert [c.tolist() for c in counts[4:]] == [[2, 3], [1, 1], [1, 2], [3, 2]]
     rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=[[0.5, 0, 0, np.nan, np.nan], [np.nan] * 5]))
     with pytest.raises(ValueError, match="not binary"):
-        policy_models.judge_counts(rows, 0.5, UNIT)
+        policies.judge_counts(rows, 0.5, UNIT)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -188,11 +189,11 @@ def test_sums_by_policy_are_those_of_the_slice_and_copies_in_clusters_add_nothin
     for copies in (1, 3):
         data, _ = covariate_world.world(3, probes=20, copies=copies, binary=binary)
         rows, each = graded(data)
-        sums = policy_models.by_policy(rows, each, rows.teaches)
+        sums = policies.by_policy(rows, each, rows.teaches)
         assert sums.binary == binary and not sums.n[1].any()
         for name in ("n", "total", "squares"):
             np.testing.assert_allclose(getattr(sums, name)[0], getattr(each.levels, name), rtol=1e-12)
-        found.append(policy_models.by_policy(rows, each, rows.labelled | rows.probe))
+        found.append(policies.by_policy(rows, each, rows.labelled | rows.probe))
     assert found[0].n.sum(axis=1).tolist() == [150, 20]
     for name in ("n", "total", "squares"):
         # the design effect of identical copies is 3 up to the factor clusters / (clusters - 1) of its estimate
@@ -205,32 +206,32 @@ def models_and_priors():
     data, _ = covariate_world.world(3, n=40, m=20, probes=20)
     rows, seen = covariate_world.prepared(data, ["x"])
     prior = Prior(concentration=2.0, scale=0.2, n_splines=3)
-    labels = policy_models.by_policy(rows, seen, rows.labelled)
-    probes = policy_models.by_policy(rows, seen, rows.probe)
-    counts = policy_models.judge_counts(
+    labels = policies.by_policy(rows, seen, rows.labelled)
+    probes = policies.by_policy(rows, seen, rows.probe)
+    counts = policies.judge_counts(
         rows._replace(label=np.round(rows.label), labelled=rows.teaches), 0.5, UNIT
     )
-    taught = models.labelled(rows, seen)
+    taught = slice.labelled(rows, seen)
     noise = {
         "sigma": stats.halfnorm(scale=0.2)
     }  # ends and shape have potentials: `test_sampling` has their prior
     accuracy = {"sensitivity": stats.beta(1.5, 1.2), "specificity": stats.beta(1.5, 1.2)}
-    yield models.calibration(seen.levels, prior), noise
-    yield models.observations(seen.levels, taught, prior), noise
+    yield slice.calibration(seen.levels, prior), noise
+    yield slice.observations(seen.levels, taught, prior), noise
     columns = seen.columns[rows.teaches]
     yield (
-        models.two_stage(seen.levels, taught, columns, prior, effect_scale=0.7),
+        slice.two_stage(seen.levels, taught, columns, prior, effect_scale=0.7),
         noise | {"beta": stats.norm(scale=0.7)},
     )
     yield (
-        policy_models.hierarchical(labels, prior, deviation=0.4),
+        policies.hierarchical(labels, prior, deviation=0.4),
         noise | {"tau": stats.halfnorm(scale=0.4), "deviations": stats.norm()},
     )
-    joint = policy_models.joint_transport(seen.levels, probes, prior, scale=0.07, warn=False)
+    joint = policies.joint_transport(seen.levels, probes, prior, scale=0.07, warn=False)
     spread = {"tau": stats.halfcauchy(scale=0.07), "sigma_probe": stats.halfnorm(scale=0.2)}
     yield joint, noise | spread | {"standard_delta": stats.t(3)}
     yield (
-        policy_models.rogan_gladen(counts, accuracy_prior=(1.5, 1.2), prevalence_prior=(1.3, 2.0)),
+        policies.rogan_gladen(counts, accuracy_prior=(1.5, 1.2), prevalence_prior=(1.3, 2.0)),
         accuracy | {"value": stats.beta(1.3, 2.0)},
     )
 
@@ -246,10 +247,10 @@ def test_priors_are_those_of_the_docstrings():
 
 
 def test_graph_says_what_is_missing():
-    counts = policy_models.JudgeCounts(2, 1, 2, 1, np.array([4]), np.array([2]), np.array([1]), np.array([2]))
-    model = policy_models.rogan_gladen(counts)
+    counts = policies.JudgeCounts(2, 1, 2, 1, np.array([4]), np.array([2]), np.array([1]), np.array([2]))
+    model = policies.rogan_gladen(counts)
     if importlib.util.find_spec("graphviz") is None:
         with pytest.raises(ImportError, match="pip install graphviz"):
-            models.graph(model)
+            slice.graph(model)
     else:
-        assert "sensitivity" in models.graph(model).source
+        assert "sensitivity" in slice.graph(model).source

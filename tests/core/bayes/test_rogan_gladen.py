@@ -5,10 +5,10 @@ import oracles_bayes
 import pytest
 from scipy import stats
 
-from cje_core.bayes.rogan_gladen import Counts, sample
+from cje_core.bayes.misclassification import Counts, sample
 from cje_core.data import from_arrays
 from cje_core.estimators import bayes_rogan_gladen, rogan_gladen
-from cje_core.result import Status
+from cje_core.inference.estimate import Status
 
 CASES = {
     "borrowed": Counts(60.0, 100.0, 27.0, 30.0, 20.0, 26.0, 0.0, 0.0),

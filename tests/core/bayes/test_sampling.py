@@ -5,11 +5,12 @@ import oracles_bayes
 import pytest
 from scipy import stats
 
-from cje_core.bayes import gibbs, sampling
-from cje_core.bayes.engines import az
+from cje_core.bayes import gibbs
 from cje_core.bayes.levels import Levels
+from cje_core.bayes.models import nuts
+from cje_core.bayes.models.engines import az
 from cje_core.bayes.prior import Prior
-from cje_core.result import Status
+from cje_core.inference.estimate import Status
 
 GOOD = {"rhat": 1.0, "ess_bulk": 900.0, "ess_tail": 700.0, "divergences": 0.0, "bfmi": 0.9}
 N_CHAINS, PER_CHAIN = 4, 1000
@@ -103,14 +104,12 @@ def test_gibbs_and_nutpie_agree(seed):
     """
     levels = data_set(seed)
     for attempt in range(3):
-        draws = sampling.sample(
-            levels, n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed + 100 * attempt
-        )
+        draws = nuts.sample(levels, n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed + 100 * attempt)
         assert draws.f.shape == (N_CHAINS * PER_CHAIN, len(levels.level))
         theirs = summaries(draws, levels)
         if min(disagreement(column.reshape(-1, N_CHAINS).T) for column in theirs.values()) > 1e-6:
             break
-        assert sampling.gates(draws.diagnostics) is Status.NOT_CONVERGED
+        assert nuts.gates(draws.diagnostics) is Status.NOT_CONVERGED
     assert differences(gibbs_chains(levels, 100 * seed), theirs) == []
 
 
@@ -118,7 +117,7 @@ def test_gibbs_and_nutpie_agree(seed):
 @pytest.mark.parametrize("seed", [0, 2])
 def test_gibbs_and_pymc_agree(seed):
     levels = data_set(seed)
-    draws = sampling.sample(levels, engine="pymc", n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
+    draws = nuts.sample(levels, engine="pymc", n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
     assert differences(gibbs_chains(levels, 100 * seed), summaries(draws, levels)) == []
 
 
@@ -129,7 +128,7 @@ def test_gibbs_and_pymc_agree(seed):
 def test_agreement_is_not_granted_to_another_prior(seed, prior, where):
     """The comparison has teeth: with 25 labels other ends, or a sixth of the noise scale, are told apart."""
     levels = data_set(seed)
-    draws = sampling.sample(levels, n_draws=N_CHAINS * PER_CHAIN, seed=0, prior=prior)
+    draws = nuts.sample(levels, n_draws=N_CHAINS * PER_CHAIN, seed=0, prior=prior)
     found = differences(gibbs_chains(levels, 0), summaries(draws, levels))
     assert where in {name for name, _ in found}, found
 
@@ -139,7 +138,7 @@ def test_without_labels_nuts_draws_the_stated_prior():
     """Potentials on uniform ends and shape: against draws of the prior by its definition."""
     levels = data_set(0)
     empty = levels._replace(n=0 * levels.n, total=0 * levels.total, squares=0.0)
-    draws = sampling.sample(empty, n_draws=4000, prior=Prior(2.0, 0.2, flat=0.8), seed=1)
+    draws = nuts.sample(empty, n_draws=4000, prior=Prior(2.0, 0.2, flat=0.8), seed=1)
     ends, shape = oracles_bayes.prior_by_loop(
         40_000, 8, np.random.default_rng(2), concentration=2.0, flat=0.8
     )
@@ -158,40 +157,40 @@ def test_without_labels_nuts_draws_the_stated_prior():
 
 @pytest.mark.slow
 def test_one_compiled_model_serves_other_data_grids_and_priors():
-    sampling.sample(data_set(0), n_draws=40, tune=20, seed=1)
-    compiled = sampling._compiled.cache_info().misses
+    nuts.sample(data_set(0), n_draws=40, tune=20, seed=1)
+    compiled = nuts._compiled.cache_info().misses
     for seed in (0, 1, 3):
-        sampling.sample(
+        nuts.sample(
             data_set(seed),
             n_draws=40,
             tune=20,
             prior=Prior(1.0 + seed, 0.1 + seed, flat=0.9 / (1 + seed)),
             seed=1,
         )
-    assert sampling._compiled.cache_info().misses == compiled
-    twice = [sampling.sample(data_set(0), n_draws=40, tune=20, seed=5) for _ in range(2)]
+    assert nuts._compiled.cache_info().misses == compiled
+    twice = [nuts.sample(data_set(0), n_draws=40, tune=20, seed=5) for _ in range(2)]
     np.testing.assert_array_equal(twice[0].f, twice[1].f)
-    other = sampling.sample(data_set(0), n_draws=40, tune=20, seed=6)
+    other = nuts.sample(data_set(0), n_draws=40, tune=20, seed=6)
     assert (other.f != twice[0].f).any()
 
 
 @pytest.mark.slow
 def test_a_trace_survives_the_disk(tmp_path):
-    trace = sampling.run(data_set(0), n_draws=200, tune=100, seed=1)
-    sampling.save_trace(trace, tmp_path / "trace.nc")
-    back = sampling.load_trace(tmp_path / "trace.nc")
+    trace = nuts.run(data_set(0), n_draws=200, tune=100, seed=1)
+    nuts.save_trace(trace, tmp_path / "trace.nc")
+    back = nuts.load_trace(tmp_path / "trace.nc")
     assert type(back) is type(trace)
-    np.testing.assert_array_equal(sampling.posterior(back)["shape"], sampling.posterior(trace)["shape"])
-    assert sampling.diagnose(back) == sampling.diagnose(trace)
-    sampling.save_trace(back, tmp_path / "again.nc")
+    np.testing.assert_array_equal(nuts.posterior(back)["shape"], nuts.posterior(trace)["shape"])
+    assert nuts.diagnose(back) == nuts.diagnose(trace)
+    nuts.save_trace(back, tmp_path / "again.nc")
     with pytest.raises(ValueError, match="no trace at"):
-        sampling.load_trace(tmp_path / "none.nc")
+        nuts.load_trace(tmp_path / "none.nc")
 
 
 @pytest.mark.slow
 def test_too_short_a_run_is_flagged():
-    draws = sampling.sample(data_set(0), n_draws=40, tune=20, seed=1)
-    assert sampling.gates(draws.diagnostics) is Status.NOT_CONVERGED
+    draws = nuts.sample(data_set(0), n_draws=40, tune=20, seed=1)
+    assert nuts.gates(draws.diagnostics) is Status.NOT_CONVERGED
 
 
 @pytest.mark.parametrize(
@@ -206,8 +205,8 @@ def test_too_short_a_run_is_flagged():
     ],
 )
 def test_each_gate_can_fail(name, value):
-    assert sampling.gates(GOOD) is Status.OK and sampling.gates({}) is Status.OK
-    assert sampling.gates(GOOD | {name: value}) is Status.NOT_CONVERGED
+    assert nuts.gates(GOOD) is Status.OK and nuts.gates({}) is Status.OK
+    assert nuts.gates(GOOD | {name: value}) is Status.NOT_CONVERGED
 
 
 def test_diagnose_sees_a_chain_that_stays_apart():
@@ -227,14 +226,14 @@ def test_diagnose_sees_a_chain_that_stays_apart():
             ),
         }
 
-    assert sampling.gates(sampling.diagnose(trace(x))) is Status.OK
+    assert nuts.gates(nuts.diagnose(trace(x))) is Status.OK
     apart = x + 2.0 * (np.arange(4) == 3)[:, None]
-    assert sampling.diagnose(trace(apart))["rhat"] > 1.2
-    assert sampling.diagnose(trace(x, 3))["divergences"] == 3
+    assert nuts.diagnose(trace(apart))["rhat"] > 1.2
+    assert nuts.diagnose(trace(x, 3))["divergences"] == 3
     # white energy: squared steps are twice the variance
-    assert sampling.diagnose(trace(x))["bfmi"] == pytest.approx(2.0, abs=0.5)
+    assert nuts.diagnose(trace(x))["bfmi"] == pytest.approx(2.0, abs=0.5)
 
 
 def test_an_unknown_engine_is_refused():
     with pytest.raises(ValueError, match="'nutpie' or 'pymc'"):
-        sampling.sample(data_set(0), engine="stan")
+        nuts.sample(data_set(0), engine="stan")

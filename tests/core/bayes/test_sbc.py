@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cje_core.bayes import checks, sampling, sbc
+from cje_core.bayes.diagnostics import predictive, sbc
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
+from cje_core.bayes.models import nuts as sampling
 from cje_core.bayes.prior import Prior
 
 LEVEL = np.round(np.linspace(0.0, 1.0, 11), 2)
@@ -19,7 +20,7 @@ def template(binary=False):
 
 def test_simulated_labels_have_the_model_s_moments():
     level = template()
-    draws = checks.prior_draws(level, n_draws=1, rng=1)
+    draws = predictive.prior_draws(level, n_draws=1, rng=1)
     rng = np.random.default_rng(2)
     sets = [sbc.simulate(level, draws, 0, rng) for _ in range(2000)]
     total = np.array([one.total for one in sets])
@@ -68,7 +69,7 @@ def test_verdict_passes_uniform_ranks_as_often_as_it_says():
         for _ in range(n_sets)
     )
     # exact for three independent quantities
-    share = checks.ecdf_band(200, 1 - 0.1 / 3, 100).attrs["coverage"] ** 3
+    share = predictive.ecdf_band(200, 1 - 0.1 / 3, 100).attrs["coverage"] ** 3
     assert stats.binom.ppf(1e-6, n_sets, share) <= passed <= stats.binom.isf(1e-6, n_sets, share)
 
 

@@ -5,15 +5,15 @@ import oracles_bayes
 import pytest
 from scipy import special, stats
 
-from cje_core import io
-from cje_core.bayes import gibbs, transport
+from cje_core.bayes import gibbs
+from cje_core.bayes import shifts as transport
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import grade
-from cje_core.bayes.transport import SLAB, shifts
-from cje_core.calibration import fit_slice
-from cje_core.data import from_arrays
+from cje_core.bayes.shifts import SLAB, shifts
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.data import files, from_arrays
+from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_corrected, bayes_direct
-from cje_core.rows import unpack
 
 ALPHA = 2 * stats.norm.sf(5)
 
@@ -191,7 +191,7 @@ def test_options_out_of_range():
 
 @pytest.mark.slow
 def test_arena_acceptance(arena):
-    data, _ = io.read(arena / "fresh_draws", probes=arena / "probe_slice", calibration_policy="base")
+    data, _ = files.read(arena / "fresh_draws", probes=arena / "probe_slice", calibration_policy="base")
     out = bayes_corrected.estimate(data, rng=0, n_draws=4000).sel(
         policy=["unhelpful", "clone", "parallel_universe_prompt"]
     )

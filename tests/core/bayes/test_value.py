@@ -10,9 +10,9 @@ from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import grade
 from cje_core.bayes.projection import projected_values
 from cje_core.bayes.value import balance, inflation, spent, values
-from cje_core.calibration import fit_slice
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
-from cje_core.rows import unpack
+from cje_core.data.arrays import unpack
 from cje_sim.scenarios import discrete_judge
 
 WORLDS = {

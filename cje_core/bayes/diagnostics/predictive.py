@@ -1,0 +1,308 @@
+"""Does the calibration model fit, and how much does its prior say? Checks on draws of any sampler.
+
+* *Prior predictive*: curves and labels before any data (`prior_draws`, `curves`).
+* *Posterior predictive*: mean, spread and ends of replicated label sets against the observed (`predictive_check`).
+* *Calibration*: probability integral transforms ``u_i = F(Y_i | S_i, data)`` are uniform under the model. Their ECDF is
+  held against a simultaneous band (`ecdf_band`; Säilynoja, Bürkner and Vehtari, 2022), exact for independent uniforms.
+  The normal likelihood is a working one: a PIT outside its band says that the *noise* is not normal (ends of the
+  scale, mostly), which leaves the posterior of the mean, and so of the value, consistent.
+
+Convergence is judged in `cje_core.bayes.models.nuts`, prior sensitivity in
+`cje_core.bayes.diagnostics.power_scaling`. Nothing here imports PyMC.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import special, stats
+
+from cje_core.bayes import prior as priors
+from cje_core.bayes.gibbs import Draws, curve
+from cje_core.bayes.levels import Levels
+from cje_core.bayes.prior import Prior
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+TINY = 1e-12  # a probability that Gibbs has put on the very edge
+
+
+def prior_draws(
+    levels: Levels,
+    *,
+    n_draws: int = 1000,
+    prior: Prior | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> Draws:
+    """Draw the calibrator from its prior.
+
+    Parameters
+    ----------
+    levels : Levels
+        Its levels and kind of label; labels are not used.
+    n_draws : int
+    prior : Prior, optional
+    rng : Generator, int or None
+
+    Returns
+    -------
+    Draws
+    """
+    rng = np.random.default_rng(rng)
+    prior = prior or Prior()
+    ends, shape = priors.draw(prior, n_draws, rng)
+    sigma = np.full(n_draws, np.nan) if levels.binary else prior.scale * np.abs(rng.standard_normal(n_draws))
+    return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})
+
+
+def curves(levels: Levels, draws: Draws, *, ci_prob: float = 0.95, n_examples: int = 20) -> xr.Dataset:
+    """The calibrator level by level, with the labels seen there, in oracle units.
+
+    Parameters
+    ----------
+    levels : Levels
+    draws : Draws
+        Of the prior or of the posterior.
+    ci_prob : float
+        Probability of the pointwise equal-tailed interval.
+    n_examples : int
+        Single draws kept, evenly spread over the draws.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``level`` (judge mapped to [0, 1]): ``mean``, ``interval(level, ci_bound)``, ``n_labels`` (effective),
+        ``label_mean`` (NaN without labels), ``example(example, level)``.
+    """
+    tails = [0.5 - ci_prob / 2, 0.5 + ci_prob / 2]
+    seen = np.divide(levels.total, levels.n, out=np.full(len(levels.n), np.nan), where=levels.n > 0)
+    chosen = np.unique(np.linspace(0, len(draws.f) - 1, n_examples).astype(int))
+    return xr.Dataset(
+        {
+            "mean": ("level", levels.low + levels.width * draws.f.mean(axis=0)),
+            "interval": (
+                ("level", "ci_bound"),
+                levels.low + levels.width * np.quantile(draws.f, tails, axis=0).T,
+            ),
+            "n_labels": ("level", levels.n),
+            "label_mean": ("level", levels.low + levels.width * seen),
+            "example": (("example", "level"), levels.low + levels.width * draws.f[chosen]),
+        },
+        coords={"level": levels.level, "ci_bound": ["lower", "upper"]},
+        attrs={"ci_prob": ci_prob},
+    )
+
+
+STATISTICS = ("mean", "sd", "share_below_0", "share_above_1", "rank_correlation")
+
+
+def predictive_check(
+    levels: Levels,
+    at: IntArray,
+    label: FloatArray,
+    draws: Draws,
+    *,
+    rng: np.random.Generator | int | None = None,
+) -> xr.Dataset:
+    """Replicate the labels once per draw and compare statistics with the observed.
+
+    Parameters
+    ----------
+    levels : Levels
+    at : int array, shape (m,)
+        Judge level of each label.
+    label : array, shape (m,)
+        On [0, 1]. For the prior predictive, give prior draws.
+    draws : Draws
+    rng : Generator, int or None
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``statistic`` (mean, sd, share outside [0, 1] at either side, rank correlation with the level):
+        ``replicate(statistic, replicate)``, ``observed``, ``p_value``, the share of replicates above the observed
+        (ties half). A working normal likelihood puts labels outside [0, 1]; how many is what the two shares say.
+    """
+    rng = np.random.default_rng(rng)
+    order = stats.rankdata(at)
+
+    def describe(y: FloatArray) -> list[float]:
+        with_level = (
+            np.nan if np.ptp(y) == 0 or np.ptp(order) == 0 else np.corrcoef(order, stats.rankdata(y))[0, 1]
+        )
+        return [y.mean(), y.std(), (y < 0).mean(), (y > 1).mean(), with_level]
+
+    replicate = np.empty((len(STATISTICS), len(draws.f)))
+    for d in range(len(draws.f)):  # draw by draw: no labels x draws array
+        replicate[:, d] = describe(_replicate(draws.f[d, at], float(draws.sigma[d]), levels.binary, rng))
+    observed = np.array(describe(np.asarray(label, float)))[:, None]
+    above = (replicate > observed).mean(axis=1) + 0.5 * (replicate == observed).mean(axis=1)
+    known = np.isfinite(observed[:, 0])
+    return xr.Dataset(
+        {
+            "replicate": (("statistic", "replicate"), replicate),
+            "observed": ("statistic", observed[:, 0]),
+            "p_value": ("statistic", np.where(known, above, np.nan)),
+        },
+        coords={"statistic": list(STATISTICS)},
+    )
+
+
+def _replicate(mean: FloatArray, sigma: float, binary: bool, rng: np.random.Generator) -> FloatArray:
+    if binary:
+        return (rng.random(len(mean)) < mean).astype(float)
+    return mean + sigma * rng.standard_normal(len(mean))
+
+
+def pit(
+    levels: Levels,
+    at: IntArray,
+    label: FloatArray,
+    draws: Draws,
+    *,
+    leave_one_out: bool = True,
+    rng: np.random.Generator | int | None = None,
+) -> FloatArray:
+    """Probability integral transform of each label, randomised between the two ends for binary labels.
+
+    Parameters
+    ----------
+    levels : Levels
+    at : int array, shape (m,)
+    label : array, shape (m,)
+        On [0, 1].
+    draws : Draws
+    leave_one_out : bool
+        Weigh draw d by ``1 / p(Y_i | f^(d))``, so that the label does not vouch for itself. Without it the PIT uses
+        each label twice and looks better than it is.
+    rng : Generator, int or None
+        For the randomisation.
+
+    Returns
+    -------
+    array, shape (m,)
+    """
+    rng = np.random.default_rng(rng)
+    y = np.asarray(label, float)
+    top, total = np.zeros(len(y)), np.zeros(len(y))
+    below = np.zeros(len(y))
+    for d in range(len(draws.f)):
+        f = draws.f[d, at]
+        if levels.binary:
+            inside = np.clip(f, TINY, 1.0 - TINY)
+            density = np.where(y > 0.5, inside, 1.0 - inside)
+            high, low = np.where(y > 0.5, 1.0, 1.0 - inside), np.where(y > 0.5, 1.0 - inside, 0.0)
+        else:
+            z = (y - f) / draws.sigma[d]
+            density = np.exp(-0.5 * np.minimum(z * z, 600.0)) / draws.sigma[d]
+            high = low = special.ndtr(z)
+        weight = 1.0 / density if leave_one_out else np.ones(len(y))
+        total += weight
+        top += weight * high
+        below += weight * low
+    share = rng.random(len(y)) if levels.binary else 1.0
+    return np.asarray((below + share * (top - below)) / total)
+
+
+def ecdf(values: FloatArray, *, prob: float = 0.95, n_points: int = 100) -> xr.Dataset:
+    """ECDF of values that should be uniform on [0, 1], and its simultaneous band.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+    prob : float
+        Probability that the ECDF of n independent uniforms stays inside at all points at once, at least.
+    n_points : int
+        Points of evaluation, ``1 / n_points, ..., 1 - 1 / n_points``.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``point``: ``ecdf``, ``lower``, ``upper``; attribute ``inside``, whether it stays inside.
+    """
+    band = ecdf_band(len(values), prob, n_points)
+    seen = np.searchsorted(np.sort(values), band["point"].values, side="right") / len(values)
+    inside = bool(((seen >= band["lower"].values) & (seen <= band["upper"].values)).all())
+    return band.assign(ecdf=("point", seen)).assign_attrs(inside=int(inside), n=len(values), prob=prob)
+
+
+def ecdf_band(n: int, prob: float = 0.95, n_points: int = 100) -> xr.Dataset:
+    """Simultaneous band of the ECDF of n independent uniforms at equally spaced points.
+
+    At each point the band is the equal-tailed binomial interval of one level gamma; gamma is the largest for which all
+    points hold at once with probability `prob`. That probability is exact: counts at increasing points are a Markov
+    chain of binomial steps.
+
+    Parameters
+    ----------
+    n : int
+    prob : float
+    n_points : int
+
+    Returns
+    -------
+    xr.Dataset
+        ``lower, upper`` over ``point``, as shares; attribute ``gamma``, and ``coverage``, the exact probability.
+
+    Examples
+    --------
+    >>> band = ecdf_band(100, 0.95, 10)
+    >>> band.lower.values[4].round(2).item(), band.upper.values[4].round(2).item(), band.attrs["coverage"] >= 0.95
+    (0.37, 0.63, True)
+    """
+    if n < 1 or n_points < 2 or not 0 < prob < 1:
+        raise ValueError(
+            f"n={n}, n_points={n_points}, prob={prob}: need n >= 1, n_points >= 2 and 0 < prob < 1"
+        )
+    lower, upper, gamma, coverage = _band(n, prob, n_points)
+    point = np.arange(1, n_points) / n_points
+    return xr.Dataset(
+        {"lower": ("point", lower / n), "upper": ("point", upper / n)},
+        coords={"point": point},
+        attrs={"gamma": gamma, "coverage": coverage, "n": n, "prob": prob},
+    )
+
+
+@lru_cache(maxsize=32)
+def _band(n: int, prob: float, n_points: int) -> tuple[IntArray, IntArray, float, float]:
+    point = np.arange(1, n_points) / n_points
+    low, high = (
+        np.log(1.0 - prob) - np.log(2.0 * n_points),
+        np.log(1.0 - prob),
+    )  # Bonferroni, and no correction
+    for _ in range(14):
+        middle = 0.5 * (low + high)
+        if band_coverage(*_limits(n, point, np.exp(middle)), point, n) >= prob:
+            low = middle
+        else:
+            high = middle
+    gamma = float(np.exp(low))
+    lower, upper = _limits(n, point, gamma)
+    return lower, upper, gamma, band_coverage(lower, upper, point, n)
+
+
+def _limits(n: int, point: FloatArray, gamma: float) -> tuple[IntArray, IntArray]:
+    lower, upper = (np.asarray(stats.binom.ppf(q, n, point)) for q in (gamma / 2, 1 - gamma / 2))
+    return lower.astype(np.intp), upper.astype(np.intp)
+
+
+def band_coverage(lower: IntArray, upper: IntArray, point: FloatArray, n: int) -> float:
+    """Probability that n uniforms have between ``lower_k`` and ``upper_k`` values below ``point_k``, for all k."""
+    log_factorial = special.gammaln(np.arange(n + 1) + 1.0)
+    at, mass, before = np.zeros(1, dtype=np.intp), np.ones(1), 0.0
+    for k in range(len(point)):
+        step = (point[k] - before) / (1.0 - before)
+        now = np.arange(lower[k], upper[k] + 1)
+        moved, left = now[None, :] - at[:, None], n - now
+        log_pmf = (
+            log_factorial[n - at][:, None]
+            - log_factorial[np.maximum(moved, 0)]
+            - log_factorial[left][None, :]
+            + moved * np.log(step)
+            + left[None, :] * np.log1p(-step)
+        )
+        mass = mass @ np.where(moved >= 0, np.exp(log_pmf), 0.0)
+        at, before = now, float(point[k])
+    return float(mass.sum())

@@ -1,0 +1,294 @@
+"""The PyMC models of one slice: the reference for the fast samplers, and the place to criticise the calibration.
+
+Notation: Y oracle label and S judge score, both mapped to [0, 1]; X covariates; f calibrator; k judge level; a and b
+the ends of f, u its shape on the simplex (`cje_core.bayes.prior`); I_j I-splines (`cje_core.bayes.splines`). Data enter
+as ``pm.Data``, so a compiled model can be given new data. Models of several policies are in
+`cje_core.bayes.models.policies`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cje_core.bayes.covariates import EFFECT_SCALE
+from cje_core.bayes.levels import Graded, Levels
+from cje_core.bayes.models.engines import pm, pt
+from cje_core.bayes.prior import Prior, check, shapes
+from cje_core.bayes.splines import isplines
+from cje_core.data.arrays import Rows
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+EDGE = 1e-12  # keeps a Bernoulli probability off 0 and 1
+
+
+class Labelled(NamedTuple):
+    """The labelled responses one by one."""
+
+    at: IntArray  # (m,) judge level of each
+    label: FloatArray  # (m,) on [0, 1]
+    share: float = 1.0  # what one label counts: 1 / design effect
+
+
+def labelled(rows: Rows, graded: Graded) -> Labelled:
+    """The teaching labels of `rows`, one by one: what `Levels` sums up."""
+    taught = rows.teaches
+    return Labelled(graded.at[taught], graded.label[taught], graded.share)
+
+
+def prior_data(prior: Prior) -> dict[str, npt.NDArray[Any]]:
+    """What `calibrator` takes as data, by name."""
+    check(prior)
+    table, log_mass = shapes(prior.n_splines, prior.concentration)
+    return {"table": table, "log_mass": log_mass, "flat": np.asarray(prior.flat)}
+
+
+def data_of(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
+    """What `calibration` takes as data, by name: to give a compiled model another data set, or another prior."""
+    x = isplines(levels.level, prior.n_splines)
+    held = prior_data(prior)
+    if levels.binary:
+        return held | {"basis": x, "n": levels.n, "total": levels.total}
+    return held | {
+        "gram": (x * levels.n[:, None]).T @ x,
+        "mass": x.T @ levels.n,
+        "cross": x.T @ levels.total,
+        "m": np.asarray(levels.n.sum()),
+        "sum": np.asarray(levels.total.sum()),
+        "squares": np.asarray(levels.squares),
+        "scale": np.asarray(prior.scale),
+    }
+
+
+class Calibrator(NamedTuple):
+    """Variables of f in a model: ``f = a + (b - a) basis @ u``."""
+
+    a: Any
+    b: Any
+    u: Any
+
+    def at(self, basis: Any) -> Any:
+        """F where the I-splines are the rows of `basis`."""
+        return self.a + (self.b - self.a) * pt.dot(basis, self.u)
+
+
+def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
+    """Ends and shape of f with the prior of `cje_core.bayes.prior`, in the model at hand.
+
+    The prior enters as potentials on uniform ends and on a uniform shape. The latter is made of exponentials over their
+    sum: each weight has a logarithm of its own, and the sum is told by nothing and harms nothing. A weight that the
+    prior wants near 0 has a logarithm that is exponential on a scale of 20; NUTS moves its root ``z``, below 0 with
+    ``log x = z - z^2 / 2``, whose tail is a normal one (else the effective draws are half as many, and some diverge).
+
+    Parameters
+    ----------
+    held : mapping of name to data
+        With those of `prior_data`.
+    size : int
+        J.
+    """
+    ends = pm.Uniform("ends", 0.0, 1.0, shape=2)
+    rise = pt.maximum(ends[1] - ends[0], 0.0)
+    flat = held["flat"]
+    pm.Potential("ends_prior", pt.log(flat + (1.0 - flat) * size * (size + 1.0) * rise ** (size - 1)))
+    z = pm.Flat("z", shape=size)
+    below = pt.minimum(z, 0.0)
+    log_x = z - 0.5 * below**2
+    u = pm.Deterministic("shape", pt.exp(log_x - pt.logsumexp(log_x)))
+    # x ~ Gamma(1, 1) in the coordinate z
+    pm.Potential("increments", (log_x - pt.exp(log_x) + pt.log1p(-below)).sum())
+    log_u = log_x - pt.logsumexp(log_x)
+    pm.Potential("shape_prior", pt.logsumexp(held["log_mass"] + pt.dot(held["table"] - 1.0, log_u)))
+    return Calibrator(ends[0], ends[1], u)
+
+
+def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
+    """Monotone calibration on sufficient statistics per judge level.
+
+    ::
+
+        a, b ~ p(a, b),  u ~ mixture of Dirichlet     f_k = a + (b - a) sum_j u_j I_j(level_k)
+        Y_i ~ Normal(f_k(i), sigma)                   sigma ~ HalfNormal(scale)              continuous labels
+        Y_i ~ Bernoulli(f_k(i))                                                              binary labels
+
+    With counts n, sums s and the I-splines X of the levels, the sum of squared residuals is a quadratic form of (a, b -
+    a, u) in X'diag(n)X, X'n and X's: no shape depends on the data, so one compiled model serves every sample, every
+    grid of levels and every prior.
+
+    Parameters
+    ----------
+    levels : Levels
+    prior : Prior, optional
+
+    Returns
+    -------
+    pm.Model
+        With ``ends``, ``shape`` (see `calibrator`) and, for continuous labels, ``sigma``; its data
+        are those of `data_of`. f is `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the
+        number of levels at compile time.
+    """
+    prior = prior or Prior()
+    values = data_of(levels, prior)
+    with pm.Model() as model:
+        held = {name: pm.Data(name, value) for name, value in values.items()}
+        f = calibrator(held, prior.n_splines)
+        if levels.binary:
+            n, total = held["n"], held["total"]
+            inside = pt.clip(f.at(held["basis"]), EDGE, 1.0 - EDGE)
+            seen = total * pt.log(inside) + (n - total) * pt.log1p(-inside)
+            pm.Potential("likelihood", seen.sum())
+        else:
+            sigma = pm.HalfNormal("sigma", held["scale"])
+            pm.Potential("likelihood", teaching_log_likelihood(f, sigma, held))
+    return model
+
+
+def teaching_log_likelihood(f: Calibrator, sigma: Any, held: Mapping[str, Any]) -> Any:
+    """Log likelihood of normal teaching labels from the data of `data_of`; no constant."""
+    a, rise, u = f.a, f.b - f.a, f.u
+    by_f = a * held["sum"] + rise * pt.dot(held["cross"], u)
+    own = held["m"] * a**2 + 2.0 * a * rise * pt.dot(held["mass"], u)
+    own = own + rise**2 * pt.dot(u, pt.dot(held["gram"], u))
+    return -held["m"] * pt.log(sigma) - (held["squares"] - 2.0 * by_f + own) / (2.0 * sigma**2)
+
+
+def observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, npt.NDArray[Any]]:
+    """What `observations` takes as data, by name.
+
+    The prior is not among them: PyMC would take parameters below mutable data for stale, and draw them from the prior
+    when it is asked for posterior predictive draws of a trace that another sampler made.
+    """
+    data = {
+        "basis": isplines(levels.level, prior.n_splines),
+        "at": seen.at.astype(np.int64),
+        "label": seen.label.astype(np.int64) if levels.binary else seen.label,
+    }
+    return data if seen.share == 1.0 else data | {"share": np.asarray(seen.share)}
+
+
+def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> pm.Model:
+    """The posterior of `calibration`, label by label: for leave-one-out scores and posterior predictive draws.
+
+    Where labels come in clusters each counts ``seen.share``, as in `calibration`: the likelihood is raised to that
+    power. Replicated labels and leave-one-out scores are those of single labels all the same.
+
+    ::
+
+        a, b ~ p(a, b),  u ~ mixture of Dirichlet     f_k = a + (b - a) sum_j u_j I_j(level_k)
+        Y_i ~ Normal(f_k(i), sigma)                   sigma ~ HalfNormal(scale)              continuous labels
+        Y_i ~ Bernoulli(f_k(i))                                                              binary labels
+
+    Parameters
+    ----------
+    levels : Levels
+        Its levels and kind of label; counts and sums are not used.
+    seen : Labelled
+    prior : Prior, optional
+
+    Returns
+    -------
+    pm.Model
+        With the observed variable ``y``, so ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` apply.
+    """
+    prior = prior or Prior()
+    values = observation_data(levels, seen, prior)
+    with pm.Model() as model:
+        held = {name: pm.Data(name, value) for name, value in values.items()}
+        f = calibrator(prior_data(prior), prior.n_splines)
+        _labels(f.at(held["basis"])[held["at"]], held, levels.binary, prior)
+    return model
+
+
+def _labels(mean: Any, held: dict[str, Any], binary: bool, prior: Prior) -> None:
+    """Observed labels ``y``, their likelihood raised to the power ``share`` where the data have one."""
+    label = held["label"]
+    if binary:
+        law = pm.Bernoulli.dist(p=pt.clip(mean, EDGE, 1.0 - EDGE))
+        pm.Bernoulli("y", p=pt.clip(mean, EDGE, 1.0 - EDGE), observed=label)
+    else:
+        sigma = pm.HalfNormal("sigma", prior.scale)
+        law = pm.Normal.dist(mean, sigma)
+        pm.Normal("y", mean, sigma, observed=label)
+    if "share" in held:
+        pm.Potential("clusters", (held["share"] - 1.0) * pm.logp(law, label).sum())
+
+
+def two_stage_data(
+    levels: Levels, seen: Labelled, columns: FloatArray, prior: Prior
+) -> dict[str, npt.NDArray[Any]]:
+    """What `two_stage` takes as data, by name."""
+    return observation_data(levels, seen, prior) | {"columns": columns}
+
+
+def two_stage(
+    levels: Levels,
+    seen: Labelled,
+    columns: FloatArray,
+    prior: Prior | None = None,
+    *,
+    effect_scale: float = EFFECT_SCALE,
+) -> pm.Model:
+    """Calibration on Z = (S, X): monotone in S at given X, covariates multiply the odds.
+
+    ::
+
+        a, b ~ p(a, b),  u ~ mixture of Dirichlet f(s) = a + (b - a) sum_j u_j I_j(s)
+        beta_c ~ Normal(0, effect_scale)          h(x) = sum_c beta_c B_c(x)
+        logit E[Y | s, x] = logit f(s) + h(x)     that is  f e^h / (1 - f + f e^h)
+        Y_i ~ Normal(E[Y | S_i, X_i], sigma)      sigma ~ HalfNormal(scale);  Bernoulli for binary labels
+
+    The effect is on the odds and not on Y itself, so that E[Y | S, X] stays in [0, 1] for every X; where f is 0 or 1
+    no covariate moves it.
+
+    Parameters
+    ----------
+    levels : Levels
+    seen : Labelled
+    columns : array, shape (m, C)
+        ``cje_core.bayes.covariates.effects(rows, kind).taught``.
+    prior : Prior, optional
+    effect_scale : float
+        Prior standard deviation of a coefficient, in log odds.
+
+    Returns
+    -------
+    pm.Model
+        With ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``.
+    """
+    prior = prior or Prior()
+    values = two_stage_data(levels, seen, columns, prior)
+    with pm.Model() as model:
+        held = {name: pm.Data(name, value) for name, value in values.items()}
+        curve = calibrator(prior_data(prior), prior.n_splines)
+        beta = pm.Normal("beta", 0.0, effect_scale, shape=columns.shape[1])
+        f = curve.at(held["basis"])[held["at"]]
+        odds = pt.exp(pt.dot(held["columns"], beta))
+        _labels(f * odds / (1.0 - f + f * odds), held, levels.binary, prior)
+    return model
+
+
+def graph(model: pm.Model) -> Any:
+    """Draw a model as a graph of its variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    graphviz.Digraph
+
+    Raises
+    ------
+    ImportError
+        Without the Python package graphviz, which this project does not require.
+    """
+    try:
+        return pm.model_to_graphviz(model)
+    except ImportError as err:
+        raise ImportError(
+            "a graph needs graphviz: pip install graphviz, and its `dot` program to render it"
+        ) from err

@@ -1,0 +1,325 @@
+"""Is the calibrated reward right where it is used? Reliability, coverage badge and the calibration curve.
+
+Estimands: per bin of the judge score, the mean oracle label beside the mean reward R = f(Z) (the paper's "Reliability
+diagram"); per policy, the share of its responses outside the judge range of the labelled slice, and the slope of f at
+the ends of that range (its "Coverage badge": ``OutOfRange`` and boundary flatness). Rewards of labelled rows are out
+of fold, ``f^(-k)(Z)``: in sample isotonic regression is reliable by construction.
+
+The intervals hold the noise of the labels, not that of f. They are Wilson's for binary labels (the ends of
+``oracle_range``) of one row per cluster, t intervals by cluster otherwise.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.calibration.oracle_slice import (
+    Calibrator,
+    OracleSlice,
+    fit,
+    fit_slice,
+    held_out,
+    index,
+    predict,
+)
+from cje_core.calibration.two_stage import MIN_ROWS, evaluate
+from cje_core.data import DataError
+from cje_core.data.arrays import Rows, unpack
+from cje_core.inference.estimate import CI_BOUND, sum_by, wald, wilson
+from cje_core.inference.influence import make_part
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+N_GRID = 101
+FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary counts as flat
+
+
+def reliability(
+    data: xr.Dataset,
+    *,
+    n_bins: int = 10,
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+    direction: str = "increasing",
+    ci_prob: float = 0.95,
+) -> xr.Dataset:
+    """Reliability table of the calibrator on the labelled slice.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    n_bins : int
+        Bins of equal mass of the judge score; fewer where scores are tied, since equal scores share a bin.
+    covariates, calibrator, direction
+        See `cje_core.calibration.oracle_slice.fit_slice`.
+    ci_prob : float
+        Probability of each bin's interval.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``bin``: ``score_low``, ``score_high``, ``n`` (labels), ``reward_mean`` (out of fold), ``oracle_mean``,
+        ``interval(bin, ci_bound)`` of the oracle mean (NaN for a bin of one cluster, unless binary). Attributes:
+        ``mode``, ``ci_prob``, ``oof_rmse``, ``oof_rmse_tertile`` (lowest to highest third of the scores; NaN for one
+        that ties leave empty), ``reliability_term`` (weighted mean over bins of squared oracle mean minus reward mean),
+        ``covers_diagonal`` (1 if all bins' simultaneous (Bonferroni) intervals contain their reward, else 0),
+        ``fingerprint`` of the calibrator.
+
+    Raises
+    ------
+    DataError
+        With fewer than 4 labelled prompts.
+    """
+    if not 0 < ci_prob < 1:
+        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    if n_bins < 1:
+        raise ValueError(f"n_bins is {n_bins}; there must be at least 1")
+    rows, fitted, f = _fit(data, covariates, calibrator, direction)
+    reward = held_out(fitted, fitted.z, fitted.prompt)
+    share = fitted.weight / fitted.weight.sum()
+    score = fitted.z[:, 0]
+    code, n_codes = _bins(score, n_bins)
+    mass = sum_by(code, share, n_codes)
+    reward_mean = sum_by(code, share * reward, n_codes) / mass
+    oracle_mean = sum_by(code, share * fitted.label, n_codes) / mass
+    members = [np.flatnonzero(code == b) for b in range(n_codes)]
+    low, high = data.attrs["oracle_range"]
+    interval, joint = (
+        np.stack([_mean_interval(rows, fitted, at, prob, (low, high)) for at in members])
+        for prob in (ci_prob, 1 - (1 - ci_prob) / n_codes)
+    )
+    seen = np.isfinite(joint).all(axis=1)
+    covers = (joint[seen, 0] <= reward_mean[seen]) & (reward_mean[seen] <= joint[seen, 1])
+    loss = (fitted.label - reward) ** 2
+    third = _thirds(score)
+    with np.errstate(invalid="ignore"):
+        tertile = np.sqrt(sum_by(third, share * loss, 3) / sum_by(third, share, 3))
+    return xr.Dataset(
+        {
+            "score_low": ("bin", [score[at].min() for at in members]),
+            "score_high": ("bin", [score[at].max() for at in members]),
+            "n": ("bin", [len(at) for at in members]),
+            "reward_mean": ("bin", reward_mean),
+            "oracle_mean": ("bin", oracle_mean),
+            "interval": (("bin", "ci_bound"), interval),
+        },
+        coords={"bin": np.arange(n_codes), "ci_bound": CI_BOUND},
+        attrs={
+            "mode": fitted.mode,
+            "ci_prob": float(ci_prob),
+            "oof_rmse": float(np.sqrt((share * loss).sum())),
+            "oof_rmse_tertile": tertile.tolist(),
+            "reliability_term": float((mass * (oracle_mean - reward_mean) ** 2).sum()),
+            "covers_diagonal": int(covers.all()),
+            "fingerprint": fingerprint(f),
+        },
+    )
+
+
+def _fit(
+    data: xr.Dataset, covariates: Sequence[str], calibrator: str, direction: str
+) -> tuple[Rows, OracleSlice, Calibrator]:
+    rows = unpack(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    if fitted.calibrator is None:
+        raise DataError(f"no calibrator: {fitted.status.message}")
+    return rows, fitted, fitted.calibrator
+
+
+def _bins(score: FloatArray, n_bins: int) -> tuple[IntArray, int]:
+    """Bin of each score: upper edges at the quantiles, equal ones once, so that ties stay together."""
+    edge = np.unique(np.quantile(score, np.arange(1, n_bins + 1) / n_bins, method="inverted_cdf"))
+    return np.searchsorted(edge, score), len(edge)
+
+
+def _thirds(score: FloatArray) -> IntArray:
+    """Third of each score by its mid-rank: ties stay together, and a third may be empty."""
+    _, code, count = np.unique(score, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - count / 2) / len(score)
+    return np.asarray(np.minimum((rank * 3).astype(np.intp), 2)[code])
+
+
+def _mean_interval(
+    rows: Rows, fitted: OracleSlice, at: IntArray, ci_prob: float, scale: tuple[float, float]
+) -> FloatArray:
+    """Interval of the mean oracle label of some rows of the slice, shape (2,); binary labels are the scale's ends."""
+    label, weight, cluster = fitted.label[at], fitted.weight[at], rows.cluster[fitted.prompt[at]]
+    alone = len(np.unique(cluster)) == len(cluster)
+    if np.isin(label, scale).all() and alone and np.ptp(weight) == 0:
+        low, high = scale
+        return np.asarray(low + (high - low) * wilson((label == high).mean(), len(label), ci_prob))
+    n = len(rows.prompts)
+    share = weight / weight.sum()
+    mean = float((share * label).sum())
+    part = make_part(
+        n * sum_by(fitted.prompt[at], share * (label - mean), n),
+        sum_by(fitted.prompt[at], share, n),
+        rows.cluster,
+    )
+    spread = np.sqrt((sum_by(rows.cluster, part.influence, len(rows.cluster_names)) ** 2).sum()) / n
+    return np.asarray(wald(mean, spread, part.df, ci_prob))
+
+
+def fingerprint(calibrator: Calibrator) -> str:
+    """Hash of a calibrator's mode, knots and levels (to 9 digits): equal where two fits are the same function."""
+    text = [calibrator.mode, f"{calibrator.sign:g}"]
+    text += [f"{v:.8e}" for v in np.concatenate([calibrator.knot, calibrator.value]) + 0.0]
+    return blake2b(" ".join(text).encode(), digest_size=8).hexdigest()
+
+
+def coverage_badge(
+    data: xr.Dataset,
+    *,
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+    direction: str = "increasing",
+) -> xr.Dataset:
+    """How far each policy's responses lie within the range that the labelled slice teaches about.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    covariates, calibrator, direction
+        See `cje_core.calibration.oracle_slice.fit_slice`.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: ``out_of_range`` (share of the evaluated prompts' mass with a judge score outside the slice's
+        range; NaN without responses), ``out_low``, ``out_high`` (its two sides), ``labels_near`` (labels whose score
+        lies between the 10th and 90th percentile of the policy's own scores), and the same for every policy:
+        ``slope_low``, ``slope_high``, slopes of f over the lowest and highest decile of the slice's scores (covariates
+        at their slice means; where a decile is a single level, to the next level), in oracle ranges per judge
+        range, and ``flat_low``, ``flat_high``, true where its size is below `FLAT`. Scalars: ``score_low`` and
+        ``score_high``, the slice's range.
+
+    Raises
+    ------
+    DataError
+        With fewer than 4 labelled prompts.
+    """
+    rows, fitted, f = _fit(data, covariates, calibrator, direction)
+    score = np.sort(fitted.z[:, 0])
+    low, high = score[0], score[-1]
+    outside = np.full((2, len(rows.policies)), np.nan)
+    near = np.zeros(len(rows.policies), dtype=np.intp)
+    for p in range(len(rows.policies)):
+        at = np.flatnonzero((rows.policy == p) & rows.evaluated)
+        if len(at):
+            share, own = rows.weight[at] / rows.weight[at].sum(), rows.score[at]
+            outside[:, p] = (share * (own < low)).sum(), (share * (own > high)).sum()
+            ranked = np.argsort(own, kind="stable")
+            inner = own[ranked][np.searchsorted(np.cumsum(share[ranked]), [0.1 - 1e-9, 0.9 - 1e-9])]
+            near[p] = ((score >= inner[0]) & (score <= inner[1])).sum()
+    judge, oracle = np.ptp(data.attrs["judge_range"]), np.ptp(data.attrs["oracle_range"])
+    level = np.unique(score)
+    decile = np.quantile(score, [0.1, 0.9], method="inverted_cdf")
+    ends = [(low, level[level > low][:1]), (high, level[level < high][-1:])]
+    slope = []
+    for (end, neighbour), inner_edge in zip(ends, decile, strict=True):
+        other = np.array([inner_edge]) if inner_edge != end else neighbour
+        rise = predict(f, _at_score(fitted, np.concatenate([[end], other])))
+        slope.append(float(np.diff(rise)[0] / (other[0] - end) * judge / oracle) if len(other) else 0.0)
+    sides = list(zip(("low", "high"), slope, strict=True))
+    order = [rows.policies.index(str(name)) for name in data.policy.values]
+    return xr.Dataset(
+        {
+            "out_of_range": ("policy", outside.sum(axis=0)[order]),
+            "out_low": ("policy", outside[0][order]),
+            "out_high": ("policy", outside[1][order]),
+            "labels_near": ("policy", near[order]),
+            "score_low": low,
+            "score_high": high,
+            **{f"slope_{side}": ("policy", np.full(len(order), v)) for side, v in sides},
+            **{f"flat_{side}": ("policy", np.full(len(order), abs(v) < FLAT)) for side, v in sides},
+        },
+        coords={"policy": data.policy.values},
+        attrs={"mode": fitted.mode, "n_labels": len(score), "fingerprint": fingerprint(f)},
+    )
+
+
+def _at_score(fitted: OracleSlice, score: FloatArray) -> FloatArray:
+    """Rows of Z with given judge scores and the slice's mean covariates."""
+    z = np.tile(fitted.weight @ fitted.z / fitted.weight.sum(), (len(score), 1))
+    z[:, 0] = score
+    return z
+
+
+def calibration_curve(
+    data: xr.Dataset,
+    *,
+    covariates: Sequence[str] = (),
+    direction: str = "increasing",
+    n_grid: int = N_GRID,
+) -> xr.Dataset:
+    """The paper's two figures of the calibrator: monotone against two-stage, and the effect of each covariate.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data with at least 20 labels.
+    covariates, direction
+        See `cje_core.calibration.oracle_slice.fit_slice`.
+    n_grid : int
+        Points per curve.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``score`` (a grid over the slice's range): rewards ``monotone``, ``two_stage``, ``two_stage_monotone``
+        with covariates at their slice means. Over ``(feature, point)``: ``covariate_value`` and ``partial_effect``, the
+        first stage at the mean judge score, in label units less its mean over the slice. Over ``point``: ``index``
+        and ``reward``, the second stage. Over ``label``: ``label_score``, ``label_value``, the slice itself.
+
+    Raises
+    ------
+    DataError
+        With fewer than 20 labels.
+    """
+    rows, fitted, _ = _fit(data, covariates, "two_stage", direction)
+    if fitted.mode != "two_stage" or fitted.calibrator is None or fitted.calibrator.first_stage is None:
+        raise DataError(f"{len(fitted.label)} labels; the two-stage calibrator needs {MIN_ROWS}")
+    two_stage, first_stage = fitted.calibrator, fitted.calibrator.first_stage
+    grid = np.linspace(fitted.z[:, 0].min(), fitted.z[:, 0].max(), n_grid)
+    at_grid = _at_score(fitted, grid)
+    slice_mean = _at_score(fitted, fitted.weight @ fitted.z[:, :1] / fitted.weight.sum())
+    values, effects = [], []
+    for c in range(1, rows.z.shape[1]):
+        z = np.tile(slice_mean, (n_grid, 1))
+        z[:, c] = np.linspace(fitted.z[:, c].min(), fitted.z[:, c].max(), n_grid)
+        own = np.tile(slice_mean, (len(fitted.z), 1))
+        own[:, c] = fitted.z[:, c]
+        values.append(z[:, c])
+        effects.append(
+            evaluate(first_stage, z) - np.average(evaluate(first_stage, own), weights=fitted.weight)
+        )
+    span = index(two_stage, fitted.z)
+    at_index = np.linspace(span.min(), span.max(), n_grid)
+    curves = {
+        mode: predict(
+            fit(fitted.z, fitted.label, fitted.weight, mode=mode, increasing=fitted.increasing), at_grid
+        )
+        for mode in ("monotone", "two_stage_monotone")
+    }
+    shape = (len(covariates), n_grid)
+    return xr.Dataset(
+        {
+            "monotone": ("score", curves["monotone"]),
+            "two_stage": ("score", predict(two_stage, at_grid)),
+            "two_stage_monotone": ("score", curves["two_stage_monotone"]),
+            "covariate_value": (("feature", "point"), np.reshape(values, shape)),
+            "partial_effect": (("feature", "point"), np.reshape(effects, shape)),
+            "index": ("point", at_index),
+            "reward": ("point", np.interp(at_index, two_stage.knot, two_stage.value)),
+            "label_score": ("label", fitted.z[:, 0]),
+            "label_value": ("label", fitted.label),
+        },
+        coords={"score": grid, "feature": list(covariates), "point": np.arange(n_grid)},
+        attrs={"direction": direction, "penalty": first_stage.penalty, "edf": first_stage.edf},
+    )

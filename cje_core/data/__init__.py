@@ -1,0 +1,29 @@
+"""Evaluation data: the contract, its error, the same data as flat arrays, and files that become it.
+
+Rule of this package: it imports nothing of the project. Simulators may import it, and nothing else of ``cje_core``, so
+that a truth cannot depend on an estimator.
+"""
+
+from cje_core.data.contract import (
+    LOGGED,
+    LOGGED_DIMS,
+    LOGP_ROUNDING,
+    RESPONSE,
+    SCHEMA,
+    check_data,
+    from_arrays,
+    from_frame,
+)
+from cje_core.data.errors import DataError
+
+__all__ = [
+    "LOGGED",
+    "LOGGED_DIMS",
+    "LOGP_ROUNDING",
+    "RESPONSE",
+    "SCHEMA",
+    "DataError",
+    "check_data",
+    "from_arrays",
+    "from_frame",
+]

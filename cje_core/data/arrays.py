@@ -1,0 +1,156 @@
+"""Evaluation data as flat arrays: what estimators, audits and planners compute on.
+
+The labelled dataset (`cje_core.data`) is checked and put into a canonical order here, once.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.data.contract import check_data
+from cje_core.data.errors import DataError
+
+
+class Rows(NamedTuple):
+    """Evaluation data as flat arrays in canonical order, so that no result depends on the order it came in.
+
+    Policies and prompts are sorted by name; rows are sorted by policy, prompt, draw. A row is a response that is
+    judged and either evaluated, labelled or a probe.
+    """
+
+    policies: list[str]  # sorted names
+    prompts: npt.NDArray[np.str_]  # sorted names
+    cluster: npt.NDArray[np.intp]  # code of each prompt's cluster, 0..G-1 in order of name
+    cluster_names: npt.NDArray[np.str_]
+    policy: npt.NDArray[np.intp]  # per row: code into policies
+    prompt: npt.NDArray[np.intp]  # per row: code into prompts
+    score: npt.NDArray[np.float64]
+    z: npt.NDArray[np.float64]  # (rows, 1 + features): the paper's Z = (S, X), judge score first
+    label: npt.NDArray[np.float64]  # NaN where there is none
+    labelled: npt.NDArray[np.bool_]
+    probe: npt.NDArray[np.bool_]
+    evaluated: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.float64]  # 1 / draws of this policy at this prompt: every prompt counts once
+    label_prob: npt.NDArray[np.float64]  # 1 where no probability was declared
+    teaches: npt.NDArray[np.bool_]  # labelled, and of a calibration policy
+
+
+def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
+    """Flatten checked evaluation data into `Rows`.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+    covariates : sequence of str
+        Features of ``covariate`` that join the judge score in ``z``.
+    """
+    check_data(data)
+    chosen = _feature_index(data, covariates)
+    policy_order = np.argsort(data.policy.values.astype(str), kind="stable")
+    prompt_order = np.argsort(data.prompt.values.astype(str), kind="stable")
+    draw_order = np.argsort(data.draw.values, kind="stable")
+
+    def flat(name: str) -> npt.NDArray[Any]:
+        return np.asarray(data.variables[name].values[np.ix_(policy_order, prompt_order, draw_order)])
+
+    score, evaluated = flat("judge"), flat("evaluated")
+    labelled, probe = flat("labelled"), flat("probe")
+    index = np.nonzero(np.isfinite(score) & (evaluated | labelled | probe))
+    n_draws = np.where(
+        evaluated, evaluated.sum(axis=2, keepdims=True), (~evaluated & probe).sum(axis=2, keepdims=True)
+    )
+    prompts = data.prompt.values.astype(str)[prompt_order]
+    names = data.variables["cluster"].values.astype(str)[prompt_order] if "cluster" in data else prompts
+    cluster_names, cluster = np.unique(names, return_inverse=True)
+    policies = data.policy.values.astype(str)[policy_order].tolist()
+    z = score[index][:, None]
+    if chosen:
+        z = np.column_stack([z, flat("covariate")[index][:, chosen]])
+    teachers = np.isin(policies, data.attrs["calibration_policy"])
+    return Rows(
+        policies=policies,
+        prompts=prompts,
+        cluster=cluster,
+        cluster_names=cluster_names,
+        policy=index[0],
+        prompt=index[1],
+        score=score[index],
+        z=z,
+        label=flat("oracle")[index],
+        labelled=labelled[index],
+        probe=probe[index],
+        evaluated=evaluated[index],
+        weight=1.0 / np.maximum(n_draws[index], 1),
+        label_prob=flat("label_prob")[index] if "label_prob" in data else np.ones(len(index[0])),
+        teaches=labelled[index] & teachers[index[0]],
+    )
+
+
+class Logged(NamedTuple):
+    """The logged responses, one per prompt, in the order of `Rows.policies` and `Rows.prompts`."""
+
+    z: npt.NDArray[np.float64]  # (n, 1 + features): judge score and covariates; NaN where nothing was logged
+    label: npt.NDArray[np.float64]  # (n,) oracle label; NaN where there is none
+    logp_target: npt.NDArray[np.float64]  # (policies, n) nats; NaN where unknown
+    logp_logger: npt.NDArray[np.float64]  # (n,)
+    n_tokens: npt.NDArray[np.float64]  # (n,); NaN where unknown
+
+    @property
+    def usable(self) -> npt.NDArray[np.bool_]:
+        """(policies, n): a judged logged response with both log-likelihoods."""
+        judged = np.isfinite(self.z).all(axis=1) & np.isfinite(self.logp_logger)
+        return np.asarray(judged & np.isfinite(self.logp_target))
+
+
+def unpack_logged(data: xr.Dataset, covariates: Sequence[str] = ()) -> Logged:
+    """Logged responses of checked evaluation data, in the canonical order of `unpack`.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        With ``logp_target``, ``logp_logger`` and ``logged_judge``.
+    covariates : sequence of str
+        Features of ``logged_covariate`` that join the judge score in ``z``.
+    """
+    check_data(data)
+    for name in ("logp_target", "logp_logger", "logged_judge"):
+        if name not in data:
+            raise DataError(f"the dataset lacks {name!r}; off-policy estimators need logged responses")
+    if covariates and "logged_covariate" not in data:
+        raise DataError(
+            "the dataset lacks 'logged_covariate': give the covariates of the logged responses too"
+        )
+    chosen = _feature_index(data, covariates)
+    policy_order = np.argsort(data.policy.values.astype(str), kind="stable")
+    prompt_order = np.argsort(data.prompt.values.astype(str), kind="stable")
+    missing = np.full(data.sizes["prompt"], np.nan)
+
+    def per_prompt(name: str) -> npt.NDArray[np.float64]:
+        values = data.variables[name].values if name in data else missing
+        return np.asarray(values[prompt_order], dtype=float)
+
+    z = per_prompt("logged_judge")[:, None]
+    if chosen:
+        z = np.column_stack([z, data.variables["logged_covariate"].values[prompt_order][:, chosen]])
+    return Logged(
+        z=z,
+        label=per_prompt("logged_oracle"),
+        logp_target=np.asarray(
+            data.variables["logp_target"].values[np.ix_(policy_order, prompt_order)], dtype=float
+        ),
+        logp_logger=per_prompt("logp_logger"),
+        n_tokens=per_prompt("n_tokens"),
+    )
+
+
+def _feature_index(data: xr.Dataset, covariates: Sequence[str]) -> list[int]:
+    names = data.variables["feature"].values.astype(str).tolist() if "feature" in data.coords else []
+    for name in covariates:
+        if name not in names:
+            raise DataError(
+                f"no covariate named {name!r} in the data; there are: {', '.join(names) or 'none'}"
+            )
+    return [names.index(name) for name in covariates]

@@ -1,0 +1,400 @@
+"""User files -> evaluation data, with a ledger of every row left out and why.
+
+`read` takes responses with judge scores (a directory of ``{policy}_responses.jsonl`` or ``{policy}.jsonl``,
+one JSONL, CSV or Parquet file with a ``policy`` column, or a DataFrame), probe labels, and logged responses
+with log-likelihoods, and gives the Dataset of ``data.py``.
+
+Three rules. A row that cannot be what it claims to be (a score off its declared scale, NaN, a duplicate, a
+probe that was used to fit) stops the reading with one line that names file, row, field and mend: a number is
+never guessed, dropped or rescaled in silence. A row that is legal but of no use (a missing log-likelihood) is
+left out and entered in the ledger. The order of rows and files never matters.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+
+from cje_core.data.contract import LOGP_ROUNDING, check_data, from_frame
+from cje_core.data.errors import DataError
+from cje_core.data.tables import (
+    Source,
+    check_covariates,
+    flags,
+    ids,
+    load,
+    load_jsonl,
+    name_of,
+    numbers,
+    place,
+    show,
+    stop,
+)
+
+FloatArray = npt.NDArray[np.float64]
+Scales = Mapping[str, tuple[float, float]]
+
+LEDGER = ["file", "row", "policy", "prompt_id", "reason"]
+KEY = ["policy", "prompt_id", "draw_idx"]
+TEXTS = ("policy", "prompt_id", "cluster", "stratum", "probe", "response")
+NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
+LENGTH = "response_length"
+OPTION = {"judge_score": "--judge-range", "oracle_label": "--oracle-range"}
+# This share of values off the scale is a scale declared wrongly rather than a few slips of the pen.
+MANY = 0.05
+
+
+def read(
+    path: Source,
+    *,
+    probes: Source | None = None,
+    logged: str | Path | None = None,
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
+    covariates: Sequence[str] = (),
+    calibration_policy: str | Sequence[str] | None = None,
+) -> tuple[xr.Dataset, pd.DataFrame]:
+    """Evaluation data from files.
+
+    Parameters
+    ----------
+    path : path or DataFrame
+        Responses with ``prompt_id`` and ``judge_score``; optional ``oracle_label`` (absent, null or NaN: no
+        label), ``draw_idx`` (default 0), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``, ``probe``
+        (true: the label only audits). In JSONL each field may also stand in ``metadata``.
+    probes : path or DataFrame, optional
+        Labels that only audit: a directory of ``{policy}_probe.jsonl`` or ``{policy}.jsonl``, or one table
+        with a ``policy`` column. A probe of a response in `path` is joined to it; another becomes a row that
+        does not enter its policy's mean.
+    logged : path, optional
+        JSONL with ``prompt_id``, ``judge_score``, ``base_policy_logprob``, ``target_policy_logprobs`` (an
+        object of policy: log-likelihood, in nats), optional ``oracle_label``, ``n_tokens`` and the `covariates`
+        (``response_length`` from ``response``); a covariate that no row brings is left out with the others. Its
+        prompts are those of `path`, which holds judged fresh responses to them.
+    judge_range, oracle_range : pair of float
+        Declared scales. Scores are checked against them and never rescaled.
+    covariates : sequence of str
+        Numeric fields that become covariates. ``response_length`` counts the words of ``response`` unless the
+        rows bring a field of that name.
+    calibration_policy : str or sequence of str, optional
+        Policies whose labels teach the calibrator (default: all that have labels).
+
+    Returns
+    -------
+    data : xr.Dataset
+        Checked evaluation data.
+    ledger : DataFrame
+        Rows left out: ``file, row, policy, prompt_id, reason``; no ``row`` where a whole file is meant.
+
+    Raises
+    ------
+    DataError
+        With one line: file, row, field, what was found and how to mend it.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"policy": "base", "prompt_id": [0, 1], "judge_score": [0.2, 0.9]})
+    >>> data, ledger = read(table.assign(oracle_label=[0.0, None]))
+    >>> int(data.labelled.sum()), len(ledger)
+    (1, 0)
+    """
+    scales = {"judge_score": judge_range, "oracle_label": oracle_range}
+    for field, (low, high) in scales.items():
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise DataError(f"{OPTION[field]} {low:g} {high:g}: LOW and HIGH must be finite, LOW below HIGH")
+    check_covariates(covariates)
+    ledger: list[pd.DataFrame] = []
+    table = _responses(path, ("_responses",), covariates, ledger, fingerprint=probes is not None)
+    _require(table, "judge_score", "judge the response or remove the row")
+    no_label = table["probe"] & table["oracle_label"].isna()
+    _leave_out(
+        ledger, table[no_label], "a probe without oracle_label audits nothing (it still enters the mean)"
+    )
+    table["probe"] &= ~no_label
+    table["evaluated"] = True
+    audit = table.iloc[:0]
+    if probes is not None:
+        audit = _responses(probes, ("_probe", "_responses"), covariates, ledger, fingerprint=True)
+    for field, scale in scales.items():
+        _check_scale(pd.concat([table, audit], ignore_index=True), field, scale)
+    if probes is not None:
+        table = _join_probes(table, audit, name_of(path), ledger)
+    for field in ("cluster", "stratum"):
+        if table[field].notna().any():
+            table[field] = _per_prompt(table, field)
+    for field in covariates:
+        _require(table, field, f"fill it or leave --covariate {field} out")
+
+    policies = sorted(table["policy"].unique())
+    teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
+    for teacher in teachers or ():
+        if teacher not in policies:
+            held = ", ".join(policies)
+            raise DataError(
+                f"--calibration-policy {teacher}: {name_of(path)} has no such policy; it has {held}"
+            )
+    optional = ["oracle_label", "label_prob", "surprisal", "cluster", "stratum"]
+    given = [field for field in optional if table[field].notna().any()]
+    data = from_frame(
+        table[[*KEY, "judge_score", "probe", "evaluated", *given, *covariates]],
+        covariates=covariates,
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+        calibration_policy=teachers,
+    )
+    if logged is not None:
+        data = check_data(data.assign(_read_logged(Path(logged), data, scales, covariates, ledger)))
+    entries = pd.concat(ledger, ignore_index=True) if ledger else pd.DataFrame(columns=LEDGER)
+    return data, entries.astype({"row": "Int64"}).sort_values(LEDGER, kind="stable", ignore_index=True)
+
+
+def _responses(
+    source: Source,
+    suffixes: Sequence[str],
+    covariates: Sequence[str],
+    ledger: list[pd.DataFrame],
+    *,
+    fingerprint: bool,
+) -> pd.DataFrame:
+    """Responses (or probes) with checked types: ids as text, numbers as finite float or NaN, no duplicate."""
+    text = ["response"] if fingerprint or LENGTH in covariates else []
+    fields = ["policy", "prompt_id", "cluster", "stratum", "probe", *text, *NUMBERS, *covariates]
+    table, unread = load(source, fields, suffixes=suffixes, texts=TEXTS)
+    for file in unread:
+        reason = "file not named {policy}_responses.jsonl or {policy}_probe.jsonl as others beside it are"
+        ledger.append(pd.DataFrame([[str(file), pd.NA, "", "", reason]], columns=LEDGER))
+    for field in ("policy", "prompt_id", "cluster", "stratum"):
+        table[field] = ids(table, field, required=field in KEY)
+    stop(table, table["policy"] == "", "policy", "name the policy")
+    if LENGTH in covariates and table[LENGTH].isna().all():
+        _count_words(table)
+    for field in (*NUMBERS, *covariates):
+        table[field] = numbers(table, field)
+    draw = table["draw_idx"].fillna(0.0)
+    stop(table, (draw < 0) | (draw != np.floor(draw)), "draw_idx", "number the draws 0, 1, 2, ...")
+    table["draw_idx"] = draw.astype(int)
+    prob, label = table["label_prob"], table["oracle_label"]
+    improper = (prob < 0) | (prob > 1) | (label.notna() & (prob == 0))
+    stop(table, improper, "label_prob", "the probability of a label lies in (0, 1]")
+    table["probe"] = flags(table, "probe")
+    if text:  # a fingerprint tells responses apart as well as their text, in 8 bytes
+        table["response"] = [hash(r) if isinstance(r, str) else None for r in table["response"]]
+    twice = table.duplicated(KEY).to_numpy()
+    if twice.any():
+        again = table.iloc[int(np.argmax(twice))]
+        first = table[(table[KEY] == again[KEY]).all(axis=1)].iloc[0]
+        raise DataError(
+            f"{place(again)}: policy {again.policy!r}, prompt_id {show(again.prompt_id)}, draw_idx "
+            f"{again.draw_idx} is already in {place(first)}; remove one or number the draws in draw_idx"
+        )
+    return table
+
+
+def _count_words(table: pd.DataFrame) -> None:
+    """Fill ``response_length``: one formula for fresh and logged responses."""
+    absent = [not isinstance(response, str) for response in table["response"]]
+    stop(table, absent, "response", f"--covariate {LENGTH} needs its text")
+    table[LENGTH] = [float(len(response.split())) for response in table["response"]]
+
+
+def _require(table: pd.DataFrame, field: str, mend: str) -> None:
+    """Stop at the first row without a number in `field`."""
+    stop(table, np.isnan(table[field].to_numpy(dtype=float)), field, mend)
+
+
+def _check_scale(table: pd.DataFrame, field: str, scale: tuple[float, float]) -> None:
+    """Stop at a value off the declared scale, and at two scales in one column."""
+    low, high = scale
+    values = table[field].to_numpy(dtype=float)
+    present = np.isfinite(values)
+    off = (values < low) | (values > high)
+    if off.any():
+        # Fractions inside the scale beside many values outside are two scales, not one declared wrongly.
+        n, n_off = int(present.sum()), int(off.sum())
+        n_fractions = int((present & ~off & (values != np.round(values))).sum())
+        many = max(2.0, MANY * n)
+        mend = f"correct the value or declare the scale with {OPTION[field]} LOW HIGH"
+        if min(n_off, n_fractions) >= many:
+            mend = "mixed scales: the others are fractions inside it; bring all rows to one scale"
+        elif n_off >= many:
+            mend = f"declare the scale with {OPTION[field]} LOW HIGH"
+        outside = f"outside the declared range [{low:g}, {high:g}] ({n_off} of {n} values are)"
+        stop(table, off, field, f"{outside}; {mend}")
+    if low <= 0 and high >= 10:
+        _check_unit_policy(table[present], field, scale)
+
+
+def _check_unit_policy(table: pd.DataFrame, field: str, scale: tuple[float, float]) -> None:
+    """Stop where one policy has fractions of 1 and another has not, on a scale up to 10 or more."""
+    groups = table.groupby(["file", "policy"], sort=True)[field]
+    unit = groups.agg(lambda v: bool(len(v) >= 10 and v.between(0, 1).all() and (v % 1 != 0).any()))
+    if unit.any() and (groups.agg(lambda v: float((v > 1).mean())) >= 0.9).any():
+        file, policy = unit.index[unit.to_numpy(dtype=bool)][0]
+        here = (table["file"] == file) & (table["policy"] == policy)
+        mend = (
+            f"mixed scales: all {int(here.sum())} values of policy {policy!r} lie in [0, 1], another's "
+            f"do not, and [{scale[0]:g}, {scale[1]:g}] is declared; bring all rows to one scale"
+        )
+        stop(table, here, field, mend)
+
+
+def _per_prompt(table: pd.DataFrame, field: str) -> pd.Series:
+    """Cluster or stratum of each prompt, shared by all its rows; a row may leave it to the others."""
+    known = table[table[field].notna()].drop_duplicates(["prompt_id", field])
+    stop(
+        known,
+        known.duplicated("prompt_id"),
+        field,
+        lambda row: f"another row of prompt_id {show(row.prompt_id)} differs; give each prompt one {field}",
+    )
+    values = table["prompt_id"].map(known.set_index("prompt_id")[field])
+    stop(table.assign(**{field: values}), values.isna(), field, "other prompts have one, so each needs one")
+    return values
+
+
+def _join_probes(
+    table: pd.DataFrame, audit: pd.DataFrame, source: str, ledger: list[pd.DataFrame]
+) -> pd.DataFrame:
+    """Mark the responses that are probes; add probes of other responses as rows that are not evaluated."""
+    stranger = ~audit["policy"].isin(table["policy"].unique())
+    stop(
+        audit,
+        stranger,
+        "policy",
+        f"a policy without any row in {source}: add its responses or drop its probes",
+    )
+    no_label = audit["oracle_label"].isna()
+    _leave_out(ledger, audit[no_label], "a probe without oracle_label audits nothing")
+    audit = audit[~no_label]
+    near = table[table["prompt_id"].isin(audit["prompt_id"].unique())]
+    position = pd.MultiIndex.from_frame(near[KEY]).get_indexer(pd.MultiIndex.from_frame(audit[KEY]))
+    known = position >= 0
+    probe, twin = audit[known], near.iloc[position[known]]
+    probe = probe.assign(twin=[f"{f}, row {r}" for f, r in zip(twin["file"], twin["row"], strict=True)])
+
+    stop(
+        probe,
+        twin["oracle_label"].notna().to_numpy(),
+        "oracle_label",
+        lambda row: (
+            f"but {row.twin} labels the same response, so it was used to fit; remove one: probes only audit"
+        ),
+    )
+    a, b = probe["response"].to_numpy(), twin["response"].to_numpy()
+    other = pd.notna(a) & pd.notna(b) & (a != b)
+    stop(
+        probe.assign(response="another text"),
+        other,
+        "response",
+        lambda row: f"compare {row.twin}; give a different response its own draw_idx",
+    )
+    score = probe["judge_score"].to_numpy(dtype=float)
+    stop(
+        probe,
+        np.isfinite(score) & (score != twin["judge_score"].to_numpy(dtype=float)),
+        "judge_score",
+        lambda row: f"but {row.twin} scores the same response differently; give both the same score",
+    )
+    table = table.copy()
+    table.loc[twin.index, "oracle_label"] = probe["oracle_label"].to_numpy()
+    table.loc[twin.index, "probe"] = True
+    extra = audit[~known].assign(probe=True, evaluated=False)
+    _require(extra, "judge_score", f"its response is not in {source}, so the probe must bring the score")
+    return pd.concat([table, extra], ignore_index=True) if len(extra) else table
+
+
+def _read_logged(
+    path: Path, data: xr.Dataset, scales: Scales, covariates: Sequence[str], ledger: list[pd.DataFrame]
+) -> dict[str, tuple[tuple[str, ...], FloatArray]]:
+    """Log-likelihoods, scores, labels and covariates of logged responses, aligned with the prompts of `data`."""
+    if path.is_dir():
+        raise DataError(f"{path} is a directory; --logged takes one JSONL file")
+    fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
+    wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
+    table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
+    if table.empty:
+        raise DataError(f"{path} is empty: it has no rows; leave --logged out")
+    table["prompt_id"] = ids(table, "prompt_id", required=True)
+    mapping = [v is None or isinstance(v, dict) for v in table["target_policy_logprobs"]]
+    stop(table, ~np.array(mapping), "target_policy_logprobs", "write an object of policy: log-likelihood")
+    _stop_nan(table, "base_policy_logprob")
+    if LENGTH in covariates and table[LENGTH].isna().all() and table["response"].notna().any():
+        _count_words(table)
+    for field in (*fields, *covariates):
+        table[field] = numbers(table, field)
+    stop(
+        table,
+        table.duplicated("prompt_id"),
+        "prompt_id",
+        "already given: keep one logged response per prompt",
+    )
+    _require(table, "judge_score", "judge the logged response or remove the row")
+    for field, scale in scales.items():
+        _check_scale(table, field, scale)
+    _stop_positive(table, "base_policy_logprob")
+    stop(table, table["n_tokens"] <= 0, "n_tokens", "a response has at least one token")
+
+    with_covariates = table[list(covariates)].notna().any(axis=None)
+    for field in covariates if with_covariates else ():
+        _require(table, field, "other covariates are given: fill it in every logged row or in none")
+
+    position = pd.Index(data["prompt"].values).get_indexer(table["prompt_id"])
+    unknown, no_logger = position < 0, table["base_policy_logprob"].isna().to_numpy()
+    mend = "judge fresh responses of the policies to the logged prompts and add them there"
+    _leave_out(ledger, table[unknown], f"logged prompt_id without a response in DATA: {mend}")
+    _leave_out(ledger, table[~unknown & no_logger], "base_policy_logprob is missing")
+    keep = ~unknown & ~no_logger
+    target = np.full((data.sizes["policy"], data.sizes["prompt"]), np.nan)
+    policies = data["policy"].values.tolist()
+    by_policy = [v or {} for v in table["target_policy_logprobs"]]
+    for policy in sorted({name for values in by_policy for name in values}):
+        field = f"target_policy_logprobs[{policy!r}]"
+        values = pd.Series([v.get(policy) for v in by_policy], dtype=object)
+        column = table.assign(policy=policy, **{field: values})
+        _stop_nan(column, field)
+        logp = numbers(column, field)
+        _stop_positive(column.assign(**{field: logp}), field)
+        if policy not in policies:
+            _leave_out(ledger, column, "target_policy_logprobs of a policy that is not in DATA")
+            continue
+        _leave_out(ledger, column[keep & np.isnan(logp)], "target_policy_logprobs is missing")
+        target[policies.index(policy), position[keep]] = logp[keep]
+
+    def spread(field: str) -> tuple[tuple[str, ...], FloatArray]:
+        out = np.full(data.sizes["prompt"], np.nan)
+        out[position[keep]] = table[field].to_numpy(dtype=float)[keep]
+        return ("prompt",), out
+
+    variables: dict[str, tuple[tuple[str, ...], FloatArray]] = {
+        "logp_target": (("policy", "prompt"), target),
+        "logp_logger": spread("base_policy_logprob"),
+        "logged_judge": spread("judge_score"),
+        "logged_oracle": spread("oracle_label"),
+    }
+    if table["n_tokens"].notna().any():
+        variables["n_tokens"] = spread("n_tokens")
+    if with_covariates:
+        columns = [spread(field)[1] for field in data["feature"].values.tolist()]
+        variables["logged_covariate"] = (("prompt", "feature"), np.stack(columns, axis=1))
+    return variables
+
+
+def _stop_nan(table: pd.DataFrame, field: str) -> None:
+    """Stop at a NaN, which is not the same as a null: it is the remains of a failed computation."""
+    nan = [isinstance(v, float) and np.isnan(v) for v in table[field]]
+    stop(table, nan, field, "write null where the log-likelihood is unknown")
+
+
+def _stop_positive(table: pd.DataFrame, field: str) -> None:
+    """Stop at a positive log-likelihood: token sequences have probabilities, not densities."""
+    positive = table[field].to_numpy(dtype=float) > LOGP_ROUNDING
+    stop(table, positive, field, "a log-likelihood of tokens is at most 0 (nats, summed over tokens)")
+
+
+def _leave_out(ledger: list[pd.DataFrame], rows: pd.DataFrame, reason: str) -> None:
+    """Enter `rows` in the ledger."""
+    if len(rows):
+        ledger.append(rows[["file", "row", "policy", "prompt_id"]].assign(reason=reason))

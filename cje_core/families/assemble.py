@@ -1,0 +1,173 @@
+"""The labelled shell shared by the estimators: per-policy results in canonical order -> an estimate in the data's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.data.arrays import Rows
+from cje_core.families.intervals import bounds, check_interval, evidence_of
+from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class PolicyResult(NamedTuple):
+    """One policy's number before it gets its labels; the defaults are a failure."""
+
+    status: Status
+    route: str
+    value: float = np.nan
+    influence: FloatArray | None = None  # per prompt, in the order of Rows.prompts
+    std_error: float = np.nan
+    df: float = np.inf
+    draws: FloatArray | None = None  # replicates; when given they make the interval and the standard error
+    bounds: FloatArray | None = (
+        None  # (2,): an interval made from the draws in another way than by percentiles
+    )
+    se_evaluation: float = np.nan  # standard error from the responses drawn, with f known
+    se_calibration: float = np.nan  # standard error from the finite number of labels
+
+
+def assemble(
+    data: xr.Dataset,
+    rows: Rows,
+    results: Sequence[PolicyResult],
+    *,
+    estimator: str,
+    options: Mapping[str, Any],
+    ci_prob: float,
+    interval_scale: str = "wald",
+    behind: npt.NDArray[np.bool_] | None = None,
+    draws_kind: str = "percentile",
+    decomposed: bool = False,
+    extra: Mapping[str, Any] | None = None,
+    coords: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    """Intervals, labels and order: t intervals from the standard error, or intervals from draws.
+
+    Constant labels and a single cluster give a value without a standard error: no spread was seen, so none can be
+    claimed. Labels that are all at one end of the scale bound their mean even so, see `_intervals`.
+
+    Parameters
+    ----------
+    interval_scale : {"auto", "wald", "logit", "clopper_pearson"}
+        All but ``wald`` keep the interval inside the declared oracle range (intervals from draws are cut to it). The
+        kind that each policy got is ``interval_kind``; the attribute ``ci_kind`` is theirs if they agree, else
+        ``mixed``.
+    behind : array of bool, shape (rows,), optional
+        Rows whose labels correct or make their own policy's value. Their counts are ``effective_count`` where they are
+        binary and the interval rests on them.
+    draws_kind : str
+        What to call the interval where there are draws (attribute ``ci_kind``).
+    decomposed : bool
+        Add ``std_error_evaluation``, ``std_error_calibration`` and ``calibration_share``.
+    extra : mapping, optional
+        More variables, as ``(dims, values)``, policies in the order of `data`.
+    coords : mapping, optional
+        More coordinates.
+    """
+    check_interval(interval_scale)
+    if not 0 < ci_prob < 1:
+        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    results = [_name_missing_spread(result) for result in results]
+    order = [rows.policies.index(str(name)) for name in data.policy.values]
+    n = len(rows.prompts)
+    value = np.array([results[p].value for p in order])
+    influence = np.stack(
+        [np.full(n, np.nan) if (phi := results[p].influence) is None else phi for p in order]
+    )
+    silent = np.array([results[p].status is Status.CONSTANT_LABELS for p in order])
+    std_error = np.array([results[p].std_error for p in order])
+    df = np.array([results[p].df for p in order])
+    scale = (float(data.attrs["oracle_range"][0]), float(data.attrs["oracle_range"][1]))
+    if interval_scale != "wald":
+        value = np.clip(
+            value, *scale
+        )  # E[Y] lies there: the nearest point of the range is never further from it
+    std_error[silent], influence[silent] = np.nan, np.nan
+    chosen = [
+        bounds(
+            value[row],
+            std_error[row],
+            results[p].df,
+            evidence=None if behind is None else evidence_of(rows, p, behind, scale),
+            kind=interval_scale,
+            ci_prob=ci_prob,
+            scale=scale,
+        )
+        for row, p in enumerate(order)
+    ]
+    interval = np.stack([found.interval for found in chosen])
+    kind = np.array([found.kind for found in chosen])
+    drawn = [results[p].draws for p in order]
+    sizes = [len(d) for d in drawn if d is not None]
+    draws = None
+    if sizes:
+        draws = np.stack([np.full(sizes[0], np.nan) if d is None else d for d in drawn])
+        std_error = np.array([np.nan if d is None else np.std(d, ddof=1) for d in drawn])
+        bootstrapped = percentile(draws, value, ci_prob)
+        for row, p in enumerate(order):
+            if (made := results[p].bounds) is not None:
+                bootstrapped[row] = made
+        if interval_scale != "wald":
+            bootstrapped = into_scale(bootstrapped, value, scale)
+        std_error[silent], bootstrapped[silent] = np.nan, interval[silent]
+        interval, kind = bootstrapped, np.where(silent, kind, draws_kind)
+    kind = np.where(np.isfinite(interval).all(axis=1), kind, "none")
+    count = np.where(kind == "clopper_pearson", [found.effective for found in chosen], np.nan)
+    more: dict[str, Any] = {
+        "df": ("policy", df),
+        "interval_kind": ("policy", kind),
+        "effective_count": ("policy", count),
+    } | dict(extra or {})
+    if decomposed:
+        evaluation, calibration = (
+            np.where(silent, np.nan, [getattr(results[p], name) for p in order])
+            for name in ("se_evaluation", "se_calibration")
+        )
+        total = evaluation**2 + calibration**2
+        share = np.divide(calibration**2, total, out=np.full(len(order), np.nan), where=total > 0)
+        more["std_error_evaluation"] = ("policy", evaluation)
+        more["std_error_calibration"] = ("policy", calibration)
+        more["calibration_share"] = ("policy", share)
+    return label_estimate(
+        [str(name) for name in data.policy.values],
+        value,
+        std_error,
+        interval,
+        [results[p].status for p in order],
+        route=[results[p].route for p in order],
+        estimator=estimator,
+        options=options,
+        ci_kind=draws_kind if sizes else _common(kind, interval_scale),
+        ci_prob=ci_prob,
+        influence=influence,
+        prompts=rows.prompts,
+        draws=draws,
+        extra=more,
+        coords={"cluster": ("prompt", rows.cluster_names[rows.cluster]), **(coords or {})},
+        oracle_range=scale,
+    )
+
+
+def _common(kind: npt.NDArray[np.str_], asked: str) -> str:
+    """The kind that all intervals are of, ``mixed``, or what was asked for where there is none."""
+    seen = sorted(set(kind) - {"none"})
+    return "mixed" if len(seen) > 1 else str(seen[0]) if seen else asked
+
+
+def _name_missing_spread(result: PolicyResult) -> PolicyResult:
+    """Give a value whose standard error is NaN the status that says why."""
+    silent = (
+        Status.CONSTANT_LABELS,
+        Status.FEW_RESAMPLES,
+        Status.FEW_LABELS_POSTERIOR,
+        Status.POOR_OVERLAP,  # one response has all the weight
+    )
+    named = result.status.failed or result.status in silent
+    if np.isfinite(result.std_error) or named:
+        return result
+    return result._replace(status=Status.ONE_CLUSTER)

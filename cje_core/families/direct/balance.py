@@ -1,0 +1,181 @@
+"""Borrowed labels weighted so that their judge scores match another policy's: the balanced one-step.
+
+Estimand: ``V = E[Y]`` of a policy without labels of its own, valid if ``E[Y | Z]`` is that of the labelled slice. Its
+plug-in ``mean f(Z)`` is off by the error of the fit f, and an isotonic fit is steepest where it followed the noise, so
+plug-ins of policies at the two ends of the judge's scale are driven apart. Held-out residuals
+``r_j = Y_j - f^(-k)(Z_j)`` of the slice show by how much:
+
+    V = sum_i share_i f(Z_i) + sum_j a_j r_j,    a_j = bbar' (B'WB)^- b_j w_j
+
+where b_j holds a constant, the judge score, one natural cubic term of it (knots at the .10, .50 and .90 quantiles of
+the labelled scores; left out where these are not three distinct values) and the covariates in a line; bbar is the mean
+of b over the policy's responses and w_j the inverse label probability. The weights a sum to one and give the labelled
+slice the policy's means of all these terms ("balance", as in the calibration of survey weights), so whatever part of
+``E[r | Z]`` they span is removed, and no density ratio is estimated.
+
+Influence: ``f(Z_i) - mean f`` on the responses and ``c_j e_j`` on the labels. Here e are the residuals of r on B, each
+cluster's predicted by the others (HC3: ``e_j / (1 - h_j)`` for a label alone in its cluster, h the leverage), and
+``c_j = a_j + leverage_j``, the leverage of label j on ``sum_i share_i f(Z_i) - sum_j a_j f(Z_j)``: what of the fit's
+own error the correction does not take out again. The labels' degrees of freedom are the `effective_clusters` of c, less
+one, but never below 2. With covariates the labels also move the index of the fit
+(`cje_core.calibration.two_stage.index_influence`) at that difference of two means.
+
+Tried and worse: c = a alone, whose interval is too short where the link bends beyond the labels; the leverage with the
+fit's own residuals, which are zero in blocks of equal binary labels; to balance the index of a two-stage fit in place
+of S and the covariates, which leaves most of the plug-in's bias, for the index is fitted to the same labels.
+
+Failure modes: scores that no label reached, where the terms of B extrapolate (`supported` refuses them); transport that
+fails.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, knot_mass, label_leverage
+from cje_core.calibration.two_stage import index_influence
+from cje_core.data.arrays import Rows
+from cje_core.inference.estimate import sum_by
+from cje_core.inference.influence import Part, effective_clusters
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+KNOTS = (0.1, 0.5, 0.9)  # quantiles of the labelled scores
+MAX_LEVERAGE = 0.95  # beyond it 1 / (1 - h) answers to rounding
+RANK = 1e-7  # singular values of the scaled terms below this share of the largest do not count
+MAX_OUTSIDE, ALLOWANCE = 0.05, 3.0  # share of responses outside the range of the labels, see `supported`
+MIN_EFFECTIVE = 1.5  # labelled clusters behind a value: below, it is all but one label that speaks
+
+
+class Terms(NamedTuple):
+    """The functions of Z that are balanced."""
+
+    center: FloatArray  # (1 + features,)
+    scale: FloatArray
+    knot: FloatArray  # (3,) in scaled units, or empty for a line
+
+
+class Lesson(NamedTuple):
+    """What a labelled slice lends to any policy: its residuals, and terms that are orthonormal under its weights."""
+
+    terms: Terms
+    turn: FloatArray  # (k, r): the columns of ``evaluate(terms, z) @ turn`` are orthonormal
+    row: FloatArray  # (m, r): those of the labelled rows
+    weight: FloatArray  # (m,), summing to one
+    residual: FloatArray  # (m,): held-out residuals r
+    noise: FloatArray  # (m,): what the terms leave of them, predicted from the other clusters
+    n_clusters: int
+
+
+def make_terms(z: FloatArray) -> Terms:
+    """Terms for labelled rows z, shape (m, 1 + features)."""
+    center, scale = z.mean(axis=0), z.std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    # this kind of quantile changes neither with the direction of the judge nor when every row is counted twice
+    knot = np.unique(np.quantile((z[:, 0] - center[0]) / scale[0], KNOTS, method="averaged_inverted_cdf"))
+    return Terms(center, scale, knot if len(knot) == len(KNOTS) else np.empty(0))
+
+
+def evaluate(terms: Terms, z: FloatArray) -> FloatArray:
+    """The terms at each row of z: 1, S, covariates, a natural cubic of S (linear beyond the outer knots)."""
+    x = (z - terms.center) / terms.scale
+    columns = [np.ones((len(x), 1)), x]
+    if len(terms.knot):
+        first, middle, last = terms.knot
+        cube = np.maximum(x[:, :1] - terms.knot, 0.0) ** 3
+        bend = (cube[:, 0] - cube[:, 2]) / (last - first) - (cube[:, 1] - cube[:, 2]) / (last - middle)
+        columns.append(bend[:, None])
+    return np.hstack(columns)
+
+
+def make_lesson(rows: Rows, fitted: OracleSlice) -> Lesson:
+    """Residuals, terms and leverages of the slice: the same for every policy that borrows."""
+    terms = make_terms(fitted.z)
+    b = evaluate(terms, fitted.z)
+    weight = fitted.weight / fitted.weight.sum()
+    root = np.sqrt(weight)[:, None]
+    size = np.sqrt(((root * b) ** 2).sum(axis=0))
+    size = np.where(size > 0, size, 1.0)
+    _, spread, axis = np.linalg.svd(root * b / size, full_matrices=False)
+    kept = spread > RANK * spread[0]
+    turn = (axis[kept] / spread[kept, None]).T / size[:, None]
+    row = b @ turn
+    residual = fitted.label - held_out(fitted, fitted.z, fitted.prompt)
+    rest = residual - row @ (row.T @ (weight * residual))
+    _, cluster = np.unique(rows.cluster[fitted.prompt], return_inverse=True)
+    noise = rest + _others_miss(row, weight, rest, cluster)
+    return Lesson(terms, turn, row, weight, residual, noise, int(cluster.max()) + 1)
+
+
+def _others_miss(row: FloatArray, weight: FloatArray, rest: FloatArray, cluster: IntArray) -> FloatArray:
+    """How much further a row lies from the fit without its cluster than from the fit with it.
+
+    With orthonormal columns that is ``x_j' (1 - C_g)^-1 sum_{i in g} w_i x_i e_i``, C_g the Gram matrix of the
+    cluster's rows; its eigenvalues, the leverages, are cut at `MAX_LEVERAGE`.
+    """
+    n_clusters, rank = int(cluster.max()) + 1, row.shape[1]
+    gram, score = np.zeros((n_clusters, rank, rank)), np.zeros((n_clusters, rank))
+    np.add.at(gram, cluster, weight[:, None, None] * row[:, :, None] * row[:, None, :])
+    np.add.at(score, cluster, (weight * rest)[:, None] * row)
+    leverage, axis = np.linalg.eigh(gram)
+    turned = np.einsum("grs,gr->gs", axis, score) / (1 - np.minimum(leverage, MAX_LEVERAGE))
+    moved = np.einsum("grs,gs->gr", axis, turned)
+    return np.asarray((row * moved[cluster]).sum(axis=1))
+
+
+def balancing_weights(lesson: Lesson, z: FloatArray, share: FloatArray) -> FloatArray:
+    """Weights a of the labelled rows that match the terms of the responses z, themselves weighted by `share`."""
+    goal = share @ evaluate(lesson.terms, z) @ lesson.turn
+    return np.asarray(lesson.weight * (lesson.row @ goal))
+
+
+def balanced_residual(
+    rows: Rows, fitted: OracleSlice, lesson: Lesson, z: FloatArray, share: FloatArray
+) -> tuple[float, Part]:
+    """Balanced mean of the slice's held-out residuals for the policy with responses z, and its error.
+
+    Parameters
+    ----------
+    z : array, shape (r, 1 + features)
+    share : array, shape (r,)
+        Weights of the responses, summing to one.
+
+    Returns
+    -------
+    value : float
+    part : Part
+        NaN where fewer than `MIN_EFFECTIVE` labelled clusters carry it.
+    """
+    f = fitted.calibrator
+    assert f is not None
+    n = len(rows.prompts)
+    balance = balancing_weights(lesson, z, share)
+    difference = (np.concatenate([z, fitted.z]), np.concatenate([share, -balance]))
+    coefficient = balance + label_leverage(f, knot_mass(f, *difference), fitted.z, fitted.weight)
+    effective = effective_clusters(sum_by(fitted.prompt, np.abs(coefficient), n), rows.cluster)
+    value = float((balance * lesson.residual).sum())
+    if effective < MIN_EFFECTIVE:
+        return value, Part(np.full(n, np.nan), np.nan)
+    moves = coefficient * lesson.noise
+    if f.first_stage is not None:
+        monotone = fitted.mode == "two_stage_monotone"
+        taught = (fitted.z, fitted.label, fitted.weight)
+        moves = moves + index_influence(f.first_stage, *taught, *difference, monotone=monotone)
+    return value, Part(n * sum_by(fitted.prompt, moves, n), max(effective - 1, 2.0))
+
+
+def supported(taught: FloatArray, n_clusters: int, z: FloatArray, share: FloatArray) -> bool:
+    """Whether `n_clusters` clusters of labelled rows `taught` reach far enough to say something of the responses z.
+
+    They do not where more than `MAX_OUTSIDE` of the responses lie outside the range of the labelled scores and
+    covariates, with an allowance of three times the ``2 / (G + 1)`` that G labels leave out, on average, of their own
+    law (for each column of Z). Outside is strict: a level of a discrete judge that carries one label is reached,
+    however rare; how little is known there is for the standard error and its degrees of freedom to say. (Tried and
+    worse: the share outside the 5% and 95% quantiles of the labelled scores, which refuses a policy that sits on one
+    level with eight labels, and passes policies with a tenth of their scores where no label is.)
+    """
+    beyond = ((z < taught.min(axis=0)) | (z > taught.max(axis=0))).any(axis=1)
+    left_out = 2 * z.shape[1] / (n_clusters + 1)
+    return bool(share[beyond].sum() <= MAX_OUTSIDE + ALLOWANCE * left_out)

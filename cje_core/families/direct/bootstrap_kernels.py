@@ -1,0 +1,292 @@
+"""The arithmetic of one bootstrap replicate of Direct, in numba.
+
+A replicate is a vector of nonnegative weights over clusters. `monotone_fits` refits the calibrator with them, once per
+fold and once in full; `policy_value` turns the fits into one policy's estimate, and `policy_variance` into its analytic
+variance; `direct_replicates` runs them over many replicates. The formulas are those of `cje_core.estimators.direct`.
+"""
+
+import numba
+import numpy as np
+
+from cje_core.calibration.fluctuation import expit, fluctuate, logit_inside
+from cje_core.calibration.isotonic import interpolate_into, pava_into
+from cje_core.calibration.two_stage_kernels import two_stage_fits
+
+PLUG_IN, LABEL_MEAN, HAJEK, HORVITZ, TMLE = 0, 1, 2, 3, 4  # what a policy's labels do to its value
+
+
+@numba.njit(cache=True)
+def monotone_fits(count, rows, core, needed, total, summed, fitted, is_knot, has_fit):  # type: ignore[no-untyped-def]
+    """Refit the monotone calibrator without each fold, and on all labels (the last row of ``fitted``).
+
+    The last fit is evaluated at all levels, the others where labelled rows need them.
+
+    Parameters
+    ----------
+    count : array, shape (G,)
+        Weight of each cluster in this replicate.
+    rows : DirectRows
+    core : int array
+        Levels of labelled rows, increasing.
+    needed : bool array, shape (folds + 1,)
+    total, summed, fitted : arrays, shape (folds + 1, levels)
+        Label weight and weighted label sum of each level (zero outside `core`), and the calibrated value (filled).
+    is_knot : bool array, shape (levels,)
+        Levels that hold labels (filled; false outside `core`).
+    has_fit : bool array, shape (folds + 1,)
+        Whether there was a label to fit on (filled).
+    """
+    n_fits, n_levels, n_core = len(fitted), len(rows.level), len(core)
+    mean, knot_weight, knot_value = np.empty(n_core), np.empty(n_core), np.empty(n_core)
+    block_value, block_weight, value = np.empty(n_core), np.empty(n_core), np.empty(n_core)
+    block_end = np.empty(n_core, dtype=np.int64)
+    has_label, core_level = np.empty(n_core, dtype=np.bool_), rows.level[core]
+    for k in range(n_fits):
+        for i in core:
+            total[k, i] = 0.0
+            summed[k, i] = 0.0
+    for r in range(len(rows.teach_cluster)):
+        times = count[rows.teach_cluster[r]]
+        if times > 0:
+            w = times * rows.teach_weight[r]
+            for k in range(n_fits):
+                if k != rows.teach_fold[r]:
+                    total[k, rows.teach_at[r]] += w
+                    summed[k, rows.teach_at[r]] += w * rows.teach_label[r]
+    for k in range(n_fits):
+        has_fit[k] = False
+        if not needed[k]:
+            continue
+        n_knots = 0
+        for c in range(n_core):
+            i = core[c]
+            has_label[c] = total[k, i] > 0
+            if has_label[c]:
+                mean[n_knots] = summed[k, i] / total[k, i]
+                knot_weight[n_knots] = total[k, i]
+                n_knots += 1
+        if n_knots == 0:
+            continue
+        pava_into(mean, knot_weight, n_knots, knot_value, block_value, block_weight, block_end)
+        has_fit[k] = True
+        if k == n_fits - 1:
+            for c in range(n_core):
+                is_knot[core[c]] = has_label[c]
+            interpolate_into(is_knot, knot_value, rows.level, n_levels, fitted[k])
+        else:
+            interpolate_into(has_label, knot_value, core_level, n_core, value)
+            for c in range(n_core):
+                fitted[k, core[c]] = value[c]
+
+
+@numba.njit(cache=True)
+def policy_value(count, rows, p, fitted, has_fit, fold_level, own_min, guess, scratch):  # type: ignore[no-untyped-def]
+    """Estimate of policy p in one replicate; NaN where too few of its labels were drawn.
+
+    The prediction is ``offset + power * (f - level)``, see `cje_core.families.direct.fit`; ``fold_level`` holds the
+    mean label behind each fit. Filled for `policy_variance`: ``guess``, one per evaluated row, and ``scratch``, four
+    per own row (prediction, outcome, clever covariate, weight).
+    """
+    full = len(has_fit) - 1
+    kind = rows.route[p]
+    low, width = rows.low, rows.high - rows.low
+    power = rows.power[p]
+    first, last = rows.start[p], rows.start[p + 1]
+    plug_sum = plug_weight = 0.0
+    if kind != LABEL_MEAN:
+        for r in range(first, last):
+            guess[r] = rows.offset[r] + power * (
+                fitted[full, rows.at[r]] - rows.centered[p] * fold_level[full]
+            )
+    n_own = 0
+    own_sum = own_total = own_seen = 0.0
+    if kind != PLUG_IN:
+        for r in range(rows.own_start[p], rows.own_start[p + 1]):
+            times = count[rows.own_cluster[r]]
+            if times > 0:
+                own_guess = 0.0
+                if kind != LABEL_MEAN:
+                    k = rows.own_fold[r]
+                    own_guess = rows.own_offset[r]
+                    if power != 0:
+                        if not has_fit[k]:
+                            return np.nan
+                        own_guess += power * (fitted[k, rows.own_at[r]] - rows.centered[p] * fold_level[k])
+                w = times * rows.own_weight[r]
+                scratch[0, n_own], scratch[1, n_own] = own_guess, rows.own_label[r]
+                scratch[2, n_own], scratch[3, n_own] = rows.own_clever[r], w
+                n_own += 1
+                own_sum += w * (rows.own_label[r] - own_guess)
+                own_total += w
+                own_seen += times
+        if own_seen < own_min or own_total <= 0:
+            return np.nan
+    if kind == LABEL_MEAN:
+        return own_sum / own_total
+    if kind == TMLE:
+        for i in range(n_own):
+            scratch[0, i] = logit_inside((scratch[0, i] - low) / width)
+            scratch[1, i] = (scratch[1, i] - low) / width
+        eps = fluctuate(scratch[0], scratch[2], scratch[1], scratch[3], n_own)
+        for i in range(n_own):
+            scratch[0, i] = low + width * expit(scratch[0, i] + eps * scratch[2, i])
+            scratch[1, i] = low + width * scratch[1, i]
+        for r in range(first, last):
+            offset = logit_inside((guess[r] - low) / width)
+            guess[r] = low + width * expit(offset + eps * rows.clever[r])
+    for r in range(first, last):
+        w = count[rows.cluster[r]] * rows.weight[r]
+        plug_sum += w * guess[r]
+        plug_weight += w
+    if plug_weight <= 0:
+        return np.nan
+    value = plug_sum / plug_weight
+    if kind == HAJEK:
+        value += own_sum / own_total
+    elif kind == HORVITZ:
+        value += own_sum / plug_weight
+    return value
+
+
+@numba.njit(cache=True)
+def knot_blocks(fitted, total, is_knot, knot_left, knot_right, block, block_weight):  # type: ignore[no-untyped-def]
+    """Nearest knots around each level, and block and block weight of the knots, of one isotonic fit (filled)."""
+    n_levels = len(fitted)
+    n_blocks, last = 0, -1
+    for i in range(n_levels):
+        if is_knot[i]:
+            if last < 0 or fitted[i] > fitted[last]:
+                block_weight[n_blocks] = 0.0
+                n_blocks += 1
+            block[i] = n_blocks - 1
+            block_weight[n_blocks - 1] += total[i]
+            last = i
+        knot_left[i] = last
+    following = -1
+    for j in range(n_levels):
+        i = n_levels - 1 - j
+        if is_knot[i]:
+            following = i
+        knot_right[i] = following if following >= 0 else knot_left[i]
+        if knot_left[i] < 0:
+            knot_left[i] = knot_right[i]
+
+
+@numba.njit(cache=True)
+def policy_variance(  # type: ignore[no-untyped-def]
+    count, rows, p, fitted, guess, scratch, knot_left, knot_right, block, block_weight, mass
+):
+    """Analytic variance of `policy_value`, right after it: evaluation + own residuals, or + the calibrator's fit.
+
+    Each row counts as a sampling unit of its own and no small-sample factor is used: a studentised bootstrap divides
+    by the same formula in the data and in every replicate, so what matters is that it moves with the sample.
+    """
+    full = len(fitted) - 1
+    kind = rows.route[p]
+    plug_sum = plug_weight = spread = 0.0
+    n_own = 0
+    if kind != PLUG_IN:
+        own_sum = own_total = 0.0
+        for r in range(rows.own_start[p], rows.own_start[p + 1]):
+            times = count[rows.own_cluster[r]]
+            if times > 0:
+                own_sum += scratch[3, n_own] * (scratch[1, n_own] - scratch[0, n_own])
+                own_total += scratch[3, n_own]
+                n_own += 1
+        n_own = 0
+        for r in range(rows.own_start[p], rows.own_start[p + 1]):
+            times = count[rows.own_cluster[r]]
+            if times > 0:
+                left = scratch[1, n_own] - scratch[0, n_own] - own_sum / own_total
+                spread += times * (rows.own_weight[r] * left / own_total) ** 2
+                n_own += 1
+    if kind == LABEL_MEAN:
+        return spread
+    for r in range(rows.start[p], rows.start[p + 1]):
+        w = count[rows.cluster[r]] * rows.weight[r]
+        plug_sum += w * guess[r]
+        plug_weight += w
+    for r in range(rows.start[p], rows.start[p + 1]):
+        left = rows.weight[r] * (guess[r] - plug_sum / plug_weight) / plug_weight
+        spread += count[rows.cluster[r]] * left * left
+    if kind != PLUG_IN:
+        return spread
+    # infinitesimal jackknife of the isotonic fit: the mass that the policy puts on each block, over the block's weight
+    mass[:] = 0.0
+    for r in range(rows.start[p], rows.start[p + 1]):
+        at = rows.at[r]
+        w = count[rows.cluster[r]] * rows.weight[r] / plug_weight
+        share = 1.0
+        if knot_right[at] > knot_left[at]:
+            span = rows.level[knot_right[at]] - rows.level[knot_left[at]]
+            share = (rows.level[at] - rows.level[knot_left[at]]) / span
+        mass[block[knot_right[at]]] += w * share
+        mass[block[knot_left[at]]] += w * (1.0 - share)
+    for r in range(len(rows.teach_cluster)):
+        times = count[rows.teach_cluster[r]]
+        if times > 0:
+            b = block[rows.teach_at[r]]
+            left_over = rows.teach_label[r] - fitted[full, rows.teach_at[r]]
+            spread += times * (rows.teach_weight[r] * left_over * mass[b] / block_weight[b]) ** 2
+    return spread
+
+
+@numba.njit(cache=True)
+def direct_replicates(counts, rows, n_folds, teach_min, own_min, values, variances, valid):  # type: ignore[no-untyped-def]
+    """One row of ``values`` per row of ``counts``; ``variances`` too unless it is empty. See `bootstrap_direct`."""
+    n_levels, n_policies = len(rows.level), len(rows.route)
+    total = np.zeros((n_folds + 1, n_levels))
+    summed = np.zeros((n_folds + 1, n_levels))
+    fitted = np.empty((n_folds + 1, n_levels))
+    is_knot = np.zeros(n_levels, dtype=np.bool_)
+    labelled = np.zeros(n_levels, dtype=np.bool_)
+    labelled[rows.teach_at] = True
+    labelled[rows.own_at] = True
+    core = np.flatnonzero(labelled)
+    has_fit = np.empty(n_folds + 1, dtype=np.bool_)
+    needed = np.zeros(n_folds + 1, dtype=np.bool_)
+    for p in range(n_policies):
+        if rows.route[p] != LABEL_MEAN:
+            needed[n_folds] = True
+        if rows.route[p] >= HAJEK:
+            for r in range(rows.own_start[p], rows.own_start[p + 1]):
+                needed[rows.own_fold[r]] = True
+    fold_level = np.zeros(n_folds + 1)
+    guess = np.empty(len(rows.at))
+    scratch = np.empty((4, len(rows.own_at)))
+    block = np.empty(n_levels, dtype=np.int64)
+    knot_left, knot_right = np.empty(n_levels, dtype=np.int64), np.empty(n_levels, dtype=np.int64)
+    mass, block_weight = np.empty(n_levels), np.empty(n_levels)
+    for b in range(counts.shape[0]):
+        count = counts[b]
+        seen = 0.0
+        for r in range(len(rows.teach_cluster)):
+            seen += count[rows.teach_cluster[r]]
+        valid[b] = seen >= teach_min
+        if not valid[b]:
+            continue
+        if len(rows.spline.taught) > 0:
+            two_stage_fits(count, rows, needed, total, summed, fitted, has_fit)
+        else:
+            monotone_fits(count, rows, core, needed, total, summed, fitted, is_knot, has_fit)
+        valid[b] = has_fit[n_folds] or not needed[n_folds]
+        for k in range(n_folds + 1):
+            if has_fit[k]:
+                label_sum = label_weight = 0.0
+                for i in core:
+                    label_sum += summed[k, i]
+                    label_weight += total[k, i]
+                fold_level[k] = label_sum / label_weight
+        if len(variances) > 0 and has_fit[n_folds]:
+            knot_blocks(fitted[n_folds], total[n_folds], is_knot, knot_left, knot_right, block, block_weight)
+        for p in range(n_policies):
+            if not valid[b]:
+                break
+            value = policy_value(count, rows, p, fitted, has_fit, fold_level, own_min[p], guess, scratch)
+            values[b, p] = value
+            valid[b] = not np.isnan(value)
+            if valid[b] and len(variances) > 0:
+                variances[b, p] = policy_variance(
+                    count, rows, p, fitted, guess, scratch, knot_left, knot_right, block, block_weight, mass
+                )
+                valid[b] = variances[b, p] > 0

@@ -1,0 +1,359 @@
+"""Direct for one policy, on arrays: its route, value, influence and standard error (formulas in `direct`)."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cje_core.calibration.fluctuation import targeted
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.informative import Informative, informative
+from cje_core.calibration.oracle_slice import (
+    OracleSlice,
+    calibration_part,
+    fit,
+    held_out,
+    knot_mass,
+    label_levels,
+    mean_part,
+    predict,
+)
+from cje_core.calibration.oracle_slice import index as index_of
+from cje_core.data import DataError
+from cje_core.data.arrays import Rows
+from cje_core.families.assemble import PolicyResult
+from cje_core.families.direct.balance import Lesson, balanced_residual, make_lesson, supported
+from cje_core.families.direct.power_tuning import charge, tuned_prediction
+from cje_core.inference.estimate import Status, sum_by
+from cje_core.inference.influence import (
+    Part,
+    combine,
+    cr1_factor,
+    delete_group_variance,
+    effective_clusters,
+    influence_se,
+    make_part,
+    pooled_df,
+)
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+F_KNOWN = ("cluster", "plugin_iid")  # kinds of inference that take f as known
+
+
+class Options(NamedTuple):
+    """What `estimate` was asked for, where it matters to one policy."""
+
+    inference: str = "influence"
+    correction: str = "theta_aug"
+    normalise: str = "hajek"
+    quantile: str = "t"
+    power_tuned: bool = True
+    borrowed: str = "plug_in"
+    scale: tuple[float, float] = (0.0, 1.0)  # declared oracle range
+
+
+class Lender(NamedTuple):
+    """What the slice lends to policies without labels of their own, and whether it may."""
+
+    judge: Informative
+    lesson: Lesson
+
+
+class Prediction(NamedTuple):
+    """A policy's prediction ``h = offset + power * (f - level)``; untuned it is f itself."""
+
+    power: float = 1.0  # weight of the calibrator
+    offset: FloatArray = np.empty(0)  # per evaluated row
+    own_offset: FloatArray = np.empty(0)  # per own labelled row
+    centered: bool = False  # whether level is the mean label behind f (tuned) or zero
+    power_line: float = 0.0  # weight of the judge's line, which sits in the offset
+    spent: float = 0.0  # share of the labels' degrees of freedom that the weights cost
+
+
+class PolicyFit(NamedTuple):
+    """One policy's result, and what its replicates need to know."""
+
+    result: PolicyResult
+    prediction: Prediction = Prediction(power=np.nan, power_line=np.nan)
+    own: IntArray = np.empty(0, dtype=np.intp)  # labelled rows that correct
+    left_out: FloatArray | None = None  # V^(-k) of the delete-one-fold jackknife
+
+
+def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | None:
+    """The slice as a lender, None where no policy needs one."""
+    if options.borrowed == "plug_in" or fitted.calibrator is None:
+        return None
+    if all(_corrects(rows, p, options)[1] for p in range(len(rows.policies))):
+        return None
+    return Lender(informative(rows, fitted), make_lesson(rows, fitted))
+
+
+def _corrects(rows: Rows, p: int, options: Options) -> tuple[IntArray, bool]:
+    """Evaluated rows of policy p with labels, and whether these correct its value."""
+    own = np.flatnonzero((rows.policy == p) & rows.evaluated & rows.labelled)
+    return own, options.correction != "none" and count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
+
+
+def fit_policy(
+    rows: Rows, fitted: OracleSlice, p: int, options: Options, lender: Lender | None = None
+) -> PolicyFit:
+    """Route, value, influence and standard error of policy p (array-level; everything but the bootstrap).
+
+    ``lender`` is that of `make_lender`, which is made here where a policy that borrows is given none.
+    """
+    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+    if len(index) == 0:
+        return PolicyFit(PolicyResult(Status.NO_RESPONSES, "none"))
+    own, corrected = _corrects(rows, p, options)
+    constant = len(own) > 0 and np.ptp(rows.label[own]) == 0
+    if corrected and len(own) == len(index):
+        value, part = mean_part(_units(rows, options), own, rows.label[own], rows.weight[own])
+        result = PolicyResult(Status.CONSTANT_LABELS if constant else Status.OK, "label_mean", value)
+        blank = Prediction(offset=np.zeros(len(index)), own_offset=np.zeros(len(own)))
+        return PolicyFit(_finish(rows, result, part, [], None, options), blank, own)
+    if fitted.calibrator is None:
+        return PolicyFit(PolicyResult(fitted.status, "none"))
+    if corrected:
+        # residuals of labels that never vary show the spread of f, or nothing: no interval either way
+        status = Status.CONSTANT_LABELS if constant else fitted.status
+        return _corrected(rows, fitted, index, own, options, status)
+    status = fitted.status
+    # a plug-in borrows nothing where the policy's own labels taught f
+    taught = count_clusters(rows, rows.teaches & (rows.policy == p)) >= MIN_LABELLED_CLUSTERS
+    if status is Status.OK and not (options.correction == "none" and taught):
+        status = Status.TRANSPORT_ASSUMED
+    if options.borrowed != "plug_in":
+        lender = lender or make_lender(rows, fitted, options)
+        assert lender is not None
+        return _from_lender(rows, fitted, index, options, status, lender)
+    return _plug_in(rows, fitted, index, options, status)
+
+
+def _corrected(
+    rows: Rows, fitted: OracleSlice, index: IntArray, own: IntArray, options: Options, status: Status
+) -> PolicyFit:
+    """Mean prediction corrected by the policy's own labels."""
+    assert fitted.calibrator is not None
+    f = predict(fitted.calibrator, rows.z[index])
+    own_f = held_out(fitted, rows.z[own], rows.prompt[own])
+    prediction = Prediction(offset=np.zeros(len(index)), own_offset=np.zeros(len(own)))
+    level, fold_level = label_levels(fitted)
+    if options.power_tuned:  # the one place where power tuning enters
+        g = tuned_prediction(rows, fitted, index, own, own_weight(rows, own))
+        f, own_f = f - level, own_f - fold_level[fitted.fold[rows.prompt[own]]]
+        power = g.weight_calibrator
+        if power == 0:  # a fold without a fit must not turn a prediction that ignores it into NaN
+            own_f = np.zeros(len(own))
+        prediction = Prediction(
+            power, g.evaluated - power * f, g.own - power * own_f, True, g.weight_line, g.spent
+        )
+    value, sampling, correction = _one_step(rows, index, own, prediction, options, f, own_f)
+    left_out = None
+    if options.inference == "jackknife":
+        both = np.concatenate([index, own])
+        left_out = np.empty(len(oracle_folds(fitted)))
+        for row, (k, f) in enumerate(_without_each_fold(fitted, rows.z[both])):
+            about = f - fold_level[k] * prediction.centered
+            left_out[row], *_ = _one_step(
+                rows, index, own, prediction, options, about[: len(index)], about[len(index) :]
+            )
+    if options.correction == "tmle":
+        route = "aipw_tmle"
+    elif options.normalise == "ht":
+        route = "aipw_ht"
+    else:
+        route = "aipw_hajek" if np.ptp(rows.label_prob[own]) > 0 else "theta_aug"
+    result = PolicyResult(status, route, value)
+    folds = None if left_out is None else _fold_part(rows, fitted, left_out, value)
+    result = _finish(rows, result, sampling, [charge(correction, prediction.spent)], folds, options)
+    return PolicyFit(result, prediction, own, left_out)
+
+
+def _plug_in(rows: Rows, fitted: OracleSlice, index: IntArray, options: Options, status: Status) -> PolicyFit:
+    """Mean prediction of a calibrator that the policy's own labels do not correct."""
+    assert fitted.calibrator is not None
+    weight = rows.weight[index]
+    share = weight / weight.sum()
+    units = _units(rows, options)
+    value, sampling = mean_part(units, index, predict(fitted.calibrator, rows.z[index]), weight)
+    fit_error, left_out, folds = [], None, None
+    if options.inference not in F_KNOWN:
+        fit_error = [calibration_part(rows, fitted, rows.z[index], share)]
+    if options.inference == "jackknife":
+        left_out = np.array([(share * f).sum() for _, f in _without_each_fold(fitted, rows.z[index])])
+        folds = _fold_part(rows, fitted, left_out, value)
+    result = _finish(rows, PolicyResult(status, "plug_in", value), sampling, fit_error, folds, options)
+    return PolicyFit(result, Prediction(offset=np.zeros(len(index))), left_out=left_out)
+
+
+def _from_lender(
+    rows: Rows, fitted: OracleSlice, index: IntArray, options: Options, status: Status, lender: Lender
+) -> PolicyFit:
+    """Mean prediction corrected by the residuals of labels of other policies, or why it is refused."""
+    assert fitted.calibrator is not None
+    z, weight = rows.z[index], rows.weight[index]
+    share = weight / weight.sum()
+    if not lender.judge.informative:
+        return PolicyFit(PolicyResult(Status.UNINFORMATIVE_JUDGE, "none"))
+    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
+        return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
+    units = _units(rows, options)
+    value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)
+    if options.borrowed == "one_step":
+        shift, correction = _slice_residual(units, fitted, z, share)
+    else:
+        shift, correction = balanced_residual(units, fitted, lender.lesson, z, share)
+    if np.isnan(correction.df):
+        return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
+    result = PolicyResult(status, options.borrowed, value + shift)
+    return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
+
+
+def _slice_residual(rows: Rows, fitted: OracleSlice, z: FloatArray, share: FloatArray) -> tuple[float, Part]:
+    """Residual of the slice's labels, reweighted to a policy that borrows them: what its plug-in is off by.
+
+    The weight of label i is the density ratio of the policy's index to the slice's, constant on the blocks of the fit
+    f^(-k) that never saw it (and linear between its knots); weights sum to one. A fit is steepest where it followed
+    the noise, so the policies at the two ends of the judge's scale are driven apart; held-out residuals show by how
+    much.
+    """
+    fold = fitted.fold[fitted.prompt]
+    ratio, residual = np.zeros(len(fold)), np.zeros(len(fold))
+    first_stage = fitted.calibrator and fitted.calibrator.first_stage
+    for k in oracle_folds(fitted):
+        held = fold == k
+        f = fit(
+            fitted.z[~held],
+            fitted.label[~held],
+            fitted.weight[~held],
+            mode=fitted.mode,
+            increasing=fitted.increasing,
+            basis=first_stage.basis if first_stage else None,
+        )
+        n_blocks = int(f.block[-1]) + 1
+        of_block = sum_by(f.block, knot_mass(f, z, share), n_blocks) / sum_by(f.block, f.weight, n_blocks)
+        ratio[held] = np.interp(index_of(f, fitted.z[held]), f.knot, of_block[f.block])
+        residual[held] = fitted.label[held] - predict(f, fitted.z[held])
+    weight = ratio * fitted.weight
+    if not weight.any():  # no label lies where the policy does
+        return 0.0, Part(np.full(len(rows.prompts), np.nan), np.nan)
+    weight = weight / weight.sum()
+    shift = float((weight * residual).sum())
+    n = len(rows.prompts)
+    effective = max(effective_clusters(sum_by(fitted.prompt, weight, n), rows.cluster), 3.0)
+    influence = n * sum_by(fitted.prompt, weight * (residual - shift), n)
+    return shift, Part(influence * np.sqrt(cr1_factor(effective)), effective - 1)
+
+
+def _finish(
+    rows: Rows,
+    result: PolicyResult,
+    sampling: Part,
+    labels: list[Part],
+    folds: tuple[float, float] | None,
+    options: Options,
+) -> PolicyResult:
+    """Influence, standard error and degrees of freedom by the kind of inference asked for.
+
+    Parameters
+    ----------
+    sampling, labels
+        The error from the responses drawn, and what the finite number of labels adds.
+    folds : (variance, df), optional
+        Of the delete-one-fold jackknife.
+    """
+    if options.inference in F_KNOWN:
+        std_error = influence_se(sampling.influence, _units(rows, options).cluster)
+        return result._replace(influence=sampling.influence, std_error=std_error, se_evaluation=std_error)
+    influence, std_error, df = combine([sampling, *labels], rows.cluster)
+    evaluation = influence_se(sampling.influence, rows.cluster)
+    calibration = influence_se(influence - sampling.influence, rows.cluster)
+    if folds is not None:
+        # own residuals belong to the variance for a given f; the fit of a borrowed one is what the folds measure
+        given_f = [sampling] if result.route == "plug_in" else [sampling, *labels]
+        _, evaluation, given_df = combine(given_f, rows.cluster)
+        calibration = float(np.sqrt(folds[0]))
+        std_error = float(np.hypot(evaluation, calibration))
+        df = pooled_df([evaluation**2, folds[0]], [given_df, folds[1]])
+    if options.quantile == "normal":
+        df = np.inf
+    return result._replace(
+        influence=influence, std_error=std_error, df=df, se_evaluation=evaluation, se_calibration=calibration
+    )
+
+
+def _units(rows: Rows, options: Options) -> Rows:
+    """Rows whose clusters are the sampling units of the standard error."""
+    return rows._replace(cluster=np.arange(len(rows.prompts))) if options.inference == "plugin_iid" else rows
+
+
+def own_weight(rows: Rows, own: IntArray) -> FloatArray:
+    """Weight of labelled rows in the correction: prompt weight over label probability."""
+    return np.asarray(rows.weight[own] / rows.label_prob[own])
+
+
+def _one_step(
+    rows: Rows,
+    index: IntArray,
+    own: IntArray,
+    prediction: Prediction,
+    options: Options,
+    f: FloatArray,
+    own_f: FloatArray,
+) -> tuple[float, Part, Part]:
+    """Value of a policy with own labels, and its two sources of error: responses drawn and own residuals.
+
+    ``f`` is the calibrator about its level on the evaluated rows, ``own_f`` on the policy's labelled rows.
+    """
+    n = len(rows.prompts)
+    weight, label, label_weight = rows.weight[index], rows.label[own], own_weight(rows, own)
+    h = prediction.offset + prediction.power * f
+    own_h = prediction.own_offset + prediction.power * own_f
+    if options.correction == "tmle":
+        clever, own_clever = _clever(rows, index), _clever(rows, own)
+        h, own_h = targeted(h, clever, own_h, own_clever, label, label_weight, options.scale)
+    units = _units(rows, options)
+    value, sampling = mean_part(units, index, h, weight)
+    shift, correction = mean_part(units, own, label - own_h, label_weight)
+    if options.correction == "tmle":
+        return value, sampling, correction  # the fluctuation made the residuals average to zero
+    if options.normalise == "ht":
+        share, own_share = weight / weight.sum(), label_weight / weight.sum()
+        moved = own_share * (label - own_h)
+        shift = float(moved.sum())
+        influence = n * (sum_by(rows.prompt[own], moved, n) - shift * sum_by(rows.prompt[index], share, n))
+        correction = make_part(influence, sum_by(rows.prompt[own], own_share, n), units.cluster)
+    return value + shift, sampling, correction
+
+
+def _clever(rows: Rows, index: IntArray) -> FloatArray:
+    """Clever covariate 1 / e of some rows."""
+    prob = rows.label_prob[index]
+    if not (prob > 0).all():
+        raise DataError(
+            "label_prob is missing for a response without a label; a TMLE needs the probability of every evaluated "
+            "response (or use correction='theta_aug')"
+        )
+    return np.asarray(1 / prob)
+
+
+def oracle_folds(fitted: OracleSlice) -> IntArray:
+    """Folds that hold labels of the slice."""
+    return np.unique(fitted.fold[fitted.prompt])
+
+
+def _without_each_fold(fitted: OracleSlice, z: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+    """Each fold that holds labels, and the predictions f^(-k)(Z) of all rows without it."""
+    prompt_of = {int(fitted.fold[i]): int(i) for i in fitted.prompt}
+    for k in oracle_folds(fitted).tolist():
+        yield k, held_out(fitted, z, np.full(len(z), prompt_of[k]))
+
+
+def _fold_part(rows: Rows, fitted: OracleSlice, left_out: FloatArray, value: float) -> tuple[float, float]:
+    """Delete-one-oracle-fold variance and its degrees of freedom; a fold's size is its labelled clusters."""
+    _, first = np.unique(rows.cluster[fitted.prompt], return_index=True)
+    _, size = np.unique(fitted.fold[fitted.prompt][first], return_counts=True)
+    return float(delete_group_variance(left_out, size, value)), len(left_out) - 1.0

@@ -1,0 +1,207 @@
+"""How far to lean on the judge: the tuned prediction behind the default of Direct.
+
+Estimand: V = E[Y] of a policy with own labels L. Formula, with g a prediction of the label that was not fitted on the
+row it is compared with (the paper's equation for theta_aug has g = f, the isotonic calibrator, in full weight):
+
+    V_hat = mean over all rows of g  +  mean over L of (Y - g_own)
+    g = mean(Y) + w_line b (S - mean(S)) + w_cal (f(Z) - mean(f)),      w >= 0,  w_line + w_cal <= 1
+
+* ``b (S - mean(S))`` is the least-squares line through the policy's own labels, never against the declared direction;
+  for row i of L its slope is fitted without the labels of i's cluster.
+* ``f(Z) - mean(f)`` is the calibrator, any mode, about its mean label; for row i of L it is ``f^(-k)`` about the mean
+  of the labels it was fitted on.
+* The weights minimise the estimated variance of V_hat: least squares of the label's influence on the predictions'
+  influence, by cluster, over the simplex (with few labels: see below). No weight at all gives the label mean; all
+  weight on the calibrator gives theta_aug. This is power tuning ("PPI++: Efficient Prediction-Powered Inference") with
+  two predictions.
+
+Why two: with 25 labels an isotonic fit is noisy where a line would do, and where a line will not do the calibrator wins
+by much more than the line can lose. Why centred: the level of a held-out fit is one more noisy number, which
+the label mean already supplies; kept in, it widens the interval by m / (m - 1) even when the judge is useless.
+
+Few labels: the weights are averaged with those of the line alone, in proportion 10 / m (of the calibrator alone, if
+most of its labels are not the policy's own), so up to 10 labelled clusters one prediction takes part. Below 6 none:
+so few labels cannot judge a judge. Unequal label weights count as Kish's number, ``(sum w)^2 / sum w^2``.
+
+Uncertainty: the weights were fitted on the labels that judge them, so the label part is charged one degree of freedom
+per weight in use (`charge`), like a regression; an average of two fits is charged the average.
+
+Failure modes: with nearly constant labels (one failure among 25) every t interval is too short, this one too, which
+is why binary ones are counted (`cje_core.families.intervals`); labels missing not at random bias everything.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, label_levels, mean_part, predict
+from cje_core.data.arrays import Rows
+from cje_core.inference.estimate import cluster_sums, sum_by
+from cje_core.inference.influence import Part
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+MIN_TUNED = 6  # labelled clusters, by Kish's count, below which no prediction is weighed
+SHRINKAGE = 10  # labelled clusters that the single prediction is worth
+
+
+class TunedPrediction(NamedTuple):
+    """A prediction of the label on two sets of rows; its level cancels in V_hat, its weights say where it came from."""
+
+    evaluated: FloatArray  # g on the evaluated rows
+    own: FloatArray  # g on the own labelled rows, fitted without them
+    weight_line: float
+    weight_calibrator: float
+    spent: float  # share of the labels' degrees of freedom that the weights in use cost, see `charge`
+
+
+def tuned_prediction(
+    rows: Rows, fitted: OracleSlice, index: IntArray, own: IntArray, own_weight: FloatArray
+) -> TunedPrediction:
+    """The prediction that makes a policy's corrected value most precise; see the module.
+
+    Parameters
+    ----------
+    rows : Rows
+    fitted : OracleSlice
+        With a calibrator.
+    index, own : int arrays
+        The policy's evaluated rows, and those of them with a label.
+    own_weight : array, shape of `own`
+        Prompt weight over label probability.
+
+    Returns
+    -------
+    TunedPrediction
+        Then ``mean(evaluated) + mean(label - own)`` (with `mean_part`) is the value, and `charge` goes on its
+        second part.
+    """
+    if fitted.calibrator is None:
+        raise ValueError("tuning needs a calibrator; this slice has too few labels to fit one")
+    label, weight = rows.label[own], rows.weight[index]
+    level, label_part = mean_part(rows, own, label, own_weight)
+    n_effective = _kish(sum_by(rows.cluster[rows.prompt[own]], own_weight, len(rows.cluster_names)))
+    evaluated, held = np.zeros((2, len(index))), np.zeros((2, len(own)))
+    weights, n_used = np.zeros(2), 0.0
+    if n_effective >= MIN_TUNED:
+        evaluated[0], held[0] = _line(rows, index, own, own_weight, fitted.increasing)
+        center, fold_center = label_levels(fitted)
+        held_center = fold_center[fitted.fold[rows.prompt[own]]]
+        out_of_fold = held_out(fitted, rows.z[own], rows.prompt[own]) - held_center
+        if np.isfinite(out_of_fold).all():
+            evaluated[1], held[1] = predict(fitted.calibrator, rows.z[index]) - center, out_of_fold
+        moves = [
+            mean_part(rows, own, h, own_weight)[1].influence - mean_part(rows, index, g, weight)[1].influence
+            for g, h in zip(evaluated, held, strict=True)
+        ]
+        design, target = (cluster_sums(phi, rows.cluster) for phi in (np.stack(moves), label_part.influence))
+        gram, cross, rounding = design @ design.T, design @ target, 1e-9 * float(target @ target)
+        alone = np.array([0.0, 1.0] if len(fitted.label) > 2 * len(own) else [1.0, 0.0])
+        for share, kept in (
+            (1 - min(SHRINKAGE / n_effective, 1.0), np.ones(2)),
+            (min(SHRINKAGE / n_effective, 1.0), alone),
+        ):
+            found = simplex_least_squares(gram * np.outer(kept, kept), cross * kept, rounding)
+            weights += share * found
+            n_used += share * np.count_nonzero(found)
+    line, calibrator = (float(w) for w in weights)
+    spent = n_used / (n_effective - 1) if n_used else 0.0
+    return TunedPrediction(level + weights @ evaluated, level + weights @ held, line, calibrator, spent)
+
+
+def charge(part: Part, spent: float) -> Part:
+    """Charge a part for weights fitted on its own rows: variance over ``1 - spent``, degrees of freedom times it.
+
+    With m equally weighted labelled clusters and q weights in use this is the regression's factor
+    ``(m - 1) / (m - 1 - q)`` on the variance and ``df = m - 1 - q``.
+
+    Examples
+    --------
+    >>> charged = charge(Part(np.array([3.0, -3.0]), 24.0), 2 / 24)
+    >>> charged.df, (charged.influence**2 / 9).round(4).tolist()
+    (22.0, [1.0909, 1.0909])
+    """
+    return Part(part.influence / np.sqrt(1 - spent), part.df * (1 - spent))
+
+
+def _kish(weight: FloatArray) -> float:
+    """Kish's effective number, ``(sum w)^2 / sum w^2``; whole for equal weights, up to rounding."""
+    return round(float(weight.sum() ** 2 / (weight**2).sum()), 9)
+
+
+def simplex_least_squares(gram: FloatArray, cross: FloatArray, floor: float = 0.0) -> FloatArray:
+    """Two weights ``w >= 0, sum w <= 1`` that minimise ``w' gram w - 2 w' cross``; zero where one would gain nothing.
+
+    The least of the minima over the faces of the triangle: its inside, its three sides (corners included).
+
+    Parameters
+    ----------
+    gram : array, shape (2, 2)
+        Positive semidefinite.
+    cross : array, shape (2,)
+    floor : float
+        A gain no larger than this is rounding, not gain.
+
+    Returns
+    -------
+    array, shape (2,)
+
+    Examples
+    --------
+    >>> simplex_least_squares(np.eye(2), np.array([0.3, -1.0])).tolist()
+    [0.3, 0.0]
+    >>> simplex_least_squares(np.eye(2), np.array([2.0, 1.5])).tolist()
+    [0.75, 0.25]
+    """
+    (a, b), (_, d) = gram.tolist()
+    p, q = cross.tolist()
+
+    def on_side(slope: float, curvature: float) -> float:
+        return min(max(slope / curvature, 0.0), 1.0) if curvature > 0 else 0.0
+
+    share = on_side(p - q + d - b, a + d - 2 * b)
+    faces = [(on_side(p, a), 0.0), (0.0, on_side(q, d)), (share, 1 - share)]
+    determinant = a * d - b * b
+    if determinant > 1e-12 * a * d:
+        u, v = (p * d - q * b) / determinant, (q * a - p * b) / determinant
+        if u > 0 and v > 0 and u + v < 1:
+            faces.append((u, v))
+    best, lowest = (0.0, 0.0), 0.0
+    for u, v in faces:
+        value = a * u * u + 2 * b * u * v + d * v * v - 2 * (p * u + q * v)
+        if value < lowest - floor:
+            best, lowest = (u, v), value
+    return np.array(best)
+
+
+def _line(
+    rows: Rows, index: IntArray, own: IntArray, weight: FloatArray, increasing: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Least-squares line of the own labels on the judge score, about the mean score of the evaluated rows.
+
+    Returns
+    -------
+    evaluated, own : arrays
+        For an own label the slope leaves its whole cluster out.
+    """
+    center = np.average(rows.score[index], weights=rows.weight[index])
+    x, y = rows.score[own] - center, rows.label[own]
+    y = y - np.average(y, weights=weight)
+    _, code = np.unique(rows.cluster[rows.prompt[own]], return_inverse=True)
+    moments = np.stack([weight, weight * x, weight * y, weight * x * x, weight * x * y])
+    total = moments.sum(axis=1)
+    n_clusters = int(code.max()) + 1
+    left = total[:, None] - np.stack([sum_by(code, row, n_clusters) for row in moments])
+    sign = 1.0 if increasing else -1.0
+    spread = total[3] - total[1] ** 2 / total[0]
+
+    def slope(sums: FloatArray) -> FloatArray:
+        w, wx, wy, wxx, wxy = sums
+        sxx, sxy = wxx - wx**2 / w, wxy - wx * wy / w
+        told = sxx > 1e-9 * spread  # one distinct score tells no slope, only rounding
+        rise = sign * np.divide(sxy, sxx, out=np.zeros_like(sxx), where=told)
+        return np.asarray(sign * np.maximum(rise, 0.0))
+
+    return slope(total[:, None]) * (rows.score[index] - center), slope(left)[code] * x

@@ -1,0 +1,105 @@
+"""What the frequentist and the Bayesian misclassification correction share: verdicts, routes, refusals, counts.
+
+The judge passes a response whose score reaches the threshold; a label is good at the top of ``oracle_range`` and bad at
+its bottom. Sensitivity and specificity come from a policy's own labels (route ``own_labels``); with fewer than 4
+labelled prompts from those of the calibration policies (``borrowed``).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.oracle_slice import mean_part
+from cje_core.data.arrays import Rows
+from cje_core.inference.estimate import Status, sum_by
+from cje_core.inference.influence import Part
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Verdicts(NamedTuple):
+    """The judge's and the oracle's verdict on each row."""
+
+    threshold: float
+    passed: BoolArray  # (r,) the score reaches the threshold
+    good: BoolArray  # (r,) the label is the top of its scale
+    binary: BoolArray  # (r,) the label is one of the two ends
+
+
+class Evidence(NamedTuple):
+    """The rows that one policy's correction rests on."""
+
+    status: Status  # OK, or TRANSPORT_ASSUMED where the confusion matrix is borrowed
+    route: str
+    evaluated: IntArray  # rows of the policy that enter its mean
+    labels: IntArray  # labelled rows, and those of them by class
+    good: IntArray
+    bad: IntArray
+    n_clusters: int  # of the labelled rows
+
+
+class Proportion(NamedTuple):
+    """A weighted proportion, the effective number of observations behind it, and its error."""
+
+    value: float
+    n: float
+    part: Part
+
+
+def judge_verdicts(data: xr.Dataset, rows: Rows, threshold: float | None) -> Verdicts:
+    """Cut the judge at `threshold`; None is the middle of ``judge_range``."""
+    low, high = data.attrs["judge_range"]
+    bottom, top = data.attrs["oracle_range"]
+    cut = (low + high) / 2 if threshold is None else float(threshold)
+    if not low < cut <= high:
+        raise ValueError(f"threshold is {threshold}; it must lie above {low:g} and at most at {high:g}")
+    good = rows.label == top
+    return Verdicts(cut, rows.score >= cut, good, good | (rows.label == bottom))
+
+
+def gather(rows: Rows, verdicts: Verdicts, p: int) -> Evidence | Status:
+    """Rows behind the correction of policy p, or the status that says why there is none."""
+    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+    if len(index) == 0:
+        return Status.NO_RESPONSES
+    labels, route, status = index[rows.labelled[index]], "own_labels", Status.OK
+    if count_clusters(rows, labels) < MIN_LABELLED_CLUSTERS:
+        labels, route, status = np.flatnonzero(rows.teaches), "borrowed", Status.TRANSPORT_ASSUMED
+    n_clusters = count_clusters(rows, labels)
+    if n_clusters < MIN_LABELLED_CLUSTERS:
+        return Status.TOO_FEW_LABELS if len(labels) else Status.NO_LABELS
+    if not verdicts.binary[labels].all():
+        return Status.NOT_BINARY
+    good = verdicts.good[labels]
+    if good.all() or not good.any():
+        return Status.ONE_CLASS
+    return Evidence(status, route, index, labels, labels[good], labels[~good], n_clusters)
+
+
+def label_weight(rows: Rows) -> FloatArray:
+    """Weight of each row among labels: prompt weight over label probability."""
+    return np.asarray(rows.weight / np.where(rows.labelled, rows.label_prob, 1.0))
+
+
+def proportion(rows: Rows, index: IntArray, hit: BoolArray, weight: FloatArray) -> Proportion:
+    """Weighted share of hits among some rows.
+
+    The effective count is ``v (1 - v)`` over the cluster-robust variance, kept between Kish's counts of clusters and
+    of rows; with equal weights and no clusters it is the number of rows.
+    """
+    values = hit[index].astype(float)
+    value, part = mean_part(rows, index, values, weight[index])
+    value = min(max(value, 0.0), 1.0)
+    share = weight[index] / weight[index].sum()
+    n_clusters = len(rows.cluster_names)
+    cluster = rows.cluster[rows.prompt[index]]
+    least = 1 / float((sum_by(cluster, share, n_clusters) ** 2).sum())
+    most = 1 / float((share**2).sum())
+    variance = float((sum_by(cluster, share * (values - value), n_clusters) ** 2).sum())
+    count = value * (1 - value) / variance if 0 < value < 1 and variance > 0 else least
+    return Proportion(value, min(max(count, least), max(least, most)), part)

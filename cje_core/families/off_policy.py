@@ -1,0 +1,266 @@
+"""What the off-policy estimators share: calibrated rewards, weights, and the two forms of value.
+
+Every estimator of the family (the paper's sections on estimators and influence-function stacking) is
+
+    V = mean_fresh q(Z') + sum_i share_i (R_i - q_i),      share = W / sum W
+
+over the logged responses i that have both log-likelihoods, with R = f(Z) the pooled calibrator and q = f^(-k)(Z) the
+calibrator that never saw the prompt's fold; importance sampling has q = 0 and no first term. A `Value` keeps what its
+standard error needs, by source:
+
+``direct``       which prompts and fresh responses were drawn: ``q(Z'_i) - mean q``
+``ips``          which logged responses were drawn: ``W_i (u_i - sum share u) / mean W``, u = R or R - q (Hajek form)
+``terms``        which labels were seen: V as a linear functional of its fits. Under DR the weights on f and on f^(-k)
+                 at the logged responses cancel to first order, which leaves that of Direct's plug-in: 1/n at the
+                 fresh responses
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.calibration.oracle_slice import OracleSlice, fit, fit_slice, held_out, predict
+from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
+from cje_core.inference.estimate import sum_by
+from cje_core.offpolicy.weights import CANDIDATES, ess_fraction, log_ratios, mean_one, stabilise
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+NEEDS = {"judge", "oracle", "logp_target", "logp_logger", "logged_judge"}
+
+
+class Stabilisation(NamedTuple):
+    """How weights are stabilised (`cje_core.offpolicy.weights.stabilise`); the defaults are every estimator's."""
+
+    candidates: Sequence[str] = CANDIDATES
+    projection: str = "rescale"
+    guard: str = "absolute"
+    rho: float = 1.0
+
+
+DEFAULT = Stabilisation()
+
+
+class Outcome(NamedTuple):
+    """A cross-fitted outcome model q."""
+
+    taught: OracleSlice  # the labels that taught it, and its pooled fit
+    logged: FloatArray  # (n,) q of each logged response, out of fold; NaN where nothing was logged
+    fresh: FloatArray  # (r,) q of each row of `Rows`, out of fold
+
+
+class Logs(NamedTuple):
+    """What no policy changes: rows, calibrated rewards of the logged responses, log importance ratios."""
+
+    rows: Rows
+    logged: Logged
+    fitted: OracleSlice  # pooled f
+    outcome: Outcome  # f^(-k)
+    reward: FloatArray  # (n,) R = f(Z) of each logged response; NaN where nothing was logged
+    log_ratio: FloatArray  # (P, n) nats; NaN where unusable
+    oracle_range: tuple[float, float]
+
+
+class Source(NamedTuple):
+    """One source of sampling error: its share of the value, influence per prompt before any factor, and leverage."""
+
+    value: float
+    influence: FloatArray  # (n,)
+    leverage: FloatArray  # (n,)
+
+
+class Term(NamedTuple):
+    """A linear functional ``sum_j weight_j f(z_j)`` of one fitted calibrator."""
+
+    taught: OracleSlice
+    z: FloatArray
+    weight: FloatArray
+
+
+class Value(NamedTuple):
+    """One policy's value by one estimator, with everything its standard error needs."""
+
+    route: str
+    direct: Source  # zero for importance sampling
+    ips: Source
+    path: FloatArray  # (n,) the paper's influence values, R^OOF in place of R
+    terms: list[Term]
+    orthogonality: Source | None = None
+    facts: Mapping[str, Any] = {}
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return self.direct.value + self.ips.value
+
+
+# --- rewards and outcome models ---
+
+
+def unpack_logs(data: xr.Dataset, *, direction: str, calibrator: str, covariates: Sequence[str]) -> Logs:
+    """Rows, logged responses and calibrators of the data; labels of logged responses teach if no fresh ones do."""
+    rows, logged = unpack(data, covariates), unpack_logged(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
+    low, high = data.attrs["oracle_range"]
+    return reward_logs(rows, logged, fitted, (low, high))
+
+
+def reward_logs(rows: Rows, logged: Logged, fitted: OracleSlice, oracle_range: tuple[float, float]) -> Logs:
+    """`Logs` of a fitted slice; rewards and outcomes are NaN where the slice has no calibrator."""
+    reward = np.full(len(rows.prompts), np.nan)
+    outcome = Outcome(fitted, reward.copy(), np.full(len(rows.z), np.nan))
+    if fitted.calibrator is not None:
+        seen = np.isfinite(logged.z).all(axis=1)
+        reward[seen] = predict(fitted.calibrator, logged.z[seen])
+        outcome = cross_fit(rows, logged, fitted)
+    return Logs(rows, logged, fitted, outcome, reward, log_ratios(logged), oracle_range)
+
+
+def cross_fit(rows: Rows, logged: Logged, taught: OracleSlice) -> Outcome:
+    """Out-of-fold predictions of a slice's calibrator at the logged and at the fresh responses."""
+    seen = np.flatnonzero(np.isfinite(logged.z).all(axis=1))
+    q = held_out(taught, np.concatenate([logged.z[seen], rows.z]), np.concatenate([seen, rows.prompt]))
+    on_logged = np.full(len(rows.prompts), np.nan)
+    on_logged[seen] = q[: len(seen)]
+    return Outcome(taught, on_logged, q[len(seen) :])
+
+
+def without_fold(logs: Logs, k: int) -> Logs:
+    """`Logs` without the labels of fold k: calibrator, rewards and nuisances refitted, the mode kept.
+
+    The labels of logged responses in that fold go too, for the estimators that read them.
+    """
+    fitted = logs.fitted
+    keep = fitted.fold[fitted.prompt] != k
+    z, label, weight = fitted.z[keep], fitted.label[keep], fitted.weight[keep]
+    first = None if fitted.calibrator is None else fitted.calibrator.first_stage
+    model = fit(
+        z,
+        label,
+        weight,
+        mode=fitted.mode,
+        increasing=fitted.increasing,
+        basis=None if first is None else first.basis,
+    )
+    rest = fitted._replace(calibrator=model, z=z, label=label, weight=weight, prompt=fitted.prompt[keep])
+    logged = logs.logged._replace(label=np.where(fitted.fold == k, np.nan, logs.logged.label))
+    return reward_logs(logs.rows, logged, rest, logs.oracle_range)
+
+
+# --- weights ---
+
+
+def used_rows(logs: Logs, p: int) -> IntArray:
+    """Prompts whose logged response has a weight for policy p."""
+    return np.flatnonzero(np.isfinite(logs.log_ratio[p]))
+
+
+def fresh_rows(logs: Logs, p: int) -> IntArray:
+    """Rows of policy p that enter its mean."""
+    return np.flatnonzero((logs.rows.policy == p) & logs.rows.evaluated)
+
+
+def raw_weights(logs: Logs, p: int) -> FloatArray:
+    """Mean-one weights of `used_rows`."""
+    return mean_one(logs.log_ratio[p, used_rows(logs, p)])
+
+
+def stabilised_weights(
+    logs: Logs, p: int, delta: FloatArray, weighting: Stabilisation = DEFAULT
+) -> tuple[FloatArray, dict[str, Any]]:
+    """Stabilised weights of `used_rows` and the facts of how they came about.
+
+    Parameters
+    ----------
+    delta : array, shape (n,)
+        What the estimator multiplies by the weights, per prompt.
+    """
+    used = used_rows(logs, p)
+    out = stabilise(
+        raw_weights(logs, p),
+        logs.logged.z[used, 0],
+        delta[used],
+        logs.fitted.fold[used],
+        **weighting._asdict(),
+    )
+    facts = {"beta": out.beta, "alpha": out.alpha, "guard_engaged": out.engaged}
+    return out.weight, facts | {"ess_fraction": ess_fraction(out.weight)}
+
+
+# --- the two forms of value ---
+
+
+def hajek(n: int, prompt: IntArray, weight: FloatArray, values: FloatArray) -> Source:
+    """``sum w v / sum w`` with influence ``n w (v - mean) / sum w`` per prompt."""
+    share = weight / weight.sum()
+    mean = float((share * values).sum())
+    return Source(mean, n * sum_by(prompt, share * (values - mean), n), sum_by(prompt, share, n))
+
+
+def ips_value(logs: Logs, p: int, weight: FloatArray, *, route: str, facts: Mapping[str, Any]) -> Value:
+    """Self-normalised importance sampling of the calibrated reward: ``sum W R / sum W``.
+
+    Parameters
+    ----------
+    weight : array, shape (used rows,)
+        In the order of `used_rows`.
+    """
+    n, used = len(logs.rows.prompts), used_rows(logs, p)
+    return Value(
+        route,
+        direct=Source(0.0, np.zeros(n), np.zeros(n)),
+        ips=hajek(n, used, weight, logs.reward[used]),
+        path=hajek(n, used, weight, logs.outcome.logged[used]).influence,
+        terms=[Term(logs.fitted, logs.logged.z[used], weight / weight.sum())],
+        facts=facts,
+    )
+
+
+def dr_value(
+    logs: Logs,
+    p: int,
+    weight: FloatArray,
+    *,
+    route: str,
+    facts: Mapping[str, Any],
+    outcome: Outcome | None = None,
+) -> Value:
+    """Doubly robust value ``mean_fresh q + sum W (R - q) / sum W`` (the paper's algorithm Calibrated-DR).
+
+    Parameters
+    ----------
+    weight : array, shape (used rows,)
+        In the order of `used_rows`.
+    outcome : Outcome, optional
+        q; default f^(-k).
+    """
+    q = logs.outcome if outcome is None else outcome
+    n, used, index = len(logs.rows.prompts), used_rows(logs, p), fresh_rows(logs, p)
+    mass, z, z_fresh = logs.rows.weight[index], logs.logged.z[used], logs.rows.z[index]
+    direct = hajek(n, logs.rows.prompt[index], mass, q.fresh[index])
+    terms = [Term(q.taught, z_fresh, mass / mass.sum())]
+    if q.taught is not logs.fitted:  # else + share on f and - share on f^(-k) cancel
+        share = weight / weight.sum()
+        terms += [Term(logs.fitted, z, share), Term(q.taught, z, -share)]
+    return Value(
+        route,
+        direct=direct,
+        ips=hajek(n, used, weight, logs.reward[used] - q.logged[used]),
+        path=direct.influence + hajek(n, used, weight, (logs.outcome.logged - q.logged)[used]).influence,
+        terms=terms,
+        orthogonality=orthogonality(logs, used, weight, q.logged[used]),
+        facts=facts,
+    )
+
+
+def orthogonality(logs: Logs, used: IntArray, weight: FloatArray, q: FloatArray) -> Source | None:
+    """``sum W (Y - q) / sum W`` over the labelled logged responses of `used`; None without any."""
+    labelled = np.isfinite(logs.logged.label[used])
+    if not (weight[labelled] > 0).any():
+        return None
+    rows = used[labelled]
+    return hajek(len(logs.rows.prompts), rows, weight[labelled], logs.logged.label[rows] - q[labelled])

@@ -1,0 +1,304 @@
+"""What the Bayesian estimators share: the slice on judge levels, posterior draws of f, and draws -> estimate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.bayes import covariates as two_stage
+from cje_core.bayes import flat, gibbs
+from cje_core.bayes.covariates import EFFECTS, effects
+from cje_core.bayes.gibbs import Draws
+from cje_core.bayes.levels import Graded, grade
+from cje_core.bayes.prior import Prior
+from cje_core.calibration.folds import count_clusters
+from cje_core.calibration.informative import informative
+from cje_core.calibration.oracle_slice import OracleSlice, fit_slice
+from cje_core.data.arrays import Rows, unpack
+from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.direct.balance import supported
+from cje_core.inference.estimate import Status, hdi, sum_by
+
+FloatArray = npt.NDArray[np.float64]
+
+ENGINES = ("gibbs", "nutpie", "pymc")
+POOLING = ("complete", "partial")
+INTERVALS = ("eti", "hdi")
+SILENT = (Status.FEW_LABELS_POSTERIOR, Status.CONSTANT_LABELS)  # a value, but no interval and no draws
+MIN_RUN = (
+    8000  # draws of a NUTS run before thinning: its gates ask for 400 effective ones of the worst weight
+)
+MIN_LABELS = 13  # labelled prompts below which the posterior is the prior's
+
+
+class Setting(NamedTuple):
+    """One data set, ready for a posterior."""
+
+    rows: Rows
+    fitted: OracleSlice
+    graded: Graded
+    unlabelled: FloatArray  # per policy: share of its responses on judge levels without a label
+    pooling: str  # "partial": one calibrator per policy
+
+
+def check_options(*, ci_prob: float, n_draws: int, interval: str) -> None:
+    """Stop at options out of range before anything is sampled."""
+    if not 0 < ci_prob < 1:
+        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    if n_draws < 2:
+        raise ValueError(f"n_draws is {n_draws}; a posterior needs at least 2 draws")
+    if interval not in INTERVALS:
+        raise ValueError(f"interval is {interval!r}; use one of {', '.join(INTERVALS)}")
+
+
+def prepare(
+    data: xr.Dataset,
+    *,
+    direction: str,
+    covariates: Sequence[str] = (),
+    effect: str = "linear",
+    pooling: str = "complete",
+) -> Setting:
+    """Rows, teaching labels and judge levels of evaluation data, and the columns of a covariate effect."""
+    if effect not in EFFECTS:
+        raise ValueError(f"effect is {effect!r}; use one of {', '.join(EFFECTS)}")
+    if pooling not in POOLING:
+        raise ValueError(f"pooling is {pooling!r}; use one of {', '.join(POOLING)}")
+    if pooling == "partial" and covariates:
+        raise ValueError("there is no model with covariates and partial pooling; leave out one of the two")
+    rows = unpack(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator="monotone")
+    graded = grade(
+        rows,
+        fitted,
+        judge_range=tuple(data.attrs["judge_range"]),
+        oracle_range=tuple(data.attrs["oracle_range"]),
+    )
+    if covariates and not fitted.status.failed:
+        graded = graded._replace(columns=effects(rows, effect).every)
+    used = rows.evaluated
+    empty = graded.levels.n[graded.at] == 0
+    weight = np.where(used, rows.weight, 0.0)
+    total = sum_by(rows.policy, weight, len(rows.policies))
+    share = sum_by(rows.policy, weight * empty, len(rows.policies))
+    unlabelled = np.divide(share, total, out=np.full(len(total), np.nan), where=total > 0)
+    return Setting(rows, fitted, graded, unlabelled, pooling)
+
+
+def choose_engine(engine: str | None, *, extended: bool) -> str:
+    """Sampler to use: Gibbs unless the model is one that only NUTS samples."""
+    if engine is None:
+        return "nutpie" if extended else "gibbs"
+    if engine not in ENGINES:
+        raise ValueError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
+    if extended and engine == "gibbs":
+        raise ValueError(
+            "engine 'gibbs' samples one calibrator that is cut from the probes; use 'nutpie' or 'pymc' with partial "
+            "pooling or a joint posterior"
+        )
+    return engine
+
+
+def calibrate(
+    setting: Setting, *, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator
+) -> tuple[Draws, Status]:
+    """Posterior draws of f, and NOT_CONVERGED where the sampler's own checks say so.
+
+    One calibrator for all policies may be flat (`cje_core.bayes.flat`); with one per policy that is left out.
+    """
+    found, status = _curves(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
+    if setting.pooling == "complete":
+        found = flat.mix(setting.rows, setting.graded, found, prior=prior, rng=rng)
+    return found, status
+
+
+def _curves(
+    setting: Setting, *, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator
+) -> tuple[Draws, Status]:
+    rows, graded = setting.rows, setting.graded
+    if engine == "gibbs" and graded.columns is not None:
+        return two_stage.sample(rows, graded, n_draws=n_draws, prior=prior, rng=rng), Status.OK
+    if engine == "gibbs":
+        return gibbs.sample(graded.levels, n_draws=n_draws, prior=prior, rng=rng), Status.OK
+    from cje_core.bayes.models import draws as fits
+    from cje_core.bayes.models import nuts
+
+    seed = int(rng.integers(2**31))
+    size = max(n_draws, MIN_RUN)
+    if setting.pooling == "partial":
+        run = fits.hierarchical(rows, graded, engine=engine, n_draws=size, prior=prior, seed=seed)
+    elif graded.columns is not None:
+        run = fits.two_stage(rows, graded, engine=engine, n_draws=size, prior=prior, seed=seed)
+    else:
+        run = nuts.sample(graded.levels, engine=engine, n_draws=size, prior=prior, seed=seed)
+    return thin(run, n_draws), nuts.gates(run.diagnostics)
+
+
+def joint(
+    setting: Setting, *, engine: str, n_draws: int, prior: Prior, scale: float, rng: np.random.Generator
+) -> tuple[Draws, FloatArray, Status]:
+    """Draws of f and of the shifts (P, n_draws) from their joint posterior."""
+    from cje_core.bayes.models import draws as fits
+    from cje_core.bayes.models import nuts
+
+    run, found = fits.joint(
+        setting.rows,
+        setting.graded,
+        engine=engine,
+        n_draws=max(n_draws, MIN_RUN),
+        prior=prior,
+        scale=scale,
+        seed=int(rng.integers(2**31)),
+    )
+    return thin(run, n_draws), found.delta[:, spaced(len(run.f), n_draws)], nuts.gates(run.diagnostics)
+
+
+def spaced(size: int, n: int) -> npt.NDArray[np.intp]:
+    """`n` of `size` places, evenly spaced."""
+    return np.linspace(0, size - 1, n).astype(np.intp)
+
+
+def thin(run: Draws, n_draws: int) -> Draws:
+    """`n_draws` of the draws, evenly spaced."""
+    kept = spaced(len(run.f), n_draws)
+    return Draws(
+        run.f[kept],
+        run.ends[kept],
+        run.shape[kept],
+        run.sigma[kept],
+        run.diagnostics,
+        None if run.beta is None else run.beta[kept],
+        None if run.own is None else run.own[kept],
+    )
+
+
+def enough(rows: Rows, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Policies with `MIN_LABELS` labelled prompts (clusters of them) among some rows."""
+    cluster = rows.cluster[rows.prompt]
+    return np.array(
+        [len(np.unique(cluster[which & (rows.policy == p)])) >= MIN_LABELS for p in range(len(rows.policies))]
+    )
+
+
+def policy_status(
+    setting: Setting,
+    p: int,
+    *,
+    correcting: npt.NDArray[np.bool_] | None,
+    convergence: Status,
+) -> Status:
+    """What must be said of one policy's posterior; failures first.
+
+    `correcting` marks the rows whose labels correct the value. Where they never vary, their residuals show the spread
+    of f or nothing, and a posterior made of them would be too sure. Without correction the value assumes transport,
+    unless the policy's labels are among those that teach.
+    """
+    rows, fitted = setting.rows, setting.fitted
+    mine = rows.policy == p
+    if not (rows.evaluated & mine).any():
+        return Status.NO_RESPONSES
+    if fitted.status.failed:
+        return fitted.status
+    if len(np.unique(rows.cluster[fitted.prompt])) < MIN_LABELS:
+        return Status.FEW_LABELS_POSTERIOR
+    said = fitted.status
+    if correcting is not None:
+        # labels that teach may be constant, those that correct may not
+        constant = np.ptp(rows.label[correcting & mine]) == 0
+        said = Status.CONSTANT_LABELS if constant else Status.OK if said is Status.CONSTANT_LABELS else said
+    if said is Status.CONSTANT_LABELS:
+        return said
+    if convergence is not Status.OK:
+        return convergence
+    if said is not Status.OK:
+        return said
+    return Status.OK if correcting is not None or enough(rows, rows.teaches)[p] else Status.TRANSPORT_ASSUMED
+
+
+def refusal(setting: Setting, p: int) -> Status:
+    """Why policy p may not borrow, or OK.
+
+    UNINFORMATIVE_JUDGE where the labels do not show that the judge ranks them the right way
+    (`cje_core.calibration.informative`). LOW_SUPPORT where too much of the policy's responses lies beyond all labels
+    (`cje_core.families.direct.balance.supported`).
+    """
+    rows, fitted = setting.rows, setting.fitted
+    if not informative(rows, fitted).informative:
+        return Status.UNINFORMATIVE_JUDGE
+    mine = rows.evaluated & (rows.policy == p)
+    share = rows.weight[mine] / rows.weight[mine].sum()
+    n_clusters = count_clusters(rows, rows.teaches)
+    reached = supported(rows.z[rows.teaches], n_clusters, rows.z[mine], share)
+    return Status.OK if reached else Status.LOW_SUPPORT
+
+
+def to_estimate(
+    data: xr.Dataset,
+    setting: Setting,
+    draws: FloatArray | None,
+    status: Sequence[Status],
+    *,
+    route: Sequence[str],
+    estimator: str,
+    options: Mapping[str, Any],
+    ci_prob: float,
+    interval: str,
+    calibrator: Draws | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    """Estimate with posterior means, and intervals from the draws (P, n); with what is given of the calibrator.
+
+    Where the status forbids an interval the draws are NaN too: a probability made of them would pretend as much.
+    """
+    results = []
+    for p, said in enumerate(status):
+        if said.failed or draws is None:
+            results.append(PolicyResult(said, "none"))
+            continue
+        value = float(draws[p].mean())
+        own = np.full_like(draws[p], np.nan) if said in SILENT else draws[p]
+        spread = float(own.std(ddof=1))
+        bounds = hdi(own, ci_prob) if interval == "hdi" and said not in SILENT else None
+        results.append(PolicyResult(said, route[p], value, std_error=spread, draws=own, bounds=bounds))
+    order = [setting.rows.policies.index(str(name)) for name in data.policy.values]
+    more, coords = {}, {}
+    if calibrator is not None:
+        more = trace(setting, calibrator, order)
+        low, high = data.attrs["judge_range"]
+        level = setting.graded.levels.level
+        coords = {"level": low + (high - low) * (level if setting.fitted.increasing else 1.0 - level)}
+    return assemble(
+        data,
+        setting.rows,
+        results,
+        estimator=estimator,
+        options={**options, "interval": interval},
+        ci_prob=ci_prob,
+        draws_kind=interval,
+        extra={"unlabelled_mass": ("policy", setting.unlabelled[order]), **more, **(extra or {})},
+        coords=coords,
+    )
+
+
+def trace(setting: Setting, draws: Draws, order: Sequence[int]) -> dict[str, tuple[Any, ...]]:
+    """Draws of every parameter, as variables of an estimate."""
+    levels = setting.graded.levels
+    out: dict[str, tuple[Any, ...]] = {
+        "calibrator": (("replicate", "level"), levels.low + levels.width * draws.f),
+        "ends": (("replicate", "end"), levels.low + levels.width * draws.ends),
+        "shape": (("replicate", "spline"), draws.shape),
+    }
+    if not levels.binary:
+        out["sigma"] = ("replicate", levels.width * draws.sigma)
+    if draws.own is None:
+        out["flat_judge"] = ((), draws.flat)
+    if draws.beta is not None:
+        out["covariate_effect"] = (("replicate", "effect"), draws.beta)
+    if draws.own is not None:
+        own = levels.low + levels.width * draws.own[:, order]
+        out["own_calibrator"] = (("policy", "replicate", "level"), own.swapaxes(0, 1))
+    if draws.diagnostics:
+        out |= {name: ((), value) for name, value in draws.diagnostics.items()}
+    return out

@@ -1,0 +1,155 @@
+"""The arithmetic that PPI and PPI++ share: label mean plus lambda times the gap in judge scores.
+
+``theta = sum_L v (Y - lambda S) + lambda sum_U u S``, v and u the normalised weights of the labelled and the
+unlabelled responses. Any lambda that does not look at the labels it corrects is unbiased; 1 is PPI, 0 the label mean.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, assign_folds, count_clusters
+from cje_core.calibration.oracle_slice import mean_part
+from cje_core.data.arrays import Rows
+from cje_core.families.assemble import PolicyResult
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import Part, combine
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+QUANTILES = ("t", "z")
+
+
+def check_quantile(quantile: str) -> None:
+    """Raise unless the name of the reference distribution is known."""
+    if quantile not in QUANTILES:
+        raise ValueError(f"quantile is {quantile!r}; use one of {', '.join(QUANTILES)}")
+
+
+def oracle_units(data: xr.Dataset, score: FloatArray) -> FloatArray:
+    """Judge scores mapped affinely from ``judge_range`` to ``oracle_range``."""
+    (low, high), (bottom, top) = data.attrs["judge_range"], data.attrs["oracle_range"]
+    return np.asarray(bottom + (score - low) / (high - low) * (top - bottom))
+
+
+class Sets(NamedTuple):
+    """The two samples of one policy: rows, and normalised weights that sum to one."""
+
+    route: str
+    labelled: IntArray
+    label_share: FloatArray
+    unlabelled: IntArray
+    score_share: FloatArray
+
+
+def powered_mean(
+    rows: Rows, p: int, score: FloatArray, lam: str | float, *, quantile: str
+) -> tuple[PolicyResult, float]:
+    """Prediction-powered mean of policy p, and the lambda it used.
+
+    Parameters
+    ----------
+    rows : Rows
+    p : int
+    score : array, shape (rows,)
+        Judge scores in oracle units.
+    lam : {"tuned", "cross_fitted"} or float
+    quantile : {"t", "z"}
+        ``z``: the variances of ppi-python, divided by counts, and a normal interval.
+
+    Returns
+    -------
+    PolicyResult, float
+    """
+    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+    own = index[rows.labelled[index]]
+    if len(index) == 0:
+        return PolicyResult(Status.NO_RESPONSES, "none"), np.nan
+    if count_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
+        return PolicyResult(Status.TOO_FEW_LABELS if len(own) else Status.NO_LABELS, "none"), np.nan
+    label = rows.label[own]
+    status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
+    if len(own) == len(index):
+        value, part = mean_part(rows, own, label, rows.weight[own])
+        parts = [_as_peer(part) if quantile == "z" else part]
+        return PolicyResult(status, "label_mean", value, *combine(parts, rows.cluster)), 0.0
+    if status is Status.OK and np.ptp(score[index]) == 0:
+        status = Status.CONSTANT_JUDGE
+    sets = _sets(rows, index, own)
+    used, spent = _lambdas(rows, sets, score, lam)
+    lam_mean = float((sets.label_share * used).sum())
+    gap = score[sets.unlabelled]
+    center, scores = mean_part(rows, sets.unlabelled, gap, sets.score_share)
+    value, rectifier = mean_part(rows, own, label - used * (score[own] - center), sets.label_share)
+    scores = Part(lam_mean * scores.influence, scores.df)
+    if quantile == "z":
+        parts = [_as_peer(scores), _as_peer(rectifier)]
+    else:
+        parts = [scores, _spend(rectifier) if spent else rectifier]
+    return PolicyResult(status, sets.route, value, *combine(parts, rows.cluster)), lam_mean
+
+
+def _sets(rows: Rows, index: IntArray, own: IntArray) -> Sets:
+    """Labelled against unlabelled responses where both are random samples; against all responses where they are not.
+
+    With unequal ``label_prob`` the unlabelled responses are no random sample (a response with probability one is never
+    among them), so the score mean runs over all responses; likewise where too few are unlabelled to show a spread.
+    """
+    rest = index[~rows.labelled[index]]
+    equal = np.ptp(rows.label_prob[own]) == 0
+    separate = equal and count_clusters(rows, rest) >= MIN_LABELLED_CLUSTERS
+    other = rest if separate else index
+    v, u = rows.weight[own] / rows.label_prob[own], rows.weight[other]
+    return Sets("unlabelled" if separate else "all_rows", own, v / v.sum(), other, u / u.sum())
+
+
+def _lambdas(rows: Rows, sets: Sets, score: FloatArray, lam: str | float) -> tuple[FloatArray, bool]:
+    """Lambda of each labelled row, and whether it was learned from that row itself.
+
+    The variance of theta is least at ``lambda = Cov(sum_L v Y, D) / -Var(D)`` with D the gap in mean scores between the
+    two sets. Over separate sets the variance of S is pooled, as PPI++ does: for equal weights this is
+    ``Cov_L(Y, S) / (Var(S) (1 + n / N))``. Correlation inside clusters is ignored, which costs width, not level.
+    """
+    own = sets.labelled
+    if not isinstance(lam, str):
+        return np.full(len(own), float(lam)), False
+    both = np.union1d(own, sets.unlabelled)
+    share = np.zeros(len(both))
+    share[np.searchsorted(both, own)] = sets.label_share
+    share[np.searchsorted(both, sets.unlabelled)] -= sets.score_share
+    if sets.route == "unlabelled":
+        spread = np.var(score[both], ddof=1) * (share**2).sum()
+    else:
+        spread = (share**2 * (score[both] - score[both].mean()) ** 2).sum()
+    if not spread > 0:
+        return np.zeros(len(own)), False
+    slope_weight = sets.label_share * share[np.searchsorted(both, own)]
+
+    def tuned(train: npt.NDArray[np.bool_]) -> float:
+        w = sets.label_share[train] / sets.label_share[train].sum()
+        y, s = rows.label[own[train]], score[own[train]]
+        products = slope_weight[train] * (y - (w * y).sum()) * (s - (w * s).sum())
+        scale = (sets.label_share**2).sum() / (sets.label_share[train] ** 2).sum()
+        return float(np.clip(scale * products.sum() / spread, 0.0, 1.0))
+
+    if lam == "tuned":
+        return np.full(len(own), tuned(np.ones(len(own), dtype=bool))), True
+    has_label = np.zeros(len(rows.cluster_names), dtype=bool)
+    has_label[rows.cluster[rows.prompt[own]]] = True
+    fold = assign_folds(rows.cluster_names, has_label)[rows.cluster[rows.prompt[own]]]
+    by_fold = {int(k): tuned(fold != k) for k in np.unique(fold)}
+    return np.array([by_fold[int(k)] for k in fold]), False
+
+
+def _as_peer(part: Part) -> Part:
+    """Without the factor m / (m - 1), and normal."""
+    return Part(part.influence * np.sqrt(part.df / (part.df + 1)), np.inf)
+
+
+def _spend(part: Part) -> Part:
+    """One degree of freedom for a lambda fitted to its own residuals; below three clusters, half of what is left."""
+    df = max(part.df - 1, part.df / 2)
+    return Part(part.influence * np.sqrt(part.df / df), df)

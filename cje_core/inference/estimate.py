@@ -1,0 +1,364 @@
+"""The estimate: one object for frequentist and Bayesian intervals.
+
+An estimate is an ``xr.Dataset`` over ``policy`` and ``ci_bound = [lower, upper]`` with ``estimate``, ``std_error``,
+``interval``, ``status`` and ``route``; optionally ``influence(policy, prompt)`` (contrasts and clusters come for
+free) and ``draws(policy, replicate)`` (a bootstrap distribution and a posterior are the same object).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import special
+
+FloatArray = npt.NDArray[np.float64]
+CI_BOUND = ["lower", "upper"]
+
+
+class Status(IntEnum):
+    """What happened to one policy's estimate; each member carries its message.
+
+    Members below `TOO_FEW_LABELS` (64) come with a value, the rest are failures with NaN. A failure is data: it travels
+    to the table and the plot, and it counts as a miss in a study.
+    """
+
+    message: str
+
+    def __new__(cls, value: int, message: str) -> "Status":
+        """Make a member that knows its message."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.message = message
+        return member
+
+    OK = 0, "estimated"
+    TRANSPORT_ASSUMED = (
+        1,
+        "too few labelled prompts of its own: the calibration is borrowed and assumed to transport",
+    )
+    INVERTED_JUDGE = (
+        2,
+        "the judge ranks against the oracle (the interval of Spearman's correlation lies below 0): check its scale, or "
+        "declare the direction decreasing",
+    )
+    CONSTANT_JUDGE = 3, "all judge scores of the labelled slice are equal: the judge carries no information"
+    CONSTANT_LABELS = (
+        4,
+        "all oracle labels are equal: no spread was seen, so there is no standard error, and no interval but the exact "
+        "bound of labels that all lie at one end of the scale",
+    )
+    ONE_CLUSTER = (
+        5,
+        "all evaluated responses share one cluster: their spread, and so any interval, cannot be estimated",
+    )
+    FEW_RESAMPLES = (
+        6,
+        "too few bootstrap resamples held enough labels for an interval: use inference='influence'",
+    )
+    COVARIATES_DROPPED = (
+        7,
+        "fewer than 20 labels: too few to learn from covariates, the monotone calibrator was used",
+    )
+    ILL_CONDITIONED = (
+        8,
+        "the judge hardly tells good from bad (the interval of Youden's J reaches 0): the value is not identified",
+    )
+    POOR_OVERLAP = 9, "fewer than ten effective logged responses: the weights rest on a handful of them"
+    FEW_LABELS_POSTERIOR = (
+        10,
+        "fewer than 13 labelled prompts: the prior speaks, not the data, so there is no interval; label more",
+    )
+    NOT_CONVERGED = (
+        11,
+        "the sampler did not converge: raise n_draws, or use engine='gibbs' where the estimator has it",
+    )
+
+    TOO_FEW_LABELS = 64, "fewer than 4 labelled prompts: label more before asking for a number"
+    NO_LABELS = 65, "no oracle labels that this estimator can use"
+    NO_RESPONSES = 66, "no response of this policy enters the mean"
+    NO_PROBES = 67, "no probe labels for this policy"
+    NO_LOG_PROBS = 68, "no logged response has the log-likelihoods of this policy and of the logger"
+    NOT_BINARY = 69, "oracle labels are not binary: misclassification correction is not defined"
+    ONE_CLASS = 70, "only one class among the labels: sensitivity and specificity cannot both be estimated"
+    NO_TRUTH = 71, "the data do not carry the true regression: the oracle bound exists in simulations only"
+    UNINFORMATIVE_JUDGE = (
+        72,
+        "no sign in the labels that higher scores mean better responses, so nothing can be borrowed: label this policy",
+    )
+    LOW_SUPPORT = (
+        73,
+        "too much of the policy's scores lies where hardly any label taught the calibrator: label this policy",
+    )
+    LEVEL_REFUSED = 74, "a gate or an audit refuses this level: see what refused it"
+
+    @property
+    def failed(self) -> bool:
+        """Whether this status comes without an estimate."""
+        return self >= Status.TOO_FEW_LABELS
+
+
+def label_estimate(
+    policies: Sequence[str],
+    estimate: npt.ArrayLike,
+    std_error: npt.ArrayLike,
+    interval: npt.ArrayLike,
+    status: npt.ArrayLike,
+    *,
+    route: Sequence[str],
+    estimator: str,
+    options: Mapping[str, Any],
+    ci_kind: str,
+    ci_prob: float,
+    estimand: str = "V(policy) = E[Y under the policy]",
+    influence: npt.ArrayLike | None = None,
+    prompts: npt.ArrayLike | None = None,
+    draws: npt.ArrayLike | None = None,
+    extra: Mapping[str, tuple[Any, ...]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    oracle_range: tuple[float, float] | None = None,
+) -> xr.Dataset:
+    """Put labels on arrays: the only place where an estimate is built.
+
+    Parameters
+    ----------
+    policies : sequence of str, length P
+    estimate, std_error, status : arrays, shape (P,)
+        In units of the oracle scale; NaN where the status is a failure.
+    interval : array, shape (P, 2)
+    route : sequence of str
+        How each policy's number came about, for instance ``"theta_aug"``.
+    estimator, options, ci_kind, ci_prob, estimand
+        Recorded as attributes.
+    influence : array, shape (P, prompts), optional
+        Influence value of each prompt, scaled so that the estimate's error is their mean.
+    draws : array, shape (P, replicates), optional
+        Bootstrap or posterior draws of the value.
+    extra, coords : mapping, optional
+        More variables, as ``(dims, values)``, and more coordinates.
+    oracle_range : (float, float), optional
+        Ends of the oracle scale, recorded as an attribute.
+
+    Returns
+    -------
+    xr.Dataset
+    """
+    flags = {
+        "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
+        "flag_meanings": " ".join(s.name.lower() for s in Status),
+    }
+    variables: dict[str, tuple[Any, ...]] = {
+        "estimate": ("policy", np.asarray(estimate, float)),
+        "std_error": ("policy", np.asarray(std_error, float)),
+        "interval": (("policy", "ci_bound"), np.asarray(interval, float)),
+        "status": ("policy", np.asarray(status, dtype=np.int8), flags),
+        "route": ("policy", np.asarray(route, dtype=str)),
+    }
+    labels: dict[str, Any] = {"policy": list(policies), "ci_bound": CI_BOUND}
+    if influence is not None:
+        variables["influence"] = (("policy", "prompt"), np.asarray(influence, float))
+        labels["prompt"] = np.asarray(prompts)
+    if draws is not None:
+        variables["draws"] = (("policy", "replicate"), np.asarray(draws, float))
+    return xr.Dataset(  # in one go: each later merge would cost a study a millisecond
+        variables | dict(extra or {}),
+        coords=labels | dict(coords or {}),
+        attrs={
+            "estimator": estimator,
+            "options": json.dumps(dict(options), sort_keys=True),
+            "ci_kind": ci_kind,
+            "ci_prob": float(ci_prob),
+            "estimand": estimand,
+        }
+        | ({} if oracle_range is None else {"oracle_range": list(oracle_range)}),
+    )
+
+
+def wald(
+    estimate: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike, ci_prob: npt.ArrayLike
+) -> FloatArray:
+    """Interval estimate +- t_{df} * SE, shape (..., 2); ``df = inf`` gives the normal one.
+
+    Examples
+    --------
+    >>> wald(0.0, 1.0, np.inf, 0.95).round(3).tolist()
+    [-1.96, 1.96]
+    """
+    half = special.stdtrit(np.asarray(df, float), 0.5 + np.asarray(ci_prob) / 2) * np.asarray(
+        std_error, float
+    )
+    center = np.asarray(estimate, float)
+    return np.stack([center - half, center + half], axis=-1)
+
+
+def logit_wald(
+    estimate: npt.ArrayLike,
+    std_error: npt.ArrayLike,
+    df: npt.ArrayLike,
+    ci_prob: float,
+    scale: tuple[float, float],
+) -> FloatArray:
+    """Interval on the logit of the declared scale, mapped back: it never leaves the scale.
+
+    With ``share = (estimate - low) / (high - low)`` the delta method gives the logit the standard error
+    ``SE / ((high - low) share (1 - share))``. An estimate at or beyond an end of the scale has no logit: it gets the
+    Wald interval, cut to the scale and widened where needed to contain the estimate (`into_scale`).
+
+    Examples
+    --------
+    >>> logit_wald(0.9, 0.1, np.inf, 0.95, (0.0, 1.0)).round(3).tolist()
+    [0.505, 0.988]
+    """
+    low, high = scale
+    center, error = np.asarray(estimate, float), np.asarray(std_error, float)
+    share = (center - low) / (high - low)
+    inside = (share > 0) & (share < 1)
+    safe = np.where(inside, share, 0.5)
+    bounds = special.expit(wald(special.logit(safe), error / ((high - low) * safe * (1 - safe)), df, ci_prob))
+    edge = into_scale(wald(center, error, df, ci_prob), center, scale)
+    return np.where(inside[..., None], low + (high - low) * bounds, edge)
+
+
+def into_scale(interval: FloatArray, estimate: npt.ArrayLike, scale: tuple[float, float]) -> FloatArray:
+    """Cut intervals (..., 2) to the declared scale, then widen them where needed to contain the estimate.
+
+    Examples
+    --------
+    >>> into_scale(np.array([[0.9, 1.2], [0.95, 1.1]]), [0.97, 1.02], (0.0, 1.0)).tolist()
+    [[0.9, 1.0], [0.95, 1.02]]
+    """
+    return _contain(np.clip(interval, *scale), np.asarray(estimate, float))
+
+
+def _contain(interval: FloatArray, estimate: FloatArray) -> FloatArray:
+    return np.stack([np.minimum(interval[..., 0], estimate), np.maximum(interval[..., 1], estimate)], axis=-1)
+
+
+def percentile(draws: FloatArray, estimate: npt.ArrayLike, ci_prob: float) -> FloatArray:
+    """Percentile interval of draws (P, replicates), widened where needed so that it contains the estimate."""
+    center = np.asarray(estimate, float)
+    tails = np.array([0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
+    out = np.full((len(draws), 2), np.nan)
+    usable = np.isfinite(draws).all(axis=1) & np.isfinite(center)
+    if usable.any():
+        out[usable] = _contain(np.quantile(draws[usable], tails, axis=1).T, center[usable])
+    return out
+
+
+def hdi(draws: FloatArray, ci_prob: float) -> FloatArray:
+    """Shortest interval that holds the given share of the draws (highest density, if unimodal), shape (2,).
+
+    Widened where needed so that it contains the mean of the draws.
+
+    Examples
+    --------
+    >>> hdi(np.array([0.5, 1.0, 1.1, 1.2, 1.6]), 0.6).tolist()
+    [1.0, 1.2]
+    """
+    ordered = np.sort(draws)
+    inside = min(int(np.ceil(ci_prob * len(ordered))), len(ordered))
+    width = ordered[inside - 1 :] - ordered[: len(ordered) - inside + 1]
+    first = int(np.argmin(width))
+    return _contain(ordered[[first, first + inside - 1]], np.asarray(draws.mean()))
+
+
+def bca(draws: FloatArray, estimate: float, acceleration: float, ci_prob: float) -> FloatArray:
+    """Bias-corrected accelerated interval (Efron 1987) of one estimate, widened to contain it, shape (2,).
+
+    The quantile levels are ``Phi(z0 + (z0 + z) / (1 - a (z0 + z)))``, z0 the normal quantile of the share of draws
+    below the estimate (ties count half).
+
+    Parameters
+    ----------
+    draws : array, shape (replicates,)
+    acceleration : float
+        a, for instance `cje_core.inference.influence.acceleration` of the influence values.
+    """
+    below = (draws < estimate).mean() + 0.5 * (draws == estimate).mean()
+    z0 = special.ndtri(np.clip(below, 0.5 / len(draws), 1 - 0.5 / len(draws)))
+    shifted = z0 + special.ndtri([0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
+    level = special.ndtr(z0 + shifted / (1 - acceleration * shifted))
+    return _contain(np.quantile(draws, np.sort(level)), np.asarray(estimate, float))
+
+
+def studentised(
+    draws: FloatArray, draw_error: FloatArray, estimate: float, std_error: float, ci_prob: float
+) -> FloatArray:
+    """Bootstrap-t interval of one estimate, widened to contain it, shape (2,).
+
+    ``estimate - q * SE`` at the upper and lower quantiles q of ``(draw - estimate) / draw_error``.
+
+    Parameters
+    ----------
+    draws, draw_error : arrays, shape (replicates,)
+        Each replicate's value and its own standard error.
+    std_error : float
+        The estimate's, by the very formula that gave `draw_error`.
+    """
+    pivot = (draws - estimate) / draw_error
+    high, low = np.quantile(pivot, [0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
+    bounds = np.array([estimate - low * std_error, estimate - high * std_error])
+    return _contain(bounds, np.asarray(estimate, float))
+
+
+def wilson(share: float, n: float, ci_prob: float) -> FloatArray:
+    """Wilson's score interval of a proportion out of any positive (effective) count, shape (2,).
+
+    Examples
+    --------
+    >>> wilson(0.9, 10, 0.95).round(3).tolist(), wilson(1.0, 10, 0.95).round(3).tolist()
+    ([0.596, 0.982], [0.722, 1.0])
+    """
+    z2 = float(special.ndtri(0.5 + ci_prob / 2)) ** 2
+    center = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2))) / (1 + z2 / n)
+    return _contain(np.array([center - half, center + half]), np.asarray(share, float))
+
+
+def clopper_pearson(share: npt.ArrayLike, count: npt.ArrayLike, ci_prob: npt.ArrayLike) -> FloatArray:
+    """Interval of a share out of any positive (effective) count by the two binomial tails, shape (..., 2).
+
+    With ``x = share * count`` the bounds are the ``alpha / 2`` quantile of Beta(x, count - x + 1) and the ``1 - alpha /
+    2`` quantile of Beta(x + 1, count - x): for whole x the interval of Clopper and Pearson, which covers at least
+    `ci_prob` whatever the share; for effective counts that of Korn and Graubard (1998). A share of 1 has the lower
+    bound ``(alpha / 2)^(1 / count)``, and this one holds for any variable on [0, 1]: if its mean is d below 1 it
+    differs from 1 with probability d or more, so `count` draws of 1 have probability ``(1 - d)^count`` at most.
+
+    Examples
+    --------
+    >>> clopper_pearson([0.9, 1.0], 10, 0.95).round(3).tolist()
+    [[0.555, 0.997], [0.692, 1.0]]
+    """
+    n = np.asarray(count, float)
+    x = np.clip(np.asarray(share, float), 0.0, 1.0) * n
+    tail = 0.5 - np.asarray(ci_prob) / 2
+    with np.errstate(invalid="ignore"):
+        lower = special.betaincinv(np.where(x > 0, x, 1.0), n - x + 1, tail)
+        upper = special.betaincinv(x + 1, np.where(x < n, n - x, 1.0), 1 - tail)
+    return np.stack([np.where(x <= 0, 0 * x, lower), np.where(x >= n, 1 + 0 * x, upper)], axis=-1)
+
+
+def sum_by(code: npt.NDArray[np.intp], values: FloatArray, n: int) -> FloatArray:
+    """Sum of values by code, shape (n,)."""
+    return np.asarray(np.bincount(code, weights=values, minlength=n), dtype=float)
+
+
+def cluster_sums(influence: FloatArray, cluster: npt.NDArray[np.intp]) -> FloatArray:
+    """Sum influence of shape (..., n) within clusters 0..G-1, giving shape (..., G)."""
+    n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
+    flat = influence.reshape(-1, influence.shape[-1])
+    sums = [sum_by(cluster, row, n_clusters) for row in flat]
+    return np.stack(sums).reshape(*influence.shape[:-1], n_clusters)
+
+
+def cluster_se(influence: FloatArray, cluster: npt.NDArray[np.intp]) -> FloatArray:
+    """Cluster-robust standard error of an estimate with the given influence values, shape (..., n).
+
+    ``SE^2 = sum_g (sum_{i in g} phi_i)^2 / n^2`` (the paper's appendix on influence functions and variance, summed by
+    cluster). Small-sample factors such as G / (G - 1) belong to the influence values, see
+    `cje_core.inference.influence`.
+    """
+    return np.asarray(np.sqrt((cluster_sums(influence, cluster) ** 2).sum(axis=-1)) / influence.shape[-1])

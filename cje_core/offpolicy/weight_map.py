@@ -1,0 +1,139 @@
+"""Where in judge space the weights lie: raw and stabilised weights of every logged response, and binned densities.
+
+The data behind two panels of the paper, "Weight Stabilization Visualization" and the S-overlap heatmap.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.data.arrays import unpack, unpack_logged
+from cje_core.offpolicy.weights import ess_fraction, guard_curve, log_ratios, mean_one, stabilise
+
+FloatArray = npt.NDArray[np.float64]
+N_BINS = 20
+
+
+def weight_map(
+    data: xr.Dataset,
+    *,
+    covariates: Sequence[str] = (),
+    direction: str = "increasing",
+    calibrator: str = "default",
+    n_bins: int = N_BINS,
+) -> xr.Dataset:
+    """Weights of the logged responses against their judge scores.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data with logged responses.
+    covariates, direction, calibrator
+        Of the reward calibrator, as in the estimators.
+    n_bins : int
+        Equal bins of the declared judge range.
+
+    Returns
+    -------
+    xr.Dataset
+        - ``score(prompt)``: judge score of the logged response.
+        - ``log10_weight(policy, prompt)``: raw mean-one weight, decimal logarithm;
+          ``stabilised(policy, prompt)``: weight of `cje_core.offpolicy.weights.stabilise`
+          with Delta = R. NaN where a response is not usable.
+        - ``ess_fraction``, ``ess_fraction_stabilised`` (policy).
+        - ``density_logged(bin)``, ``density_target(policy, bin)``: shares of logged and fresh responses, with
+          coordinate ``bin`` the middle of a bin; ``log10_weight_mean(policy, bin)``: mean raw log weight there.
+    """
+    rows, logged = unpack(data, covariates), unpack_logged(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
+    score = logged.z[:, 0]
+    judged = np.isfinite(logged.z).all(axis=1)
+    low, high = data.attrs["judge_range"]
+    edges = np.linspace(float(low), float(high), n_bins + 1)
+    shape = (len(rows.policies), len(score))
+    log_weight, stable = np.full(shape, np.nan), np.full(shape, np.nan)
+    target, level = np.full((shape[0], n_bins), np.nan), np.full((shape[0], n_bins), np.nan)
+    reward = np.full(len(score), np.nan)
+    if fitted.calibrator is not None and judged.any():
+        reward[judged] = predict(fitted.calibrator, logged.z[judged])
+    for p, ratio in enumerate(log_ratios(logged)):
+        weight = mean_one(ratio)
+        used = np.isfinite(weight)
+        if used.any():
+            # straight from the ratio: weights of 1e-130 have a logarithm though they round to nothing
+            top = ratio[used].max()
+            log_weight[p] = (ratio - top) / np.log(10) + np.log10(weight[used].max())
+            level[p] = _mean_by_bin(score[used], log_weight[p][used], edges)
+            if fitted.calibrator is not None:
+                stable[p] = stabilise(weight, score, reward, fitted.fold).weight
+        fresh = rows.evaluated & (rows.policy == p)
+        if fresh.any():
+            target[p] = _shares(rows.score[fresh], edges, rows.weight[fresh])
+    order = [rows.policies.index(str(name)) for name in data.policy.values]
+    return xr.Dataset(
+        {
+            "score": ("prompt", score),
+            "log10_weight": (("policy", "prompt"), log_weight[order]),
+            "stabilised": (("policy", "prompt"), stable[order]),
+            "ess_fraction": ("policy", [ess_fraction(10.0 ** log_weight[p]) for p in order]),
+            "ess_fraction_stabilised": ("policy", [ess_fraction(stable[p]) for p in order]),
+            "density_logged": ("bin", _shares(score[judged], edges, np.ones(judged.sum()))),
+            "density_target": (("policy", "bin"), target[order]),
+            "log10_weight_mean": (("policy", "bin"), level[order]),
+        },
+        coords={
+            "policy": data.policy.values,
+            "prompt": rows.prompts,
+            "bin": (edges[:-1] + edges[1:]) / 2,
+        },
+    )
+
+
+def cap_curves(
+    data: xr.Dataset,
+    *,
+    covariates: Sequence[str] = (),
+    direction: str = "increasing",
+    calibrator: str = "default",
+) -> dict[str, xr.Dataset]:
+    """How calibrated IPS moves with its variance cap, for every policy with usable logged responses.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data with logged responses.
+    covariates, direction, calibrator
+        Of the reward calibrator, as in the estimators.
+
+    Returns
+    -------
+    mapping of policy to xr.Dataset
+        `cje_core.offpolicy.weights.guard_curve` with Delta = R; empty where there is no calibrator.
+    """
+    rows, logged = unpack(data, covariates), unpack_logged(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
+    judged = np.isfinite(logged.z).all(axis=1)
+    if fitted.calibrator is None or not judged.any():
+        return {}
+    reward = np.full(len(logged.z), np.nan)
+    reward[judged] = predict(fitted.calibrator, logged.z[judged])
+    weights = zip(rows.policies, (mean_one(ratio) for ratio in log_ratios(logged)), strict=True)
+    return {
+        policy: guard_curve(stabilise(weight, logged.z[:, 0], reward, fitted.fold), reward)
+        for policy, weight in weights
+        if np.isfinite(weight).any()
+    }
+
+
+def _shares(score: FloatArray, edges: FloatArray, weight: FloatArray) -> FloatArray:
+    counts = np.histogram(score, edges, weights=weight)[0]
+    return np.asarray(counts / counts.sum()) if counts.sum() > 0 else np.full(len(counts), np.nan)
+
+
+def _mean_by_bin(score: FloatArray, values: FloatArray, edges: FloatArray) -> FloatArray:
+    counts = np.histogram(score, edges)[0]
+    sums = np.histogram(score, edges, weights=values)[0]
+    return np.asarray(np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0))

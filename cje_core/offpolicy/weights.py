@@ -1,0 +1,406 @@
+"""Importance weights of the logged responses: from log-likelihoods to stabilised weights.
+
+Estimand of a mean-one weight W: ``mean(W * Y) -> V(policy)``, since ``E_logger[W Y] = E_policy[Y]``. The ratio stays in
+logs until one logsumexp makes it mean one (the paper's section on numerics):
+
+    W_m1 = exp(log W - logsumexp(log W) + log n)                    n = logged responses that are usable
+
+Weight stabilisation (the paper's section of that name) projects W_m1 on functions of the judge score S: candidates
+{1, up, down} are fitted out of fold, stacked by ``min_beta beta' cov(W_c * Delta) beta`` on the simplex, and blended
+with 1 by a variance guard. It cannot create coverage: stabilised weights with an effective sample size near n can rest
+on responses that the target never gives. And the stack looks at variance alone. With D = Delta - E[Delta] the
+slope of ``Var((1 + t (W_c - 1)) D)`` at t = 0 is ``2 Cov(W_c, D^2)``, so it takes the constant weight, and returns the
+logger's value with no sign in effective sample size or standard error, if and only if
+
+    Cov(W_c, D^2) >= 0,   i.e.   E_logger[W_c D^2] >= Var_logger(Delta),   for every candidate W_c
+
+(``E_logger[W_c D]`` drops out since D has mean zero). What decides is where Delta spreads under the logger, not which
+policy is better: weights linear in the reward, ``W = 1 + c D``, give ``c E[D^3]``. Rewards with a long lower tail lose
+a worse target, those with a long upper tail a better one; for ``Delta = R - q`` it is the target that prefers responses
+with large residuals of either sign. ``objective="fit"`` stacks by the out-of-fold error
+``mean (W - sum_c beta_c W_c)^2`` instead and keeps most of the difference.
+
+A response without both log-likelihoods has weight NaN, never 0: zero says that the target cannot give it. Rows with NaN
+take no part in any sum here.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import special
+
+from cje_core.calibration.isotonic import iso_mean_one as iso_mean_one
+from cje_core.calibration.isotonic import isotonic
+from cje_core.data.arrays import Logged
+from cje_core.inference.estimate import sum_by
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+CANDIDATES = ("base", "up", "down")
+KNOWN = {
+    "projection": ("rescale", "exact"),
+    "objective": ("variance", "fit"),
+    "guard": ("absolute", "relative", "none"),
+}
+MOST_COLUMNS = 12  # the simplex solver visits every support: 4,095 of them
+
+
+def log_ratios(logged: Logged) -> FloatArray:
+    """Log importance ratio ``log p_target - log p_logger`` of each logged response, in nats.
+
+    Returns
+    -------
+    array, shape (policies, n)
+        NaN where the response is not usable for that policy (`cje_core.data.arrays.Logged.usable`).
+    """
+    return np.where(logged.usable, logged.logp_target - logged.logp_logger, np.nan)
+
+
+def mean_one(log_ratio: npt.ArrayLike) -> FloatArray:
+    """Self-normalised weights of one policy: ``exp(log W - logsumexp(log W) + log n)`` over the rows that have one.
+
+    Parameters
+    ----------
+    log_ratio : array, shape (n,)
+        NaN where unknown.
+
+    Returns
+    -------
+    array, shape (n,)
+        Mean one over the rows that are not NaN.
+
+    Raises
+    ------
+    ValueError
+        At an infinite ratio, which no pair of finite log-likelihoods gives.
+
+    Examples
+    --------
+    >>> mean_one([0.0, np.log(3.0), np.nan]).round(6).tolist()
+    [0.5, 1.5, nan]
+    >>> mean_one([-9000.0, -9000.0]).tolist()  # both ratios underflow; their weights do not
+    [1.0, 1.0]
+    """
+    values = np.asarray(log_ratio, float)
+    if np.isinf(values).any():
+        raise ValueError("a log ratio is infinite; write NaN where a log-likelihood is unknown")
+    out = np.full(values.shape, np.nan)
+    used = np.isfinite(values)
+    if used.any():
+        # The maximum comes out first: log W of -9000 carries a rounding error of 1e-12.
+        scaled = np.exp(values[used] - values[used].max())
+        out[used] = scaled / scaled.mean()
+    return out
+
+
+def ess_fraction(weight: npt.ArrayLike) -> float:
+    """Effective sample size over sample size, ``(sum w)^2 / (n sum w^2)``; NaN without weights.
+
+    Examples
+    --------
+    >>> ess_fraction([2.0, 0.0, np.nan])
+    0.5
+    """
+    w = _present(weight)
+    top = w.max(initial=0.0)
+    if not top > 0:
+        return float("nan")
+    w = w / top  # so that no square overflows
+    return float(w.sum() ** 2 / (len(w) * (w**2).sum()))
+
+
+def clip(weight: npt.ArrayLike, cap: float) -> FloatArray:
+    """Weights clipped at `cap`, then brought back to mean one.
+
+    The estimand changes: what was clipped is spread over all rows, so the bias is ``E[(W - cap)_+ (V - Y)]`` to first
+    order.
+
+    Examples
+    --------
+    >>> clip([4.0, 0.0, 0.0, 0.0], 1.0).tolist()
+    [4.0, 0.0, 0.0, 0.0]
+    >>> clip([3.0, 1.0, 0.0, 0.0], 1.0).tolist()
+    [2.0, 2.0, 0.0, 0.0]
+    """
+    if not cap > 0:
+        raise ValueError(f"cap is {cap}; weights can only be clipped at a positive value")
+    w = np.asarray(weight, float)
+    return _to_mean_one(np.minimum(w, cap))
+
+
+def overlap_weights(log_ratio: npt.ArrayLike) -> FloatArray:
+    """Overlap weights ``r / (1 + r)``, r the importance ratio, normalised to mean one.
+
+    **The estimand changes**: ``mean(W * Y)`` tends to the mean outcome over the *overlap population*, responses with
+    density proportional to ``p_logger p_target / (p_logger + p_target)``, and not to ``V(policy)``. The weights before
+    normalisation lie in (0, 1), so they have every moment whatever the overlap is.
+
+    Parameters
+    ----------
+    log_ratio : array, shape (n,)
+        NaN where unknown. Its level counts: add no constant.
+
+    Examples
+    --------
+    >>> overlap_weights([0.0, 0.0, 800.0]).round(6).tolist()
+    [0.75, 0.75, 1.5]
+    """
+    # In logs: where every ratio is below e^-745 the weights themselves are all zero.
+    return mean_one(special.log_expit(np.asarray(log_ratio, float)))
+
+
+# --- stabilisation ---
+
+
+class FoldMap(NamedTuple):
+    """A fitted candidate: weight as a function of the score, linear between knots and constant outside them."""
+
+    fold: int  # the fold it predicts; -1 for the map of all rows
+    candidate: str  # "up" or "down"
+    knot: FloatArray  # distinct scores it was fitted on, increasing
+    value: FloatArray  # its mean over the rows it was fitted on is one
+
+
+class Stabilised(NamedTuple):
+    """Stabilised weights, and what has to be kept to say how they came about."""
+
+    weight: FloatArray  # (n,), mean one; NaN where the raw weight is
+    beta: FloatArray  # (C,) weights of the candidates
+    alpha: float  # blend of the guard: weight = 1 + alpha (stack - 1)
+    engaged: bool  # whether the guard acted, alpha < 1
+    candidate: FloatArray  # (C, n) out-of-fold candidates
+    stack: FloatArray  # (n,) before the guard, mean one
+    maps: tuple[FoldMap, ...]
+
+
+def stabilise(
+    weight: npt.ArrayLike,
+    score: npt.ArrayLike,
+    delta: npt.ArrayLike,
+    fold: npt.ArrayLike,
+    *,
+    projection: str = "rescale",
+    candidates: Sequence[str] = CANDIDATES,
+    objective: str = "variance",
+    guard: str = "absolute",
+    rho: float = 1.0,
+    ridge: float = 1e-8,
+) -> Stabilised:
+    """Weight stabilisation: out-of-fold monotone candidates, variance-optimal stack, guard.
+
+    For each fold the isotonic maps of the weight on the score are fitted on the other folds and brought to mean one
+    there; the stack minimises the variance of ``W * Delta``, Delta centred; the stack has mean one, and so has the
+    guarded blend. Where the other folds hold no weight there is nothing to fit on: the candidates are 1.
+
+    Parameters
+    ----------
+    weight : array, shape (n,)
+        Mean-one weights, NaN where unknown.
+    score : array, shape (n,)
+        Judge score; finite where the weight is.
+    delta : array, shape (n,)
+        What the estimator multiplies: reward R for IPS, ``R - q`` for DR. Rows with NaN do not enter the stack's
+        covariance.
+    fold : int array, shape (n,)
+    projection : {"rescale", "exact"}
+        "rescale" (the paper's): the stack of out-of-fold candidates divided by its mean. "exact": beta from the
+        out-of-fold candidates, weights from the exact projection (`iso_mean_one`) of all rows, so that variance and
+        effective sample size are never worse than those of `weight`, for every sample; in exchange a row's weight
+        depends on its own ratio, and follows noise in the direction of the reward.
+    candidates : sequence of {"base", "up", "down"}
+        "base" is the weight 1.
+    objective : {"variance", "fit"}
+        What the stack minimises: the variance of ``W * Delta`` (the paper's; biased towards the logger's value) or the
+        distance from `weight`.
+    guard : {"absolute", "relative", "none"}
+        The variance may not exceed rho ("absolute", the paper's algorithm) or rho times that of `weight` ("relative",
+        the paper's lemma on the variance guard).
+    rho, ridge : float
+        Positive; ridge is added to the diagonal of the stack's matrix, relative to its mean.
+
+    Returns
+    -------
+    Stabilised
+
+    Examples
+    --------
+    >>> score = np.arange(6) / 6
+    >>> out = stabilise([0.2, 0.6, 1.0, 1.0, 1.4, 1.8], score, score, [0, 1, 0, 1, 0, 1])
+    >>> out.beta.round(3).tolist(), out.weight.round(3).tolist(), out.engaged
+    ([0.5, 0.0, 0.5], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], False)
+    """
+    w, s, d, k = (np.asarray(v, float) for v in (weight, score, delta, fold))
+    for name, value in (("projection", projection), ("objective", objective), ("guard", guard)):
+        if value not in KNOWN[name]:
+            raise ValueError(f"{name} is {value!r}; use one of {', '.join(KNOWN[name])}")
+    if not candidates or not set(candidates) <= set(CANDIDATES):
+        raise ValueError(f"candidates are {tuple(candidates)}; use some of {', '.join(CANDIDATES)}")
+    if not rho > 0:
+        raise ValueError(f"rho is {rho}; it must be positive")
+    used = np.isfinite(w)
+    if not np.isfinite(s[used]).all():
+        raise ValueError("a row has a weight but no judge score; give the weight NaN or the row a score")
+    candidate = np.full((len(candidates), len(w)), np.nan)
+    maps: list[FoldMap] = []
+    for c, name in enumerate(candidates):
+        candidate[c, used] = 1.0
+        for held_out in np.unique(k[used]) if name != "base" else ():
+            train, test = used & (k != held_out), used & (k == held_out)
+            if w[train].sum() > 0:
+                maps.append(_fit_map(w[train], s[train], int(held_out), name))
+                candidate[c, test] = np.interp(s[test], maps[-1].knot, maps[-1].value)
+    beta = _stack(candidate, d if objective == "variance" else None, w, ridge)
+    parts = candidate
+    if projection == "exact" and used.any():
+        parts = np.full_like(candidate, np.nan)
+        for c, name in enumerate(candidates):
+            parts[c, used] = 1.0
+            if name != "base":
+                parts[c] = iso_mean_one(w, s, name == "up")
+                maps.append(_fit_map(w[used], s[used], -1, name))
+    stack = _to_mean_one(beta @ parts)
+    alpha = guard_blend(stack, guard_limit(w, guard, rho))
+    out = _to_mean_one(1.0 + alpha * (stack - 1.0))
+    return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, tuple(maps))
+
+
+def _fit_map(weight: FloatArray, score: FloatArray, fold: int, candidate: str) -> FoldMap:
+    """Isotonic map of the weights on the score, divided by its mean over these rows."""
+    knot, code = np.unique(score, return_inverse=True)
+    size = np.bincount(code).astype(float)
+    mean = sum_by(code, weight, len(knot)) / size
+    if candidate == "up":
+        value, _ = isotonic(mean, size)
+    else:
+        value = isotonic(mean[::-1], size[::-1])[0][::-1]
+    return FoldMap(fold, candidate, knot, value * size.sum() / (value * size).sum())
+
+
+def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray, ridge: float) -> FloatArray:
+    """Simplex weights of least variance of ``W_c * (Delta - mean Delta)``, or of least distance from the weights."""
+    rows = np.isfinite(candidate).all(axis=0) & (True if delta is None else np.isfinite(delta))
+    if rows.sum() < 2:
+        return np.full(len(candidate), 1.0 / len(candidate))
+    if delta is None:
+        left = candidate[:, rows] - weight[rows]
+        sigma = left @ left.T / rows.sum()
+    else:
+        sigma = np.atleast_2d(np.cov(candidate[:, rows] * (delta[rows] - delta[rows].mean())))
+    return simplex_qp(sigma + ridge * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
+
+
+def guard_limit(weight: npt.ArrayLike, guard: str, rho: float) -> float:
+    """Largest variance that the guard allows: rho, rho times the variance of the raw weights, or no limit."""
+    if guard == "none":
+        return float("inf")
+    return float(rho * (_present(weight).var() if guard == "relative" and len(_present(weight)) else 1.0))
+
+
+def guard_blend(stack: npt.ArrayLike, limit: float) -> float:
+    """Blend ``alpha = min(1, sqrt(limit / Var(stack)))`` that keeps ``Var(1 + alpha (stack - 1)) <= limit``."""
+    spread = float(_present(stack).var()) if len(_present(stack)) else 0.0
+    return float(np.sqrt(limit / spread)) if spread > limit else 1.0
+
+
+def guard_curve(
+    stabilised: Stabilised, delta: npt.ArrayLike, rhos: npt.ArrayLike = (0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
+) -> xr.Dataset:
+    """How the answer moves with the variance cap rho: the sensitivity curve that the cap gate asks for.
+
+    Parameters
+    ----------
+    stabilised : Stabilised
+        Only its stack before the guard is used.
+    delta : array, shape (n,)
+        What the estimator multiplies by the weights, R for IPS and ``R - q`` for DR: the rest of a DR estimate does not
+        move with rho.
+    rhos : array, shape (r,)
+        Absolute caps on the variance of the weights; ``inf`` is no guard.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``rho``: ``alpha``, ``ess_fraction``, ``value = mean(W Delta)``, ``std_error`` of that mean from
+        ``W (Delta - value)``, and ``shift``, the value less that without a guard (oracle units).
+    """
+    d, stack = np.asarray(delta, float), stabilised.stack
+    rows = np.isfinite(stack) & np.isfinite(d)
+    grid = np.asarray(rhos, float)
+    columns = np.full((4, len(grid)), np.nan)
+    for j, limit in enumerate(grid if rows.any() else []):
+        alpha = guard_blend(stack, float(limit))
+        w = 1.0 + alpha * (stack - 1.0)
+        value = (w[rows] * d[rows]).sum() / w[rows].sum()
+        spread = np.sqrt((w[rows] ** 2 * (d[rows] - value) ** 2).sum()) / w[rows].sum()
+        columns[:, j] = alpha, ess_fraction(w), value, spread
+    names = ("alpha", "ess_fraction", "value", "std_error")
+    out = xr.Dataset(
+        {name: ("rho", column) for name, column in zip(names, columns, strict=True)}, coords={"rho": grid}
+    )
+    free = (stack[rows] * d[rows]).sum() / stack[rows].sum() if rows.any() else np.nan
+    return out.assign(shift=out["value"] - free)
+
+
+def simplex_qp(sigma: npt.ArrayLike) -> FloatArray:
+    """Exact minimiser of ``beta' sigma beta`` over the simplex.
+
+    Every support is visited: the minimum over its affine hull solves a linear system, and the best of those that
+    are nonnegative is the minimum. Of several minimisers the one of least norm is taken, so equal columns get equal
+    weights and the answer does not depend on their order.
+
+    Parameters
+    ----------
+    sigma : array, shape (C, C)
+        Symmetric, positive semidefinite; C at most 12.
+
+    Returns
+    -------
+    array, shape (C,)
+        Nonnegative, sum one.
+
+    Examples
+    --------
+    >>> simplex_qp([[1.0, 0.0], [0.0, 3.0]]).round(6).tolist()
+    [0.75, 0.25]
+    >>> simplex_qp([[1.0, 2.0], [2.0, 5.0]]).tolist()  # more of the second only adds variance
+    [1.0, 0.0]
+    """
+    s = np.asarray(sigma, float)
+    n = len(s)
+    if s.shape != (n, n) or not 0 < n <= MOST_COLUMNS or not np.isfinite(s).all():
+        raise ValueError(f"sigma must be finite, square and of size 1..{MOST_COLUMNS}, got shape {s.shape}")
+    scale = np.trace(s) / n
+    if not scale > 0:
+        return np.full(n, 1.0 / n)
+    s = (s + s.T) / (2 * scale)
+    found: list[tuple[float, FloatArray]] = []
+    for size in range(1, n + 1):
+        for support in combinations(range(n), size):
+            kkt = np.ones((size + 1, size + 1))
+            kkt[:size, :size] = s[np.ix_(support, support)]
+            kkt[size, size] = 0.0
+            solution = np.linalg.lstsq(kkt, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
+            if solution.min() >= -1e-12:
+                beta = np.zeros(n)
+                beta[list(support)] = np.maximum(solution, 0.0)
+                beta /= beta.sum()
+                found.append((float(beta @ s @ beta), beta))
+    least = min(value for value, _ in found)
+    best = [beta for value, beta in found if value <= least + 1e-13]
+    return best[int(np.argmin([beta @ beta for beta in best]))]
+
+
+def _present(weight: npt.ArrayLike) -> FloatArray:
+    w = np.asarray(weight, float)
+    return np.asarray(w[np.isfinite(w)])
+
+
+def _to_mean_one(weight: FloatArray) -> FloatArray:
+    """Weights divided by their mean over the rows that are not NaN."""
+    present = _present(weight)
+    return weight / float(present.mean()) if len(present) else weight

@@ -1,0 +1,271 @@
+"""A plan tried out on the pilot's own prompts before anybody pays for it.
+
+`simulate_plan` resamples the pilot to the planned size, runs Direct with influence intervals on every resample, and
+sets the spread of the estimates and the power of a shifted contrast against what `cje_core.planning.allocation`
+promised. It finds what the 1/n + 1/m law leaves out (few labels, uneven clusters, failures). It cannot show scores
+that the pilot does not hold, and in the resampled world the calibrator's noise is a little smaller than in the
+pilot's: the truth there is the pilot's own isotonic fit.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import stats
+
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.data import DataError
+from cje_core.estimators import direct
+from cje_core.inference.contrasts import against
+from cje_core.planning.allocation import effect_at, std_error_at
+from cje_core.planning.components import variance_components
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+SLACK = 0.05  # a standard error this much (relative) above the planned one is not held against a plan
+POWER_SLACK = 0.04  # the power that is lost when the standard error is 5% larger
+
+
+class _Pool(NamedTuple):
+    """The pilot's clusters as sampling units: ``members[start[u] : start[u + 1]]`` are the prompts of unit u."""
+
+    members: IntArray
+    start: IntArray
+    labelled: IntArray  # units with a label
+    evaluated: IntArray  # evaluated prompts of each unit
+    n_labels: IntArray  # labelled prompts of each unit
+
+
+def _pool(data: xr.Dataset) -> _Pool:
+    response = ("policy", "draw")
+    evaluated = data["evaluated"].any(response).values
+    labelled = data["labelled"].any(response).values
+    present = np.flatnonzero(evaluated | labelled)
+    names = data["cluster"].values if "cluster" in data else data["prompt"].values
+    _, unit = np.unique(names[present].astype(str), return_inverse=True)
+    order = np.argsort(unit, kind="stable")
+    size = np.bincount(unit)
+    n_labels = np.bincount(unit, weights=labelled[present]).astype(np.intp)
+    return _Pool(
+        members=present[order],
+        start=np.concatenate([[0], np.cumsum(size)]),
+        labelled=np.flatnonzero(n_labels),
+        evaluated=np.bincount(unit, weights=evaluated[present]).astype(np.intp),
+        n_labels=n_labels,
+    )
+
+
+def resample_pilot(
+    data: xr.Dataset, n: int, m: int, rng: np.random.Generator | int | None = None
+) -> xr.Dataset:
+    """Evaluation data of n prompts, m of them labelled, drawn from a pilot with replacement.
+
+    Units are clusters (prompts where there are none). Units that keep their labels are drawn from the pilot's
+    labelled ones, the rest from all of them with the labels taken off; every draw is a new unit with a new name.
+    Probes, logged responses and strata are left out.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        The pilot, labelled by simple random sampling.
+    n, m : int
+        Prompts; with clusters the sizes come out as nearly as whole clusters allow.
+    rng : Generator, int or None
+
+    Raises
+    ------
+    DataError
+        For unequal label probabilities or fewer than 4 labelled clusters.
+    """
+    rng = np.random.default_rng(rng)
+    return _resample(data, check_pilot(data), n, m, rng)
+
+
+def check_pilot(data: xr.Dataset) -> _Pool:
+    """Sampling units of a pilot; `DataError` where it cannot be resampled."""
+    pool = _pool(data)
+    if len(pool.labelled) < MIN_LABELLED_CLUSTERS:
+        raise DataError(
+            f"the pilot has {len(pool.labelled)} labelled prompts or clusters; a plan needs a pilot with at least "
+            f"{MIN_LABELLED_CLUSTERS}, and 50 to say much"
+        )
+    if "label_prob" in data:
+        known = data["label_prob"].values[data["labelled"].values]
+        if np.ptp(known) > 0:
+            raise DataError(
+                "label_prob differs between the pilot's labels; plans are for simple random labelling: label "
+                "a random part of the prompts"
+            )
+    return pool
+
+
+def _resample(data: xr.Dataset, pool: _Pool, n: int, m: int, rng: np.random.Generator) -> xr.Dataset:
+    per_unit = pool.n_labels[pool.labelled].mean()
+    n_kept = max(round(m / per_unit), 1)
+    kept = rng.choice(pool.labelled, n_kept)
+    left = n - pool.evaluated[kept].sum()
+    n_bare = max(round(left / pool.evaluated.mean()), 0)
+    unit = np.concatenate([kept, rng.integers(0, len(pool.evaluated), n_bare)])
+    size = np.diff(pool.start)[unit]
+    offset = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+    prompt = pool.members[np.repeat(pool.start[unit], size) + offset]
+    bare = np.arange(len(prompt)) >= size[:n_kept].sum()
+    labelled = data["labelled"].values[:, prompt] & ~bare[:, None]
+    response = ("policy", "prompt", "draw")
+    variables = {
+        "judge": (response, data["judge"].values[:, prompt]),
+        "oracle": (response, np.where(labelled, data["oracle"].values[:, prompt], np.nan)),
+        "labelled": (response, labelled),
+        "probe": (response, np.zeros_like(labelled)),
+        "evaluated": (response, data["evaluated"].values[:, prompt]),
+        "cluster": ("prompt", np.repeat(np.arange(len(unit)), size).astype(str)),
+    }
+    coords = {"policy": data["policy"], "prompt": np.arange(len(prompt)).astype(str), "draw": data["draw"]}
+    if "covariate" in data:
+        variables["covariate"] = ((*response, "feature"), data["covariate"].values[:, prompt])
+        coords["feature"] = data["feature"]
+    return xr.Dataset(variables, coords, attrs=data.attrs)
+
+
+def simulate_plan(
+    data: xr.Dataset,
+    n: int,
+    m: int,
+    *,
+    replicates: int = 200,
+    rng: np.random.Generator | int | None = None,
+    reference: str | None = None,
+    power: float = 0.8,
+    ci_prob: float = 0.95,
+    power_tuned: bool = True,
+    direction: str = "increasing",
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+    track: Callable[[Iterable[int]], Iterable[int]] | None = None,
+) -> xr.Dataset:
+    """Run the planned study many times on resampled pilots and compare with the plan.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        The pilot.
+    n, m : int
+        Planned evaluated and labelled prompts.
+    replicates : int
+        Studies simulated, at least 20.
+    rng : Generator, int or None
+    reference : str, optional
+        Policy that the others are compared with; default: the first that teaches the calibrator.
+    power, ci_prob : float
+        Of the planned test.
+    power_tuned, direction, covariates, calibrator
+        As in `cje_core.estimators.direct`.
+    track : callable, optional
+        Wraps the iterator of replicates, for a progress bar.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: ``planned_std_error``, ``simulated_std_error`` (the spread of the estimates) with its Monte
+        Carlo standard error ``simulated_mcse``, ``reported_std_error`` (root mean square of those the studies
+        report), ``n_failed``, ``held``. Over ``pair`` (every other policy against the reference; for a single policy
+        two independent studies of it): ``planned_mde`` (NaN and ``beyond_scale`` where it is wider than the oracle
+        scale: the plan then detects nothing), ``simulated_power`` (of that effect, put in by shifting the
+        centred contrast) with ``power_mcse``, ``power_held``. ``held`` is false where the simulation is worse than
+        planned by more than the slack (5% of a standard error, .04 of power) and two Monte Carlo standard errors.
+    """
+    if replicates < 20:
+        raise ValueError(f"replicates is {replicates}; a spread needs at least 20")
+    if not MIN_LABELLED_CLUSTERS <= m <= n:
+        raise ValueError(f"n is {n} and m is {m}; {MIN_LABELLED_CLUSTERS} <= m <= n is needed")
+    rng = np.random.default_rng(rng)
+    pool = check_pilot(data)
+    names = data["policy"].values.astype(str)
+    reference = reference or sorted(data.attrs["calibration_policy"])[0]
+    alone = len(names) == 1
+    options: dict[str, Any] = {
+        "power_tuned": power_tuned,
+        "direction": direction,
+        "covariates": covariates,
+        "calibrator": calibrator,
+    }
+    values, errors = np.full((2, replicates, len(names)), np.nan)
+    effects, spreads, df = np.full((3, replicates, max(len(names) - 1, 1)), np.nan)
+    first = names
+    for r in (track or iter)(range(replicates)):
+        resampled = _resample(data, pool, n, m, rng)
+        # the law that is checked is that of a borrowed policy's plug-in (`cje_core.planning.components`)
+        study = direct.estimate(
+            resampled, inference="influence", borrowed="plug_in", ci_prob=ci_prob, **options
+        )
+        values[r], errors[r] = study["estimate"].values, study["std_error"].values
+        if alone:
+            effects[r], spreads[r], df[r] = values[r], errors[r], study["df"].values
+        else:
+            pairs = against(study, reference)
+            effects[r], spreads[r], df[r] = (pairs[name].values for name in ("difference", "std_error", "df"))
+            first = pairs["first"].values
+    if alone:  # two independent studies of the policy
+        half = replicates // 2
+        effects = effects[:half] - effects[half : 2 * half]
+        spreads = np.hypot(spreads[:half], spreads[half : 2 * half])
+        df = np.minimum(df[:half], df[half : 2 * half])
+    levels = variance_components(data, **options)
+    planned = std_error_at(n, m, levels)["std_error"].values
+    simulated, mcse = _spread(values)
+    shape = levels if alone else variance_components(data, reference=reference, **options)
+    if not alone:
+        shape = shape.isel(pair=[shape["first"].values.tolist().index(name) for name in first])
+    planned_mde = effect_at(n, m, shape, power=power, ci_prob=ci_prob).values
+    known = np.isfinite(std_error_at(n, m, shape)["std_error"].values)
+    reached, power_mcse = _power(effects, spreads, df, planned_mde, ci_prob)
+    return xr.Dataset(
+        {
+            "planned_std_error": ("policy", planned),
+            "simulated_std_error": ("policy", simulated),
+            "simulated_mcse": ("policy", mcse),
+            "reported_std_error": ("policy", np.sqrt(_mean(errors**2))),
+            "n_failed": ("policy", np.isnan(errors).sum(axis=0)),
+            "held": ("policy", simulated - 2 * mcse <= (1 + SLACK) * planned),
+            "planned_mde": ("pair", planned_mde),
+            "beyond_scale": ("pair", known & np.isnan(planned_mde)),
+            "simulated_power": ("pair", reached),
+            "power_mcse": ("pair", power_mcse),
+            "power_held": ("pair", reached + 2 * power_mcse >= power - POWER_SLACK),
+        },
+        coords={"policy": names, "first": ("pair", first), "second": ("pair", [reference] * len(first))},
+        attrs={"n": n, "m": m, "replicates": replicates, "power": power, "ci_prob": ci_prob},
+    )
+
+
+def _mean(values: FloatArray) -> FloatArray:
+    """Mean over replicates of what did not fail; NaN where nothing is left."""
+    seen = np.isfinite(values)
+    return np.where(
+        seen.any(axis=0), np.where(seen, values, 0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1), np.nan
+    )
+
+
+def _spread(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Standard deviation over replicates and its Monte Carlo standard error, from the fourth moment."""
+    count = np.isfinite(values).sum(axis=0)
+    squared = (values - _mean(values)) ** 2
+    second, fourth = _mean(squared), _mean(squared**2)
+    variance = second * count / np.maximum(count - 1, 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.sqrt(variance), np.sqrt((fourth - second**2) / count) / (2 * np.sqrt(second))
+
+
+def _power(
+    effects: FloatArray, spreads: FloatArray, df: FloatArray, shift: FloatArray, ci_prob: float
+) -> tuple[FloatArray, FloatArray]:
+    """Share of simulated tests that find a difference of `shift`, put in upwards and downwards; failures find none."""
+    centred = effects - _mean(effects)
+    critical = stats.t.isf((1 - ci_prob) / 2, df) * spreads
+    found = ((np.abs(centred + shift) > critical).astype(float) + (np.abs(centred - shift) > critical)) / 2
+    reached = np.where(np.isfinite(shift), found.mean(axis=0), np.nan)
+    mcse = np.where(np.isfinite(shift), found.std(axis=0, ddof=1) / np.sqrt(len(found)), np.nan)
+    return reached, mcse

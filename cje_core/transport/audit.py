@@ -1,0 +1,273 @@
+"""Does the calibration transport? Audits of the residual on probe labels.
+
+By the paper's proposition "Mean transport equivalence", ``V(policy) - E[f(Z)] = E[Y - f(Z)]`` under that policy, so
+the mean residual on probes, labels that never taught f, is the bias of the plug-in. Not rejecting zero is no
+evidence of transport (fifty probes reject little), so the verdict is an equivalence test against a declared margin,
+and the zero-null p-value of the paper stands beside it.
+
+Both are decided *given f*: the question is whether the levels that this calibrator gives are off, and its own error is
+part of how far off they are. Only the probes' noise is left, which more probes shrink. The interval that adds the noise
+of the fit (would a calibrator from another slice pass?) is reported beside it and decides nothing: no number of probes
+shrinks its second part, so that few labels, or covariates that make f noisy, leave a clear residual undecided (study
+``transport_audit``).
+
+The mean is all that `audit` sees: errors that cancel over the judge's scale or over kinds of prompts pass it (the
+paper's "Scope of the mean transport test"). `cje_core.transport.local_audits` looks inside. How many probes it takes,
+and how to buy them one by one until the audit decides, is in `cje_core.transport.audit_size`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import stats
+
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.data.arrays import Rows, unpack
+from cje_core.inference.contrasts import adjust_p
+from cje_core.inference.estimate import CI_BOUND, wald
+from cje_core.inference.influence import Part, combine, influence_se
+from cje_core.transport.audit_size import probes_to_pass
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+MARGIN = 0.05  # harmless mean residual where none is declared, as a share of the oracle scale's width
+
+
+class Residual(NamedTuple):
+    """Mean residual of a set of probes with its two sources of error."""
+
+    value: float
+    noise: Part  # which probes, and their labels
+    fit_noise: Part  # which labels taught f
+    std_error: float  # of the noise alone, f given
+    df: float
+    std_error_with_fit: float
+    df_with_fit: float
+
+
+def audit(
+    data: xr.Dataset,
+    *,
+    margin: float | None = None,
+    ci_prob: float = 0.95,
+    direction: str = "increasing",
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+) -> xr.Dataset:
+    """Audit mean transport of the calibrator to every policy with probes.
+
+    The residual ``mean_probes(Y - f(Z))`` gets a t interval given f, from the noise of the probes by cluster, with one
+    degree of freedom less than probed clusters. That interval decides: PASS if it lies within ``[-margin, margin]``,
+    FAIL if it lies outside entirely, else INCONCLUSIVE. So P(FAIL) is at most ``(1 - ci_prob) / 2`` while the residual
+    of this f is within the margin, and P(PASS) at most that while it is beyond. A verdict is about one policy, so its
+    interval is not adjusted for the other policies audited; the zero-null p-value, which the paper reads jointly, comes
+    with its Bonferroni, Holm and Benjamini-Hochberg adjustments.
+
+    ``interval_with_fit`` is the t interval of the joint influence function: the probes' noise plus that of the fit (the
+    labelled rows, with the leverage that the probes' scores give them). It informs: it is about the residual of the
+    calibrator that endless labels of the same slice would teach.
+
+    Probe labels that never vary show no spread. Where all lie at one end of the oracle scale the interval is the exact
+    bound on their mean (`_constant_bounds`); else there is none, and the verdict is NOT_CHECKED.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    margin : float, optional
+        Largest mean residual that is harmless, in units of the oracle scale; by default 5% of the width of
+        ``oracle_range``.
+    ci_prob : float
+        Probability of each policy's interval.
+    direction : {"increasing", "decreasing"}
+        Direction of the calibrator.
+    covariates : sequence of str
+        Covariates the calibrator sees besides the judge score.
+    calibrator : str
+        As in `cje_core.calibration.oracle_slice.fit_slice`.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: ``residual``; given f ``std_error``, ``df``, ``interval``, ``p_value`` (zero null),
+        ``p_bonferroni``, ``p_holm``, ``p_bh``, ``verdict``; with the fit's noise ``std_error_with_fit``,
+        ``df_with_fit``, ``interval_with_fit``; ``n_probes``; what `audit_planning.audit_power` asks for,
+        ``residual_sd``, ``fit_std_error``, ``fit_df``; and ``probes_to_pass``, the probed clusters with which an audit
+        of this spread passes in 80% of samples if this f is right on average
+        (`audit_planning.probes_to_pass`). Fewer than 4 probed prompts: NOT_CHECKED.
+    """
+    low, high = data.attrs["oracle_range"]
+    margin = MARGIN * (high - low) if margin is None else margin
+    if not margin > 0:
+        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+    rows, fitted = fit_rows(data, ci_prob, direction, covariates, calibrator)
+    n_policies = len(rows.policies)
+    residual, std_error, df, error_with_fit, df_with_fit, sd, fit_error, fit_df, needed = np.full(
+        (9, n_policies), np.nan
+    )
+    exact, exact_with_fit = np.full((2, n_policies, 2), np.nan)
+    n_probes = np.bincount(rows.policy[rows.probe], minlength=n_policies)
+    for p in range(n_policies):
+        probes = np.flatnonzero((rows.policy == p) & rows.probe)
+        found = mean_residual(rows, fitted, probes)
+        if found is None:
+            continue
+        residual[p], std_error[p], df[p] = found.value, found.std_error, found.df
+        error_with_fit[p], df_with_fit[p] = found.std_error_with_fit, found.df_with_fit
+        if np.isnan(found.std_error):
+            given, joint = [found.noise], [found.noise, found.fit_noise]
+            exact[p] = _constant_bounds(rows, found.value, given, probes, ci_prob, (low, high))
+            exact_with_fit[p] = _constant_bounds(rows, found.value, joint, probes, ci_prob, (low, high))
+        fit_error[p], fit_df[p] = influence_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df
+        n_clusters = count_clusters(rows, probes)
+        sd[p] = influence_se(found.noise.influence, rows.cluster) * np.sqrt(n_clusters)
+        needed[p] = probes_to_pass(sd[p], margin=margin, ci_prob=ci_prob)
+    missing = np.isnan(std_error)[:, None]
+    interval = np.where(missing, exact, wald(residual, std_error, df, ci_prob))
+    with_fit = np.where(missing, exact_with_fit, wald(residual, error_with_fit, df_with_fit, ci_prob))
+    p_value = two_sided(residual, std_error, df)
+    out = xr.Dataset(
+        {
+            "residual": ("policy", residual),
+            "std_error": ("policy", std_error),
+            "df": ("policy", df),
+            "interval": (("policy", "ci_bound"), interval),
+            "p_value": ("policy", p_value),
+            "p_bonferroni": ("policy", adjust_p(p_value, "bonferroni")),
+            "p_holm": ("policy", adjust_p(p_value, "holm")),
+            "p_bh": ("policy", adjust_p(p_value, "bh")),
+            "n_probes": ("policy", n_probes),
+            "std_error_with_fit": ("policy", error_with_fit),
+            "df_with_fit": ("policy", df_with_fit),
+            "interval_with_fit": (("policy", "ci_bound"), with_fit),
+            "residual_sd": ("policy", sd),
+            "fit_std_error": ("policy", fit_error),
+            "fit_df": ("policy", fit_df),
+            "probes_to_pass": ("policy", needed),
+            "verdict": ("policy", verdicts(interval, margin)),
+        },
+        coords={"policy": rows.policies, "ci_bound": CI_BOUND},
+        attrs={"margin": margin, "ci_prob": ci_prob},
+    )
+    return in_order(out, data)
+
+
+def verdicts(interval: FloatArray, margin: float) -> npt.NDArray[np.str_]:
+    """Verdict of each interval of a mean residual, shape (k, 2), against the margin; see `audit`.
+
+    Examples
+    --------
+    >>> verdicts(np.array([[-0.01, 0.04], [0.06, 0.2], [-0.1, 0.02], [np.nan, np.nan]]), 0.05).tolist()
+    ['PASS', 'FAIL', 'INCONCLUSIVE', 'NOT_CHECKED']
+    """
+    low, high = interval.T
+    return np.select(
+        [
+            ~np.isfinite(interval).all(axis=1),
+            (low >= -margin) & (high <= margin),
+            (low > margin) | (high < -margin),
+        ],
+        ["NOT_CHECKED", "PASS", "FAIL"],
+        default="INCONCLUSIVE",
+    )
+
+
+def residuals(
+    data: xr.Dataset,
+    *,
+    direction: str = "increasing",
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+) -> xr.Dataset:
+    """Residual of every probe, for inspection, for plots and for `audit_planning.sequential_audit`.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``row`` (sorted by policy, prompt, draw): ``residual`` (NaN where no calibrator could be fitted), with
+        coordinates ``policy``, ``prompt``, ``cluster`` and ``score``.
+    """
+    rows, fitted = fit_rows(data, 0.95, direction, covariates, calibrator)
+    probes = np.flatnonzero(rows.probe)
+    values = np.full(len(probes), np.nan)
+    if fitted.calibrator is not None and len(probes):
+        values = rows.label[probes] - predict(fitted.calibrator, rows.z[probes])
+    prompt = rows.prompt[probes]
+    return xr.Dataset(
+        {"residual": ("row", values)},
+        coords={
+            "policy": ("row", np.array(rows.policies, dtype=str)[rows.policy[probes]]),
+            "prompt": ("row", rows.prompts[prompt]),
+            "cluster": ("row", rows.cluster_names[rows.cluster[prompt]]),
+            "score": ("row", rows.score[probes]),
+        },
+    )
+
+
+def in_order(out: xr.Dataset, data: xr.Dataset) -> xr.Dataset:
+    """Policies as the data have them; selecting costs milliseconds that a study need not pay for sorted data."""
+    same = np.array_equal(out.policy.values, data.policy.values)
+    return out if same else out.sel(policy=data.policy.values)
+
+
+def fit_rows(
+    data: xr.Dataset, ci_prob: float, direction: str, covariates: Sequence[str], calibrator: str
+) -> tuple[Rows, OracleSlice]:
+    """Rows of the data and the calibrator that their labels teach; stops at a `ci_prob` outside (0, 1)."""
+    if not 0 < ci_prob < 1:
+        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    rows = unpack(data, covariates)
+    return rows, fit_slice(rows, direction=direction, calibrator=calibrator)
+
+
+def mean_residual(rows: Rows, fitted: OracleSlice, probes: IntArray) -> Residual | None:
+    """Mean residual of some probes; None where too few prompts are probed or nothing could be fitted."""
+    n_clusters = count_clusters(rows, probes)
+    if n_clusters < MIN_LABELLED_CLUSTERS or fitted.calibrator is None:
+        return None
+    weight = rows.weight[probes]
+    left = rows.label[probes] - predict(fitted.calibrator, rows.z[probes])
+    value, noise = mean_part(rows, probes, left, weight)
+    fit_noise = calibration_part(rows, fitted, rows.z[probes], -weight / weight.sum())
+    errors = [*combine([noise], rows.cluster)[1:], *combine([noise, fit_noise], rows.cluster)[1:]]
+    if np.ptp(rows.label[probes]) == 0:  # what is left is the spread of f over the probes, or nothing
+        errors = [np.nan] * 4
+    return Residual(value, noise, fit_noise, *errors)
+
+
+def _constant_bounds(
+    rows: Rows,
+    value: float,
+    parts: Sequence[Part],
+    probes: IntArray,
+    ci_prob: float,
+    scale: tuple[float, float],
+) -> FloatArray:
+    """Interval of the mean residual where all m probed clusters have one label, an end of the scale; else NaN.
+
+    If E[Y] lies d widths from that end, then P(Y is not at it) >= d, so all m are with probability at most (1 - d)^m:
+    d <= 1 - alpha^(1/m). Half of alpha goes to this bound and half to the t interval of what is left, the spread of f
+    over the probes and, if it is among the parts, the noise of the fit.
+    """
+    low, high = scale
+    label = rows.label[probes[0]]
+    if label not in (low, high):
+        return np.full(2, np.nan)
+    alpha = (1.0 - ci_prob) / 2.0
+    m = count_clusters(rows, probes)
+    reach = (high - low) * (1.0 - alpha ** (1.0 / m))
+    _, std_error, df = combine(parts, rows.cluster)
+    bounds = wald(value, std_error, df, 1.0 - alpha)
+    return np.asarray(bounds + (np.array([-reach, 0.0]) if label == high else np.array([0.0, reach])))
+
+
+def two_sided(residual: FloatArray, std_error: FloatArray, df: FloatArray) -> FloatArray:
+    """Two-sided p-value of the t statistic; NaN where there is no spread."""
+    spread = std_error > 0
+    ratio = np.divide(np.abs(residual), std_error, out=np.full(residual.shape, np.nan), where=spread)
+    return np.asarray(2 * stats.t.sf(ratio, df))

@@ -1,0 +1,344 @@
+"""Gates: one table of thresholds, what each policy's diagnostics make of it, and what to do about it.
+
+`GATES` is the paper's table "Default gates" as data, with the second, critical level where the paper's text or its
+reference library has one; no threshold stands anywhere else. A metric between the two levels is a warning. A metric
+that is NaN or was not computed is *unknown*, which is never a pass: a tail index that could not be estimated is not a
+healthy one.
+
+Overlap gates are about weights: they speak about off-policy estimators only (`ope_ok`) and leave Direct alone. Of the
+gates about levels two block one when they fail, ``identification`` and ``transport`` (column ``blocks``; what takes
+the level's place is in `cje_core.verdict.refusal`); the others, and a warning of these two, only qualify it.
+Transport is about borrowed calibrations: an estimate that its policy's own labels correct is unbiased without it
+(`borrows`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.inference.routes import borrows
+
+FloatArray = npt.NDArray[np.float64]
+
+STATES = ("pass", "warn", "fail", "unknown")
+TRANSPORT_CODE = {"PASS": 0.0, "INCONCLUSIVE": 1.0, "FAIL": 2.0, "NOT_CHECKED": np.nan}
+VERDICT = {code: name for name, code in TRANSPORT_CODE.items()}
+MIN_TTC_DRAWS = 30  # effective target draws behind the 0.9 quantile of TTC: with fewer it is not known
+RHO_SPAN = 2.0  # the cap curve is read from rho / 2 to 2 rho
+
+
+class Gate(NamedTuple):
+    """One threshold."""
+
+    name: str
+    group: str  # the paper's gate
+    metric: str
+    good: float  # passes on this side of it, itself included
+    critical: float  # fails beyond it; NaN: the gate only warns
+    least: bool  # whether the metric should be at least `good` (else at most)
+    applies_to: str  # "off_policy", "dr", "level" or "comparison"
+    blocks: str  # state from which on the thing it applies to is off: "warn", "fail" or "never"
+    action: str
+    source: str  # where the numbers come from
+
+
+_OVERLAP = "use overlap weights or restrict the cohort; prefer Direct"
+_BOTH = "paper; critical: its reference library"
+_OURS = "this library: the paper gives no number"
+NAN = float("nan")
+
+GATES = (
+    Gate("ess", "overlap", "ess_fraction", 0.30, 0.10, True, "off_policy", "fail", _OVERLAP, _BOTH),
+    Gate("hill", "overlap", "hill", 2.0, 1.0, True, "off_policy", "fail",
+         "at least 1: report with a warning (infinite variance); below 1: ship no offline conclusion", "paper"),
+    Gate("affinity", "overlap", "affinity", 0.85, 0.50, True, "off_policy", "fail", _OVERLAP, _BOTH),
+    Gate("ttc", "overlap", "ttc", 0.70, 0.30, True, "off_policy", "warn",
+         "the logs miss what the target typically says, which no reweighting mends: use Direct", _BOTH),
+    Gate("reliability", "judge", "uncovered_bins", 0.0, NAN, False, "level", "never",
+         "extend the oracle slice or use a two-stage calibrator, then validate again", "paper"),
+    Gate("drift", "judge", "drift_alarm", 0.0, 0.0, False, "level", "never",
+         "the judge changed: label afresh and recalibrate before comparing with older numbers", "paper"),
+    Gate("label_support", "judge", "labels_near", 30.0, NAN, True, "level", "never",
+         "label responses with scores like this policy's: its calibration rests on few labels", _OURS),
+    Gate("identification", "identification", "unsupported_mass", 0.05, 0.05, False, "level", "fail",
+         "limited calibration support: report rankings and partial-identification bounds; label where scores lie "
+         "outside the labelled range", "paper"),
+    Gate("transport", "transport", "transport_code", 0.0, 1.0, False, "level", "fail",
+         "probe until the audit decides; where it fails correct by the probes, recalibrate with this policy's labels, "
+         "or report its labels only", "paper"),
+    Gate("orthogonality", "dr", "orthogonality_gap", 0.0, NAN, False, "dr", "never",
+         "strengthen the outcome model or the cross-fitting; fall back to stabilised IPS as a diagnostic", "paper"),
+    Gate("cap_engaged", "cap", "guard_engaged", 0.5, NAN, False, "off_policy", "never",
+         "show the cap curve; prefer overlap weights or restriction", "paper"),
+    Gate("cap_sensitivity", "cap", "cap_sensitivity", 0.25, NAN, False, "off_policy", "never",
+         "the width hangs on the cap: show the cap curve; prefer overlap weights or restriction", _OURS),
+    Gate("multiplicity", "multiplicity", "unadjusted_policies", 5.0, NAN, False, "comparison", "never",
+         "report adjusted p-values (Benjamini-Hochberg); crown no winner without", "paper"),
+)  # fmt: skip
+BY_NAME = {gate.name: gate for gate in GATES}
+
+
+def evaluate(
+    metrics: xr.Dataset | Mapping[str, npt.ArrayLike],
+    *,
+    policies: Sequence[str] | None = None,
+    gates: Sequence[Gate] = GATES,
+) -> xr.Dataset:
+    """State of every gate for every policy.
+
+    Parameters
+    ----------
+    metrics : xr.Dataset over ``policy``, or mapping
+        Any of the metrics named in the table, for instance from `collect`; others are ignored. In a mapping a value is
+        a number for all policies or one per policy.
+    policies : sequence of str, optional
+        Names, for a mapping (default: one policy named ``"policy"``).
+    gates : sequence of Gate
+        Own thresholds: ``[gate._replace(good=0.5) ...]``.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy, gate``: ``value``, ``state`` (pass, warn, fail or unknown), ``action`` (empty unless warned or
+        failed), ``blocked`` (whether the state rules out what the gate applies to; never for unknown). Over ``gate``:
+        ``good``, ``critical``, ``least``, ``group``, ``metric``, ``applies_to``.
+
+    Examples
+    --------
+    >>> found = evaluate({"ess_fraction": [0.4, 0.2, 0.01], "ttc": 0.8}, policies=["a", "b", "c"])
+    >>> found.state.sel(gate="ess").values.tolist(), found.state.sel(gate="hill").values.tolist()
+    (['pass', 'warn', 'fail'], ['unknown', 'unknown', 'unknown'])
+    """
+    if not isinstance(metrics, xr.Dataset):
+        names = list(policies) if policies is not None else ["policy"]
+        columns = {
+            name: ("policy", np.broadcast_to(np.asarray(value, float), (len(names),)))
+            for name, value in metrics.items()
+        }
+        metrics = xr.Dataset(columns, coords={"policy": names})
+    names = [str(name) for name in metrics["policy"].values]
+    shape = len(names), len(gates)
+    value = np.full(shape, np.nan)
+    for g, gate in enumerate(gates):
+        if gate.metric in metrics:
+            value[:, g] = np.broadcast_to(np.asarray(metrics[gate.metric].values, float), (len(names),))
+    sign = np.array([1.0 if gate.least else -1.0 for gate in gates])
+    good, critical = np.array([[gate.good, gate.critical] for gate in gates]).T
+    passed = sign * value >= sign * good
+    failed = sign * value < sign * critical  # false where critical is NaN
+    state = np.select([np.isnan(value), passed, failed], ["unknown", "pass", "fail"], default="warn")
+    bad = np.isin(state, ["warn", "fail"])
+    blocks = np.array([gate.blocks for gate in gates])
+    cell = ("policy", "gate")
+    return xr.Dataset(
+        {
+            "value": (cell, value),
+            "state": (cell, state),
+            "action": (cell, np.where(bad, np.array([gate.action for gate in gates]), "")),
+            "blocked": (
+                cell,
+                ((state == "fail") & (blocks != "never")) | ((state == "warn") & (blocks == "warn")),
+            ),
+            "good": ("gate", good),
+            "critical": ("gate", critical),
+            "least": ("gate", [gate.least for gate in gates]),
+            "group": ("gate", [gate.group for gate in gates]),
+            "metric": ("gate", [gate.metric for gate in gates]),
+            "applies_to": ("gate", [gate.applies_to for gate in gates]),
+        },
+        coords={"policy": names, "gate": [gate.name for gate in gates]},
+    )
+
+
+def ope_ok(evaluated: xr.Dataset) -> xr.Dataset:
+    """Whether off-policy estimators may be relied on: every overlap gate known, none blocking.
+
+    Parameters
+    ----------
+    evaluated : xr.Dataset
+        From `evaluate`.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: ``ok``; ``state`` (ok, blocked, unknown); ``reason``, the gates behind it.
+
+    Examples
+    --------
+    >>> healthy = {"ess_fraction": 0.5, "hill": 3.0, "affinity": 0.9}
+    >>> ope_ok(evaluate(healthy | {"ttc": 0.6})).reason.item(), ope_ok(evaluate(healthy)).state.item()
+    ('ttc 0.6 (at least 0.7)', 'unknown')
+    """
+    overlap = evaluated.isel(gate=np.flatnonzero(evaluated["group"].values == "overlap"))
+    state, reason = [], []
+    for p in range(evaluated.sizes["policy"]):
+        at = overlap.isel(policy=p)
+        blocked, unknown = at["blocked"].values, at["state"].values == "unknown"
+        state.append("blocked" if blocked.any() else "unknown" if unknown.any() else "ok")
+        named = [describe(at.isel(gate=g)) for g in np.flatnonzero(blocked | unknown)]
+        reason.append("; ".join(named))
+    return xr.Dataset(
+        {
+            "ok": ("policy", np.array(state) == "ok"),
+            "state": ("policy", np.array(state, dtype=str)),
+            "reason": ("policy", np.array(reason, dtype=str)),
+        },
+        coords={"policy": evaluated["policy"].values},
+    )
+
+
+def describe(cell: xr.Dataset) -> str:
+    """One gate of one policy in words: name, value, threshold."""
+    if str(cell["state"].item()) == "unknown":
+        return f"{cell['gate'].item()} unknown"
+    if str(cell["metric"].item()) == "transport_code":
+        return f"{cell['gate'].item()} {VERDICT[cell['value'].item()]}"
+    bound = "at least" if cell["least"].item() else "at most"
+    return f"{cell['gate'].item()} {cell['value'].item():.3g} ({bound} {cell['good'].item():.3g})"
+
+
+def flags(
+    evaluated: xr.Dataset, policy: str, *, applies_to: Sequence[str] = ("level", "comparison")
+) -> list[str]:
+    """Warned and failed gates of one policy as ``gate_state``, worst first; they travel with its estimates.
+
+    Parameters
+    ----------
+    evaluated : xr.Dataset
+        From `evaluate`.
+    policy : str
+    applies_to : sequence of str
+        What the estimate is exposed to: add ``"off_policy"`` (and ``"dr"``) for estimators that weight logged
+        responses.
+    """
+    at = evaluated.sel(policy=policy)
+    at = at.isel(gate=np.flatnonzero(np.isin(at["applies_to"].values, list(applies_to))))
+    return [
+        f"{name}_{wanted}"
+        for wanted in ("fail", "warn")
+        for name, state in zip(at["gate"].values, at["state"].values, strict=True)
+        if state == wanted
+    ]
+
+
+def collect(
+    policies: Sequence[str],
+    *,
+    overlap: xr.Dataset | None = None,
+    coverage: xr.Dataset | None = None,
+    reliability: xr.Dataset | None = None,
+    transport: xr.Dataset | None = None,
+    drift: Mapping[str, Any] | xr.DataArray | None = None,
+    estimate: xr.Dataset | None = None,
+    cap: Mapping[str, xr.Dataset] | None = None,
+    adjusted: bool | None = None,
+) -> xr.Dataset:
+    """Metrics of the gates from the pieces at hand; whatever is not given is unknown.
+
+    Parameters
+    ----------
+    policies : sequence of str
+    overlap : xr.Dataset, optional
+        From `cje_core.offpolicy.overlap.overlap`. The affinity is taken at its bias-corrected value plus one standard
+        error (``affinity_upper``), since few draws bias the plug-in down. A TTC whose threshold rests on fewer than 30
+        effective target draws counts as unknown.
+    coverage : xr.Dataset, optional
+        From `cje_core.calibration.reliability.coverage_badge`. The mass out of range counts on the sides where the
+        calibrator is flat (unknown counts as flat).
+    reliability : xr.Dataset, optional
+        From `cje_core.calibration.reliability.reliability`.
+    transport : xr.Dataset, optional
+        From `cje_core.transport.audit.audit`.
+    drift : mapping or DataArray over ``policy``, optional
+        1 where an alarm of `cje_core.transport.drift` rang, 0 where none did.
+    estimate : xr.Dataset, optional
+        An estimate, perhaps with ``orthogonality_interval`` or ``guard_engaged``. A policy that borrows no
+        calibration there (`borrows`) needs no transport, so that gate passes whatever the audit of the pooled
+        calibrator found.
+    cap : mapping of policy to xr.Dataset, optional
+        From `cje_core.offpolicy.weight_map.cap_curves`.
+    adjusted : bool, optional
+        Whether the comparisons shown are adjusted for multiplicity.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``.
+    """
+    names = [str(name) for name in policies]
+
+    def column(piece: xr.Dataset | None, variable: str) -> FloatArray:
+        if piece is None or variable not in piece:
+            return np.full(len(names), np.nan)
+        return np.asarray(piece[variable].reindex(policy=names).values, dtype=float)
+
+    out: dict[str, npt.ArrayLike] = {
+        name: column(overlap, name) for name in ("ess_fraction", "hill", "affinity", "ttc")
+    }
+    if overlap is not None and "affinity_upper" in overlap:
+        out["affinity"] = column(overlap, "affinity_upper")
+    if overlap is not None and "ttc_ess" in overlap:
+        out["ttc"] = np.where(column(overlap, "ttc_ess") >= MIN_TTC_DRAWS, out["ttc"], np.nan)
+    out["unsupported_mass"] = sum(
+        np.where(column(coverage, f"flat_{side}") == 0, 0.0, column(coverage, f"out_{side}"))
+        for side in ("low", "high")
+    )
+    out["labels_near"] = column(coverage, "labels_near")
+    covers = None if reliability is None else reliability.attrs.get("covers_diagonal")
+    out["uncovered_bins"] = np.full(len(names), np.nan if covers is None else 1.0 - float(covers))
+    code = np.full(len(names), np.nan)
+    if transport is not None:
+        verdict = transport["verdict"].reindex(policy=names, fill_value="NOT_CHECKED").values
+        code = np.array([TRANSPORT_CODE[str(v)] for v in verdict])
+    if estimate is not None and "status" in estimate:
+        own = ~borrows(estimate).reindex(policy=names, fill_value=True).values
+        code = np.where(own, 0.0, code)
+    out["transport_code"] = code
+    alarms: Any = {}
+    if drift is not None:
+        alarms = drift.to_series() if isinstance(drift, xr.DataArray) else drift
+    out["drift_alarm"] = [float(alarms.get(name, np.nan)) for name in names]
+    out["guard_engaged"] = column(estimate, "guard_engaged")
+    out["orthogonality_gap"] = np.full(len(names), np.nan)
+    if estimate is not None and "orthogonality_interval" in estimate:
+        low, high = estimate["orthogonality_interval"].reindex(policy=names).values.T
+        out["orthogonality_gap"] = np.maximum(np.maximum(low, -high), np.where(np.isnan(low), np.nan, 0.0))
+    out["cap_sensitivity"] = [cap_sensitivity(cap[name]) if cap and name in cap else np.nan for name in names]
+    few = len(names) if len(names) <= BY_NAME["multiplicity"].good else np.nan
+    out["unadjusted_policies"] = np.full(
+        len(names), few if adjusted is None else 0.0 if adjusted else float(len(names))
+    )
+    return xr.Dataset(
+        {name: ("policy", np.asarray(v, float)) for name, v in out.items()}, coords={"policy": names}
+    )
+
+
+def cap_sensitivity(curve: xr.Dataset, rho: float = 1.0) -> float:
+    """How far the standard error moves when the cap is halved or doubled: largest over smallest, less one.
+
+    Parameters
+    ----------
+    curve : xr.Dataset
+        Over ``rho`` with ``std_error``, from `cje_core.offpolicy.weights.guard_curve`.
+    rho : float
+        The cap in use; the curve must hold caps in ``[rho / 2, 2 rho]``, at least two of them.
+
+    Returns
+    -------
+    float
+        NaN where it cannot be read.
+
+    Examples
+    --------
+    >>> curve = xr.Dataset({"std_error": ("rho", [0.01, 0.02, 0.03])}, coords={"rho": [0.5, 1.0, 4.0]})
+    >>> cap_sensitivity(curve)
+    1.0
+    """
+    caps = curve["rho"].values
+    error = curve["std_error"].values[(caps >= rho / RHO_SPAN) & (caps <= rho * RHO_SPAN)]
+    if len(error) < 2 or not np.isfinite(error).all() or error.min() <= 0:
+        return float("nan")
+    return float(error.max() / error.min() - 1)

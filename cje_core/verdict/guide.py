@@ -1,0 +1,178 @@
+"""Which estimator the paper would choose here, and why.
+
+Its "Estimator Selection Guide" and "Practical takeaways" as a rule per policy, on facts that can be counted: fresh
+responses, labels, probes, log-probabilities, overlap gates.
+
+1. Fresh responses: **Direct**, the default; it needs no overlap. With labels of the policy's own it corrects itself
+   (theta_aug); with probes these make its value (**direct_corrected**), whatever the audit says of what it
+   would borrow; else it borrows a calibration that must be audited, or, where the judge tells nothing, is labelled.
+2. No fresh responses but log-probabilities, and overlap gates that pass (TTC first): **calibrated IPS**.
+3. Neither: nothing. Generate responses; logs that miss what a policy typically says cannot be reweighted into it.
+
+Doubly robust estimators need fresh responses *and* log-probabilities; where overlap holds they are named as the
+alternative, elsewhere they are Direct plus noise.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.data.arrays import unpack, unpack_logged
+from cje_core.inference.estimate import Status
+from cje_core.verdict.gates import collect, evaluate, ope_ok
+
+# the paper's takeaway on the calibration's share of the variance: above the first buy labels, below the second prompts
+SHARE_HIGH, SHARE_LOW = 0.5, 0.2
+
+
+ENOUGH = 50  # labels that the paper's audits ask for at least
+BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
+
+
+class Facts(NamedTuple):
+    """What is at hand for one policy."""
+
+    n_fresh: int  # prompts with an evaluated response
+    n_own_labels: int  # clusters of prompts with a label of its own that corrects
+    n_unlabelled: int  # prompts with an evaluated response that has no label
+    n_probes: int  # clusters of prompts with a label that audits
+    n_logged: int  # logged responses with both log-likelihoods
+    ttc: float
+    ope: str  # ok, blocked or unknown; "none" without log-probabilities
+    transport: str  # verdict of the audit
+    may_borrow: bool  # whether a calibration learned elsewhere can say anything of it
+
+
+class Choice(NamedTuple):
+    """What to do about it."""
+
+    estimator: str  # a module of cje_core.estimators, or "none"
+    reason: str
+    alternative: str = ""
+    caution: str = ""
+
+
+def recommend(
+    data: xr.Dataset,
+    *,
+    overlap: xr.Dataset | None = None,
+    transport: xr.Dataset | None = None,
+    calibration_share: Mapping[str, float] | None = None,
+    estimate: xr.Dataset | None = None,
+) -> xr.Dataset:
+    """Recommend an estimator for each policy, with the reasons.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    overlap : xr.Dataset, optional
+        From `cje_core.offpolicy.overlap.overlap`; without it overlap is unknown, which is not good enough for logs
+        alone.
+    transport : xr.Dataset, optional
+        From `cje_core.transport.audit.audit`.
+    calibration_share : mapping of policy to float, optional
+        Share of the variance that comes from the calibration.
+    estimate : xr.Dataset, optional
+        Of `cje_core.estimators.direct`: a policy that may not borrow there is told to label its own responses.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: the fields of `Choice` and `Facts`, and ``calibrator``, the paper's advice on it.
+    """
+    names = [str(name) for name in data["policy"].values]
+    metrics = collect(names, overlap=overlap, transport=transport)
+    ope = ope_ok(evaluate(metrics))
+    rows = unpack(data)
+    n_teaching = count_clusters(rows, rows.teaches)
+    usable = np.zeros(len(names), dtype=int)
+    if {"logp_target", "logp_logger", "logged_judge"} <= set(data):
+        usable = unpack_logged(data).usable.sum(axis=1)
+    found: dict[str, list[object]] = {}
+    for p, name in enumerate(names):
+        code = rows.policies.index(name)
+
+        def prompts(which: npt.NDArray[np.bool_], code: int = code) -> int:
+            return len(np.unique(rows.prompt[which & (rows.policy == code)]))
+
+        def clusters(which: npt.NDArray[np.bool_], code: int = code) -> int:
+            return count_clusters(rows, which & (rows.policy == code))
+
+        facts = Facts(
+            n_fresh=prompts(rows.evaluated),
+            n_own_labels=clusters(rows.evaluated & rows.labelled),
+            n_unlabelled=prompts(rows.evaluated & ~rows.labelled),
+            n_probes=clusters(rows.probe),
+            n_logged=int(usable[code]),
+            ttc=float(metrics["ttc"].values[p]),
+            ope=str(ope["state"].values[p]) if usable[code] else "none",
+            transport="NOT_CHECKED"
+            if transport is None
+            else str(transport["verdict"].sel(policy=name).item()),
+            may_borrow=estimate is None or int(estimate["status"].sel(policy=name).item()) not in BARRED,
+        )
+        choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
+        spend = _spend(float((calibration_share or {}).get(name, np.nan)))
+        choice = choice._replace(caution="; ".join(filter(None, [choice.caution, spend])))
+        for key, value in (facts._asdict() | choice._asdict()).items():
+            found.setdefault(key, []).append(value)
+    found["calibrator"] = ["two_stage" if "covariate" in data else "monotone"] * len(names)
+    return xr.Dataset({key: ("policy", np.array(v)) for key, v in found.items()}, coords={"policy": names})
+
+
+def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
+    """Apply the paper's guide to the facts of one policy."""
+    covered = facts.ope == "ok"
+    if not facts.n_fresh and covered:
+        return Choice(
+            "calibrated_ips",
+            "no fresh responses; the logs cover this policy (all overlap gates pass), so reweight them",
+            alternative="snips",
+            caution="fresh responses would remove the need for overlap and for log-probabilities",
+        )
+    if not facts.n_fresh:
+        why = (
+            f"the logs do not cover it ({overlap_reason})"
+            if facts.n_logged
+            else "it has no log-probabilities either"
+        )
+        return Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
+    own = facts.n_own_labels >= MIN_LABELLED_CLUSTERS
+    if not own and facts.n_probes >= MIN_LABELLED_CLUSTERS:
+        doubt = "" if facts.transport == "PASS" else f" (what it would borrow: transport {facts.transport})"
+        return Choice("direct_corrected", f"its probes are labels of its own and make its value{doubt}")
+    if not own and not facts.may_borrow:
+        return Choice(
+            "none",
+            f"nothing can be borrowed for it: label {ENOUGH} of its responses, chosen at random",
+            alternative="labels_only",
+        )
+    if n_teaching < MIN_LABELLED_CLUSTERS and not (own and facts.n_unlabelled == 0):
+        return Choice(
+            "none",
+            f"fewer than {MIN_LABELLED_CLUSTERS} labelled prompts teach a calibrator: label some before asking for a "
+            "level",
+            alternative="labels_only" if own else "",
+        )
+    why = "fresh responses are at hand, and Direct needs no overlap; "
+    why += (
+        "its own labels correct it" if own else f"the calibration is borrowed (transport: {facts.transport})"
+    )
+    if facts.n_logged and not covered:
+        why += f"; the logs add nothing to rely on ({overlap_reason})"
+    caution, alternative = "", "stacked_dr" if covered else ""
+    if not own:
+        caution = f"transport is assumed: probe {ENOUGH} to 200 of its responses before reporting a level"
+    return Choice("direct", why, alternative, caution)
+
+
+def _spend(share: float) -> str:
+    """Where the next unit of budget goes, by the calibration's share of the variance."""
+    if SHARE_LOW <= share <= SHARE_HIGH or np.isnan(share):
+        return ""
+    return f"{share:.0%} of the variance comes from the labels: collect {'labels' if share > SHARE_HIGH else 'prompts'}"

@@ -1,0 +1,112 @@
+"""The value that stands first for each policy: one estimate made of own labels, probes and what may be borrowed.
+
+`cje_core.verdict.refusal.level` says what each policy's value rests on; here the numbers themselves are put into one
+estimate, so that differences, ranks and decisions are made of the same values that are printed. A refused level is no
+number: its estimate is NaN, and so is every difference with it.
+"""
+
+import json
+
+import numpy as np
+import xarray as xr
+
+from cje_core.inference.estimate import Status, label_estimate
+from cje_core.verdict.refusal import STATUS
+
+ORDER = ("reported", "assumed", "refused")  # from the strongest word to the weakest
+
+
+def headline(
+    estimate: xr.Dataset, levels: xr.Dataset, probed: xr.Dataset | None = None, *, route: str = "none"
+) -> xr.Dataset:
+    """Put the values that stand first into one estimate.
+
+    Parameters
+    ----------
+    estimate : xr.Dataset
+        The estimate behind sources ``own`` and ``borrowed``.
+    levels : xr.Dataset
+        From `cje_core.verdict.refusal.level`.
+    probed : xr.Dataset, optional
+        The estimate behind source ``probes``.
+    route : str
+        What to call the route of a refused level.
+
+    Returns
+    -------
+    xr.Dataset
+        Estimate contract over the policies of `estimate`, with ``influence`` (or ``draws``) where all parts have it,
+        ``df``, and over ``policy`` the ``level`` and ``source`` of `levels`, ``taken_from`` (estimator, or empty) and
+        ``borrowed``. Refused: NaN, with the estimate's own status where that is a failure and LEVEL_REFUSED elsewhere.
+    """
+    parts = {"own": estimate, "borrowed": estimate, "probes": estimate if probed is None else probed}
+    names = [str(name) for name in estimate["policy"].values]
+    source = levels["source"].sel(policy=names).values.astype(str)
+    level = levels["level"].sel(policy=names).values.astype(str)
+    refused = level == "refused"
+    rows = [parts.get(where, estimate).sel(policy=name) for where, name in zip(source, names, strict=True)]
+    status = [
+        int(row["status"]) if not no or STATUS[int(row["status"])].failed else int(Status.LEVEL_REFUSED)
+        for row, no in zip(rows, refused, strict=True)
+    ]
+
+    def column(name: str) -> np.ndarray:
+        values = np.array([row[name].values if name in row else np.nan for row in rows], dtype=float)
+        values[refused] = np.nan
+        return values
+
+    def shared(name: str) -> np.ndarray | None:
+        return column(name) if all(name in row for row in rows) else None
+
+    influence = shared("influence")
+    scale = estimate.attrs.get("oracle_range")
+    return label_estimate(
+        names,
+        column("estimate"),
+        column("std_error"),
+        column("interval"),
+        status,
+        route=[route if no else str(row["route"].item()) for row, no in zip(rows, refused, strict=True)],
+        estimator=str(estimate.attrs["estimator"]),
+        options=json.loads(estimate.attrs["options"]),
+        ci_kind=str(estimate.attrs["ci_kind"]),
+        ci_prob=float(estimate.attrs["ci_prob"]),
+        oracle_range=None if scale is None else (float(scale[0]), float(scale[1])),
+        influence=influence,
+        prompts=None if influence is None else estimate["prompt"].values,
+        draws=None if influence is not None else shared("draws"),
+        extra={
+            "df": ("policy", np.where(refused, np.nan, column("df"))),
+            "effective_count": ("policy", column("effective_count")),
+            "interval_kind": (
+                "policy",
+                np.array(
+                    [
+                        "none" if no or "interval_kind" not in row else str(row["interval_kind"].item())
+                        for row, no in zip(rows, refused, strict=True)
+                    ]
+                ),
+            ),
+            "level": ("policy", level),
+            "source": ("policy", source),
+            "borrowed": ("policy", source == "borrowed"),
+            "taken_from": (
+                "policy",
+                np.array(
+                    ["" if no else row.attrs["estimator"] for row, no in zip(rows, refused, strict=True)]
+                ),
+            ),
+        },
+        coords={} if influence is None else {"cluster": ("prompt", estimate["cluster"].values)},
+    )
+
+
+def weaker(*levels: str) -> str:
+    """Return the weakest of some levels: a difference is no better founded than the worse of its two values.
+
+    Examples
+    --------
+    >>> weaker("reported", "assumed"), weaker("refused", "reported")
+    ('assumed', 'refused')
+    """
+    return max(levels, key=ORDER.index)

@@ -1,0 +1,287 @@
+"""REFUSE-LEVEL: when a level may not be reported, and what is reported in its place.
+
+The paper's gates refuse the level of a policy whose calibration has no support where its scores lie
+(identification), and its transport audit those to which the calibration does not transport. What remains is bounds
+and order.
+
+*Partial identification.* Where a policy's scores lie outside the labelled range, nothing is known of E[Y | S] but the
+oracle's scale [l, h], so with q the share of responses out of range
+
+    E[f(Z) 1(in)] + q l  <=  V(policy)  <=  E[f(Z) 1(in)] + q h,
+
+which assumes transport *inside* the range: bounds are no answer to a failed audit. With ``monotone=True`` E[Y | S] is
+also taken to be nondecreasing, so f at the range's end bounds it from one side. The interval covers the value, not the
+whole set of bounds (Imbens and Manski, "Confidence intervals for partially identified parameters"): its critical value
+falls from the two-sided to the one-sided t quantile as the bounds draw apart.
+
+*Order.* A refused policy can still be ranked where its bounds, or its probe-corrected interval, lie clear of another
+policy's interval: `rank_only`, the paper's "rank-only conclusions with conservative relative CIs".
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from scipy import optimize, stats
+
+from cje_core.calibration.oracle_slice import calibration_part, fit_slice, mean_part, predict
+from cje_core.data.arrays import unpack
+from cje_core.inference.estimate import CI_BOUND, Status
+from cje_core.inference.influence import combine
+from cje_core.inference.routes import JUDGE, LOGS, earned
+from cje_core.verdict.gates import describe
+
+FloatArray = npt.NDArray[np.float64]
+
+STATUS = {int(member): member for member in Status}
+
+
+def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None = None) -> xr.Dataset:
+    """What each policy's value rests on, and so whether its level is reported, assumed or refused.
+
+    ``reported``  labels or probes of the policy's own are in the value, and it has an interval: no calibration has
+                  to transport, so no gate takes the level away
+    ``assumed``   no label of the policy's own: a calibration that is borrowed, with neither gates nor audit against it
+                  (true if the judge means the same here), the judge at its word, or weighted logs
+    ``refused``   no value, no interval, or one that is assumed and that a gate blocks (transport FAIL, no
+                  identification)
+
+    Parameters
+    ----------
+    evaluated : xr.Dataset
+        From `cje_core.verdict.gates.evaluate`. An unknown gate refuses nothing; it is named in `caveat`.
+    estimate : xr.Dataset
+        The estimate whose levels are asked for.
+    probed : xr.Dataset, optional
+        Estimate of `cje_core.estimators.direct_corrected`: it takes the place of a borrowed value wherever it has one,
+        whatever the audit said. To let the audit choose would be a pretest, whose value covers far less than it says.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: ``level``; ``source`` of the value (own, probes, borrowed, judge, logs, none); ``refused_by``
+        (gates, comma-separated; ``estimate`` for a failed one, ``interval`` where there is none), ``reason``,
+        ``caveat`` (level gates that warn or fail on an assumed value without blocking it, each with what to do, and
+        those unknown).
+    """
+    about = evaluated.isel(gate=np.flatnonzero(evaluated["applies_to"].values == "level"))
+    own = earned(estimate)
+    columns: dict[str, list[str]] = {
+        "level": [], "source": [], "refused_by": [], "reason": [], "caveat": []
+    }  # fmt: skip
+    for policy in evaluated["policy"].values:
+        at = about.sel(policy=policy)
+        gates = [at.isel(gate=g) for g in range(at.sizes["gate"])]
+        status = STATUS[int(estimate["status"].sel(policy=policy).item())]
+        named, reasons, doubts = [], [], []
+        owned = bool(own.sel(policy=policy)) and not status.failed
+        if owned and _bounded(estimate, policy):
+            source, shown = "own", estimate
+        elif probed is not None and _bounded(probed, policy):
+            source, shown = "probes", probed
+        elif owned:
+            source, shown = "own", estimate
+        elif status.failed:
+            source, shown = "none", None
+            named, reasons = ["estimate"], [status.message]
+        else:
+            route = str(estimate["route"].sel(policy=policy).item())
+            source, shown = "judge" if route in JUDGE else "logs" if route in LOGS else "borrowed", estimate
+            blocked = [g for g in gates if g["blocked"].item()]
+            named, reasons = (
+                [str(g["gate"].item()) for g in blocked],
+                [str(g["action"].item()) for g in blocked],
+            )
+            doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
+        if shown is not None and not _bounded(shown, policy):
+            named, reasons = ["interval", *named], [status.message, *reasons]
+        earns = source in ("own", "probes")
+        columns["level"].append("refused" if named else "reported" if earns else "assumed")
+        columns["source"].append(source)
+        columns["refused_by"].append(", ".join(named))
+        columns["reason"].append("; ".join(dict.fromkeys(reasons)))
+        words = [": ".join(filter(None, [describe(g), str(g["action"].item())])) for g in doubts]
+        columns["caveat"].append("; ".join(words))
+    return xr.Dataset(
+        {name: ("policy", np.array(column, dtype=str)) for name, column in columns.items()},
+        coords={"policy": evaluated["policy"].values},
+    )
+
+
+def _basis(level: xr.Dataset, estimate: xr.Dataset) -> str:
+    """Which piece orders one policy: estimate, corrected, bounds or none."""
+    refused_by = str(level["refused_by"].item())
+    if str(level["source"].item()) == "probes" or "transport" in refused_by:
+        return "corrected"
+    if not refused_by:
+        return "estimate"
+    unsupported = int(estimate["status"]) == Status.LOW_SUPPORT
+    return "bounds" if refused_by == "identification" or unsupported else "none"
+
+
+def _bounded(estimate: xr.Dataset, policy: str) -> bool:
+    """Whether one policy has a value with both ends of an interval."""
+    at = estimate.sel(policy=policy)
+    return bool(np.isfinite(at["estimate"]) and np.isfinite(at["interval"]).all())
+
+
+def partial_identification(
+    data: xr.Dataset,
+    *,
+    ci_prob: float = 0.95,
+    monotone: bool = False,
+    direction: str = "increasing",
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+) -> xr.Dataset:
+    """Bounds on each policy's value that claim nothing where no label was; see the module.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data; the labelled range is that of the judge scores of the labels that teach.
+    ci_prob : float
+        Probability that the interval covers the value.
+    monotone : bool
+        Take E[Y | S] to be monotone in the judge score outside the range too.
+    direction, covariates, calibrator
+        Of the calibrator, as in `cje_core.calibration.oracle_slice.fit_slice`.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: ``bounds`` and ``interval`` (with ``ci_bound``), ``std_error`` of each bound, ``critical`` (the
+        Imbens-Manski value), ``out_of_range`` and its sides ``below`` and ``above``. NaN where nothing can be
+        estimated.
+    """
+    if not 0 < ci_prob < 1:
+        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    rows = unpack(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    scale = np.asarray(data.attrs["oracle_range"], float)
+    shape = len(rows.policies), 2
+    bounds, std_error, interval, outside = np.full((4, *shape), np.nan)
+    critical = np.full(shape[0], np.nan)
+    for p in range(shape[0]):
+        index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+        f = fitted.calibrator
+        if f is None or len(index) == 0:
+            continue
+        weight, score = rows.weight[index], rows.score[index]
+        share = weight / weight.sum()
+        beyond = np.stack([score < fitted.z[:, 0].min(), score > fitted.z[:, 0].max()])
+        outside[p] = beyond @ share
+        value = predict(f, rows.z[index])
+        df = np.empty(2)
+        for side in range(2):
+            # monotone: f at the end of the range bounds E[Y | S] from the side that faces the range
+            worse = beyond[side if fitted.increasing else 1 - side]
+            unknown = worse if monotone else beyond.any(axis=0)
+            limit = np.where(unknown, scale[side], value)
+            mean, sampling = mean_part(rows, index, limit, weight)
+            learned = calibration_part(rows, fitted, rows.z[index], np.where(unknown, 0.0, share))
+            bounds[p, side] = mean
+            _, std_error[p, side], df[side] = combine([sampling, learned], rows.cluster)
+        critical[p] = imbens_manski(np.ptp(bounds[p]), std_error[p].max(), df.min(), ci_prob)
+        # without any error (every response out of range) the bounds themselves are the interval
+        half = np.where(std_error[p] == 0, 0.0, critical[p] * std_error[p])
+        interval[p] = bounds[p] + np.array([-1.0, 1.0]) * half
+    out = xr.Dataset(
+        {
+            "bounds": (("policy", "ci_bound"), bounds),
+            "interval": (("policy", "ci_bound"), np.clip(interval, *scale)),
+            "std_error": (("policy", "ci_bound"), std_error),
+            "critical": ("policy", critical),
+            "out_of_range": ("policy", outside.sum(axis=1)),
+            "below": ("policy", outside[:, 0]),
+            "above": ("policy", outside[:, 1]),
+        },
+        coords={"policy": rows.policies, "ci_bound": CI_BOUND},
+        attrs={"ci_prob": ci_prob, "monotone": int(monotone), "ci_kind": "imbens_manski"},
+    )
+    return out.sel(policy=data.policy.values)
+
+
+def imbens_manski(width: float, std_error: float, df: float, ci_prob: float) -> float:
+    """Critical value c with ``F_t(c + width / SE) - F_t(-c) = ci_prob``; NaN without a standard error.
+
+    Examples
+    --------
+    >>> round(imbens_manski(0.0, 0.1, np.inf, 0.95), 2), round(imbens_manski(1.0, 0.01, np.inf, 0.95), 2)
+    (1.96, 1.64)
+    """
+    if not std_error > 0:
+        return float("nan")
+
+    def excess(c: float) -> float:
+        return float(stats.t.cdf(c + width / std_error, df) - stats.t.cdf(-c, df) - ci_prob)
+
+    return float(optimize.brentq(excess, 0.0, stats.t.ppf(0.5 + ci_prob / 2, df) + 1e-9))
+
+
+def rank_only(
+    estimate: xr.Dataset,
+    levels: xr.Dataset,
+    *,
+    bounds: xr.Dataset | None = None,
+    corrected: xr.Dataset | None = None,
+) -> xr.Dataset:
+    """Order of every pair of policies, from intervals that stay valid where a level is refused.
+
+    A policy enters with the interval of the value that stands: its estimate's, or that of its probes. One refused by
+    the transport gate enters with that of its probes too, since bounds assume transport inside the range; one refused
+    for want of labels where its scores lie (the identification gate, LOW_SUPPORT) with its partial identification
+    interval; one refused for any other reason not at all. Without the piece it needs a policy is not ordered. Two
+    intervals of probability ``1 - a`` that do not overlap order the pair with error at most 2 a, whatever their
+    dependence: give pieces made with ``ci_prob=0.975`` for statements at 95%.
+
+    Parameters
+    ----------
+    estimate : xr.Dataset
+        Estimate contract.
+    levels : xr.Dataset
+        From `level`.
+    bounds : xr.Dataset, optional
+        From `partial_identification`.
+    corrected : xr.Dataset, optional
+        Estimate of `cje_core.estimators.direct_corrected`.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``pair`` with coordinates ``first`` and ``second`` (names in order): ``interval`` (lowest and highest
+        difference, first minus second), ``order`` ("higher", "lower", or "not ordered", of the first), ``refused``
+        (whether a level is). Over ``policy``: ``basis`` (estimate, corrected, bounds or none) and ``used`` interval.
+    """
+    names = sorted(str(name) for name in estimate["policy"].values)
+    used, basis = np.full((len(names), 2), np.nan), []
+    for i, name in enumerate(names):
+        source = _basis(levels.sel(policy=name), estimate.sel(policy=name))
+        piece = {"estimate": estimate, "corrected": corrected, "bounds": bounds}.get(source)
+        if piece is not None:
+            used[i] = piece["interval"].sel(policy=name).values
+        basis.append(source if np.isfinite(used[i]).all() else "none")
+    pairs = np.array(list(combinations(range(len(names)), 2)), dtype=np.intp).reshape(-1, 2)
+    first, second = pairs.T
+    difference = np.column_stack([used[first, 0] - used[second, 1], used[first, 1] - used[second, 0]])
+    order = np.select(
+        [difference[:, 0] > 0, difference[:, 1] < 0], ["higher", "lower"], default="not ordered"
+    )
+    refused = (levels["level"].sel(policy=names) == "refused").values
+    return xr.Dataset(
+        {
+            "interval": (("pair", "ci_bound"), difference),
+            "order": ("pair", order),
+            "refused": ("pair", refused[first] | refused[second]),
+            "basis": ("policy", np.array(basis, dtype=str)),
+            "used": (("policy", "ci_bound"), used),
+        },
+        coords={
+            "policy": names,
+            "first": ("pair", np.array(names, dtype=str)[first]),
+            "second": ("pair", np.array(names, dtype=str)[second]),
+            "ci_bound": CI_BOUND,
+        },
+    )

@@ -1,0 +1,307 @@
+"""The reporting ledger: everything the paper's "Reporting ledger" and "Persisted artifacts" ask to keep, per policy.
+
+One Dataset over ``policy`` that can be written to netCDF and read back the same. `ENTRIES` is its table of contents:
+each variable, the item of the paper's list it belongs to, the piece it comes from, and what it means (also in its
+attributes). A variable whose piece was not given, or does not carry it, is NaN or empty text and is named in the
+attribute ``missing``: a reader can tell "not computed" from "computed and unknown".
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.calibration.reliability import fingerprint
+from cje_core.data.arrays import unpack
+
+FloatArray = npt.NDArray[np.float64]
+
+SCHEMA = "cje-ledger/1"
+
+
+class Entry(NamedTuple):
+    """One variable of the ledger."""
+
+    name: str
+    item: str  # of the paper's list
+    piece: str  # argument of `ledger` it comes from; "data" where it is computed here
+    about: str
+    source: str = ""  # its name in the piece, if another
+    text: bool = False
+
+
+ENTRIES = (
+    Entry("calibrator_mode", "calibrator", "data", "index of the calibrator", text=True),
+    Entry("calibrator_hash", "calibrator", "data", "hash of the knots and levels of f", text=True),
+    Entry("n_teaching_labels", "calibrator", "data", "labels that taught f"),
+    Entry("oof_rmse", "calibrator", "reliability", "out-of-fold root mean squared error of f"),
+    Entry("oof_rmse_tertile", "calibrator", "reliability", "the same by tertile of the judge score"),
+    Entry("reliability_term", "calibrator", "reliability", "mean squared gap of label and reward over bins"),
+    Entry("covers_diagonal", "calibrator", "reliability", "1 if all simultaneous intervals reach it"),
+    Entry("beta", "weights", "estimate", "stacking weights of the candidates, the identity included"),
+    Entry("alpha", "weights", "estimate", "blend of the guard: 1 is no shrinkage"),
+    Entry("rho", "weights", "options", "cap of the guard on the variance of the weights"),
+    Entry("guard_engaged", "weights", "estimate", "share of maps whose guard acted"),
+    Entry("ess_fraction", "overlap", "overlap", "effective sample size of the raw weights over n"),
+    Entry("ess_fraction_stabilised", "overlap", "overlap", "the same of the stabilised weights"),
+    Entry("max_share", "overlap", "overlap", "largest raw weight over their sum"),
+    Entry("q995", "overlap", "overlap", "99.5th percentile of the mean-one weights"),
+    Entry("hill", "overlap", "overlap", "tail index: median over the grid"),
+    Entry("hill_lower", "overlap", "overlap", "tail index: lower quartile over the grid"),
+    Entry("hill_upper", "overlap", "overlap", "tail index: upper quartile over the grid"),
+    Entry("affinity", "overlap", "overlap", "Bhattacharyya affinity in judge space"),
+    Entry("ttc", "overlap", "overlap", "logger mass of the target's typical set"),
+    Entry("ttc_interval", "overlap", "overlap", "its interval"),
+    Entry("cle_factor", "overlap", "overlap", "coverage-limited efficiency factor"),
+    Entry(
+        "out_of_range", "coverage badge", "coverage", "share of responses outside the labelled judge range"
+    ),
+    Entry("slope_low", "coverage badge", "coverage", "slope of f at the lower end of the labelled range"),
+    Entry("slope_high", "coverage badge", "coverage", "slope of f at its upper end"),
+    Entry("labels_near", "coverage badge", "coverage", "labels between its 10th and 90th score percentile"),
+    Entry("orthogonality", "doubly robust", "estimate", "orthogonality score"),
+    Entry("orthogonality_interval", "doubly robust", "estimate", "its interval"),
+    Entry("direct_part", "doubly robust", "estimate", "DM part of the DM-IPS split"),
+    Entry("ips_part", "doubly robust", "estimate", "IPS part of the DM-IPS split"),
+    Entry("part_correlation", "doubly robust", "estimate", "correlation of their contributions"),
+    Entry("estimate", "estimator", "estimate", "value, oracle units"),
+    Entry("std_error", "estimator", "estimate", "standard error, calibration included"),
+    Entry("interval", "estimator", "estimate", "interval of the value"),
+    Entry("df", "estimator", "estimate", "degrees of freedom of the interval"),
+    Entry("status", "estimator", "estimate", "code of cje_core.inference.estimate.Status"),
+    Entry("route", "estimator", "estimate", "how the number came about", text=True),
+    Entry("influence_hash", "estimator", "estimate", "hash of the influence values", text=True),
+    Entry("std_error_evaluation", "uncertainty", "estimate", "standard error with f taken as known"),
+    Entry("std_error_calibration", "uncertainty", "estimate", "standard error that comes from learning f"),
+    Entry("calibration_share", "uncertainty", "estimate", "share of the variance that comes from learning f"),
+    Entry("jackknife", "uncertainty", "estimate", "value with each fold of labels left out"),
+    Entry("transport_residual", "transport", "transport", "mean residual on probes", "residual"),
+    Entry("transport_interval", "transport", "transport", "its interval", "interval"),
+    Entry(
+        "transport_verdict",
+        "transport",
+        "transport",
+        "PASS, FAIL, INCONCLUSIVE, NOT_CHECKED",
+        "verdict",
+        True,
+    ),
+    Entry("n_probes", "transport", "transport", "probe labels"),
+    Entry("gate_state", "gates", "gates", "state of every gate", "state", True),
+    Entry(
+        "interval_if_biased",
+        "transport",
+        "sensitivity",
+        "interval of the level if the transport residual is anything up to delta",
+        "interval",
+    ),
+    Entry(
+        "flips_at",
+        "transport",
+        "tipping",
+        "bound on the transport residual from which the difference from each other policy is undecided",
+    ),
+    Entry("level", "gates", "levels", "reported, assumed or refused", text=True),
+    Entry("level_source", "gates", "levels", "own, probes, borrowed or none", "source", True),
+    Entry("level_reason", "gates", "levels", "why it is refused", "reason", True),
+    Entry("n_responses", "filters", "data", "evaluated responses"),
+    Entry("left_out", "filters", "left_out", "rows left out, by reason; rows of no policy count for each"),
+    Entry("included", "filters", "data", "prompts that enter the mean (inclusion manifest)"),
+    Entry("manifest_hash", "filters", "data", "hash of the ids of those prompts", text=True),
+    Entry(
+        "p_adjusted", "multiplicity", "contrasts", "adjusted p-value of the difference from each other policy"
+    ),
+)
+
+
+def ledger(
+    data: xr.Dataset,
+    *,
+    estimate: xr.Dataset | None = None,
+    overlap: xr.Dataset | None = None,
+    coverage: xr.Dataset | None = None,
+    reliability: xr.Dataset | None = None,
+    transport: xr.Dataset | None = None,
+    gates: xr.Dataset | None = None,
+    levels: xr.Dataset | None = None,
+    sensitivity: xr.Dataset | None = None,
+    contrasts: xr.Dataset | None = None,
+    tipping: xr.Dataset | None = None,
+    left_out: pd.DataFrame | None = None,
+    q: float = 0.05,
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+    direction: str = "increasing",
+) -> xr.Dataset:
+    """Gather what there is into the reporting ledger.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    estimate, contrasts : xr.Dataset, optional
+        An estimate, and its contrasts (`cje_core.inference.contrasts.contrasts`).
+    sensitivity, tipping : xr.Dataset, optional
+        From `cje_core.transport.sensitivity.levels` and `tipping_points`.
+    overlap, coverage, reliability, transport, gates, levels : xr.Dataset, optional
+        From `cje_core.offpolicy.overlap.overlap`, `cje_core.calibration.reliability.coverage_badge` and
+        ``reliability``, `cje_core.transport.audit.audit`, `cje_core.verdict.gates.evaluate` and
+        `cje_core.verdict.refusal.level`.
+    left_out : DataFrame, optional
+        The reader's ledger (`cje_core.data.files.read`): columns ``policy`` and ``reason``.
+    q : float
+        Level at which the adjusted p-values are read.
+    covariates, calibrator, direction
+        Of the calibrator.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: the variables of `ENTRIES`, each with attributes ``item`` and ``about``; attributes ``missing``
+        (JSON list), ``multiplicity`` (JSON: size of the family, method, q), ``estimator`` and ``options``.
+    """
+    names = [str(name) for name in data["policy"].values]
+    pieces: dict[str, Any] = {
+        "estimate": _with_hash(estimate),
+        "overlap": overlap,
+        "coverage": coverage,
+        "reliability": _from_attributes(reliability, names),
+        "transport": transport,
+        "gates": gates,
+        "levels": levels,
+        "sensitivity": sensitivity,
+        "contrasts": _symmetric(contrasts, ("p_adjusted", "p_bh"), "p_adjusted", names),
+        "tipping": _symmetric(tipping, ("tipping",), "flips_at", names),
+        "left_out": _counted(left_out, names),
+        "options": _options(estimate, names),
+        "data": _from_data(data, names, covariates, calibrator, direction),
+    }
+    out = xr.Dataset(coords={"policy": names})
+    missing = []
+    for entry in ENTRIES:
+        piece, source = pieces[entry.piece], entry.source or entry.name
+        if piece is not None and source in piece and "policy" in piece[source].dims:
+            column = piece[source].reset_coords(drop=True).sel(policy=names)
+            column = column.astype(str) if entry.text else column
+        else:
+            missing.append(entry.name)
+            column = xr.DataArray(np.full(len(names), "" if entry.text else np.nan), dims="policy")
+        out[entry.name] = column.assign_coords(policy=names)
+        out[entry.name].attrs = {"item": entry.item, "about": entry.about}
+    family: dict[str, Any] = {"family": 0, "method": "none", "q": q}
+    if contrasts is not None:
+        family |= {"family": contrasts.sizes["pair"], "method": str(contrasts.attrs["adjustment"])}
+    out.attrs = {
+        "schema": SCHEMA,
+        "missing": json.dumps(missing),
+        "multiplicity": json.dumps(family),
+        "estimator": "" if estimate is None else str(estimate.attrs["estimator"]),
+        "options": "{}" if estimate is None else str(estimate.attrs["options"]),
+    }
+    return out
+
+
+def digest(*arrays: npt.ArrayLike) -> str:
+    """Hash of numbers to nine significant digits (or of texts), so that the last bits of a machine do not show.
+
+    Examples
+    --------
+    >>> digest([0.1 + 0.2]) == digest([0.3]), digest(["a", "bc"]) == digest(["ab", "c"])
+    (True, False)
+    """
+    out = blake2b(digest_size=8)
+    for array in arrays:
+        values = np.asarray(array)
+        texts = [f"{v:.9g}" if values.dtype.kind in "fiu" else str(v) for v in values.ravel().tolist()]
+        out.update(json.dumps([values.shape, texts]).encode())
+    return out.hexdigest()
+
+
+def _from_data(
+    data: xr.Dataset, names: list[str], covariates: Sequence[str], calibrator: str, direction: str
+) -> xr.Dataset:
+    fitted = fit_slice(unpack(data, covariates), direction=direction, calibrator=calibrator)
+    f = fitted.calibrator
+    evaluated = data["evaluated"]
+    included = evaluated.any("draw")
+    prompts = data["prompt"].values.astype(str)
+    same = {
+        "calibrator_mode": "" if f is None else f.mode,
+        "calibrator_hash": "" if f is None else fingerprint(f),
+        "n_teaching_labels": float(len(fitted.label)),
+    }
+    columns = {key: ("policy", np.full(len(names), value)) for key, value in same.items()}
+    manifests = [digest(np.sort(prompts[row])) for row in included.transpose("policy", "prompt").values]
+    return xr.Dataset(
+        {
+            **columns,
+            "n_responses": evaluated.sum(("prompt", "draw")),
+            "included": included,
+            "manifest_hash": ("policy", np.array(manifests, dtype=str)),
+        },
+        coords={"policy": names},
+    )
+
+
+def _with_hash(estimate: xr.Dataset | None) -> xr.Dataset | None:
+    if estimate is None or "influence" not in estimate:
+        return estimate
+    hashes = [digest(row) for row in estimate["influence"].transpose("policy", "prompt").values]
+    return estimate.assign(influence_hash=("policy", np.array(hashes, dtype=str)))
+
+
+def _from_attributes(reliability: xr.Dataset | None, names: list[str]) -> xr.Dataset | None:
+    """Give every policy what the reliability table says of the one calibrator they share."""
+    if reliability is None:
+        return None
+    found: dict[str, Any] = {}
+    for name in (e.name for e in ENTRIES if e.piece == "reliability" and e.name in reliability.attrs):
+        values = np.asarray(reliability.attrs[name], dtype=float)
+        dims = ("policy", *["tertile"] * values.ndim)
+        found[name] = (dims, np.broadcast_to(values, (len(names), *values.shape)))
+    return xr.Dataset(found, coords={"policy": names})
+
+
+def _options(estimate: xr.Dataset | None, names: list[str]) -> xr.Dataset | None:
+    """Numbers among the estimator's options that the ledger keeps per policy."""
+    options: Mapping[str, Any] = {} if estimate is None else json.loads(estimate.attrs["options"])
+    if "rho" not in options:
+        return None
+    return xr.Dataset(
+        {"rho": ("policy", np.full(len(names), float(options["rho"])))}, coords={"policy": names}
+    )
+
+
+def _counted(left_out: pd.DataFrame | None, names: list[str]) -> xr.Dataset | None:
+    if left_out is None:
+        return None
+    reasons = sorted(left_out["reason"].astype(str).unique())
+    counts = np.zeros((len(names), len(reasons)), dtype=np.int64)
+    for policy, reason in zip(left_out["policy"].astype(str), left_out["reason"].astype(str), strict=True):
+        of = [names.index(policy)] if policy in names else range(len(names))
+        counts[of, reasons.index(reason)] += 1
+    return xr.Dataset(
+        {"left_out": (("policy", "filter"), counts)},
+        coords={"policy": names, "filter": np.array(reasons, dtype=str)},
+    )
+
+
+def _symmetric(
+    pairs: xr.Dataset | None, sources: Sequence[str], name: str, names: list[str]
+) -> xr.Dataset | None:
+    """The first of `sources` that a table of pairs has, as a symmetric matrix with NaN on its diagonal."""
+    source = next((s for s in sources if pairs is not None and s in pairs), None)
+    if pairs is None or source is None:
+        return None
+    matrix = np.full((len(names), len(names)), np.nan)
+    for first, second, value in zip(
+        pairs["first"].values, pairs["second"].values, pairs[source].values, strict=True
+    ):
+        a, b = names.index(str(first)), names.index(str(second))
+        matrix[a, b] = matrix[b, a] = value
+    return xr.Dataset({name: (("policy", "other"), matrix)}, coords={"policy": names, "other": names})

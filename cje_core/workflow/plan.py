@@ -1,0 +1,252 @@
+"""What ``cje-lab plan`` does: a pilot in files -> how many prompts to judge and to label, checked by simulation.
+
+The table is in `studies.cli.planning.tables`.
+
+The budget goes to the *median* policy: components are medians over the pilot's policies, since one policy that lives
+off the labelled scores can have a hundred times the variance of the others, and labels of this design hardly help it.
+What the plan means for each policy, and for each difference to the reference, is shown and simulated apart.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from cje_core.data import DataError
+from cje_core.data.files import read
+from cje_core.data.tables import Source
+from cje_core.inference.estimate import Status
+from cje_core.planning.allocation import Balance, Plan, allocate, extrapolation, spend_balance, std_error_at
+from cje_core.planning.components import variance_components
+from cje_core.planning.trial import check_pilot, simulate_plan
+from cje_core.streams import generator
+from cje_core.transport.audit import audit
+from cje_core.transport.audit_size import probes_to_pass
+from cje_core.workflow.analyze import CALIBRATORS, harmless_margin
+
+REPLICATES = 200
+MOST_RESPONSES = 20_000_000  # simulated over all replicates, where their number is not asked for
+LARGEST_STUDY = 2_000_000  # responses of one simulated study; a larger plan is not tried out
+FEWEST_REPLICATES = 50
+STATUS = {int(member): member for member in Status}
+Track = Callable[[Iterable[int]], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything the outputs show; policies stand in order of name."""
+
+    data: xr.Dataset
+    ledger: pd.DataFrame
+    components: xr.Dataset
+    n_policies: int
+    own: bool  # each policy of the plan gets labels of its own
+    cost_per_prompt: float  # judging one prompt under all policies
+    cost_per_label: float  # labelling one prompt
+    budget: float
+    plan: Plan
+    forecast: xr.Dataset
+    pilot_balance: Balance
+    balance: Balance
+    outside: list[str]
+    check: xr.Dataset | None  # None where the plan is too large to try out
+    probes: dict[str, float]  # per borrowed policy: probes that let an audit pass; NaN where unknown
+    margin: float
+    power: float
+    options: dict[str, Any]  # of the calibrator
+    seed: int
+    seconds: float
+
+    @property
+    def policies(self) -> list[str]:
+        """Names in order."""
+        return [str(name) for name in self.data.policy.values]
+
+    @property
+    def achievable(self) -> bool | None:
+        """Whether the simulation bears the plan out for every policy that has a number; None if it was not run."""
+        if self.check is None:
+            return None
+        known = np.isfinite(self.check["planned_std_error"].values)
+        tested = np.isfinite(self.check["planned_mde"].values)
+        held, strong = self.check["held"].values[known], self.check["power_held"].values[tested]
+        return bool(held.all() and strong.all())
+
+    def status(self, policy: str) -> Status:
+        """What the pilot says about one policy."""
+        return STATUS[int(self.components["status"].sel(policy=policy).item())]
+
+
+def plan(
+    path: Source,
+    *,
+    budget: float,
+    cost_judge: float,
+    cost_oracle: float,
+    n_policies: int | None = None,
+    probes: Source | None = None,
+    calibration_policy: str | Sequence[str] | None = None,
+    covariates: Sequence[str] = (),
+    calibrator: str = "default",
+    power: float = 0.8,
+    replicates: int | None = None,
+    margin: float | None = None,
+    direction: str = "increasing",
+    seed: int = 1,
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
+    track: Track | None = None,
+) -> Planned:
+    """Read a pilot, split its variance, spend the budget by the square-root law, and try the plan out.
+
+    Parameters
+    ----------
+    path, probes, calibration_policy, covariates, judge_range, oracle_range
+        As in `cje_core.data.files.read`; the covariates also enter the calibrator.
+    calibrator : {"default", "monotone", "two_stage", "auto"}
+        As in `cje_core.calibration.oracle_slice.fit_slice`.
+    budget, cost_judge, cost_oracle : float
+        Cost per judged response and per oracle label, and what may be spent, in one unit.
+    n_policies : int, optional
+        Policies of the planned study; default: the pilot's. Labels are shared as in the pilot: where every policy of
+        a pilot with several has labels, each planned policy gets its own.
+    power : float
+        Of the minimum detectable effects.
+    replicates : int, optional
+        Simulated studies; default 200, fewer for large plans.
+    margin : float, optional
+        Harmless mean residual of the transport audit; default 5% of the oracle scale.
+    direction : {"increasing", "decreasing"}
+        Whether a higher judge score means a better response.
+    seed : int
+    track : callable, optional
+        Wraps the iterator of replicates.
+
+    Raises
+    ------
+    DataError
+        With one line, for what the user can mend.
+    """
+    start = time.perf_counter()
+    _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
+    if calibrator not in CALIBRATORS:
+        raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
+    harmless = harmless_margin(margin, oracle_range)
+    data, ledger = read(
+        path,
+        probes=probes,
+        covariates=covariates,
+        calibration_policy=calibration_policy,
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+    )
+    check_pilot(data)
+    options: dict[str, Any] = {
+        "direction": direction,
+        "covariates": tuple(covariates),
+        "calibrator": calibrator,
+    }
+    components = variance_components(data, **options)
+    known = np.isfinite(components["std_error"].values)
+    if not known.any():
+        worst = STATUS[int(components["status"].values[0])]
+        raise DataError(f"the pilot has no variance to plan with: {worst.message}")
+    sigma2_eval, sigma2_cal = (
+        max(float(np.median(components[name].values[known])), 0.0) for name in ("sigma2_eval", "sigma2_cal")
+    )
+    if sigma2_eval + sigma2_cal == 0:
+        raise DataError("the pilot has no variance to plan with: judge scores and labels do not vary")
+    in_pilot = data.sizes["policy"]
+    count = n_policies or in_pilot
+    own = in_pilot > 1 and bool(data["labelled"].any(("prompt", "draw")).all())
+    cost_per_prompt = cost_judge * components.attrs["responses_per_prompt"] * count / in_pilot
+    cost_per_label = cost_oracle * components.attrs["labels_per_prompt"] * (count / in_pilot if own else 1)
+    try:
+        chosen = allocate(budget, cost_per_prompt, cost_per_label, sigma2_eval, sigma2_cal)
+    except ValueError as error:
+        raise DataError(f"--budget {budget:g}: {error}") from None
+    pilot_n, pilot_m = components.attrs["n"], components.attrs["m"]
+    responses = chosen.n * components.attrs["responses_per_prompt"]
+    check = None
+    if responses <= LARGEST_STUDY:
+        fewer = int(np.clip(MOST_RESPONSES / responses, FEWEST_REPLICATES, REPLICATES))
+        check = simulate_plan(
+            data,
+            chosen.n,
+            chosen.m,
+            replicates=replicates or fewer,
+            rng=generator(seed, "plan"),
+            power=power,
+            track=track,
+            **options,
+        )
+    forecast = std_error_at(chosen.n, chosen.m, components)
+    money = (sigma2_eval, sigma2_cal, cost_per_prompt, cost_per_label)
+    return Planned(
+        data=data,
+        ledger=ledger,
+        components=components,
+        n_policies=count,
+        own=own,
+        cost_per_prompt=cost_per_prompt,
+        cost_per_label=cost_per_label,
+        budget=budget,
+        plan=chosen,
+        forecast=forecast,
+        pilot_balance=spend_balance(pilot_n, min(pilot_m, pilot_n), *money),
+        balance=spend_balance(chosen.n, chosen.m, *money),
+        outside=extrapolation(chosen.n, chosen.m, components),
+        check=check,
+        probes=_probes(data, components, harmless, options),
+        margin=harmless,
+        power=power,
+        options=options,
+        seed=seed,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _check_options(
+    budget: float,
+    cost_judge: float,
+    cost_oracle: float,
+    n_policies: int | None,
+    power: float,
+    replicates: int | None,
+    direction: str,
+) -> None:
+    for option, value in (("--budget", budget), ("--cost-judge", cost_judge), ("--cost-oracle", cost_oracle)):
+        if not (math.isfinite(value) and value > 0):
+            raise DataError(f"{option} {value:g}: it must be a positive number")
+    if n_policies is not None and n_policies < 1:
+        raise DataError(f"--policies {n_policies}: it must be at least 1")
+    if not 0.05 < power < 1:
+        raise DataError(f"--power {power:g}: it must lie between 0.05, the size of the test, and 1")
+    if replicates is not None and replicates < 20:
+        raise DataError(f"--replicates {replicates}: a spread needs at least 20")
+    if direction not in ("increasing", "decreasing"):
+        raise DataError(f"--direction {direction}: it must be increasing or decreasing")
+
+
+def _probes(
+    data: xr.Dataset, components: xr.Dataset, margin: float, options: dict[str, Any]
+) -> dict[str, float]:
+    """Probe labels per borrowed policy with which an audit passes at power .8 if the calibrator is right on average.
+
+    The spread of the residuals is that of the policy's own probes, if it has some, else that of the policies with
+    labels. The audit decides given the calibrator, so the labels that teach do not enter.
+    """
+    corrected = components["route"].values == "theta_aug"
+    per_label = components["sigma2_cal"].values[corrected]
+    usual = math.sqrt(np.median(per_label)) if len(per_label) else math.nan
+    seen = audit(data, margin=margin, **options)["residual_sd"] if data["probe"].any() else None
+    found = {}
+    for policy in components["policy"].values[components["route"].values == "plug_in"]:
+        spread = usual if seen is None else float(seen.sel(policy=policy))
+        found[str(policy)] = probes_to_pass(usual if math.isnan(spread) else spread, margin=margin)
+    return found

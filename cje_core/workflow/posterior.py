@@ -1,0 +1,148 @@
+"""The posterior side of ``cje-lab analyze --bayes``: values, shifts, and what they say about decisions.
+
+Both Bayesian estimators start from one random stream, so a replicate of one and of the other share the calibrator
+and the weights of the prompts, and draws of a corrected policy can stand beside those of another. A policy's reported
+value is its one-step posterior where it has labels of its own, its probe-corrected posterior where it has probes
+only, and else the one-step posterior by the labels of the calibration policies, which assumes transport.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from cje_core import estimators
+from cje_core.bayes.decisions import decide
+from cje_core.streams import generator
+
+VALUE, SHIFT = "bayes_direct", "bayes_corrected"
+BAYESIAN = (VALUE, SHIFT)
+N_DRAWS = 2000
+PARAMETERS = ("calibrator", "ends", "shape", "sigma", "covariate_effect")
+DIAGNOSTICS = ("rhat", "ess_bulk", "ess_tail", "divergences", "bfmi")
+
+
+class Posterior(NamedTuple):
+    """What ``--bayes`` adds to an analysis."""
+
+    engine: str
+    estimates: Mapping[str, xr.Dataset]  # by estimator, in the order of `BAYESIAN`
+    reported: xr.Dataset  # the value of each policy that a decision is about, with joint draws
+    decision: xr.Dataset  # over policy, see `posterior`
+
+
+def posterior(
+    data: xr.Dataset,
+    *,
+    engine: str,
+    margin: float,
+    direction: str,
+    seed: int,
+    covariates: Sequence[str] = (),
+) -> Posterior:
+    """Fit the Bayesian estimators and decide.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        Evaluation data.
+    engine : {"gibbs", "nutpie", "pymc"}
+    margin : float
+        Harmless shift, in units of the oracle scale.
+    direction : {"increasing", "decreasing"}
+    seed : int
+        Root of the stream that both estimators start from.
+    covariates : sequence of str
+        Features that enter the calibrator.
+
+    Returns
+    -------
+    Posterior
+        Its decision is that of `cje_core.bayes.decisions.decide` on the reported values, with ``source(policy)``, the
+        estimator each was taken from, and ``within_margin(policy)``, the probability of a harmless shift. Where a
+        posterior has no interval (too few labels: it is the prior's) there are no probabilities either.
+    """
+    # the flat prior: pooling shifts would pull a single policy that is far off towards the others
+    options: dict[str, dict[str, Any]] = {VALUE: {}, SHIFT: {"margin": margin, "prior": "flat"}}
+    found = {
+        name: estimators.load(name).estimate(
+            data,
+            rng=generator(seed, "analyze", "posterior"),
+            engine=engine,
+            n_draws=N_DRAWS,
+            direction=direction,
+            covariates=tuple(covariates),
+            **options[name],
+        )
+        for name in BAYESIAN
+    }
+    draws = {name: _draws(found[name]) for name in BAYESIAN}
+    own = found[VALUE]["route"] == "corrected"
+    audited = ~own & draws[SHIFT].notnull().all("replicate")
+    reported = found[VALUE].assign(draws=draws[SHIFT].where(audited, draws[VALUE]))
+    speaks = np.isfinite(found[SHIFT]["std_error"])
+    decision = decide(reported).assign(
+        source=audited.copy(data=np.where(audited.values, SHIFT, VALUE)),
+        within_margin=found[SHIFT]["within_margin"].where(speaks),
+    )
+    return Posterior(engine, found, reported, decision)
+
+
+def without(believed: Posterior, refused: Sequence[str]) -> Posterior:
+    """Decide among the policies whose level is not refused: no probability speaks for or against the others.
+
+    Parameters
+    ----------
+    believed : Posterior
+    refused : sequence of str
+    """
+    if not refused:
+        return believed
+    kept = ~believed.reported["policy"].isin(list(refused))
+    decided = decide(believed.reported.assign(draws=believed.reported["draws"].where(kept)))
+    extra = {name: believed.decision[name] for name in ("source", "within_margin")}
+    return believed._replace(decision=decided.assign(extra))
+
+
+def _draws(estimate: xr.Dataset) -> xr.DataArray:
+    """Draws of an estimate, NaN for policies without an interval."""
+    if "draws" not in estimate:
+        empty = np.full((estimate.sizes["policy"], N_DRAWS), np.nan)
+        return xr.DataArray(empty, dims=("policy", "replicate"), coords={"policy": estimate["policy"]})
+    return estimate["draws"].where(np.isfinite(estimate["std_error"]))
+
+
+def to_tree(found: Posterior) -> xr.DataTree:
+    """Draws and decision as groups that ArviZ can read.
+
+    ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
+    with the statuses of both values as coordinates over policy, and the parameters that the value was drawn with:
+    ``calibrator`` over the judge's levels, its ``ends`` and ``shape``, ``sigma``,
+    ``covariate_effect``. ``constant_data`` holds the decision; NUTS' worst diagnostics
+    are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
+    """
+    value, corrected = (found.estimates[name] for name in BAYESIAN)
+    named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}
+    arrays = {
+        name: draws.rename(replicate="draw").expand_dims(chain=[0]).transpose("chain", "draw", "policy")
+        for name, draws in named.items()
+    }
+    ds = xr.Dataset(arrays).assign_coords(
+        draw=np.arange(N_DRAWS),
+        value_status=("policy", value["status"].values),
+        corrected_value_status=("policy", corrected["status"].values),
+    )
+    parameters = [name for name in PARAMETERS if name in value]
+    for name in parameters:
+        ds[name] = (
+            value[name].rename(replicate="draw").drop_vars("draw", errors="ignore").expand_dims(chain=[0])
+        )
+    ds["value_status"].attrs = ds["corrected_value_status"].attrs = dict(value["status"].attrs)
+    ds.attrs = {
+        "engine": found.engine,
+        "value_options": value.attrs["options"],
+        "corrected_value_options": corrected.attrs["options"],
+        **{name: float(value[name]) for name in (*DIAGNOSTICS, "flat_judge") if name in value},
+    }
+    return xr.DataTree.from_dict({"posterior": ds, "constant_data": found.decision})

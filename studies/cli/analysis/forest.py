@@ -1,0 +1,85 @@
+"""The forest plot of ``cje-lab analyze``: `forest` with the audit's verdict under each policy's name."""
+
+import io
+import math
+import warnings
+from typing import TYPE_CHECKING
+
+from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
+from cje_core.figures.style import STYLE
+from cje_core.workflow.analyze import CORRECTED, OFF_POLICY, Analysis
+from cje_core.workflow.posterior import BAYESIAN, VALUE
+from studies.cli.analysis.numbers import LABELS, cell, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# These keep their colours in every analysis; the ninth and tenth have those of the first two, their twins.
+COLOURS = ("direct", CORRECTED, "labels_only", "raw_judge", *OFF_POLICY, *BAYESIAN)
+ORDER = ("direct", BAYESIAN[0], CORRECTED, BAYESIAN[1], "labels_only", "raw_judge")  # from top to bottom
+
+
+def render(analysis: Analysis) -> dict[str, bytes]:
+    """Draw the plot and return it as ``png`` and ``svg`` files; the same analysis gives the same bytes."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = _lines(analysis)
+    height = 1.3 + LINE_HEIGHT * (len(names) + GAP) * len(analysis.policies)
+    with mpl.rc_context({**STYLE, "svg.fonttype": "path"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a policy's name may be in any script
+        figure = Figure(figsize=(8.0, height), dpi=200)
+        FigureCanvasAgg(figure)
+        _draw(analysis, names, figure)
+        files = {}
+        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+            stream = io.BytesIO()
+            figure.savefig(stream, format=kind, metadata=metadata)
+            files[kind] = stream.getvalue()
+    return files
+
+
+def _lines(analysis: Analysis) -> list[str]:
+    """Estimators from top to bottom: the primary one, its correction, the rest."""
+    first = [name for name in (analysis.primary, *ORDER) if name in analysis.estimates]
+    return list(dict.fromkeys([*first, *analysis.estimates]))
+
+
+def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
+    axes = figure.add_subplot()
+    axes.set_xlim(*analysis.data.attrs["oracle_range"])  # stands only where there is nothing to draw
+    axes.set_autoscalex_on(True)
+    forest(
+        {name: analysis.estimates[name] for name in names},
+        labels=LABELS,
+        colours=COLOURS,
+        hollow={policy: words for policy in analysis.policies if (words := _not_standing(analysis, policy))},
+        primary=analysis.primary,
+        twins=(VALUE,),
+        bold={policy: name for policy in analysis.policies if (name := analysis.standing(policy))},
+        beneath={policy: _verdict(analysis, policy) for policy in analysis.policies},
+        text=lambda name, policy: cell(analysis, name, policy, interval=True),
+        ax=axes,
+    )
+    prob = 100 * float(analysis.estimates[analysis.primary].attrs["ci_prob"])
+    margin = plain(analysis, float(analysis.transport.attrs["margin"]))
+    axes.set_title(f"Estimates with {prob:g}% intervals; transport audit with margin {margin}", loc="left")
+
+
+def _not_standing(analysis: Analysis, policy: str) -> str:
+    """Say why the primary estimate of a policy is not the number to use; empty where it is."""
+    if analysis.refused(policy):
+        return "level refused"
+    borrowed = analysis.source(policy) == "probes" and not analysis.status(analysis.primary, policy).failed
+    return "borrowed" if borrowed else ""
+
+
+def _verdict(analysis: Analysis, policy: str) -> str:
+    """Verdict of the audit with its residual, as it stands under the policy's name."""
+    verdict = analysis.verdict(policy).lower().replace("_", " ")
+    residual = float(analysis.transport["residual"].sel(policy=policy))
+    shown = verdict.upper() if verdict == "fail" else verdict
+    return f"transport {shown}" + (
+        "" if math.isnan(residual) else f" ({plain(analysis, residual, sign=True)})"
+    )

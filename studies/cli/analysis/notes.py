@@ -1,0 +1,199 @@
+"""The lines below the tables of ``cje-lab analyze``: what the words mean here, why, and what to do next."""
+
+import math
+
+from rich.text import Text
+
+from cje_core.inference.estimate import Status
+from cje_core.verdict import guide
+from cje_core.workflow.analyze import CORRECTED, Analysis, posterior_verdict
+from cje_core.workflow.posterior import SHIFT
+from studies.cli.analysis.as_json import at_level
+from studies.cli.analysis.numbers import known, plain, probability
+
+
+def notes(analysis: Analysis) -> list[Text]:
+    """What the words mean here, why levels are refused, what the arms disagree on, and what was left out."""
+    lines = _levels(analysis) + _refusals(analysis) + _disagreements(analysis)
+    meanings: dict[Status, list[str]] = {}
+    for name in analysis.estimates:
+        for policy in analysis.policies:
+            status = analysis.status(name, policy)
+            shown = name not in (CORRECTED, SHIFT) or analysis.source(policy) == "probes"
+            shown |= status in (Status.NOT_CONVERGED, Status.FEW_LABELS_POSTERIOR)
+            # said by the level, or by a dash
+            said = (name, status) == ("labels_only", Status.NO_LABELS)
+            said |= (name, status) == (analysis.primary, Status.TRANSPORT_ASSUMED)
+            said |= (
+                name == analysis.primary
+                and status.failed
+                and status.message in at_level(analysis, policy, "reason")
+            )
+            if status is not Status.OK and shown and not said:
+                meanings.setdefault(status, []).append(f"{name} {policy}")
+    lines += [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
+    if analysis.posterior is not None:
+        seen = " and ".join(["the judge's score", *analysis.options["covariates"]])
+        lines.append(f"posterior: monotone splines in {seen}; --calibrator does not apply to it")
+    if "raw_judge" in analysis.estimates and analysis.primary != "raw_judge":
+        lines.append("raw judge: what the judge says by itself, for comparison only")
+    if analysis.primary == "raw_judge":
+        lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
+    lines += _not_random(analysis) + _dearer_than_labels(analysis) + _cautions(analysis)
+    lines += _advice(analysis)
+    counts = analysis.ledger.groupby("reason", sort=True).size()
+    lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
+    return [Text("\n".join(lines))] if lines else []
+
+
+def _levels(analysis: Analysis) -> list[str]:
+    """One line for each word of the last column that occurs."""
+    found = [(analysis.level(policy), analysis.source(policy)) for policy in analysis.policies]
+    assumed = {
+        "borrowed": "borrowed from other policies' labels: true if the judge's scores mean the same for this policy, "
+        "which nothing here has shown",
+        "judge": "the judge at its word: true if its scores are the oracle's, which nothing here has shown",
+        "logs": "logged responses of another policy, weighted: true if the logs cover this policy and the judge's "
+        "scores mean the same for it",
+    }
+    words = {"reported": ["labels or probes of the policy's own are in the value"]}
+    words["assumed"] = [meaning for source, meaning in assumed.items() if ("assumed", source) in found]
+    if analysis.contrasts is not None and "assumed" in {level for level, _ in found}:
+        words["assumed"].append("p-values are for differences of reported values")
+    words["refused"] = ["no number can be given that holds; the line below says what to do"]
+    seen = {level for level, _ in found}
+    return [f"{word}: {meaning}" for word, meanings in words.items() if word in seen for meaning in meanings]
+
+
+def _refusals(analysis: Analysis) -> list[str]:
+    """Why levels are refused and what to do, and what transport says of values that do not need it."""
+    lines = []
+    reasons: dict[str, list[str]] = {}
+    for policy in analysis.policies:
+        low, high = analysis.transport["interval"].sel(policy=policy).values
+        within = f"residual {plain(analysis, low, sign=True)} to {plain(analysis, high, sign=True)}"
+        if "transport" in analysis.refused_by(policy):
+            lines.append(
+                f"refused: {policy}: the calibration does not transport to it ({within}): label or probe "
+                f"{guide.ENOUGH} of its responses"
+            )
+        elif analysis.level(policy) == "refused":
+            why = f"{at_level(analysis, policy, 'reason')}{_bounds(analysis, policy)}"
+            reasons.setdefault(why, []).append(policy)
+        elif analysis.verdict(policy) == "FAIL":
+            lines.append(
+                f"not refused: {policy}: the calibration does not transport to it ({within}), and its value does not "
+                "rely on that"
+            )
+    return (
+        [f"refused: {', '.join(names)}: {why}" for why, names in reasons.items()]
+        + lines
+        + _undecided(analysis)
+    )
+
+
+def _undecided(analysis: Analysis) -> list[str]:
+    """How many probes an audit that has not decided would take."""
+    needed = {
+        policy: float(analysis.transport["probes_to_pass"].sel(policy=policy))
+        for policy in analysis.policies
+        if str(analysis.transport["verdict"].sel(policy=policy).item()) == "INCONCLUSIVE"
+    }
+    words = [f"{policy} {number:.0f}" for policy, number in needed.items() if math.isfinite(number)]
+    if not words:
+        return []
+    margin = plain(analysis, float(analysis.transport.attrs["margin"]))
+    return [
+        f"undecided: transport within {margin}: an audit that may pass takes about so many probes: {', '.join(words)}"
+    ]
+
+
+def _bounds(analysis: Analysis, policy: str) -> str:
+    """What can be said of a refused level all the same, where the calibration holds inside the labelled range."""
+    if not analysis.bounds_hold(policy):
+        return ""
+    low, high = analysis.bounds["interval"].sel(policy=policy).values
+    return (
+        f"; if the judge means the same where labels are, its value lies between {plain(analysis, low)} and "
+        f"{plain(analysis, high)}"
+    )
+
+
+def _disagreements(analysis: Analysis) -> list[str]:
+    """Where the posterior and the frequentist arm do not say the same; the stricter of the two stands."""
+    if analysis.posterior is None:
+        return []
+    lines = []
+    for policy in analysis.policies:
+        audit = str(analysis.transport["verdict"].sel(policy=policy).item())
+        belief = posterior_verdict(analysis.posterior, policy)
+        if audit != belief and "NOT_CHECKED" not in (audit, belief):
+            share = probability(known(analysis.posterior.decision["within_margin"].sel(policy=policy)))
+            lines.append(
+                f"disagree: transport to {policy}: the audit says {audit}, the posterior {belief} (P of a harmless "
+                f"shift {share}); the stricter stands"
+            )
+        source = str(analysis.posterior.decision["source"].sel(policy=policy).item())
+        ours, theirs = analysis.value.sel(policy=policy), analysis.estimates[source].sel(policy=policy)
+        (a, b), (c, d) = ours["interval"].values, theirs["interval"].values
+        if b < c or d < a:
+            lines.append(
+                f"disagree: the value of {policy} and its posterior ({plain(analysis, float(theirs['estimate']))}) lie "
+                "outside each other's intervals: trust neither before more labels"
+            )
+    return lines
+
+
+def _not_random(analysis: Analysis) -> list[str]:
+    """Labels and probes whose scores differ from the rest of their policy's."""
+    lines = []
+    for kind in analysis.balance["kind"].values.astype(str).tolist():
+        unbalanced = analysis.balance["unbalanced"].sel(kind=kind)
+        named = unbalanced["policy"].values[unbalanced.values].astype(str).tolist()
+        if named:
+            lines.append(
+                f"caution for {', '.join(named)}: the judge scores of its {kind} are not those of its other "
+                "responses, so they were not drawn at random and its value is off by what that favours; draw them at "
+                "random, or declare their probabilities (label_prob)"
+            )
+    return lines
+
+
+def _dearer_than_labels(analysis: Analysis) -> list[str]:
+    """Where an estimator's interval is wider than that of the policy's labels by themselves."""
+    lines = []
+    for name, estimate in analysis.estimates.items():
+        if "width_vs_labels" not in estimate:
+            continue
+        ratio = {p: float(estimate["width_vs_labels"].sel(policy=p)) for p in analysis.policies}
+        wider = [f"{policy} {times:.1f}" for policy, times in ratio.items() if times > 1]
+        if wider:
+            lines.append(
+                f"{name}: the judge costs more than it tells; times as wide as labels_only: {', '.join(wider)}"
+            )
+    return lines
+
+
+def _cautions(analysis: Analysis) -> list[str]:
+    """What the gates hold against each assumed level, and what to do; policies with the same words together."""
+    said: dict[str, list[str]] = {}
+    for policy in analysis.policies:
+        words = at_level(analysis, policy, "caveat")
+        if words and analysis.level(policy) == "assumed":
+            said.setdefault(words, []).append(policy)
+    return [f"caution for {', '.join(names)}: {words}" for words, names in said.items()]
+
+
+def _advice(analysis: Analysis) -> list[str]:
+    """Which estimator the paper's guide would choose, one line per reason, and what it warns of."""
+    said: dict[str, list[str]] = {}
+    for policy in analysis.policies:
+        at = analysis.guide.sel(policy=policy)
+        words = "" if at["estimator"].item() == "none" else f"use {at['estimator'].item()}: "
+        words += str(at["reason"].item())
+        if at["alternative"].item():
+            words += f". Alternative: {at['alternative'].item()}"
+        if at["caution"].item():
+            words += f". Caution: {at['caution'].item()}"
+        said.setdefault(words, []).append(policy)
+    return [f"guide for {', '.join(names)}: {words}" for words, names in said.items()]

@@ -1,0 +1,62 @@
+"""How ``cje-lab analyze`` writes its numbers and names: decimals by the scale, a dash for what is not there."""
+
+import math
+from collections.abc import Sequence
+
+from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.posterior import SHIFT, VALUE
+
+LABELS = {"labels_only": "labels only", "raw_judge": "raw judge", CORRECTED: "probe-corrected"}
+LABELS |= {VALUE: "posterior", SHIFT: "probe-corrected posterior"}
+
+
+def cell(analysis: Analysis, estimator: str, policy: str, *, interval: bool = False) -> str:
+    """Estimate, with its interval on demand, or the named status of a failure."""
+    status = analysis.status(estimator, policy)
+    at = analysis.estimates[estimator].sel(policy=policy)
+    value = float(at["estimate"])
+    if status.failed or math.isnan(value):
+        return status.name.lower()
+    return (
+        interval_text(analysis, value, at["interval"].values.tolist()) if interval else plain(analysis, value)
+    )
+
+
+def interval_text(
+    analysis: Analysis, value: float | None, bounds: Sequence[float | None], *, sign: bool = False
+) -> str:
+    """Write a value with its interval in brackets; a dash for what there is not."""
+    if value is None:
+        return "-"
+    shown = ", ".join("-" if b is None or math.isnan(b) else plain(analysis, b, sign=sign) for b in bounds)
+    return f"{plain(analysis, value, sign=sign)} [{shown}]"
+
+
+def plain(analysis: Analysis, value: float, *, sign: bool = False) -> str:
+    """Format with three decimals on a [0, 1] scale, fewer on a wider one."""
+    low, high = analysis.data.attrs["oracle_range"]
+    decimals = min(max(3 - math.floor(math.log10(high - low)), 0), 6)
+    return f"{value:{'+' if sign else ''}.{decimals}f}"
+
+
+def p_value(p: float) -> str:
+    """Three decimals; below .001 no more than that."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def percent(analysis: Analysis) -> str:
+    """Coverage of the intervals, as a percentage."""
+    return f"{100 * float(analysis.estimates[analysis.primary].attrs['ci_prob']):g}%"
+
+
+def known(value: object) -> float | None:
+    """Read a number; None for NaN and for the infinite."""
+    number = float(value)  # type: ignore[arg-type]
+    return number if math.isfinite(number) else None
+
+
+def probability(p: float | None) -> str:
+    """Three decimals; a share of draws that is 0 or 1 says no more than that."""
+    if p is None:
+        return "-"
+    return "<0.001" if p < 0.001 else ">0.999" if p > 0.999 else f"{p:.3f}"

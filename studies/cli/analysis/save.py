@@ -1,0 +1,86 @@
+"""What ``cje-lab analyze --out`` writes, and how ``--out`` is written."""
+
+import json
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import xarray as xr
+
+from cje_core.data import DataError
+from cje_core.verdict.reporting import ledger
+from cje_core.workflow.analyze import Analysis
+from cje_core.workflow.posterior import to_tree
+from studies.cli.analysis.as_json import to_json
+from studies.engine.blocks import write_whole
+
+
+def check_out(out: Path) -> None:
+    """Stop before the work if `out` cannot become a directory."""
+    for path in (out, *out.parents):
+        if path.exists():
+            if not path.is_dir():
+                raise DataError(f"--out {out}: {path} is a file; name a directory")
+            return
+
+
+def save(analysis: Analysis, out: Path) -> list[str]:
+    """Write estimates.json, ledger.nc, the figures, and with ``--bayes`` posterior.nc; each is whole or absent."""
+    from studies.cli.analysis.forest import render
+    from studies.cli.analysis.panels import render_panels
+
+    text = json.dumps(to_json(analysis), indent=1, allow_nan=False) + "\n"
+    files = {"estimates.json": text.encode("utf-8")}
+    files |= {f"forest.{kind}": content for kind, content in render(analysis).items()}
+    files |= {f"{name}.png": content for name, content in render_panels(analysis).items()}
+    files["ledger.nc"] = _ledgers(analysis)
+    if analysis.posterior is not None:
+        files["posterior.nc"] = _netcdf(to_tree(analysis.posterior))
+    write_files(out, files)
+    return list(files)
+
+
+def write_files(out: Path, files: dict[str, bytes]) -> None:
+    """Write `files` into `out`; each is whole or absent."""
+    try:
+        for name, content in files.items():
+            write_whole(out / name, partial(_put, content))
+    except OSError as error:
+        raise DataError(
+            f"--out {out}: {(error.strerror or str(error)).lower()}; name another directory"
+        ) from None
+
+
+def _ledgers(analysis: Analysis) -> bytes:
+    """Reporting ledger of every estimator, one netCDF group each."""
+    groups = {
+        name: ledger(
+            analysis.data,
+            estimate=estimate,
+            overlap=analysis.overlap,
+            coverage=analysis.coverage,
+            reliability=analysis.reliability,
+            transport=analysis.transport,
+            gates=analysis.gates,
+            levels=analysis.levels,
+            sensitivity=analysis.if_biased if name == analysis.primary else None,
+            contrasts=analysis.contrasts if name == analysis.primary else None,
+            tipping=analysis.tipping if name == analysis.primary else None,
+            left_out=analysis.ledger,
+            **analysis.options,
+        )
+        for name, estimate in analysis.estimates.items()
+    }
+    return _netcdf(xr.DataTree.from_dict(groups))
+
+
+def _netcdf(tree: xr.DataTree) -> bytes:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "tree.nc"
+        tree.to_netcdf(path, engine="netcdf4")
+        return path.read_bytes()
+
+
+def _put(content: bytes, handle: IO[bytes]) -> None:
+    handle.write(content)

@@ -1,0 +1,138 @@
+"""The JSON of ``cje-lab plan``, and what to do next: JSON values only, null for what is not known."""
+
+import json
+import math
+from typing import Any
+
+from cje_core.workflow.plan import Planned
+from studies.engine.manifest import provenance
+
+
+def to_json(planned: Planned) -> dict[str, Any]:
+    """Return the object that ``--json`` prints: JSON values only, null for what is not known."""
+    components, chosen, check = planned.components, planned.plan, planned.check
+    numbers = ("sigma2_eval", "sigma2_eval_se", "sigma2_cal", "sigma2_cal_se", "calibration_share")
+    policies: dict[str, Any] = {}
+    for policy in planned.policies:
+        at = {"policy": policy}
+        policies[policy] = {name: _number(components[name].sel(at)) for name in numbers} | {
+            "status": planned.status(policy).name.lower(),
+            "route": str(components["route"].sel(at).item()),
+            "planned_std_error": _number(planned.forecast["std_error"].sel(at)),
+            "planned_std_error_se": _number(planned.forecast["std_error_se"].sel(at)),
+            "probes_for_audit": _number(planned.probes.get(policy, math.nan)),
+        }
+        if check is not None:
+            seen = check.sel(at)
+            policies[policy] |= {
+                "simulated_std_error": _number(seen["simulated_std_error"]),
+                "simulated_mcse": _number(seen["simulated_mcse"]),
+                "reported_std_error": _number(seen["reported_std_error"]),
+                "n_failed": int(seen["n_failed"]),
+                "held": bool(seen["held"]),
+            }
+    return {
+        "pilot": {
+            "prompts": components.attrs["n"],
+            "labelled": components.attrs["m"],
+            "balance": planned.pilot_balance._asdict(),
+        },
+        "plan": {
+            "n": chosen.n,
+            "m": chosen.m,
+            "fraction": chosen.m / chosen.n,
+            "cost": chosen.cost,
+            "budget": planned.budget,
+            "n_policies": planned.n_policies,
+            "cost_per_prompt": planned.cost_per_prompt,
+            "cost_per_label": planned.cost_per_label,
+            "balance": planned.balance._asdict(),
+            "all_labelled": chosen.all_labelled,
+            "extrapolates": planned.outside,
+            "achievable": planned.achievable,
+            "replicates": None if check is None else check.attrs["replicates"],
+        },
+        "policies": policies,
+        "contrasts": contrast_records(planned),
+        "next": next_steps(planned),
+        "seconds": round(planned.seconds, 3),
+        "manifest": {
+            "seed": planned.seed,
+            "margin": planned.margin,
+            "power": planned.power,
+            **planned.options,
+            "covariates": list(planned.options["covariates"]),
+            "calibration_policy": planned.data.attrs["calibration_policy"],
+            "judge_range": planned.data.attrs["judge_range"],
+            "oracle_range": planned.data.attrs["oracle_range"],
+            "left_out": json.loads(planned.ledger.to_json(orient="records")),
+            **provenance(),
+        },
+    }
+
+
+def contrast_records(planned: Planned) -> list[dict[str, Any]]:
+    """Planned and simulated power of each difference to the reference."""
+    if planned.check is None:
+        return []
+    names = ("planned_mde", "simulated_power", "power_mcse")
+    return [
+        {"first": str(pair["first"].item()), "second": str(pair["second"].item())}
+        | {name: _number(pair[name]) for name in names}
+        | (
+            {"held": None, "reason": nothing_detectable(planned)}
+            if bool(pair["beyond_scale"])
+            else {"held": bool(pair["power_held"])}
+        )
+        for pair in (planned.check.isel(pair=k) for k in range(planned.check.sizes["pair"]))
+    ]
+
+
+def nothing_detectable(planned: Planned) -> str:
+    """Why a difference has no detectable size."""
+    width = planned.components.attrs["scale_width"]
+    return (
+        f"at this budget no difference that the oracle scale allows (its width is {width:g}) would be found with power "
+        f"{planned.power:g}"
+    )
+
+
+def next_steps(planned: Planned) -> list[str]:
+    """What to do now, one sentence each."""
+    chosen = planned.plan
+    taught = [p for p in planned.policies if bool(planned.data["labelled"].sel(policy=p).any())]
+    under = "every policy" if planned.own else ", ".join(taught)
+    steps = [
+        f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
+        "then cje-lab analyze"
+    ]
+    lent = [p for p in planned.policies if str(planned.components["route"].sel(policy=p).item()) == "plug_in"]
+    if lent:
+        steps.append(
+            f"expect intervals of {', '.join(lent)} up to half as wide again: the plan is of the plug-in, and analyze "
+            "balances the labels that they borrow"
+        )
+    hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
+    audited = [f"{policy} {n:.0f}" for policy, n in planned.probes.items() if not math.isnan(n)]
+    if audited:
+        within = f"within {planned.margin:g} at power 0.8"
+        steps.append(f"probe labels for an audit {within}, on top of the budget: {', '.join(audited)}")
+    if hopeless:
+        steps.append(
+            f"the pilot does not say how many probes an audit of {', '.join(hopeless)} takes: probe a few of its "
+            "responses, or label that policy itself"
+        )
+    if planned.check is not None and bool(planned.check["beyond_scale"].any()):
+        steps.append(f"{nothing_detectable(planned)}: raise the budget, or report levels only")
+    if planned.achievable is False:
+        steps.append("count on the simulated numbers, not on the planned ones")
+    if planned.outside:
+        steps.append(
+            "the plan leaves the pilot's range: run part of it, then plan again with that as the pilot"
+        )
+    return steps
+
+
+def _number(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,111 @@
+"""The tables that ``cje-lab plan`` prints: the design, what it means for each policy and difference, the next steps."""
+
+import math
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from cje_core.planning.allocation import Balance
+from cje_core.workflow.plan import Planned
+from studies.cli.planning.as_json import contrast_records, next_steps
+
+
+def print_summary(planned: Planned) -> None:
+    """Print the plan on stdout."""
+    parts: list[Table | Text] = [_heading(planned), _policy_table(planned), *_contrast_table(planned)]
+    parts.append(_notes(planned))
+    shown = [part for k, part in enumerate(parts) for part in ([Text("")] * (k > 0) + [part])]
+    Console(highlight=False).print(Group(*shown))
+
+
+def _heading(planned: Planned) -> Text:
+    chosen, pilot = planned.plan, planned.components.attrs
+    return Text(
+        f"pilot: {pilot['n']} prompts, {pilot['m']} labelled\n"
+        f"plan:  n = {chosen.n} prompts for {planned.n_policies} policies, m = {chosen.m} labelled "
+        f"({chosen.m / chosen.n:.0%}); cost {chosen.cost:g} of {planned.budget:g}"
+    )
+
+
+def _table(*columns: str) -> Table:
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    for k, column in enumerate(columns):
+        shown.add_column(column, overflow="fold", no_wrap=k > 0)
+    return shown
+
+
+def _policy_table(planned: Planned) -> Table:
+    shown = _table(
+        "policy", "sigma2 eval\n(SE)", "sigma2 cal\n(SE)", "planned SE\n(its SE)", "simulated SE\n(MCSE)"
+    )
+    for policy in planned.policies:
+        at = {"policy": policy}
+        c, f = planned.components.sel(at), planned.forecast.sel(at)
+        if math.isnan(float(c["std_error"])):
+            shown.add_row(Text(policy), planned.status(policy).name.lower(), "-", "-", "-")
+            continue
+        seen = "-"
+        if planned.check is not None:
+            s = planned.check.sel(at)
+            seen = _pair(s["simulated_std_error"], s["simulated_mcse"]) + (
+                "" if bool(s["held"]) else " missed"
+            )
+        shown.add_row(
+            Text(policy),
+            _pair(c["sigma2_eval"], c["sigma2_eval_se"]),
+            _pair(c["sigma2_cal"], c["sigma2_cal_se"]),
+            _pair(f["std_error"], f["std_error_se"]),
+            seen,
+        )
+    return shown
+
+
+def _contrast_table(planned: Planned) -> list[Table]:
+    records = contrast_records(planned)
+    if not records or planned.check is None:
+        return []
+    power = planned.check.attrs["power"]
+    shown = _table("difference", f"detectable at\npower {power:g}", "simulated power\n(MCSE)")
+    for record in records:
+        first, second = record["first"], record["second"]
+        name = f"{first} - {second}" if first != second else f"{first}, two independent studies"
+        if record["planned_mde"] is None:
+            if "reason" in record:
+                shown.add_row(Text(name), "nothing on the scale", "-")
+                continue
+            shown.add_row(Text(name), "-", "-")
+            continue
+        missed = "" if record["held"] else " missed"
+        shown.add_row(
+            Text(name),
+            f"{record['planned_mde']:.3g}",
+            f"{record['simulated_power']:.2f} ({record['power_mcse']:.2f}){missed}",
+        )
+    return [shown]
+
+
+def _notes(planned: Planned) -> Text:
+    def share(balance: Balance) -> str:
+        return (
+            f"labels make {balance.calibration_share:.0%} of the variance and {balance.spend_share:.0%} of the "
+            f"spend: {balance.advice}"
+        )
+
+    lines = [f"pilot's spend: {share(planned.pilot_balance)}", f"plan's spend: {share(planned.balance)}"]
+    if planned.check is None:
+        lines.append("check: not simulated, the plan is too large; nothing confirms it")
+    else:
+        verdict = "bears the plan out" if planned.achievable else "does NOT bear the plan out (missed)"
+        lines.append(
+            f"check: {planned.check.attrs['replicates']} simulated studies; the simulation {verdict}"
+        )
+    lines += [f"extrapolates: {phrase}" for phrase in planned.outside]
+    counts = planned.ledger.groupby("reason", sort=True).size()
+    lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
+    return Text("\n".join(lines + [f"next: {step}" for step in next_steps(planned)]))
+
+
+def _pair(value: Any, error: Any) -> str:
+    return f"{float(value):.3g} ({float(error):.1g})"

@@ -1,0 +1,57 @@
+"""Progress on stderr: bars and spinners on a terminal, plain lines or nothing elsewhere."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from studies.engine.blocks import Block
+
+LOG_EVERY = 10.0  # seconds between lines where there is no terminal to draw a bar on
+
+
+def blocks(name: str) -> Any:
+    """Bar on a terminal, plain lines elsewhere; both on stderr. Wraps the iterator of finished blocks."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+
+    def bar(done: "Iterator[Block]", total: int) -> "Iterator[Block]":
+        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"))
+        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+            yield from progress.track(done, total=total)
+
+    def lines(done: "Iterator[Block]", total: int) -> "Iterator[Block]":
+        start = last = time.monotonic()
+        for count, block in enumerate(done, start=1):
+            now = time.monotonic()
+            if now - last >= LOG_EVERY:
+                left = (now - start) / count * (total - count)
+                typer.echo(f"{name}: {count}/{total} blocks, about {left:.0f} s left", err=True)
+                last = now
+            yield block
+
+    return bar if console.is_terminal else lines
+
+
+def working(what: str) -> "contextlib.AbstractContextManager[Any]":
+    """Return a spinner on a terminal, nothing elsewhere: a million rows take several seconds."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.status(what) if console.is_terminal else contextlib.nullcontext()
+
+
+def simulating(replicates: "Iterable[int]") -> "Iterable[int]":
+    """Return a bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return (
+        track(list(replicates), "simulating the plan", console=console) if console.is_terminal else replicates
+    )

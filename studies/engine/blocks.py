@@ -1,0 +1,251 @@
+"""Block files: the unit of work that is written once, verified, and merged.
+
+A block holds some replicates of one cell in one Parquet file, arrays flattened long, with its key (study,
+seed, cell, replicate range), shapes, failures and a checksum in the schema's metadata. It comes into being by
+rename of a synced temporary file, so it is either absent or whole; one that does not verify counts as absent.
+The single writer of the merged netCDF file is `write_results`.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xarray as xr
+
+from cje_core.streams import Cell, Level, canonical, digest
+from studies.engine.study import NOT_RUN, Study, StudyError
+
+METADATA = b"cje-block/1"
+CORE = {
+    "estimate": ("method", "policy"),
+    "std_error": ("method", "policy"),
+    "interval": ("method", "policy", "ci_bound"),
+    "status": ("method", "policy"),
+    "seconds": ("method",),
+    "truth": ("policy",),
+}
+Arrays = Mapping[str, npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Key of one block: replicates ``start <= r < stop`` of a cell, or its theory if ``start = stop = 0``."""
+
+    study: str
+    seed: int
+    cell: Cell
+    start: int
+    stop: int
+
+    @property
+    def is_theory(self) -> bool:
+        """Whether this block holds the cell's exact values instead of replicates."""
+        return self.stop == 0
+
+    @property
+    def path(self) -> Path:
+        """File of the block, relative to the directory of its study."""
+        name = "theory" if self.is_theory else f"{self.start:06d}-{self.stop:06d}"
+        return Path("blocks") / digest(dict(self.cell), 8) / f"{name}.parquet"
+
+    def key(self) -> dict[str, Any]:
+        """Return the key as JSON values."""
+        return {
+            "study": self.study,
+            "seed": self.seed,
+            "cell": dict(self.cell),
+            "start": self.start,
+            "stop": self.stop,
+        }
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a block file holds: arrays with the replicate first (none for theory) and the failures."""
+
+    block: Block
+    arrays: Arrays
+    failures: Sequence[Mapping[str, Any]]
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Let `write` fill a temporary file, sync it and rename it to `path`, which so is whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as handle:
+            write(handle)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _checksum(header: Mapping[str, Any], columns: Sequence[npt.NDArray[Any]]) -> str:
+    total = hashlib.blake2b(canonical(header).encode(), digest_size=16)
+    for column in columns:
+        total.update(np.ascontiguousarray(column).tobytes())
+    return total.hexdigest()
+
+
+def write_block(directory: Path, content: Content) -> None:
+    """Write one block file of the study in `directory`, with its checksum."""
+    names = sorted(content.arrays)
+    parts = [np.asarray(content.arrays[name], np.float64) for name in names]
+    header = {
+        **content.block.key(),
+        "shapes": {name: list(part.shape) for name, part in zip(names, parts, strict=True)},
+        "failures": [dict(f) for f in content.failures],
+    }
+    sizes = [part.size for part in parts]
+    variable = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
+    index = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
+    value = np.concatenate([part.ravel() for part in parts])
+    table = pa.table(
+        {
+            "variable": pa.DictionaryArray.from_arrays(variable, pa.array(names)),
+            "index": index,
+            "value": value,
+        }
+    )
+    header["checksum"] = _checksum(header, [variable, index, value])
+    table = table.replace_schema_metadata({METADATA: canonical(header).encode()})
+    write_whole(directory / content.block.path, lambda handle: pq.write_table(table, handle))
+
+
+def read_block(path: Path) -> Content | None:
+    """Return the content of a block file, or None if it is absent or does not verify."""
+    try:
+        table = pq.read_table(path)
+        header = json.loads((table.schema.metadata or {})[METADATA])
+        expected = header.pop("checksum")
+        variable = table.column("variable").combine_chunks()
+        codes = variable.indices.to_numpy().astype(np.int32)
+        names = variable.dictionary.to_pylist()
+        index, value = table.column("index").to_numpy(), table.column("value").to_numpy()
+        if names != sorted(header["shapes"]) or _checksum(header, [codes, index, value]) != expected:
+            return None
+    except (OSError, pa.ArrowException, KeyError, ValueError, AttributeError):
+        return None  # truncated, overwritten or foreign bytes: the block counts as not there
+    ends = np.cumsum([int(np.prod(header["shapes"][name])) for name in names])[:-1]
+    arrays = {
+        name: part.reshape(header["shapes"][name])
+        for name, part in zip(names, np.split(value, ends), strict=True)
+    }
+    block = Block(*(header[field] for field in ("study", "seed", "cell", "start", "stop")))
+    return Content(block, arrays, header["failures"])
+
+
+def read_all(directory: Path) -> Iterator[tuple[Path, Content | None]]:
+    """Yield every block file of a study's directory, in a fixed order, with its content."""
+    for path in sorted((directory / "blocks").glob("*/*.parquet")):
+        yield path, read_block(path)
+
+
+def missing(study: Study, seed: int, replicates: int, present: Sequence[Block]) -> list[Block]:
+    """Blocks still to run so that each cell of `study` has its theory and replicates ``0 .. replicates - 1``.
+
+    Boundaries lie at multiples of ``study.block`` whatever is there already, so that a larger run reuses the
+    blocks of a smaller one and runs only the rest of a block that was cut short.
+    """
+    have: dict[str, set[int]] = {}
+    theory = set()
+    for block in present:
+        key = canonical(dict(block.cell))
+        have.setdefault(key, set()).update(range(block.start, block.stop))
+        if block.is_theory:
+            theory.add(key)
+    todo = []
+    for cell in study.cells():
+        key = canonical(cell)
+        if study.theory is not None and key not in theory:
+            todo.append(Block(study.name, seed, cell, 0, 0))
+        for low in range(0, replicates, study.block):
+            open_ = [r for r in range(low, min(low + study.block, replicates)) if r not in have.get(key, ())]
+            for run in np.split(open_, np.flatnonzero(np.diff(open_) > 1) + 1) if open_ else ():
+                todo.append(Block(study.name, seed, cell, int(run[0]), int(run[-1]) + 1))
+    return todo
+
+
+def _levels(study: Study, factor: str, contents: Sequence[Content]) -> list[Level]:
+    """Levels of a factor that occur, numbers sorted and names in the study's order."""
+    found = {content.block.cell[factor] for content in contents}
+    if any(isinstance(level, str) for level in found):
+        declared = [*study.factors[factor], *sorted(map(str, found))]
+        return [level for level in dict.fromkeys(declared) if level in found]
+    return sorted(found)
+
+
+def merge(study: Study, contents: Sequence[Content]) -> xr.Dataset:
+    """All blocks of a study as one dataset over ``<factors>, replicate, method, policy, ci_bound``.
+
+    A replicate that was not run has NaN and status -1. Diagnostics keep the names that the study gave them;
+    exact values come as ``theory_<name>``.
+    """
+    factors = {factor: _levels(study, factor, contents) for factor in study.factors}
+    sizes = tuple(len(levels) for levels in factors.values())
+    replicates = max((content.block.stop for content in contents), default=0)
+    places = {factor: {level: i for i, level in enumerate(levels)} for factor, levels in factors.items()}
+    values: dict[str, npt.NDArray[np.float64]] = {}
+    dims: dict[str, tuple[str, ...]] = {}
+    by_rank: tuple[tuple[str, ...], ...] = ((), ("policy",), ("method", "policy"))
+    for content in contents:
+        block = content.block
+        cell = tuple(places[factor][block.cell[factor]] for factor in factors)  # files sort a cell's keys
+        for name, array in content.arrays.items():
+            variable = f"theory_{name}" if block.is_theory else name
+            own = array.shape if block.is_theory else array.shape[1:]
+            if variable not in values:
+                axes = CORE.get(variable, by_rank[min(len(own), 2)])
+                dims[variable] = (*factors, *(() if block.is_theory else ("replicate",)), *axes)
+                shape = (*sizes, *own) if block.is_theory else (*sizes, replicates, *own)
+                values[variable] = np.full(shape, NOT_RUN if name == "status" else np.nan)
+            target = values[variable]
+            if target.shape[target.ndim - len(own) :] != own:
+                raise StudyError(f"{variable} has shape {own} in one block and another one elsewhere")
+            where: tuple[Any, ...] = cell if block.is_theory else (*cell, slice(block.start, block.stop))
+            target[where] = array
+    ds = xr.Dataset(
+        {name: (dims[name], array) for name, array in sorted(values.items())},
+        coords={
+            **factors,
+            "replicate": np.arange(replicates),
+            "method": list(study.methods),
+            "policy": study.columns,
+            "ci_bound": ["lower", "upper"],
+        },
+        attrs={"schema": "cje-study/1", "study": study.name, "ci_prob": study.ci_prob},
+    )
+    ds["status"] = ds["status"].astype(np.int8)
+    ds["status"].attrs["note"] = (
+        "cje_core.inference.estimate.Status; -1 not run, -2 the replicate or method raised"
+    )
+    return ds
+
+
+def write_results(path: Path, ds: xr.Dataset) -> None:
+    """Write the merged results as one netCDF file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    compressed = {name: {"zlib": True, "complevel": 1} for name, v in ds.data_vars.items() if v.ndim}
+    try:
+        ds.to_netcdf(temporary, engine="netcdf4", encoding=compressed)
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_results(path: Path) -> xr.Dataset:
+    """Read merged results into memory."""
+    with xr.open_dataset(path, engine="netcdf4") as ds:
+        return ds.load()

@@ -1,0 +1,181 @@
+"""What a result stands on: definition (seed, methods, code), versions, machine, command.
+
+Blocks may be mixed only if they have one definition. The code part is a digest of each file that a replicate
+depends on, found by following imports from the study, its scenario and its estimators; comments, docstrings,
+the study's own table and figure and the text of its declaration do not count.
+"""
+
+import ast
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cje_core import estimators
+from cje_core.streams import canonical, digest
+from studies.engine.blocks import write_whole
+from studies.engine.study import Study, StudyError
+
+OURS = ("cje_core", "cje_sim", "studies")
+DISTRIBUTIONS = ("cje-lab", "numpy", "scipy", "xarray", "numba", "statsmodels", "pymc", "nutpie", "arviz")
+
+
+def _code(tree: ast.Module, leave_out: set[str]) -> str:
+    """Source of a module without comments, docstrings, functions in `leave_out` and the STUDY declaration."""
+    tree.body = [
+        node
+        for node in tree.body
+        if getattr(node, "name", None) not in leave_out
+        and not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STUDY")
+    ]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.split(".")[0] in OURS}
+
+
+def _is_machinery(module: str) -> bool:
+    """Parts of studies/ that no replicate's numbers depend on."""
+    parts = module.split(".")
+    engine = parts[:2] == ["studies", "engine"] and parts[-1] != "study"
+    return parts[0] == "studies" and (engine or len(parts) == 1 or parts[1] in ("report", "cli"))
+
+
+def _name(function: Any) -> str:
+    return str(getattr(getattr(function, "func", function), "__qualname__", function))
+
+
+def code_digests(study: Study) -> dict[str, str]:
+    """Digest of every source file of this project that a replicate of `study` depends on, by file name."""
+    own = getattr(study.replicate, "func", study.replicate).__module__
+    queue = [own, getattr(study.table, "__module__", own), "studies.engine.study"]
+    queue += [f"cje_sim.scenarios.{name}" for name in (study.scenario, *study.worlds) if name]
+    used = {method.estimator or name for name, method in study.methods.items()}
+    queue += [f"cje_core.estimators.{name}" for name in used & set(estimators.available())]
+    shown = {getattr(study.table, "__name__", ""), getattr(study.figure, "__name__", "")}
+    digests: dict[str, str] = {}
+    seen = set()
+    while queue:
+        module = queue.pop()
+        if module in seen or _is_machinery(module):
+            continue
+        seen.add(module)
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ModuleNotFoundError, ValueError):  # a name inside a module, or a script's __main__
+            continue
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            continue
+        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+        queue += sorted(_imports(tree))
+        leave_out = shown if module == getattr(study.table, "__module__", "") else set()
+        package = "/__init__" if spec.submodule_search_locations else ""
+        digests[f"{module.replace('.', '/')}{package}.py"] = digest(_code(tree, leave_out), 8)
+    return dict(sorted(digests.items()))
+
+
+def definition(study: Study, seed: int) -> dict[str, Any]:
+    """All that must be equal for two blocks to belong to one study; JSON values."""
+    return {
+        "study": study.name,
+        "seed": seed,
+        "ci_prob": study.ci_prob,
+        "factors": list(study.factors),
+        "policies": study.columns,
+        "replicate": _name(study.replicate),
+        "theory": _name(study.theory),
+        "methods": {
+            name: {"estimator": m.estimator or name, "options": dict(m.options)}
+            for name, m in study.methods.items()
+        },
+        "code": code_digests(study),
+    }
+
+
+def check_same(directory: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise one clear line if the blocks in `directory` were made under another definition."""
+    for key in sorted(new, key=lambda k: k == "code"):  # the code comes last: what was asked for says more
+        if canonical(old.get(key)) == canonical(new[key]):
+            continue
+        if key == "seed":
+            what = f"seed {old.get(key)}, not {new[key]}"
+        elif isinstance(new[key], dict):
+            before = old.get(key) or {}
+            changed = [n for n in {**before, **new[key]} if before.get(n) != new[key].get(n)]
+            names = ", ".join(changed)
+            what = f"other options of {names} (another profile or a changed study)"
+            if key == "code":
+                what = f"other code ({names} changed since)"
+        else:
+            what = f"other {key}: {old.get(key)}, now {new[key]}"
+        raise StudyError(
+            f"{directory} holds results made with {what}; they are never mixed: choose another --out, "
+            f"or delete {directory} to start over"
+        )
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, git commit and machine; no host name, user or path."""
+    versions = {"python": platform.python_version()}
+    for name in DISTRIBUTIONS:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "versions": versions,
+        "git_commit": _git_commit(),
+        "machine": {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()},
+    }
+
+
+def _git_commit() -> str | None:
+    """Commit of the source tree, marked when it has changes; None where there is no repository."""
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def read_manifest(directory: Path) -> dict[str, Any] | None:
+    """Return the manifest of a study's directory, or None if there is none."""
+    path = directory / "manifest.json"
+    if not path.exists():
+        return None
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise StudyError(f"{path} is not readable JSON ({error}); restore it or delete {directory}") from None
+
+
+def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest, whole or not at all."""
+    text = json.dumps(manifest, indent=1)
+    write_whole(directory / "manifest.json", lambda handle: handle.write(text.encode()))

@@ -1,0 +1,387 @@
+"""The ADEMP study: Aims, Data-generating mechanism, Estimands, Methods, Performance measures.
+
+Every ``studies/*.py`` defines one module-level ``STUDY = Study(...)`` whose
+``name`` is the file name; the directory is the registry. The usual study compares estimators on one scenario
+and is a few lines::
+
+    STUDY = Study(
+        name="interval_coverage", title=..., aims=..., mechanism=..., estimands=..., measures=...,
+        scenario="well_specified",
+        factors={"n": (250, 1000), "label_design": ("own", "base")},
+        policies=("base", "better"),
+        methods={"raw_judge": Method("mean judge score", "raw_judge"),
+                 "direct": Method("theta_aug, bootstrap", "direct", {"inference": "bootstrap"})},
+        profiles={"smoke": Profile(4), "quick": Profile(200), "paper": Profile(2000, {"n": (250, 5000)})},
+        table=table, figure=figure,
+    )
+
+A study with a mechanism of its own gives an importable ``replicate(study, cell, streams) -> Outcome``. The
+vocabulary is that of Morris, White and Crowther (2019), "Using simulation studies to evaluate statistical
+methods".
+"""
+
+import importlib
+import inspect
+import itertools
+import pkgutil
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_core import estimators
+from cje_core.inference.contrasts import pair_errors
+from cje_core.streams import Cell, Level, Streams
+from cje_sim import scenarios
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+PROFILES = ("smoke", "quick", "paper")
+NOT_RUN, CRASHED = -1, -2  # status codes of the runner, below those of cje_core.inference.estimate.Status
+RESERVED = ("replicate", "method", "policy", "ci_bound", "measure")
+
+
+class StudyError(ValueError):
+    """A study, command or directory that cannot be used as given; the one line says the mend."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of a study.
+
+    ``estimator`` names a file of ``cje_core/estimators`` (default: the method's own name), ``options`` its
+    keyword arguments. A study with its own `replicate` may use them as it likes.
+    """
+
+    description: str
+    estimator: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Size of a run: replicates per cell, and the factor levels and method options that differ."""
+
+    replicates: int
+    factors: Mapping[str, Sequence[Level]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception inside one replicate, kept as data."""
+
+    stage: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one replicate gives; M methods, P columns (policies, then contrasts), in the study's order.
+
+    Parameters
+    ----------
+    estimate : array (M, P)
+        NaN where a method has no number.
+    truth : array (P,)
+        The estimands' true values.
+    std_error : array (M, P), optional
+    interval : array (M, P, 2), optional
+        NaN for a method without intervals.
+    status : array (M, P), optional
+        Codes of ``cje_core.inference.estimate.Status``; 0 (ok) by default.
+    seconds : array (M,), optional
+        Wall time of each method.
+    extra : mapping name -> scalar, (P,) or (M, P)
+        Diagnostics; the same names and shapes in every replicate.
+    failures : sequence of Failure
+        Exceptions that were caught; the rows they spoilt are NaN with status `CRASHED`.
+    """
+
+    estimate: npt.ArrayLike
+    truth: npt.ArrayLike
+    std_error: npt.ArrayLike | None = None
+    interval: npt.ArrayLike | None = None
+    status: npt.ArrayLike | None = None
+    seconds: npt.ArrayLike | None = None
+    extra: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
+    failures: Sequence[Failure] = ()
+
+
+def replicate_scenario(study: "Study", cell: Cell, streams: Streams) -> Outcome:
+    """One replicate of the usual study: simulate its scenario, run each method's estimator on the data.
+
+    The cell's factors are the arguments of the scenario's ``simulate``; its ``truth`` gets those it asks for.
+    An exception in the simulator spoils the replicate, one in a method that method only. A contrast has the interval of
+    `cje_core.inference.contrasts.contrasts` and the graver status of its two policies.
+    """
+    world = scenarios.load(study.scenario)
+    data = world.simulate(**cell, rng=streams("data"))
+    asked = inspect.signature(world.truth).parameters
+    policies = list(study.policies)
+    first, second = (np.array([policies.index(pair[k]) for pair in study.contrasts], np.intp) for k in (0, 1))
+    truth = world.truth(**{k: v for k, v in cell.items() if k in asked}).sel(policy=policies).values
+    truth = np.concatenate([truth, truth[first] - truth[second]])
+    shape = len(study.methods), len(study.columns)
+    estimate, std_error = np.full(shape, np.nan), np.full(shape, np.nan)
+    interval = np.full((*shape, 2), np.nan)
+    status, seconds, failures = np.full(shape, CRASHED), np.full(shape[0], np.nan), []
+    for m, (name, method) in enumerate(study.methods.items()):
+        start = time.perf_counter()
+        try:
+            estimator = estimators.load(method.estimator or name)
+            result = estimator.estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
+            result = result.sel(policy=policies)
+            found = [result[v].values for v in ("estimate", "std_error", "interval", "status")]
+            if study.contrasts:
+                pairs = pair_errors(result, first, second, study.ci_prob)
+                code = np.maximum(found[3][first], found[3][second])
+                added = (pairs.difference, pairs.std_error, pairs.interval, code)
+                found = [np.concatenate([own, more]) for own, more in zip(found, added, strict=True)]
+            estimate[m], std_error[m], interval[m], status[m] = found
+        except Exception as error:  # kept as data: the run goes on and counts it
+            failures.append(Failure(name, describe(error)))
+        seconds[m] = time.perf_counter() - start
+    return Outcome(estimate, truth, std_error, interval, status, seconds, failures=tuple(failures))
+
+
+def replicate_elsewhere(
+    study: "Study",
+    arguments: Cell,
+    streams: Streams,
+    *,
+    scenario: str,
+    policies: Sequence[str],
+    methods: Sequence[str],
+) -> Outcome:
+    """One replicate of a study whose cell chooses the world: `methods` run, the rows of the others are NOT_RUN.
+
+    Parameters
+    ----------
+    study : Study
+    arguments : mapping
+        What the scenario's ``simulate`` gets.
+    streams : Streams
+    scenario : str
+    policies : sequence of str
+        The scenario's policies that take the places of the study's.
+    methods : sequence of str
+    """
+    role = dict(zip(study.policies, policies, strict=True))
+    chosen = replace(
+        study,
+        scenario=scenario,
+        policies=list(policies),
+        contrasts=[(role[a], role[b]) for a, b in study.contrasts],
+        methods={name: method for name, method in study.methods.items() if name in methods},
+        profiles={name: Profile(1) for name in PROFILES},
+    )
+    found = replicate_scenario(chosen, arguments, streams)
+    place = [k for k, name in enumerate(study.methods) if name in methods]
+
+    def spread(values: npt.ArrayLike | None, fill: float) -> npt.NDArray[Any]:
+        """Put the chosen methods' values at their places among all methods."""
+        part = np.asarray(values)
+        full = np.full((len(study.methods), *part.shape[1:]), fill)
+        full[place] = part
+        return full
+
+    return Outcome(
+        spread(found.estimate, np.nan),
+        found.truth,
+        spread(found.std_error, np.nan),
+        spread(found.interval, np.nan),
+        spread(found.status, NOT_RUN).astype(int),
+        spread(found.seconds, np.nan),
+        failures=found.failures,
+    )
+
+
+def describe(error: Exception) -> str:
+    """One line for an exception: type, message, and where it was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message} ({Path(frame.filename).name}:{frame.lineno} in {frame.name})"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A simulation study.
+
+    Parameters
+    ----------
+    name, title : str
+        File name and headline.
+    aims, mechanism, estimands, measures : str
+        The ADEMP text (methods have their own), one paragraph each; the report prints them.
+    factors : mapping name -> levels
+        The full grid; levels of one factor share one type (bool, int, float or str).
+    policies : sequence of str
+    methods : mapping name -> Method
+    profiles : mapping
+        ``smoke`` (seconds), ``quick`` (a minute or two), ``paper`` (the paper's size).
+    replicate : function (study, cell, streams) -> Outcome
+        One replicate of one cell, by default that of `scenario`. `study` is the study at its profile, so
+        ``study.methods`` carry the profile's options. ``streams("data")`` is the generator of the data,
+        ``streams(method)`` of a method. Must be importable, or a ``functools.partial`` of it.
+    table : function ds -> DataFrame, or mapping title -> DataFrame (the first is the headline)
+    figure : function ds -> Figure, or mapping title -> Figure
+    keep : function cell -> bool, optional
+        Filter for a partial grid.
+    theory : function cell -> mapping name -> scalar, (P,) or (M, P), optional
+        Exact values, computed once per cell and stored as ``theory_<name>``.
+    contrasts : sequence of (str, str)
+        Pairs of policies whose difference ``V(first) - V(second)`` is an estimand beside the values; they come after
+        the policies, named "first - second".
+    claims : sequence of str
+        Ids of the claims that the study decides.
+    scenario : str
+        The world's file in ``cje_sim/scenarios``, if it is one.
+    worlds : sequence of str
+        The files that cells choose from (`replicate_elsewhere`): their code is part of the study's definition.
+    ci_prob : float
+        Nominal probability of every interval.
+    block : int
+        Replicates per block: what a kill can lose is at most one block per worker.
+    """
+
+    name: str
+    title: str
+    aims: str
+    mechanism: str
+    estimands: str
+    measures: str
+    factors: Mapping[str, Sequence[Level]]
+    policies: Sequence[str]
+    methods: Mapping[str, Method]
+    profiles: Mapping[str, Profile]
+    table: "Callable[[xr.Dataset], pd.DataFrame | Mapping[str, pd.DataFrame]]"
+    figure: "Callable[[xr.Dataset], Figure | Mapping[str, Figure]]"
+    replicate: "Callable[[Study, Cell, Streams], Outcome]" = replicate_scenario
+    keep: Callable[[Cell], bool] | None = None
+    theory: Callable[[Cell], Mapping[str, npt.ArrayLike]] | None = None
+    contrasts: Sequence[tuple[str, str]] = ()
+    claims: Sequence[str] = ()
+    scenario: str = ""
+    worlds: Sequence[str] = ()
+    ci_prob: float = 0.95
+    block: int = 20
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before a run."""
+        if set(self.profiles) != set(PROFILES):
+            raise StudyError(
+                f"study {self.name}: profiles are {sorted(self.profiles)}, they must be {', '.join(PROFILES)}"
+            )
+        for name in ("factors", "policies", "methods"):
+            if not getattr(self, name):
+                raise StudyError(f"study {self.name}: {name} is empty; name at least one")
+        if self.block < 1 or any(p.replicates < 1 for p in self.profiles.values()):
+            raise StudyError(f"study {self.name}: block and replicates must be >= 1")
+        for factors in (self.factors, *(p.factors for p in self.profiles.values())):
+            for factor, levels in factors.items():
+                if factor not in self.factors:
+                    raise StudyError(
+                        f"study {self.name}: unknown factor {factor!r}; there are: {', '.join(self.factors)}"
+                    )
+                _check_levels(self.name, factor, levels)
+        if not set(itertools.chain(*self.contrasts)) <= set(self.policies):
+            raise StudyError(
+                f"study {self.name}: a contrast names an unknown policy; there are: {', '.join(self.policies)}"
+            )
+        if "data" in self.methods:
+            raise StudyError(
+                f"study {self.name}: no method may be called 'data', the name of the data's stream"
+            )
+        for method in {m for p in self.profiles.values() for m in p.options} - set(self.methods):
+            raise StudyError(
+                f"study {self.name}: unknown method {method!r}; there are: {', '.join(self.methods)}"
+            )
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the estimands: the policies, then the contrasts."""
+        return [*self.policies, *(f"{first} - {second}" for first, second in self.contrasts)]
+
+    def at(self, profile: str, levels: Mapping[str, Sequence[Level]] = MappingProxyType({})) -> "Study":
+        """Return the study at a profile: its levels and options, then `levels` on top."""
+        if profile not in self.profiles:
+            raise StudyError(f"unknown profile {profile!r}; there are: {', '.join(PROFILES)}")
+        chosen = self.profiles[profile]
+        methods = {
+            name: replace(m, options={**m.options, **chosen.options.get(name, {})})
+            for name, m in self.methods.items()
+        }
+        return replace(self, factors={**self.factors, **chosen.factors, **levels}, methods=methods)
+
+    def cells(self) -> Iterator[dict[str, Level]]:
+        """Yield the cells of the grid in order, the last factor fastest."""
+        for combination in itertools.product(*self.factors.values()):
+            cell = dict(zip(self.factors, combination, strict=True))
+            if self.keep is None or self.keep(cell):
+                yield cell
+
+
+def _check_levels(study: str, factor: str, levels: Sequence[Level]) -> None:
+    if factor in RESERVED or not factor.isidentifier():
+        raise StudyError(f"study {study}: {factor!r} cannot be the name of a factor")
+    if not levels or len({(type(v), v) for v in levels}) != len(levels):
+        raise StudyError(f"study {study}: factor {factor} has no level or a level twice")
+    kinds = {type(v) for v in levels}
+    if len(kinds) != 1 or not kinds <= {bool, int, float, str}:
+        raise StudyError(f"study {study}: levels of {factor} must share one type of bool, int, float, str")
+
+
+def available() -> list[str]:
+    """Names of all studies, sorted: the module names of this directory."""
+    here = [str(Path(__file__).parents[1])]
+    return sorted(m.name for m in pkgutil.iter_modules(here) if not m.ispkg and not m.name.startswith("_"))
+
+
+def load(name: str) -> Study:
+    """Import the study `name`; an unknown name raises with the names there are."""
+    if name not in available():
+        raise StudyError(f"no study named {name!r}; there are: {', '.join(available()) or 'none'}")
+    study = importlib.import_module(f"studies.{name}").STUDY
+    if not isinstance(study, Study) or study.name != name:
+        raise StudyError(f"studies/{name}.py must define STUDY = Study(name={name!r}, ...)")
+    return study
+
+
+def parse_levels(studies: Sequence[Study], settings: list[str]) -> dict[str, list[Level]]:
+    """Levels of ``--set factor=v1,v2``, converted to the type of the factor's declared levels."""
+    chosen: dict[str, list[Level]] = {}
+    for setting in settings:
+        factor, equals, text = setting.partition("=")
+        for study in studies:
+            if not equals or factor not in study.factors:
+                raise StudyError(
+                    f"--set {setting}: {study.name} has no factor {factor!r}; "
+                    f"write factor=v1,v2 with one of: {', '.join(study.factors)}"
+                )
+            declared = list(study.factors[factor])
+            chosen[factor] = [_parse_level(setting, value, declared) for value in text.split(",")]
+    return chosen
+
+
+def _parse_level(setting: str, text: str, declared: list[Level]) -> Level:
+    kind = type(declared[0])
+    if kind in (bool, str):
+        names = {str(level).lower() if kind is bool else str(level): level for level in declared}
+        if text in names:
+            return names[text]
+        raise StudyError(f"--set {setting}: {text!r} is not a level; there are: {', '.join(names)}")
+    try:
+        return kind(text)
+    except ValueError:
+        kinds = {int: "a whole number", float: "a number"}
+        raise StudyError(f"--set {setting}: {text!r} is not {kinds[kind]}, as the levels are") from None
