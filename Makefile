@@ -7,7 +7,7 @@ OUT    ?= results/study
 COLD   := .ci/cold
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: install study test lint fast clean
+.PHONY: help install study test lint fast clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -15,6 +15,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 10
 
 install: $(VENV)/.installed  ## the environment; then . .venv/bin/activate puts cje-lab on the path
 
@@ -36,6 +39,6 @@ test: lint  ## everything: lint, types, the whole suite, the smoke profile of ev
 	$(COLD) $(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
 	$(BIN)/cje-lab report results/smoke
 
-clean:
+clean:  ## environment, results and caches away
 	rm -rf $(VENV) results .mypy_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

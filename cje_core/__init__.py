@@ -1,15 +1,71 @@
 """Estimators of policy values from cheap judge scores and few oracle labels.
 
+A first session::
+
+    data = cje_core.read("responses/")                 # files or a table -> one xr.Dataset
+    result = cje_core.analyze("responses/")            # estimates, audit, gates, differences, advice
+    cje_core.compare([direct.estimate(data), bayes_direct.estimate(data)])
+    cje_core.plan("pilot/", budget=5000, cost_judge=0.01, cost_oracle=16)
+    cje_core.figures.forest(...)
+
+``from cje_core.estimators import direct`` gives one estimator, ``cje_core.estimators.available()`` their names; worlds
+with a known truth are in ``cje_sim``. Themes::
+
+    data          the contract of evaluation data, rows as arrays, files
+    inference     the contract of an estimate, standard errors, intervals, contrasts, ranks, compare
+    calibration   folds, isotonic and two-stage calibrators, the oracle slice, reliability
+    offpolicy     importance weights, overlap, typicality (TTC), log-likelihood checks
+    transport     audits on probe labels, drift, sensitivity to a shift
+    bayes         calibration, values and shifts as posteriors
+    verdict       gates, refusals, the value that stands first, advice, the reporting ledger
+    families      what estimators are assembled from
+    estimators    one file is one estimator; the listing is the registry
+    planning      power, variance components, allocation, a plan tried out
+    workflow      analyze and plan
+    figures       functions of a result that return Axes
+
 Rule of this package: it depends on arrays and labels only (numpy, scipy, xarray, statsmodels, numba) and knows neither
-the simulator nor the studies. Its folders are themes, and imports point from the right to the left::
-
-    streams <- data <- inference <- calibration <- offpolicy, transport, bayes <- verdict, families <- estimators
-            <- planning <- workflow                                            (figures read results only)
-
-``data`` holds the evaluation-data contract, ``inference.estimate`` the estimate contract; one file in ``estimators`` is
-one estimator, and the directory is the registry.
+the simulator nor the studies. Imports point up this list, never down it; `tests/test_architecture.py` holds them.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from cje_core import caches
 
+if TYPE_CHECKING:
+    from cje_core.data import from_arrays, from_frame
+    from cje_core.data.files import read
+    from cje_core.inference.side_by_side import compare
+    from cje_core.workflow.analyze import analyze
+    from cje_core.workflow.plan import plan
+
 caches.redirect()  # before anything imports numba, matplotlib, PyTensor or ArviZ
+
+# Where the calls of a first session are; each is imported when it is first asked for.
+_CALLS = {
+    "read": "data.files",
+    "from_frame": "data",
+    "from_arrays": "data",
+    "analyze": "workflow.analyze",
+    "compare": "inference.side_by_side",
+    "plan": "workflow.plan",
+}
+_THEMES = (
+    "data", "inference", "calibration", "offpolicy", "transport", "bayes", "verdict", "families", "estimators",
+    "planning", "workflow", "figures",
+)  # fmt: skip
+
+__all__ = ["analyze", "compare", "from_arrays", "from_frame", "plan", "read"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CALLS:
+        return getattr(importlib.import_module(f"{__name__}.{_CALLS[name]}"), name)
+    if name in _THEMES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; see help({__name__})")
+
+
+def __dir__() -> list[str]:
+    return sorted((*_CALLS, *_THEMES))

@@ -18,7 +18,7 @@ STATUS = {int(member): member for member in Status}
 
 
 def forest(
-    estimates: Mapping[str, xr.Dataset],
+    estimates: Mapping[str, xr.Dataset] | xr.Dataset,
     *,
     labels: Mapping[str, str] | None = None,
     colours: Collection[str] = (),
@@ -37,8 +37,8 @@ def forest(
 
     Parameters
     ----------
-    estimates : mapping of estimator name to estimate
-        All over the same policies.
+    estimates : mapping of estimator name to estimate, or Dataset
+        All over the same policies; or what `cje_core.compare` returns.
     labels : mapping, optional
         What to call an estimator; its own name by default.
     colours : collection of str
@@ -65,6 +65,8 @@ def forest(
     """
     from matplotlib.lines import Line2D
 
+    if isinstance(estimates, xr.Dataset):
+        estimates = {str(name): estimates.sel({"method": name}) for name in estimates["method"].values}
     names = list(estimates)
     primary = primary or names[0]
     hollow, bold = hollow or {}, bold or {}
