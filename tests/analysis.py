@@ -1,6 +1,7 @@
 """Small files for ``cje-lab analyze``, and what it shows of them, for its tests."""
 
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,12 @@ from studies.cli.analysis.tables import summary
 
 Cli = Callable[..., tuple[int, str, str]]
 Frame = pd.DataFrame
+
+
+def children_cpu() -> float:
+    """CPU seconds of finished child processes: what a command costs, whatever else the machine does."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def world(

@@ -57,7 +57,7 @@ class Status(IntEnum):
     )
     FEW_RESAMPLES = (
         6,
-        "too few bootstrap resamples held enough labels for an interval: use inference='influence'",
+        "too few resamples (bootstrap or leave-out) held enough labels for an interval: use inference='influence'",
     )
     COVARIATES_DROPPED = (
         7,
@@ -168,13 +168,20 @@ def label_estimate(
         coords=labels | dict(coords or {}),
         attrs={
             "estimator": estimator,
-            "options": json.dumps(dict(options), sort_keys=True),
+            "options": json.dumps(dict(options), sort_keys=True, default=_plain),
             "ci_kind": ci_kind,
             "ci_prob": float(ci_prob),
             "estimand": estimand,
         }
         | ({} if oracle_range is None else {"oracle_range": list(oracle_range)}),
     )
+
+
+def _plain(option: object) -> object:
+    """Give an option of NumPy's as the Python number that it is."""
+    if isinstance(option, np.generic):
+        return option.item()
+    raise TypeError(f"an option is {option!r}; use a number, a word or a tuple of them")
 
 
 def wald(

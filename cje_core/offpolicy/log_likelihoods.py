@@ -157,8 +157,6 @@ def check(table: pd.DataFrame) -> pd.DataFrame:
         failed = table.index[~passed]
         rows = table.loc[~passed, ["policy", "prompt_id"]].astype(str)
         found.append(rows.assign(check=name, reason=reason[~passed]).set_index(failed))
-    if not found:
-        return pd.DataFrame(columns=LEDGER)
     return pd.concat(found)[LEDGER].sort_values(LEDGER, kind="stable")
 
 

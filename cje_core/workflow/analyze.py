@@ -22,7 +22,7 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.calibration.label_balance import label_balance
-from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.calibration.oracle_slice import MODES, fit_slice
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data import DataError
 from cje_core.data.arrays import unpack
@@ -43,7 +43,7 @@ from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, w
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
 OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # join the default with --logged
 CORRECTED = "direct_corrected"
-CALIBRATORS = ("default", "monotone", "two_stage", "auto")
+CALIBRATORS = ("default", "auto", *MODES)
 BORROWED = ("balanced", "one_step", "plug_in")
 # Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
 ELSEWHERE = ("drift",)
@@ -164,7 +164,7 @@ def analyze(
     ----------
     path, probes, logged, calibration_policy, covariates, judge_range, oracle_range
         As in `cje_core.data.files.read`; the covariates also enter the calibrator.
-    calibrator : {"default", "monotone", "two_stage", "auto"}
+    calibrator : {"default", "monotone", "two_stage", "two_stage_monotone", "auto"}
         As in `cje_core.calibration.oracle_slice.fit_slice`.
     chosen : sequence of str
         Estimators; the primary one is ``direct`` if it is among them, else the first. Default: `DEFAULT`, and

@@ -21,7 +21,9 @@ Covariates = Annotated[
 ]
 Calibrator = Annotated[
     str,
-    typer.Option(help="default (two_stage with covariates, else monotone), monotone, two_stage or auto."),
+    typer.Option(
+        help="default (two_stage with covariates, else monotone), monotone, two_stage, two_stage_monotone or auto."
+    ),
 ]
 Margin = Annotated[
     float | None,

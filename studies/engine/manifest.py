@@ -21,6 +21,7 @@ from cje_core.streams import canonical, digest
 from studies.engine.blocks import write_whole
 from studies.engine.study import Study, StudyError
 
+ENGINE = "studies.engine.study"
 OURS = ("cje_core", "cje_sim", "studies")
 DISTRIBUTIONS = ("cje-lab", "numpy", "scipy", "xarray", "numba", "statsmodels", "pymc", "nutpie", "arviz")
 
@@ -42,9 +43,32 @@ def _code(tree: ast.Module, leave_out: set[str]) -> str:
     return ast.unparse(tree)
 
 
+def _tree(module: str) -> ast.Module | None:
+    """Syntax tree of a module; None for a name inside a module, and for a script without a file."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ModuleNotFoundError, ValueError):
+        return None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+
+
+def _is_package(module: str) -> bool:
+    spec = importlib.util.find_spec(module)
+    return spec is not None and spec.submodule_search_locations is not None
+
+
 def _imports(tree: ast.Module) -> set[str]:
+    """Dotted names that a module imports when it runs, not those that only a type checker reads."""
     found = set()
-    for node in ast.walk(tree):
+    queue: list[ast.AST] = [tree]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            queue += node.orelse
+            continue
+        queue += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -53,8 +77,10 @@ def _imports(tree: ast.Module) -> set[str]:
 
 
 def _is_machinery(module: str) -> bool:
-    """Parts of studies/ that no replicate's numbers depend on."""
+    """What no replicate's numbers depend on: the looks of figures, and parts of studies/."""
     parts = module.split(".")
+    if parts[:2] == ["cje_core", "figures"]:
+        return True
     engine = parts[:2] == ["studies", "engine"] and parts[-1] != "study"
     return parts[0] == "studies" and (engine or len(parts) == 1 or parts[1] in ("report", "cli"))
 
@@ -66,9 +92,13 @@ def _name(function: Any) -> str:
 def code_digests(study: Study) -> dict[str, str]:
     """Digest of every source file of this project that a replicate of `study` depends on, by file name."""
     own = getattr(study.replicate, "func", study.replicate).__module__
-    queue = [own, getattr(study.table, "__module__", own), "studies.engine.study"]
+    queue = [own, getattr(study.table, "__module__", own), ENGINE]
     queue += [f"cje_sim.scenarios.{name}" for name in (study.scenario, *study.worlds) if name]
-    used = {method.estimator or name for name, method in study.methods.items()}
+    home = _tree(own)
+    running = {f"{ENGINE}.{name}" for name in ("replicate_scenario", "replicate_elsewhere")}
+    by_name = own == ENGINE or (home is not None and bool(running & _imports(home)))
+    # a study that runs no estimators by name may call its methods as it likes
+    used = {method.estimator or (name if by_name else "") for name, method in study.methods.items()}
     queue += [f"cje_core.estimators.{name}" for name in used & set(estimators.available())]
     shown = {getattr(study.table, "__name__", ""), getattr(study.figure, "__name__", "")}
     digests: dict[str, str] = {}
@@ -78,16 +108,12 @@ def code_digests(study: Study) -> dict[str, str]:
         if module in seen or _is_machinery(module):
             continue
         seen.add(module)
-        try:
-            spec = importlib.util.find_spec(module)
-        except (ModuleNotFoundError, ValueError):  # a name inside a module, or a script's __main__
+        tree = _tree(module)
+        if tree is None:
             continue
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-            continue
-        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
         queue += sorted(_imports(tree))
         leave_out = shown if module == getattr(study.table, "__module__", "") else set()
-        package = "/__init__" if spec.submodule_search_locations else ""
+        package = "/__init__" if _is_package(module) else ""
         digests[f"{module.replace('.', '/')}{package}.py"] = digest(_code(tree, leave_out), 8)
     return dict(sorted(digests.items()))
 

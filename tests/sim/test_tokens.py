@@ -179,9 +179,9 @@ def test_sampling_costs_at_most_three_times_numpy_integers(vocab: int) -> None:
     def best(run: object) -> float:
         times = []
         for _ in range(7):
-            start = time.perf_counter()
+            start = time.process_time()
             run()  # type: ignore[operator]
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return min(times)
 
     integers = best(lambda: rng.integers(0, vocab, size=(5000, 400), dtype=np.int32))

@@ -3,14 +3,24 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
-from analysis import Cli, Frame, in_plot, named_in_plot, printed, probes, run_installed, world, write
+from analysis import (
+    Cli,
+    Frame,
+    children_cpu,
+    in_plot,
+    named_in_plot,
+    printed,
+    probes,
+    run_installed,
+    world,
+    write,
+)
 
 from cje_core.estimators import bayes_direct
 from cje_core.streams import generator
@@ -236,10 +246,10 @@ def test_posteriors_of_the_arena_sample(arena: Path, tmp_path: Path) -> None:
         "base",
         "--bayes",
     ]
-    start = time.perf_counter()
+    start = children_cpu()
     done = run_installed(*words, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    cold = time.perf_counter() - start
+    spent = children_cpu() - start
     found = json.loads((tmp_path / "out" / "estimates.json").read_text())["policies"]
     assert abs(found["base"]["estimates"]["bayes_direct"]["estimate"] - 0.754) < 0.01
     unhelpful = found["unhelpful"]["posterior"]
@@ -250,4 +260,4 @@ def test_posteriors_of_the_arena_sample(arena: Path, tmp_path: Path) -> None:
     for name in ("clone", "parallel_universe_prompt"):
         assert found[name]["posterior"]["p_shift_within_margin"] > 0.85
     assert sum(policy["posterior"]["p_best"] for policy in found.values()) == pytest.approx(1)
-    assert cold < 90, f"{cold:.0f} s"  # 5 s on an idle machine
+    assert spent < 90, f"{spent:.0f} s"  # 5 s of CPU on an idle machine

@@ -278,6 +278,16 @@ def test_code_of_scenario_and_estimators_counts():
     } & set(digests)
 
 
+def test_code_that_cannot_matter_does_not_count():
+    """No figure's look, and no estimator that a study's method only shares its name with."""
+    digests = set(_manifest.code_digests(_study.load("ttc_collapse")))
+    assert "studies/ttc_collapse.py" in digests
+    assert (
+        not {"cje_core/figures/style.py", "cje_core/estimators/snips.py", "cje_core/estimators/direct.py"}
+        & digests
+    )
+
+
 def wrong_shape(study, cell, streams):
     return Outcome(np.zeros((2, 2)), np.zeros(2))
 
