@@ -14,8 +14,9 @@ from scipy import special
 
 from cje_sim import exact, typicality
 from cje_sim.judges import FloatArray, oracle_mean
+from cje_sim.signatures import composed
 from cje_sim.tokens import TokenPolicy, sample_sums
-from cje_sim.world import Prompts, Responses, by_policy, composed, world
+from cje_sim.world import Prompts, Responses, by_policy, world
 
 
 class TokenLaws(NamedTuple):
@@ -29,7 +30,7 @@ def token_world(
     tokens: Callable[..., TokenLaws],
 ) -> tuple[Callable[..., xr.Dataset], Callable[..., xr.DataArray], Callable[..., xr.Dataset]]:
     """``simulate``, ``truth`` and ``overlap`` of the world whose parameters `tokens` turns into laws."""
-    simulate: Any = world(composed("law", law, tokens, law=True), prompt_corr=None)
+    simulate: Any = world(composed("law", law, tokens, first="prompts"), prompt_corr=None)
     return simulate, composed("truth", truth, tokens), composed("overlap", overlap, tokens)
 
 

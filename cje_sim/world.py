@@ -9,7 +9,7 @@ registry `cje_sim.scenarios` is no more than a directory of such files.
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,11 @@ from cje_sim.judges import (
     score_quantile,
 )
 from cje_sim.labelling import LabelDesign, Labelling, label
+from cje_sim.signatures import bind, join_doc, refuse_unknown, split_doc
 
-ScoreLaw = Mapping[
-    str, tuple[float, float]
-]  # policy: (a, b) of the Kumaraswamy law of its scores, the base first
-Function = TypeVar("Function", bound=Callable[..., Any])
-T = TypeVar("T")
+# Of each policy, the base first: (a, b) of its Kumaraswamy law; the same, followed by more parameters.
+ScoreLaw = Mapping[str, tuple[float, float]]
+Laws = Mapping[str, tuple[Any, ...]]
 
 
 class Keyword(NamedTuple):
@@ -56,7 +55,12 @@ AFTER = {
     "prompt_corr": Keyword(float, 0.3, "Correlation, on the normal scale, of responses to one prompt."),
     "rng": Keyword(np.random.Generator | int | None, None, "Source of randomness."),
 }
-PROMPTS = inspect.Parameter("prompts", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+# Parameters of many laws, described once.
+COMMON = {
+    "score_law": "score_law : mapping of policy to (a, b)\n    Kumaraswamy law of its scores, the base policy first.",
+    "link": "link, low, high : str, float, float\n    Shape of the oracle's mean, see `cje_sim.judges.oracle_mean`.",
+    "grid": "grid : str, optional\n    Reporting scale of the judge, one of `cje_sim.judges.GRIDS`.",
+}
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,11 @@ class Prompts:
         shape = (policies, self.n) if draws is None else (policies, self.n, draws)
         return prompt_uniforms(shape, self.rng, self.corr, **clusters)
 
-    def scores(self, laws: Mapping[str, tuple[Any, ...]]) -> FloatArray:
-        """Kumaraswamy scores, shape (policies, n), with parameters from the first two entries of each law."""
-        return score_quantile(self.uniforms(len(laws)), column(laws, 0), column(laws, 1))
+    def scores(self, laws: Laws, draws: int | None = None, **clusters: Any) -> FloatArray:
+        """Scores on such uniforms, Kumaraswamy with the first two entries of each policy's law."""
+        u = self.uniforms(len(laws), draws, **clusters)
+        a, b = (column(laws, k).reshape(-1, *(1,) * (u.ndim - 1)) for k in (0, 1))
+        return score_quantile(u, a, b)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +196,7 @@ def world(
             )
 
     def simulate(**arguments: Any) -> xr.Dataset:
-        _refuse_unknown(law.__module__, "simulate", signature, arguments)
+        refuse_unknown(law.__module__, "simulate", signature, arguments)
         bound = signature.bind(**arguments)
         bound.apply_defaults()
         given = bound.arguments
@@ -203,10 +209,14 @@ def world(
     signature = inspect.Signature(
         [*_parameters(before), *own, *_parameters(after)], return_annotation=xr.Dataset
     )
-    summary, described = _split_doc(law)
-    described = "\n".join(part for part in (_describe(before), described, _describe(after)) if part)
-    doc = f"{_join_doc(summary, described)}\n\nReturns\n-------\nxr.Dataset\n    Evaluation data, see `cje_core.data`."
-    return _bind(simulate, "simulate", law.__module__, signature, doc)
+    summary, described = split_doc(law)
+    common = [
+        text for name, text in COMMON.items() if name in signature.parameters and f"{name} :" not in described
+    ]
+    described = "\n".join(filter(None, (_describe(before), *common, described, _describe(after))))
+    doc = f"{join_doc(summary, described)}\n\nReturns\n-------\nxr.Dataset\n    Evaluation data, see `cje_core.data`."
+    bound: Callable[..., xr.Dataset] = bind(simulate, "simulate", law.__module__, signature, doc)
+    return bound
 
 
 def collect(
@@ -270,58 +280,6 @@ def collect(
     return data if responses.finish is None else responses.finish(data, rng)
 
 
-def inherits(*sources: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Give the keywords of `sources` to a function that passes ``**keywords`` on: in signature and docstring, too."""
-
-    def decorate(function: Function) -> Function:
-        signature = inspect.signature(function)
-        parameters = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
-        for source in sources:
-            for parameter in inspect.signature(source).parameters.values():
-                parameters.setdefault(parameter.name, parameter)
-        wider = signature.replace(parameters=list(parameters.values()))
-
-        def passing(*prompts: Prompts, **keywords: Any) -> Any:
-            _refuse_unknown(function.__module__, function.__name__, wider, keywords)
-            return function(*prompts, **keywords)
-
-        summary, described = _split_doc(function)
-        described = "\n".join(filter(None, (described, *(_split_doc(source)[1] for source in sources))))
-        return _bind(passing, function.__name__, function.__module__, wider, _join_doc(summary, described))
-
-    return decorate
-
-
-def call(function: Callable[..., T], keywords: Mapping[str, Any]) -> T:
-    """Call with those of `keywords` that the function has."""
-    asked = inspect.signature(function).parameters
-    return function(**{name: value for name, value in keywords.items() if name in asked})
-
-
-def composed(
-    name: str, outer: Callable[..., Any], inner: Callable[..., Any], *, law: bool = False
-) -> Callable[..., Any]:
-    """``outer(inner(**keywords))`` under a name, with the keywords of `inner`.
-
-    Parameters
-    ----------
-    name : str
-        What the module of `inner` calls it.
-    outer, inner : functions
-    law : bool
-        The result is a law: ``outer(prompts, inner(**keywords))``.
-    """
-
-    def function(*prompts: Prompts, **keywords: Any) -> Any:
-        return outer(*prompts, inner(**keywords))
-
-    signature = inspect.signature(inner).replace(return_annotation=inspect.signature(outer).return_annotation)
-    if law:
-        signature = signature.replace(parameters=[PROMPTS, *signature.parameters.values()])
-    doc = _join_doc(_split_doc(outer)[0], _split_doc(inner)[1])
-    return _bind(function, name, inner.__module__, signature, doc)
-
-
 def by_policy(values: Mapping[str, float], name: str = "truth") -> xr.DataArray:
     """Numbers of policies as a labelled array over ``policy``.
 
@@ -333,14 +291,26 @@ def by_policy(values: Mapping[str, float], name: str = "truth") -> xr.DataArray:
     return xr.DataArray(list(values.values()), coords={"policy": list(values)}, name=name)
 
 
-def column(laws: Mapping[str, tuple[Any, ...]], k: int) -> FloatArray:
+def column(laws: Laws, k: int) -> FloatArray:
     """Entry k of each policy's law, shape (policies, 1)."""
     return np.array([law[k] for law in laws.values()])[:, None]
 
 
-def link_truth(
-    laws: Mapping[str, tuple[Any, ...]], link: str = "sigmoid", low: float = 0.1, high: float = 0.95
-) -> xr.DataArray:
+def chosen(policies: Iterable[str], name: str) -> npt.NDArray[np.bool_]:
+    """Which of the policies has a name, shape (policies, 1); there must be one.
+
+    Examples
+    --------
+    >>> chosen(["base", "better"], "better").tolist()
+    [[False], [True]]
+    """
+    found = np.array([[policy == name] for policy in policies])
+    if not found.any():
+        raise ValueError(f"{name!r} is no policy; there are: {', '.join(policies)}")
+    return found
+
+
+def link_truth(laws: Laws, link: str = "sigmoid", low: float = 0.1, high: float = 0.95) -> xr.DataArray:
     """``V(policy) = E[oracle_mean(S, link, low, high)]`` for S ~ Kumaraswamy of each law's first two entries.
 
     By quadrature, see `cje_sim.judges.expected_over_scores`.
@@ -373,32 +343,3 @@ def _parameters(keywords: Mapping[str, Keyword]) -> list[inspect.Parameter]:
 def _describe(keywords: Mapping[str, Keyword]) -> str:
     lines = (f"{name} : {inspect.formatannotation(k.kind)}\n    {k.text}" for name, k in keywords.items())
     return "\n".join(lines)
-
-
-def _split_doc(function: Callable[..., Any]) -> tuple[str, str]:
-    """Docstring before and inside the section "Parameters", which comes last."""
-    summary, _, described = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")
-    return summary.strip(), described.strip()
-
-
-def _join_doc(summary: str, described: str) -> str:
-    return f"{summary}\n\nParameters\n----------\n{described}" if described else summary
-
-
-def _refuse_unknown(
-    module: str, name: str, signature: inspect.Signature, keywords: Mapping[str, Any]
-) -> None:
-    unknown = set(keywords) - set(signature.parameters)
-    if unknown:
-        there = ", ".join(signature.parameters)
-        raise TypeError(f"{module}.{name} has no parameter {min(unknown)!r}; there are: {there}")
-
-
-def _bind(
-    function: Callable[..., Any], name: str, module: str, signature: inspect.Signature, doc: str
-) -> Any:
-    """Let `function` show and pickle as ``module.name``."""
-    function.__name__ = function.__qualname__ = name
-    function.__module__, function.__doc__ = module, doc
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    return function

@@ -1,16 +1,16 @@
 """A policy that games the judge: a share of its responses scores high and is worth little.
 
-Ordinary responses have ``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S] = oracle_mean(S)``. A response of the
-policy `attacker` is a hack with probability `share`; then ``S ~ Kumaraswamy(hack_law)``, near 1, and ``E[Y |
-S]`` is `hack_mean` whatever S. So the attacker's E[Y | S] falls where scores are highest, and the base
-calibrator overrates it by ``share * (E[f(S) | hack] - hack_mean)``.
+Ordinary responses have ``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S] = oracle_mean(S)``. A response of the policy
+`attacker` is a hack with probability `share`; then ``S ~ Kumaraswamy(hack_law)``, near 1, and ``E[Y | S]`` is
+`hack_mean` whatever S. So the attacker's E[Y | S] falls where scores are highest, and the base calibrator overrates it
+by ``share * (E[f(S) | hack] - hack_mean)``.
 """
 
 import numpy as np
 import xarray as xr
 
 from cje_sim.judges import oracle_mean, score_quantile
-from cje_sim.world import Prompts, Responses, ScoreLaw, column, link_truth, world
+from cje_sim.world import Prompts, Responses, ScoreLaw, chosen, column, link_truth, world
 
 SCORE_LAW = {"base": (3.0, 2.0), "honest": (3.4, 1.8), "adversarial": (3.0, 2.0)}
 HACK_LAW = (12.0, 1.5)
@@ -29,20 +29,13 @@ def law(
 
     Parameters
     ----------
-    score_law : mapping of policy to (a, b)
-        Score law of ordinary responses; the first is the base policy.
-    attacker : str
-        The policy that games the judge.
-    share : float
-        Share of its responses that are hacks, in [0, 1].
+    attacker, share : str, float
+        The policy that games the judge, and the share of its responses that are hacks, in [0, 1].
     hack_law, hack_mean : pair of float, float
         Score law and mean oracle value, in [0, 1], of hacks.
     """
-    if attacker not in score_law:
-        raise ValueError(f"attacker={attacker!r} is no policy; there are: {', '.join(score_law)}")
     u = prompts.uniforms(len(score_law))
-    suspects = np.array([[policy == attacker] for policy in score_law])
-    hack = suspects & (prompts.rng.random(u.shape) < share)
+    hack = chosen(score_law, attacker) & (prompts.rng.random(u.shape) < share)
     honest = score_quantile(u, column(score_law, 0), column(score_law, 1))
     judge = np.where(hack, score_quantile(u, *hack_law), honest)
     return Responses(policies=score_law, judge=judge, mean=np.where(hack, hack_mean, oracle_mean(judge)))
@@ -57,8 +50,6 @@ def truth(
 ) -> xr.DataArray:
     """``V = E[oracle_mean(S)]``, for the attacker mixed with `share` of `hack_mean`.
 
-    Examples
-    --------
     >>> truth().round(3).values.tolist()
     [0.697, 0.748, 0.424]
     """

@@ -5,6 +5,7 @@ The world of `cje_sim.scenarios.well_specified` with all label mass at 0 and 1.
 
 from dataclasses import replace
 
+import numpy as np
 import xarray as xr
 
 from cje_sim.judges import draw_oracle
@@ -15,9 +16,9 @@ from cje_sim.world import Prompts, Responses, world
 def law(
     prompts: Prompts, *, link: str = "sigmoid", low: float = 0.05, high: float = 0.95, grid: str | None = None
 ) -> Responses:
-    """Scores as in `cje_sim.scenarios.well_specified.law`, which describes the parameters; labels pass or fail."""
+    """Scores as in `cje_sim.scenarios.well_specified.law`: labels pass or fail."""
     graded = well_specified.law(prompts, link=link, low=low, high=high, grid=grid)
-    passed = draw_oracle(graded.mean, prompts.rng.random(graded.judge.shape), atoms=1.0)
+    passed = draw_oracle(np.asarray(graded.mean), prompts.rng.random(graded.judge.shape), atoms=1.0)
     return replace(graded, mean=None, oracle=passed)
 
 

@@ -1,16 +1,16 @@
 """Prompts in clusters and several draws per prompt, with given intraclass correlations.
 
-Behind every judge score and every label noise stands a normal variable with correlation `cluster_corr`
-between prompts of one cluster and ``cluster_corr + prompt_corr`` between responses to one prompt (of any
-policy or draw). Margins are those of `cje_sim.scenarios.well_specified`: ``E[Y | S]`` is the same link
-everywhere. An interval that counts rows instead of clusters is too short.
+Behind every judge score and every label noise stands a normal variable with correlation `cluster_corr` between prompts
+of one cluster and ``cluster_corr + prompt_corr`` between responses to one prompt (of any policy or draw). Margins are
+those of `cje_sim.scenarios.well_specified`: ``E[Y | S]`` is the same link everywhere. An interval that counts rows
+instead of clusters is too short.
 """
 
 import numpy as np
 import xarray as xr
 
-from cje_sim.judges import oracle_mean, score_quantile
-from cje_sim.world import Prompts, Responses, ScoreLaw, column, link_truth, world
+from cje_sim.judges import oracle_mean
+from cje_sim.world import Prompts, Responses, ScoreLaw, link_truth, world
 
 SCORE_LAW = {"base": (3.0, 2.0), "better": (3.6, 1.8), "worse": (2.4, 2.4)}
 
@@ -27,28 +27,20 @@ def law(
 
     Parameters
     ----------
-    score_law : mapping of policy to (a, b)
-        Kumaraswamy law of its judge scores; the first is the base policy.
-    cluster_size, draws : int
-        Prompts per cluster (the last may have fewer), responses per prompt and policy; at least 1.
-    cluster_corr : float
-        Correlation within a cluster on the normal scale, of scores and of label noise alike.
+    cluster_size, draws, cluster_corr : int, int, float
+        Prompts per cluster, responses per prompt and policy, correlation within a cluster on the normal scale.
     """
     if cluster_size < 1 or draws < 1:
         raise ValueError(f"cluster_size={cluster_size}, draws={draws}: both must be at least 1")
     cluster = np.arange(prompts.n) // cluster_size
-    score_u, label_u = (
-        prompts.uniforms(len(score_law), draws, cluster=cluster, cluster_corr=cluster_corr) for _ in range(2)
-    )
-    judge = score_quantile(score_u, column(score_law, 0)[..., None], column(score_law, 1)[..., None])
-    return Responses(policies=score_law, judge=judge, mean=oracle_mean(judge), noise=label_u, cluster=cluster)
+    tied = {"cluster": cluster, "cluster_corr": cluster_corr}
+    judge, noise = prompts.scores(score_law, draws, **tied), prompts.uniforms(len(score_law), draws, **tied)
+    return Responses(policies=score_law, judge=judge, mean=oracle_mean(judge), noise=noise, cluster=cluster)
 
 
 def truth(*, score_law: ScoreLaw = SCORE_LAW) -> xr.DataArray:
     """``V(policy) = E[oracle_mean(S)]``, by quadrature; dependence leaves it alone.
 
-    Examples
-    --------
     >>> truth().round(3).values.tolist()
     [0.697, 0.763, 0.59]
     """

@@ -1,8 +1,8 @@
 """A judge with few distinct scores, most of them on one: the normal case with LLM judges.
 
 S takes finitely many levels with probabilities of its policy's own, ``E[Y | S = level]`` is one table for all
-policies. The default levels and shares are like those of a judge that answers .85 six times in ten.
-Everything is a finite sum.
+policies. The default levels and shares are like those of a judge that answers .85 six times in ten. Everything is a
+finite sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +49,6 @@ def law(
 def truth(*, means: Sequence[float] = MEANS, shares: Mapping[str, Sequence[float]] = SHARES) -> xr.DataArray:
     """``V(policy) = sum over levels of share * E[Y | level]``.
 
-    Examples
-    --------
     >>> truth().round(4).values.tolist()
     [0.71, 0.7133, 0.7498, 0.3816]
     """

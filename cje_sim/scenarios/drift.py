@@ -1,9 +1,9 @@
 """A judge that drifts while prompts come in, and an oracle that does not.
 
-Prompts are ordered in time, ``t = (i + 1/2) / n``. ``Q ~ Kumaraswamy(a_p, b_p)``, ``E[Y | Q] =
-oracle_mean(Q)`` at all times; the judge reports ``S = expit(logit(Q) + amount(t))``, where the amount grows
-to `size` linearly or in one step at `change`. Time is a covariate, so ``E[Y | S, t]`` is known;
-``label_scheme="early"`` puts all labels before the drift, where a calibrator goes stale.
+Prompts are ordered in time, ``t = (i + 1/2) / n``. ``Q ~ Kumaraswamy(a_p, b_p)``, ``E[Y | Q] = oracle_mean(Q)`` at all
+times; the judge reports ``S = expit(logit(Q) + amount(t))``, where the amount grows to `size` linearly or in one step
+at `change`. Time is a covariate, so ``E[Y | S, t]`` is known; ``label_scheme="early"`` puts all labels before the
+drift, where a calibrator goes stale.
 """
 
 import numpy as np
@@ -22,8 +22,6 @@ def law(
 
     Parameters
     ----------
-    score_law : mapping of policy to (a, b)
-        Quality law; the first is the base policy.
     size : float
         Inflation of the judge's logit at the end.
     change : float, optional
@@ -40,8 +38,6 @@ def law(
 def truth(*, score_law: ScoreLaw = SCORE_LAW) -> xr.DataArray:
     """``V(policy) = E[oracle_mean(Q)]``, by quadrature; the drift is the judge's alone.
 
-    Examples
-    --------
     >>> truth().round(3).values.tolist()
     [0.697, 0.763, 0.59]
     """

@@ -1,8 +1,8 @@
 """Equal policies and an independent judge: it prefers one policy's style, no score says anything about any label.
 
 ``S ~ Kumaraswamy(a_p, b_p)``, a law of its own for every policy, and ``E[Y | S] = value`` for all of them: the
-calibration transports, for there is nothing in it. Every true difference is zero, so whoever orders two policies orders
-them falsely. The world of `cje_sim.scenarios.useless_judge` with one value.
+calibration transports, for there is nothing in it. Every true difference is zero, so whoever orders two policies
+orders them falsely. The world of `cje_sim.scenarios.useless_judge` with one value.
 """
 
 import xarray as xr
@@ -18,8 +18,6 @@ def law(prompts: Prompts, *, score_law: ScoreLaw = SCORE_LAW, value: float = 0.6
 
     Parameters
     ----------
-    score_law : mapping of policy to (a, b)
-        Kumaraswamy law of its judge scores; the first is the base policy.
     value : float
         Value of every policy, in [0, 1].
     """
@@ -29,8 +27,6 @@ def law(prompts: Prompts, *, score_law: ScoreLaw = SCORE_LAW, value: float = 0.6
 def truth(*, score_law: ScoreLaw = SCORE_LAW, value: float = 0.6) -> xr.DataArray:
     """``V(policy) = value``, a parameter.
 
-    Examples
-    --------
     >>> truth().values.tolist()
     [0.6, 0.6, 0.6]
     """

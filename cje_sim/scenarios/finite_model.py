@@ -1,10 +1,10 @@
 """A world small enough to write down: prompts, responses, judge scores and labels are all discrete.
 
-``x ~ p(x)``, ``a ~ pi_p(a | x)``, ``s ~ p(s | x, a)``, ``y ~ p(y | x, a, s)``. `joint` is the full law of
-every policy; any functional, variance or efficiency bound of it is a finite sum. Logged responses come from
-the first policy with exact log-probabilities. With ``surrogacy = 1`` the label depends on (x, a) through s
-alone, so E[Y | S] is common to all policies (the paper's mean sufficiency); below 1 it is mixed with a law
-that depends on the response. With ``judge_noise = 0`` the score is a function of (x, a).
+``x ~ p(x)``, ``a ~ pi_p(a | x)``, ``s ~ p(s | x, a)``, ``y ~ p(y | x, a, s)``. `joint` is the full law of every
+policy; any functional, variance or efficiency bound of it is a finite sum. Logged responses come from the first policy
+with exact log-probabilities. With ``surrogacy = 1`` the label depends on (x, a) through s alone, so E[Y | S] is common
+to all policies (the paper's mean sufficiency); below 1 it is mixed with a law that depends on the response. With
+``judge_noise = 0`` the score is a function of (x, a).
 
 >>> joint().sum(["x", "a", "s", "y"]).round(12).values.tolist()
 [1.0, 1.0, 1.0, 1.0]
@@ -59,8 +59,6 @@ def law(prompts: Prompts, *, judge_noise: float = 0.2, surrogacy: float = 1.0) -
 def truth(*, judge_noise: float = 0.2, surrogacy: float = 1.0) -> xr.DataArray:
     """``V(policy) = sum of y times its probability``, by enumeration.
 
-    Examples
-    --------
     >>> truth().round(4).values.tolist()
     [0.4328, 0.4328, 0.471, 0.5418]
     """

@@ -1,10 +1,9 @@
 """A judge that reports only a coarse cell of what it saw: nested information, one truth.
 
-A fine score ``S ~ Kumaraswamy(a_p, b_p)`` carries ``E[Y | S] = oracle_mean(S)``; the judge reports
-``garble(S, bits)``, one of 2^bits cells. Fewer bits are a coarser sigma-field inside the finer one (the
-paper's corollary on Blackwell ordering: variance bounds can only grow). Within a cell policies differ in
-where their scores lie, so E[Y | report] differs between policies: garbling costs transport too. See
-`cje_sim.judges.cell_means`.
+A fine score ``S ~ Kumaraswamy(a_p, b_p)`` carries ``E[Y | S] = oracle_mean(S)``; the judge reports ``garble(S,
+bits)``, one of 2^bits cells. Fewer bits are a coarser sigma-field inside the finer one (the paper's corollary on
+Blackwell ordering: variance bounds can only grow). Within a cell policies differ in where their scores lie, so E[Y |
+report] differs between policies: garbling costs transport too. See `cje_sim.judges.cell_means`.
 """
 
 import xarray as xr
@@ -20,8 +19,6 @@ def law(prompts: Prompts, *, score_law: ScoreLaw = SCORE_LAW, bits: int = 2) -> 
 
     Parameters
     ----------
-    score_law : mapping of policy to (a, b)
-        Law of the fine scores; the first is the base policy.
     bits : int
         There are ``2^bits`` cells; the same seed gives the same fine scores and labels at any `bits`.
     """
@@ -32,8 +29,6 @@ def law(prompts: Prompts, *, score_law: ScoreLaw = SCORE_LAW, bits: int = 2) -> 
 def truth(*, score_law: ScoreLaw = SCORE_LAW) -> xr.DataArray:
     """``V(policy) = E[oracle_mean(S)]``, by quadrature; what the judge reports does not enter.
 
-    Examples
-    --------
     >>> truth().round(3).values.tolist()
     [0.697, 0.763, 0.59]
     """

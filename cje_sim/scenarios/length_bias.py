@@ -1,19 +1,17 @@
 """A judge that rewards length: without the covariate it ranks a verbose policy above a better, concise one.
 
-Quality ``Q ~ Kumaraswamy(a_p, b_p)`` and standardised log length ``X ~ N(mu_p, 1)`` are independent given the
-policy. The oracle looks at quality alone, ``E[Y | Q, X] = oracle_mean(Q)``; the judge reports
-``S = expit(logit(Q) + bias * X)``. So ``E[Y | S, X] = oracle_mean(expit(logit(S) - bias * X))``: monotone in
-S given X and in an additive index, the form of the paper's two-stage calibration. E[Y | S] alone differs
-between policies, so a monotone calibrator does not transport.
+Quality ``Q ~ Kumaraswamy(a_p, b_p)`` and standardised log length ``X ~ N(mu_p, 1)`` are independent given the policy.
+The oracle looks at quality alone, ``E[Y | Q, X] = oracle_mean(Q)``; the judge reports ``S = expit(logit(Q) + bias *
+X)``. So ``E[Y | S, X] = oracle_mean(expit(logit(S) - bias * X))``: monotone in S given X and in an additive index, the
+form of the paper's two-stage calibration. E[Y | S] alone differs between policies, so a monotone calibrator does not
+transport.
 """
-
-from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
 
 from cje_sim.judges import inflate, oracle_mean
-from cje_sim.world import Prompts, Responses, column, link_truth, world
+from cje_sim.world import Laws, Prompts, Responses, column, link_truth, world
 
 POLICIES = {"base": (3.0, 2.0, 0.0), "concise": (3.5, 1.9, -0.8), "verbose": (2.8, 2.1, 1.0)}
 
@@ -21,7 +19,7 @@ POLICIES = {"base": (3.0, 2.0, 0.0), "concise": (3.5, 1.9, -0.8), "verbose": (2.
 def law(
     prompts: Prompts,
     *,
-    policies: Mapping[str, tuple[float, float, float]] = POLICIES,
+    policies: Laws = POLICIES,
     bias: float = 0.5,
     link: str = "sigmoid",
     low: float = 0.1,
@@ -35,8 +33,6 @@ def law(
         Quality law and mean standardised log length; the first is the base policy.
     bias : float
         Points that one unit of length adds to the judge's logit.
-    link, low, high
-        Shape of ``E[Y | Q]``, see `cje_sim.judges.oracle_mean`.
     """
     quality = prompts.scores(policies)
     shared, own = prompts.rng.standard_normal(prompts.n), prompts.rng.standard_normal(quality.shape)
@@ -50,16 +46,10 @@ def law(
 
 
 def truth(
-    *,
-    policies: Mapping[str, tuple[float, float, float]] = POLICIES,
-    link: str = "sigmoid",
-    low: float = 0.1,
-    high: float = 0.95,
+    *, policies: Laws = POLICIES, link: str = "sigmoid", low: float = 0.1, high: float = 0.95
 ) -> xr.DataArray:
     """``V(policy) = E[oracle_mean(Q)]``, by quadrature; length does not enter.
 
-    Examples
-    --------
     >>> truth().round(3).values.tolist()
     [0.697, 0.748, 0.667]
     """

@@ -1,11 +1,10 @@
 """Code generation with unit tests: binary oracle, almost uninformative judge, repeated draws.
 
-Modelled on the code experiment of "Causal Judge Evaluation": pass rates near .874, .872, .874, .809 and .560;
-a judge whose verdict at a threshold of one half has a Youden index near .05; a transport residual near -.065
-for `mini`, which is judged by itself, and near -.28 for `unhelpful`. The judge takes `LEVELS`, ``P(Y = 1 |
-S)`` is a table for each policy; the shares are chosen to meet those numbers, since no per-level figures are
-public. Problems are easy or hard for everybody: scores and outcomes of one problem are correlated across
-policies and draws.
+Modelled on the code experiment of "Causal Judge Evaluation": pass rates near .874, .872, .874, .809 and .560; a judge
+whose verdict at a threshold of one half has a Youden index near .05; a transport residual near -.065 for `mini`, which
+is judged by itself, and near -.28 for `unhelpful`. The judge takes `LEVELS`, ``P(Y = 1 | S)`` is a table for each
+policy; the shares are chosen to meet those numbers, since no per-level figures are public. Problems are easy or hard
+for everybody: scores and outcomes of one problem are correlated across policies and draws.
 
 >>> [round(float(v), 3) for v in truth()], [round(float(v), 3) for v in residual()], round(youden(), 2)
 ([0.874, 0.873, 0.874, 0.81, 0.562], [0.0, 0.0, 0.0, -0.065, -0.28], 0.06)

@@ -1,18 +1,16 @@
 """Target scores where the base policy has none: the calibrator must extrapolate.
 
-``S = floor_p + (ceiling_p - floor_p) U`` with ``U ~ Kumaraswamy(a_p, b_p)``, and ``E[Y | S] =
-oracle_mean(S)`` for all policies. The base policy's scores stay inside its own range, so labels under the
-base say nothing about the share of a target's scores beyond it (`outside`), the quantity in the paper's bound
-on out-of-range bias and its REFUSE-LEVEL gate.
+``S = floor_p + (ceiling_p - floor_p) U`` with ``U ~ Kumaraswamy(a_p, b_p)``, and ``E[Y | S] = oracle_mean(S)`` for all
+policies. The base policy's scores stay inside its own range, so labels under the base say nothing about the share of a
+target's scores beyond it (`outside`), the quantity in the paper's bound on out-of-range bias and its REFUSE-LEVEL
+gate.
 """
-
-from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
 
 from cje_sim.judges import LINKS, expected_over_scores, oracle_mean
-from cje_sim.world import Prompts, Responses, by_policy, column, world
+from cje_sim.world import Laws, Prompts, Responses, by_policy, column, world
 
 POLICIES = {
     "base": (2.0, 2.0, 0.45, 0.9),
@@ -20,7 +18,6 @@ POLICIES = {
     "above": (3.0, 1.2, 0.45, 1.0),
     "below": (1.5, 3.0, 0.0, 0.9),
 }
-Laws = Mapping[str, tuple[float, float, float, float]]
 
 
 def law(
@@ -32,8 +29,6 @@ def law(
     ----------
     policies : mapping of policy to (a, b, floor, ceiling)
         Score law and the range it is squeezed into; the first is the base policy.
-    link, low, high
-        Shape of ``E[Y | S]``, see `cje_sim.judges.oracle_mean`.
     """
     floor, ceiling = column(policies, 2), column(policies, 3)
     judge = floor + (ceiling - floor) * prompts.scores(policies)
@@ -45,8 +40,6 @@ def truth(
 ) -> xr.DataArray:
     """``V(policy) = E[oracle_mean(S)]``, by quadrature.
 
-    Examples
-    --------
     >>> truth().round(3).values.tolist()
     [0.686, 0.728, 0.82, 0.382]
     """
@@ -62,8 +55,6 @@ def truth(
 def outside(*, policies: Laws = POLICIES) -> xr.DataArray:
     """Probability of a score beyond the base policy's range.
 
-    Examples
-    --------
     >>> outside().round(3).values.tolist()
     [0.0, 0.0, 0.386, 0.73]
     """

@@ -1,12 +1,12 @@
 """Pairwise preferences under label shift: the error rates of the judge are stable, the prevalence is not.
 
-``Y ~ Bernoulli(pi_p)`` (the human prefers A), and the judge's score for A has one law given Y for every
-policy: ``S | Y = 1 ~ Kumaraswamy(a, b)``, ``1 - S | Y = 0`` the same. This is the assumption of
-misclassification correction (Rogan & Gladen 1978): at a threshold of one half sensitivity equals specificity.
-Then E[Y | S] follows from Bayes' rule and moves with the prevalence: a calibrator learned where A wins with
-another probability is biased, in proportion to the mismatch. With equal prevalences both approaches are
-right. The default score law has Youden index .41, as in the paper's comparison of binary and continuous
-calibration; policy names are those of that comparison, their prevalences are chosen.
+``Y ~ Bernoulli(pi_p)`` (the human prefers A), and the judge's score for A has one law given Y for every policy: ``S |
+Y = 1 ~ Kumaraswamy(a, b)``, ``1 - S | Y = 0`` the same. This is the assumption of misclassification correction (Rogan
+& Gladen 1978): at a threshold of one half sensitivity equals specificity. Then E[Y | S] follows from Bayes' rule and
+moves with the prevalence: a calibrator learned where A wins with another probability is biased, in proportion to the
+mismatch. With equal prevalences both approaches are right. The default score law has Youden index .41, as in the
+paper's comparison of binary and continuous calibration; policy names are those of that comparison, their prevalences
+are chosen.
 
 >>> round(youden(), 2)
 0.41

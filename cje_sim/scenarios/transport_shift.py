@@ -1,9 +1,8 @@
 """Policies for which the base calibrator is wrong in a stated way: on average or in shape.
 
-``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S]`` is the base curve changed by `cje_sim.judges.shifted_mean`. A
-``mean`` shift is what the paper's transport audit tests; ``shape`` and ``compensating`` shifts have residual
-mean exactly zero, so the level is right and the audit must pass, though the curve is wrong at almost every
-score.
+``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S]`` is the base curve changed by `cje_sim.judges.shifted_mean`. A ``mean``
+shift is what the paper's transport audit tests; ``shape`` and ``compensating`` shifts have residual mean exactly zero,
+so the level is right and the audit must pass, though the curve is wrong at almost every score.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,8 +44,6 @@ def law(
 def truth(*, policies: Mapping[str, Law] = POLICIES, low: float = 0.15, high: float = 0.85) -> xr.DataArray:
     """``V(policy) = E[shifted curve(S)]``, by quadrature.
 
-    Examples
-    --------
     >>> (truth() - truth()[0]).round(6).values + 0.0  # same, lower, flatter, compensating against base
     array([ 0.      ,  0.035821, -0.1     ,  0.      ,  0.      ])
     """

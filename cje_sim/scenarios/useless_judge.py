@@ -1,20 +1,18 @@
 """A judge that knows nothing: S and Y are independent under every policy.
 
-``S ~ Kumaraswamy(a_p, b_p)``, ``E[Y | S] = v_p``. By default the judge even orders the policies the wrong way
-round, so the raw mean and a calibrator borrowed from the base are both wrong, while an estimator that uses
-each policy's own labels should be as good as those labels alone, no better and no worse.
+``S ~ Kumaraswamy(a_p, b_p)``, ``E[Y | S] = v_p``. By default the judge even orders the policies the wrong way round,
+so the raw mean and a calibrator borrowed from the base are both wrong, while an estimator that uses each policy's own
+labels should be as good as those labels alone, no better and no worse.
 """
-
-from collections.abc import Mapping
 
 import xarray as xr
 
-from cje_sim.world import Prompts, Responses, by_policy, column, world
+from cje_sim.world import Laws, Prompts, Responses, by_policy, column, world
 
 POLICIES = {"base": (3.0, 2.0, 0.55), "better": (2.5, 2.2, 0.65), "worse": (3.5, 1.8, 0.45)}
 
 
-def law(prompts: Prompts, *, policies: Mapping[str, tuple[float, float, float]] = POLICIES) -> Responses:
+def law(prompts: Prompts, *, policies: Laws = POLICIES) -> Responses:
     """Scores and labels that have nothing to do with each other.
 
     Parameters
@@ -26,11 +24,9 @@ def law(prompts: Prompts, *, policies: Mapping[str, tuple[float, float, float]] 
     return Responses(policies=policies, judge=prompts.scores(policies), mean=value, true_reward=value)
 
 
-def truth(*, policies: Mapping[str, tuple[float, float, float]] = POLICIES) -> xr.DataArray:
+def truth(*, policies: Laws = POLICIES) -> xr.DataArray:
     """``V(policy) = v_p``, a parameter.
 
-    Examples
-    --------
     >>> truth().values.tolist()
     [0.55, 0.65, 0.45]
     """

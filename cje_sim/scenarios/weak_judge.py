@@ -1,8 +1,8 @@
 """A judge that knows little: E[Y | S] is the same for all policies but nearly flat, and labels are noisy.
 
-The world of `cje_sim.scenarios.well_specified` with a linear link between `low` and `high`. Judge scores are
-worth only a few extra labels here, so an estimator that leans on them should be hardly better than labels
-alone, and must not be worse.
+The world of `cje_sim.scenarios.well_specified` with a linear link between `low` and `high`. Judge scores are worth
+only a few extra labels here, so an estimator that leans on them should be hardly better than labels alone, and must
+not be worse.
 """
 
 import xarray as xr

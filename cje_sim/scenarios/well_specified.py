@@ -1,12 +1,12 @@
 """The favourable case: one monotone link for all policies, and a judge on the wrong scale.
 
-``S ~ Kumaraswamy(a_p, b_p)`` per policy, ``E[Y | S] = oracle_mean(S, link)`` for every policy, so a
-calibrator that is learned under one policy is right for all of them (the transport condition of "Causal Judge
-Evaluation" holds exactly). The judge is far from the oracle on average, so an interval around the raw judge
-mean should never cover. Scores of one prompt are correlated across policies; given S, labels are independent.
+``S ~ Kumaraswamy(a_p, b_p)`` per policy, ``E[Y | S] = oracle_mean(S, link)`` for every policy, so a calibrator that is
+learned under one policy is right for all of them (the transport condition of "Causal Judge Evaluation" holds exactly).
+The judge is far from the oracle on average, so an interval around the raw judge mean should never cover. Scores of one
+prompt are correlated across policies; given S, labels are independent.
 
-With `grid` the judge rounds what it reports. The truth stays; E[Y | reported score] is then the mean of the
-link over a cell, which differs a little between policies (`cje_sim.judges.cell_means`).
+With `grid` the judge rounds what it reports. The truth stays; E[Y | reported score] is then the mean of the link over
+a cell, which differs a little between policies: no true reward is given (`cje_sim.judges.cell_means`).
 """
 
 import xarray as xr
@@ -26,22 +26,11 @@ def law(
     high: float = 0.7,
     grid: str | None = None,
 ) -> Responses:
-    """Scores of one law per policy, labels around one link.
-
-    Parameters
-    ----------
-    score_law : mapping of policy to (a, b)
-        Kumaraswamy law of its judge scores; the first is the base policy.
-    link, low, high
-        Shape of ``E[Y | S]``, see `cje_sim.judges.oracle_mean`.
-    grid : str, optional
-        Reporting scale of the judge, one of `cje_sim.judges.GRIDS`.
-    """
+    """Scores of one law per policy, labels around one link."""
     score = prompts.scores(score_law)
     mean = oracle_mean(score, link, low, high)
     if grid is None:
         return Responses(policies=score_law, judge=score, mean=mean, true_reward=mean)
-    # Rounding mixes scores, and with them E[Y | S], policy by policy: no true reward.
     return Responses(policies=score_law, judge=report(score, grid), mean=mean, judge_range=GRIDS[grid][:2])
 
 
@@ -50,8 +39,6 @@ def truth(
 ) -> xr.DataArray:
     """``V(policy) = E[oracle_mean(S)]``, by quadrature.
 
-    Examples
-    --------
     >>> truth().round(3).values.tolist()
     [0.507, 0.586, 0.527, 0.336]
     """

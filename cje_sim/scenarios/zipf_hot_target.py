@@ -1,10 +1,10 @@
 """A target with *more* entropy than its logger: typicality coverage near 1, effective sample size near 0.
 
-The logger draws i.i.d. Zipf tokens, a target the same at another temperature, ``p ~ q^(1/T)``, which is
-Zipf's law with exponent ``alpha / T``. For T > 1 the logger's frequent tokens are the target's least
-surprising ones, so logged text is more typical for the target than the target's own: the paper's one-sided
-TTC tends to 1 with length although KL, and so the dispersion of the weights, grows without bound. Judge and
-oracle are those of `cje_sim.scenarios._tokens`.
+The logger draws i.i.d. Zipf tokens, a target the same at another temperature, ``p ~ q^(1/T)``, which is Zipf's law
+with exponent ``alpha / T``. For T > 1 the logger's frequent tokens are the target's least surprising ones, so logged
+text is more typical for the target than the target's own: the paper's one-sided TTC tends to 1 with length although
+KL, and so the dispersion of the weights, grows without bound. Judge and oracle are those of
+`cje_sim.scenarios._tokens`.
 
 >>> table = overlap(length=400).sel(policy="hot")
 >>> bool(table.ttc > 0.999), bool(table.log10_ess < -40)

@@ -1,9 +1,8 @@
 """Zipf token sequences and reward-tilted targets: the paper's TTC collapse, with judge and oracle.
 
-The logger draws i.i.d. tokens from Zipf's law; a target tilts each token's law by ``exp(eta u(v))``.
-Utilities attach to tokens as `utility` says (the paper does not; see `cje_sim.policies.utilities`), drawn
-once from `utility_seed`: they belong to the world, not to the sample. Judge and oracle are those of
-`cje_sim.scenarios._tokens`.
+The logger draws i.i.d. tokens from Zipf's law; a target tilts each token's law by ``exp(eta u(v))``. Utilities attach
+to tokens as `utility` says (the paper does not; see `cje_sim.policies.utilities`), drawn once from `utility_seed`:
+they belong to the world, not to the sample. Judge and oracle are those of `cje_sim.scenarios._tokens`.
 """
 
 from collections.abc import Mapping
