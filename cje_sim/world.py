@@ -7,7 +7,7 @@ registry `cje_sim.scenarios` is no more than a directory of such files.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -138,6 +138,13 @@ class Responses:
     n_tokens: npt.ArrayLike = 1
     finish: Callable[[xr.Dataset, np.random.Generator], xr.Dataset] | None = None
 
+    def __post_init__(self) -> None:
+        """Stop at labels without a law, or with two."""
+        if (self.mean is None) == (self.oracle is None):
+            raise ValueError(
+                "responses need either `mean`, around which labels are drawn, or the labels `oracle`"
+            )
+
 
 def world(
     law: Callable[..., Responses],
@@ -168,7 +175,8 @@ def world(
     Raises
     ------
     TypeError
-        Now, for a law with a parameter that has no default or belongs to the frame; in a call, for an unknown keyword.
+        Now, for a law with a parameter that has no default or belongs to the frame; in a call, for an unknown keyword
+        and for labels that take no noise from the frame that offers it.
     """
     mine = {
         "n": n,
@@ -204,7 +212,13 @@ def world(
         labelling = Labelling(*(given.pop(name) for name in [*BEFORE][1:]))
         noise = {name: given.pop(name) for name in ("spread", "atoms") if name in given}
         prompts = Prompts(given.pop("n"), rng, given.pop("prompt_corr", 0.0))
-        return collect(law(prompts, **given), labelling, rng, **noise)
+        responses = law(prompts, **given)
+        if noise and responses.oracle is not None:
+            raise TypeError(
+                f"the law of {law.__module__} draws its own labels, which spread and atoms cannot change: "
+                "world(law, spread=None, atoms=None) takes them away"
+            )
+        return collect(responses, labelling, rng, **noise)
 
     signature = inspect.Signature(
         [*_parameters(before), *own, *_parameters(after)], return_annotation=xr.Dataset
@@ -296,7 +310,7 @@ def column(laws: Laws, k: int) -> FloatArray:
     return np.array([law[k] for law in laws.values()])[:, None]
 
 
-def chosen(policies: Iterable[str], name: str) -> npt.NDArray[np.bool_]:
+def chosen(policies: Collection[str], name: str) -> npt.NDArray[np.bool_]:
     """Which of the policies has a name, shape (policies, 1); there must be one.
 
     Examples
