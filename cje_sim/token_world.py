@@ -12,10 +12,10 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from cje_sim import exact, typicality
+from cje_sim.exact import divergences, typicality
 from cje_sim.judges import FloatArray, oracle_mean
 from cje_sim.signatures import composed
-from cje_sim.tokens import TokenPolicy, sample_sums
+from cje_sim.tokens.laws import TokenPolicy, sample_sums
 from cje_sim.world import Prompts, Responses, by_policy, world
 
 
@@ -62,7 +62,7 @@ def truth(laws: TokenLaws) -> xr.DataArray:
     """``V(policy) = sum_v p(v) oracle_mean(expit(u(v)))``."""
     value = oracle_mean(special.expit(laws.utility))
     return by_policy(
-        {name: exact.expectation(one.log_prob[0, 0], value) for name, one in laws.policies.items()}
+        {name: divergences.expectation(one.log_prob[0, 0], value) for name, one in laws.policies.items()}
     )
 
 
@@ -72,8 +72,8 @@ def overlap(laws: TokenLaws) -> xr.Dataset:
     table = {
         name: (
             typicality.coverage(one.log_prob[0, 0], base, one.length, level=0.9).ttc,
-            exact.log_limit_ess(one.log_prob[0, 0], base, one.length) / np.log(10),
-            exact.kl(one.log_prob[0, 0], base),
+            divergences.log_limit_ess(one.log_prob[0, 0], base, one.length) / np.log(10),
+            divergences.kl(one.log_prob[0, 0], base),
         )
         for name, one in laws.policies.items()
     }

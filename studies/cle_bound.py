@@ -3,7 +3,8 @@
 "Causal Judge Evaluation", eq. cle-bound: ``SE(IPS) >= sigma_T alpha / sqrt(beta n) sqrt(1 + chi2_T)`` for every
 region T with target mass alpha and logger mass beta, where sigma_T is the smallest outcome noise in T. Its corollary
 states ``SE >= sigma_T / sqrt(ESS_T)``; with ``ESS_T = n (E0[W 1_T])^2 / E0[W^2 1_T] = n beta / (1 + chi2_T)`` that
-is the floor divided by alpha. All of it is exact here (`cje_sim.typicality.coverage`, `cje_sim.exact`).
+is the floor divided by alpha. All of it is exact here (`cje_sim.exact.typicality.coverage`,
+`cje_sim.exact.divergences`).
 
 The controls of this study: ``logged_mean`` (biased, the part of `raw_judge`), ``direct`` (unbiased, mean of fresh
 target draws, the part of `labels_only`). ``ips_calibrated`` is IPS on the noise-free reward ``R = E[Y | a]``, to
@@ -20,10 +21,10 @@ import xarray as xr
 from cje_core.figures.style import MARKERS, OKABE_ITO
 from cje_core.inference.estimate import wald
 from cje_core.streams import Cell, Streams, generator
-from cje_sim import exact
-from cje_sim.policies import temperature, token_tilt, utilities
-from cje_sim.tokens import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
-from cje_sim.typicality import Coverage, coverage
+from cje_sim.exact import divergences
+from cje_sim.exact.typicality import Coverage, coverage
+from cje_sim.targets.tilts import temperature, token_tilt, utilities
+from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
 from studies.engine.measures import performance
 from studies.engine.study import Method, Outcome, Profile, Study
 
@@ -61,9 +62,9 @@ def theory(cell: Cell) -> dict[str, float]:
     """Exact log standard errors, and log floors with their parts for each region."""
     target, logger, mean, noise = world(cell)
     p, q, length = target.log_prob[0, 0], logger.log_prob[0, 0], logger.length
-    errors = exact.first_token_errors(p, q, mean, noise, length, N)
-    clean = exact.first_token_errors(p, q, mean, 0.0, length, N)
-    second = length * exact.log1p_chi2(p, q)
+    errors = divergences.first_token_errors(p, q, mean, noise, length, N)
+    clean = divergences.first_token_errors(p, q, mean, 0.0, length, N)
+    second = length * divergences.log1p_chi2(p, q)
     sigma = float(noise.min())  # every region holds tokens of both kinds
     out = {
         "log_se_ips": errors.log_se_ips,
@@ -107,7 +108,7 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     errors = np.array([[scores[m].std(ddof=1) / np.sqrt(N)] for m in study.methods])
     return Outcome(
         values,
-        truth=[exact.expectation(target.log_prob[0, 0], mean)],
+        truth=[divergences.expectation(target.log_prob[0, 0], mean)],
         std_error=errors,
         interval=wald(values, errors, np.inf, study.ci_prob),
     )

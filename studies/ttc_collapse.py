@@ -23,9 +23,9 @@ import xarray as xr
 from cje_core.figures.style import MARKERS, OKABE_ITO
 from cje_core.inference.estimate import wald
 from cje_core.streams import Cell, Streams, generator
-from cje_sim import exact, typicality
-from cje_sim.policies import token_tilt, utilities
-from cje_sim.tokens import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
+from cje_sim.exact import divergences, typicality
+from cje_sim.targets.tilts import token_tilt, utilities
+from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 from studies.engine.measures import clopper_pearson, performance
 from studies.engine.study import Method, Outcome, Profile, Study
 
@@ -49,7 +49,7 @@ def utility_of(name: str) -> FloatArray:
     kind, _, number = name.partition("-")
     if kind == "hot":
         law = zipf(VOCAB, ZIPF_ALPHA)
-        m = exact.moments(law, -law)
+        m = divergences.moments(law, -law)
         return np.asarray((-law - m.mean) / np.sqrt(m.variance))
     return utilities(kind, VOCAB, rng=generator(0, "ttc_collapse", "utilities", int(number or 1)))
 
@@ -65,17 +65,17 @@ def theory(cell: Cell) -> dict[str, float]:
     target, logger = policies(cell)
     p, q, length = target.log_prob[0, 0], logger.log_prob[0, 0], logger.length
     one, two = (typicality.coverage(p, q, length, level=LEVEL, two_sided=side) for side in (False, True))
-    errors = exact.first_token_errors(p, q, utility_of(str(cell["utility"])), NOISE_SD, length, N)
+    errors = divergences.first_token_errors(p, q, utility_of(str(cell["utility"])), NOISE_SD, length, N)
     return {
         "ttc": one.ttc,
         "log_ttc": one.log_beta,
         "alpha": one.alpha,
         "ttc_two_sided": two.ttc,
-        "kl_per_token": exact.kl(p, q),
-        "collapse_margin": exact.collapse_margin(p, q),
+        "kl_per_token": divergences.kl(p, q),
+        "collapse_margin": divergences.collapse_margin(p, q),
         "rate": typicality.collapse_rate(p, q),
         "rate_two_sided": typicality.collapse_rate(p, q, two_sided=True),
-        "log10_limit_ess": exact.log_limit_ess(p, q, length) / np.log(10),
+        "log10_limit_ess": divergences.log_limit_ess(p, q, length) / np.log(10),
         "value": errors.value,
         "log_se_ips": errors.log_se_ips,
         "log_se_snips": errors.log_se_snips,
@@ -110,11 +110,11 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     errors = np.array([[np.sqrt(np.mean(influence[m] ** 2) / (N - 1))] for m in study.methods])
     surprisal, own = logged.sums[:, 0], fresh.sums[:, 0]
     edge = np.quantile(own, LEVEL, method="inverted_cdf")
-    centre = logger.length * exact.entropy(target.log_prob[0, 0])
+    centre = logger.length * divergences.entropy(target.log_prob[0, 0])
     distance = np.quantile(np.abs(own - centre), LEVEL, method="inverted_cdf")
     return Outcome(
         values,
-        truth=[exact.expectation(target.log_prob[0, 0], utility)],
+        truth=[divergences.expectation(target.log_prob[0, 0], utility)],
         std_error=errors,
         interval=wald(values, errors, np.inf, study.ci_prob),
         extra={

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cje_sim.tokens import Responses, TokenPolicy
+from cje_sim.tokens.laws import Responses, TokenPolicy
 
 
 def sequences(policy: TokenPolicy) -> list[tuple[int, ...]]:

@@ -1,11 +1,11 @@
-"""Slow, obvious second implementations for cje_sim.teacher_forcing: quadrature, enumeration, one draw at a time."""
+"""Slow, obvious second implementations for teacher forcing: quadrature, enumeration, one draw at a time."""
 
 import itertools
 
 import numpy as np
 from scipy import integrate, stats
 
-from cje_sim.teacher_forcing import Noise
+from cje_sim.tokens.teacher_forcing import Noise
 
 
 def law_of(noise: Noise):

@@ -123,7 +123,7 @@ def test_import_arrows_hold():
         ("cje_core/x.py", "from studies.engine import run", "cje_core imports neither"),
         (
             "cje_core/estimators/x.py",
-            "def f():\n    from cje_sim.exact import kl",
+            "def f():\n    from cje_sim.exact.divergences import kl",
             "cje_core imports neither",
         ),
         ("cje_sim/x.py", "from cje_core.estimators import direct", "of cje_core only"),

@@ -1,9 +1,9 @@
 """A clone whose recorded log-probabilities are wrong: low effective sample size without any policy shift.
 
 The world of `cje_sim.scenarios.zipf_tilt` with a target that *is* the logger and one that is slightly tilted. Each
-target's recorded log-likelihood carries an error e of `cje_sim.teacher_forcing` per response, by default ``N(-s^2/2,
-s^2)``, so that the recorded weight is ``W exp(e)`` with ``E[exp(e)] = 1`` and the limit of ESS/n is ``exp(-s^2)``
-times that of the true weights. The default sd gives the clone the 26% of the paper's, which cannot tell
+target's recorded log-likelihood carries an error e of `cje_sim.tokens.teacher_forcing` per response, by default
+``N(-s^2/2, s^2)``, so that the recorded weight is ``W exp(e)`` with ``E[exp(e)] = 1`` and the limit of ESS/n is
+``exp(-s^2)`` times that of the true weights. The default sd gives the clone the 26% of the paper's, which cannot tell
 teacher-forcing error from lack of coverage; here the two causes are apart: `cje_sim.scenarios.zipf_tilt` with the same
 seed has the exact log-likelihoods of the same responses. A share of rows may suffer a tokenizer mismatch on top, and a
 share has no log-likelihood at all (NaN).
@@ -22,8 +22,8 @@ import xarray as xr
 from cje_sim import token_world
 from cje_sim.scenarios import zipf_tilt
 from cje_sim.signatures import call, composed, inherits
-from cje_sim.teacher_forcing import Law, Noise, clone_log_limit_ess, observe, sd_for_ess
 from cje_sim.token_world import TokenLaws
+from cje_sim.tokens.teacher_forcing import Law, Noise, clone_log_limit_ess, observe, sd_for_ess
 from cje_sim.world import Prompts, Responses, world
 
 ETA = {"base": 0.0, "clone": 0.0, "tilt_0.1": 0.1}

@@ -13,9 +13,9 @@ KL, and so the dispersion of the weights, grows without bound. Judge and oracle 
 
 from collections.abc import Mapping
 
-from cje_sim.policies import utilities
+from cje_sim.targets.tilts import utilities
 from cje_sim.token_world import TokenLaws, token_world
-from cje_sim.tokens import iid_policy, zipf
+from cje_sim.tokens.laws import iid_policy, zipf
 
 TEMPERATURE = {"base": 1.0, "hot": 1.25, "cold": 0.9}
 

@@ -1,15 +1,15 @@
 """Zipf token sequences and reward-tilted targets: the paper's TTC collapse, with judge and oracle.
 
 The logger draws i.i.d. tokens from Zipf's law; a target tilts each token's law by ``exp(eta u(v))``. Utilities attach
-to tokens as `utility` says (the paper does not; see `cje_sim.policies.utilities`), drawn once from `utility_seed`:
+to tokens as `utility` says (the paper does not; see `cje_sim.targets.tilts.utilities`), drawn once from `utility_seed`:
 they belong to the world, not to the sample. Judge and oracle are those of `cje_sim.scenarios._tokens`.
 """
 
 from collections.abc import Mapping
 
-from cje_sim.policies import token_tilt, utilities
+from cje_sim.targets.tilts import token_tilt, utilities
 from cje_sim.token_world import TokenLaws, token_world
-from cje_sim.tokens import iid_policy, zipf
+from cje_sim.tokens.laws import iid_policy, zipf
 
 ETA = {"base": 0.0, "tilt_0.1": 0.1, "tilt_0.3": 0.3, "tilt_0.5": 0.5}
 
@@ -32,7 +32,7 @@ def tokens(
     eta : mapping of policy to float
         Tilt of each policy against the logger; the first, the base policy, is usually 0.
     utility, utility_seed
-        How reward attaches to tokens, see `cje_sim.policies.utilities`, and the seed of that draw.
+        How reward attaches to tokens, see `cje_sim.targets.tilts.utilities`, and the seed of that draw.
     """
     logger = iid_policy(zipf(vocab, alpha), length)
     u = utilities(utility, vocab, rng=utility_seed)

@@ -12,7 +12,7 @@ from cje_core.data import DataError, from_arrays
 from cje_core.offpolicy.overlap import affinity, ccdf, hill, overlap
 from cje_core.offpolicy.weights import mean_one
 from cje_core.verdict import gates
-from cje_sim import typicality as exact
+from cje_sim.exact import typicality as exact
 from cje_sim.scenarios import zipf_hot_target, zipf_tilt
 
 

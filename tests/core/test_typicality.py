@@ -10,10 +10,10 @@ from scipy import stats
 
 from cje_core.offpolicy.typicality import Sample, cle_factor, typicality, weighted_typicality
 from cje_core.offpolicy.weights import mean_one
-from cje_sim import typicality as exact
-from cje_sim.policies import token_tilt
+from cje_sim.exact import typicality as exact
 from cje_sim.scenarios import zipf_hot_target, zipf_tilt
-from cje_sim.tokens import iid_policy, sample_sums, zipf
+from cje_sim.targets.tilts import token_tilt
+from cje_sim.tokens.laws import iid_policy, sample_sums, zipf
 
 
 def as_sample(values, first=0):

@@ -4,10 +4,10 @@ import numpy as np
 import oracles_sim as slow
 import pytest
 
-from cje_sim import exact, sums, typicality
-from cje_sim.policies import token_tilt, utilities
-from cje_sim.tokens import TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
-from cje_sim.typicality import coverage
+from cje_sim.exact import divergences, sums, typicality
+from cje_sim.exact.typicality import coverage
+from cje_sim.targets.tilts import token_tilt, utilities
+from cje_sim.tokens.laws import TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 
 CASES = [(2, 8, 1), (3, 6, 2), (4, 5, 3), (4, 8, 4)]  # V, L, seed
 
@@ -30,10 +30,10 @@ def test_divergences_by_enumeration(vocab: int, length: int, seed: int) -> None:
         return slow.log_prob(target, a) - slow.log_prob(logger, a)
 
     assert slow.expectation(logger, lambda a: np.exp(log_w(a))) == pytest.approx(1.0, abs=1e-10)
-    assert length * exact.kl(p, q) == pytest.approx(slow.expectation(target, log_w), abs=1e-10)
+    assert length * divergences.kl(p, q) == pytest.approx(slow.expectation(target, log_w), abs=1e-10)
     second = slow.expectation(logger, lambda a: np.exp(2 * log_w(a)))
-    assert np.exp(length * exact.log1p_chi2(p, q)) == pytest.approx(second, rel=1e-10)
-    assert np.exp(exact.log_limit_ess(p, q, length)) == pytest.approx(1 / second, rel=1e-10)
+    assert np.exp(length * divergences.log1p_chi2(p, q)) == pytest.approx(second, rel=1e-10)
+    assert np.exp(divergences.log_limit_ess(p, q, length)) == pytest.approx(1 / second, rel=1e-10)
 
 
 @pytest.mark.parametrize("two_sided", [False, True])
@@ -81,7 +81,7 @@ def test_moments_and_errors_by_enumeration() -> None:
     centred = slow.expectation(logger, lambda a: weight(a) ** 2 * ((utility[a[0]] - value) ** 2 + noise**2))
     slope = slow.expectation(logger, lambda a: weight(a) ** 2 * (utility[a[0]] - value))
     direct = slow.expectation(target, lambda a: (utility[a[0]] - value) ** 2) + noise**2
-    got = exact.first_token_errors(p, q, utility, noise, 5, n)
+    got = divergences.first_token_errors(p, q, utility, noise, 5, n)
     assert got.value == pytest.approx(value, abs=1e-12)
     assert np.exp(2 * got.log_se_ips) == pytest.approx((second - value**2) / n, rel=1e-10)
     assert np.exp(2 * got.log_se_snips) == pytest.approx(centred / n, rel=1e-10)
@@ -90,7 +90,7 @@ def test_moments_and_errors_by_enumeration() -> None:
 
     totals = np.array([-slow.log_prob(target, a) for a in slow.sequences(logger)])
     mass = np.exp([slow.log_prob(logger, a) for a in slow.sequences(logger)])
-    m = exact.moments(q, -p)
+    m = divergences.moments(q, -p)
     mean, variance = mass @ totals, mass @ (totals - mass @ totals) ** 2
     assert 5 * m.mean == pytest.approx(mean, rel=1e-10)
     assert 5 * m.variance == pytest.approx(variance, rel=1e-10)
@@ -140,7 +140,7 @@ def test_mean_weight_is_one_in_the_simulation() -> None:
     logger = iid_policy(zipf(1000, 1.2), 25)
     target = token_tilt(logger, utilities("iid", 1000, rng=1), 0.3)
     w = np.exp(sample_sums(logger, scores(target, logger), 200_000, rng=3).sums[:, 1])
-    second = np.exp(25 * exact.log1p_chi2(target.log_prob[0, 0], logger.log_prob[0, 0]))
+    second = np.exp(25 * divergences.log1p_chi2(target.log_prob[0, 0], logger.log_prob[0, 0]))
     assert abs(w.mean() - 1) < 5 * np.sqrt((second - 1) / len(w))
 
 
@@ -152,16 +152,16 @@ def test_clone_is_covered_and_temperature_is_not_seen_by_one_sided_ttc() -> None
     hot = log_normalise(q / 1.25)
     got = coverage(hot, q, 400)
     assert got.ttc > 0.999
-    assert exact.log_limit_ess(hot, q, 400) / np.log(10) < -40
-    assert exact.collapse_margin(hot, q) < 0 < exact.collapse_margin(log_normalise(q / 0.8), q)
+    assert divergences.log_limit_ess(hot, q, 400) / np.log(10) < -40
+    assert divergences.collapse_margin(hot, q) < 0 < divergences.collapse_margin(log_normalise(q / 0.8), q)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: coverage(zipf(10, 1.2), zipf(10, 1.0), 5, level=1.0), r"\(0, 1\)"),
-        (lambda: exact.kl(zipf(10, 1.2), zipf(11, 1.2)), r"both must be \(V,\)"),
-        (lambda: exact.kl(np.log([0.5, 0.5]), np.array([0.0, -np.inf])), "probability 0"),
+        (lambda: divergences.kl(zipf(10, 1.2), zipf(11, 1.2)), r"both must be \(V,\)"),
+        (lambda: divergences.kl(np.log([0.5, 0.5]), np.array([0.0, -np.inf])), "probability 0"),
     ],
 )
 def test_bad_input_names_the_allowed_range(call: object, message: str) -> None:

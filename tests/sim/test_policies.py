@@ -7,8 +7,10 @@ import oracles_sim as slow
 import pytest
 from scipy import stats
 
-from cje_sim import sequence_policies
-from cje_sim.policies import (
+from cje_sim.exact.markov import Divergence, divergence
+from cje_sim.targets import responses as sequence_policies
+from cje_sim.targets.responses import BestOfN, CountTilt, EpsilonMixture
+from cje_sim.targets.tilts import (
     additive_tilt,
     adversarial_utility,
     clone,
@@ -18,9 +20,7 @@ from cje_sim.policies import (
     token_tilt,
     utilities,
 )
-from cje_sim.sequence_policies import BestOfN, CountTilt, EpsilonMixture
-from cje_sim.tokens import TokenPolicy, by_prompt, iid_policy, log_normalise, markov_policy, zipf
-from cje_sim.transfer import Divergence, divergence
+from cje_sim.tokens.laws import TokenPolicy, by_prompt, iid_policy, log_normalise, markov_policy, zipf
 
 U = np.array([0.5, -1.0, 1.3])
 IID = iid_policy(zipf(3, 1.2), 4)

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cje_sim import exact, sums, typicality
-from cje_sim.policies import utilities
-from cje_sim.rare_event import log_cdf_monte_carlo
-from cje_sim.tokens import FloatArray, log_normalise, zipf
+from cje_sim.exact import divergences, sums, typicality
+from cje_sim.exact.rare_event import log_cdf_monte_carlo
+from cje_sim.targets.tilts import utilities
+from cje_sim.tokens.laws import FloatArray, log_normalise, zipf
 
 Q = zipf(1000, 1.2)
 TARGETS = {
@@ -72,7 +72,7 @@ def test_cramer_slope_against_tilted_fft_up_to_3200_tokens(name: str) -> None:
     """At the limit threshold H(p): slope in L, less that of the prefactor, against the rate; then the value itself."""
     p = TARGETS[name]
     rate = typicality.collapse_rate(p, Q)
-    centre = exact.entropy(p)
+    centre = divergences.entropy(p)
     logs = {length: sums.log_cdf(-p, Q, length, length * centre).value for length in (1600, 3200)}
     slope = -(logs[3200] - logs[1600]) / 1600
     assert slope == pytest.approx(rate + np.log(2) / 3200, rel=0.01)  # the prefactor is L^(-1/2)
@@ -102,12 +102,12 @@ def test_two_sided_region_repairs_the_sign_but_not_a_zero_margin() -> None:
         return log_normalise(Q + 0.3 * u - c * Q)
 
     low, high = -0.3, 0.3  # cold to hot: the margin changes sign in between
-    assert exact.collapse_margin(target(low), Q) > 0 > exact.collapse_margin(target(high), Q)
+    assert divergences.collapse_margin(target(low), Q) > 0 > divergences.collapse_margin(target(high), Q)
     for _ in range(200):
         mid = (low + high) / 2
-        low, high = (mid, high) if exact.collapse_margin(target(mid), Q) > 0 else (low, mid)
+        low, high = (mid, high) if divergences.collapse_margin(target(mid), Q) > 0 else (low, mid)
     balanced = target(mid)
-    assert exact.kl(balanced, Q) > 0.01
+    assert divergences.kl(balanced, Q) > 0.01
     for side in (False, True):
         assert typicality.collapse_rate(balanced, Q, two_sided=side) < 1e-12
         assert typicality.coverage(balanced, Q, 3200, two_sided=side).ttc > 0.5
@@ -115,7 +115,7 @@ def test_two_sided_region_repairs_the_sign_but_not_a_zero_margin() -> None:
 
 def test_rate_is_at_most_kl() -> None:
     for p in TARGETS.values():
-        assert 0 < typicality.collapse_rate(p, Q) <= exact.kl(p, Q) * (1 + 1e-9)
+        assert 0 < typicality.collapse_rate(p, Q) <= divergences.kl(p, Q) * (1 + 1e-9)
 
 
 def test_interval_probabilities_in_every_position() -> None:
@@ -138,9 +138,9 @@ def test_no_overflow_at_the_largest_size(kind: str, eta: float) -> None:
     assert 0.9 - 1e-6 <= got.alpha <= 1
     assert got.log_beta <= 0
     assert np.isfinite(got.log_second_moment)
-    errors = exact.first_token_errors(p, q, utilities(kind, 50_000, rng=0), 0.5, 4000, 1000)
+    errors = divergences.first_token_errors(p, q, utilities(kind, 50_000, rng=0), 0.5, 4000, 1000)
     assert np.isfinite([errors.log_se_ips, errors.log_se_snips, errors.log_se_direct]).all()
-    assert exact.log_limit_ess(p, q, 4000) <= 0
+    assert divergences.log_limit_ess(p, q, 4000) <= 0
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -162,12 +162,12 @@ def test_invariants_hold_anywhere(
     low, high = got.beta_bracket
     assert 0.9 - 2e-3 <= got.alpha <= 1 + 1e-12
     assert low - 1e-9 <= got.log_beta <= high + 1e-9 <= 2e-9
-    second = length * exact.log1p_chi2(p, q)
+    second = length * divergences.log1p_chi2(p, q)
     assert got.log_second_moment <= second + 1e-6 * max(1.0, second)  # E0[W^2 1_T] <= E0[W^2]
     if np.isfinite(got.log_beta) and high - low < 1e-2:
         assert got.log1p_chi2 >= -0.02  # chi-square within the region, up to the bracket
-    assert exact.kl(p, q) <= exact.log1p_chi2(p, q) + 1e-12  # Jensen
-    assert typicality.collapse_rate(p, q, two_sided=two_sided) <= exact.kl(p, q) * (1 + 1e-6) + 1e-9
+    assert divergences.kl(p, q) <= divergences.log1p_chi2(p, q) + 1e-12  # Jensen
+    assert typicality.collapse_rate(p, q, two_sided=two_sided) <= divergences.kl(p, q) * (1 + 1e-6) + 1e-9
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cje_sim.scenarios import arena_like, clone_with_tf_noise, zipf_tilt
-from cje_sim.teacher_forcing import MAX_NATS, Noise, clone_log_limit_ess, log_moment, observe, sd_for_ess
+from cje_sim.tokens.teacher_forcing import (
+    MAX_NATS,
+    Noise,
+    clone_log_limit_ess,
+    log_moment,
+    observe,
+    sd_for_ess,
+)
 
 LENGTHS = np.random.default_rng(0).integers(20, 60, 500)
 MIX = [

@@ -8,7 +8,7 @@ import oracles_sim as slow
 import pytest
 from scipy import stats
 
-from cje_sim.tokens import (
+from cje_sim.tokens.laws import (
     TokenPolicy,
     by_prompt,
     iid_policy,
@@ -65,7 +65,7 @@ def test_streamed_sums_are_those_of_the_stored_tokens(name: str, monkeypatch: py
     tables = np.random.default_rng(0).standard_normal((*policy.log_prob.shape, 3))
     stored = policy.sample(1000, rng=5)
     whole = sample_sums(policy, tables, 1000, rng=5)
-    monkeypatch.setattr("cje_sim.tokens.BLOCK_TOKENS", 28)  # many small blocks, the same stream
+    monkeypatch.setattr("cje_sim.tokens.laws.BLOCK_TOKENS", 28)  # many small blocks, the same stream
     for k in (1, 2, 3):
         blocks = sample_sums(policy, tables[..., :k], 1000, rng=5)
         assert np.array_equal(blocks.sums, whole.sums[:, :k])

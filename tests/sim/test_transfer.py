@@ -5,9 +5,9 @@ import oracles_sim as slow
 import pytest
 from scipy.special import logsumexp
 
-from cje_sim import exact, paths, transfer, typicality
-from cje_sim.policies import token_tilt
-from cje_sim.tokens import (
+from cje_sim.exact import divergences, markov, paths, typicality
+from cje_sim.targets.tilts import token_tilt
+from cje_sim.tokens.laws import (
     TokenPolicy,
     by_prompt,
     iid_policy,
@@ -39,7 +39,7 @@ def test_divergences_by_enumeration(name: str) -> None:
     def log_w(a: tuple[int, ...]) -> float:
         return slow.log_prob(target, a) - slow.log_prob(logger, a)
 
-    got = transfer.divergence(target, logger)
+    got = markov.divergence(target, logger)
     assert got.kl == pytest.approx(slow.expectation(target, log_w), abs=1e-10)
     second = slow.expectation(logger, lambda a: np.exp(2 * log_w(a)))
     assert np.exp(got.log1p_chi2) == pytest.approx(second, rel=1e-10)
@@ -52,7 +52,7 @@ def test_divergences_by_enumeration(name: str) -> None:
 def test_coverage_by_enumeration(name: str, level: float, two_sided: bool) -> None:
     target, logger = pair(name)
     expected = slow.coverage(target, logger, level, two_sided)
-    got = transfer.coverage(target, logger, level=level, two_sided=two_sided)
+    got = markov.coverage(target, logger, level=level, two_sided=two_sided)
     assert got.alpha == pytest.approx(expected["alpha"], abs=1e-10)
     assert got.ttc == pytest.approx(expected["beta"], abs=1e-10)
     assert np.exp(got.log_second_moment) == pytest.approx(expected["second"], rel=1e-10)
@@ -72,7 +72,7 @@ def test_lattice_law_against_atoms(name: str) -> None:
         masses = np.concatenate([mass for _, _, mass in atoms])
         assert logsumexp(masses) == pytest.approx(part.log_mgf(0.0), abs=1e-10)
         for x in np.linspace(values.min() + 0.05, values.max() - 0.05, 9):
-            got = transfer.log_cdf(target, table, float(x), log_kernel=kernel)
+            got = markov.log_cdf(target, table, float(x), log_kernel=kernel)
             near = [logsumexp(masses[values <= x + shift]) for shift in (-0.02, 0.02)]
             assert got.lower - 1e-9 <= near[1]
             assert near[0] <= got.upper + 1e-9
@@ -83,10 +83,10 @@ def test_lattice_law_against_atoms(name: str) -> None:
 def test_lattice_coverage_against_atoms(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("markov", "markov_stop"):
         for two_sided in (False, True):
-            expected = transfer.coverage(*pair(name), two_sided=two_sided)
+            expected = markov.coverage(*pair(name), two_sided=two_sided)
             with monkeypatch.context() as patch:
                 patch.setattr(paths, "MAX_ATOMS", 0)
-                got = transfer.coverage(*pair(name), two_sided=two_sided)
+                got = markov.coverage(*pair(name), two_sided=two_sided)
             assert got.alpha == pytest.approx(expected.alpha, abs=1e-3)
             assert got.ttc == pytest.approx(expected.ttc, abs=1e-3)
             assert got.log_second_moment == pytest.approx(expected.log_second_moment, abs=1e-3)
@@ -100,18 +100,18 @@ def test_transfer_agrees_with_the_iid_theory(two_sided: bool) -> None:
     p = log_normalise(q + 0.4 * np.sin(np.arange(25.0)))
     as_chain = [markov_policy(law, np.tile(law, (25, 1)), 60) for law in (p, q)]
     expected = typicality.coverage(p, q, 60, two_sided=two_sided)
-    got = transfer.coverage(as_chain[0], as_chain[1], two_sided=two_sided)
+    got = markov.coverage(as_chain[0], as_chain[1], two_sided=two_sided)
     assert got.log_alpha == pytest.approx(expected.log_alpha, abs=1e-4)
     assert got.log_beta == pytest.approx(expected.log_beta, abs=1e-3)
     assert got.log_second_moment == pytest.approx(expected.log_second_moment, abs=1e-3)
-    divergence = transfer.divergence(as_chain[0], iid_policy(q, 60))
-    assert divergence.kl == pytest.approx(60 * exact.kl(p, q), rel=1e-12)
-    assert divergence.log1p_chi2 == pytest.approx(60 * exact.log1p_chi2(p, q), rel=1e-12)
-    rates = transfer.rates(*as_chain)
+    divergence = markov.divergence(as_chain[0], iid_policy(q, 60))
+    assert divergence.kl == pytest.approx(60 * divergences.kl(p, q), rel=1e-12)
+    assert divergence.log1p_chi2 == pytest.approx(60 * divergences.log1p_chi2(p, q), rel=1e-12)
+    rates = markov.rates(*as_chain)
     assert rates.rate == pytest.approx(typicality.collapse_rate(p, q, two_sided=True), rel=1e-6)
-    assert rates.collapse_margin == pytest.approx(exact.collapse_margin(p, q), rel=1e-9)
-    assert rates.kl == pytest.approx(exact.kl(p, q), rel=1e-9)
-    assert rates.log1p_chi2 == pytest.approx(exact.log1p_chi2(p, q), rel=1e-9)
+    assert rates.collapse_margin == pytest.approx(divergences.collapse_margin(p, q), rel=1e-9)
+    assert rates.kl == pytest.approx(divergences.kl(p, q), rel=1e-9)
+    assert rates.log1p_chi2 == pytest.approx(divergences.log1p_chi2(p, q), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["markov", "classes", "stop"])
@@ -126,7 +126,7 @@ def test_coverage_against_monte_carlo(kind: str) -> None:
     }
     logger = loggers[kind]
     target = token_tilt(logger, np.cos(np.arange(12.0)), 0.15)
-    got = transfer.coverage(target, logger, points=2**12)
+    got = markov.coverage(target, logger, points=2**12)
     assert got.alpha == pytest.approx(0.9, abs=0.002)
     for policy, mass, seed in ((target, got.alpha, 1), (logger, got.ttc, 2)):
         drawn = sample_sums(policy, -target.log_prob[..., None], n, rng=seed)
@@ -141,8 +141,8 @@ def test_markov_rate_is_the_slope_of_the_tail() -> None:
     for length in (200, 400):
         logger = markov_policy(law, chain, length)
         target = token_tilt(logger, np.linspace(1, -1, 8), 0.4)
-        rates = transfer.rates(target, logger)
-        logs[length] = transfer.log_cdf(logger, -target.log_prob, length * rates.entropy).value
+        rates = markov.rates(target, logger)
+        logs[length] = markov.log_cdf(logger, -target.log_prob, length * rates.entropy).value
     assert rates.collapse_margin > 0
     assert 0 < rates.rate < rates.kl
     slope = -(logs[400] - logs[200]) / 200
@@ -152,11 +152,11 @@ def test_markov_rate_is_the_slope_of_the_tail() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: transfer.divergence(LOGGERS["iid"], LOGGERS["markov"]), "differ in length"),
-        (lambda: transfer.divergence(LOGGERS["iid"], LOGGERS["stop"]), "differ in stop"),
-        (lambda: transfer.coverage(*pair("iid"), level=0.0), r"\(0, 1\)"),
-        (lambda: transfer.rates(*pair("stop")), "no stop token"),
-        (lambda: transfer.log_cdf(LOGGERS["markov"], np.zeros((1, 2, 3)), 1.0), "needs 1 \\+ V"),
+        (lambda: markov.divergence(LOGGERS["iid"], LOGGERS["markov"]), "differ in length"),
+        (lambda: markov.divergence(LOGGERS["iid"], LOGGERS["stop"]), "differ in stop"),
+        (lambda: markov.coverage(*pair("iid"), level=0.0), r"\(0, 1\)"),
+        (lambda: markov.rates(*pair("stop")), "no stop token"),
+        (lambda: markov.log_cdf(LOGGERS["markov"], np.zeros((1, 2, 3)), 1.0), "needs 1 \\+ V"),
     ],
 )
 def test_bad_input_names_the_mend(call: object, message: str) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cje_core.streams import Cell, Streams
-from cje_sim import typicality
+from cje_sim.exact import typicality
 from studies import ttc_collapse
 
 STUDY = ttc_collapse.STUDY

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, log_ndtr, logsumexp
 
-from cje_sim.paths import Paths
-from cje_sim.policies import checked_utility, indicator, positive
-from cje_sim.sums import exact_sums, iid_lattice
-from cje_sim.tokens import FloatArray, Responses, Rng, TokenPolicy, iid_policy, log_normalise
-from cje_sim.transfer import PATH_POINTS, Divergence, divergence
+from cje_sim.exact.markov import PATH_POINTS, Divergence, divergence
+from cje_sim.exact.paths import Paths
+from cje_sim.exact.sums import exact_sums, iid_lattice
+from cje_sim.targets.tilts import checked_utility, indicator, positive
+from cje_sim.tokens.laws import FloatArray, Responses, Rng, TokenPolicy, iid_policy, log_normalise
 
 
 @dataclass(frozen=True)

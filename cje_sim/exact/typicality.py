@@ -1,13 +1,13 @@
 """Typical regions of the target and the logger's mass on them (TTC), exactly.
 
 For i.i.d. tokens the total surprisal ``S = sum_t -log p(a_t)`` is a sum of independent scores, so every
-quantity of the paper's coverage argument is a distribution function of such a sum (`cje_sim.sums`):
+quantity of the paper's coverage argument is a distribution function of such a sum (`cje_sim.exact.sums`):
 
 - target mass  ``alpha = P_p(S in T)``, logger mass (TTC) ``beta = P_q(S in T)``,
 - ``E0[W^2 1_T] = (1 + chi2)^L P_m(S in T)`` with the token law ``m ~ p^2/q`` (lemma on the weight's second
   moment).
 
-Markov chains, prompt classes and stop tokens are in `cje_sim.transfer`.
+Markov chains, prompt classes and stop tokens are in `cje_sim.exact.markov`.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from cje_sim.exact import chi2_law, collapse_margin, entropy, log1p_chi2
-from cje_sim.sums import LATTICE_POINTS, cramer_rate, exact_sums, iid_lattice, log_interval
+from cje_sim.exact.divergences import chi2_law, collapse_margin, entropy, log1p_chi2
+from cje_sim.exact.sums import LATTICE_POINTS, cramer_rate, exact_sums, iid_lattice, log_interval
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -84,7 +84,7 @@ def coverage(
 
     Examples
     --------
-    >>> from cje_sim.tokens import zipf
+    >>> from cje_sim.tokens.laws import zipf
     >>> law = zipf(1000, 1.2)
     >>> round(coverage(law, law, 25).ttc, 6)  # a clone: the logger's mass is the target's
     0.9
@@ -176,8 +176,8 @@ def collapse_rate(log_p: FloatArray, log_q: FloatArray, *, two_sided: bool = Fal
 
     Examples
     --------
-    >>> from cje_sim.tokens import log_normalise, zipf
-    >>> from cje_sim.exact import kl
+    >>> from cje_sim.tokens.laws import log_normalise, zipf
+    >>> from cje_sim.exact.divergences import kl
     >>> q = zipf(100, 1.2)
     >>> cold, hot = log_normalise(q / 0.8), log_normalise(q / 1.25)
     >>> [bool(np.isclose(collapse_rate(p, q, two_sided=True), kl(p, q))) for p in (cold, hot)]

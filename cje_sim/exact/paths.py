@@ -2,7 +2,7 @@
 
 A path law is given by one-step factors, ``prod_t factor(a_(t-1), a_t)``, normalised or not: ``p`` gives probabilities,
 ``p^2 / q`` gives second moments of importance weights. With ``e^(i omega score)`` in place the same product gives the
-characteristic function of the sum of scores (`cje_sim.sums` explains tilt, lattice and bracket).
+characteristic function of the sum of scores (`cje_sim.exact.sums` explains tilt, lattice and bracket).
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from cje_sim.sums import (
+from cje_sim.exact.sums import (
     Lattice,
     LogProb,
     chernoff_window,

@@ -2,7 +2,7 @@
 
 Every quantity is a sum over token paths of products of one-step factors, so it is a product of (V, V) matrices:
 ``KL``, ``E0[W^2] = 1 + chi2``, mean lengths, and, with the factor ``e^(i omega v)`` in place, the characteristic
-function of a sum of token scores and so its law (`cje_sim.sums` explains tilt, lattice and bracket).
+function of a sum of token scores and so its law (`cje_sim.exact.sums` explains tilt, lattice and bracket).
 
 With a stop token the length ``|a|`` is random and "mean surprisal <= c" is not a statement about the total; but it is
 one about the total of ``surprisal - c``, which is how it is computed.
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from cje_sim import typicality
-from cje_sim.paths import Paths, tilted
-from cje_sim.sums import Lattice, LogProb, combine_tails, solve_tilt
-from cje_sim.tokens import TokenPolicy
+from cje_sim.exact import typicality
+from cje_sim.exact.paths import Paths, tilted
+from cje_sim.exact.sums import Lattice, LogProb, combine_tails, solve_tilt
+from cje_sim.tokens.laws import TokenPolicy
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -42,8 +42,8 @@ def divergence(target: TokenPolicy, logger: TokenPolicy) -> Divergence:
 
     Examples
     --------
-    >>> from cje_sim.policies import token_tilt
-    >>> from cje_sim.tokens import markov_policy, markov_with_stationary, zipf
+    >>> from cje_sim.targets.tilts import token_tilt
+    >>> from cje_sim.tokens.laws import markov_policy, markov_with_stationary, zipf
     >>> chain = markov_policy(zipf(4, 1.2), markov_with_stationary(zipf(4, 1.2), rng=0), length=50)
     >>> divergence(token_tilt(chain, [1.0, 0.0, 0.0, 0.0], 0.0), chain)
     Divergence(kl=0.0, log1p_chi2=0.0, mean_length=50.0)

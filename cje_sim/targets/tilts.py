@@ -1,7 +1,7 @@
 """Target policies: what a logger becomes when it is pushed towards a reward.
 
-All are token policies again (`cje_sim.tokens.TokenPolicy`); `cje_sim.transfer.divergence` gives their exact KL and
-chi-square from the logger. Targets that act on whole responses are in `cje_sim.sequence_policies`.
+All are token policies again (`cje_sim.tokens.laws.TokenPolicy`); `cje_sim.exact.markov.divergence` gives their exact
+KL and chi-square from the logger. Targets that act on whole responses are in `cje_sim.targets.responses`.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from cje_sim.tokens import FloatArray, IntArray, Rng, TokenPolicy, log_normalise
+from cje_sim.tokens.laws import FloatArray, IntArray, Rng, TokenPolicy, log_normalise
 
 UTILITIES = ("iid", "aligned", "anti_aligned", "token_set")
 
@@ -58,7 +58,7 @@ def token_tilt(logger: TokenPolicy, utility: npt.ArrayLike, eta: float) -> Token
 
     Examples
     --------
-    >>> from cje_sim.tokens import iid_policy
+    >>> from cje_sim.tokens.laws import iid_policy
     >>> logger = iid_policy(np.log([6 / 11, 3 / 11, 2 / 11]), length=2)
     >>> target = token_tilt(logger, [0.0, 0.0, np.log(2)], 1.0)
     >>> np.exp(target.log_prob[0, 0]).round(4).tolist()
@@ -103,7 +103,7 @@ def temperature(logger: TokenPolicy, value: float) -> TokenPolicy:
 
     Examples
     --------
-    >>> from cje_sim.tokens import iid_policy
+    >>> from cje_sim.tokens.laws import iid_policy
     >>> hot = temperature(iid_policy(np.log([0.8, 0.2]), length=1), 2.0)
     >>> np.exp(hot.log_prob[0, 0]).round(4).tolist()
     [0.6667, 0.3333]

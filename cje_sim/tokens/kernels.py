@@ -1,7 +1,7 @@
-"""Compiled loops behind `cje_sim.tokens`: alias tables, sampling, sums of token scores.
+"""Compiled loops behind `cje_sim.tokens.laws`: alias tables, sampling, sums of token scores.
 
-Arrays in the layout of `cje_sim.tokens.TokenPolicy`, flattened to rows: row ``k * rows`` is the first token's law of
-prompt class k, the rows after it are those of later tokens (one if i.i.d., else one for each previous token).
+Arrays in the layout of `cje_sim.tokens.laws.TokenPolicy`, flattened to rows: row ``k * rows`` is the first token's
+law of prompt class k, the rows after it are those of later tokens (one if i.i.d., else one for each previous token).
 """
 
 from typing import Any

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_sim.sums import cumulant, saddlepoint
-from cje_sim.tokens import FloatArray, Rng, iid_policy, log_normalise, sample_sums
+from cje_sim.exact.sums import cumulant, saddlepoint
+from cje_sim.tokens.laws import FloatArray, Rng, iid_policy, log_normalise, sample_sums
 
 
 class RareEvent(NamedTuple):

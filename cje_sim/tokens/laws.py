@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from cje_sim import token_kernels
+from cje_sim.tokens import kernels
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -118,7 +118,7 @@ class TokenPolicy:
         cell.
         """
         flat = self.log_prob.reshape(-1, self.vocab)
-        return np.asarray(token_kernels.alias_tables(np.exp(flat - logsumexp(flat, axis=1, keepdims=True))))
+        return np.asarray(kernels.alias_tables(np.exp(flat - logsumexp(flat, axis=1, keepdims=True))))
 
     def sample(self, n: int, *, prompt_class: npt.ArrayLike | None = None, rng: Rng = None) -> Responses:
         """Draw `n` responses; prompt classes are drawn from ``class_prob`` unless given, shape (n,)."""
@@ -126,7 +126,7 @@ class TokenPolicy:
         classes = draw_classes(self, n, prompt_class, rng)
         tokens = np.full((n, self.length), PADDING, dtype=np.int32)
         stop = NO_STOP if self.stop is None else self.stop
-        token_kernels.sample(_seed_state(rng), self.alias, self.log_prob.shape[1], classes, stop, tokens)
+        kernels.sample(_seed_state(rng), self.alias, self.log_prob.shape[1], classes, stop, tokens)
         return Responses(tokens, classes)
 
     def score(self, responses: Responses) -> FloatArray:
@@ -294,8 +294,8 @@ def sample_sums(
         tokens = buffer[: part.stop - part.start]
         if policy.stop is not None:
             tokens.fill(PADDING)
-        token_kernels.sample(state, policy.alias, rows, classes[part], stop, tokens)
-        token_kernels.token_sums(tokens, classes[part], rows, scores, sums[part], n_tokens[part])
+        kernels.sample(state, policy.alias, rows, classes[part], stop, tokens)
+        kernels.token_sums(tokens, classes[part], rows, scores, sums[part], n_tokens[part])
         first[part] = tokens[:, 0]
     return TokenSums(first, n_tokens, sums, classes)
 
@@ -324,7 +324,7 @@ def token_sums(policy: TokenPolicy, tables: FloatArray, responses: Responses) ->
         raise ValueError(f"tokens must lie in 0..{policy.vocab - 1} (or be -1 after the end)")
     out = np.zeros((len(tokens), scores.shape[-1]))
     n_tokens = np.empty(len(tokens), dtype=np.int64)
-    token_kernels.token_sums(
+    kernels.token_sums(
         np.ascontiguousarray(tokens, dtype=np.int32), classes, policy.log_prob.shape[1], scores, out, n_tokens
     )
     return out

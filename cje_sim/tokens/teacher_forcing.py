@@ -24,7 +24,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from cje_sim.tokens import FloatArray, Rng
+from cje_sim.tokens.laws import FloatArray, Rng
 
 Law = Literal["normal", "laplace", "student_t", "missing"]
 Unit = Literal["response", "token"]
