@@ -1,7 +1,7 @@
 """Worlds whose truth is known exactly.
 
-``cje_sim.simulate("weak_judge", n=500, rng=1)`` draws evaluation data, ``cje_sim.truth("weak_judge")`` the values of its
-policies; ``cje_sim.scenarios.available()`` names the worlds.
+``cje_sim.simulate("weak_judge", n=500, rng=1)`` draws evaluation data, ``cje_sim.truth("weak_judge")`` gives its
+policies' values; ``cje_sim.scenarios.available()`` names the worlds.
 
 Rule of this package: of ``cje_core`` it may import ``cje_core.data`` only, so that no truth can depend on an
 estimator. Truth comes from enumeration, convolution or closed form; Monte Carlo only where nothing else exists,

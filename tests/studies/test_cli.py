@@ -17,7 +17,7 @@ from cje_sim import scenarios
 from studies.cli import app as command_line
 from studies.engine import study
 
-ROOT = Path(command_line.__file__).parent.parent
+ROOT = Path(command_line.__file__).parents[2]
 HEAVY = ("pymc", "arviz", "nutpie", "numba", "xarray", "scipy", "pandas", "matplotlib")
 
 
