@@ -15,7 +15,7 @@ from cje_core.data import files
 from cje_core.estimators import direct
 
 FROZEN = json.loads(
-    (Path(__file__).parent.parent / "reference" / "arena_peer.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "reference" / "arena_peer.json").read_text(encoding="utf-8")
 )
 
 

@@ -17,7 +17,7 @@ from cje_core.data import from_frame
 from cje_core.estimators import direct, labels_only, ppi_plus_plus, raw_judge, rogan_gladen
 from cje_core.inference.estimate import Status, wald
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[3] / "README.md"
 N_LABELS, N_DRAWS = 50, 500
 ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors
 
