@@ -14,9 +14,7 @@ import numpy as np
 from cje_core.data import files
 from cje_core.estimators import direct
 
-FROZEN = json.loads(
-    (Path(__file__).parents[2] / "reference" / "arena_peer.json").read_text(encoding="utf-8")
-)
+FROZEN = json.loads((Path(__file__).parents[2] / "reference" / "arena_peer.json").read_text(encoding="utf-8"))
 
 
 def test_base_agrees_within_what_the_folds_decide(arena):

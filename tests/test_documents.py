@@ -1,0 +1,75 @@
+"""Names in documents and docstrings exist, and the snippets of README run."""
+
+import importlib
+import re
+from pathlib import Path
+
+from matplotlib import pyplot as plt
+
+import cje_core
+
+ROOT = Path(cje_core.__file__).parents[1]
+NAME = re.compile(r"`((?:cje_core|cje_sim|studies)(?:\.[A-Za-z_]+)+)`")
+PLACE = re.compile(r"`((?:cje_core|cje_sim|studies|tests)/[\w/.]+)`")
+TABLE = re.compile(r"`((?:[a-z_]+\.)+[a-z_]+)`[^|]*\|$", re.M)
+
+
+def texts():
+    packages = ("cje_core", "cje_sim", "studies", "tests")
+    sources = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sources]
+
+
+def exists(name):
+    parts = name.split(".")
+    for k in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:k]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[k:]:
+            found = getattr(found, attribute, None)
+        return found is not None
+    return False
+
+
+def test_every_name_in_backticks_exists():
+    missing = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in texts()
+        for name in NAME.findall(path.read_text(encoding="utf-8"))
+        if not exists(name)
+    }
+    assert not missing
+    assert not exists("cje_core.estimators.no_such") and not exists("cje_core.no_such.thing")
+
+
+def test_every_place_in_backticks_exists():
+    missing = {
+        f"{path.relative_to(ROOT)}: {place}"
+        for path in texts()[:2]
+        for place in PLACE.findall(path.read_text(encoding="utf-8"))
+        if not (ROOT / place).exists() and "<" not in place
+    }
+    assert not missing
+
+
+def test_what_the_readme_says_python_can_do_is_there():
+    table = (
+        (ROOT / "README.md").read_text(encoding="utf-8").split("Beyond the command line:")[1].split("###")[0]
+    )
+    names = [name for name in TABLE.findall(table) if not name.startswith("cje_sim")]
+    assert len(names) > 10
+    assert [name for name in names if not exists(f"cje_core.{name}")] == []
+
+
+def test_the_first_snippet_of_the_readme_runs(arena, tmp_path, monkeypatch):
+    code = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    assert "cje_core.compare" in code
+    (tmp_path / "fresh_draws").symlink_to(arena / "fresh_draws")
+    (tmp_path / "probe_slice").symlink_to(arena / "probe_slice")
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, object] = {}
+    exec(compile(code, "README", "exec"), found)  # the block is ours
+    assert found["both"].sizes["method"] == 2 and (found["both"].overlap > 0).any()
+    plt.close("all")
