@@ -4,11 +4,13 @@ The logger draws i.i.d. Zipf tokens, a target the same at another temperature, `
 with exponent ``alpha / T``. For T > 1 the logger's frequent tokens are the target's least surprising ones, so logged
 text is more typical for the target than the target's own: the paper's one-sided TTC tends to 1 with length although
 KL, and so the dispersion of the weights, grows without bound. Judge and oracle are those of
-`cje_sim.scenarios._tokens`.
+`cje_sim.token_world`.
 
 >>> table = overlap(length=400).sel(policy="hot")
 >>> bool(table.ttc > 0.999), bool(table.log10_ess < -40)
 (True, True)
+>>> truth().round(3).values.tolist()
+[0.541, 0.531, 0.547]
 """
 
 from collections.abc import Mapping
