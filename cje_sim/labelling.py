@@ -190,7 +190,7 @@ def label(
     wide = (1, n) + (1,) * (judge.ndim - 2)
     seen = np.broadcast_to(chosen.reshape(wide) if chosen.ndim == 1 else chosen, judge.shape)
     seen = seen & np.isfinite(judge)
-    known = np.broadcast_to(prob.reshape(wide) if prob.ndim == 1 else prob, judge.shape)
+    known = np.broadcast_to(prob.reshape(wide) if prob.ndim == 1 else prob, judge.shape).copy()
     if labelling.design == "base":
         first = (np.arange(len(judge)) == 0).reshape(-1, *(1,) * (judge.ndim - 1))
         seen, known = seen & first, np.where(first, known, 0.0)

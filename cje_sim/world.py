@@ -263,7 +263,7 @@ def collect(
         oracle = draw_oracle(np.asarray(responses.mean), noise, spread=spread, atoms=atoms)
     fields: dict[str, Any] = {"surprisal": responses.surprisal}
     if responses.true_reward is not None:
-        fields["true_reward"] = np.broadcast_to(np.asarray(responses.true_reward), judge.shape)
+        fields["true_reward"] = np.broadcast_to(np.asarray(responses.true_reward), judge.shape).copy()
     if responses.covariate:
         values = [
             np.broadcast_to(np.asarray(x, dtype=float), judge.shape) for x in responses.covariate.values()
@@ -272,8 +272,8 @@ def collect(
     if responses.logp_target is not None:
         logged = {
             "logp_target": responses.logp_target,
-            "logp_logger": responses.logp_target[0],
-            "n_tokens": np.broadcast_to(np.asarray(responses.n_tokens), judge.shape[1]),
+            "logp_logger": responses.logp_target[0].copy(),
+            "n_tokens": np.broadcast_to(np.asarray(responses.n_tokens), judge.shape[1]).copy(),
             "logged_judge": _logged(judge),
         }
         if responses.covariate:
@@ -290,7 +290,7 @@ def collect(
         **fields,
     )
     if responses.logp_target is not None:
-        data = data.assign(logged_oracle=data["oracle"].isel(policy=0, draw=0, drop=True))
+        data = data.assign(logged_oracle=data["oracle"].isel(policy=0, draw=0, drop=True).copy())
     return data if responses.finish is None else responses.finish(data, rng)
 
 
@@ -343,8 +343,8 @@ def link_truth(laws: Laws, link: str = "sigmoid", low: float = 0.1, high: float 
 
 
 def _logged(values: FloatArray) -> FloatArray:
-    """First responses of the base policy, shape (n,)."""
-    return values[0] if values.ndim == 2 else values[0, :, 0]
+    """First responses of the base policy, shape (n,), in memory of their own."""
+    return values[0].copy() if values.ndim == 2 else values[0, :, 0].copy()
 
 
 def _parameters(keywords: Mapping[str, Keyword]) -> list[inspect.Parameter]:

@@ -1,6 +1,7 @@
 """What every world keeps, as functions of its module: for the registry's worlds and for those of users."""
 
 import inspect
+import itertools
 import pickle
 from collections.abc import Callable
 from types import ModuleType
@@ -76,6 +77,14 @@ def truth_against_simulation(module: ModuleType) -> None:
         )
 
 
+def variables_are_their_own(module: ModuleType) -> None:
+    """Each can be written to, and no other changes with it."""
+    data = module.simulate(n=60, rng=5)
+    arrays = [variable.values for name, variable in data.variables.items() if name not in data.coords]
+    assert all(array.flags.writeable for array in arrays)
+    assert not any(np.shares_memory(one, two) for one, two in itertools.combinations(arrays, 2))
+
+
 def same_seed_same_data(module: ModuleType) -> None:
     """And no global state."""
     simulate = module.simulate
@@ -119,6 +128,7 @@ EVERY: tuple[Callable[[ModuleType], None], ...] = (
     lambda module: labels(module, "own"),
     lambda module: labels(module, "base"),
     truth_against_simulation,
+    variables_are_their_own,
     same_seed_same_data,
     generator_moves_on,
     logs,

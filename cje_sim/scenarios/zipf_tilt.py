@@ -3,6 +3,9 @@
 The logger draws i.i.d. tokens from Zipf's law; a target tilts each token's law by ``exp(eta u(v))``. Utilities attach
 to tokens as `utility` says (the paper does not; see `cje_sim.targets.tilts.utilities`), drawn once from `utility_seed`:
 they belong to the world, not to the sample. Judge and oracle are those of `cje_sim.token_world`.
+
+>>> truth().round(3).values.tolist()
+[0.541, 0.556, 0.585, 0.613]
 """
 
 from collections.abc import Mapping

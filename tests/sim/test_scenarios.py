@@ -30,6 +30,11 @@ def test_truth_against_simulation(name: str) -> None:
 
 
 @every_world
+def test_variables_are_their_own(name: str) -> None:
+    check.variables_are_their_own(scenarios.load(name))
+
+
+@every_world
 def test_same_seed_same_data_and_no_global_state(name: str) -> None:
     check.same_seed_same_data(scenarios.load(name))
 
