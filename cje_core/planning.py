@@ -1,13 +1,16 @@
 """How many prompts to judge and how many to label: the paper's "Efficient Budget Allocation".
 
-Estimand of a plan: the standard error of Direct, and the smallest difference it detects, with n evaluated prompts of
-which m are labelled. The paper's proposition "Square Root Allocation Law" takes
+Estimand of a plan: the standard error of the values that `analyze` prints, and the smallest difference they detect,
+with n evaluated prompts of which m are labelled. The paper's proposition "Square Root Allocation Law" takes
 
     Var(n, m) = sigma2_eval / n + sigma2_cal / m,    budget B = c_S P n + c_Y m,    m <= n
 
 (P policies share the labels in its extension "Multi-Policy Amortization"), so that the optimum has ``m / n = sqrt(P
 c_S sigma2_cal / (c_Y sigma2_eval))``, and there the labels' share of the variance equals their share of the spend.
-The components come from one pilot (`cje_core.pilot.variance_components`).
+The components come from one pilot (`cje_core.pilot.variance_components`), of the default values or of the paper's
+plug-in. Probes keep their number, and what they leave is a third term that neither n nor m moves.
+
+TABLE-PENDING
 
 Failure modes: the law leaves out what falls faster than 1 / m, so it flatters few labels; a pilot says nothing about
 scores it never saw. `extrapolation` says when a plan leaves the pilot's range, `cje_core.plan_check.simulate_plan`
@@ -210,7 +213,9 @@ def optimal_fraction(
 # --- forecasts and the minimum detectable effect ---------------------------------------------------------------------
 
 
-def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: xr.Dataset) -> xr.Dataset:
+def std_error_at(
+    n: xr.DataArray | float, m: xr.DataArray | float, components: xr.Dataset, *, probe_growth: float = 1.0
+) -> xr.Dataset:
     """Forecast for n evaluated and m labelled prompts, the rest of the pilot's design kept.
 
     Parameters
@@ -218,7 +223,9 @@ def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: x
     n, m : numbers or DataArrays
         NaN results where m > n or fewer than 4 prompts are labelled.
     components : xr.Dataset
-        From `variance_components`.
+        From `cje_core.pilot.variance_components` or `if_labelled`.
+    probe_growth : float
+        Probes of the plan over those of the pilot.
 
     Returns
     -------
@@ -229,9 +236,13 @@ def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: x
     n, m = xr.DataArray(n).astype(float), xr.DataArray(m).astype(float)
     c = components
     from_eval, from_cal = c["sigma2_eval"] / n, c["sigma2_cal"] / m
-    variance = from_eval + from_cal
+    from_probes = c["variance_probes"] / probe_growth
+    variance = from_eval + from_cal + from_probes
     spread = (
-        (c["sigma2_eval_se"] / n) ** 2 + (c["sigma2_cal_se"] / m) ** 2 + 2 * c["sigma2_covariance"] / (n * m)
+        (c["sigma2_eval_se"] / n) ** 2
+        + (c["sigma2_cal_se"] / m) ** 2
+        + 2 * c["sigma2_covariance"] / (n * m)
+        + (c["variance_probes_se"] / probe_growth) ** 2
     )
     possible = (m <= n) & (m >= MIN_LABELLED_CLUSTERS) & (variance > 0)
     variance = variance.where(possible)
@@ -239,7 +250,9 @@ def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: x
     df_eval = np.maximum((c["df_eval"] + 1) * n / c.attrs["n"] - 1, 1.0)
     df_cal = np.maximum((c["df_cal"] + 1) * m / max(c.attrs["m"], 1) - 1, 1.0)
     alone = (c["sigma2_eval"] - c["sigma2_cross"]) / n  # the parts' own variances, as `combine` weighs them
-    df = xr.apply_ufunc(_pooled, alone, from_cal, df_eval, df_cal, vectorize=True, output_dtypes=[float])
+    df_probes = np.maximum((c["df_probes"] + 2) * probe_growth - 2, 1.0)
+    each = (alone, from_cal, from_probes, df_eval, df_cal, df_probes)
+    df = xr.apply_ufunc(_pooled, *each, vectorize=True, output_dtypes=[float])
     out = xr.Dataset(
         {
             "std_error": np.sqrt(variance),
@@ -251,8 +264,10 @@ def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: x
     return out.drop_vars([name for name in ("status", "route") if name in out.coords])
 
 
-def _pooled(v_eval: float, v_cal: float, df_eval: float, df_cal: float) -> float:
-    return pooled_df([v_eval, v_cal], [df_eval, df_cal])
+def _pooled(
+    v_eval: float, v_cal: float, v_probes: float, df_eval: float, df_cal: float, df_probes: float
+) -> float:
+    return pooled_df([v_eval, v_cal, v_probes], [df_eval, df_cal, df_probes])
 
 
 def extrapolation(n: float, m: float, components: xr.Dataset) -> list[str]:
@@ -370,3 +385,26 @@ def labels_needed(
         enough = reached(middle)
         low, high = low.where(enough, middle), high.where(~enough, middle)
     return high.where(possible)
+
+
+def labels_to_match(std_error: xr.DataArray, n: int, components: xr.Dataset) -> xr.DataArray:
+    """Fewest labels among n prompts with which components reach a given standard error.
+
+    Parameters
+    ----------
+    std_error : xr.DataArray
+        To be reached, for instance that of borrowing.
+    n : int
+        Evaluated prompts.
+    components : xr.Dataset
+        For instance of `cje_core.pilot.if_labelled`.
+
+    Returns
+    -------
+    xr.DataArray
+        At least 4; NaN where labelling all n prompts does not do it.
+    """
+    left = std_error**2 - components["sigma2_eval"] / n
+    ratio = components["sigma2_cal"] / left.where(left > 0)
+    needed = ratio.copy(data=np.maximum(np.ceil(ratio.values - 1e-9), MIN_LABELLED_CLUSTERS))
+    return needed.where(needed <= n)

@@ -101,6 +101,11 @@ def _notes(planned: Planned) -> Text:
         lines.append(
             f"check: {planned.check.attrs['replicates']} simulated studies; the simulation {verdict}"
         )
+        lines += [
+            f"check: {int(failed)} of the simulated studies refuse {policy}"
+            for policy in planned.policies
+            if (failed := planned.check["n_failed"].sel(policy=policy)) > 0 and policy not in planned.refused
+        ]
     lines += [f"extrapolates: {phrase}" for phrase in planned.outside]
     counts = planned.ledger.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]

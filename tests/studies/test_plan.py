@@ -224,12 +224,13 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     )
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
     plain, seen = plan(table, **costs), plan(table, covariates=["age"], **costs)
-    forced = plan(table, covariates=["age"], calibrator="monotone", **costs)
+    paper = costs | {"borrowed": "plug_in"}  # the balanced one-step balances the covariate all the same
+    forced = plan(table, covariates=["age"], calibrator="monotone", **paper)
     cal = [float(p.components.sigma2_cal.sel(policy="base")) for p in (plain, seen, forced)]
     assert cal[1] < 0.5 * cal[0] and cal[2] == cal[0]
     spread = [float(p.check.simulated_std_error.sel(policy="base")) for p in (plain, seen)]
     assert spread[1] < spread[0]
-    pd.testing.assert_frame_equal(forced.check.to_dataframe(), plain.check.to_dataframe())
+    pd.testing.assert_frame_equal(forced.check.to_dataframe(), plan(table, **paper).check.to_dataframe())
     audit = table[table["policy"] == "other"].head(60).copy()
     audit["oracle_label"] = 0.5 * audit["judge_score"] ** 2 + 0.5 * audit["age"]
     needed = [
