@@ -63,6 +63,7 @@ class _Split(NamedTuple):
     df_eval: float
     df_cal: float
     df_probes: float = np.inf
+    shared: FloatArray | None = None  # (G,): the calibration part as the spread of a difference sees it
 
 
 class _Pilot(NamedTuple):
@@ -127,10 +128,24 @@ def _split(pilot: _Pilot, p: int) -> _Split:
         sampling.df,
         label_part.df,
     )
+    if corrected and pilot.lender is not None and rows.teaches[own].all():
+        found = found._replace(shared=_shared(rows, pilot.lender, own))
     if status is Status.CONSTANT_LABELS:  # no spread was seen, so none can be planned with
         nothing = np.full(len(rows.cluster_names), np.nan)
         found = found._replace(evaluation=nothing, calibration=nothing)
     return found
+
+
+def _shared(rows: Rows, lender: Lender, own: IntArray) -> FloatArray:
+    """The labels' part of the mean over own labels, with the noise that they lend to other policies.
+
+    The same labels stand behind both values of a difference. Told by two kinds of residual they would not cancel.
+    """
+    noise = np.zeros(len(rows.policy))
+    noise[rows.teaches] = _unbiased(lender.lesson).noise
+    weight = rows.weight[own] / rows.label_prob[own]
+    moves = weight / weight.sum() * noise[own]
+    return sum_by(rows.cluster[rows.prompt[own]], moves, len(rows.cluster_names))
 
 
 def _per_cluster(rows: Rows, part: Part) -> FloatArray:
@@ -210,6 +225,22 @@ def _components(
     }
 
 
+def _minus(part: _Split, base: _Split, *, shared: bool) -> _Split:
+    """The difference of two values; where one is borrowed and `shared`, the labels' noise is told alike for both."""
+    shared = shared and "balanced" in (part.route, base.route)
+    ours, theirs = (
+        one.shared if shared and one.shared is not None else one.calibration for one in (part, base)
+    )
+    return part._replace(
+        evaluation=part.evaluation - base.evaluation,
+        calibration=ours - theirs,
+        probes=part.probes - base.probes,
+        df_eval=min(part.df_eval, base.df_eval),
+        df_cal=min(part.df_cal, base.df_cal),
+        df_probes=min(part.df_probes, base.df_probes),
+    )
+
+
 def variance_components(
     data: xr.Dataset,
     *,
@@ -242,13 +273,16 @@ def variance_components(
         ``sigma2_covariance`` (over independent clusters; the pilot's noise, not the error of the law),
         ``variance_probes`` with its standard error (at the pilot's number of probes), ``std_error`` and
         ``calibration_share`` (omega) at the pilot's own size, ``df_eval``, ``df_cal``, ``df_probes``; for levels
-        ``status`` and ``route``. A pilot that is labelled entirely is split as theta_aug, the route that fewer labels
-        will take. Attributes count the pilot's design, which a plan scales: ``n`` prompts with an evaluated response,
-        ``m`` prompts with a label, ``responses_per_prompt`` and ``labels_per_prompt`` (judged responses per prompt, and
-        labels per labelled prompt, over all policies), ``n_policies``; ``scale_width`` is that of the oracle. NaN with
-        the status that says why where a policy has no number. A borrowed policy with few effective labels (``df_cal``
-        below 20, say) has a heavy-tailed component whose standard error is too small: trust its order of magnitude
-        only.
+        ``status`` and ``route``. For differences, unless plug-ins, ``sigma2_eval_tested``, ``sigma2_cal_tested``: the
+        standard error that `cje_core.compare` tests with. It exceeds the spread of a borrowing policy's difference to
+        one with labels of its own, the more the more alike the two are, for the labels behind both come with two kinds
+        of residual, which do not cancel. A pilot that is labelled entirely is split as theta_aug, the route that fewer
+        labels will take. Attributes count the pilot's design, which a plan scales: ``n`` prompts with an evaluated
+        response, ``m`` prompts with a label, ``responses_per_prompt`` and ``labels_per_prompt`` (judged responses per
+        prompt, and labels per labelled prompt, over all policies), ``n_policies``; ``scale_width`` is that of the
+        oracle. NaN with the status that says why where a policy has no number. A borrowed policy with few effective
+        labels (``df_cal`` below 20, say) has a heavy-tailed component whose standard error is too small: trust its
+        order of magnitude only.
     """
     pilot = _read(data, borrowed, power_tuned, direction, covariates, calibrator)
     rows = pilot.rows
@@ -269,18 +303,12 @@ def variance_components(
         raise ValueError(f"reference is {reference!r}; the data have {', '.join(sorted(names))}")
     base = split[names.tolist().index(reference)]
     others = [(name, part) for name, part in zip(names, split, strict=True) if name != reference]
-    pairs = [
-        part._replace(
-            evaluation=part.evaluation - base.evaluation,
-            calibration=part.calibration - base.calibration,
-            probes=part.probes - base.probes,
-            df_eval=min(part.df_eval, base.df_eval),
-            df_cal=min(part.df_cal, base.df_cal),
-            df_probes=min(part.df_probes, base.df_probes),
-        )
-        for _, part in others
-    ]
-    found = _components(pairs, n, m, strata) if pairs else {}
+    found = (
+        _components([_minus(part, base, shared=True) for _, part in others], n, m, strata) if others else {}
+    )
+    if others and borrowed == "balanced":
+        tested = _components([_minus(part, base, shared=False) for _, part in others], n, m, strata)
+        found |= {f"{name}_tested": tested[name] for name in ("sigma2_eval", "sigma2_cal")}
     first = [name for name, _ in others]
     coords = {"first": ("pair", first), "second": ("pair", [reference] * len(first))}
     return xr.Dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)

@@ -300,10 +300,15 @@ def effect_at(
 ) -> xr.DataArray:
     """Minimum detectable effect of a design.
 
-    That of the difference for components of contrasts; for levels, between two independent estimates as precise. NaN
-    where it is wider than the oracle scale (attribute ``scale_width`` of the components): no two means lie that far
-    apart, so the design detects nothing at this power.
+    That of the difference for components of contrasts, with the standard error that its test takes (``*_tested``, which
+    promise less than the spread would); for levels, between two independent estimates as precise. NaN where it is wider
+    than the oracle scale (attribute ``scale_width`` of the components): no two means lie that far apart, so the design
+    detects nothing at this power.
     """
+    if "sigma2_cal_tested" in components:
+        components = components.assign(
+            {name: components[f"{name}_tested"] for name in ("sigma2_eval", "sigma2_cal")}
+        )
     forecast = std_error_at(n, m, components)
     scale = 1.0 if "first" in components.coords else np.sqrt(2.0)
     found = detectable(
