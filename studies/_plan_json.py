@@ -126,6 +126,12 @@ def next_steps(planned: Planned) -> list[str]:
         steps.append(
             f"labels or probes of their own that do as well as borrowing, and assume no transport: {', '.join(own)}"
         )
+    probed = [policy for policy in planned.policies if planned.route(policy) == "probe_tuned"]
+    if probed:
+        steps.append(
+            f"the values of {', '.join(probed)} rest on their own probes, of which the plan keeps as many: more of "
+            "these, not of the labels, shorten their intervals"
+        )
     hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
     audited = [f"{policy} {n:.0f}" for policy, n in planned.probes.items() if not math.isnan(n)]
     if audited:

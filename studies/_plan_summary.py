@@ -55,7 +55,9 @@ def _policy_table(planned: Planned) -> Table:
         shown.add_row(
             Text(policy),
             _pair(c["sigma2_eval"], c["sigma2_eval_se"]),
-            _pair(c["sigma2_cal"], c["sigma2_cal_se"]),
+            "probes"
+            if planned.route(policy) == "probe_tuned"
+            else _pair(c["sigma2_cal"], c["sigma2_cal_se"]),
             _pair(f["std_error"], f["std_error_se"]),
             seen,
         )

@@ -138,6 +138,9 @@ def test_the_forecast_is_of_what_analyze_prints_and_says_what_own_labels_would_d
     other = found["default"]["policies"]["other"]
     assert other["std_error_if_labelled"] > 0 and other["labels_to_match_borrowing"] >= 4
     assert found["default"]["policies"]["base"]["std_error_if_labelled"] is None
+    assert (
+        "rest on their own probes" in steps["probes"] and "rest on their own probes" not in steps["default"]
+    )
     probed = found["probes"]["policies"]["other"]
     assert probed["variance_probes"] > 0 == other["variance_probes"]
     assert probed["labels_to_match_borrowing"] is None
