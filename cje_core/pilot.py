@@ -26,7 +26,7 @@ Which value a policy gets is that of `analyze`:
 For borrowed values 1 / m is the leading order only (the paper's note on O(1/m) calibration variance). A policy that
 `analyze` would refuse has no components but a status: UNINFORMATIVE_JUDGE (the labels do not show that the judge ranks
 them; also where fewer than five hold the rarer of two values) or LOW_SUPPORT. It needs labels of its own, and for a
-policy that borrows `if_labelled` says what those would do.
+policy that borrows `cje_core.own_labels` says what those would do.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.balance import Lesson, balanced_residual, balancing_weights, supported
+from cje_core.balance import Lesson, balanced_residual, supported
 from cje_core.calibration import OracleSlice, calibration_part, fit_slice, held_out, mean_part, predict
 from cje_core.estimators._direct_fit import Lender, Options, make_lender
 from cje_core.estimators.direct_corrected import probe_value
@@ -52,7 +52,7 @@ IntArray = npt.NDArray[np.intp]
 BORROWED = ("balanced", "plug_in")
 
 
-class _Split(NamedTuple):
+class Split(NamedTuple):
     """One policy's sources of error, summed by cluster and divided by the number of prompts."""
 
     status: Status
@@ -66,7 +66,7 @@ class _Split(NamedTuple):
     shared: FloatArray | None = None  # (G,): the calibration part as the spread of a difference sees it
 
 
-class _Pilot(NamedTuple):
+class Pilot(NamedTuple):
     """What all policies of a pilot share."""
 
     rows: Rows
@@ -76,12 +76,13 @@ class _Pilot(NamedTuple):
     power_tuned: bool
 
 
-def _failed(rows: Rows, status: Status) -> _Split:
+def _failed(rows: Rows, status: Status) -> Split:
     nothing = np.full(len(rows.cluster_names), np.nan)
-    return _Split(status, "none", nothing, nothing, nothing, np.nan, np.nan, np.nan)
+    return Split(status, "none", nothing, nothing, nothing, np.nan, np.nan, np.nan)
 
 
-def _split(pilot: _Pilot, p: int) -> _Split:
+def split_policy(pilot: Pilot, p: int) -> Split:
+    """Route and sources of error of policy p."""
     rows, fitted = pilot.rows, pilot.fitted
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     if len(index) == 0:
@@ -119,7 +120,7 @@ def _split(pilot: _Pilot, p: int) -> _Split:
         status = Status.CONSTANT_LABELS
     elif fitted.status is not Status.OK:
         status = fitted.status
-    found = _Split(
+    found = Split(
         status,
         route,
         _per_cluster(rows, sampling),
@@ -152,7 +153,7 @@ def _per_cluster(rows: Rows, part: Part) -> FloatArray:
     return np.asarray(cluster_sums(part.influence, rows.cluster) / len(rows.prompts))
 
 
-def _probed(pilot: _Pilot, p: int, index: IntArray) -> _Split | None:
+def _probed(pilot: Pilot, p: int, index: IntArray) -> Split | None:
     """The tuned probe value, or None where the probes do not make one that has an interval."""
     rows, fitted = pilot.rows, pilot.fitted
     result, lam = probe_value(rows, fitted, p, tuned=True)
@@ -162,7 +163,7 @@ def _probed(pilot: _Pilot, p: int, index: IntArray) -> _Split | None:
     sampling = mean_part(rows, index, lam * f, rows.weight[index])[1]
     assert result.influence is not None
     probes = count_clusters(rows, np.flatnonzero((rows.policy == p) & rows.probe))
-    return _Split(
+    return Split(
         result.status,
         result.route,
         _per_cluster(rows, sampling),
@@ -194,10 +195,10 @@ def _unbiased(lesson: Lesson) -> Lesson:
 
 
 def _components(
-    split: Sequence[_Split], n: int, m: int, strata: npt.NDArray[np.intp]
+    split: Sequence[Split], n: int, m: int, strata: npt.NDArray[np.intp]
 ) -> dict[str, FloatArray]:
     """Components of each split: sums over clusters, so their error is that of a sum of independent terms."""
-    s, c, q = (np.stack([getattr(part, name) for part in split]) for name in _Split._fields[2:5])
+    s, c, q = (np.stack([getattr(part, name) for part in split]) for name in Split._fields[2:5])
     cross = 2 * (s * c + s * q + c * q)
     terms = np.stack([n * (s**2 + cross), m * c**2, q**2])  # (3, k, G)
     spread = np.zeros((3, 3, len(split)))
@@ -225,7 +226,7 @@ def _components(
     }
 
 
-def _minus(part: _Split, base: _Split, *, shared: bool) -> _Split:
+def _minus(part: Split, base: Split, *, shared: bool) -> Split:
     """The difference of two values; where one is borrowed and `shared`, the labels' noise is told alike for both."""
     shared = shared and "balanced" in (part.route, base.route)
     ours, theirs = (
@@ -284,15 +285,15 @@ def variance_components(
         labels (``df_cal`` below 20, say) has a heavy-tailed component whose standard error is too small: trust its
         order of magnitude only.
     """
-    pilot = _read(data, borrowed, power_tuned, direction, covariates, calibrator)
+    pilot = read_pilot(data, borrowed, power_tuned, direction, covariates, calibrator)
     rows = pilot.rows
-    split = [_split(pilot, rows.policies.index(str(name))) for name in data.policy.values]
+    split = [split_policy(pilot, rows.policies.index(str(name))) for name in data.policy.values]
     names = data.policy.values.astype(str)
     strata = np.zeros(len(rows.cluster_names), dtype=np.intp)
     strata[rows.cluster[rows.prompt[rows.labelled]]] += 1
     if pilot.borrowed == "balanced":
         strata[np.unique(rows.cluster[rows.prompt[rows.probe]])] += 2
-    attrs = _design(data, rows)
+    attrs = design(data, rows)
     n, m = attrs["n"], max(attrs["m"], 1)
     if reference is None:
         found = _components(split, n, m, strata)
@@ -314,87 +315,24 @@ def variance_components(
     return xr.Dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)
 
 
-def if_labelled(
-    data: xr.Dataset,
-    *,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-) -> xr.Dataset:
-    """Components of each policy that borrows, if the labels were its own: m labels of the policy, or as many probes.
-
-    Estimand: the two-phase variance ``[Var Y - s2] / n + s2 / m`` of a mean prediction corrected by own labels, s2 the
-    variance of ``Y - f(Z)``. Before the policy has a label, both variances are those of the labelled slice, weighted as
-    the balanced one-step weights it (`cje_core.balance`), which is right where E[Y | Z] and the noise about it are the
-    slice's; residuals are held out, and s2 is at most Var Y, since tuning drops a prediction that does not help.
-
-    Parameters
-    ----------
-    data : xr.Dataset
-        The pilot.
-    direction, covariates, calibrator
-        As in `variance_components`.
-
-    Returns
-    -------
-    xr.Dataset
-        As from `variance_components`, for `cje_core.planning.std_error_at` with m the labels on the policy itself, over
-        the policies of the route ``balanced``; NaN for all others.
-    """
-    pilot = _read(data, "balanced", True, direction, covariates, calibrator)
-    rows, fitted = pilot.rows, pilot.fitted
-    attrs = _design(data, rows)
-    names = data.policy.values.astype(str)
-    keys = ("sigma2_eval", "sigma2_cal", "sigma2_eval_se", "sigma2_cal_se", "sigma2_covariance")
-    found = {key: np.full(len(names), np.nan) for key in keys}
-    for k, name in enumerate(names):
-        p = rows.policies.index(name)
-        if pilot.lender is None or _split(pilot, p).route != "balanced":
-            continue
-        index = np.flatnonzero((rows.policy == p) & rows.evaluated)
-        weight = rows.weight[index]
-        balance = balancing_weights(pilot.lender.lesson, rows.z[index], weight / weight.sum())
-        values = np.stack([fitted.label, pilot.lender.lesson.residual])
-        squared = (values - (balance * values).sum(axis=1, keepdims=True)) ** 2
-        whole, left = (balance * squared).sum(axis=1)
-        if whole <= 0 or left <= 0:  # weights below zero: the policy lies beside most labels
-            continue
-        if left > whole:
-            squared[1], left = squared[0], whole
-        moves = balance * (squared - np.array([[whole], [left]]))
-        joint = np.stack([sum_by(rows.cluster[fitted.prompt], row, len(rows.cluster_names)) for row in moves])
-        total, residual, both = (joint[0] ** 2).sum(), (joint[1] ** 2).sum(), (joint[0] * joint[1]).sum()
-        spread = (total + residual - 2 * both, residual, both - residual)
-        terms = (whole - left, left, np.sqrt(spread[0]), np.sqrt(spread[1]), spread[2])
-        for key, value in zip(keys, terms, strict=True):
-            found[key][k] = value
-    zero = np.where(np.isfinite(found["sigma2_cal"]), 0.0, np.nan)
-    found |= {"sigma2_cross": zero, "variance_probes": zero, "variance_probes_se": zero}
-    found |= {
-        "df_eval": zero + attrs["n"] - 1,
-        "df_cal": zero + max(attrs["m"] - 1, 1),
-        "df_probes": zero + np.inf,
-    }
-    return xr.Dataset({key: ("policy", value) for key, value in found.items()}, {"policy": names}, attrs)
-
-
-def _read(
+def read_pilot(
     data: xr.Dataset,
     borrowed: str,
     power_tuned: bool,
     direction: str,
     covariates: Sequence[str],
     calibrator: str,
-) -> _Pilot:
+) -> Pilot:
+    """The pilot with its calibrator and what the labels may lend; arguments as in `variance_components`."""
     if borrowed not in BORROWED:
         raise ValueError(f"borrowed is {borrowed!r}; use one of {', '.join(BORROWED)}")
     rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
     lender = make_lender(rows, fitted, Options(borrowed=borrowed))
-    return _Pilot(rows, fitted, lender, borrowed, power_tuned)
+    return Pilot(rows, fitted, lender, borrowed, power_tuned)
 
 
-def _design(data: xr.Dataset, rows: Rows) -> dict[str, Any]:
+def design(data: xr.Dataset, rows: Rows) -> dict[str, Any]:
     """Counts of the pilot that a plan scales."""
     n, m = len(np.unique(rows.prompt[rows.evaluated])), len(np.unique(rows.prompt[rows.labelled]))
     return {

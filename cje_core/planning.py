@@ -10,7 +10,14 @@ c_S sigma2_cal / (c_Y sigma2_eval))``, and there the labels' share of the varian
 The components come from one pilot (`cje_core.pilot.variance_components`), of the default values or of the paper's
 plug-in. Probes keep their number, and what they leave is a third term that neither n nor m moves.
 
-TABLE-PENDING
+How good the forecasts are: the mean standard error that 200 pilots forecast for twice and four times their size, over
+the spread of 1,000 fresh studies; pilots of 1,000 prompts with 100 or 250 labels of base, default values, four worlds
+(well_specified, weak_judge, binary_oracle, discrete_judge); Monte Carlo standard errors .02-.04, up to .08 where pilots
+refuse. Levels: .96-1.07 with 250 labels, 1.00-1.11 with 100 (.95-1.16 for ``worse``, farthest from the labels).
+Differences to base: .97-1.07 with 250, .90-1.14 with 100, with two exceptions, both cautious. To a policy almost equal
+to base, 1.01-1.12 and 1.08-1.34: their spread is small, and the fit's noise that falls faster than 1 / m is much of it.
+In weak_judge 1.04-1.35, and 1.41-1.67 for the almost equal policy; of its pilots 18% (100) and 44% find the judge
+informative, the others forecast nothing borrowed.
 
 Failure modes: the law leaves out what falls faster than 1 / m, so it flatters few labels; a pilot says nothing about
 scores it never saw. `extrapolation` says when a plan leaves the pilot's range, `cje_core.plan_check.simulate_plan`
@@ -223,7 +230,7 @@ def std_error_at(
     n, m : numbers or DataArrays
         NaN results where m > n or fewer than 4 prompts are labelled.
     components : xr.Dataset
-        From `cje_core.pilot.variance_components` or `if_labelled`.
+        From `cje_core.pilot.variance_components` or `cje_core.own_labels.if_labelled`.
     probe_growth : float
         Probes of the plan over those of the pilot.
 
@@ -390,26 +397,3 @@ def labels_needed(
         enough = reached(middle)
         low, high = low.where(enough, middle), high.where(~enough, middle)
     return high.where(possible)
-
-
-def labels_to_match(std_error: xr.DataArray, n: int, components: xr.Dataset) -> xr.DataArray:
-    """Fewest labels among n prompts with which components reach a given standard error.
-
-    Parameters
-    ----------
-    std_error : xr.DataArray
-        To be reached, for instance that of borrowing.
-    n : int
-        Evaluated prompts.
-    components : xr.Dataset
-        For instance of `cje_core.pilot.if_labelled`.
-
-    Returns
-    -------
-    xr.DataArray
-        At least 4; NaN where labelling all n prompts does not do it.
-    """
-    left = std_error**2 - components["sigma2_eval"] / n
-    ratio = components["sigma2_cal"] / left.where(left > 0)
-    needed = ratio.copy(data=np.maximum(np.ceil(ratio.values - 1e-9), MIN_LABELLED_CLUSTERS))
-    return needed.where(needed <= n)

@@ -24,14 +24,14 @@ import xarray as xr
 from cje_core.audit_planning import probes_to_pass
 from cje_core.data import DataError
 from cje_core.io import read
-from cje_core.pilot import BORROWED, if_labelled, variance_components
+from cje_core.own_labels import if_labelled, labels_to_match
+from cje_core.pilot import BORROWED, variance_components
 from cje_core.plan_check import check_pilot, simulate_plan
 from cje_core.planning import (
     Balance,
     Plan,
     allocate,
     extrapolation,
-    labels_to_match,
     spend_balance,
     std_error_at,
 )

@@ -11,9 +11,10 @@ from cje_core.compare import against
 from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct, direct_corrected
 from cje_core.headline import headline
-from cje_core.pilot import if_labelled, variance_components
+from cje_core.own_labels import if_labelled, labels_to_match
+from cje_core.pilot import variance_components
 from cje_core.plan_check import resample_pilot, simulate_plan
-from cje_core.planning import effect_at, labels_to_match, std_error_at
+from cje_core.planning import effect_at, std_error_at
 from cje_core.power import detectable
 from cje_core.result import Status
 from cje_sim.scenarios import well_specified
