@@ -25,6 +25,10 @@ def if_labelled(
     the balanced one-step weights it (`cje_core.balance`), which is right where E[Y | Z] and the noise about it are the
     slice's; residuals are held out, and s2 is at most Var Y, since tuning drops a prediction that does not help.
 
+    For 100 probes among 2,000 prompts the mean forecast of 100 pilots (1,000 prompts, 100 or 250 labels of base) is
+    .97-1.04 times the spread of 1,000 fresh studies in well_specified, weak_judge, binary_oracle and discrete_judge
+    (Monte Carlo standard error .02-.03), and 1.12-1.17 for ``worse`` of discrete_judge, which lies beside most labels.
+
     Parameters
     ----------
     data : xr.Dataset
