@@ -21,7 +21,9 @@ def _slice(rows, policy, folds):
 
 
 def borrowed(rows, policy, folds, n):
-    """``sigma2_eval`` and ``sigma2_cal`` of the balanced one-step: one response per prompt, every label of weight one.
+    """``sigma2_eval`` and ``sigma2_cal`` of the balanced one-step, and ``sigma2_cal`` of its difference to the slice.
+
+    One response per prompt, labels of one policy and of equal weight, whose own value has the mean of the same noise.
 
     The coefficient of a label is its balancing weight plus what moving it does to the mean of f over the policy less
     the balanced mean of f; its noise is the residual of r on the terms over the root of one minus its leverage (HC2).
@@ -35,12 +37,13 @@ def borrowed(rows, policy, folds, n):
         f = slow.calibrated(teach, y, [r["score"] for r in mine] + [t["score"] for t in teach])
         return sum(f[: len(mine)]) / len(mine) - float(balance @ f[len(mine) :])
 
-    step, calibration, evaluation = 1e-7, {}, {}
+    step, calibration, versus, evaluation = 1e-7, {}, {}, {}
     for j, t in enumerate(teach):
         moved = list(labels)
         moved[j] += step
         coefficient = balance[j] + (difference(moved) - difference(labels)) / step
-        calibration[t["cluster"]] = calibration.get(t["cluster"], 0.0) + coefficient * noise[j]
+        calibration[t["cluster"]] = coefficient * noise[j]
+        versus[t["cluster"]] = (coefficient - 1 / len(teach)) * noise[j]
     f = slow.calibrated(teach, labels, [r["score"] for r in mine])
     factor = math.sqrt(len(mine) / (len(mine) - 1))
     for r, value in zip(mine, f, strict=True):
@@ -50,6 +53,7 @@ def borrowed(rows, policy, folds, n):
     return (
         n * (sum(e**2 for e in evaluation.values()) + 2 * cross),
         m * sum(c**2 for c in calibration.values()),
+        m * sum(c**2 for c in versus.values()),
     )
 
 

@@ -35,7 +35,9 @@ def test_components_of_borrowed_values_are_their_definition(seed):
     found = variance_components(data).sel(policy="b")
     assert found["route"] == "balanced"
     expected = slow.borrowed(rows, "b", folds, 60)
-    np.testing.assert_allclose([found.sigma2_eval, found.sigma2_cal], expected, rtol=1e-5)
+    versus = variance_components(data, reference="a").isel(pair=0)
+    numbers = [found.sigma2_eval, found.sigma2_cal, versus.sigma2_cal]
+    np.testing.assert_allclose(numbers, expected, rtol=1e-5)
     paper = variance_components(data, borrowed="plug_in").sel(policy="b")
     assert abs(float(paper.sigma2_cal) / expected[1] - 1) > 0.01  # the plug-in's component is another
     alone = if_labelled(data).sel(policy="b")
