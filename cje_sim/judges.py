@@ -267,6 +267,18 @@ def draw_levels(u: FloatArray, shares: npt.ArrayLike) -> npt.NDArray[np.intp]:
     return np.stack([np.searchsorted(cut, row, side="right") for cut, row in zip(edges, u, strict=True)])
 
 
+def draw_category(law: FloatArray, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """One category for each row of probabilities, the last axis of `law`.
+
+    Examples
+    --------
+    >>> draw_category(np.array([[1.0, 0.0], [0.0, 1.0]]), np.random.default_rng(0)).tolist()
+    [0, 1]
+    """
+    edges = np.cumsum(law[..., :-1], axis=-1)
+    return np.asarray((edges <= rng.random((*law.shape[:-1], 1))).sum(axis=-1))
+
+
 def garble(score: npt.ArrayLike, bits: int) -> FloatArray:
     """Coarsened score: the lower edge of its cell among ``2^bits`` equal cells of [0, 1].
 

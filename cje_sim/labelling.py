@@ -1,6 +1,6 @@
 """Which responses get an oracle label, and with which known probability.
 
-Scheme (`SCHEMES`, the argument ``label_scheme`` of every scenario):
+Scheme (`SCHEMES`):
 
 ============  =========================================================================================
 uniform       simple random sample of exactly ``round(fraction * n)`` prompts
@@ -19,6 +19,7 @@ labelled.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,37 @@ BoolArray = npt.NDArray[np.bool_]
 LabelDesign = Literal["own", "base"]
 SCHEMES = ("uniform", "stratified", "score", "active", "mnar", "cluster", "early")
 N_STRATA = 4
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """How labels are bought; in every world the keywords ``oracle_fraction, label_design, label_scheme, n_probes``.
+
+    Parameters
+    ----------
+    fraction : float
+        Share of prompts (for `score`, `active`, `mnar`: of responses, on average) with labels, in [0, 1].
+    design : {"own", "base"}
+        Labels under every policy, or under the base policy only; there the others have probability 0.
+    scheme : str
+        One of `SCHEMES`.
+    n_probes : int
+        Probe labels for each policy but the base, a simple random sample of its unlabelled first draws.
+    """
+
+    fraction: float = 0.25
+    design: LabelDesign = "own"
+    scheme: str = "uniform"
+    n_probes: int = 0
+
+    def __post_init__(self) -> None:
+        """Stop at what cannot be."""
+        if not 0 <= self.fraction <= 1:
+            raise ValueError(f"oracle_fraction={self.fraction}: a share of the prompts lies in [0, 1]")
+        if self.design not in ("own", "base"):
+            raise ValueError(f"label_design={self.design!r}; it must be 'own' or 'base'")
+        if self.scheme not in SCHEMES:
+            raise ValueError(f"label_scheme={self.scheme!r}; it must be one of {', '.join(SCHEMES)}")
 
 
 def simple_random(n: int, size: int, rng: np.random.Generator) -> BoolArray:
@@ -96,11 +128,8 @@ def label(
     judge: FloatArray,
     oracle: FloatArray,
     policies: Sequence[str],
+    labelling: Labelling,
     *,
-    fraction: float,
-    design: LabelDesign = "own",
-    scheme: str = "uniform",
-    n_probes: int = 0,
     cluster: npt.NDArray[np.intp] | None = None,
     judge_range: tuple[float, float] = (0.0, 1.0),
     oracle_range: tuple[float, float] = (0.0, 1.0),
@@ -115,14 +144,7 @@ def label(
         A complete draw; NaN in both where a policy has no response (the base policy answers every prompt).
     policies : sequence of str
         Names; the first is the base policy.
-    fraction : float
-        Share of prompts (for `score`, `active`, `mnar`: of responses, on average) with labels, in [0, 1].
-    design : {"own", "base"}
-        Labels under every policy, or under the base policy only; there the others have probability 0.
-    scheme : str
-        One of `SCHEMES`.
-    n_probes : int
-        Probe labels for each policy but the base, a simple random sample of its unlabelled first draws.
+    labelling : Labelling
     cluster : int array, shape (prompts,), optional
         Cluster codes 0, 1, ...; a prompt is its own cluster when absent.
     judge_range, oracle_range : pair of float
@@ -136,12 +158,7 @@ def label(
     xr.Dataset
         With ``label_prob``; with ``stratum`` under the stratified scheme, with ``cluster`` when given.
     """
-    if not 0 <= fraction <= 1:
-        raise ValueError(f"oracle_fraction={fraction}: a share of the prompts lies in [0, 1]")
-    if design not in ("own", "base"):
-        raise ValueError(f"label_design={design!r}; it must be 'own' or 'base'")
-    if scheme not in SCHEMES:
-        raise ValueError(f"label_scheme={scheme!r}; it must be one of {', '.join(SCHEMES)}")
+    fraction, scheme = labelling.fraction, labelling.scheme
     n = judge.shape[1]
     size = round(fraction * n)
     prob = np.full(n, size / n)
@@ -173,12 +190,12 @@ def label(
     wide = (1, n) + (1,) * (judge.ndim - 2)
     seen = np.broadcast_to(chosen.reshape(wide) if chosen.ndim == 1 else chosen, judge.shape)
     seen = seen & np.isfinite(judge)
-    known = np.broadcast_to(prob.reshape(wide) if prob.ndim == 1 else prob, judge.shape)
-    if design == "base":
+    known = np.broadcast_to(prob.reshape(wide) if prob.ndim == 1 else prob, judge.shape).copy()
+    if labelling.design == "base":
         first = (np.arange(len(judge)) == 0).reshape(-1, *(1,) * (judge.ndim - 1))
         seen, known = seen & first, np.where(first, known, 0.0)
-    if n_probes:
-        probe = _probes(seen | np.isnan(judge), n_probes, rng)
+    if labelling.n_probes:
+        probe = _probes(seen | np.isnan(judge), labelling.n_probes, rng)
         fields["probe"], seen = probe, seen | probe
     if cluster is not None:
         fields["cluster"] = cluster

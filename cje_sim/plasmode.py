@@ -22,7 +22,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.data import LOGGED, DataError
-from cje_sim.labelling import FloatArray, LabelDesign, label
+from cje_sim.labelling import FloatArray, LabelDesign, Labelling, label
 
 IntArray = npt.NDArray[np.intp]
 CHUNK = 256  # responses whose kernel weights are held in memory at once
@@ -212,7 +212,7 @@ def simulate(
     n : int, optional
         Prompts; default as many as the population has.
     oracle_fraction, label_design, label_scheme, n_probes, rng
-        As in every scenario, see `cje_sim.scenarios.well_specified.simulate`.
+        As in every world, see `cje_sim.labelling.Labelling`.
 
     Returns
     -------
@@ -220,6 +220,7 @@ def simulate(
         ``logged_oracle`` is there when the logged responses are the base policy's own (equal judge scores).
     """
     rng = np.random.default_rng(rng)
+    labelling = Labelling(oracle_fraction, label_design, label_scheme, n_probes)
     source = world.population
     size = source.sizes["prompt"] if n is None else n
     picked, cluster = _draw_prompts(source, size, rng)
@@ -247,10 +248,7 @@ def simulate(
         judge,
         oracle,
         source.policy.values.tolist(),
-        fraction=oracle_fraction,
-        design=label_design,
-        scheme=label_scheme,
-        n_probes=n_probes,
+        labelling,
         judge_range=tuple(source.attrs["judge_range"]),
         oracle_range=tuple(source.attrs["oracle_range"]),
         rng=rng,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 # shared checks that are no test modules: their asserts too say what was compared
-pytest.register_assert_rewrite("conformance_world", "user_files")
+pytest.register_assert_rewrite("conformance_world", "user_files", "world_checks")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """One file is one world: the directory listing is the registry.
 
-Each module documents its mechanism and defines ``simulate(*, n, ..., rng) -> xr.Dataset`` (evaluation data, see
-``cje_core.data``) and ``truth(...) -> xr.DataArray`` over ``policy``, taking the same world parameters.
+Each module documents its mechanism and states its law and its ``truth(...) -> xr.DataArray`` over ``policy``. The
+frame, ``cje_sim.world``, gives it ``simulate(*, n, ..., rng) -> xr.Dataset`` (evaluation data, see ``cje_core.data``),
+with the same world parameters.
 """
 
 import importlib

@@ -3,44 +3,28 @@
 The world of `cje_sim.scenarios.well_specified` with all label mass at 0 and 1.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import xarray as xr
 
-from cje_sim.labelling import LabelDesign
+from cje_sim.judges import draw_oracle
 from cje_sim.scenarios import well_specified
+from cje_sim.world import Prompts, Responses, world
 
 
-def simulate(
-    *,
-    n: int = 1000,
-    oracle_fraction: float = 0.25,
-    label_design: LabelDesign = "own",
-    label_scheme: str = "uniform",
-    n_probes: int = 0,
-    link: str = "sigmoid",
-    low: float = 0.05,
-    high: float = 0.95,
-    prompt_corr: float = 0.3,
-    grid: str | None = None,
-    rng: np.random.Generator | int | None = None,
-) -> xr.Dataset:
-    """Evaluation data on n prompts; arguments as in `cje_sim.scenarios.well_specified.simulate`."""
-    return well_specified.simulate(
-        n=n,
-        oracle_fraction=oracle_fraction,
-        label_design=label_design,
-        label_scheme=label_scheme,
-        n_probes=n_probes,
-        link=link,
-        low=low,
-        high=high,
-        atoms=1.0,
-        prompt_corr=prompt_corr,
-        grid=grid,
-        rng=rng,
-    )
+def law(
+    prompts: Prompts, *, link: str = "sigmoid", low: float = 0.05, high: float = 0.95, grid: str | None = None
+) -> Responses:
+    """Scores as in `cje_sim.scenarios.well_specified.law`: labels pass or fail."""
+    graded = well_specified.law(prompts, link=link, low=low, high=high, grid=grid)
+    passed = draw_oracle(np.asarray(graded.mean), prompts.rng.random(graded.judge.shape), atoms=1.0)
+    return replace(graded, mean=None, oracle=passed)
 
 
 def truth(*, link: str = "sigmoid", low: float = 0.05, high: float = 0.95) -> xr.DataArray:
     """As in `cje_sim.scenarios.well_specified.truth`."""
     return well_specified.truth(link=link, low=low, high=high)
+
+
+simulate = world(law, spread=None, atoms=None)

@@ -1,8 +1,8 @@
 """A judge with few distinct scores, most of them on one: the normal case with LLM judges.
 
 S takes finitely many levels with probabilities of its policy's own, ``E[Y | S = level]`` is one table for all
-policies. The default levels and shares are like those of a judge that answers .85 six times in ten.
-Everything is a finite sum.
+policies. The default levels and shares are like those of a judge that answers .85 six times in ten. Everything is a
+finite sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray as xr
 
-from cje_sim.judges import draw_levels, draw_oracle, prompt_uniforms
-from cje_sim.labelling import LabelDesign, label
+from cje_sim.judges import draw_levels
+from cje_sim.world import Prompts, Responses, by_policy, world
 
 LEVELS = (0.1, 0.2, 0.5, 0.7, 0.85, 0.9, 0.95, 1.0)
 MEANS = (0.1, 0.12, 0.4, 0.52, 0.72, 0.78, 0.85, 0.9)
@@ -23,61 +23,36 @@ SHARES = {
 }
 
 
-def simulate(
+def law(
+    prompts: Prompts,
     *,
-    n: int = 1000,
-    oracle_fraction: float = 0.25,
-    label_design: LabelDesign = "own",
-    label_scheme: str = "uniform",
-    n_probes: int = 0,
     levels: Sequence[float] = LEVELS,
     means: Sequence[float] = MEANS,
     shares: Mapping[str, Sequence[float]] = SHARES,
-    spread: float = 0.9,
-    atoms: float = 0.05,
-    prompt_corr: float = 0.3,
-    rng: np.random.Generator | int | None = None,
-) -> xr.Dataset:
-    """Evaluation data on n prompts.
+) -> Responses:
+    """Levels by their shares, labels around one table.
 
     Parameters
     ----------
-    n, oracle_fraction, label_design, label_scheme, n_probes, spread, atoms, prompt_corr, rng
-        As in `cje_sim.scenarios.well_specified.simulate`.
     levels, means : sequences of float, equal length
         The judge's scores, rising, and ``E[Y | S]`` at each.
     shares : mapping of policy to sequence of float
         Probability of each level; the first policy is the base.
-
-    Returns
-    -------
-    xr.Dataset
     """
-    rng = np.random.default_rng(rng)
-    u = prompt_uniforms((len(shares), n), rng, prompt_corr)
-    level = draw_levels(u, list(shares.values()))
+    level = draw_levels(prompts.uniforms(len(shares)), list(shares.values()))
     mean = np.asarray(means, dtype=float)[level]
-    oracle = draw_oracle(mean, rng.random(u.shape), spread=spread, atoms=atoms)
-    return label(
-        np.asarray(levels, dtype=float)[level],
-        oracle,
-        list(shares),
-        fraction=oracle_fraction,
-        design=label_design,
-        scheme=label_scheme,
-        n_probes=n_probes,
-        true_reward=mean,
-        rng=rng,
+    return Responses(
+        policies=shares, judge=np.asarray(levels, dtype=float)[level], mean=mean, true_reward=mean
     )
 
 
 def truth(*, means: Sequence[float] = MEANS, shares: Mapping[str, Sequence[float]] = SHARES) -> xr.DataArray:
     """``V(policy) = sum over levels of share * E[Y | level]``.
 
-    Examples
-    --------
     >>> truth().round(4).values.tolist()
     [0.71, 0.7133, 0.7498, 0.3816]
     """
-    values = [float(np.dot(row, means)) for row in shares.values()]
-    return xr.DataArray(values, coords={"policy": list(shares)}, name="truth")
+    return by_policy({policy: float(np.dot(row, means)) for policy, row in shares.items()})
+
+
+simulate = world(law)

@@ -1,10 +1,10 @@
 """A world small enough to write down: prompts, responses, judge scores and labels are all discrete.
 
-``x ~ p(x)``, ``a ~ pi_p(a | x)``, ``s ~ p(s | x, a)``, ``y ~ p(y | x, a, s)``. `joint` is the full law of
-every policy; any functional, variance or efficiency bound of it is a finite sum. Logged responses come from
-the first policy with exact log-probabilities. With ``surrogacy = 1`` the label depends on (x, a) through s
-alone, so E[Y | S] is common to all policies (the paper's mean sufficiency); below 1 it is mixed with a law
-that depends on the response. With ``judge_noise = 0`` the score is a function of (x, a).
+``x ~ p(x)``, ``a ~ pi_p(a | x)``, ``s ~ p(s | x, a)``, ``y ~ p(y | x, a, s)``. `joint` is the full law of every
+policy; any functional, variance or efficiency bound of it is a finite sum. Logged responses come from the first policy
+with exact log-probabilities. With ``surrogacy = 1`` the label depends on (x, a) through s alone, so E[Y | S] is common
+to all policies (the paper's mean sufficiency); below 1 it is mixed with a law that depends on the response. With
+``judge_noise = 0`` the score is a function of (x, a).
 
 >>> joint().sum(["x", "a", "s", "y"]).round(12).values.tolist()
 [1.0, 1.0, 1.0, 1.0]
@@ -13,8 +13,8 @@ that depends on the response. With ``judge_noise = 0`` the score is a function o
 import numpy as np
 import xarray as xr
 
-from cje_sim.judges import FloatArray
-from cje_sim.labelling import LabelDesign, label
+from cje_sim.judges import FloatArray, draw_category
+from cje_sim.world import Prompts, Responses, world
 
 POLICIES = ("base", "clone", "tilted", "far")
 TILT = (0.0, 0.0, 1.0, 3.0)  # slope of log pi_p(a | x) in the response's quality, against the base
@@ -29,70 +29,36 @@ NEAREST = np.array([[0, 1, 1, 2], [0, 0, 1, 1], [0, 1, 2, 2]])
 LABEL_BY_SCORE = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7]])
 
 
-def simulate(
-    *,
-    n: int = 1000,
-    oracle_fraction: float = 0.25,
-    label_design: LabelDesign = "own",
-    label_scheme: str = "uniform",
-    n_probes: int = 0,
-    judge_noise: float = 0.2,
-    surrogacy: float = 1.0,
-    rng: np.random.Generator | int | None = None,
-) -> xr.Dataset:
-    """Evaluation data on n prompts, with logged data and the covariate ``prompt_class``.
+def law(prompts: Prompts, *, judge_noise: float = 0.2, surrogacy: float = 1.0) -> Responses:
+    """Draw prompts, responses, scores and labels in turn, with logs and the covariate ``prompt_class``.
 
     Parameters
     ----------
-    n, oracle_fraction, label_design, label_scheme, n_probes, rng
-        As in `cje_sim.scenarios.well_specified.simulate`.
     judge_noise : float
         Probability, in [0, 1], that the judge names a level at random.
     surrogacy : float
         Share, in [0, 1], of the label's law that depends on the score alone.
-
-    Returns
-    -------
-    xr.Dataset
     """
-    rng = np.random.default_rng(rng)
     pi, score_law, label_law = tables(judge_noise=judge_noise, surrogacy=surrogacy)
-    law = joint(judge_noise=judge_noise, surrogacy=surrogacy).sum(["x", "a"])
-    reward = (law.dot(law["y"], dim="y") / law.sum("y")).values  # E[Y | S] of each policy at each judge level
-    x = rng.choice(len(PROMPTS), n, p=PROMPTS)
-    shape = (len(POLICIES), n)
-    a = _draw(pi[:, x], rng)
-    s = _draw(score_law[x, a], rng)
-    oracle = ORACLE_LEVELS[_draw(label_law[x, a, s], rng)]
-    logp = np.log(pi)[:, x, a[0]]
-    data = label(
-        JUDGE_LEVELS[s],
-        oracle,
-        POLICIES,
-        fraction=oracle_fraction,
-        design=label_design,
-        scheme=label_scheme,
-        n_probes=n_probes,
+    scores = joint(judge_noise=judge_noise, surrogacy=surrogacy).sum(["x", "a"])
+    reward = (scores.dot(scores["y"], dim="y") / scores.sum("y")).values  # E[Y | S] by policy and judge level
+    x = prompts.rng.choice(len(PROMPTS), prompts.n, p=PROMPTS)
+    a = draw_category(pi[:, x], prompts.rng)
+    s = draw_category(score_law[x, a], prompts.rng)
+    return Responses(
+        policies=POLICIES,
+        judge=JUDGE_LEVELS[s],
+        oracle=ORACLE_LEVELS[draw_category(label_law[x, a, s], prompts.rng)],
         true_reward=np.take_along_axis(reward, s, axis=1),
-        covariate=np.broadcast_to(x[:, None].astype(float), (*shape, 1)),
-        features=["prompt_class"],
+        covariate={"prompt_class": x},
         surprisal=-np.log(np.take_along_axis(pi[:, x], a[..., None], axis=-1)[..., 0]),
-        logged={
-            "logp_target": logp,
-            "logp_logger": logp[0],
-            "n_tokens": np.ones(n),
-            "logged_judge": JUDGE_LEVELS[s[0]],
-        },
-        rng=rng,
+        logp_target=np.log(pi)[:, x, a[0]],
     )
-    return data.assign(logged_oracle=data["oracle"].isel(policy=0, draw=0, drop=True))
 
 
 def truth(*, judge_noise: float = 0.2, surrogacy: float = 1.0) -> xr.DataArray:
     """``V(policy) = sum of y times its probability``, by enumeration.
 
-    Examples
-    --------
     >>> truth().round(4).values.tolist()
     [0.4328, 0.4328, 0.471, 0.5418]
     """
@@ -124,6 +90,4 @@ def tables(*, judge_noise: float = 0.2, surrogacy: float = 1.0) -> tuple[FloatAr
     return pi, score_law, label_law
 
 
-def _draw(law: FloatArray, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
-    """One category per row of probabilities (last axis)."""
-    return np.asarray((np.cumsum(law[..., :-1], axis=-1) <= rng.random((*law.shape[:-1], 1))).sum(axis=-1))
+simulate = world(law, spread=None, atoms=None, prompt_corr=None)

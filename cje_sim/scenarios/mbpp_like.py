@@ -1,11 +1,10 @@
 """Code generation with unit tests: binary oracle, almost uninformative judge, repeated draws.
 
-Modelled on the code experiment of "Causal Judge Evaluation": pass rates near .874, .872, .874, .809 and .560;
-a judge whose verdict at a threshold of one half has a Youden index near .05; a transport residual near -.065
-for `mini`, which is judged by itself, and near -.28 for `unhelpful`. The judge takes `LEVELS`, ``P(Y = 1 |
-S)`` is a table for each policy; the shares are chosen to meet those numbers, since no per-level figures are
-public. Problems are easy or hard for everybody: scores and outcomes of one problem are correlated across
-policies and draws.
+Modelled on the code experiment of "Causal Judge Evaluation": pass rates near .874, .872, .874, .809 and .560; a judge
+whose verdict at a threshold of one half has a Youden index near .05; a transport residual near -.065 for `mini`, which
+is judged by itself, and near -.28 for `unhelpful`. The judge takes `LEVELS`, ``P(Y = 1 | S)`` is a table for each
+policy; the shares are chosen to meet those numbers, since no per-level figures are public. Problems are easy or hard
+for everybody: scores and outcomes of one problem are correlated across policies and draws.
 
 >>> [round(float(v), 3) for v in truth()], [round(float(v), 3) for v in residual()], round(youden(), 2)
 ([0.874, 0.873, 0.874, 0.81, 0.562], [0.0, 0.0, 0.0, -0.065, -0.28], 0.06)
@@ -16,8 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray as xr
 
-from cje_sim.judges import draw_levels, draw_oracle, prompt_uniforms
-from cje_sim.labelling import LabelDesign, label
+from cje_sim.judges import draw_levels, draw_oracle
+from cje_sim.world import Prompts, Responses, by_policy, world
 
 # fmt: off
 LEVELS = (0.0, 0.2, 0.5, 0.7, 0.85, 0.9, 0.95, 1.0)
@@ -33,68 +32,41 @@ SHIFT = {"base": 0.0, "enhanced": 0.0, "terse": 0.0, "mini": -0.065, "unhelpful"
 # fmt: on
 
 
-def simulate(
+def law(
+    prompts: Prompts,
     *,
-    n: int = 257,
-    oracle_fraction: float = 0.25,
-    label_design: LabelDesign = "base",
-    label_scheme: str = "uniform",
-    n_probes: int = 0,
     draws: int = 4,
     shares: Mapping[str, Sequence[float]] = SHARES,
     shift: Mapping[str, float] = SHIFT,
-    prompt_corr: float = 0.4,
-    rng: np.random.Generator | int | None = None,
-) -> xr.Dataset:
-    """Evaluation data on n problems with `draws` programs of each policy.
+) -> Responses:
+    """Judge levels and verdicts of programs, both tied within a problem.
 
     Parameters
     ----------
-    n, oracle_fraction, label_design, label_scheme, n_probes, rng
-        As in `cje_sim.scenarios.well_specified.simulate`.
     draws : int
         Programs per problem and policy.
     shares : mapping of policy to sequence of float
         Probability of each judge level; the first policy is the base.
     shift : mapping of policy to float
         What is added to the common table of pass probabilities.
-    prompt_corr : float
-        Correlation, on the normal scale, within a problem: of scores and of outcomes given scores.
-
-    Returns
-    -------
-    xr.Dataset
     """
-    rng = np.random.default_rng(rng)
-    shape = (len(shares), n, draws)
-    level = draw_levels(prompt_uniforms(shape, rng, prompt_corr), list(shares.values()))
+    level = draw_levels(prompts.uniforms(len(shares), draws), list(shares.values()))
     change = np.array([shift[policy] for policy in shares])[:, None, None]
-    oracle = draw_oracle(np.array(PASS)[level] + change, prompt_uniforms(shape, rng, prompt_corr), atoms=1.0)
-    return label(
-        np.array(LEVELS)[level],
-        oracle,
-        list(shares),
-        fraction=oracle_fraction,
-        design=label_design,
-        scheme=label_scheme,
-        n_probes=n_probes,
-        rng=rng,
-    )
+    passed = draw_oracle(np.array(PASS)[level] + change, prompts.uniforms(len(shares), draws), atoms=1.0)
+    return Responses(policies=shares, judge=np.array(LEVELS)[level], oracle=passed)
 
 
 def truth(
     *, shares: Mapping[str, Sequence[float]] = SHARES, shift: Mapping[str, float] = SHIFT
 ) -> xr.DataArray:
     """``V(policy)``: sum of shares times pass probabilities."""
-    values = [float(np.dot(row, PASS)) + shift[policy] for policy, row in shares.items()]
-    return xr.DataArray(values, coords={"policy": list(shares)}, name="truth")
+    return by_policy({policy: float(np.dot(row, PASS)) + shift[policy] for policy, row in shares.items()})
 
 
 def residual(*, shift: Mapping[str, float] = SHIFT) -> xr.DataArray:
     """Transport residual ``E_p[Y - P(Y = 1 | S, base)]`` of each policy."""
     base = next(iter(shift.values()))
-    values = [v - base for v in shift.values()]
-    return xr.DataArray(values, coords={"policy": list(shift)}, name="residual")
+    return by_policy({policy: value - base for policy, value in shift.items()}, "residual")
 
 
 def youden(*, shares: Mapping[str, Sequence[float]] = SHARES, threshold: float = 0.5) -> float:
@@ -103,3 +75,6 @@ def youden(*, shares: Mapping[str, Sequence[float]] = SHARES, threshold: float =
     above = np.array(LEVELS) > threshold
     right, wrong = share * passed, share * (1 - passed)
     return float(right[above].sum() / right.sum() - wrong[above].sum() / wrong.sum())
+
+
+simulate = world(law, n=257, label_design="base", spread=None, atoms=None, prompt_corr=0.4)

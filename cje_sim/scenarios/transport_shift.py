@@ -1,9 +1,8 @@
 """Policies for which the base calibrator is wrong in a stated way: on average or in shape.
 
-``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S]`` is the base curve changed by `cje_sim.judges.shifted_mean`. A
-``mean`` shift is what the paper's transport audit tests; ``shape`` and ``compensating`` shifts have residual
-mean exactly zero, so the level is right and the audit must pass, though the curve is wrong at almost every
-score.
+``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S]`` is the base curve changed by `cje_sim.judges.shifted_mean`. A ``mean``
+shift is what the paper's transport audit tests; ``shape`` and ``compensating`` shifts have residual mean exactly zero,
+so the level is right and the audit must pass, though the curve is wrong at almost every score.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,16 +10,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import xarray as xr
 
-from cje_sim.judges import (
-    FloatArray,
-    draw_oracle,
-    expected_over_scores,
-    oracle_mean,
-    prompt_uniforms,
-    score_quantile,
-    shifted_mean,
-)
-from cje_sim.labelling import LabelDesign, label
+from cje_sim.judges import FloatArray, expected_over_scores, oracle_mean, score_quantile, shifted_mean
+from cje_sim.world import Prompts, Responses, by_policy, world
 
 POLICIES = {
     "base": (3.0, 2.0, "none", 0.0),
@@ -29,78 +20,45 @@ POLICIES = {
     "flatter": (3.0, 2.0, "shape", 0.6),
     "compensating": (3.0, 2.0, "compensating", 0.1),
 }
+Law = tuple[float, float, str, float]
 
 
-def simulate(
-    *,
-    n: int = 1000,
-    oracle_fraction: float = 0.25,
-    label_design: LabelDesign = "base",
-    label_scheme: str = "uniform",
-    n_probes: int = 0,
-    policies: Mapping[str, tuple[float, float, str, float]] = POLICIES,
-    low: float = 0.15,
-    high: float = 0.85,
-    spread: float = 0.9,
-    atoms: float = 0.05,
-    prompt_corr: float = 0.3,
-    rng: np.random.Generator | int | None = None,
-) -> xr.Dataset:
-    """Evaluation data on n prompts.
+def law(
+    prompts: Prompts, *, policies: Mapping[str, Law] = POLICIES, low: float = 0.15, high: float = 0.85
+) -> Responses:
+    """Scores of a law per policy, labels around a curve per policy.
 
     Parameters
     ----------
-    n, oracle_fraction, label_design, label_scheme, n_probes, low, high, spread, atoms, prompt_corr, rng
-        As in `cje_sim.scenarios.well_specified.simulate`.
     policies : mapping of policy to (a, b, kind, size)
         Score law and shift, see `cje_sim.judges.shifted_mean`; the first is the base policy.
-
-    Returns
-    -------
-    xr.Dataset
+    low, high : float
+        Ends of the base curve, see `cje_sim.judges.oracle_mean`.
     """
-    rng = np.random.default_rng(rng)
-    a, b = np.array([law[:2] for law in policies.values()]).T[:, :, None]
-    judge = score_quantile(prompt_uniforms((len(policies), n), rng, prompt_corr), a, b)
-    mean = np.stack([_curve(law, low, high)(row) for law, row in zip(policies.values(), judge, strict=True)])
-    oracle = draw_oracle(mean, rng.random(judge.shape), spread=spread, atoms=atoms)
-    return label(
-        judge,
-        oracle,
-        list(policies),
-        fraction=oracle_fraction,
-        design=label_design,
-        scheme=label_scheme,
-        n_probes=n_probes,
-        rng=rng,
-    )
+    judge = prompts.scores(policies)
+    curves = [_curve(shifted, low, high) for shifted in policies.values()]
+    mean = np.stack([curve(row) for curve, row in zip(curves, judge, strict=True)])
+    return Responses(policies=policies, judge=judge, mean=mean)
 
 
-def truth(
-    *,
-    policies: Mapping[str, tuple[float, float, str, float]] = POLICIES,
-    low: float = 0.15,
-    high: float = 0.85,
-) -> xr.DataArray:
+def truth(*, policies: Mapping[str, Law] = POLICIES, low: float = 0.15, high: float = 0.85) -> xr.DataArray:
     """``V(policy) = E[shifted curve(S)]``, by quadrature.
 
-    Examples
-    --------
     >>> (truth() - truth()[0]).round(6).values + 0.0  # same, lower, flatter, compensating against base
     array([ 0.      ,  0.035821, -0.1     ,  0.      ,  0.      ])
     """
-    values = [
-        expected_over_scores(
-            _curve(law, low, high), law[0], law[1], [float(score_quantile(0.5, law[0], law[1]))]
-        )
-        for law in policies.values()
-    ]
-    return xr.DataArray(values, coords={"policy": list(policies)}, name="truth")
+
+    def value(a: float, b: float, kind: str, size: float) -> float:
+        median = float(score_quantile(0.5, a, b))
+        return expected_over_scores(_curve((a, b, kind, size), low, high), a, b, [median])
+
+    return by_policy({policy: value(*shifted) for policy, shifted in policies.items()})
 
 
-def _curve(
-    law: tuple[float, float, str, float], low: float, high: float
-) -> Callable[[FloatArray], FloatArray]:
+def _curve(shifted: Law, low: float, high: float) -> Callable[[FloatArray], FloatArray]:
     """``E[Y | S]`` of one policy."""
-    a, b, kind, size = law
+    a, b, kind, size = shifted
     return shifted_mean(lambda s: oracle_mean(s, "sigmoid", low, high), kind, size, a, b)
+
+
+simulate = world(law, label_design="base")

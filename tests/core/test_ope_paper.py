@@ -13,10 +13,6 @@ from cje_core.result import Status
 from cje_sim.scenarios import arena_like
 
 
-def with_length(data):
-    return data.assign(logged_covariate=data["covariate"].isel(policy=0, draw=0, drop=True))
-
-
 def test_the_paper_has_thirteen_estimators():
     assert len(estimators.PAPER) == 13
     assert sum(name.endswith("+cov") for name in estimators.PAPER) == 6
@@ -29,7 +25,7 @@ def test_the_paper_has_thirteen_estimators():
 
 @pytest.mark.parametrize("name", estimators.PAPER)
 def test_the_papers_rows_run(name):
-    data = with_length(arena_like.simulate(n=120, oracle_fraction=0.5, label_design="base", rng=0))
+    data = arena_like.simulate(n=120, oracle_fraction=0.5, label_design="base", rng=0)
     module, options = estimators.paper_estimator(name)
     result = module.estimate(data, **options)
     assert np.isfinite(result["estimate"].sel(policy="clone"))

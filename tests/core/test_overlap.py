@@ -341,7 +341,7 @@ def test_exact_overlap_of_a_mild_tilt():
     assert np.log10(mild.ess_fraction) == pytest.approx(
         float(truth.log10_ess.sel(policy="tilt_0.1")), abs=0.02
     )
-    policies = zipf_tilt._world(1000, 1.2, 25, zipf_tilt.ETA, "iid", 0)[0]
+    policies = zipf_tilt.tokens(length=25).policies
     laws = [policies[name].log_prob[0, 0] for name in ("tilt_0.1", "base")]
     world = exact.coverage(*laws, 25)
     assert float(mild.cle_shape) == pytest.approx(np.exp(world.log1p_chi2), rel=0.03)

@@ -121,8 +121,8 @@ def worlds():
     """Logger and target: TTC of .86, of .08, and near 1 although the overlap is gone (two-sided .19)."""
     logger = iid_policy(zipf(1000, 1.2), 25)
     log_p = logger.log_prob[0, 0]
-    hot = zipf_hot_target._world(1000, 1.2, 25, {"base": 1.0, "hot": 1.25}, "iid", 0)[0]["hot"]
-    tilted = zipf_tilt._world(1000, 1.2, 25, zipf_tilt.ETA, "iid", 0)[0]["tilt_0.5"]
+    hot = zipf_hot_target.tokens(length=25).policies["hot"]
+    tilted = zipf_tilt.tokens(length=25).policies["tilt_0.5"]
     return {
         "tilted": (logger, tilted),
         "sharp": (logger, token_tilt(logger, log_p, 0.25)),

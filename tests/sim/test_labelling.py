@@ -5,6 +5,7 @@ import oracles_worlds as slow
 import pytest
 
 from cje_sim import labelling
+from cje_sim.labelling import Labelling
 
 REPEATS = 1200
 N = 40
@@ -26,7 +27,7 @@ def draws(scheme: str, design: str = "own") -> tuple[np.ndarray, np.ndarray, np.
     seen, means, prob = np.zeros(judge.shape), [], None
     for _ in range(REPEATS):
         data = labelling.label(
-            judge, oracle, ["a", "b"], fraction=0.3, design=design, scheme=scheme, cluster=cluster, rng=rng
+            judge, oracle, ["a", "b"], Labelling(0.3, design, scheme), cluster=cluster, rng=rng
         )
         got, prob = data.labelled.values[..., 0], data.label_prob.values[..., 0]
         seen += got
@@ -57,9 +58,7 @@ def test_designs_and_probes(scheme: str) -> None:
     rng = np.random.default_rng(1)
     judge, oracle = world(rng)
     for design in ("own", "base"):
-        data = labelling.label(
-            judge, oracle, ["a", "b"], fraction=0.3, design=design, scheme=scheme, n_probes=5, rng=rng
-        )
+        data = labelling.label(judge, oracle, ["a", "b"], Labelling(0.3, design, scheme, n_probes=5), rng=rng)
         assert data.attrs["calibration_policy"] == (["a", "b"] if design == "own" else ["a"])
         assert data.probe.sum(("prompt", "draw")).values.tolist() == [0, 5]
         assert not (data.probe & data.labelled).any()
@@ -74,18 +73,18 @@ def test_designs_and_probes(scheme: str) -> None:
 @pytest.mark.parametrize("fraction", [0.0, 0.05, 0.26, 1.0])
 def test_exact_sizes(scheme: str, fraction: float) -> None:
     rng = np.random.default_rng(2)
-    data = labelling.label(*world(rng), ["a", "b"], fraction=fraction, scheme=scheme, rng=rng)
+    data = labelling.label(*world(rng), ["a", "b"], Labelling(fraction, scheme=scheme), rng=rng)
     assert data.labelled.sum(("prompt", "draw")).values.tolist() == [round(fraction * N)] * 2
 
 
 def test_early_labels_come_first_and_whole_clusters_stay_whole() -> None:
     rng = np.random.default_rng(3)
     judge, oracle = world(rng)
-    early = labelling.label(judge, oracle, ["a", "b"], fraction=0.25, scheme="early", rng=rng)
+    early = labelling.label(judge, oracle, ["a", "b"], Labelling(0.25, scheme="early"), rng=rng)
     assert np.flatnonzero(early.labelled.values[0, :, 0]).tolist() == list(range(10))
     cluster = np.arange(N) // 4
     whole = labelling.label(
-        judge, oracle, ["a", "b"], fraction=0.3, scheme="cluster", cluster=cluster, rng=rng
+        judge, oracle, ["a", "b"], Labelling(0.3, scheme="cluster"), cluster=cluster, rng=rng
     )
     assert set(np.bincount(cluster, whole.labelled.values[0, :, 0])) == {0.0, 4.0}
     assert (whole.label_prob == 0.3).all()
@@ -104,7 +103,7 @@ def test_allocation_against_dealing(sizes: list[int], total: int) -> None:
 def test_draws_of_a_prompt_are_labelled_together() -> None:
     rng = np.random.default_rng(4)
     judge = rng.random((2, N, 3))
-    data = labelling.label(judge, judge, ["a", "b"], fraction=0.5, n_probes=3, rng=rng)
+    data = labelling.label(judge, judge, ["a", "b"], Labelling(0.5, n_probes=3), rng=rng)
     count = data.labelled.sum("draw").values
     assert set(np.unique(count)) == {0, 3}
     assert not data.probe.values[..., 1:].any()
@@ -121,6 +120,6 @@ def test_draws_of_a_prompt_are_labelled_together() -> None:
 )
 def test_bad_parameters(change: dict[str, object], message: str) -> None:
     rng = np.random.default_rng(5)
-    arguments = {"fraction": 0.3, "rng": rng} | change
+    judge, oracle = world(rng)
     with pytest.raises(ValueError, match=message):
-        labelling.label(*world(rng), ["a", "b"], **arguments)
+        labelling.label(judge, oracle, ["a", "b"], Labelling(**{"fraction": 0.3} | change), rng=rng)

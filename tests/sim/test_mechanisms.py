@@ -1,5 +1,7 @@
 """What each scenario says about itself: conditional means, residuals, overlap, exact log-probabilities."""
 
+from dataclasses import replace
+
 import numpy as np
 import oracles_worlds as slow
 import pytest
@@ -222,10 +224,7 @@ def test_arena_like_ratio_is_a_density_ratio() -> None:
     """Without noise and divergence W is the ratio of the laws of (S, X): E0[W] = 1, E0[W 1(S = s)] =
     share.
     """
-    flat = {
-        name: arena_like.Policy(p.shares, p.length_mean, p.length_sd, 0.0, p.means)
-        for name, p in arena_like.POLICIES.items()
-    }
+    flat = {name: replace(p, divergence=0.0) for name, p in arena_like.POLICIES.items()}
     data = arena_like.simulate(n=N, policies=flat, noise_share=0.0, rng=14)
     w = np.exp(data.logp_target.values - data.logp_logger.values)
     for i, policy in enumerate(flat.values()):

@@ -1,97 +1,70 @@
 """Conformance of every scenario that the directory holds: no scenario is named here."""
 
-import inspect
-from functools import cache
+import itertools
+import statistics
+from pathlib import Path
 
-import numpy as np
 import pytest
-import xarray as xr
+import world_checks as check
 
-from cje_core.data import check_data
 from cje_sim import scenarios
 
-TAIL = {"n", "oracle_fraction", "label_design", "label_scheme", "n_probes", "rng"}
+every_world = pytest.mark.parametrize("name", scenarios.available())
+FILES = [Path(scenarios.__file__).with_name(f"{name}.py") for name in scenarios.available()]
 
 
-@cache
-def large(name: str) -> xr.Dataset:
-    """2e5 prompts with every label visible."""
-    return scenarios.load(name).simulate(n=200_000, oracle_fraction=1.0, label_design="own", rng=20240607)
-
-
-@pytest.mark.parametrize("name", scenarios.available())
+@every_world
 def test_signature(name: str) -> None:
-    module = scenarios.load(name)
-    simulate, truth = (
-        inspect.signature(module.simulate).parameters,
-        inspect.signature(module.truth).parameters,
-    )
-    assert all(
-        p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in [*simulate.values(), *truth.values()]
-    )
-    assert set(simulate) >= TAIL
-    assert set(truth) <= set(simulate) - TAIL
-    assert all(truth[k].default == simulate[k].default for k in truth), (
-        "simulate and truth disagree on a default"
-    )
+    check.signature(scenarios.load(name))
 
 
-@pytest.mark.parametrize("name", scenarios.available())
+@every_world
 @pytest.mark.parametrize("design", ["own", "base"])
 def test_schema_and_labels(name: str, design: str) -> None:
-    data = scenarios.load(name).simulate(n=400, oracle_fraction=0.25, label_design=design, n_probes=20, rng=1)
-    check_data(data)
-    assert data.sizes["prompt"] == 400
-    assert "label_prob" in data
-    truth = scenarios.load(name).truth()
-    assert list(truth.policy.values) == list(data.policy.values)
-    low, high = data.attrs["oracle_range"]
-    assert ((truth >= low) & (truth <= high)).all()
-    taught = data.sel(policy=data.attrs["calibration_policy"])
-    assert (taught.label_prob.values[taught.labelled.values] > 0).all()
-    assert data.probe.sum(("prompt", "draw")).values.tolist() == [0] + [20] * (data.sizes["policy"] - 1)
-    with_labels = data.policy[data.labelled.any(("prompt", "draw"))].values.tolist()
-    assert with_labels == (data.policy.values.tolist() if design == "own" else [data.policy.values[0]])
+    check.labels(scenarios.load(name), design)
 
 
-@pytest.mark.parametrize("name", scenarios.available())
+@every_world
 def test_truth_against_simulation(name: str) -> None:
-    """|mean - truth| < 5 SE in 2e5 prompts, the SE by cluster where the world has clusters."""
-    data, truth = large(name), scenarios.load(name).truth()
-    labels = data.oracle.where(data.evaluated)
-    assert bool(np.isfinite(labels.values[data.evaluated.values]).all())
-    per_prompt = labels.mean("draw").values
-    cluster = data.cluster.values if "cluster" in data else data.prompt.values
-    _, code = np.unique(cluster, return_inverse=True)
-    for p, policy in enumerate(data.policy.values):
-        values = per_prompt[p]
-        sums = np.bincount(code, weights=values - values.mean())
-        se = np.sqrt((sums**2).sum()) / len(values)
-        error = values.mean() - float(truth.sel(policy=policy))
-        assert 5 * se < 0.01, "an error of .01 must show"
-        assert abs(error) < 5 * se, (
-            f"{policy}: mean {values.mean():.5f}, truth {float(truth[p]):.5f}, SE {se:.5f}"
-        )
+    check.truth_against_simulation(scenarios.load(name))
 
 
-@pytest.mark.parametrize("name", scenarios.available())
+@every_world
+def test_variables_are_their_own(name: str) -> None:
+    check.variables_are_their_own(scenarios.load(name))
+
+
+@every_world
 def test_same_seed_same_data_and_no_global_state(name: str) -> None:
-    simulate = scenarios.load(name).simulate
-    state = np.random.get_state()[1].copy()  # noqa: NPY002 - reads the global state to show that it stays put
-    first, second = simulate(n=60, rng=7), simulate(n=60, rng=np.random.default_rng(7))
-    other = simulate(n=60, rng=8)
-    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
-    assert first.identical(second)
-    assert not first.identical(other)
+    check.same_seed_same_data(scenarios.load(name))
 
 
-@pytest.mark.parametrize("name", scenarios.available())
+@every_world
 def test_generator_moves_on(name: str) -> None:
-    """Two calls with one generator differ; replaying the generator replays the second call."""
-    simulate = scenarios.load(name).simulate
-    rng, again = np.random.default_rng(3), np.random.default_rng(3)
-    first, second = simulate(n=60, rng=rng), simulate(n=60, rng=rng)
-    assert not first.identical(second)
-    simulate(n=60, rng=again)
-    assert simulate(n=60, rng=again).identical(second)
-    assert rng.bit_generator.state == again.bit_generator.state
+    check.generator_moves_on(scenarios.load(name))
+
+
+@every_world
+def test_logs_are_the_base_policys_first_responses(name: str) -> None:
+    check.logs(scenarios.load(name))
+
+
+def shared_runs(sources: list[str], length: int = 6) -> list[tuple[str, ...]]:
+    """Runs of lines that two sources share, blank lines and indents aside."""
+    runs = []
+    for source in sources:
+        lines = [line.strip() for line in source.splitlines() if line.strip()]
+        runs.append({tuple(lines[i : i + length]) for i in range(len(lines) - length + 1)})
+    return [run for one, two in itertools.combinations(runs, 2) for run in one & two]
+
+
+def test_a_world_says_only_its_own() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in FILES]
+    assert shared_runs(sources) == []
+    assert statistics.median(len(source.splitlines()) for source in sources) <= 50
+
+
+def test_a_shared_run_is_caught() -> None:
+    common = "a\n\n b\nc\nd\ne\nf\n"
+    assert shared_runs([common + "x", "y\n" + common]) == [tuple("abcdef")]
+    assert shared_runs([common.replace("c", "g"), common]) == []

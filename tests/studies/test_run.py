@@ -264,12 +264,41 @@ def test_code_of_scenario_and_estimators_counts():
     expected = {
         "cje_core/data.py", "cje_core/estimators/direct.py", "cje_core/isotonic.py", "cje_sim/judges.py",
         "cje_sim/scenarios/well_specified.py", "studies/_streams.py", "studies/interval_coverage.py",
-        "cje_sim/scenarios/equal_policies.py", "cje_sim/scenarios/binary_oracle.py",
+        "cje_sim/scenarios/equal_policies.py", "cje_sim/scenarios/binary_oracle.py", "cje_sim/world.py",
     }  # fmt: skip
     assert expected <= set(digests)
     assert not {"studies/_report.py", "studies/_measures.py", "cje_core/estimators/stacked_dr.py"} & set(
         digests
     )
+
+
+@pytest.mark.parametrize(
+    ("where", "old", "new"),
+    [
+        ("cje_sim/world.py", '"atoms": Keyword(float, 0.05', '"atoms": Keyword(float, 0.06'),
+        (
+            "cje_sim/world.py",
+            "draw_oracle(np.asarray(responses.mean)",
+            "draw_oracle(1 - np.asarray(responses.mean)",
+        ),
+        ("cje_sim/labelling.py", "chosen = np.arange(n) < size", "chosen = np.arange(n) <= size"),
+        ("cje_sim/scenarios/equal_policies.py", "value: float = 0.6", "value: float = 0.7"),
+    ],
+)
+def test_a_changed_world_or_frame_is_noticed(monkeypatch, where, old, new):
+    study = _study.load("interval_coverage")
+    before, read = _manifest.code_digests(study), Path.read_text
+
+    def altered(self, *arguments, **options):
+        text = read(self, *arguments, **options)
+        if not self.as_posix().endswith(where):
+            return text
+        assert old in text
+        return text.replace(old, new)
+
+    monkeypatch.setattr(Path, "read_text", altered)
+    after = _manifest.code_digests(study)
+    assert {name for name in after if after[name] != before[name]} == {where}
 
 
 def wrong_shape(study, cell, streams):

@@ -1,0 +1,359 @@
+"""The frame that all worlds share.
+
+A world file states its *law*, which draws complete responses to given prompts, and its *truth*. ``simulate =
+world(law)`` adds what every world has: the number of prompts, which responses an oracle labels and how noisily,
+how alike the responses to one prompt are, and the generator. A file anywhere becomes a world in this way; the
+registry `cje_sim.scenarios` is no more than a directory of such files.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from cje_sim.judges import (
+    LINKS,
+    FloatArray,
+    draw_oracle,
+    expected_over_scores,
+    oracle_mean,
+    prompt_uniforms,
+    score_quantile,
+)
+from cje_sim.labelling import LabelDesign, Labelling, label
+from cje_sim.signatures import bind, join_doc, refuse_unknown, split_doc
+
+# Of each policy, the base first: (a, b) of its Kumaraswamy law; the same, followed by more parameters.
+ScoreLaw = Mapping[str, tuple[float, float]]
+Laws = Mapping[str, tuple[Any, ...]]
+
+
+class Keyword(NamedTuple):
+    """A keyword of the frame: what `help` shows of it."""
+
+    kind: Any
+    default: Any
+    text: str
+
+
+BEFORE = {
+    "n": Keyword(int, 1000, "Prompts; every policy answers each."),
+    "oracle_fraction": Keyword(float, 0.25, "Share of prompts with oracle labels."),
+    "label_design": Keyword(LabelDesign, "own", "Labels under every policy, or under the base policy only."),
+    "label_scheme": Keyword(
+        str, "uniform", "Which prompts are labelled, one of `cje_sim.labelling.SCHEMES`."
+    ),
+    "n_probes": Keyword(int, 0, "Labels of each policy but the base that audit and never teach."),
+}
+AFTER = {
+    "spread": Keyword(float, 0.9, "Half width of the labels' noise, see `cje_sim.judges.draw_oracle`."),
+    "atoms": Keyword(float, 0.05, "Share of labels at 0 and 1."),
+    "prompt_corr": Keyword(float, 0.3, "Correlation, on the normal scale, of responses to one prompt."),
+    "rng": Keyword(np.random.Generator | int | None, None, "Source of randomness."),
+}
+# Parameters of many laws, described once.
+COMMON = {
+    "score_law": "score_law : mapping of policy to (a, b)\n    Kumaraswamy law of its scores, the base policy first.",
+    "link": "link, low, high : str, float, float\n    Shape of the oracle's mean, see `cje_sim.judges.oracle_mean`.",
+    "grid": "grid : str, optional\n    Reporting scale of the judge, one of `cje_sim.judges.GRIDS`.",
+}
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts that a law answers.
+
+    Parameters
+    ----------
+    n : int
+        How many.
+    rng : Generator
+        Source of all randomness of the law.
+    corr : float
+        Correlation of responses to one prompt, on the normal scale; 0 where the world has no ``prompt_corr``.
+    """
+
+    n: int
+    rng: np.random.Generator
+    corr: float = 0.0
+
+    def uniforms(self, policies: int, draws: int | None = None, **clusters: Any) -> FloatArray:
+        """Tied uniforms, shape (policies, n) or (policies, n, draws), see `cje_sim.judges.prompt_uniforms`."""
+        shape = (policies, self.n) if draws is None else (policies, self.n, draws)
+        return prompt_uniforms(shape, self.rng, self.corr, **clusters)
+
+    def scores(self, laws: Laws, draws: int | None = None, **clusters: Any) -> FloatArray:
+        """Scores on such uniforms, Kumaraswamy with the first two entries of each policy's law."""
+        u = self.uniforms(len(laws), draws, **clusters)
+        a, b = (column(laws, k).reshape(-1, *(1,) * (u.ndim - 1)) for k in (0, 1))
+        return score_quantile(u, a, b)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Responses:
+    """A complete draw: what every policy answered, and all that a judge and an oracle would say of it.
+
+    Parameters
+    ----------
+    policies : iterable of str
+        Names; the first is the base policy, whose responses are the logged ones where there are logs.
+    judge : array, shape (policies, n) or (policies, n, draws)
+    mean : array, broadcast to `judge`, optional
+        ``E[Y | ...]`` of each response; the frame draws labels around it with ``spread`` and ``atoms``.
+    noise : array shaped like `judge`, optional
+        Uniforms behind these labels; independent by default.
+    oracle : array shaped like `judge`, optional
+        The labels themselves, from a law that draws its own, in place of `mean`.
+    true_reward : array, broadcast to `judge`, optional
+        ``E[Y | Z]`` given all that an estimator can see, where it is known.
+    judge_range : pair of float
+    cluster : int array, shape (n,), optional
+        Cluster codes 0, 1, ...
+    covariate : mapping of name to array, broadcast to `judge`
+    surprisal : array shaped like `judge`, optional
+        Nats per token.
+    logp_target : array, shape (policies, n), optional
+        Log-likelihoods of the base policy's responses; with them come logs, and the base policy is the logger.
+    n_tokens : array, broadcast to (n,)
+        Lengths of these responses.
+    finish : function (data, rng) -> data, optional
+        What happens to the data after they were labelled, such as errors of recording.
+    """
+
+    policies: Iterable[str]
+    judge: FloatArray
+    mean: npt.ArrayLike | None = None
+    noise: FloatArray | None = None
+    oracle: FloatArray | None = None
+    true_reward: npt.ArrayLike | None = None
+    judge_range: tuple[float, float] = (0.0, 1.0)
+    cluster: npt.NDArray[np.intp] | None = None
+    covariate: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
+    surprisal: FloatArray | None = None
+    logp_target: FloatArray | None = None
+    n_tokens: npt.ArrayLike = 1
+    finish: Callable[[xr.Dataset, np.random.Generator], xr.Dataset] | None = None
+
+    def __post_init__(self) -> None:
+        """Stop at labels without a law, or with two."""
+        if (self.mean is None) == (self.oracle is None):
+            raise ValueError(
+                "responses need either `mean`, around which labels are drawn, or the labels `oracle`"
+            )
+
+
+def world(
+    law: Callable[..., Responses],
+    *,
+    n: int = 1000,
+    label_design: LabelDesign = "own",
+    label_scheme: str = "uniform",
+    spread: float | None = 0.9,
+    atoms: float | None = 0.05,
+    prompt_corr: float | None = 0.3,
+) -> Callable[..., xr.Dataset]:
+    """``simulate`` of the world with a given law.
+
+    Parameters
+    ----------
+    law : function (prompts, *, <world parameters>) -> Responses
+        A module-level function; each parameter is a keyword with a default. Its docstring describes them.
+    n, label_design, label_scheme, spread, atoms, prompt_corr
+        The world's defaults of the frame's keywords. None: the world has no such keyword.
+
+    Returns
+    -------
+    function
+        ``simulate(*, n, oracle_fraction, label_design, label_scheme, n_probes, <world parameters>, spread, atoms,
+        prompt_corr, rng) -> xr.Dataset``, evaluation data. Its signature and docstring are real, and it pickles
+        when the law's module binds it to the name ``simulate``.
+
+    Raises
+    ------
+    TypeError
+        Now, for a law with a parameter that has no default or belongs to the frame; in a call, for an unknown keyword
+        and for labels that take no noise from the frame that offers it.
+    """
+    mine = {
+        "n": n,
+        "label_design": label_design,
+        "label_scheme": label_scheme,
+        "spread": spread,
+        "atoms": atoms,
+        "prompt_corr": prompt_corr,
+    }
+    before, after = (
+        {
+            name: keyword._replace(default=mine.get(name, keyword.default))
+            for name, keyword in part.items()
+            if name not in mine or mine[name] is not None
+        }
+        for part in (BEFORE, AFTER)
+    )
+    own = list(inspect.signature(law).parameters.values())[1:]
+    for parameter in own:
+        if parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is parameter.empty:
+            raise TypeError(f"{law.__module__}: {parameter} of the law must be a keyword with a default")
+        if parameter.name in {**BEFORE, **AFTER}:
+            raise TypeError(
+                f"{law.__module__}: {parameter.name!r} belongs to the frame, see cje_sim.world.world"
+            )
+
+    def simulate(**arguments: Any) -> xr.Dataset:
+        refuse_unknown(law.__module__, "simulate", signature, arguments)
+        bound = signature.bind(**arguments)
+        bound.apply_defaults()
+        given = bound.arguments
+        rng = np.random.default_rng(given.pop("rng"))
+        labelling = Labelling(*(given.pop(name) for name in [*BEFORE][1:]))
+        noise = {name: given.pop(name) for name in ("spread", "atoms") if name in given}
+        prompts = Prompts(given.pop("n"), rng, given.pop("prompt_corr", 0.0))
+        responses = law(prompts, **given)
+        if noise and responses.oracle is not None:
+            raise TypeError(
+                f"the law of {law.__module__} draws its own labels, which spread and atoms cannot change: "
+                "world(law, spread=None, atoms=None) takes them away"
+            )
+        return collect(responses, labelling, rng, **noise)
+
+    signature = inspect.Signature(
+        [*_parameters(before), *own, *_parameters(after)], return_annotation=xr.Dataset
+    )
+    summary, described = split_doc(law)
+    common = [
+        text for name, text in COMMON.items() if name in signature.parameters and f"{name} :" not in described
+    ]
+    described = "\n".join(filter(None, (_describe(before), *common, described, _describe(after))))
+    doc = f"{join_doc(summary, described)}\n\nReturns\n-------\nxr.Dataset\n    Evaluation data, see `cje_core.data`."
+    bound: Callable[..., xr.Dataset] = bind(simulate, "simulate", law.__module__, signature, doc)
+    return bound
+
+
+def collect(
+    responses: Responses,
+    labelling: Labelling,
+    rng: np.random.Generator,
+    *,
+    spread: float = 0.9,
+    atoms: float = 0.05,
+) -> xr.Dataset:
+    """Evaluation data from a complete draw: noise of the labels, choice of the visible ones, logs.
+
+    Parameters
+    ----------
+    responses : Responses
+    labelling : Labelling
+    rng : Generator
+    spread, atoms : float
+        See `cje_sim.judges.draw_oracle`.
+
+    Returns
+    -------
+    xr.Dataset
+        With logs, ``logged_judge``, ``logged_oracle`` and ``logged_covariate`` are those of the base policy's first
+        responses.
+    """
+    judge, oracle = responses.judge, responses.oracle
+    if oracle is None:
+        noise = rng.random(judge.shape) if responses.noise is None else responses.noise
+        oracle = draw_oracle(np.asarray(responses.mean), noise, spread=spread, atoms=atoms)
+    fields: dict[str, Any] = {"surprisal": responses.surprisal}
+    if responses.true_reward is not None:
+        fields["true_reward"] = np.broadcast_to(np.asarray(responses.true_reward), judge.shape).copy()
+    if responses.covariate:
+        values = [
+            np.broadcast_to(np.asarray(x, dtype=float), judge.shape) for x in responses.covariate.values()
+        ]
+        fields |= {"covariate": np.stack(values, axis=-1), "features": list(responses.covariate)}
+    if responses.logp_target is not None:
+        logged = {
+            "logp_target": responses.logp_target,
+            "logp_logger": responses.logp_target[0].copy(),
+            "n_tokens": np.broadcast_to(np.asarray(responses.n_tokens), judge.shape[1]).copy(),
+            "logged_judge": _logged(judge),
+        }
+        if responses.covariate:
+            logged["logged_covariate"] = np.stack([_logged(x) for x in values], axis=-1)
+        fields["logged"] = logged
+    data = label(
+        judge,
+        oracle,
+        list(responses.policies),
+        labelling,
+        cluster=responses.cluster,
+        judge_range=responses.judge_range,
+        rng=rng,
+        **fields,
+    )
+    if responses.logp_target is not None:
+        data = data.assign(logged_oracle=data["oracle"].isel(policy=0, draw=0, drop=True).copy())
+    return data if responses.finish is None else responses.finish(data, rng)
+
+
+def by_policy(values: Mapping[str, float], name: str = "truth") -> xr.DataArray:
+    """Numbers of policies as a labelled array over ``policy``.
+
+    Examples
+    --------
+    >>> by_policy({"base": 0.5, "better": 0.6}).sel(policy="better").item()
+    0.6
+    """
+    return xr.DataArray(list(values.values()), coords={"policy": list(values)}, name=name)
+
+
+def column(laws: Laws, k: int) -> FloatArray:
+    """Entry k of each policy's law, shape (policies, 1)."""
+    return np.array([law[k] for law in laws.values()])[:, None]
+
+
+def chosen(policies: Collection[str], name: str) -> npt.NDArray[np.bool_]:
+    """Which of the policies has a name, shape (policies, 1); there must be one.
+
+    Examples
+    --------
+    >>> chosen(["base", "better"], "better").tolist()
+    [[False], [True]]
+    """
+    found = np.array([[policy == name] for policy in policies])
+    if not found.any():
+        raise ValueError(f"{name!r} is no policy; there are: {', '.join(policies)}")
+    return found
+
+
+def link_truth(laws: Laws, link: str = "sigmoid", low: float = 0.1, high: float = 0.95) -> xr.DataArray:
+    """``V(policy) = E[oracle_mean(S, link, low, high)]`` for S ~ Kumaraswamy of each law's first two entries.
+
+    By quadrature, see `cje_sim.judges.expected_over_scores`.
+
+    Examples
+    --------
+    >>> link_truth({"base": (2.0, 1.0)}, "linear", 0.0, 1.0).round(9).values.tolist()  # density 2s: mean 2/3
+    [0.666666667]
+    """
+
+    def mean(score: FloatArray) -> FloatArray:
+        return oracle_mean(score, link, low, high)
+
+    kinks = LINKS[link][1] if link in LINKS else ()
+    return by_policy({name: expected_over_scores(mean, law[0], law[1], kinks) for name, law in laws.items()})
+
+
+def _logged(values: FloatArray) -> FloatArray:
+    """First responses of the base policy, shape (n,), in memory of their own."""
+    return values[0].copy() if values.ndim == 2 else values[0, :, 0].copy()
+
+
+def _parameters(keywords: Mapping[str, Keyword]) -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=k.default, annotation=k.kind)
+        for name, k in keywords.items()
+    ]
+
+
+def _describe(keywords: Mapping[str, Keyword]) -> str:
+    lines = (f"{name} : {inspect.formatannotation(k.kind)}\n    {k.text}" for name, k in keywords.items())
+    return "\n".join(lines)
