@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cje_core.figures.style import GREY, looks
-from studies._measures import paired_table, performance, summary_table
+from studies._measures import paired_table, performance, side_by_side, summary_table
 from studies._streams import Cell, Streams
 from studies._study import Method, Outcome, Profile, Study, replicate_elsewhere
 
@@ -165,10 +165,14 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",)),
     )
     return {
-        "Coverage of 95% intervals (a refusal is a miss)": _side_by_side(measures, "coverage", methods),
-        "Coverage among the runs that print a number": _side_by_side(measures, "coverage_answered", methods),
-        "Share of runs refused: a status in place of a number": _side_by_side(measures, "refused", methods),
-        "Mean width of 95% intervals": _side_by_side(measures, "width", methods),
+        "Coverage of 95% intervals (a refusal is a miss)": side_by_side(measures, CELL, "coverage", methods),
+        "Coverage among the runs that print a number": side_by_side(
+            measures, CELL, "coverage_answered", methods
+        ),
+        "Share of runs refused: a status in place of a number": side_by_side(
+            measures, CELL, "refused", methods
+        ),
+        "Mean width of 95% intervals": side_by_side(measures, CELL, "width", methods),
         f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[[*CELL, "method", *columns]],
         f"Other priors against {PRIORS[0]} on the same data: differences, and the ratio of widths": priors,
         "Milliseconds per fit": _times(ds),
@@ -184,15 +188,6 @@ def _both(ds: xr.Dataset, measure: Callable[[xr.Dataset], pd.DataFrame]) -> pd.D
         frame.insert(1, "estimand", estimand)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
-
-
-def _side_by_side(measures: pd.DataFrame, name: str, methods: Sequence[str]) -> pd.DataFrame:
-    """One row per cell, one pair of columns per method."""
-    wide = measures.pivot(index=CELL, columns="method", values=[name, f"{name}_mcse"])
-    wide = wide.reindex(pd.MultiIndex.from_frame(measures[CELL].drop_duplicates()))
-    return pd.DataFrame(
-        {f"{m}{end}": wide[f"{name}{end}", m] for m in methods if (name, m) in wide for end in ("", "_mcse")}
-    ).reset_index()
 
 
 def _times(ds: xr.Dataset) -> pd.DataFrame:
@@ -340,10 +335,13 @@ STUDY = Study(
     contrasts=(("target", "base"), ("target", "rival")),
     methods={
         "raw_judge": Method("control, biased: mean judge score"),
-        "labels_only": Method("control, unbiased: mean oracle label, t interval"),
-        "ppi_plus_plus": Method("prediction-powered mean, tuned, t interval"),
+        "labels_only": Method(
+            "control, unbiased: mean oracle label, interval as it comes (t, or by the binomial law for binary labels)"
+        ),
+        "ppi_plus_plus": Method("prediction-powered mean, tuned, interval as it comes"),
         "direct_influence": Method(
-            "Direct as it comes: tuned, influence function with the calibrator's term, t interval", "direct"
+            "Direct as it comes: tuned, influence function with the calibrator's term, interval as it comes",
+            "direct",
         ),
         "direct_bootstrap": Method(
             "theta_aug, cluster bootstrap that refits the calibrator, percentile interval",
@@ -367,7 +365,7 @@ STUDY = Study(
         "projection": Method(
             "projection posterior: isotonic plug-in, no prior on shape", "projection_posterior"
         ),
-        "direct_corrected": Method("probe-corrected Direct, t interval"),
+        "direct_corrected": Method("probe-corrected Direct, interval as it comes"),
         "bayes_corrected": Method(
             "probe-corrected posterior, Student-t(3) shifts", options={"n_draws": 1000}
         ),

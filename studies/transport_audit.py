@@ -33,7 +33,7 @@ JUDGES: dict[str, dict[str, float]] = {
     "binary": {"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0},
 }
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
-CELL = ["judge", "probes", "shift"]
+CELL = ["judge", "probes", "shift", "n", "labels"]
 N_QUANTILES = 2000
 MEASURES = ("coverage", "width", "bias", "se_calibration", "n_failed")
 CAPTION = (
@@ -104,9 +104,9 @@ def _share(hits: np.ndarray[Any, Any], of: np.ndarray[Any, Any]) -> tuple[float,
 
 def _cells(ds: xr.Dataset) -> list[tuple[dict[str, Any], xr.Dataset]]:
     """Every cell with its levels."""
-    flat = ds.isel(policy=0).stack(cell=[*CELL, "n", "labels"])
+    flat = ds.isel(policy=0).stack(cell=CELL)
     return [
-        (dict(zip(CELL, values, strict=False)), flat.isel(cell=k))
+        (dict(zip(CELL, values, strict=True)), flat.isel(cell=k))
         for k, values in enumerate(flat["cell"].values)
     ]
 
@@ -123,7 +123,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     """Coverage of what is printed, shares of verdicts, their errors against the residual of this f, every measure."""
     printed, verdicts, errors = [], [], []
     margin = transport.MARGIN
-    pooled: dict[tuple[Any, Any], list[np.ndarray[Any, Any]]] = {}
+    about = [name for name in CELL if name != "shift"]
+    pooled: dict[tuple[Any, ...], list[np.ndarray[Any, Any]]] = {}
     for level, part in _cells(ds):
         code, with_fit = part["verdict"].values, part["verdict_with_fit"].values
         ran = np.isfinite(code)
@@ -139,12 +140,12 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
                 hit, there = _hits(part, method)
                 line[method], line[f"{method}_mcse"] = _share(hit, chosen & there)
             printed.append(line)
-        pooled.setdefault((level["judge"], level["probes"]), []).append(
+        pooled.setdefault(tuple(level[name] for name in about), []).append(
             np.stack([code, np.abs(part["residual_of_f"].values)])
         )
-    for (judge, probes), parts in pooled.items():
+    for key, parts in pooled.items():
         code, size = np.concatenate(parts, axis=1)
-        line = {"judge": judge, "probes": probes}
+        line = dict(zip(about, key, strict=True))
         for name, wrong, where in (
             ("FAIL_within", code == 1, size <= margin),
             ("PASS_beyond", code == 0, size >= margin),
@@ -161,7 +162,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
-    """Verdicts over coverage by shift, one column per judge, one colour per number of probes."""
+    """Verdicts over coverage by shift, one column per judge, one colour per number of probes; at the largest sizes."""
+    ds = ds.sel(n=[ds["n"].values.max()], labels=[ds["labels"].values.max()])
     judges, probes = list(ds["judge"].values), [int(p) for p in ds["probes"].values]
     size = (3.0 * len(judges) + 1.0, 5.4)
     fig, axes = plt.subplots(2, len(judges), figsize=size, sharex=True, sharey="row", squeeze=False)
@@ -232,7 +234,7 @@ STUDY = Study(
         "probe_corrected": Method(
             "plug-in plus mean residual, with the fit's noise", "direct_corrected", {"tuned": False}
         ),
-        "probe_tuned": Method("tuned probe value, t interval", "direct_corrected", {"tuned": True}),
+        "probe_tuned": Method("tuned probe value, interval as it comes", "direct_corrected", {"tuned": True}),
     },
     profiles={
         "smoke": Profile(4, {"probes": (50,), "shift": (0.0, 0.25)}),
