@@ -191,7 +191,10 @@ def _both(ds: xr.Dataset, measure: Callable[[xr.Dataset], pd.DataFrame]) -> pd.D
 
 
 def _times(ds: xr.Dataset) -> pd.DataFrame:
-    """Median and 95th percentile over worlds and replicates; the median does not see a first call's compilation."""
+    """Median and 95th percentile over worlds and replicates, without laying out the data, which methods share.
+
+    The median does not see a first call's compilation.
+    """
     rows = []
     for n in ds["n"].values:
         for labels in ds["labels"].values:
@@ -380,7 +383,7 @@ STUDY = Study(
             _fewer(100, 50),
         ),
         "quick": Profile(
-            25,
+            30,
             {"world": tuple(name for name in WORLDS if name not in ("weak", "length"))},
             _fewer(400, 300),
         ),
