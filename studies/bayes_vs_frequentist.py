@@ -269,6 +269,7 @@ def _marks(ax: Axes, measured: xr.Dataset, name: str, shown: Sequence[str]) -> N
     style: Any = looks(COLOURS)
     style[COLOURS[-1]]["color"] = GREY  # the palette's eighth is too pale for a mark
     there = [m for m in shown if m in measured["method"].values]
+    there = [m for m in there if (measured["replicates"].sel({"method": m}) > 0).any()]
     for k, method in enumerate(there):
         one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
         value = one["value"].sel(measure=name).values

@@ -7,12 +7,14 @@ the old rule, which prints the borrowed level unless the audit FAILs, and the tu
 whatever the audit says.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cje_core import transport
@@ -171,7 +173,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         p: look["color"] for p, look in zip(probes, looks([str(p) for p in probes]).values(), strict=True)
     }
     cells = _cells(ds)
-    step = 0.0015
+    step = 0.016 * max(float(np.ptp(ds["shift"].values)), 0.05)  # beside each other, not on top
     for column, judge in enumerate(judges):
         top, bottom = axes[:, column]
         for k, count in enumerate(probes):
@@ -179,19 +181,19 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
             at = np.array([shift for shift, _ in mine]) + step * (k - (len(probes) - 1) / 2)
             look: dict[str, Any] = {"color": colours[count], "lw": 1.2, "ms": 4}
             for code, style, marker in ((1, "-", "o"), (0, ":", "s")):
-                shares = [
-                    _share(p["verdict"].values == code, np.isfinite(p["verdict"].values))[0] for _, p in mine
-                ]
+                verdicts = [part["verdict"].values for _, part in mine]
                 label = f"{count} probes" if code == 1 else None
-                top.plot(at, shares, ls=style, marker=marker, label=label, **look)
+                _shares(top, at, [v == code for v in verdicts], [np.isfinite(v) for v in verdicts], ls=style,
+                        marker=marker, label=label, **look)  # fmt: skip
             for method, face, style in (("probe_tuned", colours[count], "-"), ("old_rule", "white", ":")):
-                hits = [_hits(part, method) for _, part in mine]
-                number = np.array([there.sum() for _, there in hits])
-                share = np.array([_share(hit, there)[0] for hit, there in hits])
-                bound = clopper_pearson(share * number, number)
-                error = np.abs(bound.T - share)
-                bottom.errorbar(at, share, error, ls=style, marker="o", mfc=face, **look)
+                hits, there = zip(*(_hits(part, method) for _, part in mine), strict=True)
+                _shares(bottom, at, hits, there, ls=style, marker="o", mfc=face, **look)
         top.axvline(transport.MARGIN, color=GREY, lw=0.8, zorder=0)
+        bottom.axvline(transport.MARGIN, color=GREY, lw=0.8, zorder=0)
+        top.annotate(
+            "margin", (transport.MARGIN, 1), xycoords=("data", "axes fraction"), xytext=(3, -2),
+            textcoords="offset points", va="top", fontsize=8, color=GREY,
+        )  # fmt: skip
         bottom.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
         top.set(title=f"{judge} judge", ylim=(-0.03, 1.03))
         bottom.set(xlabel="true shift of the target", ylim=(-0.03, 1.03))
@@ -200,6 +202,16 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     handles, names = axes[0, 0].get_legend_handles_labels()
     fig.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
     return {CAPTION: fig}
+
+
+def _shares(
+    ax: Axes, at: np.ndarray[Any, Any], hits: Sequence[Any], there: Sequence[Any], **look: Any
+) -> None:
+    """Shares of `hits` among `there`, one pair of arrays per place, joined, with exact Monte Carlo bounds."""
+    number = np.array([of.sum() for of in there])
+    share = np.array([_share(hit, of)[0] for hit, of in zip(hits, there, strict=True)])
+    error = np.abs(clopper_pearson(share * number, number).T - share)
+    ax.errorbar(at, share, error, elinewidth=0.8, **look)
 
 
 STUDY = Study(
