@@ -2,6 +2,7 @@
 
 import numpy as np
 import oracles_study as oracles
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy import stats
@@ -14,6 +15,7 @@ from studies._measures import (
     long_table,
     paired_table,
     performance,
+    side_by_side,
     summary_table,
 )
 from studies._study import CRASHED, NOT_RUN
@@ -309,3 +311,19 @@ def test_refusals_are_told_apart_from_misses():
     assert (value["coverage"], value["refused"], value["n_failed"]) == (0.6, 0.3, 3)
     assert value["coverage_answered"] == pytest.approx(6 / 7)
     np.testing.assert_allclose(out["bound"].sel(measure="coverage_answered"), clopper_pearson(6, 7))
+
+
+def test_side_by_side_keeps_the_order_of_cells_and_methods():
+    measures = pd.DataFrame(
+        {
+            "world": ["b", "b", "a"],
+            "method": ["m1", "m0", "m1"],
+            "coverage": [0.9, 0.8, 0.7],
+            "coverage_mcse": [0.01, 0.02, 0.03],
+        }
+    )
+    wide = side_by_side(measures, ["world"], "coverage", ["m0", "m1", "absent"])
+    assert list(wide) == ["world", "m0", "m0_mcse", "m1", "m1_mcse"]
+    assert wide["world"].tolist() == ["b", "a"]
+    np.testing.assert_array_equal(wide["m0"], [0.8, np.nan])
+    np.testing.assert_array_equal(wide["m1_mcse"], [0.01, 0.03])
