@@ -349,7 +349,8 @@ def side_by_side(
     """
     keys = list(cell)
     wide = measures.pivot(index=keys, columns="method", values=[name, f"{name}_mcse"])
-    wide = wide.reindex(pd.MultiIndex.from_frame(measures[keys].drop_duplicates()))
+    order = measures[keys].drop_duplicates().set_index(keys).index  # a pivot sorts
+    wide = wide.reindex(order)
     return pd.DataFrame(
         {f"{m}{end}": wide[f"{name}{end}", m] for m in methods if (name, m) in wide for end in ("", "_mcse")}
     ).reset_index()
