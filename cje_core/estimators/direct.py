@@ -42,7 +42,8 @@ two policies of equal value differ "significantly" in 17, 33 and 50% of the data
 ``balanced`` covers 95-98%, levels and differences alike, and 1, 4 and 4% of those differences are false (before the
 refusals, which leave 5% of these data sets); its intervals are 1.03-1.3 times as wide for levels, 1.03-1.5 for
 differences (labels of the base policy only, 50 and 250, 1,000 data sets in each of the five worlds of
-``tests/core/test_borrowed_slow.py`` where calibrations transport). ``one_step`` covers 93-98% but keeps half of the bias, with the other sign.
+``tests/core/test_borrowed_slow.py`` where calibrations transport). ``one_step`` covers 93-98% but keeps half of the
+bias, with the other sign.
 
 Failure modes: a borrowed policy is biased where the calibration does not transport (audit it); isotonic fits extend
 flat beyond the labelled scores; labels missing not at random bias everything.
