@@ -7,6 +7,7 @@ the evaluation data must hold) and defines ``estimate(data, *, ci_prob=0.95, rng
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -47,6 +48,7 @@ def available() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
+@cache  # a look at the directory for every fit costs a study more than some fits
 def load(name: str) -> ModuleType:
     """Import the estimator ``name``; an unknown name raises with the names there are."""
     if name not in available():

@@ -7,6 +7,7 @@ with the same world parameters.
 
 import importlib
 import pkgutil
+from functools import cache
 from types import ModuleType
 
 
@@ -15,6 +16,7 @@ def available() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
+@cache  # a look at the directory for every fit costs a study more than some fits
 def load(name: str) -> ModuleType:
     """Import the scenario ``name``; an unknown name raises with the names there are."""
     if name not in available():
