@@ -160,7 +160,7 @@ def _own_count(evidence: Evidence, std_error: float, df: float, ci_prob: float) 
     ratio = (std_error / evidence.std_error) ** 2
     if ratio < 1:
         ratio = (evidence.minority * ratio + 1) / (evidence.minority + 1)
-    return _charged(evidence.effective / ratio, df, ci_prob)
+    return charged(evidence.effective / ratio, df, ci_prob)
 
 
 def _matched_count(
@@ -174,10 +174,10 @@ def _matched_count(
     low, high = scale
     inside = np.clip([value, value, *plain], low, high)
     share = (float(inside.mean()) - low) / (high - low)
-    return _charged(1 + share * (1 - share) * ((high - low) / std_error) ** 2, df, ci_prob)
+    return charged(1 + share * (1 - share) * ((high - low) / std_error) ** 2, df, ci_prob)
 
 
-def _charged(count: float, df: float, ci_prob: float) -> float:
+def charged(count: float, df: float, ci_prob: float) -> float:
     """Count less what its degrees of freedom cost, the squared ratio of the t quantiles; at least one."""
     level = 0.5 + ci_prob / 2
     ratio = special.stdtrit(max(count - 1, 1e-3), level) / special.stdtrit(df, level)
