@@ -130,7 +130,9 @@ def test_far_from_the_ends_the_default_is_the_t_interval(module):
 
 @pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus])
 def test_near_an_end_it_stays_inside(module):
-    data = graded(np.random.default_rng(1), level=0.93, m=6)
+    label = 1 - np.random.default_rng(1).beta(0.06, 3, size=(3, 80))
+    label[:, 60:] = np.nan
+    data = labelled(label)
     plain = module.estimate(data, interval="wald")
     auto = module.estimate(data)
     low, high = auto.interval.values.T
@@ -141,6 +143,35 @@ def test_near_an_end_it_stays_inside(module):
     assert near.any()
     np.testing.assert_array_equal(auto.interval_kind == "clopper_pearson", near)
     assert np.isnan(auto.effective_count).all()  # a count of this standard error, not of labels
+
+
+@pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus])
+def test_few_labels_near_an_end_leave_room_for_drops_that_none_of_them_shows(module):
+    """Arms written out; with binary labels, far from the ends, or with 50 labels there is no such room."""
+    data = graded(np.random.default_rng(1), level=0.93, m=12)
+    plain, auto = module.estimate(data, interval="wald"), module.estimate(data)
+    assert auto.attrs["ci_kind"] == "unseen"
+    unseen = stats.beta.ppf(0.975, 0.2, 12)
+    for (low, high), (t_low, t_high), value in zip(
+        auto.interval.values, plain.interval.values, auto.estimate.values, strict=True
+    ):
+        assert low == pytest.approx(value - np.hypot(value - t_low, unseen * value))
+        assert high == pytest.approx(min(1.0, value + np.hypot(t_high - value, unseen * (1 - value))))
+    for m, level in ((12, 0.5), (50, 0.8)):
+        data = graded(np.random.default_rng(1), level=level, m=m)
+        wide = module.estimate(data).interval
+        np.testing.assert_array_equal(wide, module.estimate(data, interval="wald").interval)
+    assert (
+        "unseen" not in module.estimate(labelled(np.c_[by_count(12), np.full((13, 9), np.nan)])).interval_kind
+    )
+
+
+def test_room_for_drops_turns_with_the_scale():
+    rng = np.random.default_rng(5)
+    label = rng.beta(1, 9, size=(4, 15))
+    low, high = labels_only.estimate(labelled(label)).interval.values.T
+    turned = labels_only.estimate(labelled(5 - 4 * label, oracle_range=(1.0, 5.0))).interval.values
+    np.testing.assert_allclose(turned, np.stack([5 - 4 * high, 5 - 4 * low], axis=1))
 
 
 def test_equal_labels_bound_their_mean_only_at_an_end_of_the_scale():
@@ -341,3 +372,37 @@ def test_rare_failures_are_covered_with_a_judge(judge, m):
         coverage = ((low <= 0.94) & (high >= 0.94)).mean(axis=1)
         assert coverage[0] >= 0.93, (module.__name__, coverage)
         assert coverage[1] < 0.9, (module.__name__, coverage)
+
+
+def drops(rng, shape, judge):
+    """Labels near 1, one in ten Beta(2, 4); the judge knows nothing, or most of it."""
+    dropped = rng.uniform(size=shape) < 0.1
+    label = np.where(dropped, rng.beta(2, 4, shape), rng.beta(40, 1, shape))
+    noise = rng.uniform(size=shape)
+    return (noise if judge == "useless" else 0.7 * label + 0.3 * noise), label
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("judge", ["useless", "useful"])
+@pytest.mark.parametrize("m", [12, 20])
+def test_rare_drops_are_covered_by_few_graded_labels(judge, m):
+    """At least 93%; the t interval, the planted error, misses where no label shows a drop."""
+    truth = 0.9 * 40 / 41 + 0.1 * 2 / 6
+    score, label = drops(np.random.default_rng(m), (N_REPLICATES, 150), judge)
+    label[:, m:] = np.nan
+    for module, size, n in (
+        (labels_only, 50, N_REPLICATES),
+        (ppi_plus_plus, 50, N_REPLICATES),
+        (direct, 1, 300),
+    ):
+        found = []
+        for at in range(0, n, size):
+            policies = [f"{r:02d}" for r in range(size)]
+            data = from_arrays(score[at : at + size], policies=policies, oracle=label[at : at + size])
+            out = module.estimate(data)
+            plain = wald(out.estimate, out.std_error, out.df, 0.95)
+            found.append(np.stack([out.interval.values, plain]))
+        low, high = np.concatenate(found, axis=1).transpose(2, 0, 1)
+        coverage = ((low <= truth) & (high >= truth)).mean(axis=1)
+        assert coverage[0] >= 0.93, (module.__name__, coverage)
+        assert coverage[1] < 0.93, (module.__name__, coverage)
