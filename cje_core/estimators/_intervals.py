@@ -69,7 +69,7 @@ from scipy import special
 
 from cje_core.calibration import mean_part
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.result import clopper_pearson, into_scale, logit_wald, wald
+from cje_core.result import clopper_pearson, into_scale, logit_wald, wald, with_room
 from cje_core.rows import Rows
 from cje_core.uncertainty import influence_se
 
@@ -79,7 +79,6 @@ BoolArray = npt.NDArray[np.bool_]
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
 NEAR = 1.5  # a t interval that reaches an end of the scale when stretched by this factor is near it
 NEAR_FEW, FEW = 4.0, 50  # the same where fewer labels than these may have missed a tail
-UNSEEN = 0.2  # weight of an unseen outcome beside the n seen, see the module
 
 
 class Bounds(NamedTuple):
@@ -88,6 +87,7 @@ class Bounds(NamedTuple):
     interval: FloatArray
     kind: str = "none"
     effective: float = np.nan
+    unseen_by: float = np.nan  # labels that may have missed a tail, where there is room for it
 
 
 class Evidence(NamedTuple):
@@ -139,7 +139,8 @@ def bounds(
         stretched = factor * plain + (1 - factor) * value
         near = bool(stretched[0] < low or stretched[1] > high)
         if few and near and evidence is not None:
-            return Bounds(_with_room(plain, value, evidence.clusters, ci_prob, scale), "unseen")
+            found = with_room(plain, value, evidence.clusters, ci_prob, scale)
+            return Bounds(found, "unseen", unseen_by=evidence.clusters)
         bounded = near or (evidence is not None and evidence.binary)
         kind = "clopper_pearson" if bounded else "wald"
     if kind == "clopper_pearson" and evidence is not None and evidence.binary:
@@ -180,16 +181,6 @@ def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float
         std_error=std_error,
         clusters=count_clusters(rows, own),
     )
-
-
-def _with_room(
-    plain: FloatArray, value: float, n: int, ci_prob: float, scale: tuple[float, float]
-) -> FloatArray:
-    """The t interval with room for outcomes at the ends of the scale that none of n labels showed."""
-    inside = min(max(value, scale[0]), scale[1])
-    unseen = float(special.betaincinv(UNSEEN, n, 0.5 + ci_prob / 2))
-    arms = np.hypot(plain - value, unseen * (np.array(scale) - inside))
-    return into_scale(value + np.array([-1.0, 1.0]) * arms, value, scale)
 
 
 def _own_count(evidence: Evidence, std_error: float, df: float, ci_prob: float) -> float:

@@ -305,6 +305,33 @@ def test_differences_against_the_formula_in_loops():
         assert float(at.p_value) == pytest.approx(p_value, rel=1e-3)
 
 
+def test_room_for_drops_reaches_the_differences():
+    """MOVER from the printed intervals of two levels, of which one or both have room; the p-value agrees."""
+    rng = np.random.default_rng(8)
+    label = np.full((4, 60), np.nan)
+    label[:, :15] = rng.beta(20, 20, size=(4, 15))
+    label[:2, :15] = 1 - 0.1 * rng.uniform(size=(2, 1)) * label[2:, :15]
+    out = labels_only.estimate(labelled(label))
+    assert out.interval_kind.values.tolist() == ["unseen", "unseen", "wald", "wald"]
+    found = contrasts(out)
+    for pair in range(found.sizes["pair"]):
+        at = found.isel(pair=pair)
+        a, b = (out.sel(policy=str(at[name].values)) for name in ("first", "second"))
+        (low_a, high_a), (low_b, high_b), d = (
+            a.interval.values,
+            b.interval.values,
+            float(a.estimate - b.estimate),
+        )
+        down, up = float(a.estimate) - low_a, high_b - float(b.estimate)
+        r = np.corrcoef(a.influence.values[:15], b.influence.values[:15])[0, 1]
+        if a.interval_kind == "wald":  # neither has room
+            assert float(at.interval[1] - d) == pytest.approx(d - float(at.interval[0]))
+            continue
+        assert float(at.interval[0]) == pytest.approx(d - np.sqrt(down**2 + up**2 - 2 * r * down * up))
+        assert (float(at.p_value) < 0.05) == bool(at.interval[0] > 0 or at.interval[1] < 0)
+        assert high_a - float(a.estimate) < float(a.estimate) - low_a
+
+
 def test_p_values_agree_with_the_intervals():
     found = contrasts(labels_only.estimate(two_families(8)))
     low, high = found.interval.values.T
