@@ -310,14 +310,14 @@ def test_room_for_drops_reaches_the_differences():
     rng = np.random.default_rng(8)
     label = np.full((4, 60), np.nan)
     label[:, :15] = rng.beta(20, 20, size=(4, 15))
-    label[:2, :15] = 1 - 0.1 * rng.uniform(size=(2, 1)) * label[2:, :15]
+    label[:2, :15] = rng.beta(20, 1, size=(2, 15))
     out = labels_only.estimate(labelled(label))
     assert out.interval_kind.values.tolist() == ["unseen", "unseen", "wald", "wald"]
     found = contrasts(out)
     for pair in range(found.sizes["pair"]):
         at = found.isel(pair=pair)
         a, b = (out.sel(policy=str(at[name].values)) for name in ("first", "second"))
-        (low_a, high_a), (low_b, high_b), d = (
+        (low_a, high_a), (_, high_b), d = (
             a.interval.values,
             b.interval.values,
             float(a.estimate - b.estimate),
