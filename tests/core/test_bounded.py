@@ -323,7 +323,7 @@ def test_room_for_drops_reaches_the_differences():
             float(a.estimate - b.estimate),
         )
         down, up = float(a.estimate) - low_a, high_b - float(b.estimate)
-        r = np.corrcoef(a.influence.values[:15], b.influence.values[:15])[0, 1]
+        r = np.corrcoef(a.influence.values, b.influence.values)[0, 1]
         if a.interval_kind == "wald":  # neither has room
             assert float(at.interval[1] - d) == pytest.approx(d - float(at.interval[0]))
             continue
