@@ -118,7 +118,8 @@ def estimate(
         Quantile of ``influence`` and ``jackknife`` intervals; ``normal`` is the paper's 1.96.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.estimators._intervals`.
+        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
+        `cje_core.estimators._intervals`.
     bootstrap : {"percentile", "bayesian", "bca", "studentised"}
         Kind of bootstrap interval (``bayesian``: exponential cluster weights, percentile).
     n_boot : int
