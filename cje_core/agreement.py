@@ -20,7 +20,11 @@ errors that cancel over the scale are seen, the same is asked in up to three reg
 
 All intervals hold together: of ``1 - ci_prob`` half is spent on the means and half on the regions, each shared equally
 among the policies checked (and the regions). Agreement is not shown by the absence of a contradiction: few labels
-contradict nothing.
+contradict nothing. In 20 worlds of two policies with one relation (a line; continuous, binary, weak, rare and discrete
+judges and labels; 20, 60 and 250 labels of each and 15 beside 300; Beta scores of different means), at most 2.4% of 250
+data sets each (Monte Carlo SE .010) contradict. With few labels that teach and many that are audited 40% did, of binary
+ones (15 and 300, SE .024). A relation reversed is found in .34, .86 and 1.00 of data sets with 20, 50 and 250 binary
+labels of each, a shift of .3 in .37, .77 and 1.00 (200 data sets each, SE up to .034).
 
 Failure modes: a difference inside the margin, or in scores that only one of the policies has, is not seen; an
 isotonic fit to few labels is biased at the ends of its scale, which only the margin forgives.
