@@ -13,7 +13,7 @@ Doubly robust estimators need fresh responses *and* log-probabilities; where ove
 alternative, elsewhere they are Direct plus noise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ import xarray as xr
 
 from cje_core.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.gates import collect, evaluate, ope_ok
+from cje_core.informative import LEVEL
 from cje_core.result import Status
 from cje_core.rows import unpack, unpack_logged
 
@@ -30,6 +31,7 @@ SHARE_HIGH, SHARE_LOW = 0.5, 0.2
 
 
 ENOUGH = 50  # labels that the paper's audits ask for at least
+_LABEL = f"label {ENOUGH} of its responses, chosen at random"
 BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 
 
@@ -63,6 +65,7 @@ def recommend(
     transport: xr.Dataset | None = None,
     calibration_share: Mapping[str, float] | None = None,
     estimate: xr.Dataset | None = None,
+    contradicted: Collection[str] = (),
 ) -> xr.Dataset:
     """Recommend an estimator for each policy, with the reasons.
 
@@ -78,6 +81,8 @@ def recommend(
         Share of the variance that comes from the calibration.
     estimate : xr.Dataset, optional
         Of `cje_core.estimators.direct`: a policy that may not borrow there is told to label its own responses.
+    contradicted : collection of str
+        Policies that would borrow from labels that contradict each other (`cje_core.agreement`).
 
     Returns
     -------
@@ -113,7 +118,7 @@ def recommend(
             transport="NOT_CHECKED"
             if transport is None
             else str(transport["verdict"].sel(policy=name).item()),
-            may_borrow=estimate is None or int(estimate["status"].sel(policy=name).item()) not in BARRED,
+            may_borrow=_may_borrow(estimate, name) and name not in contradicted,
         )
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
         spend = _spend(float((calibration_share or {}).get(name, np.nan)))
@@ -124,9 +129,20 @@ def recommend(
     return xr.Dataset({key: ("policy", np.array(v)) for key, v in found.items()}, coords={"policy": names})
 
 
+def _may_borrow(estimate: xr.Dataset | None, policy: str) -> bool:
+    """Whether Direct lets a policy borrow; without fresh responses its test of the judge says so of logged ones."""
+    if estimate is None:
+        return True
+    status = int(estimate["status"].sel(policy=policy).item())
+    silent = status == Status.NO_RESPONSES and estimate.attrs.get("judge_p_value", 0.0) >= LEVEL
+    return status not in BARRED and not silent
+
+
 def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
     """Apply the paper's guide to the facts of one policy."""
     covered = facts.ope == "ok"
+    if not facts.n_fresh and covered and not facts.may_borrow:
+        return Choice("none", f"no fresh responses, and nothing can be borrowed to reweight: {_LABEL}")
     if not facts.n_fresh and covered:
         return Choice(
             "calibrated_ips",
@@ -148,7 +164,7 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
     if not own and not facts.may_borrow:
         return Choice(
             "none",
-            f"nothing can be borrowed for it: label {ENOUGH} of its responses, chosen at random",
+            f"nothing can be borrowed for it: {_LABEL}",
             alternative="labels_only",
         )
     if n_teaching < MIN_LABELLED_CLUSTERS and not (own and facts.n_unlabelled == 0):

@@ -124,11 +124,7 @@ def estimate(
         _bayes.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
         for p in range(len(corrected))
     ]
-    for p, said in enumerate(status):
-        borrows = not corrected[p] and not _bayes.enough(rows, rows.teaches)[p]
-        if borrows and not said.failed and said is not Status.FEW_LABELS_POSTERIOR:
-            refused = _bayes.refusal(setting, p)
-            status[p] = refused if refused.failed else said
+    status = _bayes.refuse(setting, status, ~corrected & ~_bayes.enough(rows, rows.teaches))
     options = {
         "route": route,
         "engine": engine,

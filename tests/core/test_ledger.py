@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 from cje_core import gates, refusal, sensitivity
+from cje_core.agreement import agreement
 from cje_core.compare import contrasts
 from cje_core.estimators import calibrated_dr_cpo, direct
 from cje_core.ledger import ENTRIES, digest, ledger
@@ -51,6 +52,7 @@ def everything(data, estimate):
         estimate=estimate,
         transport=transport,
         gates=found,
+        agreement=agreement(data),
         levels=refusal.level(found, estimate),
         sensitivity=sensitivity.levels(estimate, 0.05),
         contrasts=contrasts(estimate, adjust="by"),
