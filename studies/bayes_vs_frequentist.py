@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from cje_core.figures.style import GREY, looks
 from cje_core.streams import Cell, Streams
-from studies.engine.measures import paired_table, performance, summary_table
+from studies.engine.measures import paired_table, performance, side_by_side, summary_table
 from studies.engine.study import Method, Outcome, Profile, Study, replicate_elsewhere
 
 
@@ -165,10 +165,14 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",)),
     )
     return {
-        "Coverage of 95% intervals (a refusal is a miss)": _side_by_side(measures, "coverage", methods),
-        "Coverage among the runs that print a number": _side_by_side(measures, "coverage_answered", methods),
-        "Share of runs refused: a status in place of a number": _side_by_side(measures, "refused", methods),
-        "Mean width of 95% intervals": _side_by_side(measures, "width", methods),
+        "Coverage of 95% intervals (a refusal is a miss)": side_by_side(measures, CELL, "coverage", methods),
+        "Coverage among the runs that print a number": side_by_side(
+            measures, CELL, "coverage_answered", methods
+        ),
+        "Share of runs refused: a status in place of a number": side_by_side(
+            measures, CELL, "refused", methods
+        ),
+        "Mean width of 95% intervals": side_by_side(measures, CELL, "width", methods),
         f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[[*CELL, "method", *columns]],
         f"Other priors against {PRIORS[0]} on the same data: differences, and the ratio of widths": priors,
         "Milliseconds per fit": _times(ds),
@@ -186,17 +190,11 @@ def _both(ds: xr.Dataset, measure: Callable[[xr.Dataset], pd.DataFrame]) -> pd.D
     return pd.concat(frames, ignore_index=True)
 
 
-def _side_by_side(measures: pd.DataFrame, name: str, methods: Sequence[str]) -> pd.DataFrame:
-    """One row per cell, one pair of columns per method."""
-    wide = measures.pivot(index=CELL, columns="method", values=[name, f"{name}_mcse"])
-    wide = wide.reindex(pd.MultiIndex.from_frame(measures[CELL].drop_duplicates()))
-    return pd.DataFrame(
-        {f"{m}{end}": wide[f"{name}{end}", m] for m in methods if (name, m) in wide for end in ("", "_mcse")}
-    ).reset_index()
-
-
 def _times(ds: xr.Dataset) -> pd.DataFrame:
-    """Median and 95th percentile over worlds and replicates; the median does not see a first call's compilation."""
+    """Median and 95th percentile over worlds and replicates, without laying out the data, which methods share.
+
+    The median does not see a first call's compilation.
+    """
     rows = []
     for n in ds["n"].values:
         for labels in ds["labels"].values:
@@ -271,6 +269,7 @@ def _marks(ax: Axes, measured: xr.Dataset, name: str, shown: Sequence[str]) -> N
     style: Any = looks(COLOURS)
     style[COLOURS[-1]]["color"] = GREY  # the palette's eighth is too pale for a mark
     there = [m for m in shown if m in measured["method"].values]
+    there = [m for m in there if (measured["replicates"].sel({"method": m}) > 0).any()]
     for k, method in enumerate(there):
         one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
         value = one["value"].sel(measure=name).values
@@ -340,10 +339,13 @@ STUDY = Study(
     contrasts=(("target", "base"), ("target", "rival")),
     methods={
         "raw_judge": Method("control, biased: mean judge score"),
-        "labels_only": Method("control, unbiased: mean oracle label, t interval"),
-        "ppi_plus_plus": Method("prediction-powered mean, tuned, t interval"),
+        "labels_only": Method(
+            "control, unbiased: mean oracle label, interval as it comes (t, or by the binomial law for binary labels)"
+        ),
+        "ppi_plus_plus": Method("prediction-powered mean, tuned, interval as it comes"),
         "direct_influence": Method(
-            "Direct as it comes: tuned, influence function with the calibrator's term, t interval", "direct"
+            "Direct as it comes: tuned, influence function with the calibrator's term, interval as it comes",
+            "direct",
         ),
         "direct_bootstrap": Method(
             "theta_aug, cluster bootstrap that refits the calibrator, percentile interval",
@@ -367,7 +369,7 @@ STUDY = Study(
         "projection": Method(
             "projection posterior: isotonic plug-in, no prior on shape", "projection_posterior"
         ),
-        "direct_corrected": Method("probe-corrected Direct, t interval"),
+        "direct_corrected": Method("probe-corrected Direct, interval as it comes"),
         "bayes_corrected": Method(
             "probe-corrected posterior, Student-t(3) shifts", options={"n_draws": 1000}
         ),
@@ -382,7 +384,7 @@ STUDY = Study(
             _fewer(100, 50),
         ),
         "quick": Profile(
-            25,
+            30,
             {"world": tuple(name for name in WORLDS if name not in ("weak", "length"))},
             _fewer(400, 300),
         ),

@@ -7,12 +7,14 @@ the old rule, which prints the borrowed level unless the audit FAILs, and the tu
 whatever the audit says.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cje_core.calibration.oracle_slice import fit_slice, predict
@@ -33,7 +35,7 @@ JUDGES: dict[str, dict[str, float]] = {
     "binary": {"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0},
 }
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
-CELL = ["judge", "probes", "shift"]
+CELL = ["judge", "probes", "shift", "n", "labels"]
 N_QUANTILES = 2000
 MEASURES = ("coverage", "width", "bias", "se_calibration", "n_failed")
 CAPTION = (
@@ -104,9 +106,9 @@ def _share(hits: np.ndarray[Any, Any], of: np.ndarray[Any, Any]) -> tuple[float,
 
 def _cells(ds: xr.Dataset) -> list[tuple[dict[str, Any], xr.Dataset]]:
     """Every cell with its levels."""
-    flat = ds.isel(policy=0).stack(cell=[*CELL, "n", "labels"])
+    flat = ds.isel(policy=0).stack(cell=CELL)
     return [
-        (dict(zip(CELL, values, strict=False)), flat.isel(cell=k))
+        (dict(zip(CELL, values, strict=True)), flat.isel(cell=k))
         for k, values in enumerate(flat["cell"].values)
     ]
 
@@ -123,7 +125,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     """Coverage of what is printed, shares of verdicts, their errors against the residual of this f, every measure."""
     printed, verdicts, errors = [], [], []
     margin = audit.MARGIN
-    pooled: dict[tuple[Any, Any], list[np.ndarray[Any, Any]]] = {}
+    about = [name for name in CELL if name != "shift"]
+    pooled: dict[tuple[Any, ...], list[np.ndarray[Any, Any]]] = {}
     for level, part in _cells(ds):
         code, with_fit = part["verdict"].values, part["verdict_with_fit"].values
         ran = np.isfinite(code)
@@ -139,12 +142,12 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
                 hit, there = _hits(part, method)
                 line[method], line[f"{method}_mcse"] = _share(hit, chosen & there)
             printed.append(line)
-        pooled.setdefault((level["judge"], level["probes"]), []).append(
+        pooled.setdefault(tuple(level[name] for name in about), []).append(
             np.stack([code, np.abs(part["residual_of_f"].values)])
         )
-    for (judge, probes), parts in pooled.items():
+    for key, parts in pooled.items():
         code, size = np.concatenate(parts, axis=1)
-        line = {"judge": judge, "probes": probes}
+        line = dict(zip(about, key, strict=True))
         for name, wrong, where in (
             ("FAIL_within", code == 1, size <= margin),
             ("PASS_beyond", code == 0, size >= margin),
@@ -161,7 +164,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
-    """Verdicts over coverage by shift, one column per judge, one colour per number of probes."""
+    """Verdicts over coverage by shift, one column per judge, one colour per number of probes; at the largest sizes."""
+    ds = ds.sel(n=[ds["n"].values.max()], labels=[ds["labels"].values.max()])
     judges, probes = list(ds["judge"].values), [int(p) for p in ds["probes"].values]
     size = (3.0 * len(judges) + 1.0, 5.4)
     fig, axes = plt.subplots(2, len(judges), figsize=size, sharex=True, sharey="row", squeeze=False)
@@ -169,7 +173,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         p: look["color"] for p, look in zip(probes, looks([str(p) for p in probes]).values(), strict=True)
     }
     cells = _cells(ds)
-    step = 0.0015
+    step = 0.016 * max(float(np.ptp(ds["shift"].values)), 0.05)  # beside each other, not on top
     for column, judge in enumerate(judges):
         top, bottom = axes[:, column]
         for k, count in enumerate(probes):
@@ -177,19 +181,19 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
             at = np.array([shift for shift, _ in mine]) + step * (k - (len(probes) - 1) / 2)
             look: dict[str, Any] = {"color": colours[count], "lw": 1.2, "ms": 4}
             for code, style, marker in ((1, "-", "o"), (0, ":", "s")):
-                shares = [
-                    _share(p["verdict"].values == code, np.isfinite(p["verdict"].values))[0] for _, p in mine
-                ]
+                verdicts = [part["verdict"].values for _, part in mine]
                 label = f"{count} probes" if code == 1 else None
-                top.plot(at, shares, ls=style, marker=marker, label=label, **look)
+                _shares(top, at, [v == code for v in verdicts], [np.isfinite(v) for v in verdicts], ls=style,
+                        marker=marker, label=label, **look)  # fmt: skip
             for method, face, style in (("probe_tuned", colours[count], "-"), ("old_rule", "white", ":")):
-                hits = [_hits(part, method) for _, part in mine]
-                number = np.array([there.sum() for _, there in hits])
-                share = np.array([_share(hit, there)[0] for hit, there in hits])
-                bound = clopper_pearson(share * number, number)
-                error = np.abs(bound.T - share)
-                bottom.errorbar(at, share, error, ls=style, marker="o", mfc=face, **look)
+                hits, there = zip(*(_hits(part, method) for _, part in mine), strict=True)
+                _shares(bottom, at, hits, there, ls=style, marker="o", mfc=face, **look)
         top.axvline(audit.MARGIN, color=GREY, lw=0.8, zorder=0)
+        bottom.axvline(audit.MARGIN, color=GREY, lw=0.8, zorder=0)
+        top.annotate(
+            "margin", (audit.MARGIN, 1), xycoords=("data", "axes fraction"), xytext=(3, -2),
+            textcoords="offset points", va="top", fontsize=8, color=GREY,
+        )  # fmt: skip
         bottom.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
         top.set(title=f"{judge} judge", ylim=(-0.03, 1.03))
         bottom.set(xlabel="true shift of the target", ylim=(-0.03, 1.03))
@@ -198,6 +202,16 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     handles, names = axes[0, 0].get_legend_handles_labels()
     fig.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
     return {CAPTION: fig}
+
+
+def _shares(
+    ax: Axes, at: np.ndarray[Any, Any], hits: Sequence[Any], there: Sequence[Any], **look: Any
+) -> None:
+    """Shares of `hits` among `there`, one pair of arrays per place, joined, with exact Monte Carlo bounds."""
+    number = np.array([of.sum() for of in there])
+    share = np.array([_share(hit, of)[0] for hit, of in zip(hits, there, strict=True)])
+    error = np.abs(clopper_pearson(share * number, number).T - share)
+    ax.errorbar(at, share, error, elinewidth=0.8, **look)
 
 
 STUDY = Study(
@@ -232,7 +246,7 @@ STUDY = Study(
         "probe_corrected": Method(
             "plug-in plus mean residual, with the fit's noise", "direct_corrected", {"tuned": False}
         ),
-        "probe_tuned": Method("tuned probe value, t interval", "direct_corrected", {"tuned": True}),
+        "probe_tuned": Method("tuned probe value, interval as it comes", "direct_corrected", {"tuned": True}),
     },
     profiles={
         "smoke": Profile(4, {"probes": (50,), "shift": (0.0, 0.25)}),

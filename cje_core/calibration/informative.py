@@ -11,6 +11,9 @@ the level of its training labels: the covariates may tell what the judge does no
 borrowed. (About its level, since the mean of the labels outside a fold moves against the labels inside it, which
 alone would make the held-out prediction of an independent judge rank them the wrong way.)
 
+Labels drawn with unequal probabilities are weighted by the inverse (`OracleSlice.weight`), so that the test is about
+the responses of the labelled policies and not about the labels chosen.
+
 Where labels take two values and fewer than five clusters hold the rarer one, nothing is borrowed either: which scores
 the one or two failures happen to have would decide every difference. (With one success among 60 labels, differences of
 borrowed values covered in .86 and .87 of 140 data sets, Monte Carlo SE .03.)
@@ -23,6 +26,7 @@ refusing an independent one.
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, label_levels
 from cje_core.data.arrays import Rows
@@ -53,5 +57,18 @@ def informative(rows: Rows, fitted: OracleSlice) -> Informative:
     levels = np.unique(fitted.label)
     if len(levels) == 2 and min(len(np.unique(cluster[fitted.label == y])) for y in levels) < MIN_MINORITY:
         return Informative(np.nan, 1.0, False)
-    found = rank_test(claim, fitted.label, cluster)
+    found = rank_test(claim, fitted.label, cluster, fitted.weight)
     return Informative(found.spearman, found.p_value, found.p_value < LEVEL)
+
+
+def taught_alone(rows: Rows, fitted: OracleSlice) -> npt.NDArray[np.bool_]:
+    """Policies whose own fresh labels are all that taught f, shape (P,); at most one is true.
+
+    A value that no label corrects is, with an independent judge, the mean of the labels that taught f. That is the
+    policy's own value where they are all its own, and for any other rests on the judge and nothing else.
+    """
+    teachers = np.unique(rows.policy[rows.teaches])
+    alone = np.zeros(len(rows.policies), dtype=bool)
+    if len(teachers) == 1 and len(fitted.label) == rows.teaches.sum():
+        alone[teachers] = True
+    return alone

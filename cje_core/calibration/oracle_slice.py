@@ -230,7 +230,7 @@ def fit_slice(
         status = Status.CONSTANT_LABELS
     elif np.ptp(z[:, 0]) == 0:
         status = Status.CONSTANT_JUDGE
-    elif rank_test(z[:, 0] if increasing else -z[:, 0], label, rows.cluster[prompt]).against():
+    elif rank_test(z[:, 0] if increasing else -z[:, 0], label, rows.cluster[prompt], weight).against():
         status = Status.INVERTED_JUDGE
     elif dropped and calibrator != "auto":
         status = Status.COVARIATES_DROPPED

@@ -3,7 +3,9 @@
 The labelled dataset (`cje_core.data`) is checked and put into a canonical order here, once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +40,24 @@ class Rows(NamedTuple):
     teaches: npt.NDArray[np.bool_]  # labelled, and of a calibration policy
 
 
+_UNPACKED: ContextVar[tuple[xr.Dataset, dict[tuple[str, ...], Rows]] | None] = ContextVar(
+    "unpacked", default=None
+)
+
+
+@contextmanager
+def unpacked_once(data: xr.Dataset) -> Iterator[None]:
+    """Inside, `unpack` checks and flattens this very dataset once per choice of covariates.
+
+    For studies, where many estimators run on data that none of them changes; whoever changes data in between must not.
+    """
+    token = _UNPACKED.set((data, {}))
+    try:
+        yield
+    finally:
+        _UNPACKED.reset(token)
+
+
 def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
     """Flatten checked evaluation data into `Rows`.
 
@@ -47,6 +67,16 @@ def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
     covariates : sequence of str
         Features of ``covariate`` that join the judge score in ``z``.
     """
+    held = _UNPACKED.get()
+    if held is None or held[0] is not data:
+        return _unpack(data, covariates)
+    key = tuple(covariates)
+    if key not in held[1]:
+        held[1][key] = _unpack(data, covariates)
+    return held[1][key]
+
+
+def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
     check_data(data)
     chosen = _feature_index(data, covariates)
     policy_order = np.argsort(data.policy.values.astype(str), kind="stable")

@@ -9,6 +9,7 @@ Rule of this package: it holds estimators and nothing else; what they are assemb
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -49,6 +50,7 @@ def available() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
+@cache  # a look at the directory for every fit costs a study more than some fits
 def load(name: str) -> ModuleType:
     """Import the estimator ``name``; an unknown name raises with the names there are."""
     if name not in available():

@@ -126,11 +126,7 @@ def estimate(
         posterior.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
         for p in range(len(corrected))
     ]
-    for p, said in enumerate(status):
-        borrows = not corrected[p] and not posterior.enough(rows, rows.teaches)[p]
-        if borrows and not said.failed and said is not Status.FEW_LABELS_POSTERIOR:
-            refused = posterior.refusal(setting, p)
-            status[p] = refused if refused.failed else said
+    status = posterior.refuse(setting, status, ~corrected & ~posterior.enough(rows, rows.teaches))
     options = {
         "route": route,
         "engine": engine,

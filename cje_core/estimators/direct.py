@@ -41,12 +41,12 @@ fit is biased at the ends of the judge's scale where such a policy may live, and
 twice (study ``interval_coverage``); with power tuning, whose weights the replicates keep, it covers 93-94% at 50 own
 labels. ``influence`` does not see the bias of a plug-in either, which drives the policies at the two ends of the scale
 apart: with a weak judge or binary labels the *difference* of two plug-ins covers 80-88%, and under an independent judge
-two policies of equal value differ "significantly" in 25, 36 and 57% of the data sets with 50, 250 and 2,000 labels.
-``balanced`` covers 95-98%, levels and differences alike, and 5, 5 and 4% of those differences are false (before the
+two policies of equal value differ "significantly" in 17, 33 and 50% of the data sets with 50, 250 and 2,000 labels.
+``balanced`` covers 95-98%, levels and differences alike, and 1, 4 and 4% of those differences are false (before the
 refusals, which leave 5% of these data sets); its intervals are 1.03-1.3 times as wide for levels, 1.03-1.5 for
 differences (labels of the base policy only, 50 and 250, 1,000 data sets in each of the five worlds of
-``tests/core/families/test_borrowed_slow.py``). ``one_step`` covers 93-98% but keeps half of the bias, with the other
-sign.
+``tests/core/families/test_borrowed_slow.py`` where calibrations transport). ``one_step`` covers 93-98% but keeps half
+of the bias, with the other sign.
 
 Failure modes: a borrowed policy is biased where the calibration does not transport (audit it); isotonic fits extend
 flat beyond the labelled scores; labels missing not at random bias everything.
@@ -121,7 +121,8 @@ def estimate(
         Quantile of ``influence`` and ``jackknife`` intervals; ``normal`` is the paper's 1.96.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.families.intervals`.
+        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
+        `cje_core.families.intervals`.
     bootstrap : {"percentile", "bayesian", "bca", "studentised"}
         Kind of bootstrap interval (``bayesian``: exponential cluster weights, percentile).
     n_boot : int

@@ -81,7 +81,8 @@ def estimate(
         See `cje_core.calibration.oracle_slice.fit_slice`.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.families.intervals`.
+        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
+        `cje_core.families.intervals`.
     tuned : bool
         Weigh the calibrator by what it explains of the probes' labels; False is the paper's plug-in plus mean
         residual, with the noise of the fit in its interval.

@@ -2,8 +2,8 @@
 
 Estimand: V(policy) = E[Y]. Formula: ``sum_L w_i Y_i / sum_L w_i`` over the policy's own labels, w the prompt weight
 over the label probability (Hajek). Interval: that of Clopper and Pearson where the labels are binary, else t, with
-clusters. Failure modes: wide, since the judge is ignored; biased when labels were chosen by something that the declared
-``label_prob`` does not know.
+clusters, and room for unseen drops where labels are few and near an end of the scale. Failure modes: wide, since the
+judge is ignored; biased when labels were chosen by something that the declared ``label_prob`` does not know.
 """
 
 import numpy as np
@@ -38,7 +38,8 @@ def estimate(
         Unused: there is nothing random here.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.families.intervals`.
+        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
+        `cje_core.families.intervals`.
 
     Returns
     -------

@@ -48,7 +48,8 @@ def estimate(
         How much of the judge enters.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        else the t interval (``wald``); see `cje_core.families.intervals`.
+        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
+        `cje_core.families.intervals`.
 
     Returns
     -------

@@ -4,15 +4,20 @@ Estimand: V(policy) = E[Y]. Each draw weights the clusters of prompts by exponen
 regression to the labels of the calibration policies and averages it over the policy's responses with the same weights
 (`cje_core.bayes.projection`). It has no prior on the shape: the nonparametric comparator of `bayes_direct`.
 
+A policy is refused as in `bayes_direct`: UNINFORMATIVE_JUDGE where the labels do not show that the judge ranks them the
+right way, LOW_SUPPORT where too much of the policy's responses lies beyond them. It is spared where its own labels are
+all that taught the fit, and there alone: it is never corrected by own labels, since the in-sample residual of weighted
+isotonic regression is zero, so that with labels of several policies and an independent judge it is their mean.
+
 Failure modes: it covers too little when labels are few (a weighted fit cannot leave the labels seen) and at the ends of
-the judge's scale, where isotonic regression is biased; it is never corrected by own labels, since the in-sample
-residual of weighted isotonic regression is zero.
+the judge's scale, where isotonic regression is biased.
 """
 
 import numpy as np
 import xarray as xr
 
 from cje_core.bayes.projection import projected_values
+from cje_core.calibration.informative import taught_alone
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 
@@ -54,7 +59,7 @@ def estimate(
         data,
         setting,
         draws,
-        status,
+        posterior.refuse(setting, status, ~taught_alone(setting.rows, setting.fitted)),
         route=["projection"] * n_policies,
         estimator="projection_posterior",
         options={"n_draws": n_draws, "direction": direction},

@@ -1,4 +1,4 @@
-"""Misclassification correction of a binary judge (Rogan and Gladen 1978), with the interval of Lee et al.
+"""Misclassification correction of a binary judge (Rogan and Gladen 1978), with an interval that inverts a test.
 
 Estimand: V(policy) = E[Y], Y one of the two ends of ``oracle_range``. The judge is cut at a threshold. With p the share
 of the policy's responses that it passes, Se and Sp its sensitivity and specificity on the labels, and Youden's
@@ -7,11 +7,45 @@ of the policy's responses that it passes, Se and Sp its sensitivity and specific
 fewer than 4 labelled prompts from those of the calibration policies (``borrowed``, TRANSPORT_ASSUMED): the confusion
 matrix, not E[Y | S], is assumed to be stable.
 
-``inference="lee"`` is the interval of "How to Correctly Report LLM-as-a-Judge Evaluations": delta method on
-Agresti-Coull adjusted counts with a recentring term, normal quantile (`lee_interval`). It takes p as independent of
-Se and Sp, so it is too wide where much of what is evaluated is also labelled. ``"influence"`` is the plain delta
-method on the joint influence function, with that covariance and a t quantile; its standard error comes along in
-either case. Counts are effective counts: clusters, draws and label probabilities have entered.
+``interval="auto"`` inverts a test of each share theta (Fieller 1954, without his normal ratio). With f = 1 - Sp,
+
+    D(theta) = p - (1 - theta) f - theta Se
+
+has mean 0 at the true share whatever J is; theta stays in the interval while D(theta) is no further from 0 than
+
+    Q(theta) = u' R u,    u = (arm of p, -(1 - theta) arm of f, -theta arm of Se)
+
+where an arm is the distance from a share to the end of its Wilson interval on the side that D asks for (MOVER: Zou and
+Donner 2008) and R holds the correlations of the three, from their influence values: with own labels p holds the
+labelled responses too. It is taken within [0, 1]. Counts are effective counts: clusters, draws and label probabilities
+have entered, and df that fall behind a count are charged to it as in `cje_core.families.intervals`.
+
+``"wald"`` is the plain delta method on the joint influence function with a t quantile: it takes the slope at the
+estimate for the slope at the truth, and believes that a class with no error seen has no error. ``"lee"`` is the
+interval of "How to Correctly Report LLM-as-a-Judge Evaluations": delta method on Agresti-Coull adjusted counts with a
+recentring term, normal quantile (`lee_interval`); it takes p as independent of Se and Sp. The standard error is that of
+the delta method whatever the interval. Coverage of the values that are printed, and the mean width of their intervals:
+4,000 replicates a row (Monte Carlo SE at most .013), 1,000 responses. The last row is the worst of 11 worlds (J .25 to
+.9, prevalence .02 to .99), 20 to 200 labels, borrowed and own, 150 and 1,000 responses, where a tenth of the runs or
+more print a value; with refusals counted as covered, lee's worst is .951:
+
+=============================================  ==========  ==========  ==========
+labels, judge, prevalence of labels -> target  wald        lee         auto
+=============================================  ==========  ==========  ==========
+60 borrowed, J .41, .3 -> .7                   .922: .64   .956: .59   .977: .57
+60 borrowed, J .25, .7 -> .3                   .871: .71   .923: .69   .959: .72
+60 borrowed, J .60, .5 -> .9                   .924: .32   .959: .28   .981: .27
+60 borrowed, J .85, .5 -> .95                  .786: .12   .985: .12   1.000: .11
+200 borrowed, J .85, .9 -> .6                  .904: .16   .964: .18   .956: .19
+60 own, J .41, .7                              .990: .53   .981: .54   .954: .62
+200 own, J .41, .7                             .974: .30   .989: .36   .952: .33
+20 own, J .85, .95                             .648: .18   .993: .18   1.000: .24
+worst of all                                   .257        .923        .946
+=============================================  ==========  ==========  ==========
+
+Fieller's interval with plain variances falls to .25, the percentile bootstrap to .51 and a delta interval on the logit
+to .52 (no error seen in one class), Jeffreys arms to .91; Clopper-Pearson arms cover .95 to 1.00 and are up to 1.7
+times as wide as Wilson's.
 
 With own labels the correction competes with the mean of those labels, which is unbiased whatever the judge is:
 ``width_vs_labels`` is the width of the interval over that of `cje_core.estimators.labels_only`. Above 1 the judge costs
@@ -29,11 +63,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import stats
+from scipy import optimize, stats
 
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
 from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.intervals import charged
 from cje_core.families.misclassification import (
     Verdicts,
     gather,
@@ -41,13 +76,14 @@ from cje_core.families.misclassification import (
     label_weight,
     proportion,
 )
-from cje_core.inference.estimate import CI_BOUND, Status, wald, wilson
+from cje_core.inference.estimate import CI_BOUND, Status, cluster_sums, wald, wilson
 from cje_core.inference.influence import Part, combine
 
 FloatArray = npt.NDArray[np.float64]
 
 NEEDS = {"judge", "oracle"}
-INFERENCE = ("lee", "influence")
+INTERVALS = ("auto", "wald", "lee")
+KIND = {"auto": "fieller", "wald": "wald", "lee": "agresti_coull"}  # what an estimate calls them
 
 
 class Corrected(NamedTuple):
@@ -65,7 +101,7 @@ def estimate(
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
     threshold: float | None = None,
-    inference: str = "lee",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """Estimate each policy's value by misclassification correction; see the module.
 
@@ -79,7 +115,8 @@ def estimate(
         Unused: there is nothing random here.
     threshold : float, optional
         A score at or above it passes. Default: the middle of ``judge_range``.
-    inference : {"lee", "influence"}
+    interval : {"auto", "wald", "lee"}
+        Test inversion, delta method, or the interval of Lee et al.; the module has what each covers.
 
     Returns
     -------
@@ -89,27 +126,26 @@ def estimate(
         two for J. With ``width_vs_labels(policy)``, NaN where the policy has no labels of its own.
     """
     del rng
-    if inference not in INFERENCE:
-        raise ValueError(f"inference is {inference!r}; use one of {', '.join(INFERENCE)}")
+    if interval not in INTERVALS:
+        raise ValueError(f"interval is {interval!r}; use one of {', '.join(INTERVALS)}")
     if not 0 < ci_prob < 1:
         raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
     rows = unpack(data)
     bottom, top = data.attrs["oracle_range"]
     verdicts = judge_verdicts(data, rows, threshold)
     policies = [
-        _one_policy(rows, verdicts, p, inference=inference, ci_prob=ci_prob)
-        for p in range(len(rows.policies))
+        _one_policy(rows, verdicts, p, kind=interval, ci_prob=ci_prob) for p in range(len(rows.policies))
     ]
     results = [_rescale(corrected.result, bottom, top) for corrected in policies]
-    options = {"threshold": verdicts.threshold, "inference": inference}
+    options = {"threshold": verdicts.threshold, "interval": interval}
     out = assemble(data, rows, results, estimator="rogan_gladen", options=options, ci_prob=ci_prob)
     order = [policies[rows.policies.index(str(name))] for name in data.policy.values]
-    interval = bottom + (top - bottom) * np.array([corrected.interval for corrected in order])
+    found = bottom + (top - bottom) * np.array([corrected.interval for corrected in order])
     value = out["estimate"].values[:, None]
-    interval = np.hstack([np.fmin(interval[:, :1], value), np.fmax(interval[:, 1:], value)])
+    found = np.hstack([np.fmin(found[:, :1], value), np.fmax(found[:, 1:], value)])
     lost = out["status"].values == Status.ILL_CONDITIONED
     spread = np.isfinite(out["std_error"].values) | lost
-    out["interval"] = (("policy", "ci_bound"), np.where(spread[:, None], interval, np.nan))
+    out["interval"] = (("policy", "ci_bound"), np.where(spread[:, None], found, np.nan))
     for name in ("std_error", "influence"):  # linearising a ratio whose denominator may be 0 says nothing
         out[name] = out[name].where(~xr.DataArray(lost, dims="policy"))
     for name in ("sensitivity", "specificity", "youden"):
@@ -117,14 +153,9 @@ def estimate(
         bounds = np.array([corrected.accuracy_interval[name] for corrected in order])
         out[f"{name}_interval"] = (("policy", "ci_bound"), bounds)
     out["width_vs_labels"] = ("policy", _width_vs_labels(data, out, ci_prob))
-    out["interval_kind"] = out["interval_kind"].copy(
-        data=np.where(
-            np.isfinite(out["interval"].values[:, 0]),
-            "agresti_coull" if inference == "lee" else "wald",
-            "none",
-        )
-    )
-    out.attrs["ci_kind"] = "agresti_coull" if inference == "lee" else "wald"
+    known = np.isfinite(out["interval"].values[:, 0])
+    out["interval_kind"] = out["interval_kind"].copy(data=np.where(known, KIND[interval], "none"))
+    out.attrs["ci_kind"] = KIND[interval]
     return out
 
 
@@ -133,7 +164,7 @@ def sweep(
     thresholds: Sequence[float],
     *,
     ci_prob: float = 0.95,
-    inference: str = "lee",
+    interval: str = "auto",
 ) -> xr.Dataset:
     """The correction at several thresholds, to see how much rests on the choice.
 
@@ -144,7 +175,7 @@ def sweep(
     data : xr.Dataset
     thresholds : sequence of float
         Inside ``judge_range``.
-    ci_prob, inference
+    ci_prob, interval
         As in `estimate`.
 
     Returns
@@ -155,9 +186,7 @@ def sweep(
     cuts = [float(t) for t in thresholds]
     if not cuts:
         raise ValueError("thresholds is empty; give at least one")
-    each = [
-        estimate(data, ci_prob=ci_prob, threshold=t, inference=inference).drop_dims("prompt") for t in cuts
-    ]
+    each = [estimate(data, ci_prob=ci_prob, threshold=t, interval=interval).drop_dims("prompt") for t in cuts]
     out = xr.concat(each, dim=xr.Variable("threshold", np.array(cuts)), combine_attrs="drop_conflicts")
     out["width"] = out["interval"].sel(ci_bound=CI_BOUND[1]) - out["interval"].sel(ci_bound=CI_BOUND[0])
     return out
@@ -210,7 +239,68 @@ def lee_interval(
     return float(np.clip(center - half, 0.0, 1.0)), float(np.clip(center + half, 0.0, 1.0))
 
 
-def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, inference: str, ci_prob: float) -> Corrected:
+def fieller_interval(
+    passed: float,
+    sensitivity: float,
+    specificity: float,
+    *,
+    n: float,
+    n_good: float,
+    n_bad: float,
+    correlation: FloatArray | None = None,
+    ci_prob: float = 0.95,
+) -> tuple[float, float]:
+    """Shares of good responses that a test on Wilson arms does not reject; see the module.
+
+    An end of [0, 1] that is not rejected is the end of the interval, also where the shares not rejected do not hang
+    together. Where the observed p lies outside of what Se and Sp allow, the nearest p that they allow is tested, so
+    that the interval of a clipped value does not shrink to a point.
+
+    Parameters
+    ----------
+    passed, sensitivity, specificity : float
+        Observed shares.
+    n, n_good, n_bad : float
+        Observations behind each of them.
+    correlation : array, shape (3, 3), optional
+        Of the errors of p, 1 - Sp and Se; default: independent.
+    ci_prob : float
+
+    Returns
+    -------
+    (float, float)
+
+    Examples
+    --------
+    >>> [round(v, 4) for v in fieller_interval(0.5, 0.9, 0.9, n=10000, n_good=5000, n_bad=5000)]
+    [0.4857, 0.5143]
+    """
+    youden = sensitivity + specificity - 1
+    if youden == 0:
+        return 0.0, 1.0
+    false_pass = 1 - specificity
+    p = float(np.clip(passed, min(false_pass, sensitivity), max(false_pass, sensitivity)))
+    theta = min(max((p - false_pass) / youden, 0.0), 1.0)
+    observed = np.array([passed, false_pass, sensitivity])
+    wilsons = [
+        wilson(share, count, ci_prob) for share, count in zip(observed, (n, n_bad, n_good), strict=True)
+    ]
+    below, above = np.abs(np.array(wilsons).T - observed)
+    joint = np.eye(3) if correlation is None else correlation
+
+    def excess(at: float) -> float:
+        """Above 0 where this share is rejected."""
+        distance = p - (1 - at) * false_pass - at * sensitivity
+        arms = np.where([distance > 0, distance < 0, distance < 0], below, above)
+        loading = np.array([1.0, at - 1, -at]) * arms
+        return float(distance**2 - max(loading @ joint @ loading, 0.0))
+
+    lower = optimize.brentq(excess, 0.0, theta) if theta > 0 and excess(0.0) > 0 else 0.0
+    upper = optimize.brentq(excess, theta, 1.0) if theta < 1 and excess(1.0) > 0 else 1.0
+    return float(lower), float(upper)
+
+
+def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: float) -> Corrected:
     """Correct policy p; values are shares of good responses."""
     found = gather(rows, verdicts, p)
     if isinstance(found, Status):
@@ -239,12 +329,18 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, inference: str, ci_pr
     ]
     status = Status.INVERTED_JUDGE if youden < 0 else found.status
     result = PolicyResult(status, found.route, float(np.clip(raw, 0.0, 1.0)), *combine(parts, rows.cluster))
-    if inference == "lee":
+    if kind == "wald":
+        lower, upper = np.clip(wald(raw, result.std_error, result.df, ci_prob), 0.0, 1.0)
+        interval = float(lower), float(upper)
+    elif kind == "lee":
         counts = {"n": share.n, "n_good": se.n, "n_bad": sp.n}
         interval = lee_interval(share.value, se.value, sp.value, ci_prob=ci_prob, **counts)
     else:
-        lower, upper = np.clip(wald(raw, result.std_error, result.df, ci_prob), 0.0, 1.0)
-        interval = float(lower), float(upper)
+        n, n_good, n_bad = (charged(q.n, q.part.df, ci_prob) for q in (share, se, sp))
+        interval = fieller_interval(
+            share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
+            correlation=_correlation(rows, share.part, _scaled(sp.part, -1.0), se.part),
+        )  # fmt: skip
     return Corrected(result, accuracy, bounds, interval)
 
 
@@ -253,6 +349,17 @@ def _width_vs_labels(data: xr.Dataset, out: xr.Dataset, ci_prob: float) -> Float
     alone = labels_only.estimate(data, ci_prob=ci_prob)
     width = [np.diff(found["interval"].values, axis=1)[:, 0] for found in (out, alone)]
     return np.asarray(width[0] / np.where(out["route"].values == "own_labels", width[1], np.nan))
+
+
+def _correlation(rows: Rows, *parts: Part) -> FloatArray:
+    """Correlation matrix of errors by their influence values; 0 where one has no spread."""
+    sums = cluster_sums(np.stack([part.influence for part in parts]), rows.cluster)
+    joint = sums @ sums.T
+    scale = np.sqrt(np.diag(joint))
+    product = np.outer(scale, scale)
+    out = np.divide(joint, product, out=np.zeros_like(joint), where=product > 0)
+    np.fill_diagonal(out, 1.0)
+    return np.asarray(out)
 
 
 def _scaled(part: Part, factor: float) -> Part:

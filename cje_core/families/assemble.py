@@ -59,7 +59,7 @@ def assemble(
         ``mixed``.
     behind : array of bool, shape (rows,), optional
         Rows whose labels correct or make their own policy's value. Their counts are ``effective_count`` where they are
-        binary and the interval rests on them.
+        binary and the interval rests on them; ``unseen_by`` is how many graded ones may have missed a tail.
     draws_kind : str
         What to call the interval where there are draws (attribute ``ci_kind``).
     decomposed : bool
@@ -122,6 +122,7 @@ def assemble(
         "df": ("policy", df),
         "interval_kind": ("policy", kind),
         "effective_count": ("policy", count),
+        "unseen_by": ("policy", np.where(kind == "unseen", [found.unseen_by for found in chosen], np.nan)),
     } | dict(extra or {})
     if decomposed:
         evaluation, calibration = (

@@ -4,10 +4,16 @@ The error of a `cje_core.families.off_policy.Value` has three parts: ``direct`` 
 factor and degrees of freedom of `cje_core.inference.influence.make_part` by clusters of prompts, and ``calibration``,
 the joint infinitesimal-jackknife term of the labels. The weights are taken as known, as in the paper.
 
+A policy is refused (UNINFORMATIVE_JUDGE, as by `cje_core.estimators.direct`) where its value rests on the judge and
+nothing else: where the labels do not show that the judge ranks them the right way
+(`cje_core.calibration.informative`) and the calibrator is not taught by this policy's labels alone. Here is the one
+place where the family is refused, for its eight members do not differ in it (`cje_core.families.off_policy` says why).
+
 ``inference="influence"`` combines them with t quantiles. ``inference="jackknife"`` is the paper's (algorithm
 Cal-Aware-Jackknife): R^OOF along the influence path, which makes the correction of DR vanish from it since R^OOF = q
 there, plus ``(K-1)/K sum_k (V^(-k) - mean)^2`` from reruns of the whole estimator without one oracle fold, and normal
-quantiles. The estimate and its influence values do not depend on ``inference``.
+quantiles; being the paper's, it refuses no judge (as the plug-in of `direct`, its counterpart there). Where there is
+an estimate, neither it nor its influence values depend on ``inference``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +24,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.calibration.informative import informative, taught_alone
 from cje_core.calibration.oracle_slice import calibration_part
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.families.off_policy import (
@@ -145,11 +152,14 @@ def run(
     if inference not in INFERENCE:
         raise ValueError(f"inference is {inference!r}; use one of {', '.join(INFERENCE)}")
     logs = unpack_logs(data, direction=direction, calibrator=calibrator, covariates=covariates)
+    barred = unfounded(logs) if inference == "influence" else np.zeros(len(logs.rows.policies), dtype=bool)
     again = rerun_logs(logs) if inference == "jackknife" and logs.fitted.calibrator is not None else []
     results, facts = [], []
     for p in range(len(logs.rows.policies)):
         used = used_rows(logs, p)
-        found = _refusal(logs, p, fresh) or policy_value(logs, p)
+        found = (
+            _refusal(logs, p, fresh) or (barred[p] and Status.UNINFORMATIVE_JUDGE) or policy_value(logs, p)
+        )
         if isinstance(found, Status):
             results.append(PolicyResult(found, "none"))
             facts.append({"n_logged_used": len(used)})
@@ -188,6 +198,26 @@ def _refusal(logs: Logs, p: int, fresh: bool) -> Status | None:
     return Status.NO_RESPONSES if fresh and len(fresh_rows(logs, p)) == 0 else None
 
 
+def unfounded(logs: Logs) -> npt.NDArray[np.bool_]:
+    """Policies whose value rests on the judge and nothing else, while no label shows that it tells good from bad.
+
+    Spared is the policy whose own labels are all that taught f: fresh ones, or, where the logs taught, the logger's.
+    """
+    every = np.ones(len(logs.rows.policies), dtype=bool)
+    if logs.fitted.calibrator is None or informative(logs.rows, logs.fitted).informative:
+        return ~every
+    own = taught_alone(logs.rows, logs.fitted)
+    if not logs.rows.teaches.any():
+        own = own | np.array([_is_logger(logs, p) for p in range(len(every))])
+    return ~own
+
+
+def _is_logger(logs: Logs, p: int) -> bool:
+    """Whether the responses that policy p weights are its own: every ratio is one."""
+    used = used_rows(logs, p)
+    return len(used) > 0 and bool((logs.log_ratio[p, used] == 0).all())
+
+
 def _with_error(
     logs: Logs, p: int, value: Value, policy_value: PolicyValue, again: Sequence[Logs], inference: str
 ) -> tuple[PolicyResult, float]:
@@ -221,7 +251,7 @@ def _status(logs: Logs, p: int) -> Status:
     if ess_fraction(raw_weights(logs, p)) * len(used) < MIN_ESS:
         return Status.POOR_OVERLAP
     own = rows.prompt[rows.teaches & (rows.policy == p)]
-    if (logs.log_ratio[p, used] == 0).all():
+    if _is_logger(logs, p):
         own = np.union1d(own, np.flatnonzero(np.isfinite(logs.logged.label)))
     borrowed = len(np.unique(rows.cluster[own])) < MIN_LABELLED_CLUSTERS
     return Status.TRANSPORT_ASSUMED if borrowed else Status.OK

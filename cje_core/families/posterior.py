@@ -217,21 +217,31 @@ def policy_status(
     return Status.OK if correcting is not None or enough(rows, rows.teaches)[p] else Status.TRANSPORT_ASSUMED
 
 
-def refusal(setting: Setting, p: int) -> Status:
-    """Why policy p may not borrow, or OK.
+def refuse(setting: Setting, status: Sequence[Status], borrows: npt.NDArray[np.bool_]) -> list[Status]:
+    """`status` of each policy, with why it may not borrow where it `borrows` and has a posterior.
 
     UNINFORMATIVE_JUDGE where the labels do not show that the judge ranks them the right way
     (`cje_core.calibration.informative`). LOW_SUPPORT where too much of the policy's responses lies beyond all labels
     (`cje_core.families.direct.balance.supported`).
     """
     rows, fitted = setting.rows, setting.fitted
-    if not informative(rows, fitted).informative:
-        return Status.UNINFORMATIVE_JUDGE
-    mine = rows.evaluated & (rows.policy == p)
-    share = rows.weight[mine] / rows.weight[mine].sum()
+    asked = [
+        bool(lent) and not said.failed and said is not Status.FEW_LABELS_POSTERIOR
+        for said, lent in zip(status, borrows, strict=True)
+    ]
+    if not any(asked):
+        return list(status)
+    ranks = informative(rows, fitted).informative
     n_clusters = count_clusters(rows, rows.teaches)
-    reached = supported(rows.z[rows.teaches], n_clusters, rows.z[mine], share)
-    return Status.OK if reached else Status.LOW_SUPPORT
+    found = list(status)
+    for p in np.flatnonzero(asked):
+        mine = rows.evaluated & (rows.policy == p)
+        share = rows.weight[mine] / rows.weight[mine].sum()
+        if not ranks:
+            found[p] = Status.UNINFORMATIVE_JUDGE
+        elif not supported(rows.z[rows.teaches], n_clusters, rows.z[mine], share):
+            found[p] = Status.LOW_SUPPORT
+    return found
 
 
 def to_estimate(

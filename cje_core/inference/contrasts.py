@@ -18,8 +18,11 @@ influence values,
 and the p-value is the smallest alpha at which it leaves out 0. So labels that are all equal, which show no spread and
 leave a t interval out of the question, still bound a difference (r = 0: no correlation was seen). Two independent
 policies of mean .94 with 20 labels each, where half of all pairs have such a policy: it covers .997 and the t interval
-.503 (.961 and .961 at mean .5, at .95 of the width), by enumeration over both binomials. There is no number where a
-policy has failed, and no p-value of a difference that is rounding.
+.503 (.961 and .961 at mean .5, at .95 of the width), by enumeration over both binomials. Levels with room for drops
+that few graded labels did not show (``unseen_by``) take part alike: 12 labels of .9 Beta(40, 1) + .1 Beta(2, 4) against
+12 of Beta(20, 20) or Beta(9.4, .6), it covers .998 and .999 and the t interval .79 and .73 (4,000 replicates, 1.2 and
+1.4 times as wide; .96 against .91 at 30 labels). There is no number where a policy has failed, and no p-value of a
+difference that is rounding.
 """
 
 from itertools import combinations
@@ -39,6 +42,7 @@ from cje_core.inference.estimate import (
     into_scale,
     percentile,
     wald,
+    with_room,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -163,14 +167,16 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
 def _count_labels(
     estimate: xr.Dataset, pairs: Pairs, first: IntArray, second: IntArray, prob: float
 ) -> Pairs:
-    """The pairs with the interval of MOVER where the level of one of them counts its binary labels."""
-    if "effective_count" not in estimate:
-        return pairs
-    value, count = estimate["estimate"].values, estimate["effective_count"].values
+    """The pairs with the interval of MOVER where a level counts its binary labels or has room for unseen drops."""
+    value, blank = estimate["estimate"].values, np.full(estimate.sizes["policy"], np.nan)
+    count, unseen_by = (
+        estimate[name].values if name in estimate else blank for name in ("effective_count", "unseen_by")
+    )
     std_error, df = estimate["std_error"].values, estimate["df"].values
-    counted = np.isfinite(count)
+    counted, roomy = np.isfinite(count), np.isfinite(unseen_by)
+    own = counted | roomy
     known = counted | np.isfinite(std_error)
-    chosen = (counted[first] | counted[second]) & known[first] & known[second]
+    chosen = (own[first] | own[second]) & known[first] & known[second]
     if not chosen.any():
         return pairs
     a, b = first[chosen], second[chosen]
@@ -184,10 +190,14 @@ def _count_labels(
         """How far the interval of a level reaches below and above its value."""
         at = value[policy]
         tails = clopper_pearson((at - low) / (high - low), count[policy], level)
-        interval = np.where(
-            counted[policy, None],
-            into_scale(low + (high - low) * tails, at, (low, high)),
-            wald(at, std_error[policy], df[policy], level),
+        plain = wald(at, std_error[policy], df[policy], level)
+        interval = np.select(
+            [counted[policy, None], roomy[policy, None]],
+            [
+                into_scale(low + (high - low) * tails, at, (low, high)),
+                with_room(plain, at, unseen_by[policy], level, (low, high)),
+            ],
+            plain,
         )
         return at - interval[:, 0], interval[:, 1] - at
 

@@ -1,16 +1,22 @@
-"""One-sided test of a rank correlation, for labels that may come in clusters."""
+"""One-sided test of a rank correlation, for labels that may come in clusters and with unequal probabilities."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from cje_core.inference.estimate import sum_by
+from cje_core.inference.influence import effective_clusters
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
+
+MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
+MIN_EFFECTIVE = (
+    4.0  # clusters behind a weighted correlation: with fewer, t has less than two degrees of freedom
+)
 
 
 class RankTest(NamedTuple):
@@ -25,7 +31,9 @@ class RankTest(NamedTuple):
         return self.spearman < 0 and self.p_value > 1 - level / 2
 
 
-def rank_test(score: FloatArray, label: FloatArray, cluster: IntArray) -> RankTest:
+def rank_test(
+    score: FloatArray, label: FloatArray, cluster: IntArray, weight: FloatArray | None = None
+) -> RankTest:
     """Test whether a score ranks the labels the right way.
 
     With mid-ranks and m independent rows, ``t = rho sqrt((m - 2) / (1 - rho^2))`` is close to Student's with m - 2
@@ -34,11 +42,30 @@ def rank_test(score: FloatArray, label: FloatArray, cluster: IntArray) -> RankTe
     the correlation, x and y the standardised ranks, and the degrees of freedom are at most G - 2. The p-value is kept
     ``1 / G!`` away from 0 and from 1, which is as far as any order of G clusters can go.
 
+    Rows that were labelled with unequal probabilities e come with weights ``w = 1 / e``: labels chosen for a score and
+    for a trait that tells of the label are correlated with the score even where the judge is independent of the label.
+    Ranks, means and rho are then weighted (a mid-rank is the weight below plus half of the weight tied), so that rho is
+    that of all responses, and ``t = sum_i w_i x_i y_i / sqrt(V)``, V the larger of two sums ``sum_g (sum_{i in g} w_i
+    x_i e_i)^2``: with e the residual ``(y - rho x) / (1 - h)``, h the leverage ``w (1 + x^2) / sum w`` (HC3), and, as
+    if rho were zero, with ``y / (1 - w / sum w)^2``. The degrees of freedom are the `effective_clusters` of w x, less
+    two. That ranks were estimated is of second order at independence. Equal weights are none.
+
+    Simulated with an independent judge, labels chosen with probabilities of .03 to .8 by the score, or by the score and
+    a cause of the label together, 9 to 315 labels, continuous and binary, in clusters and not: of 27 worlds 26 reject
+    in .000 to .049 at level .05 (3,000 data sets each, Monte Carlo SE up to .004), and one, 19 labels of which one or
+    two weigh 20 times the others, in .057 (.005); the test without weights rejects in up to 1.000. The price is power:
+    .64 where that of no weights has .74 (144 labels, chosen with .8 below the score .2 and .1 above), .18 where it has
+    .38 (48 such labels). Tried and worse: the design effect alone (size up to .24), either of the two sums by itself
+    (.07, .06), and degrees of freedom from Kish's count (.17). Failure mode: responses of a kind whose labels are so
+    rare that none was drawn are outside of every mean here.
+
     Parameters
     ----------
     score, label : arrays, shape (m,)
         `score` rises with the quality that is claimed (turn a decreasing judge round first).
     cluster : int array, shape (m,)
+    weight : array, shape (m,), optional
+        Positive, up to a factor.
 
     Returns
     -------
@@ -56,17 +83,48 @@ def rank_test(score: FloatArray, label: FloatArray, cluster: IntArray) -> RankTe
     n_clusters = int(code.max()) + 1 if len(code) else 0
     if n_clusters < 3 or np.ptp(score) == 0 or np.ptp(label) == 0:
         return RankTest(np.nan, 1.0, 0.0)
-    x, y = (stats.rankdata(values) for values in (score, label))
-    x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
-    rho = float(np.clip((x * y).mean(), -1.0, 1.0))
+    equal = weight is None or np.ptp(weight) == 0
+    w = np.ones(len(score)) if weight is None or equal else weight / weight.mean()
+    x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
+    rho = float(np.clip((w * x * y).mean(), -1.0, 1.0))
     rows = float(len(x))
-    if n_clusters < len(x):
-        terms = x * (y - rho * x)
-        spread = float((terms**2).sum())
-        between = float((sum_by(code, terms, n_clusters) ** 2).sum()) * n_clusters / (n_clusters - 1)
-        rows = len(x) * spread / between if spread > 1e-12 * len(x) else float(n_clusters)
-    t = rho * math.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300))
+    if not equal:
+        t, rows = _weighted_t(x, y, w, rho, code)
+        if rows < MIN_EFFECTIVE:
+            return RankTest(np.nan, 1.0, 0.0)
+    else:
+        if n_clusters < len(x):
+            terms = x * (y - rho * x)
+            spread = float((terms**2).sum())
+            between = float((sum_by(code, terms, n_clusters) ** 2).sum()) * n_clusters / (n_clusters - 1)
+            rows = len(x) * spread / between if spread > 1e-12 * len(x) else float(n_clusters)
+        t = rho * math.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300))
     df = max(min(rows, n_clusters) - 2.0, 1.0)
     p_value = float(special.stdtr(df, -t))
     least = 1.0 / math.factorial(min(n_clusters, 170))
     return RankTest(rho, min(max(p_value, least), 1.0 - least), df)
+
+
+def _weighted_t(
+    x: FloatArray, y: FloatArray, weight: FloatArray, rho: float, code: IntArray
+) -> tuple[float, float]:
+    """The statistic t under unequal weights of mean one, and the effective number of clusters behind it."""
+    n_clusters, m = int(code.max()) + 1, len(x)
+    alone = np.minimum(weight * (1 + x**2) / m, MAX_LEVERAGE)
+    residuals = ((y - rho * x) / (1 - alone), y / (1 - np.minimum(weight / m, MAX_LEVERAGE)) ** 2)
+    variance = max(float((sum_by(code, weight * x * e, n_clusters) ** 2).sum()) for e in residuals)
+    effective = effective_clusters(sum_by(code, np.abs(weight * x), n_clusters), np.arange(n_clusters))
+    return m * rho / math.sqrt(max(variance, 1e-300)), effective
+
+
+def _mid_ranks(values: FloatArray, weight: FloatArray) -> FloatArray:
+    """Weight below each value, plus half of the weight tied with it."""
+    distinct, code = np.unique(values, return_inverse=True)
+    tied = sum_by(code, weight, len(distinct))
+    return np.asarray((np.cumsum(tied) - tied / 2)[code])
+
+
+def _standardised(values: FloatArray, weight: FloatArray) -> FloatArray:
+    """Values of mean zero and variance one under weights of mean one."""
+    centred = values - (weight * values).mean()
+    return np.asarray(centred / np.sqrt((weight * centred**2).mean()))

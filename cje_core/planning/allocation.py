@@ -1,13 +1,23 @@
 """How many prompts to judge and how many to label: the paper's "Efficient Budget Allocation".
 
-Estimand of a plan: the standard error of Direct, and the smallest difference it detects, with n evaluated prompts of
-which m are labelled. The paper's proposition "Square Root Allocation Law" takes
+Estimand of a plan: the standard error of the values that `analyze` prints, and the smallest difference they detect,
+with n evaluated prompts of which m are labelled. The paper's proposition "Square Root Allocation Law" takes
 
     Var(n, m) = sigma2_eval / n + sigma2_cal / m,    budget B = c_S P n + c_Y m,    m <= n
 
 (P policies share the labels in its extension "Multi-Policy Amortization"), so that the optimum has ``m / n = sqrt(P
 c_S sigma2_cal / (c_Y sigma2_eval))``, and there the labels' share of the variance equals their share of the spend.
-The components come from one pilot (`cje_core.planning.components.variance_components`).
+The components come from one pilot (`cje_core.planning.components.variance_components`), of the default values or of
+the paper's plug-in. Probes keep their number, and what they leave is a third term that neither n nor m moves.
+
+How good the forecasts are: the mean standard error that 200 pilots forecast for twice and four times their size, over
+the spread of 1,000 fresh studies; pilots of 1,000 prompts with 100 or 250 labels of base, default values, four worlds
+(well_specified, weak_judge, binary_oracle, discrete_judge); Monte Carlo standard errors .02-.04, up to .08 where pilots
+refuse. Levels: .96-1.07 with 250 labels, 1.00-1.11 with 100 (.95-1.16 for ``worse``, farthest from the labels).
+Differences to base: .97-1.07 with 250, .90-1.14 with 100, with two exceptions, both cautious. To a policy almost equal
+to base, 1.01-1.12 and 1.08-1.34: their spread is small, and the fit's noise that falls faster than 1 / m is much of it.
+In weak_judge 1.04-1.35, and 1.41-1.67 for the almost equal policy; of its pilots 18% (100) and 44% find the judge
+informative, the others forecast nothing borrowed.
 
 Failure modes: the law leaves out what falls faster than 1 / m, so it flatters few labels; a pilot says nothing about
 scores it never saw. `extrapolation` says when a plan leaves the pilot's range, `cje_core.planning.trial.simulate_plan`
@@ -210,7 +220,9 @@ def optimal_fraction(
 # --- forecasts and the minimum detectable effect ---------------------------------------------------------------------
 
 
-def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: xr.Dataset) -> xr.Dataset:
+def std_error_at(
+    n: xr.DataArray | float, m: xr.DataArray | float, components: xr.Dataset, *, probe_growth: float = 1.0
+) -> xr.Dataset:
     """Forecast for n evaluated and m labelled prompts, the rest of the pilot's design kept.
 
     Parameters
@@ -218,7 +230,9 @@ def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: x
     n, m : numbers or DataArrays
         NaN results where m > n or fewer than 4 prompts are labelled.
     components : xr.Dataset
-        From `variance_components`.
+        From `cje_core.planning.components.variance_components` or `cje_core.planning.own_labels.if_labelled`.
+    probe_growth : float
+        Probes of the plan over those of the pilot.
 
     Returns
     -------
@@ -230,9 +244,13 @@ def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: x
     n, m = xr.DataArray(n).astype(float), xr.DataArray(m).astype(float)
     c = components
     from_eval, from_cal = c["sigma2_eval"] / n, c["sigma2_cal"] / m
-    variance = from_eval + from_cal
+    from_probes = c["variance_probes"] / probe_growth
+    variance = from_eval + from_cal + from_probes
     spread = (
-        (c["sigma2_eval_se"] / n) ** 2 + (c["sigma2_cal_se"] / m) ** 2 + 2 * c["sigma2_covariance"] / (n * m)
+        (c["sigma2_eval_se"] / n) ** 2
+        + (c["sigma2_cal_se"] / m) ** 2
+        + 2 * c["sigma2_covariance"] / (n * m)
+        + (c["variance_probes_se"] / probe_growth) ** 2
     )
     possible = (m <= n) & (m >= MIN_LABELLED_CLUSTERS) & (variance > 0)
     variance = variance.where(possible)
@@ -240,7 +258,9 @@ def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: x
     df_eval = np.maximum((c["df_eval"] + 1) * n / c.attrs["n"] - 1, 1.0)
     df_cal = np.maximum((c["df_cal"] + 1) * m / max(c.attrs["m"], 1) - 1, 1.0)
     alone = (c["sigma2_eval"] - c["sigma2_cross"]) / n  # the parts' own variances, as `combine` weighs them
-    df = xr.apply_ufunc(_pooled, alone, from_cal, df_eval, df_cal, vectorize=True, output_dtypes=[float])
+    df_probes = np.maximum((c["df_probes"] + 2) * probe_growth - 2, 1.0)
+    each = (alone, from_cal, from_probes, df_eval, df_cal, df_probes)
+    df = xr.apply_ufunc(_pooled, *each, vectorize=True, output_dtypes=[float])
     out = xr.Dataset(
         {
             "std_error": np.sqrt(variance),
@@ -252,8 +272,10 @@ def std_error_at(n: xr.DataArray | float, m: xr.DataArray | float, components: x
     return out.drop_vars([name for name in ("status", "route") if name in out.coords])
 
 
-def _pooled(v_eval: float, v_cal: float, df_eval: float, df_cal: float) -> float:
-    return pooled_df([v_eval, v_cal], [df_eval, df_cal])
+def _pooled(
+    v_eval: float, v_cal: float, v_probes: float, df_eval: float, df_cal: float, df_probes: float
+) -> float:
+    return pooled_df([v_eval, v_cal, v_probes], [df_eval, df_cal, df_probes])
 
 
 def extrapolation(n: float, m: float, components: xr.Dataset) -> list[str]:
@@ -286,10 +308,15 @@ def effect_at(
 ) -> xr.DataArray:
     """Minimum detectable effect of a design.
 
-    That of the difference for components of contrasts; for levels, between two independent estimates as precise. NaN
-    where it is wider than the oracle scale (attribute ``scale_width`` of the components): no two means lie that far
-    apart, so the design detects nothing at this power.
+    That of the difference for components of contrasts, with the standard error that its test takes (``*_tested``, which
+    promise less than the spread would); for levels, between two independent estimates as precise. NaN where it is wider
+    than the oracle scale (attribute ``scale_width`` of the components): no two means lie that far apart, so the design
+    detects nothing at this power.
     """
+    if "sigma2_cal_tested" in components:
+        components = components.assign(
+            {name: components[f"{name}_tested"] for name in ("sigma2_eval", "sigma2_cal")}
+        )
     forecast = std_error_at(n, m, components)
     scale = 1.0 if "first" in components.coords else np.sqrt(2.0)
     found = detectable(

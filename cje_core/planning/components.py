@@ -1,23 +1,37 @@
-"""What a pilot says about a larger study: the variance components of Direct.
+"""What a pilot says about a larger study: the variance components of the value that `analyze` prints.
 
-`variance_components` splits the variance of Direct into a part that falls with the number of evaluated prompts n and
+`variance_components` splits the variance of a value into a part that falls with the number of evaluated prompts n and
 one that falls with the number of labelled ones m (the paper's "Efficient Budget Allocation";
 `cje_core.planning.allocation` does the arithmetic). They are read off the influence values, without running anything
-again. With s_i and c_i the evaluation part and the calibration part of the influence at prompt i of N,
+again. With s_i, c_i and q_i the parts of the influence at prompt i of N that come from the responses, the labels and
+the probes,
 
-    SE^2 = sum_i (s_i + c_i)^2 / N^2 = [sum s_i^2 + 2 sum s_i c_i] / N^2  +  sum c_i^2 / N^2
-                                       falls with 1 / n                     falls with 1 / m
+    SE^2 = sum_i (s_i + c_i + q_i)^2 / N^2
+         = [sum s_i^2 + cross terms] / N^2  +  sum c_i^2 / N^2  +  sum q_i^2 / N^2
+           falls with 1 / n                    falls with 1 / m    stays, or falls with the number of probes
 
-The cross term goes with 1 / n: labelled prompts are a subset of the evaluated ones, and their number cancels in it.
-For a policy with own labels (theta_aug) s is the prediction f (tuned, by default) and c is N/m times the residual e =
-Y - f; the split is exact for simple random labelling, where mean_n f + mean_m e has the two-phase variance ``[Var f +
-2 Cov(f, e)] / n + Var e / m``, at m = n the familiar Var Y / n. For a borrowed policy c is the
-infinitesimal-jackknife term of the isotonic fit, so 1 / m is its leading order only (the paper's note on O(1/m)
-calibration variance).
+The cross terms go with 1 / n: labelled prompts are a subset of the evaluated ones, and their number cancels in them.
+Which value a policy gets is that of `analyze`:
+
+``theta_aug``    own labels: s is the prediction f (tuned, by default) and c is N/m times the residual e = Y - f; the
+                 split is exact for simple random labelling, where mean_n f + mean_m e has the two-phase variance
+                 ``[Var f + 2 Cov(f, e)] / n + Var e / m``, at m = n the familiar Var Y / n
+``probe_tuned``  probes: ``lambda f`` on the responses, the probes' part of `cje_core.estimators.direct_corrected`;
+                 labels of other policies do not enter
+``balanced``     neither: f on the responses, and on the labels their leverage on the policy mean less the balanced mean
+                 (`cje_core.families.direct.balance`) times a residual whose square is unbiased (HC2), where the
+                 estimate's own standard error takes the larger HC3: what is planned is the spread of the estimates
+``plug_in``      (option, the paper's) f on the responses, and on the labels the infinitesimal-jackknife term of the
+                 isotonic fit; probes are left out
+
+For borrowed values 1 / m is the leading order only (the paper's note on O(1/m) calibration variance). A policy that
+`analyze` would refuse has no components but a status: UNINFORMATIVE_JUDGE (the labels do not show that the judge ranks
+them; also where fewer than five hold the rarer of two values) or LOW_SUPPORT. It needs labels of its own, and for a
+policy that borrows `cje_core.planning.own_labels` says what those would do.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,71 +47,174 @@ from cje_core.calibration.oracle_slice import (
     predict,
 )
 from cje_core.data.arrays import Rows, unpack
+from cje_core.estimators.direct_corrected import probe_value
+from cje_core.families.direct.balance import Lesson, balanced_residual, supported
+from cje_core.families.direct.fit import Lender, Options, make_lender
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
-from cje_core.inference.estimate import Status, cluster_sums
+from cje_core.inference.estimate import Status, cluster_sums, sum_by
 from cje_core.inference.influence import Part
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+BORROWED = ("balanced", "plug_in")
 
 
-class _Split(NamedTuple):
-    """One policy's two sources of error, summed by cluster and divided by the number of prompts."""
+class Split(NamedTuple):
+    """One policy's sources of error, summed by cluster and divided by the number of prompts."""
 
     status: Status
     route: str
     evaluation: FloatArray  # (G,)
     calibration: FloatArray  # (G,)
+    probes: FloatArray  # (G,)
     df_eval: float
     df_cal: float
+    df_probes: float = np.inf
+    shared: FloatArray | None = None  # (G,): the calibration part as the spread of a difference sees it
 
 
-def _split(rows: Rows, fitted: OracleSlice, p: int, power_tuned: bool) -> _Split:
-    n = len(rows.prompts)
+class Pilot(NamedTuple):
+    """What all policies of a pilot share."""
+
+    rows: Rows
+    fitted: OracleSlice
+    lender: Lender | None  # None for the plug-in, or where nobody borrows
+    borrowed: str
+    power_tuned: bool
+
+
+def _failed(rows: Rows, status: Status) -> Split:
     nothing = np.full(len(rows.cluster_names), np.nan)
+    return Split(status, "none", nothing, nothing, nothing, np.nan, np.nan, np.nan)
+
+
+def split_policy(pilot: Pilot, p: int) -> Split:
+    """Route and sources of error of policy p."""
+    rows, fitted = pilot.rows, pilot.fitted
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
-    if fitted.calibrator is None or len(index) == 0:
-        status = Status.NO_RESPONSES if len(index) == 0 else fitted.status
-        return _Split(status, "none", nothing, nothing, np.nan, np.nan)
+    if len(index) == 0:
+        return _failed(rows, Status.NO_RESPONSES)
+    own = index[rows.labelled[index]]
+    corrected = count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
+    if pilot.borrowed == "balanced" and not corrected:
+        probed = _probed(pilot, p, index)
+        if probed is not None:
+            return probed
+    if fitted.calibrator is None:
+        return _failed(rows, fitted.status)
     weight = rows.weight[index]
     prediction = predict(fitted.calibrator, rows.z[index])
-    own = index[rows.labelled[index]]
-    if count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS:
-        route, status, spent = "theta_aug", Status.OK, 0.0
+    status = Status.OK if corrected else Status.TRANSPORT_ASSUMED
+    if corrected:
+        route, spent = "theta_aug", 0.0
         own_weight = rows.weight[own] / rows.label_prob[own]
-        if power_tuned:
+        if pilot.power_tuned:
             tuned = tuned_prediction(rows, fitted, index, own, own_weight)
             prediction, own_prediction, spent = tuned.evaluated, tuned.own, tuned.spent
         else:
             own_prediction = held_out(fitted, rows.z[own], rows.prompt[own])
         label_part = charge(mean_part(rows, own, rows.label[own] - own_prediction, own_weight)[1], spent)
-    else:
-        route, status = "plug_in", Status.TRANSPORT_ASSUMED
+    elif pilot.lender is None:
+        route = "plug_in"
         label_part = calibration_part(rows, fitted, rows.z[index], weight / weight.sum())
+    else:
+        route = "balanced"
+        refused, label_part = _lent(rows, fitted, pilot.lender, rows.z[index], weight / weight.sum())
+        if refused is not None:
+            return _failed(rows, refused)
     sampling = mean_part(rows, index, prediction, weight)[1]
-    if route == "theta_aug" and np.ptp(rows.label[own]) == 0:
+    if corrected and np.ptp(rows.label[own]) == 0:
         status = Status.CONSTANT_LABELS
     elif fitted.status is not Status.OK:
         status = fitted.status
+    found = Split(
+        status,
+        route,
+        _per_cluster(rows, sampling),
+        _per_cluster(rows, label_part),
+        np.zeros(len(rows.cluster_names)),
+        sampling.df,
+        label_part.df,
+    )
+    if corrected and pilot.lender is not None and rows.teaches[own].all():
+        found = found._replace(shared=_shared(rows, pilot.lender, own))
+    if status is Status.CONSTANT_LABELS:  # no spread was seen, so none can be planned with
+        nothing = np.full(len(rows.cluster_names), np.nan)
+        found = found._replace(evaluation=nothing, calibration=nothing)
+    return found
 
-    def per_cluster(part: Part) -> FloatArray:
-        silent = status is Status.CONSTANT_LABELS  # no spread was seen, so none can be planned with
-        return nothing if silent else np.asarray(cluster_sums(part.influence, rows.cluster) / n)
 
-    return _Split(status, route, per_cluster(sampling), per_cluster(label_part), sampling.df, label_part.df)
+def _shared(rows: Rows, lender: Lender, own: IntArray) -> FloatArray:
+    """The labels' part of the mean over own labels, with the noise that they lend to other policies.
+
+    The same labels stand behind both values of a difference. Told by two kinds of residual they would not cancel.
+    """
+    noise = np.zeros(len(rows.policy))
+    noise[rows.teaches] = _unbiased(lender.lesson).noise
+    weight = rows.weight[own] / rows.label_prob[own]
+    moves = weight / weight.sum() * noise[own]
+    return sum_by(rows.cluster[rows.prompt[own]], moves, len(rows.cluster_names))
+
+
+def _per_cluster(rows: Rows, part: Part) -> FloatArray:
+    return np.asarray(cluster_sums(part.influence, rows.cluster) / len(rows.prompts))
+
+
+def _probed(pilot: Pilot, p: int, index: IntArray) -> Split | None:
+    """The tuned probe value, or None where the probes do not make one that has an interval."""
+    rows, fitted = pilot.rows, pilot.fitted
+    result, lam = probe_value(rows, fitted, p, tuned=True)
+    if result.status.failed or result.status is Status.CONSTANT_LABELS or not np.isfinite(result.std_error):
+        return None
+    f = np.zeros(len(index)) if fitted.calibrator is None else predict(fitted.calibrator, rows.z[index])
+    sampling = mean_part(rows, index, lam * f, rows.weight[index])[1]
+    assert result.influence is not None
+    probes = count_clusters(rows, np.flatnonzero((rows.policy == p) & rows.probe))
+    return Split(
+        result.status,
+        result.route,
+        _per_cluster(rows, sampling),
+        np.zeros(len(rows.cluster_names)),
+        _per_cluster(rows, Part(result.influence - sampling.influence, np.nan)),
+        sampling.df,
+        np.inf,
+        max(probes - 2.0, (probes - 1) / 2),
+    )
+
+
+def _lent(
+    rows: Rows, fitted: OracleSlice, lender: Lender, z: FloatArray, share: FloatArray
+) -> tuple[Status | None, Part]:
+    """Why nothing may be borrowed (None where it may), and the labels' part of the balanced one-step."""
+    blank = Part(np.empty(0), np.nan)
+    if not lender.judge.informative:
+        return Status.UNINFORMATIVE_JUDGE, blank
+    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
+        return Status.LOW_SUPPORT, blank
+    part = balanced_residual(rows, fitted, _unbiased(lender.lesson), z, share)[1]
+    return (Status.LOW_SUPPORT if np.isnan(part.df) else None), part
+
+
+def _unbiased(lesson: Lesson) -> Lesson:
+    """The lesson with noise whose square is unbiased (HC2), the geometric mean of what HC0 and HC3 take."""
+    rest = lesson.residual - lesson.row @ (lesson.row.T @ (lesson.weight * lesson.residual))
+    return lesson._replace(noise=np.sign(rest) * np.sqrt(np.abs(rest * lesson.noise)))
 
 
 def _components(
-    split: Sequence[_Split], n: int, m: int, labelled: npt.NDArray[np.bool_]
+    split: Sequence[Split], n: int, m: int, strata: npt.NDArray[np.intp]
 ) -> dict[str, FloatArray]:
     """Components of each split: sums over clusters, so their error is that of a sum of independent terms."""
-    evaluation = np.stack([part.evaluation for part in split])
-    calibration = np.stack([part.calibration for part in split])
-    terms = np.stack([n * (evaluation**2 + 2 * evaluation * calibration), m * calibration**2])  # (2, k, G)
-    spread = np.zeros((2, 2, len(split)))
-    for stratum in (labelled, ~labelled):
-        size = int(stratum.sum())
+    s, c, q = (np.stack([getattr(part, name) for part in split]) for name in Split._fields[2:5])
+    cross = 2 * (s * c + s * q + c * q)
+    terms = np.stack([n * (s**2 + cross), m * c**2, q**2])  # (3, k, G)
+    spread = np.zeros((3, 3, len(split)))
+    for stratum in np.unique(strata):
+        inside = strata == stratum
+        size = int(inside.sum())
         if size > 1:
-            centred = terms[:, :, stratum] - terms[:, :, stratum].mean(axis=-1, keepdims=True)
+            centred = terms[:, :, inside] - terms[:, :, inside].mean(axis=-1, keepdims=True)
             spread += size / (size - 1) * np.einsum("akg,bkg->abk", centred, centred)
     sigma2 = terms.sum(axis=-1)
     return {
@@ -106,66 +223,88 @@ def _components(
         "sigma2_eval_se": np.sqrt(spread[0, 0]),
         "sigma2_cal_se": np.sqrt(spread[1, 1]),
         "sigma2_covariance": spread[0, 1],
-        "sigma2_cross": 2 * n * (evaluation * calibration).sum(axis=-1),
-        "std_error": np.sqrt(((evaluation + calibration) ** 2).sum(axis=-1)),
-        "calibration_share": (sigma2[1] / m) / (sigma2[0] / n + sigma2[1] / m),
+        "sigma2_cross": n * cross.sum(axis=-1),
+        "variance_probes": sigma2[2],
+        "variance_probes_se": np.sqrt(spread[2, 2]),
+        "std_error": np.sqrt(((s + c + q) ** 2).sum(axis=-1)),
+        "calibration_share": (sigma2[1] / m) / (sigma2[0] / n + sigma2[1] / m + sigma2[2]),
         "df_eval": np.array([part.df_eval for part in split]),
         "df_cal": np.array([part.df_cal for part in split]),
+        "df_probes": np.array([part.df_probes for part in split]),
     }
+
+
+def _minus(part: Split, base: Split, *, shared: bool) -> Split:
+    """The difference of two values; where one is borrowed and `shared`, the labels' noise is told alike for both."""
+    shared = shared and "balanced" in (part.route, base.route)
+    ours, theirs = (
+        one.shared if shared and one.shared is not None else one.calibration for one in (part, base)
+    )
+    return part._replace(
+        evaluation=part.evaluation - base.evaluation,
+        calibration=ours - theirs,
+        probes=part.probes - base.probes,
+        df_eval=min(part.df_eval, base.df_eval),
+        df_cal=min(part.df_cal, base.df_cal),
+        df_probes=min(part.df_probes, base.df_probes),
+    )
 
 
 def variance_components(
     data: xr.Dataset,
     *,
     reference: str | None = None,
+    borrowed: str = "balanced",
     power_tuned: bool = True,
     direction: str = "increasing",
     covariates: Sequence[str] = (),
     calibrator: str = "default",
 ) -> xr.Dataset:
-    """Components of the variance of Direct in a pilot, for levels or for contrasts.
+    """Components of the variance of a pilot's values, for levels or for contrasts.
 
     Parameters
     ----------
     data : xr.Dataset
-        The pilot: evaluation data with labels. Probes are left out.
+        The pilot: evaluation data with labels.
     reference : str, optional
         Give the components of every other policy's difference to this one, over ``pair``; by default those of the
         levels, over ``policy``. What two policies share cancels here as it does in `cje_core.inference.contrasts`.
+    borrowed : {"balanced", "plug_in"}
+        Value of a policy without labels of its own: what `analyze` prints by default (the tuned probe value where it
+        has probes), or the paper's plug-in, which leaves probes out and is never refused.
     power_tuned, direction, covariates, calibrator
         As in `cje_core.estimators.direct`.
 
     Returns
     -------
     xr.Dataset
-        ``sigma2_eval`` (of it ``sigma2_cross`` the cross term), ``sigma2_cal``, their standard errors ``*_se`` and
-        ``sigma2_covariance`` (over independent clusters; the pilot's noise, not the error of the law), ``std_error``
-        and ``calibration_share`` (omega) at the pilot's own size, ``df_eval``, ``df_cal``; for levels ``status`` and
-        ``route``. A pilot that is labelled entirely is split as theta_aug, the route that fewer labels will take.
-        Attributes count the pilot's design, which a plan scales: ``n`` prompts with an evaluated response, ``m``
-        prompts with a label, ``responses_per_prompt`` and ``labels_per_prompt`` (judged responses per prompt, and
-        labels per labelled prompt, over all policies), ``n_policies``; ``scale_width`` is that of the oracle. NaN with
-        the status that says why where a policy has no number. A borrowed policy with few effective labels (``df_cal``
-        below 20, say) has a heavy-tailed component whose standard error is too small: trust its order of magnitude
-        only.
+        ``sigma2_eval`` (of it ``sigma2_cross`` the cross terms), ``sigma2_cal``, their standard errors ``*_se`` and
+        ``sigma2_covariance`` (over independent clusters; the pilot's noise, not the error of the law),
+        ``variance_probes`` with its standard error (at the pilot's number of probes), ``std_error`` and
+        ``calibration_share`` (omega) at the pilot's own size, ``df_eval``, ``df_cal``, ``df_probes``; for levels
+        ``status`` and ``route``. For differences, unless plug-ins, ``sigma2_eval_tested``, ``sigma2_cal_tested``: the
+        standard error that `cje_core.inference.contrasts` tests with. It exceeds the spread of a borrowing policy's
+        difference to one with labels of its own, the more the more alike the two are, for the labels behind both come
+        with two kinds of residual, which do not cancel. A pilot that is labelled entirely is split as theta_aug, the
+        route that fewer labels will take. Attributes count the pilot's design, which a plan scales: ``n`` prompts
+        with an evaluated response, ``m`` prompts with a label, ``responses_per_prompt`` and ``labels_per_prompt``
+        (judged responses per prompt, and labels per labelled prompt, over all policies), ``n_policies``;
+        ``scale_width`` is that of the oracle. NaN with the status that says why where a policy has no number. A
+        borrowed policy with few effective labels (``df_cal`` below 20, say) has a heavy-tailed component whose
+        standard error is too small: trust its order of magnitude only.
     """
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
-    split = [_split(rows, fitted, rows.policies.index(str(name)), power_tuned) for name in data.policy.values]
+    pilot = read_pilot(data, borrowed, power_tuned, direction, covariates, calibrator)
+    rows = pilot.rows
+    split = [split_policy(pilot, rows.policies.index(str(name))) for name in data.policy.values]
     names = data.policy.values.astype(str)
-    n, m = len(np.unique(rows.prompt[rows.evaluated])), len(np.unique(rows.prompt[rows.labelled]))
-    labelled = np.zeros(len(rows.cluster_names), dtype=bool)
-    labelled[rows.cluster[rows.prompt[rows.labelled]]] = True
-    attrs = {
-        "n": n,
-        "m": m,
-        "n_policies": len(names),
-        "responses_per_prompt": float(rows.evaluated.sum() / max(n, 1)),
-        "labels_per_prompt": float(rows.labelled.sum() / max(m, 1)),
-        "scale_width": float(np.ptp(data.attrs["oracle_range"])),
-    }
+    strata = np.zeros(len(rows.cluster_names), dtype=np.intp)
+    strata[rows.cluster[rows.prompt[rows.labelled]]] += 1
+    if pilot.borrowed == "balanced":
+        strata[np.unique(rows.cluster[rows.prompt[rows.probe]])] += 2
+    attrs = design(data, rows)
+    n, m = attrs["n"], max(attrs["m"], 1)
     if reference is None:
-        found = _components(split, n, max(m, 1), labelled)
+        found = _components(split, n, m, strata)
         out = xr.Dataset({key: ("policy", value) for key, value in found.items()}, {"policy": names}, attrs)
         out["status"] = ("policy", np.array([part.status for part in split], dtype=np.int8))
         return out.assign(route=("policy", np.array([part.route for part in split])))
@@ -173,16 +312,42 @@ def variance_components(
         raise ValueError(f"reference is {reference!r}; the data have {', '.join(sorted(names))}")
     base = split[names.tolist().index(reference)]
     others = [(name, part) for name, part in zip(names, split, strict=True) if name != reference]
-    pairs = [
-        part._replace(
-            evaluation=part.evaluation - base.evaluation,
-            calibration=part.calibration - base.calibration,
-            df_eval=min(part.df_eval, base.df_eval),
-            df_cal=min(part.df_cal, base.df_cal),
-        )
-        for _, part in others
-    ]
-    found = _components(pairs, n, max(m, 1), labelled) if pairs else {}
+    found = (
+        _components([_minus(part, base, shared=True) for _, part in others], n, m, strata) if others else {}
+    )
+    if others and borrowed == "balanced":
+        tested = _components([_minus(part, base, shared=False) for _, part in others], n, m, strata)
+        found |= {f"{name}_tested": tested[name] for name in ("sigma2_eval", "sigma2_cal")}
     first = [name for name, _ in others]
     coords = {"first": ("pair", first), "second": ("pair", [reference] * len(first))}
     return xr.Dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)
+
+
+def read_pilot(
+    data: xr.Dataset,
+    borrowed: str,
+    power_tuned: bool,
+    direction: str,
+    covariates: Sequence[str],
+    calibrator: str,
+) -> Pilot:
+    """The pilot with its calibrator and what the labels may lend; arguments as in `variance_components`."""
+    if borrowed not in BORROWED:
+        raise ValueError(f"borrowed is {borrowed!r}; use one of {', '.join(BORROWED)}")
+    rows = unpack(data, covariates)
+    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    lender = make_lender(rows, fitted, Options(borrowed=borrowed))
+    return Pilot(rows, fitted, lender, borrowed, power_tuned)
+
+
+def design(data: xr.Dataset, rows: Rows) -> dict[str, Any]:
+    """Counts of the pilot that a plan scales."""
+    n, m = len(np.unique(rows.prompt[rows.evaluated])), len(np.unique(rows.prompt[rows.labelled]))
+    return {
+        "n": n,
+        "m": m,
+        "n_policies": data.sizes["policy"],
+        "responses_per_prompt": float(rows.evaluated.sum() / max(n, 1)),
+        "labels_per_prompt": float(rows.labelled.sum() / max(m, 1)),
+        "scale_width": float(np.ptp(data.attrs["oracle_range"])),
+    }

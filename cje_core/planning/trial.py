@@ -1,10 +1,11 @@
 """A plan tried out on the pilot's own prompts before anybody pays for it.
 
-`simulate_plan` resamples the pilot to the planned size, runs Direct with influence intervals on every resample, and
-sets the spread of the estimates and the power of a shifted contrast against what `cje_core.planning.allocation`
-promised. It finds what the 1/n + 1/m law leaves out (few labels, uneven clusters, failures). It cannot show scores
-that the pilot does not hold, and in the resampled world the calibrator's noise is a little smaller than in the
-pilot's: the truth there is the pilot's own isotonic fit.
+`simulate_plan` resamples the pilot to the planned size, computes on every resample the values that `analyze` prints by
+default (own labels, else probes, else the balanced one-step; or the paper's plug-in), and sets the spread of the
+estimates and the power of a shifted contrast against what `cje_core.planning.allocation` promised. It finds what the
+1/n + 1/m law leaves out (few labels, uneven clusters, failures: a study that refuses a policy finds no difference
+with it). It cannot show scores that the pilot does not hold, and in the resampled world the calibrator's noise is a
+little smaller than in the pilot's: the truth there is the pilot's own isotonic fit.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,10 +18,11 @@ from scipy import stats
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.data import DataError
-from cje_core.estimators import direct
+from cje_core.estimators import direct, direct_corrected
 from cje_core.inference.contrasts import against
 from cje_core.planning.allocation import effect_at, std_error_at
 from cje_core.planning.components import variance_components
+from cje_core.verdict.headline import headline
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -37,13 +39,15 @@ class _Pool(NamedTuple):
     labelled: IntArray  # units with a label
     evaluated: IntArray  # evaluated prompts of each unit
     n_labels: IntArray  # labelled prompts of each unit
+    probed: IntArray  # units with a probe
 
 
-def _pool(data: xr.Dataset) -> _Pool:
+def _pool(data: xr.Dataset, with_probes: bool) -> _Pool:
     response = ("policy", "draw")
     evaluated = data["evaluated"].any(response).values
     labelled = data["labelled"].any(response).values
-    present = np.flatnonzero(evaluated | labelled)
+    probed = data["probe"].any(response).values
+    present = np.flatnonzero(evaluated | labelled | (probed & with_probes))
     names = data["cluster"].values if "cluster" in data else data["prompt"].values
     _, unit = np.unique(names[present].astype(str), return_inverse=True)
     order = np.argsort(unit, kind="stable")
@@ -55,17 +59,23 @@ def _pool(data: xr.Dataset) -> _Pool:
         labelled=np.flatnonzero(n_labels),
         evaluated=np.bincount(unit, weights=evaluated[present]).astype(np.intp),
         n_labels=n_labels,
+        probed=np.flatnonzero(np.bincount(unit, weights=probed[present] & with_probes)),
     )
 
 
 def resample_pilot(
-    data: xr.Dataset, n: int, m: int, rng: np.random.Generator | int | None = None
+    data: xr.Dataset,
+    n: int,
+    m: int,
+    rng: np.random.Generator | int | None = None,
+    *,
+    with_probes: bool = False,
 ) -> xr.Dataset:
     """Evaluation data of n prompts, m of them labelled, drawn from a pilot with replacement.
 
     Units are clusters (prompts where there are none). Units that keep their labels are drawn from the pilot's
-    labelled ones, the rest from all of them with the labels taken off; every draw is a new unit with a new name.
-    Probes, logged responses and strata are left out.
+    labelled ones, as many with probes as the pilot has from those, the rest from all of them with labels and probes
+    taken off; every draw is a new unit with a new name. Logged responses and strata are left out.
 
     Parameters
     ----------
@@ -74,6 +84,8 @@ def resample_pilot(
     n, m : int
         Prompts; with clusters the sizes come out as nearly as whole clusters allow.
     rng : Generator, int or None
+    with_probes : bool
+        Keep as many probed units as the pilot has; else probes are left out.
 
     Raises
     ------
@@ -81,12 +93,12 @@ def resample_pilot(
         For unequal label probabilities or fewer than 4 labelled clusters.
     """
     rng = np.random.default_rng(rng)
-    return _resample(data, check_pilot(data), n, m, rng)
+    return _resample(data, check_pilot(data, with_probes=with_probes), n, m, rng)
 
 
-def check_pilot(data: xr.Dataset) -> _Pool:
+def check_pilot(data: xr.Dataset, *, with_probes: bool = False) -> _Pool:
     """Sampling units of a pilot; `DataError` where it cannot be resampled."""
-    pool = _pool(data)
+    pool = _pool(data, with_probes)
     if len(pool.labelled) < MIN_LABELLED_CLUSTERS:
         raise DataError(
             f"the pilot has {len(pool.labelled)} labelled prompts or clusters; a plan needs a pilot with at least "
@@ -106,20 +118,23 @@ def _resample(data: xr.Dataset, pool: _Pool, n: int, m: int, rng: np.random.Gene
     per_unit = pool.n_labels[pool.labelled].mean()
     n_kept = max(round(m / per_unit), 1)
     kept = rng.choice(pool.labelled, n_kept)
-    left = n - pool.evaluated[kept].sum()
+    probed = rng.choice(pool.probed, len(pool.probed)) if len(pool.probed) else pool.probed
+    left = n - pool.evaluated[kept].sum() - pool.evaluated[probed].sum()
     n_bare = max(round(left / pool.evaluated.mean()), 0)
-    unit = np.concatenate([kept, rng.integers(0, len(pool.evaluated), n_bare)])
+    unit = np.concatenate([kept, rng.integers(0, len(pool.evaluated), n_bare), probed])
     size = np.diff(pool.start)[unit]
     offset = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
     prompt = pool.members[np.repeat(pool.start[unit], size) + offset]
     bare = np.arange(len(prompt)) >= size[:n_kept].sum()
     labelled = data["labelled"].values[:, prompt] & ~bare[:, None]
+    audits = np.arange(len(prompt)) >= len(prompt) - size[len(unit) - len(probed) :].sum()
+    probe = data["probe"].values[:, prompt] & audits[:, None]
     response = ("policy", "prompt", "draw")
     variables = {
         "judge": (response, data["judge"].values[:, prompt]),
-        "oracle": (response, np.where(labelled, data["oracle"].values[:, prompt], np.nan)),
+        "oracle": (response, np.where(labelled | probe, data["oracle"].values[:, prompt], np.nan)),
         "labelled": (response, labelled),
-        "probe": (response, np.zeros_like(labelled)),
+        "probe": (response, probe),
         "evaluated": (response, data["evaluated"].values[:, prompt]),
         "cluster": ("prompt", np.repeat(np.arange(len(unit)), size).astype(str)),
     }
@@ -140,6 +155,7 @@ def simulate_plan(
     reference: str | None = None,
     power: float = 0.8,
     ci_prob: float = 0.95,
+    borrowed: str = "balanced",
     power_tuned: bool = True,
     direction: str = "increasing",
     covariates: Sequence[str] = (),
@@ -160,9 +176,9 @@ def simulate_plan(
     reference : str, optional
         Policy that the others are compared with; default: the first that teaches the calibrator.
     power, ci_prob : float
-        Of the planned test.
-    power_tuned, direction, covariates, calibrator
-        As in `cje_core.estimators.direct`.
+        Of the planned test, by the t interval.
+    borrowed, power_tuned, direction, covariates, calibrator
+        As in `cje_core.planning.components.variance_components`.
     track : callable, optional
         Wraps the iterator of replicates, for a progress bar.
 
@@ -182,25 +198,24 @@ def simulate_plan(
     if not MIN_LABELLED_CLUSTERS <= m <= n:
         raise ValueError(f"n is {n} and m is {m}; {MIN_LABELLED_CLUSTERS} <= m <= n is needed")
     rng = np.random.default_rng(rng)
-    pool = check_pilot(data)
     names = data["policy"].values.astype(str)
     reference = reference or sorted(data.attrs["calibration_policy"])[0]
     alone = len(names) == 1
-    options: dict[str, Any] = {
-        "power_tuned": power_tuned,
-        "direction": direction,
-        "covariates": covariates,
-        "calibrator": calibrator,
-    }
+    shared: dict[str, Any] = {"direction": direction, "covariates": covariates, "calibrator": calibrator}
+    options = shared | {"borrowed": borrowed, "power_tuned": power_tuned}
+    levels = variance_components(data, **options)
+    probed = levels["route"].values == "probe_tuned"
+    pool = check_pilot(data, with_probes=bool(probed.any()))
+    data = _within_reach(data, levels["policy"].values[levels["route"].values == "balanced"])
     values, errors = np.full((2, replicates, len(names)), np.nan)
     effects, spreads, df = np.full((3, replicates, max(len(names) - 1, 1)), np.nan)
     first = names
     for r in (track or iter)(range(replicates)):
         resampled = _resample(data, pool, n, m, rng)
-        # the law that is checked is that of a borrowed policy's plug-in (`cje_core.planning.components`)
-        study = direct.estimate(
-            resampled, inference="influence", borrowed="plug_in", ci_prob=ci_prob, **options
-        )
+        study = direct.estimate(resampled, inference="influence", ci_prob=ci_prob, **options)
+        if probed.any():
+            corrected = direct_corrected.estimate(resampled, ci_prob=ci_prob, **shared)
+            study = headline(study, _sources(levels), corrected)
         values[r], errors[r] = study["estimate"].values, study["std_error"].values
         if alone:
             effects[r], spreads[r], df[r] = values[r], errors[r], study["df"].values
@@ -213,8 +228,10 @@ def simulate_plan(
         effects = effects[:half] - effects[half : 2 * half]
         spreads = np.hypot(spreads[:half], spreads[half : 2 * half])
         df = np.minimum(df[:half], df[half : 2 * half])
-    levels = variance_components(data, **options)
     planned = std_error_at(n, m, levels)["std_error"].values
+    failed = np.isnan(errors).sum(axis=0)
+    # what the pilot refuses is no number, though a resample may happen not to
+    values, errors = (np.where(np.isfinite(planned), drawn, np.nan) for drawn in (values, errors))
     simulated, mcse = _spread(values)
     shape = levels if alone else variance_components(data, reference=reference, **options)
     if not alone:
@@ -228,7 +245,7 @@ def simulate_plan(
             "simulated_std_error": ("policy", simulated),
             "simulated_mcse": ("policy", mcse),
             "reported_std_error": ("policy", np.sqrt(_mean(errors**2))),
-            "n_failed": ("policy", np.isnan(errors).sum(axis=0)),
+            "n_failed": ("policy", failed),
             "held": ("policy", simulated - 2 * mcse <= (1 + SLACK) * planned),
             "planned_mde": ("pair", planned_mde),
             "beyond_scale": ("pair", known & np.isnan(planned_mde)),
@@ -238,6 +255,32 @@ def simulate_plan(
         },
         coords={"policy": names, "first": ("pair", first), "second": ("pair", [reference] * len(first))},
         attrs={"n": n, "m": m, "replicates": replicates, "power": power, "ci_prob": ci_prob},
+    )
+
+
+def _within_reach(data: xr.Dataset, policies: npt.NDArray[Any]) -> xr.Dataset:
+    """The pilot with scores and covariates of borrowing policies drawn in to those of the labels that teach.
+
+    Where the pilot has no label no resample has one, so that with more labels than the pilot's every study would be
+    refused for want of support, which the larger study itself would not be.
+    """
+    teaches = data["labelled"] & data["policy"].isin(data.attrs["calibration_policy"])
+    moved = data["policy"].isin(policies)
+    found = {}
+    for name in ("judge", "covariate"):
+        if name in data:
+            taught = data[name].where(teaches)
+            ends = [end(("policy", "prompt", "draw")) for end in (taught.min, taught.max)]
+            found[name] = data[name].where(~moved, data[name].clip(*ends)).transpose(*data[name].dims)
+    return data.assign(found)
+
+
+def _sources(levels: xr.Dataset) -> xr.Dataset:
+    """What stands for each policy, in the words of `cje_core.verdict.headline`."""
+    source = np.where(levels["route"].values == "probe_tuned", "probes", "borrowed")
+    return xr.Dataset(
+        {"source": ("policy", source), "level": ("policy", np.full(len(source), "reported"))},
+        coords={"policy": levels["policy"].values},
     )
 
 

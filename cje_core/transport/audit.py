@@ -73,7 +73,7 @@ def audit(
     calibrator that endless labels of the same slice would teach.
 
     Probe labels that never vary show no spread. Where all lie at one end of the oracle scale the interval is the exact
-    bound on their mean (`_constant_bounds`); else there is none, and the verdict is NOT_CHECKED.
+    bound on their mean (`constant_bounds`); else there is none, and the verdict is NOT_CHECKED.
 
     Parameters
     ----------
@@ -121,8 +121,8 @@ def audit(
         error_with_fit[p], df_with_fit[p] = found.std_error_with_fit, found.df_with_fit
         if np.isnan(found.std_error):
             given, joint = [found.noise], [found.noise, found.fit_noise]
-            exact[p] = _constant_bounds(rows, found.value, given, probes, ci_prob, (low, high))
-            exact_with_fit[p] = _constant_bounds(rows, found.value, joint, probes, ci_prob, (low, high))
+            exact[p] = constant_bounds(rows, found.value, given, probes, ci_prob, (low, high))
+            exact_with_fit[p] = constant_bounds(rows, found.value, joint, probes, ci_prob, (low, high))
         fit_error[p], fit_df[p] = influence_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df
         n_clusters = count_clusters(rows, probes)
         sd[p] = influence_se(found.noise.influence, rows.cluster) * np.sqrt(n_clusters)
@@ -240,7 +240,7 @@ def mean_residual(rows: Rows, fitted: OracleSlice, probes: IntArray) -> Residual
     return Residual(value, noise, fit_noise, *errors)
 
 
-def _constant_bounds(
+def constant_bounds(
     rows: Rows,
     value: float,
     parts: Sequence[Part],

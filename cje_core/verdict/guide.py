@@ -13,7 +13,7 @@ Doubly robust estimators need fresh responses *and* log-probabilities; where ove
 alternative, elsewhere they are Direct plus noise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.informative import LEVEL
 from cje_core.data.arrays import unpack, unpack_logged
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import collect, evaluate, ope_ok
@@ -30,6 +31,7 @@ SHARE_HIGH, SHARE_LOW = 0.5, 0.2
 
 
 ENOUGH = 50  # labels that the paper's audits ask for at least
+_LABEL = f"label {ENOUGH} of its responses, chosen at random"
 BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 
 
@@ -63,6 +65,7 @@ def recommend(
     transport: xr.Dataset | None = None,
     calibration_share: Mapping[str, float] | None = None,
     estimate: xr.Dataset | None = None,
+    contradicted: Collection[str] = (),
 ) -> xr.Dataset:
     """Recommend an estimator for each policy, with the reasons.
 
@@ -79,6 +82,8 @@ def recommend(
         Share of the variance that comes from the calibration.
     estimate : xr.Dataset, optional
         Of `cje_core.estimators.direct`: a policy that may not borrow there is told to label its own responses.
+    contradicted : collection of str
+        Policies that would borrow from labels that contradict each other (`cje_core.transport.agreement`).
 
     Returns
     -------
@@ -114,7 +119,7 @@ def recommend(
             transport="NOT_CHECKED"
             if transport is None
             else str(transport["verdict"].sel(policy=name).item()),
-            may_borrow=estimate is None or int(estimate["status"].sel(policy=name).item()) not in BARRED,
+            may_borrow=_may_borrow(estimate, name) and name not in contradicted,
         )
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
         spend = _spend(float((calibration_share or {}).get(name, np.nan)))
@@ -125,9 +130,20 @@ def recommend(
     return xr.Dataset({key: ("policy", np.array(v)) for key, v in found.items()}, coords={"policy": names})
 
 
+def _may_borrow(estimate: xr.Dataset | None, policy: str) -> bool:
+    """Whether Direct lets a policy borrow; without fresh responses its test of the judge says so of logged ones."""
+    if estimate is None:
+        return True
+    status = int(estimate["status"].sel(policy=policy).item())
+    silent = status == Status.NO_RESPONSES and estimate.attrs.get("judge_p_value", 0.0) >= LEVEL
+    return status not in BARRED and not silent
+
+
 def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
     """Apply the paper's guide to the facts of one policy."""
     covered = facts.ope == "ok"
+    if not facts.n_fresh and covered and not facts.may_borrow:
+        return Choice("none", f"no fresh responses, and nothing can be borrowed to reweight: {_LABEL}")
     if not facts.n_fresh and covered:
         return Choice(
             "calibrated_ips",
@@ -149,7 +165,7 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
     if not own and not facts.may_borrow:
         return Choice(
             "none",
-            f"nothing can be borrowed for it: label {ENOUGH} of its responses, chosen at random",
+            f"nothing can be borrowed for it: {_LABEL}",
             alternative="labels_only",
         )
     if n_teaching < MIN_LABELLED_CLUSTERS and not (own and facts.n_unlabelled == 0):

@@ -78,6 +78,7 @@ def headline(
         extra={
             "df": ("policy", np.where(refused, np.nan, column("df"))),
             "effective_count": ("policy", column("effective_count")),
+            "unseen_by": ("policy", column("unseen_by")),
             "interval_kind": (
                 "policy",
                 np.array(

@@ -92,6 +92,21 @@ ENTRIES = (
         True,
     ),
     Entry("n_probes", "transport", "transport", "probe labels"),
+    Entry(
+        "label_disagreement",
+        "transport",
+        "agreement",
+        "mean residual of the policy's labels by the calibration of the other labelled policies, or where it is worst",
+        "shown_residual",
+    ),
+    Entry(
+        "label_disagreement_interval",
+        "transport",
+        "agreement",
+        "its interval, simultaneous over policies",
+        "shown_interval",
+    ),
+    Entry("labels_contradict", "transport", "agreement", "whether it lies beyond the margin", "contradicts"),
     Entry("gate_state", "gates", "gates", "state of every gate", "state", True),
     Entry(
         "interval_if_biased",
@@ -127,6 +142,7 @@ def ledger(
     coverage: xr.Dataset | None = None,
     reliability: xr.Dataset | None = None,
     transport: xr.Dataset | None = None,
+    agreement: xr.Dataset | None = None,
     gates: xr.Dataset | None = None,
     levels: xr.Dataset | None = None,
     sensitivity: xr.Dataset | None = None,
@@ -148,10 +164,10 @@ def ledger(
         An estimate, and its contrasts (`cje_core.inference.contrasts.contrasts`).
     sensitivity, tipping : xr.Dataset, optional
         From `cje_core.transport.sensitivity.levels` and `tipping_points`.
-    overlap, coverage, reliability, transport, gates, levels : xr.Dataset, optional
+    overlap, coverage, reliability, transport, agreement, gates, levels : xr.Dataset, optional
         From `cje_core.offpolicy.overlap.overlap`, `cje_core.calibration.reliability.coverage_badge` and
-        ``reliability``, `cje_core.transport.audit.audit`, `cje_core.verdict.gates.evaluate` and
-        `cje_core.verdict.refusal.level`.
+        ``reliability``, `cje_core.transport.audit.audit`, `cje_core.transport.agreement.agreement`,
+        `cje_core.verdict.gates.evaluate` and `cje_core.verdict.refusal.level`.
     left_out : DataFrame, optional
         The reader's ledger (`cje_core.data.files.read`): columns ``policy`` and ``reason``.
     q : float
@@ -172,6 +188,7 @@ def ledger(
         "coverage": coverage,
         "reliability": _from_attributes(reliability, names),
         "transport": transport,
+        "agreement": agreement,
         "gates": gates,
         "levels": levels,
         "sensitivity": sensitivity,

@@ -35,6 +35,7 @@ from cje_core.offpolicy.overlap import overlap
 from cje_core.offpolicy.weight_map import cap_curves
 from cje_core.streams import generator
 from cje_core.transport import sensitivity
+from cje_core.transport.agreement import agreement, refuse_mixed
 from cje_core.transport.audit import MARGIN, audit
 from cje_core.verdict import gates, guide, refusal
 from cje_core.verdict.headline import headline
@@ -82,6 +83,7 @@ class Analysis:
     verdicts: Mapping[str, str]  # of the audit, or of the posterior where that is stricter
     bounds: xr.Dataset
     balance: xr.Dataset  # whether labels and probes look drawn at random
+    agreement: xr.Dataset  # whether the labelled policies agree about what a score is worth
     guide: xr.Dataset
     contrasts: xr.Dataset | None
     if_biased: xr.Dataset  # intervals of the levels if transport is off by up to the margin
@@ -110,6 +112,10 @@ class Analysis:
     def source(self, policy: str) -> str:
         """What the value rests on: ``own`` labels, ``probes``, ``borrowed`` or ``none``."""
         return str(self.levels["source"].sel(policy=policy).item())
+
+    def borrows(self, policy: str) -> bool:
+        """Whether the value rests on a calibration learned elsewhere, or failed to (a failed value rests on none)."""
+        return self.source(policy) in ("borrowed", "logs", "none")
 
     def standing(self, policy: str) -> str | None:
         """Name the estimator whose number stands first for a policy; None where its level is refused."""
@@ -276,7 +282,8 @@ def analyze(
     silent = ELSEWHERE if calibrated else ELSEWHERE + ABOUT_CALIBRATOR
     evaluated = gates.evaluate(metrics, gates=[gate for gate in gates.GATES if gate.name not in silent])
     probed = found.get(CORRECTED) if primary == "direct" else None
-    levels = refusal.level(evaluated, found[primary], probed)
+    agreed = agreement(data, margin=harmless, **common)
+    levels = refuse_mixed(refusal.level(evaluated, found[primary], probed), agreed)
     if believed is not None:
         levels = _refused_by_posterior(levels, believed)
         refused = levels["policy"].values[levels["level"].values == "refused"].astype(str).tolist()
@@ -299,6 +306,7 @@ def analyze(
         value=value,
         verdicts=verdicts,
         balance=label_balance(data),
+        agreement=agreed,
         bounds=refusal.partial_identification(data, **common),
         guide=guide.recommend(
             data,
@@ -306,6 +314,7 @@ def analyze(
             transport=judged,
             calibration_share=_calibration_share(value, found),
             estimate=found.get("direct"),
+            contradicted=levels["policy"].values[levels["refused_by"].values == "agreement"].tolist(),
         ),
         contrasts=contrasts(value) if jointly else None,
         if_biased=sensitivity.levels(value, harmless, borrowed=lent, oracle_range=scale),

@@ -2,9 +2,13 @@
 
 The table is in `studies.cli.planning.tables`.
 
-The budget goes to the *median* policy: components are medians over the pilot's policies, since one policy that lives
-off the labelled scores can have a hundred times the variance of the others, and labels of this design hardly help it.
-What the plan means for each policy, and for each difference to the reference, is shown and simulated apart.
+What is forecast is the value that ``cje-lab analyze`` prints by default: own labels, else probes, else the balanced
+one-step. A policy that it would refuse on the pilot gets no number: it needs labels of its own, and the plan says so.
+
+The budget goes to the *median* policy: components are medians over the pilot's policies whose values rest on the labels
+that are bought (probes are not), since one policy that lives off the labelled scores can have a hundred times the
+variance of the others, and labels of this design hardly help it. What the plan means for each policy, and for each
+difference to the reference, is shown and simulated apart.
 """
 
 import math
@@ -21,8 +25,16 @@ from cje_core.data import DataError
 from cje_core.data.files import read
 from cje_core.data.tables import Source
 from cje_core.inference.estimate import Status
-from cje_core.planning.allocation import Balance, Plan, allocate, extrapolation, spend_balance, std_error_at
-from cje_core.planning.components import variance_components
+from cje_core.planning.allocation import (
+    Balance,
+    Plan,
+    allocate,
+    extrapolation,
+    spend_balance,
+    std_error_at,
+)
+from cje_core.planning.components import BORROWED, variance_components
+from cje_core.planning.own_labels import if_labelled, labels_to_match
 from cje_core.planning.trial import check_pilot, simulate_plan
 from cje_core.streams import generator
 from cje_core.transport.audit import audit
@@ -34,6 +46,7 @@ MOST_RESPONSES = 20_000_000  # simulated over all replicates, where their number
 LARGEST_STUDY = 2_000_000  # responses of one simulated study; a larger plan is not tried out
 FEWEST_REPLICATES = 50
 STATUS = {int(member): member for member in Status}
+REFUSED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 Track = Callable[[Iterable[int]], Iterable[int]]
 
 
@@ -51,6 +64,7 @@ class Planned:
     budget: float
     plan: Plan
     forecast: xr.Dataset
+    if_labelled: xr.Dataset  # per borrowing policy: std_error with the plan's labels its own, labels_to_match
     pilot_balance: Balance
     balance: Balance
     outside: list[str]
@@ -59,6 +73,7 @@ class Planned:
     margin: float
     power: float
     options: dict[str, Any]  # of the calibrator
+    borrowed: str  # what a policy without labels or probes of its own gets
     seed: int
     seconds: float
 
@@ -81,6 +96,15 @@ class Planned:
         """What the pilot says about one policy."""
         return STATUS[int(self.components["status"].sel(policy=policy).item())]
 
+    def route(self, policy: str) -> str:
+        """How the value of one policy would come about."""
+        return str(self.components["route"].sel(policy=policy).item())
+
+    @property
+    def refused(self) -> list[str]:
+        """Policies that need labels of their own: borrowing for them would be refused."""
+        return [policy for policy in self.policies if self.status(policy) in REFUSED]
+
 
 def plan(
     path: Source,
@@ -93,6 +117,7 @@ def plan(
     calibration_policy: str | Sequence[str] | None = None,
     covariates: Sequence[str] = (),
     calibrator: str = "default",
+    borrowed: str = "balanced",
     power: float = 0.8,
     replicates: int | None = None,
     margin: float | None = None,
@@ -110,6 +135,8 @@ def plan(
         As in `cje_core.data.files.read`; the covariates also enter the calibrator.
     calibrator : {"default", "monotone", "two_stage", "auto"}
         As in `cje_core.calibration.oracle_slice.fit_slice`.
+    borrowed : {"balanced", "plug_in"}
+        As in `cje_core.planning.components.variance_components`.
     budget, cost_judge, cost_oracle : float
         Cost per judged response and per oracle label, and what may be spent, in one unit.
     n_policies : int, optional
@@ -136,6 +163,8 @@ def plan(
     _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
     if calibrator not in CALIBRATORS:
         raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
+    if borrowed not in BORROWED:
+        raise DataError(f"--borrowed {borrowed}: use one of {', '.join(BORROWED)}")
     harmless = harmless_margin(margin, oracle_range)
     data, ledger = read(
         path,
@@ -151,8 +180,8 @@ def plan(
         "covariates": tuple(covariates),
         "calibrator": calibrator,
     }
-    components = variance_components(data, **options)
-    known = np.isfinite(components["std_error"].values)
+    components = variance_components(data, borrowed=borrowed, **options)
+    known = np.isfinite(components["std_error"].values) & (components["route"].values != "probe_tuned")
     if not known.any():
         worst = STATUS[int(components["status"].values[0])]
         raise DataError(f"the pilot has no variance to plan with: {worst.message}")
@@ -182,6 +211,7 @@ def plan(
             replicates=replicates or fewer,
             rng=generator(seed, "plan"),
             power=power,
+            borrowed=borrowed,
             track=track,
             **options,
         )
@@ -198,6 +228,7 @@ def plan(
         budget=budget,
         plan=chosen,
         forecast=forecast,
+        if_labelled=_if_labelled(data, chosen, forecast, options),
         pilot_balance=spend_balance(pilot_n, min(pilot_m, pilot_n), *money),
         balance=spend_balance(chosen.n, chosen.m, *money),
         outside=extrapolation(chosen.n, chosen.m, components),
@@ -206,8 +237,17 @@ def plan(
         margin=harmless,
         power=power,
         options=options,
+        borrowed=borrowed,
         seed=seed,
         seconds=time.perf_counter() - start,
+    )
+
+
+def _if_labelled(data: xr.Dataset, chosen: Plan, forecast: xr.Dataset, options: dict[str, Any]) -> xr.Dataset:
+    """Standard error of each borrowing policy if the plan's labels were its own, and how many of those would do."""
+    own = if_labelled(data, **options)
+    return std_error_at(chosen.n, chosen.m, own)[["std_error"]].assign(
+        labels_to_match=labels_to_match(forecast["std_error"], chosen.n, own)
     )
 
 
@@ -236,7 +276,7 @@ def _check_options(
 def _probes(
     data: xr.Dataset, components: xr.Dataset, margin: float, options: dict[str, Any]
 ) -> dict[str, float]:
-    """Probe labels per borrowed policy with which an audit passes at power .8 if the calibrator is right on average.
+    """Probe labels per policy without labels with which an audit passes at power .8 if f is right on average.
 
     The spread of the residuals is that of the policy's own probes, if it has some, else that of the policies with
     labels. The audit decides given the calibrator, so the labels that teach do not enter.
@@ -246,7 +286,8 @@ def _probes(
     usual = math.sqrt(np.median(per_label)) if len(per_label) else math.nan
     seen = audit(data, margin=margin, **options)["residual_sd"] if data["probe"].any() else None
     found = {}
-    for policy in components["policy"].values[components["route"].values == "plug_in"]:
+    audited = np.isin(components["route"].values, ("plug_in", "balanced", "probe_tuned"))
+    for policy in components["policy"].values[audited]:
         spread = usual if seen is None else float(seen.sel(policy=policy))
         found[str(policy)] = probes_to_pass(usual if math.isnan(spread) else spread, margin=margin)
     return found

@@ -9,6 +9,7 @@ Rule of this package: it holds worlds and nothing else.
 
 import importlib
 import pkgutil
+from functools import cache
 from types import ModuleType
 
 
@@ -17,6 +18,7 @@ def available() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
+@cache  # a look at the directory for every fit costs a study more than some fits
 def load(name: str) -> ModuleType:
     """Import the scenario ``name``; an unknown name raises with the names there are."""
     if name not in available():

@@ -345,6 +345,12 @@ def plan(
     calibration_policy: CalibrationPolicy = None,
     covariate: Covariates = None,
     calibrator: Calibrator = "default",
+    borrowed: Annotated[
+        str,
+        typer.Option(
+            help="What policies without labels or probes get: balanced (as analyze) or plug_in (the paper's)."
+        ),
+    ] = "balanced",
     power: Annotated[float, typer.Option(help="Power of the smallest detectable differences.")] = 0.8,
     replicates: Annotated[
         int | None, typer.Option(help="Simulated studies that check the plan [default: 200, fewer if large].")
@@ -377,6 +383,7 @@ def plan(
             calibration_policy=calibration_policy,
             covariates=covariate or (),
             calibrator=calibrator,
+            borrowed=borrowed,
             power=power,
             replicates=replicates,
             margin=margin,

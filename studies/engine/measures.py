@@ -330,3 +330,27 @@ def paired_table(
     frame = xr.Dataset(data, coords=coords).to_dataframe(dim_order=dims[:-1])
     frame = frame[frame.pop("ran") > 0].reset_index()
     return frame[frame["method"] != reference].reset_index(drop=True)
+
+
+def side_by_side(
+    measures: pd.DataFrame, cell: Sequence[str], name: str, methods: Sequence[str]
+) -> pd.DataFrame:
+    """One row per cell (its columns `cell`), one pair of columns per method: the measure `name` and its MCSE.
+
+    Parameters
+    ----------
+    measures : pd.DataFrame
+        As from `summary_table`: a row per cell and method.
+    cell : sequence of str
+        Columns that tell the cells apart.
+    name : str
+    methods : sequence of str
+        Columns are in this order; those that `measures` lacks are left out.
+    """
+    keys = list(cell)
+    wide = measures.pivot(index=keys, columns="method", values=[name, f"{name}_mcse"])
+    order = measures[keys].drop_duplicates().set_index(keys).index  # a pivot sorts
+    wide = wide.reindex(order)
+    return pd.DataFrame(
+        {f"{m}{end}": wide[f"{name}{end}", m] for m in methods if (name, m) in wide for end in ("", "_mcse")}
+    ).reset_index()

@@ -84,6 +84,7 @@ def balanced(rows, policy, folds):
 
 
 def effective(leverage):
+    leverage = list(leverage)
     return sum(v**2 for v in leverage) ** 2 / sum(v**4 for v in leverage)
 
 
@@ -97,3 +98,29 @@ def spearman(a, b):
     mx, my = sum(x) / len(x), sum(y) / len(y)
     top = sum((u - mx) * (v - my) for u, v in zip(x, y, strict=True))
     return top / math.sqrt(sum((u - mx) ** 2 for u in x) * sum((v - my) ** 2 for v in y))
+
+
+def weighted_rank_test(score, label, cluster, weight):
+    """Weighted Spearman correlation, its t and degrees of freedom; see `cje_core.inference.rank_test`."""
+    rows = range(len(score))
+    w = [float(v) / float(sum(weight)) for v in weight]
+
+    def standardised(values):
+        ranks = [
+            sum(w[j] * ((values[j] < values[i]) + (values[j] == values[i]) / 2) for j in rows) for i in rows
+        ]
+        mean = sum(w[i] * ranks[i] for i in rows)
+        spread = math.sqrt(sum(w[i] * (ranks[i] - mean) ** 2 for i in rows))
+        return [(r - mean) / spread for r in ranks]
+
+    x, y = standardised(score), standardised(label)
+    rho = sum(w[i] * x[i] * y[i] for i in rows)
+    left = {}
+    for i in rows:
+        by_cluster = left.setdefault(cluster[i], [0.0, 0.0, 0.0])
+        by_cluster[0] += w[i] * x[i] * (y[i] - rho * x[i]) / (1 - min(w[i] * (1 + x[i] ** 2), 0.9))
+        by_cluster[1] += w[i] * x[i] * y[i] / (1 - min(w[i], 0.9)) ** 2
+        by_cluster[2] += abs(w[i] * x[i])
+    variance = max(sum(v[k] ** 2 for v in left.values()) for k in (0, 1))
+    df = max(min(effective(v[2] for v in left.values()), len(left)) - 2, 1)
+    return rho, rho / math.sqrt(variance), df

@@ -7,6 +7,8 @@ belong to one policy and are evaluated.
 from math import sqrt
 from statistics import NormalDist
 
+from scipy import stats
+
 
 def weighted_mean(pairs):
     """Mean of (weight, value) pairs."""
@@ -134,6 +136,49 @@ def lee(p, se, sp, n, n_good, n_bad, ci_prob):
     shift = 2 * z * z * (theta * var_se - (1 - theta) * var_sp)
     half = z * sqrt(var_p + theta**2 * var_se + (1 - theta) ** 2 * var_sp) / abs(j)
     return max(0.0, min(1.0, theta + shift - half)), max(0.0, min(1.0, theta + shift + half))
+
+
+def fieller(rows, slice_rows, cut, ci_prob, step=1e-3):
+    """Least and largest share that a test on Wilson arms keeps, by a scan; see `rogan_gladen`."""
+    good, bad = ([r for r in slice_rows if r["label"] == k] for k in (1, 0))
+    parts = []
+    for sample, weigh in ((rows, "weight"), (bad, None), (good, None)):
+        hit = [float(r["score"] >= cut) for r in sample]
+        weight = [r[weigh] if weigh else r["weight"] / r["prob"] for r in sample]
+        share, error, df = error_of_mean(sample, hit, weight)
+        total, by_cluster, kept = sum(weight), {}, {}
+        for r, h, w in zip(sample, hit, weight, strict=True):
+            by_cluster[r["cluster"]] = by_cluster.get(r["cluster"], 0) + w / total * (h - share)
+            kept[r["cluster"]] = kept.get(r["cluster"], 0) + w / total
+        variance = sum(v**2 for v in by_cluster.values())
+        most = 1 / sum((w / total) ** 2 for w in weight)
+        count = min(max(share * (1 - share) / variance, 1 / sum(v**2 for v in kept.values())), most)
+        level = 0.5 + ci_prob / 2
+        count *= min(1.0, stats.t.ppf(level, count - 1) / stats.t.ppf(level, df)) ** 2
+        z2 = NormalDist().inv_cdf(level) ** 2
+        root = sqrt(z2 * z2 + 4 * count * share * (1 - share) * z2)
+        ends = [(2 * count * share + z2 + sign * root) / (2 * (count + z2)) for sign in (-1, 1)]
+        parts.append((share, [share - ends[0], ends[1] - share], error))
+    (p, arm_p, err_p), (f, arm_f, err_f), (s, arm_s, err_s) = parts
+
+    def correlation(a, b):
+        scale = sqrt(sum(v**2 for v in a.values()) * sum(v**2 for v in b.values()))
+        return sum(v * b.get(c, 0) for c, v in a.items()) / scale
+
+    kept = []
+    for k in range(round(1 / step) + 1):
+        at = k * step
+        distance = p - (1 - at) * f - at * s
+        side = 0 if distance > 0 else 1
+        u = [arm_p[side], -(1 - at) * arm_f[1 - side], -at * arm_s[1 - side]]
+        spread = sum(v**2 for v in u) + 2 * (
+            u[0] * u[1] * correlation(err_p, err_f)
+            + u[0] * u[2] * correlation(err_p, err_s)
+            + u[1] * u[2] * correlation(err_f, err_s)
+        )
+        if distance**2 <= spread:
+            kept.append(at)
+    return min(kept), max(kept)
 
 
 def newcombe(se, n_good, sp, n_bad, ci_prob):

@@ -23,7 +23,7 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli(data, "--probes", audit, "--json")
     assert (code, err) == (0, "")
     result = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert set(result) == {"policies", "contrasts", "best", "seconds", "manifest"}
+    assert set(result) == {"policies", "contrasts", "best", "agreement", "seconds", "manifest"}
     assert set(result["policies"]) == {"base", "other"}
     for policy in result["policies"].values():
         contract = {"value", "estimates", "level", "source", "flags", "transport", "overlap"}

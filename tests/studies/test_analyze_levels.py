@@ -179,3 +179,42 @@ def test_an_estimator_that_is_wider_than_the_labels_alone_says_so() -> None:
     text = " ".join(printed(result, 100).split())
     assert f"times as wide as labels_only: base {wide:.1f}" in text
     assert "times as wide" not in printed(analyze(table, chosen=["direct"]), 100)
+
+
+def contradicting(shift: float) -> pd.DataFrame:
+    """Two labelled policies of which one is graded higher by `shift` at the same score, and a third without labels."""
+    table = world(200, labels=120, policies=("base", "clone", "third"))
+    at = (table["policy"] == "clone") & (table["prompt_id"] < 120)
+    noise = np.random.default_rng(7).normal(0, 0.05, int(at.sum()))
+    table.loc[at, "oracle_label"] = (table.loc[at, "judge_score"] ** 2 + shift + noise).clip(0, 1)
+    return table
+
+
+def test_labels_that_contradict_each_other_lend_nothing_until_one_is_chosen() -> None:
+    """The caution is on the page, in JSON and ledger; choosing whose labels to borrow brings a level back."""
+    from studies.cli.analysis.save import _ledgers
+
+    result = analyze(contradicting(0.3))
+    found = to_json(result)
+    record = found["policies"]["third"]
+    assert (record["level"], record["value"], record["refused_by"]) == ("refused", None, ["agreement"])
+    assert "labels_disagree" in record["flags"] and record["recommended"]["estimator"] == "none"
+    assert {pair["level"] for pair in found["contrasts"]} == {"refused", "reported"}
+    assert [entry["policy"] for entry in found["agreement"] if entry["contradicts"]] == ["base", "clone"]
+    text = " ".join(printed(result, 100).split())
+    assert "disagree about what a score is worth" in text and "choose one with --calibration-policy" in text
+    assert "the labels that it borrows from contradict each other" in text
+    assert len(_ledgers(result)) > 0
+    assert result.level("base") == result.level("clone") == "reported"
+    chosen = analyze(contradicting(0.3), calibration_policy="base")
+    record = to_json(chosen)["policies"]["third"]
+    assert record["level"] == "assumed" and "labels_disagree" in record["flags"]
+    assert "disagree about what a score is worth" in " ".join(printed(chosen, 100).split())
+    assert record["value"]["estimate"] < 0.5 < to_json(result)["policies"]["clone"]["value"]["estimate"]
+
+
+def test_labels_that_agree_lend() -> None:
+    result = analyze(contradicting(0.0))
+    assert result.level("third") == "assumed"
+    assert "disagree about" not in printed(result, 100)
+    assert not any(entry["contradicts"] for entry in to_json(result)["agreement"])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import oracles_study as oracles
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy import stats
@@ -14,6 +15,7 @@ from studies.engine.measures import (
     long_table,
     paired_table,
     performance,
+    side_by_side,
     summary_table,
 )
 from studies.engine.study import CRASHED, NOT_RUN
@@ -122,14 +124,18 @@ def test_normal_errors_give_the_formulas_of_morris_white_crowther():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pool", [False, True])
-def test_mcse_is_the_spread_over_repeated_studies(pool):
+@pytest.mark.parametrize("refused", [0.0, 0.2])
+def test_mcse_is_the_spread_over_repeated_studies(pool, refused):
     # 1500 studies of 80 replicates, policies correlated within a replicate: the mean squared MCSE must match the
-    # variance of the value over studies. Both sides' errors are estimated from the studies themselves.
+    # variance of the value over studies. Both sides' errors are estimated from the studies themselves. A share of the
+    # runs is refused, more often where the shared error is large, so that refusals vary and depend on what is measured.
     rng = np.random.default_rng(4)
     studies, runs = 1500, 80
     shared = rng.normal(size=(studies, runs, 1, 1))
     estimate = 0.1 + 0.8 * shared + 0.6 * rng.normal(size=(studies, runs, 1, 2))
     std_error = np.abs(estimate) * 0.1 + rng.uniform(0.7, 1.1, estimate.shape)  # correlated with the error
+    estimate[rng.random(estimate.shape) < refused * (1 + np.sign(shared) / 2)] = np.nan
+    std_error[np.isnan(estimate)] = np.nan
     parts = [
         results(estimate[k], std_error[k], wald(estimate[k], std_error[k]), np.zeros((runs, 2)))
         for k in range(studies)
@@ -141,6 +147,7 @@ def test_mcse_is_the_spread_over_repeated_studies(pool):
         value = out["value"].sel(measure=name, **{k: v for k, v in at.items() if k != "method"})
         value = value.isel(method=0).values
         square = (value - value.mean()) ** 2
+        assert square.any() or (name == "refused" and not refused), name  # what is constant could not fail
         mcse2 = out["mcse"].sel({"measure": name, **at}).values ** 2
         gap = square.mean() - mcse2.mean()
         error = np.sqrt((square.var() + mcse2.var()) / studies)
@@ -304,3 +311,19 @@ def test_refusals_are_told_apart_from_misses():
     assert (value["coverage"], value["refused"], value["n_failed"]) == (0.6, 0.3, 3)
     assert value["coverage_answered"] == pytest.approx(6 / 7)
     np.testing.assert_allclose(out["bound"].sel(measure="coverage_answered"), clopper_pearson(6, 7))
+
+
+def test_side_by_side_keeps_the_order_of_cells_and_methods():
+    measures = pd.DataFrame(
+        {
+            "world": ["b", "b", "a"],
+            "method": ["m1", "m0", "m1"],
+            "coverage": [0.9, 0.8, 0.7],
+            "coverage_mcse": [0.01, 0.02, 0.03],
+        }
+    )
+    wide = side_by_side(measures, ["world"], "coverage", ["m0", "m1", "absent"])
+    assert list(wide) == ["world", "m0", "m0_mcse", "m1", "m1_mcse"]
+    assert wide["world"].tolist() == ["b", "a"]
+    np.testing.assert_array_equal(wide["m0"], [0.8, np.nan])
+    np.testing.assert_array_equal(wide["m1_mcse"], [0.01, 0.03])

@@ -111,6 +111,65 @@ def test_table_says_the_design_and_what_to_do(cli: Cli, tmp_path: Path) -> None:
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
+COSTS = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
+
+
+def test_the_forecast_is_of_what_analyze_prints_and_says_what_own_labels_would_do() -> None:
+    """With probes, the probe value; a plan of the paper's plug-in is an option and says what it is not."""
+    table = world()
+    probes = table[table["policy"] == "other"].head(30).copy()
+    probes["oracle_label"] = np.clip(probes["judge_score"] ** 2, 0, 1)
+    found = {
+        name: to_json(plan(table, **COSTS, **options))
+        for name, options in {
+            "default": {},
+            "probes": {"probes": probes},
+            "paper": {"borrowed": "plug_in"},
+        }.items()
+    }
+    routes = {name: result["policies"]["other"]["route"] for name, result in found.items()}
+    assert routes == {"default": "balanced", "probes": "probe_tuned", "paper": "plug_in"}
+    assert all(result["policies"]["base"]["route"] == "theta_aug" for result in found.values())
+    assert {name: result["manifest"]["borrowed"] for name, result in found.items()} == {
+        "default": "balanced", "probes": "balanced", "paper": "plug_in"
+    }  # fmt: skip
+    steps = {name: " ".join(result["next"]) for name, result in found.items()}
+    assert "as well as borrowing" in steps["default"] and "the plan is of the plug-in" not in steps["default"]
+    assert "the plan is of the plug-in" in steps["paper"]
+    other = found["default"]["policies"]["other"]
+    assert other["std_error_if_labelled"] > 0 and other["labels_to_match_borrowing"] >= 4
+    assert found["default"]["policies"]["base"]["std_error_if_labelled"] is None
+    assert (
+        "rest on their own probes" in steps["probes"] and "rest on their own probes" not in steps["default"]
+    )
+    probed = found["probes"]["policies"]["other"]
+    assert probed["variance_probes"] > 0 == other["variance_probes"]
+    assert probed["labels_to_match_borrowing"] is None
+    assert found["probes"]["policies"]["other"]["probes_for_audit"] > 0
+
+
+def test_a_policy_that_would_be_refused_gets_a_line_and_no_number(cli: Cli, tmp_path: Path) -> None:
+    """The judge's scores are shuffled: nothing can be borrowed, and base's own labels are planned all the same."""
+    table = world(policies=("base", "other", "third"))
+    table["judge_score"] = np.random.default_rng(0).permutation(table["judge_score"].to_numpy())
+    words = (write(table, tmp_path / "data"), *MONEY, *QUICK)
+    code, out, _ = cli(*words, "--json")
+    assert code == 0
+    result = json.loads(out)
+    for name in ("other", "third"):
+        policy = result["policies"][name]
+        assert policy["status"] == "uninformative_judge" and "label this policy" in policy["needs_labels"]
+        for number in ("sigma2_cal", "planned_std_error", "simulated_std_error", "std_error_if_labelled"):
+            assert policy[number] is None
+        assert sum(step.startswith(f"no forecast for {name}: ") for step in result["next"]) == 1
+    assert result["policies"]["base"]["planned_std_error"] > 0
+    assert result["policies"]["base"]["needs_labels"] is None
+    for pair in result["contrasts"]:
+        assert pair["planned_mde"] is pair["simulated_power"] is None
+    _, text, _ = cli(*words)
+    assert "uninformative_judge" in text and "next: no forecast for other" in text
+
+
 def test_labels_are_shared_or_each_policys_own() -> None:
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
     shared = plan(world(), **costs, n_policies=5)
@@ -225,12 +284,13 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     )
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
     plain, seen = plan(table, **costs), plan(table, covariates=["age"], **costs)
-    forced = plan(table, covariates=["age"], calibrator="monotone", **costs)
+    paper = costs | {"borrowed": "plug_in"}  # the balanced one-step balances the covariate all the same
+    forced = plan(table, covariates=["age"], calibrator="monotone", **paper)
     cal = [float(p.components.sigma2_cal.sel(policy="base")) for p in (plain, seen, forced)]
     assert cal[1] < 0.5 * cal[0] and cal[2] == cal[0]
     spread = [float(p.check.simulated_std_error.sel(policy="base")) for p in (plain, seen)]
     assert spread[1] < spread[0]
-    pd.testing.assert_frame_equal(forced.check.to_dataframe(), plain.check.to_dataframe())
+    pd.testing.assert_frame_equal(forced.check.to_dataframe(), plan(table, **paper).check.to_dataframe())
     audit = table[table["policy"] == "other"].head(60).copy()
     audit["oracle_label"] = 0.5 * audit["judge_score"] ** 2 + 0.5 * audit["age"]
     needed = [
@@ -281,6 +341,7 @@ def test_the_figure_is_drawn_at_the_power_that_was_asked_for(monkeypatch: pytest
         ([*MONEY, "--replicates", 3], "--replicates 3: a spread needs at least 20"),
         ([*MONEY, "--margin", 0], "--margin 0"),
         ([*MONEY, "--calibrator", "spline"], "--calibrator spline"),
+        ([*MONEY, "--borrowed", "one_step"], "--borrowed one_step: use one of balanced, plug_in"),
         ([*MONEY, "--covariate", "age"], "leave --covariate age out"),
         ([*MONEY, "--direction", "up"], "--direction up"),
         ([*MONEY, "--calibration-policy", "x"], "--calibration-policy x"),

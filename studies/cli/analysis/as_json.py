@@ -87,6 +87,9 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
         "policies": policies,
         "contrasts": contrast_records(analysis),
         "best": _best(analysis),
+        "agreement": [
+            _agreement(analysis, policy) for policy in analysis.policies if _compared(analysis, policy)
+        ],
         "seconds": round(analysis.seconds, 3),
         "manifest": {
             "seed": analysis.seed,
@@ -147,6 +150,25 @@ def _if_biased(analysis: Analysis, policy: str) -> dict[str, Any] | None:
     }
 
 
+def _compared(analysis: Analysis, policy: str) -> bool:
+    return bool(np.isfinite(analysis.agreement["shown_residual"].sel(policy=policy)))
+
+
+def _agreement(analysis: Analysis, policy: str) -> dict[str, Any]:
+    """A policy's labels against the calibration of the other labelled policies: on average, or where it is worst."""
+    at = analysis.agreement.sel(policy=policy)
+    region = int(at["shown_region"])
+    scores = None if region < 0 else [_number(at[side][region]) for side in ("score_low", "score_high")]
+    return {
+        "policy": policy,
+        "contradicts": bool(at["contradicts"]),
+        "residual": _number(at["shown_residual"]),
+        "interval": [_number(bound) for bound in at["shown_interval"].values],
+        "scores": scores,
+        "labels": int(at["n_labels"]),
+    }
+
+
 def _best(analysis: Analysis) -> dict[str, Any] | None:
     """The policy with the largest value of two or more, and how far transport may be off before that is undecided."""
     several = int(np.isfinite(analysis.value["estimate"].values).sum()) > 1
@@ -166,6 +188,8 @@ def flags(analysis: Analysis, policy: str) -> list[str]:
     standing = analysis.standing(policy)
     status = analysis.status(standing or analysis.primary, policy)
     named = [] if status is Status.OK else [status.name.lower()]
+    if analysis.agreement["contradicts"].any() and analysis.borrows(policy):
+        named.append("labels_disagree")
     unbalanced = analysis.balance["unbalanced"].sel(policy=policy)
     named += [f"{kind}_not_random" for kind in unbalanced["kind"].values[unbalanced.values].astype(str)]
     if analysis.source(policy) in ("own", "probes"):

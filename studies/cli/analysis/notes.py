@@ -5,6 +5,7 @@ import math
 from rich.text import Text
 
 from cje_core.inference.estimate import Status
+from cje_core.transport import agreement
 from cje_core.verdict import guide
 from cje_core.workflow.analyze import CORRECTED, Analysis, posterior_verdict
 from cje_core.workflow.posterior import SHIFT
@@ -39,7 +40,12 @@ def notes(analysis: Analysis) -> list[Text]:
         lines.append("raw judge: what the judge says by itself, for comparison only")
     if analysis.primary == "raw_judge":
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
-    lines += _not_random(analysis) + _dearer_than_labels(analysis) + _cautions(analysis)
+    lines += (
+        _contradictions(analysis)
+        + _not_random(analysis)
+        + _dearer_than_labels(analysis)
+        + _cautions(analysis)
+    )
     lines += _advice(analysis)
     counts = analysis.ledger.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
@@ -142,6 +148,35 @@ def _disagreements(analysis: Analysis) -> list[str]:
                 "outside each other's intervals: trust neither before more labels"
             )
     return lines
+
+
+def _contradictions(analysis: Analysis) -> list[str]:
+    """Labelled policies whose labels contradict the calibration of the others, the worst first; what to do."""
+    found = analysis.agreement
+    named = found["policy"].values[found["contradicts"].values].astype(str).tolist()
+    if not named or not (analysis.off_policy or any(map(analysis.borrows, analysis.policies))):
+        return []
+    policy = max(named, key=lambda name: abs(float(found["shown_residual"].sel(policy=name))))
+    at, teachers = found.sel(policy=policy), [str(name) for name in analysis.data.attrs["calibration_policy"]]
+    others = [name for name in teachers if name != policy]
+    whose = others[0] if len(others) == 1 else "the others"
+    region = int(at["shown_region"])
+    where = (
+        ""
+        if region < 0
+        else f" at scores {float(at['score_low'][region]):.2g} to {float(at['score_high'][region]):.2g}"
+    )
+    low, high = at["shown_interval"].values
+    words = (
+        f"caution: labels of {policy} and {whose} disagree about what a score is worth (residual of {policy} by the "
+        f"calibration of {whose} {plain(analysis, float(at['shown_residual']), sign=True)} "
+        f"[{plain(analysis, low, sign=True)}, {plain(analysis, high, sign=True)}]{where})"
+    )
+    if agreement.mixed(found):
+        return [
+            f"{words}: borrowed values mix them; choose one with --calibration-policy, or label each policy"
+        ]
+    return [f"{words}: what is borrowed may hold for other policies no better"]
 
 
 def _not_random(analysis: Analysis) -> list[str]:

@@ -62,6 +62,7 @@ def _ledgers(analysis: Analysis) -> bytes:
             coverage=analysis.coverage,
             reliability=analysis.reliability,
             transport=analysis.transport,
+            agreement=analysis.agreement,
             gates=analysis.gates,
             levels=analysis.levels,
             sensitivity=analysis.if_biased if name == analysis.primary else None,

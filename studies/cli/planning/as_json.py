@@ -21,6 +21,10 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "planned_std_error": _number(planned.forecast["std_error"].sel(at)),
             "planned_std_error_se": _number(planned.forecast["std_error_se"].sel(at)),
             "probes_for_audit": _number(planned.probes.get(policy, math.nan)),
+            "variance_probes": _number(components["variance_probes"].sel(at)),
+            "needs_labels": planned.status(policy).message if policy in planned.refused else None,
+            "std_error_if_labelled": _number(planned.if_labelled["std_error"].sel(at)),
+            "labels_to_match_borrowing": _number(planned.if_labelled["labels_to_match"].sel(at)),
         }
         if check is not None:
             seen = check.sel(at)
@@ -61,6 +65,7 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "margin": planned.margin,
             "power": planned.power,
             **planned.options,
+            "borrowed": planned.borrowed,
             "covariates": list(planned.options["covariates"]),
             "calibration_policy": planned.data.attrs["calibration_policy"],
             "judge_range": planned.data.attrs["judge_range"],
@@ -106,11 +111,26 @@ def next_steps(planned: Planned) -> list[str]:
         f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
         "then cje-lab analyze"
     ]
-    lent = [p for p in planned.policies if str(planned.components["route"].sel(policy=p).item()) == "plug_in"]
+    steps += [f"no forecast for {policy}: {planned.status(policy).message}" for policy in planned.refused]
+    lent = [p for p in planned.policies if planned.route(p) == "plug_in"]
     if lent:
         steps.append(
             f"expect intervals of {', '.join(lent)} up to half as wide again: the plan is of the plug-in, and analyze "
             "balances the labels that they borrow"
+        )
+    enough = planned.if_labelled["labels_to_match"]
+    own = [
+        f"{p} {float(enough.sel(policy=p)):.0f}" for p in planned.policies if float(enough.sel(policy=p)) > 0
+    ]
+    if own and not lent:
+        steps.append(
+            f"labels or probes of their own that do as well as borrowing, and assume no transport: {', '.join(own)}"
+        )
+    probed = [policy for policy in planned.policies if planned.route(policy) == "probe_tuned"]
+    if probed:
+        steps.append(
+            f"the values of {', '.join(probed)} rest on their own probes, of which the plan keeps as many: more of "
+            "these, not of the labels, shorten their intervals"
         )
     hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
     audited = [f"{policy} {n:.0f}" for policy, n in planned.probes.items() if not math.isnan(n)]

@@ -55,7 +55,9 @@ def _policy_table(planned: Planned) -> Table:
         shown.add_row(
             Text(policy),
             _pair(c["sigma2_eval"], c["sigma2_eval_se"]),
-            _pair(c["sigma2_cal"], c["sigma2_cal_se"]),
+            "probes"
+            if planned.route(policy) == "probe_tuned"
+            else _pair(c["sigma2_cal"], c["sigma2_cal_se"]),
             _pair(f["std_error"], f["std_error_se"]),
             seen,
         )
@@ -101,6 +103,11 @@ def _notes(planned: Planned) -> Text:
         lines.append(
             f"check: {planned.check.attrs['replicates']} simulated studies; the simulation {verdict}"
         )
+        lines += [
+            f"check: {int(failed)} of the simulated studies refuse {policy}"
+            for policy in planned.policies
+            if (failed := planned.check["n_failed"].sel(policy=policy)) > 0 and policy not in planned.refused
+        ]
     lines += [f"extrapolates: {phrase}" for phrase in planned.outside]
     counts = planned.ledger.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]

@@ -1,86 +1,170 @@
 """Levels and differences of policies that borrow, and decisions between them: coverage over repeated samples.
 
 Labels of the base policy only; truth is the value of the superpopulation. A run in which a policy is refused counts as
-what it is: no interval. `equal` is a judge that knows nothing of policies that are worth the same.
+what it is: no interval. Coverage is counted twice: among the intervals that are printed, and with a refusal as no
+mistake. Replicates run the array-level core of `bayes_direct.estimate`, which is first shown to be the whole of it.
 """
 
-from functools import cache, partial
+from functools import cache
 from itertools import combinations
 
 import numpy as np
 import pytest
+import xarray as xr
+from borrowed_world import N_REPLICATES, NO_JUDGE, WORLDS, at_most, data_sets, is_share
 
+from cje_core.bayes import flat, gibbs
 from cje_core.bayes.decisions import decide
+from cje_core.bayes.levels import grade
+from cje_core.bayes.prior import Prior
+from cje_core.bayes.value import values
+from cje_core.calibration.informative import informative
+from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.data import from_arrays
 from cje_core.estimators import bayes_direct
-from cje_sim.scenarios import binary_oracle, discrete_judge, useless_judge, weak_judge, well_specified
+from cje_core.families.direct.balance import supported
 
 pytestmark = pytest.mark.slow
 
-REPLICATES = 400  # the standard error of a coverage of 95% is 1.1 points
-EQUAL = {name: (a, b, 0.55) for name, (a, b, _) in useless_judge.POLICIES.items()}
-WORLDS = {
-    "well_specified": (well_specified.simulate, well_specified.truth),
-    "weak_judge": (weak_judge.simulate, weak_judge.truth),
-    "binary_oracle": (binary_oracle.simulate, binary_oracle.truth),
-    "discrete_judge": (discrete_judge.simulate, discrete_judge.truth),
-    "equal": (partial(useless_judge.simulate, policies=EQUAL), partial(useless_judge.truth, policies=EQUAL)),
+N_DRAWS = 500
+N_UNREFUSED = 200  # runs whose P(best) is also taken as if nothing had been refused
+CELLS = [(world, m) for world in WORLDS for m in (50, 250)]
+# Share of the borrowed levels that is refused: measured over 1,000 data sets of 500 prompts.
+REFUSED = {
+    ("well_specified", 50): 0.099,
+    ("well_specified", 250): 0.051,
+    ("weak_judge", 50): 0.857,
+    ("weak_judge", 250): 0.573,
+    ("binary_oracle", 50): 0.112,
+    ("binary_oracle", 250): 0.051,
+    ("discrete_judge", 50): 0.213,
+    ("discrete_judge", 250): 0.023,
+    **{(world, m): 0.95 for world in NO_JUDGE for m in (50, 250)},  # 1 - the level of the test of the judge
 }
 
 
+def posterior(rows, seed, route="one_step", flat_ends=0.5, only_printed=False):
+    """Draws of every policy's value, (policy, draw), and which of them are printed; None where none has to be drawn."""
+    fitted = fit_slice(rows, calibrator="monotone")
+    share = np.full(len(rows.prompts), 1 / len(rows.prompts))
+    judge = informative(rows, fitted).informative
+    printed = np.array(
+        [
+            name == "base" or (judge and supported(fitted.z, len(fitted.z), rows.z[rows.policy == p], share))
+            for p, name in enumerate(rows.policies)
+        ]
+    )
+    if only_printed and printed.sum() == 1:
+        return None, printed
+    rng, prior = np.random.default_rng(seed), Prior(flat=flat_ends)
+    graded = grade(rows, fitted, judge_range=(0.0, 1.0), oracle_range=(0.0, 1.0))
+    f = gibbs.sample(graded.levels, n_draws=N_DRAWS, prior=prior, rng=rng)
+    f = flat.mix(rows, graded, f, prior=prior, rng=rng)
+    own = np.array([name == "base" and route == "one_step" for name in rows.policies])
+    found = values(rows, graded, f, corrected=own, one_step=route == "one_step", rng=rng)
+    return found.draws, printed
+
+
+def as_dataset(rows):
+    """The same data as a user has them."""
+    n, policies = len(rows.prompts), len(rows.policies)
+    return from_arrays(
+        rows.score.reshape(policies, n),
+        policies=rows.policies,
+        prompts=rows.prompts,
+        oracle=rows.label.reshape(policies, n),
+        calibration_policy=["base"],
+    )
+
+
+def test_the_core_is_bayes_direct():
+    """What the replicates run is what `bayes_direct.estimate` returns."""
+    seen = set()
+    for world, m in (
+        ("well_specified", 50),
+        ("binary_oracle", 250),
+        ("equal_policies", 50),
+        ("useless_judge", 50),
+    ):
+        rows = next(data_sets(world, 600, m))
+        draws, printed = posterior(rows, 3)
+        out = bayes_direct.estimate(as_dataset(rows), rng=3, n_draws=N_DRAWS).sel(policy=rows.policies)
+        np.testing.assert_array_equal(np.isfinite(out.draws.values).all(axis=1), printed)
+        np.testing.assert_array_equal(out.draws.values[printed], draws[printed])
+        seen |= set(printed.tolist())
+    assert seen == {True, False}
+
+
 @cache
-def simulate(world, m, route="one_step", replicates=REPLICATES, flat_ends=0.5):
-    """Hits of levels (borrowed policies) and of differences, refused ones NaN; and each run's largest P(best)."""
-    draw, truth = WORLDS[world]
-    n = max(600, 2 * m)
-    goal = truth()
-    levels, differences, best = [], [], []
-    for seed in range(replicates):
-        data = draw(n=n, oracle_fraction=m / n, label_design="base", rng=[m, seed])
-        out = bayes_direct.estimate(data, rng=seed, n_draws=500, route=route, flat_ends=flat_ends)
-        value = goal.sel(policy=out.policy).values
-        draws = out.draws.values
-        with np.errstate(invalid="ignore"):
-            pairs = list(combinations(range(len(value)), 2))
-            apart = np.array([draws[a] - draws[b] for a, b in pairs])
-            for found, exact, hits in (
-                (draws[1:], value[1:], levels),
-                (apart, np.array([value[a] - value[b] for a, b in pairs]), differences),
-            ):
-                low, high = np.quantile(found, [0.025, 0.975], axis=1)
-                inside = (low <= exact) & (exact <= high)
-                hits.append(np.where(np.isnan(low), np.nan, inside))
-        shares = decide(out).best.values
-        best.append(np.nanmax(shares) if np.isfinite(shares).any() else np.nan)
-    return np.array(levels), np.array(differences), np.array(best)
+def simulate(world, m, route="one_step", replicates=N_REPLICATES, flat_ends=0.5):
+    """Hits of borrowed levels and of all differences with a borrowed policy, NaN where refused; and P(best).
+
+    The largest P(best) of each run comes twice: of what may be compared, and, in the first runs of equal policies, of
+    all policies as if nothing had been refused. What is refused altogether needs no posterior.
+    """
+    truth, decides = WORLDS[world].truth().to_series(), world == "equal_policies"
+    levels, differences, best = [], [], np.full((replicates, 2), np.nan)
+    for seed, rows in enumerate(data_sets(world, max(500, 2 * m), m, replicates)):
+        exact = truth[rows.policies].values
+        borrowed = [p for p, name in enumerate(rows.policies) if name != "base"]
+        a, b = np.array(list(combinations(range(len(exact)), 2))).T
+        needed = decides and seed < N_UNREFUSED
+        draws, printed = posterior(rows, seed, route, flat_ends, only_printed=not needed)
+        if draws is None:
+            levels.append(np.full(len(borrowed), np.nan))
+            differences.append(np.full(len(a), np.nan))
+            continue
+        goal = np.concatenate([exact[borrowed], exact[a] - exact[b]])
+        low, high = np.quantile(
+            np.concatenate([draws[borrowed], draws[a] - draws[b]]), [0.025, 0.975], axis=1
+        )
+        there = np.concatenate([printed[borrowed], printed[a] & printed[b]])
+        hits = np.where(there, (low <= goal) & (goal <= high), np.nan)
+        levels.append(hits[: len(borrowed)])
+        differences.append(hits[len(borrowed) :])
+        if decides:
+            best[seed, 0] = largest(np.where(printed[:, None], draws, np.nan))
+        if needed:
+            best[seed, 1] = largest(draws)
+    return np.array(levels), np.array(differences), best
 
 
-@pytest.mark.parametrize("m", [50, 250])
-@pytest.mark.parametrize("world", WORLDS)
+def largest(draws):
+    """The largest P(best), NaN where nothing may be compared."""
+    estimate = xr.Dataset({"draws": (("policy", "replicate"), draws)}, attrs={"estimator": "bayes_direct"})
+    shares = decide(estimate.assign_coords(policy=np.arange(len(draws)))).best.values
+    return np.nanmax(shares) if np.isfinite(shares).any() else np.nan
+
+
+@pytest.mark.parametrize(("world", "m"), CELLS)
 def test_borrowed_levels_and_differences_cover_or_are_refused(world, m):
-    levels, differences, _ = simulate(world, m)
-    for kind, hits in (("levels", levels), ("differences", differences)):
-        refused = np.isnan(hits).mean()
-        print(f"{world} m={m} {kind}: refused {refused:.3f}, covered or refused {(hits != 0).mean():.3f}")
-        # of what is printed in some runs only, the share that is wrong is of all runs: who passes a test by chance also
-        # has a steep fit (a weak judge with 50 labels: 15% printed, of their differences a fifth wrong)
+    """Together 92% to 97% of what is printed, where most runs print; all but 8% of all runs covered or refused.
+
+    Where few labels of a weak or an independent judge pass the test of the judge by chance, what is printed covers
+    less, for the fit is steep: of the 14% of runs that print with the weak judge at 50 labels, differences cover .83.
+    """
+    for kind, hits in zip(("levels", "differences"), simulate(world, m)[:2], strict=True):
+        runs, refused = (~np.isnan(hits)).any(axis=1).sum(), np.isnan(hits).mean()
+        there = np.nanmean(hits)
+        print(
+            f"{world} m={m} {kind}: refused {refused:.3f}, covered {there:.3f}, or refused {(hits != 0).mean():.3f}"
+        )
         assert (hits == 0).mean() <= 0.08
-        if refused < 0.5:
-            assert np.nanmean(hits) >= 0.92
-    if world == "equal":
-        assert np.isnan(levels).mean() >= 0.9  # the test's level is 5%
+        if runs > N_REPLICATES / 3:
+            assert 0.92 <= there <= at_most(0.97, runs)
+    assert is_share(np.isnan(simulate(world, m)[0]).mean(), REFUSED[world, m], N_REPLICATES)
 
 
 @pytest.mark.parametrize("m", [50, 250, 2000])
 def test_no_policy_is_best_among_equal_ones(m):
     """Said with probability above .95 in at most 6% of the runs; one in which too few may be compared says nothing."""
-    replicates = REPLICATES if m < 2000 else 200
-    _, _, best = simulate("equal", m, replicates=replicates)
-    said = (np.nan_to_num(best) > 0.95).mean()
-    print(f"equal m={m}: P(best) > .95 in {said:.3f}")
-    assert said <= 0.06
+    _, _, best = simulate("equal_policies", m)
+    said = (np.nan_to_num(best) > 0.95).sum(axis=0) / (len(best), N_UNREFUSED)
+    print(f"equal_policies m={m}: P(best) > .95 in {said[0]:.3f}, had nothing been refused in {said[1]:.3f}")
+    assert said[0] <= 0.06
 
 
 def test_the_old_prior_s_plug_in_is_caught():
     """Ends that insist on an informative judge, and no correction by labels: differences of weak judges miss."""
-    _, differences, _ = simulate("weak_judge", 250, "plug_in", 150, 0.001)
+    _, differences, _ = simulate("weak_judge", 250, "plug_in", 250, 0.001)
     assert np.nanmean(differences) < 0.9  # of those printed; .94 by the default

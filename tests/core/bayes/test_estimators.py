@@ -265,3 +265,47 @@ def test_shift_of_a_failing_policy_is_found():
     probed = out.sel(policy=np.isfinite(out["shift"].values))
     truth = transport_shift.truth().sel(policy=probed.policy.values)
     assert (abs(probed.estimate - truth) < 5 * probed.std_error).all()
+
+
+@pytest.mark.parametrize("name", ["direct", "projection"])
+def test_a_policy_that_may_not_borrow_is_refused(name, monkeypatch):
+    """Constant and random judges, three failures, scores beyond all labels; the judge is tested once."""
+    from cje_core.families import posterior
+
+    rng = np.random.default_rng(0)
+    informative = world()
+    random = informative.copy(deep=True)
+    random["judge"].values[:] = np.random.default_rng(4).permuted(informative["judge"].values, axis=1)
+    constant = informative.assign(judge=informative["judge"] * 0 + 0.5)
+    rare = informative.assign(
+        oracle=(informative["judge"].dims, (rng.uniform(size=(2, 200, 1)) < 0.03) * 1.0)
+    )
+    rare["oracle"] = rare["oracle"].where(informative["labelled"])
+    rare["oracle"].values[0, :3] = 1.0
+    beyond = informative.copy(deep=True)
+    beyond["judge"].values[1] = 0.99
+    expected = {
+        "informative": (informative, Status.TRANSPORT_ASSUMED),
+        "random": (random, Status.UNINFORMATIVE_JUDGE),
+        "constant": (constant, Status.UNINFORMATIVE_JUDGE),
+        "three failures": (rare, Status.UNINFORMATIVE_JUDGE),
+        "beyond": (beyond, Status.LOW_SUPPORT),
+    }
+    asked = []
+    test = posterior.informative
+    monkeypatch.setattr(posterior, "informative", lambda *a: asked.append(1) or test(*a))
+    for case, (data, status) in expected.items():
+        out = ESTIMATORS[name].estimate(data, rng=0, n_draws=50)
+        assert Status(int(out.status.sel(policy="b"))) is status, case
+        assert np.isnan(out.estimate.sel(policy="b")) == status.failed
+        assert np.isnan(out.interval.sel(policy="b")).all() == status.failed
+        assert np.isfinite(out.estimate.sel(policy="a")), case
+    assert len(asked) == len(expected)
+
+
+def test_the_projection_of_several_policies_labels_is_refused_with_a_judge_that_ranks_none():
+    data = world(labels="both")
+    data["judge"].values[:] = np.random.default_rng(0).permuted(data["judge"].values, axis=1)
+    both = data.assign_attrs(calibration_policy=["a", "b"])
+    out = projection_posterior.estimate(both, rng=0, n_draws=50)
+    assert statuses(out) == [Status.UNINFORMATIVE_JUDGE] * 2

@@ -93,7 +93,7 @@ def test_statuses():
 def test_agrees_with_the_frequentist_where_labels_are_many(labels):
     data = world(n=8000, m=3000, labels=labels)
     bayes = bayes_rogan_gladen.estimate(data, rng=0, n_draws=4000)
-    other = rogan_gladen.estimate(data, inference="influence")
+    other = rogan_gladen.estimate(data, interval="wald")
     assert (abs(bayes.estimate - other.estimate) < 0.6 * other.std_error).all()
     borrowed = bayes.sel(policy="b").std_error / other.sel(policy="b").std_error
     if labels == "base":  # the same information

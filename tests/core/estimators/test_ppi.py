@@ -70,7 +70,7 @@ def test_z_mode_is_ppi_python(n, m, sign):
     data = from_arrays(score[None], policies=["a"], oracle=np.where(labelled, label, np.nan)[None])
     arguments = label[labelled], score[labelled], score[~labelled]
     for module, lam in ((ppi, 1.0), (ppi_plus_plus, None)):
-        out = module.estimate(data, quantile="z", ci_prob=0.9).sel(policy="a")
+        out = module.estimate(data, quantile="z", ci_prob=0.9, interval="wald").sel(policy="a")
         value = ppi_py.ppi_mean_pointestimate(*arguments, lam=lam)
         bounds = ppi_py.ppi_mean_ci(*arguments, alpha=0.1, lam=lam)
         np.testing.assert_allclose(out.estimate, np.squeeze(value), atol=1e-8, rtol=0)

@@ -57,7 +57,7 @@ def row_dicts(data, policy):
 )
 def test_matches_the_definition(options):
     data = world(**options)
-    out = rogan_gladen.estimate(data, inference="influence")
+    out = rogan_gladen.estimate(data, interval="wald")
     for policy in ("a", "b"):
         rows, mine = row_dicts(data, policy), out.sel(policy=policy)
         theta, se, sp, std_error, df = oracles_peers.rogan_gladen(
@@ -73,7 +73,7 @@ def test_matches_the_definition(options):
 
 def test_intervals_match_the_definition():
     data = world()
-    out = rogan_gladen.estimate(data, ci_prob=0.9)
+    out = rogan_gladen.estimate(data, ci_prob=0.9, interval="lee")
     for policy in ("a", "b"):
         rows, mine = row_dicts(data, policy), out.sel(policy=policy)
         seen = [r for r in rows if r["label"] is not None]
@@ -85,6 +85,34 @@ def test_intervals_match_the_definition():
         bounds = oracles_peers.newcombe(se, counts[1], sp, counts[2], 0.9)
         np.testing.assert_allclose(mine.youden_interval, bounds, rtol=1e-9)
         np.testing.assert_allclose(mine.youden, se + sp - 1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"draws": 2}, {"clustered": True, "draws": 2}, {"unequal": True}],
+    ids=["plain", "draws", "clusters", "propensities"],
+)
+def test_the_default_keeps_each_share_that_a_test_does_not_reject(options):
+    """Against a scan of shares by loops over responses: the ends lie within a step of the scan."""
+    data = world(n=150, **options)
+    out = rogan_gladen.estimate(data, ci_prob=0.9)
+    assert out.attrs["ci_kind"] == "fieller"
+    for policy in ("a", "b"):
+        rows = row_dicts(data, policy)
+        low, high = oracles_peers.fieller(rows, [r for r in rows if r["label"] is not None], 5.0, 0.9)
+        np.testing.assert_allclose(out.interval.sel(policy=policy), [1 + 2 * low, 1 + 2 * high], atol=2.1e-3)
+
+
+def test_the_default_at_the_ends():
+    """Nothing is known of a judge whose J is 0; a value clipped to an end keeps an interval of some width."""
+    assert rogan_gladen.fieller_interval(0.4, 0.3, 0.7, n=100, n_good=20, n_bad=20) == (0.0, 1.0)
+    low, high = rogan_gladen.fieller_interval(0.01, 0.9, 0.7, n=1000, n_good=50, n_bad=50)
+    assert low == 0
+    assert 0.05 < high < 0.4
+    turned = rogan_gladen.fieller_interval(0.99, 0.1, 0.3, n=1000, n_good=50, n_bad=50)
+    np.testing.assert_allclose(turned, (low, high), atol=1e-9)
+    weak = rogan_gladen.fieller_interval(0.5, 0.55, 0.55, n=1000, n_good=20, n_bad=20)
+    assert weak == (0.0, 1.0)
 
 
 # Printed by the function of the authors of "How to Correctly Report LLM-as-a-Judge Evaluations" for
@@ -119,10 +147,10 @@ def test_wilson_solves_the_score_equation(share, n):
 def test_every_row_labelled_returns_the_mean_label():
     """``p = V Se + (1 - V) (1 - Sp)`` is then an identity of the sample, and so is the influence function."""
     data = world(share=1.0)
-    out, labels = rogan_gladen.estimate(data, inference="influence"), labels_only.estimate(data)
+    out, labels = rogan_gladen.estimate(data, interval="wald"), labels_only.estimate(data)
     np.testing.assert_allclose(out.estimate, labels.estimate, rtol=1e-12)
     np.testing.assert_allclose(out.std_error, labels.std_error, rtol=0.01)  # three factors m / (m - 1)
-    wide = rogan_gladen.estimate(data).interval.diff("ci_bound").values
+    wide = rogan_gladen.estimate(data, interval="lee").interval.diff("ci_bound").values
     assert (wide > 1.2 * labels.interval.diff("ci_bound").values).all()  # lee takes p as independent
 
 
@@ -141,7 +169,7 @@ def test_borrowed_confusion_matrix():
     data = world()
     data.oracle[1], data.labelled[1] = np.nan, False
     data.attrs["calibration_policy"] = ["a"]
-    out = rogan_gladen.estimate(data, inference="influence")
+    out = rogan_gladen.estimate(data, interval="wald")
     theta, *_, std_error, df = oracles_peers.rogan_gladen(
         [{**r, "cluster": r["cluster"]} for r in row_dicts(data, "b")],
         [r for r in row_dicts(data, "a") if r["label"] is not None],
@@ -177,8 +205,8 @@ def test_statuses():
     np.testing.assert_array_equal(constant.interval, [1, 3])
     with pytest.raises(ValueError, match="threshold"):
         first(data, threshold=11)
-    with pytest.raises(ValueError, match="inference"):
-        first(data, inference="wald")
+    with pytest.raises(ValueError, match="interval"):
+        first(data, interval="exact")
 
 
 def xr_full(like, value):
@@ -233,11 +261,11 @@ N_REPLICATES = 1000
 @pytest.fixture(scope="module")
 def replicates():
     """Youden's J .41, prevalences that differ, labels under the base alone: what the method is made for."""
-    out = {"lee": [], "influence": []}
+    out = {"auto": [], "lee": [], "wald": []}
     for r in range(N_REPLICATES):
         data = preference_like.simulate(n=800, oracle_fraction=0.25, label_design="base", rng=r)
         for name, found in out.items():
-            found.append(rogan_gladen.estimate(data, inference=name))
+            found.append(rogan_gladen.estimate(data, interval=name))
     return out
 
 
@@ -257,15 +285,57 @@ def test_keeps_its_level_under_label_shift(replicates):
         narrow = (np.abs(truth - center) <= 0.8 * half).sum(axis=0)
         assert (narrow[1:] < least).all()
         width[name] = 2 * half.mean(axis=0)
-    assert width["influence"][0] < 0.85 * width["lee"][0]
-    np.testing.assert_allclose(width["influence"][1:], width["lee"][1:], rtol=0.02)
+    assert width["wald"][0] < 0.85 * width["lee"][0]
+    np.testing.assert_allclose(width["wald"][1:], width["lee"][1:], rtol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("se", "sp", "before", "after"),
+    [
+        (0.705, 0.705, 0.3, 0.7),
+        (0.55, 0.7, 0.7, 0.3),
+        (0.8, 0.8, 0.5, 0.9),
+        (0.95, 0.9, 0.9, 0.6),
+        (0.95, 0.9, 0.5, 0.95),
+    ],
+    ids=["up", "weak", "rare", "down", "excellent"],
+)
+def test_the_default_holds_where_prevalence_shifts(se, sp, before, after):
+    """60 borrowed labels: values that are printed hold their level by five standard errors; the delta method does not.
+
+    Refused, and not counted, are those with fewer than two labels of a class, or 0 in Newcombe's interval of J.
+    """
+    rng = np.random.default_rng(3)
+    n, m, reps = 1000, 60, 2000
+    n_good = rng.binomial(m, before, reps)
+    counts = np.stack([rng.binomial(n_good, se), rng.binomial(m - n_good, sp)], axis=1)
+    passed = rng.binomial(n, after * se + (1 - after) * (1 - sp), reps) / n
+    kept, hits = 0, {"auto": 0, "wald": 0}
+    for share, good, (right, kept_out) in zip(passed, n_good, counts, strict=True):
+        if min(good, m - good) < 2:
+            continue
+        shares, size = (right / good, kept_out / (m - good)), (good, m - good)
+        low, high = oracles_peers.newcombe(shares[0], size[0], shares[1], size[1], 0.95)
+        if low <= 0 <= high:
+            continue
+        kept += 1
+        low, high = rogan_gladen.fieller_interval(share, *shares, n=n, n_good=size[0], n_bad=size[1])
+        hits["auto"] += low <= after <= high
+        j = sum(shares) - 1
+        theta = (share + shares[1] - 1) / j
+        noise = [q * (1 - q) / max(k - 1, 1) for q, k in zip((share, *shares), (n, *size), strict=True)]
+        error = np.sqrt(noise[0] + theta**2 * noise[1] + (1 - theta) ** 2 * noise[2]) / abs(j)
+        hits["wald"] += abs(theta - after) <= stats.norm.ppf(0.975) * error
+    assert hits["auto"] >= stats.binom.ppf(ALPHA / 2, kept, 0.95)
+    assert hits["wald"] < stats.binom.ppf(ALPHA / 2, kept, 0.95)
 
 
 @pytest.mark.slow
 def test_standard_error_is_the_spread(replicates):
     """Mean SE^2 over the variance, within five Monte Carlo standard errors and 10% for a ratio estimator."""
-    estimates = np.stack([out.estimate.values for out in replicates["influence"]])
-    squared = np.stack([out.std_error.values for out in replicates["influence"]]) ** 2
+    estimates = np.stack([out.estimate.values for out in replicates["wald"]])
+    squared = np.stack([out.std_error.values for out in replicates["wald"]]) ** 2
     ratio = np.nanmean(squared, axis=0) / estimates.var(axis=0, ddof=1)
     noise = 5 * ratio * np.sqrt(2 / N_REPLICATES)
     assert (np.abs(ratio - 1) < noise + 0.1).all()

@@ -256,3 +256,74 @@ def test_size_of_the_rank_test(copies):
         hits += [found.p_value < 0.05, found.against()]
     for share, size in zip(hits / 2000, (0.05, 0.025), strict=True):
         assert abs(share - size) < 5 * np.sqrt(size * (1 - size) / 2000)
+
+
+# --- labels drawn with unequal probabilities -------------------------------------------------------------------------
+
+
+def test_the_weighted_rank_test_is_its_definition():
+    """Weighted mid-ranks, HC3 and null variances, effective clusters, from loops over rows."""
+    rng = np.random.default_rng(6)
+    for m, clusters in ((12, 12), (40, 40), (40, 13)):
+        score, label = rng.integers(0, 8, m).astype(float), rng.integers(0, 3, m).astype(float)
+        cluster, weight = np.arange(m) % clusters, 1 / rng.uniform(0.3, 0.9, m)
+        found = rank_test(score, label, cluster, weight)
+        rho, t, df = slow.weighted_rank_test(score, label, cluster, weight)
+        np.testing.assert_allclose([found.spearman, found.df], [rho, df], rtol=1e-10)
+        np.testing.assert_allclose(found.p_value, stats.t.sf(t, df), rtol=1e-8)
+        scaled = rank_test(score, label, cluster, 7.0 * weight)
+        np.testing.assert_allclose(scaled, found, rtol=1e-10)
+
+
+@pytest.mark.parametrize("clusters", [50, 17])
+def test_equal_probabilities_give_the_numbers_of_none(clusters):
+    rng = np.random.default_rng(7)
+    score, label = rng.integers(0, 9, 50).astype(float), rng.integers(0, 4, 50).astype(float)
+    cluster = np.arange(50) % clusters
+    assert rank_test(score, label, cluster, np.full(50, 2.5)) == rank_test(score, label, cluster)
+
+
+def test_one_label_with_all_the_weight_ranks_nothing():
+    weight = np.array([1e6, *np.ones(39)])
+    found = rank_test(np.arange(40.0), np.arange(40.0), np.arange(40), weight)
+    assert found.p_value == 1 and not found.against()
+
+
+def chosen_by_score_and_cause(rng, n, *, binary):
+    """An independent judge; labels drawn where score and a cause of the label are both high or both low."""
+    score, cause = rng.uniform(size=(2, n))
+    label = (rng.uniform(size=n) < cause) * 1.0 if binary else cause + rng.normal(0, 0.3, n)
+    prob = np.where((score - 0.5) * (cause - 0.5) > 0, 0.5, 0.1)
+    drawn = rng.uniform(size=n) < prob
+    return score[drawn], label[drawn], 1 / prob[drawn]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("n", [100, 400])
+def test_size_of_the_weighted_rank_test(n, binary):
+    """At most 5% of 2,000 independent judges (exact bound); the planted error, no weights, finds most of them."""
+    rng = np.random.default_rng(8)
+    hits = np.zeros(2, dtype=int)
+    for _ in range(2000):
+        score, label, weight = chosen_by_score_and_cause(rng, n, binary=binary)
+        alone = np.arange(len(score))
+        hits[0] += rank_test(score, label, alone, weight).p_value < 0.05
+        hits[1] += rank_test(score, label, alone).p_value < 0.05
+    assert hits[0] <= stats.binom.isf(1e-4, 2000, 0.05)
+    assert hits[1] > 800
+
+
+def test_the_judge_is_tested_with_the_declared_probabilities():
+    """Labels chosen so that scores and labels agree: informative if drawn at random, noise as they were drawn."""
+    rng = np.random.default_rng(9)
+    n = 800
+    score, cause = rng.uniform(size=(2, n))
+    prob = np.where((score - 0.5) * (cause - 0.5) > 0, 0.5, 0.1)
+    label = np.where(rng.uniform(size=n) < prob, cause, np.nan)
+    both, chances = np.stack([score, rng.uniform(size=n)]), np.stack([prob, np.ones(n)])
+    oracle = np.stack([label, np.full(n, np.nan)])
+    plain = direct.estimate(from_arrays(both, policies=["a", "b"], oracle=oracle))
+    assert plain.status.values[1] == Status.TRANSPORT_ASSUMED and plain.attrs["judge_p_value"] < 1e-6
+    told = direct.estimate(from_arrays(both, policies=["a", "b"], oracle=oracle, label_prob=chances))
+    assert told.status.values[1] == Status.UNINFORMATIVE_JUDGE

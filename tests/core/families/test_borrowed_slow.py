@@ -1,55 +1,38 @@
 """What is printed of borrowed policies by repeated sampling: levels, differences, and how often they are refused.
 
-Labels of the base policy only, transport true: 1,000 data sets a cell, cut from a few large draws of each scenario, so
-that the array-level functions cost milliseconds. With 1,000 data sets the Monte Carlo standard error of a coverage of
-95% is 0.7 points, that of a mean over the policies or pairs of a cell no larger.
+Labels of the base policy only: 1,000 data sets a cell (`borrowed_world`), through the array-level functions, which cost
+milliseconds. Coverage is counted three ways: of all intervals, printed or not; among those that are printed; and of all
+runs with a refusal as no mistake. Bounds are those that a method exactly at a limit keeps in 99% of the seeds, by the
+exact binomial law of as many runs as speak (policies and pairs of a run are dependent).
 """
 
 from functools import lru_cache
 
 import numpy as np
 import pytest
+from borrowed_world import NO_JUDGE, TRANSPORT, WORLDS, at_least, at_most, data_sets, is_share
 
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data.arrays import Rows, unpack
 from cje_core.families.direct.fit import Options, fit_policy, make_lender
 from cje_core.inference.estimate import Status, cluster_se, wald
-from cje_sim.scenarios import binary_oracle, discrete_judge, useless_judge, weak_judge, well_specified
 
-N_REPLICATES, PER_DRAW = 1000, 25
-EQUAL = {"base": (3.0, 2.0, 0.55), "left": (2.5, 2.2, 0.55), "right": (3.5, 1.8, 0.55)}
-# an independent judge transports between policies of equal values, and only between those
-WORLDS = {
-    "well_specified": (well_specified, {}),
-    "weak_judge": (weak_judge, {}),
-    "binary_oracle": (binary_oracle, {}),
-    "discrete_judge": (discrete_judge, {}),
-    "useless_judge": (useless_judge, {"policies": EQUAL}),
-}
 CELLS = [(world, m) for world in WORLDS for m in (50, 250)]
+TRUE = [cell for cell in CELLS if cell[0] in TRANSPORT]
 BALANCED = Options(borrowed="balanced")
 ERROR, STD_ERROR, DF, PRINTED = range(4)
-
-
-def data_sets(world, n, m):
-    """Rows of n prompts each, m of them labelled under the base policy."""
-    scenario, options = WORLDS[world]
-    for seed in range(N_REPLICATES // PER_DRAW):
-        size = n * PER_DRAW
-        data = scenario.simulate(n=size, oracle_fraction=1.0, label_design="base", rng=seed, **options)
-        every = unpack(data)
-        policies = len(every.policies)
-        base = every.policies.index("base")
-        names, zero = every.prompts[:n], np.zeros(policies * n, bool)
-        for k in range(PER_DRAW):
-            block = (np.arange(policies)[:, None] * size + k * n + np.arange(n)).ravel()
-            policy = every.policy[block]
-            taught = (policy == base) & (np.tile(np.arange(n), policies) < m)  # prompts come in no order
-            yield Rows(
-                every.policies, names, np.arange(n), names, policy, np.tile(np.arange(n), policies),
-                every.score[block], every.z[block], np.where(taught, every.label[block], np.nan), taught, zero,
-                ~zero, np.ones(len(block)), np.ones(len(block)), taught,
-            )  # fmt: skip
+# Share of the borrowed levels and of their differences that is refused: measured over 1,000 data sets of 1,000 prompts.
+REFUSED = {
+    ("well_specified", 50): (0.105, 0.202),
+    ("well_specified", 250): (0.048, 0.096),
+    ("weak_judge", 50): (0.861, 0.876),
+    ("weak_judge", 250): (0.588, 0.608),
+    ("binary_oracle", 50): (0.118, 0.212),
+    ("binary_oracle", 250): (0.048, 0.096),
+    ("discrete_judge", 50): (0.259, 0.512),
+    ("discrete_judge", 250): (0.067, 0.133),
+    # 1 - the level of the test of the judge
+    **{(world, m): (0.95, 0.95) for world in NO_JUDGE for m in (50, 250)},
+}
 
 
 @lru_cache
@@ -59,8 +42,7 @@ def simulate(world, m, form="balanced"):
     Where the judge is not found informative the numbers are computed all the same, and are not printed; where a policy
     has no support they are NaN.
     """
-    scenario, fields = WORLDS[world]
-    truth = scenario.truth(**fields)
+    truth = WORLDS[world].truth()
     options = Options(borrowed=form)
     levels, differences = [], []
     for rows in data_sets(world, 4000 if m > 1000 else 1000, m):
@@ -100,54 +82,76 @@ def covered(cell, shrink=1.0):
     return np.abs(cell[..., ERROR]) <= shrink * half, there
 
 
-def coverage(cell, shrink=1.0):
-    """Per policy or pair, where a tenth of the data sets have support; and over all of them."""
+def coverage(cell, shrink=1.0, only_printed=False):
+    """Per policy or pair, where a tenth of the data sets have support; over all of them; data sets behind each."""
     hit, there = covered(cell, shrink)
-    each = [hit[there[:, k], k].mean() for k in range(hit.shape[1]) if there[:, k].mean() > 0.1]
-    return np.array(each), float(hit[there].mean())
+    if only_printed:
+        there = there & (cell[..., PRINTED] > 0)
+    kept = [k for k in range(hit.shape[1]) if there[:, k].mean() > 0.1]
+    each = [hit[there[:, k], k].mean() for k in kept]
+    return np.array(each), there.sum(axis=0)[kept], float(hit[there].mean()), there.any(axis=1).sum()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world", "m"), CELLS)
+@pytest.mark.parametrize(("world", "m"), TRUE)
 @pytest.mark.parametrize("what", ["levels", "differences"])
 def test_balanced_values_and_differences_keep_their_level(world, m, what):
-    """Each at least 91%, together 93% or more; not so with standard errors planted 30% too small."""
+    """Each at least 91%, together 93% to 97.5%; not so with standard errors planted 30% too small."""
     cell = simulate(world, m)[what == "differences"]
-    each, together = coverage(cell)
+    each, _, together, runs = coverage(cell)
+    print(f"{world} m={m} {what}: pooled {together:.3f}, worst {each.min():.3f}")
     assert each.min() >= 0.91
-    assert 0.93 <= together <= 0.99
-    assert coverage(cell, shrink=0.7)[1] < 0.93
+    assert 0.93 <= together <= at_most(0.975, runs)
+    assert coverage(cell, shrink=0.7)[2] < 0.93
 
 
 @pytest.mark.slow
-def test_over_all_worlds_coverage_is_near_its_level():
-    for what in (0, 1):
-        every = [coverage(simulate(*cell)[what])[1] for cell in CELLS]
-        assert 0.945 <= np.mean(every) <= 0.975
+@pytest.mark.parametrize(("world", "m"), [cell for cell in TRUE if cell[0] not in NO_JUDGE])
+@pytest.mark.parametrize("what", ["levels", "differences"])
+def test_what_is_printed_keeps_its_level(world, m, what):
+    """The same among the runs that print: who passes the test of the judge with few labels has a steep fit."""
+    cell = simulate(world, m)[what == "differences"]
+    each, printed, together, runs = coverage(cell, only_printed=True)
+    print(f"{world} m={m} {what}: printed {runs}, pooled {together:.3f}, worst {each.min():.3f}")
+    assert at_least(0.93, runs) <= together <= at_most(0.975, runs)
+    assert all(share >= at_least(0.91, n) for share, n in zip(each, printed, strict=True))
+    if runs > 500:
+        assert coverage(cell, shrink=0.5, only_printed=True)[2] < at_least(0.93, runs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "m"), CELLS)
-def test_hardly_any_printed_interval_is_wrong(world, m):
-    """Printed and wrong in at most 6% of the data sets, refusals counting as what they are."""
-    for cell in simulate(world, m):
+def test_printed_or_refused(world, m):
+    """Printed and wrong in at most 6% (where nothing transports: 7%), refused as often as measured."""
+    for cell, refused in zip(simulate(world, m), REFUSED[world, m], strict=True):
         hit, there = covered(cell)
-        wrong = there & ~hit & (cell[..., PRINTED] > 0)
-        assert (wrong.mean(axis=0) <= 0.06 + 3 * 0.0075).all()
-        assert wrong.mean() <= 0.06
+        printed = there & (cell[..., PRINTED] > 0)
+        wrong = printed & ~hit
+        print(
+            f"{world} m={m}: covered or refused {1 - wrong.mean():.3f}, worst {1 - wrong.mean(axis=0).max():.3f}"
+        )
+        print(f"refused {1 - printed.mean():.3f}")
+        assert wrong.mean() <= (0.07 if world == "useless_judge" else 0.06)
+        assert (wrong.mean(axis=0) <= at_most(0.06, len(cell))).all()
+        assert is_share(1 - printed.mean(), refused, len(cell))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("m", [50, 250, 2000])
 def test_equal_policies_and_an_independent_judge(m):
-    """The judge passes in 5% of the data sets; a difference is false in 5% of all, printed or not; of plug-ins more."""
-    cell = simulate("useless_judge", m)[1]
-    bound = 5 * np.sqrt(0.05 * 0.95 / N_REPLICATES)
+    """The judge passes in 5% of the data sets; a difference is false in 6% of all at most, printed or not.
+
+    The plug-in's are false far more often.
+    """
+    cell = simulate("equal_policies", m)[1]
+    bound = 5 * np.sqrt(0.05 * 0.95 / len(cell))
     assert abs(cell[:, 0, PRINTED].mean() - 0.05) < bound
     hit, there = covered(cell)
-    assert 1 - hit[there].mean() <= 0.06
+    false, wrong = 1 - hit[there].mean(), (there & ~hit & (cell[..., PRINTED] > 0)).mean()
+    print(f"equal_policies m={m}: false {false:.3f}, printed and false {wrong:.3f}")
+    assert false <= 0.06 and wrong <= 0.06
     if m == 250:
-        plug_in, _ = covered(simulate("useless_judge", m, "plug_in")[1])
+        plug_in, _ = covered(simulate("equal_policies", m, "plug_in")[1])
         assert 1 - plug_in.mean() > 0.2
 
 
@@ -167,7 +171,7 @@ def test_the_price_in_refusals():
 @pytest.mark.slow
 def test_planted_error_a_plug_in_in_place_of_the_balanced_value():
     """The check has the power to see what it is for."""
-    assert coverage(simulate("weak_judge", 250, "plug_in")[1])[1] < 0.87
+    assert coverage(simulate("weak_judge", 250, "plug_in")[1])[2] < 0.87
 
 
 def test_the_statuses_of_the_worlds():

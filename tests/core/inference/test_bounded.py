@@ -130,7 +130,9 @@ def test_far_from_the_ends_the_default_is_the_t_interval(module):
 
 @pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus])
 def test_near_an_end_it_stays_inside(module):
-    data = graded(np.random.default_rng(1), level=0.93, m=6)
+    label = 1 - np.random.default_rng(1).beta(0.06, 3, size=(3, 80))
+    label[:, 60:] = np.nan
+    data = labelled(label)
     plain = module.estimate(data, interval="wald")
     auto = module.estimate(data)
     low, high = auto.interval.values.T
@@ -141,6 +143,35 @@ def test_near_an_end_it_stays_inside(module):
     assert near.any()
     np.testing.assert_array_equal(auto.interval_kind == "clopper_pearson", near)
     assert np.isnan(auto.effective_count).all()  # a count of this standard error, not of labels
+
+
+@pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus])
+def test_few_labels_near_an_end_leave_room_for_drops_that_none_of_them_shows(module):
+    """Arms written out; with binary labels, far from the ends, or with 50 labels there is no such room."""
+    data = graded(np.random.default_rng(1), level=0.93, m=12)
+    plain, auto = module.estimate(data, interval="wald"), module.estimate(data)
+    assert auto.attrs["ci_kind"] == "unseen"
+    unseen = stats.beta.ppf(0.975, 0.2, 12)
+    for (low, high), (t_low, t_high), value in zip(
+        auto.interval.values, plain.interval.values, auto.estimate.values, strict=True
+    ):
+        assert low == pytest.approx(value - np.hypot(value - t_low, unseen * value))
+        assert high == pytest.approx(min(1.0, value + np.hypot(t_high - value, unseen * (1 - value))))
+    for m, level in ((12, 0.5), (50, 0.8)):
+        data = graded(np.random.default_rng(1), level=level, m=m)
+        wide = module.estimate(data).interval
+        np.testing.assert_array_equal(wide, module.estimate(data, interval="wald").interval)
+    assert (
+        "unseen" not in module.estimate(labelled(np.c_[by_count(12), np.full((13, 9), np.nan)])).interval_kind
+    )
+
+
+def test_room_for_drops_turns_with_the_scale():
+    rng = np.random.default_rng(5)
+    label = rng.beta(1, 9, size=(4, 15))
+    low, high = labels_only.estimate(labelled(label)).interval.values.T
+    turned = labels_only.estimate(labelled(5 - 4 * label, oracle_range=(1.0, 5.0))).interval.values
+    np.testing.assert_allclose(turned, np.stack([5 - 4 * high, 5 - 4 * low], axis=1))
 
 
 def test_equal_labels_bound_their_mean_only_at_an_end_of_the_scale():
@@ -272,6 +303,33 @@ def test_differences_against_the_formula_in_loops():
         expected, p_value = slow.mover(out, str(at["first"].values), str(at["second"].values), 0.9)
         np.testing.assert_allclose(at.interval, expected, atol=1e-9)
         assert float(at.p_value) == pytest.approx(p_value, rel=1e-3)
+
+
+def test_room_for_drops_reaches_the_differences():
+    """MOVER from the printed intervals of two levels, of which one or both have room; the p-value agrees."""
+    rng = np.random.default_rng(8)
+    label = np.full((4, 60), np.nan)
+    label[:, :15] = rng.beta(20, 20, size=(4, 15))
+    label[:2, :15] = rng.beta(20, 1, size=(2, 15))
+    out = labels_only.estimate(labelled(label))
+    assert out.interval_kind.values.tolist() == ["unseen", "unseen", "wald", "wald"]
+    found = contrasts(out)
+    for pair in range(found.sizes["pair"]):
+        at = found.isel(pair=pair)
+        a, b = (out.sel(policy=str(at[name].values)) for name in ("first", "second"))
+        (low_a, high_a), (_, high_b), d = (
+            a.interval.values,
+            b.interval.values,
+            float(a.estimate - b.estimate),
+        )
+        down, up = float(a.estimate) - low_a, high_b - float(b.estimate)
+        r = np.corrcoef(a.influence.values, b.influence.values)[0, 1]
+        if a.interval_kind == "wald":  # neither has room
+            assert float(at.interval[1] - d) == pytest.approx(d - float(at.interval[0]))
+            continue
+        assert float(at.interval[0]) == pytest.approx(d - np.sqrt(down**2 + up**2 - 2 * r * down * up))
+        assert (float(at.p_value) < 0.05) == bool(at.interval[0] > 0 or at.interval[1] < 0)
+        assert high_a - float(a.estimate) < float(a.estimate) - low_a
 
 
 def test_p_values_agree_with_the_intervals():

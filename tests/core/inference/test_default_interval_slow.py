@@ -6,27 +6,22 @@ planted error and must then fail. Replicates run the array-level core of Direct,
 of it. All intervals here are t intervals (``interval="wald"``): bounded ones have checks of their own.
 """
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from own_label_world import FROZEN, PLANTED, as_data, core, excess, score_ratio
 from reference import small_samples
 from scipy import stats
 
-from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, labels_only, ppi_plus_plus
-from cje_core.families.direct.fit import Options, fit_policy
 from cje_core.inference.estimate import wald
 from cje_sim.scenarios import binary_oracle, discrete_judge, useless_judge, weak_judge, well_specified
 
 N_REPLICATES = 1000
 N_SCENARIO = 300
 BATCH = 100  # replicates that go through a peer at a time, as policies of one data set
-PLANTED = 0.8  # a standard error this much too small must be caught
 SIZES = ((500, 15), (1000, 15), (500, 25), (1000, 25), (1000, 50), (1000, 250))
 SCENARIOS = {
     "well_specified": well_specified,
@@ -34,27 +29,8 @@ SCENARIOS = {
     "weak_judge": weak_judge,
     "binary_oracle": binary_oracle,
 }
-FROZEN = json.loads(Path(small_samples.__file__).with_suffix(".json").read_text())
 
 pytestmark = pytest.mark.slow
-
-
-def as_data(score, label, m, names):
-    """Evaluation data of one policy per row of `score`; the first m responses are labelled."""
-    seen = np.arange(score.shape[-1]) < m
-    return from_arrays(
-        np.atleast_2d(score),
-        policies=[f"{r:04d}" for r in range(len(np.atleast_2d(score)))],
-        prompts=names,
-        oracle=np.where(seen, np.atleast_2d(label), np.nan),
-    )
-
-
-def core(rows, **options):
-    """Value, standard error and degrees of freedom of every policy, shape (policies, 3)."""
-    fitted = fit_slice(rows)
-    fits = [fit_policy(rows, fitted, p, Options(**options)).result for p in range(len(rows.policies))]
-    return np.array([(fit.value, fit.std_error, fit.df) for fit in fits])
 
 
 def run_cell(world, n, m):
@@ -102,12 +78,6 @@ def test_the_core_is_direct():
     np.testing.assert_array_equal(intervals(core(unpack(data))), by_name.values)
 
 
-def score_ratio(ours, theirs):
-    """Ratio of mean interval scores on the same data sets, and its Monte Carlo standard error (delta method)."""
-    ratio = ours.mean() / theirs.mean()
-    return ratio, (ours - ratio * theirs).std(ddof=1) / theirs.mean() / np.sqrt(len(ours))
-
-
 def against_peers(cells, shrink=1.0):
     """Ratio of our mean interval score to each peer's in the nine cells: (ratio, Monte Carlo error, where)."""
     found = []
@@ -121,11 +91,6 @@ def against_peers(cells, shrink=1.0):
         theirs = np.array(frozen["interval_score"])  # of the first data sets only
         found.append((*score_ratio(ours[: len(theirs)], theirs), (*where, FROZEN["peer"])))
     return found
-
-
-def excess(found, bound=1.05):
-    """Those not shown to keep the bound: a ratio and its standard error together exceed it."""
-    return [entry for entry in found if entry[0] + entry[1] > bound]
 
 
 def test_interval_score_is_within_five_percent_of_the_best_peer(cells):

@@ -78,15 +78,16 @@ def test_simulated_plan_is_labelled_and_reproducible():
             seen.append(r)
             yield r
 
-    found = simulate_plan(data, 300, 90, replicates=20, rng=3, track=track)
+    found = simulate_plan(data, 300, 90, replicates=20, rng=3, track=track, borrowed="plug_in")
     assert seen == list(range(20))
     assert found["first"].values.tolist() == ["better", "slightly_better", "worse"]
     assert (found["second"].values == "base").all()
-    components, contrast = variance_components(data), variance_components(data, reference="base")
+    components = variance_components(data, borrowed="plug_in")
+    contrast = variance_components(data, reference="base", borrowed="plug_in")
     np.testing.assert_allclose(found.planned_std_error, std_error_at(300, 90, components).std_error)
     np.testing.assert_allclose(found.planned_mde, effect_at(300, 90, contrast))
     assert (found.n_failed == 0).all() and found.attrs["replicates"] == 20
-    xr.testing.assert_identical(simulate_plan(data, 300, 90, replicates=20, rng=3), found)
+    xr.testing.assert_identical(simulate_plan(data, 300, 90, replicates=20, rng=3, borrowed="plug_in"), found)
     single = simulate_plan(only(data, "base"), 300, 90, replicates=30, rng=3)
     assert (single["first"].values == single["second"].values).all()
     np.testing.assert_allclose(single.planned_mde, effect_at(300, 90, components)[:1])
@@ -117,10 +118,10 @@ def test_a_plan_that_promises_too_much_is_caught(monkeypatch):
         found = variance_components(*arguments, **options)
         return found.assign(sigma2_eval=found.sigma2_eval / 4, sigma2_cal=found.sigma2_cal / 4)
 
-    honest = simulate_plan(data, 200, 60, replicates=80, rng=3)
+    honest = simulate_plan(data, 200, 60, replicates=80, rng=3, borrowed="plug_in")
     assert honest.held.all() and honest.power_held.all()
     monkeypatch.setattr(trial, "variance_components", planted)
-    caught = simulate_plan(data, 200, 60, replicates=80, rng=3)
+    caught = simulate_plan(data, 200, 60, replicates=80, rng=3, borrowed="plug_in")
     caught = caught.isel(
         policy=slice(3), pair=slice(2)
     )  # the last lives off the labels: its forecast is cautious

@@ -199,7 +199,7 @@ def test_pitfall_37_the_normal_formula_loses_power_where_the_interval_uses_t():
 @pytest.mark.parametrize("design", ["own", "base"])
 def test_components_give_back_the_pilots_standard_errors(design, tuned):
     data = pilot(design)
-    components = variance_components(data, power_tuned=tuned)
+    components = variance_components(data, power_tuned=tuned, borrowed="plug_in")
     estimate = direct.estimate(data, inference="influence", power_tuned=tuned, borrowed="plug_in")
     np.testing.assert_allclose(components.std_error, estimate.std_error, rtol=1e-12)
     n, m = components.attrs["n"], components.attrs["m"]
@@ -211,7 +211,7 @@ def test_components_give_back_the_pilots_standard_errors(design, tuned):
     assert components["route"].values.tolist() == estimate["route"].values.tolist()
     expected = Status.OK if design == "own" else Status.TRANSPORT_ASSUMED
     assert components.status.values[-1] == expected
-    contrast = variance_components(data, reference="base", power_tuned=tuned)
+    contrast = variance_components(data, reference="base", power_tuned=tuned, borrowed="plug_in")
     versus = against(estimate, "base").set_index(pair="first").sel(pair=contrast["first"].values)
     np.testing.assert_allclose(contrast.std_error, versus.std_error, rtol=1e-12)
     assert "base" not in contrast["first"].values
@@ -294,7 +294,7 @@ def test_a_useless_judge_leaves_nothing_to_the_prompts():
 
 
 def test_forecasts_follow_the_law_and_know_their_limits():
-    components = variance_components(pilot("base"))
+    components = variance_components(pilot("base"), borrowed="plug_in")
     found = std_error_at(5000, 250, components)
     expected = components.sigma2_eval / 5000 + components.sigma2_cal / 250
     np.testing.assert_allclose(found.std_error**2, expected)
@@ -321,7 +321,7 @@ def test_extrapolation_names_what_lies_outside():
 
 
 def test_surface_agrees_with_single_designs_and_costs():
-    components = variance_components(pilot("base"))
+    components = variance_components(pilot("base"), borrowed="plug_in")
     surface = mde_surface(
         components, [100, 400, 1600], [0.02, 0.1, 0.5, 1.0], cost_judge=0.1, cost_oracle=2.0, n_policies=4
     )
@@ -354,7 +354,10 @@ def test_surface_agrees_with_single_designs_and_costs():
 
 
 def test_labels_needed_is_the_fewest():
-    for components in (variance_components(pilot("base")), variance_components(pilot(), reference="base")):
+    for components in (
+        variance_components(pilot("base"), borrowed="plug_in"),
+        variance_components(pilot(), reference="base"),
+    ):
         target = float(effect_at(900, 200, components)[0])
         found = labels_needed(target * 1.0001, 900, components)
         assert float(found[0]) == 200

@@ -1,4 +1,4 @@
-"""Plans against fresh studies of the same world: the standard error and the power that they promise."""
+"""Plans against fresh studies of the same world: the standard error and the power that the paper's plug-in gets."""
 
 from types import SimpleNamespace
 
@@ -43,7 +43,7 @@ def world(request):
         effects=np.array(effects),
         spreads=np.array(spreads),
         dfs=np.array(dfs),
-        levels=[variance_components(pilot) for pilot in pilots],
+        levels=[variance_components(pilot, borrowed="plug_in") for pilot in pilots],
         pilots=pilots[:40],
     )
 
@@ -100,7 +100,7 @@ def test_power_at_the_planned_effect_in_fresh_studies(world):
     """
     centred = world.effects - world.effects.mean(axis=0)
     critical = stats.t.isf(0.025, world.dfs) * world.spreads
-    contrasts = [variance_components(pilot, reference="base") for pilot in world.pilots]
+    contrasts = [variance_components(pilot, reference="base", borrowed="plug_in") for pilot in world.pilots]
 
     def planned(n, m):
         """Mean planned effect, five Monte Carlo standard errors below and above it, per contrast."""
@@ -134,7 +134,10 @@ def test_simulated_plan_agrees_with_fresh_studies(world):
     than six pilots can tell.
     """
     fresh = world.values.std(axis=0, ddof=1)
-    shown = [simulate_plan(pilot, *PLAN, replicates=60, rng=r) for r, pilot in enumerate(world.pilots[:6])]
+    shown = [
+        simulate_plan(pilot, *PLAN, replicates=60, rng=r, borrowed="plug_in")
+        for r, pilot in enumerate(world.pilots[:6])
+    ]
     ratio = np.array([s.simulated_std_error.values for s in shown]) / fresh
     noise = Z5 * np.sqrt(ratio.var(axis=0, ddof=1) / len(shown) + 1 / (2 * (len(world.values) - 1)))
     assert (np.abs(ratio.mean(axis=0) - 1) < noise).all()

@@ -12,6 +12,7 @@ from cje_core.estimators import calibrated_dr_cpo, direct
 from cje_core.inference.contrasts import contrasts
 from cje_core.offpolicy.overlap import overlap
 from cje_core.transport import sensitivity
+from cje_core.transport.agreement import agreement
 from cje_core.transport.audit import audit
 from cje_core.verdict import gates, refusal
 from cje_core.verdict.reporting import ENTRIES, digest, ledger
@@ -52,6 +53,7 @@ def everything(data, estimate):
         estimate=estimate,
         transport=transport,
         gates=found,
+        agreement=agreement(data),
         levels=refusal.level(found, estimate),
         sensitivity=sensitivity.levels(estimate, 0.05),
         contrasts=contrasts(estimate, adjust="by"),

@@ -1,0 +1,186 @@
+"""What a plan forecasts of the default values: borrowed, probed, refused, and with labels of their own."""
+
+import numpy as np
+import oracles_plan as slow
+import pytest
+import xarray as xr
+from oracles_uncertainty import row_dicts, table
+
+from cje_core.data import from_arrays, from_frame
+from cje_core.estimators import direct, direct_corrected
+from cje_core.inference.contrasts import against
+from cje_core.inference.estimate import Status
+from cje_core.planning import trial
+from cje_core.planning.allocation import effect_at, std_error_at
+from cje_core.planning.components import variance_components
+from cje_core.planning.own_labels import if_labelled, labels_to_match
+from cje_core.planning.power import detectable
+from cje_core.planning.trial import resample_pilot, simulate_plan
+from cje_core.verdict.headline import headline
+from cje_sim.scenarios import well_specified
+
+NEAR = {"base": (3.0, 2.0), "left": (2.7, 2.1), "right": (3.2, 1.9)}
+
+
+def pilot(n=400, fraction=0.3, rng=4, **options):
+    return well_specified.simulate(
+        n=n, oracle_fraction=fraction, label_design="base", score_law=NEAR, rng=rng, **options
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_components_of_borrowed_values_are_their_definition(seed):
+    data = from_frame(table(n=60, seed=seed, share=0.8))
+    rows, folds = row_dicts(data)
+    found = variance_components(data).sel(policy="b")
+    assert found["route"] == "balanced"
+    expected = slow.borrowed(rows, "b", folds, 60)
+    versus = variance_components(data, reference="a").isel(pair=0)
+    numbers = [found.sigma2_eval, found.sigma2_cal, versus.sigma2_cal]
+    np.testing.assert_allclose(numbers, expected, rtol=1e-5)
+    paper = variance_components(data, borrowed="plug_in").sel(policy="b")
+    assert abs(float(paper.sigma2_cal) / expected[1] - 1) > 0.01  # the plug-in's component is another
+    alone = if_labelled(data).sel(policy="b")
+    np.testing.assert_allclose([alone.sigma2_eval, alone.sigma2_cal], slow.own(rows, "b", folds), rtol=1e-9)
+
+
+def test_the_forecast_at_the_pilots_size_is_a_little_below_the_cautious_standard_error():
+    """HC2 beside HC3: with 120 labels and four terms a few percent, for levels and differences alike."""
+    data = pilot()
+    estimate = direct.estimate(data)
+    levels, pairs = variance_components(data), variance_components(data, reference="base")
+    versus = against(estimate, "base").set_index(pair="first").sel(pair=pairs["first"].values)
+    ratio = levels["std_error"].values / estimate["std_error"].values
+    assert ((ratio > 0.93) & (ratio < 1 + 1e-12)).all()
+    detected = effect_at(400, 120, pairs) / detectable(versus["std_error"].values, versus["df"].values)
+    assert ((detected > 0.9) & (detected < 1.02)).all()
+    # what both share is noise of one kind: the spread of a difference is smaller than what its test takes
+    assert (pairs["sigma2_cal"] < pairs["sigma2_cal_tested"]).all()
+    np.testing.assert_allclose(
+        levels["std_error"].sel(policy="base"), estimate["std_error"].sel(policy="base")
+    )
+    forecast = std_error_at(400, 120, levels)
+    np.testing.assert_allclose(forecast.std_error, levels.std_error, rtol=1e-12)
+    np.testing.assert_allclose(forecast.df, estimate.df, rtol=0.05)
+
+
+def test_probes_are_the_tuned_probe_value_and_neither_prompts_nor_labels_move_their_part():
+    data = pilot(n_probes=30)
+    corrected = direct_corrected.estimate(data)
+    found = variance_components(data)
+    assert found["route"].values.tolist() == ["theta_aug", "probe_tuned", "probe_tuned"]
+    np.testing.assert_allclose(found.std_error[1:], corrected.std_error[1:], rtol=1e-12)
+    np.testing.assert_allclose(found.df_probes[1:], 28)
+    many = std_error_at(10**9, 10**8, found)
+    np.testing.assert_allclose(many.std_error[1:] ** 2, found.variance_probes[1:], rtol=1e-3)
+    more = std_error_at(10**9, 10**8, found, probe_growth=4.0)
+    np.testing.assert_allclose(many.std_error[1:] / more.std_error[1:], 2, rtol=1e-3)
+    np.testing.assert_allclose(more.df[1:], 118, rtol=0.01)
+    pairs = variance_components(data, reference="base")
+    sources = xr.Dataset(
+        {"source": ("policy", ["own", "probes", "probes"]), "level": ("policy", ["reported"] * 3)},
+        {"policy": data["policy"].values},
+    )
+    printed = headline(direct.estimate(data), sources, corrected)
+    versus = against(printed, "base").set_index(pair="first").sel(pair=pairs["first"].values)
+    np.testing.assert_allclose(pairs.std_error, versus.std_error, rtol=1e-12)
+    without = variance_components(data, borrowed="plug_in")
+    assert without["route"].values.tolist() == ["theta_aug", "plug_in", "plug_in"]
+    assert (without["variance_probes"] == 0).all()
+
+
+def refused_pilots():
+    rng = np.random.default_rng(0)
+    score, label = rng.uniform(size=(2, 200)), np.full((2, 200), np.nan)
+    label[0, :60] = np.clip(score[0, :60] + rng.normal(0, 0.1, 60), 0, 1)
+    constant, random = np.full_like(score, 0.5), rng.permuted(score, axis=1)
+    rare = np.where(np.isfinite(label), 1.0, np.nan)
+    rare[0, np.argsort(score[0, :60])[:4]] = 0.0
+    far = score.copy()
+    far[1] = 1 + 0.001 * far[1]
+    far[0] *= 0.9
+    wide = {"judge_range": (0.0, 2.0)}
+    return {
+        "constant": (constant, label, {}, Status.UNINFORMATIVE_JUDGE),
+        "random": (random, label, {}, Status.UNINFORMATIVE_JUDGE),
+        "rare": (score, rare, {}, Status.UNINFORMATIVE_JUDGE),
+        "far": (far, label, wide, Status.LOW_SUPPORT),
+    }
+
+
+@pytest.mark.parametrize("name", ["constant", "random", "rare", "far"])
+def test_what_would_be_refused_has_no_forecast(name):
+    score, label, options, status = refused_pilots()[name]
+    data = from_arrays(score, policies=["base", "other"], oracle=label, **options)
+    found = variance_components(data)
+    assert found["status"].values[1] == status == direct.estimate(data)["status"].values[1]
+    assert np.isnan(found["std_error"].values).tolist() == [False, True]
+    assert np.isnan(std_error_at(400, 100, found).std_error.values).tolist() == [False, True]
+    pairs = variance_components(data, reference="base")
+    assert np.isnan(effect_at(400, 100, pairs).values).all()
+    assert np.isnan(if_labelled(data)["sigma2_cal"].values).all()
+    check = simulate_plan(data, 200, 60, replicates=20, rng=1)
+    for variable in ("simulated_std_error", "reported_std_error", "planned_std_error"):
+        assert np.isfinite(check[variable].values).tolist() == [True, False]
+    assert np.isnan(check["simulated_power"].values).all() and not check["beyond_scale"].any()
+    assert np.isfinite(variance_components(data, borrowed="plug_in")["std_error"].values).all()
+
+
+def test_labels_of_ones_own_that_do_as_well_as_borrowing():
+    data = pilot()
+    levels, own = variance_components(data), if_labelled(data)
+    assert np.isnan(own["sigma2_cal"].values).tolist() == [True, False, False]
+    whole = (own.sigma2_eval + own.sigma2_cal).values[1:]
+    # all labelled, the variance is that of the label: here about that of the base policy's labels
+    base = np.var(data.oracle.values[0][data.labelled.values[0]])
+    np.testing.assert_allclose(whole, base, rtol=0.25)
+    planned = std_error_at(800, 200, levels)["std_error"]
+    fewest = labels_to_match(planned, 800, own)
+    assert np.isnan(fewest[0])
+    for k in (1, 2):
+        at, before = (float(std_error_at(800, float(fewest[k]) - d, own)["std_error"][k]) for d in (0, 1))
+        assert at <= float(planned[k]) < before
+    assert np.isnan(labels_to_match(planned / 100, 800, own)).all()
+
+
+def test_resampled_probes_keep_their_number_and_their_policy():
+    data = pilot(n_probes=30)
+    study = resample_pilot(data, 500, 100, 1, with_probes=True)
+    probed = data.probe.any(("policy", "draw")).sum()
+    assert int(study.probe.any(("policy", "draw")).sum()) == int(probed)
+    assert not (study.probe & study.labelled).any()
+    assert not study.probe.sel(policy="base").any()
+    assert np.isfinite(study.oracle.values).sum() == int(study.probe.sum() + study.labelled.sum())
+    assert int(study.labelled.any(("policy", "draw")).sum()) == 100 and study.sizes["prompt"] == 500
+
+
+def test_the_check_runs_the_values_that_are_printed(monkeypatch):
+    """Planted: components of a quarter are missed, for the borrowing policy and for the probed one."""
+    data = pilot(n=200, n_probes=30)
+    data["probe"].loc[{"policy": "right"}] = False
+    honest = simulate_plan(data, 200, 60, replicates=25, rng=3)
+    assert honest["held"].all() and honest["power_held"].all() and (honest["n_failed"] == 0).all()
+    planned = std_error_at(200, 60, variance_components(data))["std_error"]
+    np.testing.assert_allclose(honest["planned_std_error"], planned)
+
+    def planted(*arguments, **options):
+        found = variance_components(*arguments, **options)
+        names = ("sigma2_eval", "sigma2_cal", "variance_probes", "sigma2_eval_tested", "sigma2_cal_tested")
+        return found.assign({name: found[name] / 4 for name in names if name in found})
+
+    monkeypatch.setattr(trial, "variance_components", planted)
+    caught = simulate_plan(data, 200, 60, replicates=25, rng=3)
+    assert not caught["held"].any() and not caught["power_held"].any()
+
+
+def test_more_labels_than_the_pilots_are_not_refused_for_want_of_scores_that_it_never_had():
+    data = well_specified.simulate(n=400, oracle_fraction=0.3, label_design="base", rng=6)
+    known = np.isfinite(variance_components(data)["std_error"].values)
+    assert known.sum() >= 3
+    check = simulate_plan(data, 1600, 480, replicates=20, rng=1)
+    assert (check["n_failed"].values[known] <= 4).all()
+
+
+def test_options_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="borrowed is 'one_step'; use one of balanced, plug_in"):
+        variance_components(pilot(), borrowed="one_step")
