@@ -11,7 +11,6 @@ import cje_core
 ROOT = Path(cje_core.__file__).parents[1]
 NAME = re.compile(r"`((?:cje_core|cje_sim|studies)(?:\.[A-Za-z_]+)+)`")
 PLACE = re.compile(r"`((?:cje_core|cje_sim|studies|tests)/[\w/.]+)`")
-TABLE = re.compile(r"`((?:[a-z_]+\.)+[a-z_]+)`[^|]*\|$", re.M)
 
 
 def texts():
@@ -52,15 +51,6 @@ def test_every_place_in_backticks_exists():
         if not (ROOT / place).exists() and "<" not in place
     }
     assert not missing
-
-
-def test_what_the_readme_says_python_can_do_is_there():
-    table = (
-        (ROOT / "README.md").read_text(encoding="utf-8").split("Beyond the command line:")[1].split("###")[0]
-    )
-    names = [name for name in TABLE.findall(table) if not name.startswith("cje_sim")]
-    assert len(names) > 10
-    assert [name for name in names if not exists(f"cje_core.{name}")] == []
 
 
 def test_the_first_snippet_of_the_readme_runs(arena, tmp_path, monkeypatch):

@@ -210,5 +210,5 @@ def test_a_mirrored_judge_with_its_direction_declared_gives_the_same_numbers() -
 def test_an_unknown_calibrator_is_one_line(cli: Cli, tmp_path: Path) -> None:
     code, _, err = cli(write(world(), tmp_path / "data"), "--calibrator", "spline")
     assert code == 2 and err.strip() == (
-        "cje-lab: --calibrator spline: use one of default, monotone, two_stage, auto"
+        "cje-lab: --calibrator spline: use one of default, auto, monotone, two_stage, two_stage_monotone"
     )

@@ -16,6 +16,7 @@ from cje_core import estimators
 from cje_sim import scenarios
 from studies.cli import app as command_line
 from studies.engine import study
+from studies.report import page
 
 ROOT = Path(command_line.__file__).parents[2]
 HEAVY = ("pymc", "arviz", "nutpie", "numba", "xarray", "scipy", "pandas", "matplotlib")
@@ -39,7 +40,10 @@ def cli(monkeypatch, capsys):
 def with_toy(monkeypatch):
     """The toy, with its crashing world, in the registry."""
     load = study.load
-    monkeypatch.setattr(study, "load", lambda name: toy_study.STUDY if name == "toy_study" else load(name))
+    for where in (study, page):
+        monkeypatch.setattr(
+            where, "load", lambda name: toy_study.STUDY if name == "toy_study" else load(name)
+        )
 
 
 def test_list_names_everything(cli):

@@ -10,7 +10,7 @@ import pytest
 import toy_study
 
 from cje_core.figures.style import OKABE_ITO, looks
-from studies.engine import run, study
+from studies.engine import run
 from studies.engine.measures import MEASURES
 from studies.report import page as _report
 
@@ -21,7 +21,7 @@ def page(tmp_path_factory):
     out = tmp_path_factory.mktemp("report")
     run.run_study(toy_study.STUDY, profile="smoke", out=out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "load", lambda name: toy_study.STUDY)
+        patch.setattr(_report, "load", lambda name: toy_study.STUDY)
         first = _report.write(out).path.read_bytes()
         again = _report.write(out).path.read_bytes()
     assert first == again  # the same results give the same file
