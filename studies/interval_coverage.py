@@ -336,7 +336,7 @@ STUDY = Study(
         "smoke": Profile(
             4, {"world": ("smooth", "weak", "equal"), "n": (1000,)}, {"direct_bootstrap": {"n_boot": 50}}
         ),
-        "quick": Profile(210, {}, {"direct_bootstrap": {"n_boot": 300}}),
+        "quick": Profile(300, {}, {"direct_bootstrap": {"n_boot": 300}}),
         "paper": Profile(1000, {"n": (250, 500, 1000, 2500)}),
     },
     replicate=replicate,
