@@ -23,7 +23,7 @@ import numpy.typing as npt
 from cje_core.bayes.gibbs import THIN, WARMUP, Draws, curve
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import Prior, check, draw_component, shapes
-from cje_core.bayes.slice_sampling import draw_log_sigma, move_ends, move_shape
+from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of
 from cje_core.bayes.splines import isplines
 from cje_core.data.arrays import Rows
 
@@ -152,6 +152,9 @@ def _log_likelihood(f, step, moves, odds, label, binary, precision, share):  # t
     return share * (out + np.log(product))
 
 
+_move_ends, _move_shape = moves_of(_log_likelihood)
+
+
 @numba.njit(cache=True)
 def _chain(  # type: ignore[no-untyped-def]
     basis,
@@ -187,14 +190,10 @@ def _chain(  # type: ignore[no-untyped-def]
         precision = np.exp(-2.0 * log_sigma)
         now = _log_likelihood(f, 0.0, still, odds, label, binary, precision, share)
         terms = (odds, label, binary, precision, share)
-        a, b, now = move_ends(
-            rng, _log_likelihood, terms, now, a, b, f, g, upward, moves, size, flat, equal_ends
-        )
+        a, b, now = _move_ends(rng, terms, now, a, b, f, g, upward, moves, size, flat, equal_ends)
         rise = b - a
         if not equal_ends:
-            now = move_shape(
-                rng, _log_likelihood, terms, now, rise, f, g, upward, moves, basis, u, log_u, table[component]
-            )  # fmt: skip
+            now = _move_shape(rng, terms, now, rise, f, g, upward, moves, basis, u, log_u, table[component])
         component = draw_component(rng, log_u, table, log_mass, log_p)
         for c in range(n_effects):
             height = now - 0.5 * (coefficient[c] / effect_scale) ** 2 + np.log1p(-rng.random())

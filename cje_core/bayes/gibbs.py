@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
-from cje_core.bayes.slice_sampling import draw_log_sigma, move_ends, move_shape, partner
+from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of, partner
 from cje_core.bayes.splines import isplines
 
 FloatArray = npt.NDArray[np.float64]
@@ -275,18 +275,21 @@ def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray
 
 
 @numba.njit(cache=True)
-def _binary_log_density(q, step, rise, count, end):  # type: ignore[no-untyped-def]
+def _binary_log_density(q, step, moves, count, end):  # type: ignore[no-untyped-def]
     out, t = 0.0, 0
     for g in range(len(end)):
         product = 1.0
         while t < end[g]:
-            p = q[t] + step * rise[t]
+            p = q[t] + step * moves[t]
             if p <= 0.0:
                 return -np.inf
             product *= p
             t += 1
         out += count[g] * np.log(product)
     return out
+
+
+_move_ends, _move_shape = moves_of(_binary_log_density)
 
 
 @numba.njit(cache=True)
@@ -300,15 +303,11 @@ def _binary_chain(  # type: ignore[no-untyped-def]
     g = u @ basis
     q = 0.5 * (1.0 - hit) + hit * (a + (b - a) * g)
     now = _binary_log_density(q, 0.0, q, count, end)
-    moves = np.empty_like(q)
+    moves, terms = np.empty_like(q), (count, end)
     for sweep in range(n_warmup + thin * len(ends)):
-        a, b, now = move_ends(
-            rng, _binary_log_density, (count, end), now, a, b, q, g, hit, moves, size, flat, False
-        )
+        a, b, now = _move_ends(rng, terms, now, a, b, q, g, hit, moves, size, flat, False)
         rise = b - a
-        now = move_shape(
-            rng, _binary_log_density, (count, end), now, rise, q, g, hit, moves, basis, u, log_u, table[component]
-        )  # fmt: skip
+        now = _move_shape(rng, terms, now, rise, q, g, hit, moves, basis, u, log_u, table[component])
         component = draw_component(rng, log_u, table, log_mass, log_p)
         if sweep % 50 == 0:
             u /= u.sum()
