@@ -101,22 +101,22 @@ def hierarchical(
         ``own_shape`` (P, J).
     """
     prior = prior or Prior()
+    start = {"deviation": float(deviation)}
     data = prior_data(prior) | {
         "basis": isplines(labels.level, prior.n_splines),
         "n": labels.n,
         "total": labels.total,
+        "deviation": np.asarray(float(deviation)),
     }
     if not labels.binary:
-        data |= {"squares": np.asarray(labels.squares.sum())}
-    static = (labels.binary, prior.n_splines, len(labels.n), prior.scale, float(deviation))
-    return Specification(_hierarchical, static, data)
+        data |= {"squares": np.asarray(labels.squares.sum()), "scale": np.asarray(prior.scale)}
+        start["scale"] = prior.scale
+    return Specification(_hierarchical, (labels.binary, prior.n_splines, len(labels.n)), data, start)
 
 
-def _hierarchical(
-    held: Mapping[str, Any], binary: bool, n_splines: int, n_policies: int, scale: float, deviation: float
-) -> None:
+def _hierarchical(held: Mapping[str, Any], binary: bool, n_splines: int, n_policies: int) -> None:
     shared = calibrator(held, n_splines)
-    tau = pm.HalfNormal("tau", deviation)
+    tau = pm.HalfNormal("tau", held["deviation"])
     z = pm.Normal("deviations", shape=(n_policies, n_splines + 2))
     center = pt.clip(pt.stack([shared.a, shared.b]), EDGE, 1.0 - EDGE)
     logit = pt.log(center) - pt.log1p(-center)
@@ -129,7 +129,7 @@ def _hierarchical(
     if binary:
         seen = bernoulli_log_likelihood(f, n, total)
     else:
-        sigma = pm.HalfNormal("sigma", scale)
+        sigma = pm.HalfNormal("sigma", held["scale"])
         seen = _normal_log_likelihood(f.ravel(), sigma, n.ravel(), total.ravel(), held["squares"])
     pm.Potential("likelihood", seen)
 
@@ -201,7 +201,6 @@ def joint_transport(
         "probe_total": probes.total,
         "probe_squares": probes.squares,
     }
-    # the scale of the noise is data of the teaching labels; chains start from it
     return Specification(
         _joint_transport, (prior.n_splines, len(probes.n), scale), data, {"scale": prior.scale}
     )
