@@ -26,7 +26,8 @@ VARIABLES = {
 }  # of the data contract
 # What takes seconds to import: inside functions only, except in the modules that are made of it.
 PYMC_MODULES = tuple(
-    f"cje_core.bayes.models.{name}" for name in ("engines", "slice", "policies", "nuts", "draws")
+    f"cje_core.bayes.models.{name}"
+    for name in ("engines", "specification", "slice", "policies", "nuts", "draws")
 )
 # Folders of cje_core from the bottom up; those of one line do not import each other.
 THEMES = (

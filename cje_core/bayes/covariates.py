@@ -10,8 +10,8 @@ Model, with labels and judge mapped to [0, 1]::
 
 E[Y | S, X] is monotone in S at every X and stays in [0, 1]. The likelihood of m labels does not collapse to judge
 levels, so a sweep costs m steps per parameter; still a fit takes a tenth of what NUTS does, and nothing is compiled
-but once. Ends, pairs of weights, coefficients and log sigma are drawn by slice sampling (Neal, 2003), and pairs by a
-second move, as in `cje_core.bayes.gibbs`.
+but once. Ends, pairs of weights and log sigma are drawn as binary labels have them in `cje_core.bayes.gibbs`
+(`cje_core.bayes.slice_sampling`), coefficients by slice sampling with stepping out.
 """
 
 from typing import NamedTuple
@@ -20,9 +20,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from cje_core.bayes.gibbs import SHRINKS, THIN, WARMUP, Draws, curve, draw_log_sigma, partner
+from cje_core.bayes.gibbs import THIN, WARMUP, Draws, curve
 from cje_core.bayes.levels import Graded
-from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
+from cje_core.bayes.prior import Prior, check, draw_component, shapes
+from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of
 from cje_core.bayes.splines import isplines
 from cje_core.data.arrays import Rows
 
@@ -130,17 +131,17 @@ def sample(
 
 
 @numba.njit(cache=True)
-def _log_likelihood(f, step, rise, odds, label, binary, precision):  # type: ignore[no-untyped-def]
-    """Log likelihood with f moved by ``step * rise``; of binary labels in products, which saves logarithms."""
+def _log_likelihood(f, step, moves, odds, label, binary, precision, share):  # type: ignore[no-untyped-def]
+    """Log likelihood with f moved by ``step * moves``; of binary labels in products, which saves logarithms."""
     out, product, held = 0.0, 1.0, 0
     for i in range(len(f)):
-        p = f[i] + step * rise[i]
+        p = f[i] + step * moves[i]
         up, down = p * odds[i], 1.0 - p
         if binary:
-            share = (up if label[i] > 0.5 else down) / (up + down)
-            if not share > 0.0:
+            chance = (up if label[i] > 0.5 else down) / (up + down)
+            if not chance > 0.0:
                 return -np.inf
-            product *= share
+            product *= chance
             held += 1
             if held == 16 or product < 1e-200:
                 out += np.log(product)
@@ -148,7 +149,10 @@ def _log_likelihood(f, step, rise, odds, label, binary, precision):  # type: ign
         else:
             residual = label[i] - up / (up + down)
             out -= 0.5 * precision * residual * residual
-    return out + np.log(product)
+    return share * (out + np.log(product))
+
+
+_move_ends, _move_shape = moves_of(_log_likelihood)
 
 
 @numba.njit(cache=True)
@@ -180,64 +184,16 @@ def _chain(  # type: ignore[no-untyped-def]
     coefficient = np.zeros(n_effects)
     g, f, effect, odds = u @ basis, np.empty(m), np.zeros(m), np.ones(m)
     f[:] = a + (b - a) * g
-    still, moved, moves = np.zeros(m), np.empty(m), np.empty(m)
+    still, moved, moves, upward = np.zeros(m), np.empty(m), np.empty(m), np.ones(m)
     log_sigma = np.log(0.5 * scale)
     for sweep in range(n_warmup + thin * len(ends)):
         precision = np.exp(-2.0 * log_sigma)
-        now = share * _log_likelihood(f, 0.0, still, odds, label, binary, precision)
-        for kind in range(2 if equal_ends else 0, 3):  # b, a, and both by the same amount
-            for i in range(m):
-                moves[i] = g[i] if kind == 0 else 1.0 - g[i] if kind == 1 else 1.0
-            low = -b if kind == 0 else -a if kind == 1 else -min(a, b)
-            high = 1.0 - b if kind == 0 else 1.0 - a if kind == 1 else 1.0 - max(a, b)
-            height = now + np.log(ends_density(b - a, size, flat)) + np.log1p(-rng.random())
-            while True:
-                step = low + (high - low) * rng.random()
-                found = share * _log_likelihood(f, step, moves, odds, label, binary, precision)
-                rise = b - a + (step if kind == 0 else -step if kind == 1 else 0.0)
-                if found + np.log(ends_density(rise, size, flat)) >= height or high - low < 1e-14:
-                    break
-                if step < 0.0:
-                    low = step
-                else:
-                    high = step
-            if found > -np.inf:
-                a = min(max(a + (0.0 if kind == 0 else step), 0.0), 1.0)
-                b = min(max(b + (0.0 if kind == 1 else step), 0.0), 1.0)
-                f += step * moves
-                now = found
+        now = _log_likelihood(f, 0.0, still, odds, label, binary, precision, share)
+        terms = (odds, label, binary, precision, share)
+        a, b, now = _move_ends(rng, terms, now, a, b, f, g, upward, moves, size, flat, equal_ends)
         rise = b - a
-        for i in range(0 if equal_ends else size):
-            j = partner(rng, i, size)
-            both = u[i] + u[j]
-            moves[:] = rise * (basis[i] - basis[j])
-            first, second = table[component, i], table[component, j]
-            start, old = u[i], u[i]
-            height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] + np.log1p(-rng.random())
-            low, high = 0.0, both
-            for _ in range(SHRINKS):
-                new = low + (high - low) * rng.random()
-                found = share * _log_likelihood(f, new - start, moves, odds, label, binary, precision)
-                level = found
-                if found > -np.inf:
-                    level += (first - 1.0) * np.log(max(new, LEAST))
-                    level += (second - 1.0) * np.log(max(both - new, LEAST))
-                if level >= height:
-                    old, now = new, found
-                    break
-                if new < start:
-                    low = new
-                else:
-                    high = new
-            new = beta_split(rng, both, first, second)
-            found = share * _log_likelihood(f, new - start, moves, odds, label, binary, precision)
-            if np.log1p(-rng.random()) <= found - now:
-                old, now = new, found
-            if old != start:
-                f += (old - start) * moves
-                g += (old - start) * (basis[i] - basis[j])
-                u[i], u[j] = old, both - old
-                log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
+        if not equal_ends:
+            now = _move_shape(rng, terms, now, rise, f, g, upward, moves, basis, u, log_u, table[component])
         component = draw_component(rng, log_u, table, log_mass, log_p)
         for c in range(n_effects):
             height = now - 0.5 * (coefficient[c] / effect_scale) ** 2 + np.log1p(-rng.random())
@@ -247,7 +203,7 @@ def _chain(  # type: ignore[no-untyped-def]
                 while True:
                     at = low if end == 0 else high
                     moved[:] = np.exp(effect + (at - coefficient[c]) * columns[c])
-                    found = share * _log_likelihood(f, 0.0, still, moved, label, binary, precision)
+                    found = _log_likelihood(f, 0.0, still, moved, label, binary, precision, share)
                     if not found - 0.5 * (at / effect_scale) ** 2 > height:
                         break
                     if end == 0:
@@ -257,7 +213,7 @@ def _chain(  # type: ignore[no-untyped-def]
             while True:
                 new = low + (high - low) * rng.random()
                 moved[:] = np.exp(effect + (new - coefficient[c]) * columns[c])
-                found = share * _log_likelihood(f, 0.0, still, moved, label, binary, precision)
+                found = _log_likelihood(f, 0.0, still, moved, label, binary, precision, share)
                 if found - 0.5 * (new / effect_scale) ** 2 >= height or high - low < 1e-14:
                     break
                 if new < coefficient[c]:
@@ -277,7 +233,7 @@ def _chain(  # type: ignore[no-untyped-def]
                 effect += coefficient[c] * columns[c]
             odds[:] = np.exp(effect)
         if not binary:
-            rest = -2.0 * _log_likelihood(f, 0.0, still, odds, label, False, 1.0)
+            rest = -2.0 * _log_likelihood(f, 0.0, still, odds, label, False, 1.0, 1.0)
             log_sigma = draw_log_sigma(rng, log_sigma, share * m, max(share * rest, 1e-12), scale)
         if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
             d = (sweep - n_warmup) // thin

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.bayes import covariates
-from cje_core.bayes.gibbs import THIN, WARMUP, Draws, draw_log_sigma, truncated_normal
+from cje_core.bayes.gibbs import THIN, WARMUP, Draws, truncated_normal
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import Prior, draw_shapes, ends_density
+from cje_core.bayes.slice_sampling import draw_log_sigma
 from cje_core.bayes.splines import isplines
 from cje_core.data.arrays import Rows
 

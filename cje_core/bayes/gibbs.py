@@ -13,9 +13,9 @@ inconsistent.
 A sweep draws, each given the rest: the end b, the end a, both by the same amount, every weight of the shape against a
 partner (their sum is kept), the component of the mixture that the shape is from, and sigma. In all but the last two f
 is linear in what moves. Normal likelihood: a draw from the truncated normal that the likelihood is, accepted by the
-ratio of the prior; Bernoulli: slice sampling (Neal, 2003). Weights have a second move, for those that the prior wants
-near 0: a split from their beta distribution, accepted by the ratio of the likelihood. sigma is drawn by slice sampling
-on its logarithm.
+ratio of the prior; Bernoulli: slice sampling (`cje_core.bayes.slice_sampling`). Weights have a second move, for those
+that the prior wants near 0: a split from their beta distribution, accepted by the ratio of the likelihood. sigma is
+drawn by slice sampling on its logarithm.
 """
 
 from typing import NamedTuple
@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
+from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of, partner
 from cje_core.bayes.splines import isplines
 
 FloatArray = npt.NDArray[np.float64]
@@ -33,9 +34,6 @@ IntArray = npt.NDArray[np.intp]
 
 RUN = 16  # probabilities per product: 1e-19 each would not underflow
 WARMUP, THIN = 300, 4  # sweeps; at these R-hat of every level is below 1.01 (tested)
-SHRINKS = (
-    10  # steps of a slice after which a weight stays: what is left of the interval is the prior's matter
-)
 
 
 class Draws(NamedTuple):
@@ -143,13 +141,6 @@ def truncated_normal(rng, low, high):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def partner(rng, i, size):  # type: ignore[no-untyped-def]
-    """Another of `size` weights than the i-th, at random."""
-    j = int(rng.random() * (size - 1))
-    return j + 1 if j >= i else j
-
-
-@numba.njit(cache=True)
 def _cut_normal(rng, mean, precision, low, high):  # type: ignore[no-untyped-def]
     """Normal draw between two bounds; uniform where nothing is told."""
     if precision * (high - low) ** 2 < 1e-12:
@@ -253,33 +244,6 @@ def _normal_chain(  # type: ignore[no-untyped-def]
             sigma[d] = np.exp(log_sigma)
 
 
-@numba.njit(cache=True)
-def _sigma_log_density(u, m, rest, scale):  # type: ignore[no-untyped-def]
-    """Log density of u = log sigma; the Jacobian is the 1 in 1 - m."""
-    return (1.0 - m) * u - 0.5 * rest * np.exp(-2.0 * u) - 0.5 * np.exp(2.0 * u) / (scale * scale)
-
-
-@numba.njit(cache=True)
-def draw_log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
-    """Slice sampling with stepping out (Neal, 2003); the width follows the posterior's, about 1 / sqrt(2m)."""
-    height = _sigma_log_density(u, m, rest, scale) + np.log1p(-rng.random())
-    width = 2.0 / np.sqrt(m + 1.0)
-    low = u - width * rng.random()
-    high = low + width
-    while _sigma_log_density(low, m, rest, scale) > height:
-        low -= width
-    while _sigma_log_density(high, m, rest, scale) > height:
-        high += width
-    while True:
-        new = low + (high - low) * rng.random()
-        if _sigma_log_density(new, m, rest, scale) >= height:
-            return new
-        if new < u:
-            low = new
-        else:
-            high = new
-
-
 def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
     """Bernoulli likelihood as ``sum_t count_t log p_t``, p_t = f or 1 - f at a level; equal counts in runs.
 
@@ -311,18 +275,21 @@ def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray
 
 
 @numba.njit(cache=True)
-def _binary_log_density(q, step, rise, count, end):  # type: ignore[no-untyped-def]
+def _binary_log_density(q, step, moves, count, end):  # type: ignore[no-untyped-def]
     out, t = 0.0, 0
     for g in range(len(end)):
         product = 1.0
         while t < end[g]:
-            p = q[t] + step * rise[t]
+            p = q[t] + step * moves[t]
             if p <= 0.0:
                 return -np.inf
             product *= p
             t += 1
         out += count[g] * np.log(product)
     return out
+
+
+_move_ends, _move_shape = moves_of(_binary_log_density)
 
 
 @numba.njit(cache=True)
@@ -336,63 +303,11 @@ def _binary_chain(  # type: ignore[no-untyped-def]
     g = u @ basis
     q = 0.5 * (1.0 - hit) + hit * (a + (b - a) * g)
     now = _binary_log_density(q, 0.0, q, count, end)
-    moves = np.empty_like(q)
+    moves, terms = np.empty_like(q), (count, end)
     for sweep in range(n_warmup + thin * len(ends)):
-        for kind in range(3):  # b, a, and both by the same amount
-            for t in range(len(q)):
-                moves[t] = hit[t] * (g[t] if kind == 0 else 1.0 - g[t] if kind == 1 else 1.0)
-            low = -b if kind == 0 else -a if kind == 1 else -min(a, b)
-            high = 1.0 - b if kind == 0 else 1.0 - a if kind == 1 else 1.0 - max(a, b)
-            height = now + np.log(ends_density(b - a, size, flat)) + np.log1p(-rng.random())
-            while True:
-                step = low + (high - low) * rng.random()
-                found = _binary_log_density(q, step, moves, count, end)
-                rise = b - a + (step if kind == 0 else -step if kind == 1 else 0.0)
-                if found + np.log(ends_density(rise, size, flat)) >= height or high - low < 1e-14:
-                    break
-                if step < 0.0:
-                    low = step
-                else:
-                    high = step
-            if found > -np.inf:
-                a = min(max(a + (0.0 if kind == 0 else step), 0.0), 1.0)
-                b = min(max(b + (0.0 if kind == 1 else step), 0.0), 1.0)
-                q += step * moves
-                now = found
+        a, b, now = _move_ends(rng, terms, now, a, b, q, g, hit, moves, size, flat, False)
         rise = b - a
-        for i in range(size):
-            j = partner(rng, i, size)
-            both = u[i] + u[j]
-            for t in range(len(q)):
-                moves[t] = hit[t] * rise * (basis[i, t] - basis[j, t])
-            first, second = table[component, i], table[component, j]
-            start, old = u[i], u[i]
-            height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] + np.log1p(-rng.random())
-            low, high = 0.0, both
-            for _ in range(SHRINKS):
-                new = low + (high - low) * rng.random()
-                found = _binary_log_density(q, new - start, moves, count, end)
-                level = found
-                if found > -np.inf:
-                    level += (first - 1.0) * np.log(max(new, LEAST))
-                    level += (second - 1.0) * np.log(max(both - new, LEAST))
-                if level >= height:
-                    old, now = new, found
-                    break
-                if new < start:
-                    low = new
-                else:
-                    high = new
-            new = beta_split(rng, both, first, second)
-            found = _binary_log_density(q, new - start, moves, count, end)
-            if np.log1p(-rng.random()) <= found - now:
-                old, now = new, found
-            if old != start:
-                for t in range(len(q)):
-                    g[t] += (old - start) * (basis[i, t] - basis[j, t])
-                    q[t] += (old - start) * moves[t]
-                u[i], u[j] = old, both - old
-                log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
+        now = _move_shape(rng, terms, now, rise, q, g, hit, moves, basis, u, log_u, table[component])
         component = draw_component(rng, log_u, table, log_mass, log_p)
         if sweep % 50 == 0:
             u /= u.sum()

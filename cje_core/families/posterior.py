@@ -125,14 +125,13 @@ def _curves(
     from cje_core.bayes.models import draws as fits
     from cje_core.bayes.models import nuts
 
-    seed = int(rng.integers(2**31))
-    size = max(n_draws, MIN_RUN)
+    options = nuts.NutsOptions(engine, n_draws=max(n_draws, MIN_RUN))
     if setting.pooling == "partial":
-        run = fits.hierarchical(rows, graded, engine=engine, n_draws=size, prior=prior, seed=seed)
+        run = fits.hierarchical(rows, graded, options, prior=prior, rng=rng)
     elif graded.columns is not None:
-        run = fits.two_stage(rows, graded, engine=engine, n_draws=size, prior=prior, seed=seed)
+        run = fits.two_stage(rows, graded, options, prior=prior, rng=rng)
     else:
-        run = nuts.sample(graded.levels, engine=engine, n_draws=size, prior=prior, seed=seed)
+        run = fits.calibration(graded.levels, options, prior=prior, rng=rng)
     return thin(run, n_draws), nuts.gates(run.diagnostics)
 
 
@@ -143,15 +142,8 @@ def joint(
     from cje_core.bayes.models import draws as fits
     from cje_core.bayes.models import nuts
 
-    run, found = fits.joint(
-        setting.rows,
-        setting.graded,
-        engine=engine,
-        n_draws=max(n_draws, MIN_RUN),
-        prior=prior,
-        scale=scale,
-        seed=int(rng.integers(2**31)),
-    )
+    options = nuts.NutsOptions(engine, n_draws=max(n_draws, MIN_RUN))
+    run, found = fits.joint(setting.rows, setting.graded, options, prior=prior, scale=scale, rng=rng)
     return thin(run, n_draws), found.delta[:, spaced(len(run.f), n_draws)], nuts.gates(run.diagnostics)
 
 

@@ -222,13 +222,18 @@ def stationary_bootstrap_se(influence: FloatArray, *, mean_block: float | None =
     return SerialError(float(errors[chosen]), float(swept[chosen]), swept, errors)
 
 
-def simultaneous_bands(estimate: xr.Dataset, ci_prob: float | None = None) -> xr.Dataset:
+def simultaneous_bands(
+    estimate: xr.Dataset,
+    ci_prob: float | None = None,
+    *,
+    rng: np.random.Generator | int | None = BAND_SEED,
+) -> xr.Dataset:
     """Intervals that cover the values of all policies at once, by the largest studentised error (max-t).
 
     The studentised errors of the policies are jointly t: their correlation is that of the influence values summed by
     cluster, their degrees of freedom the smallest of the policies'. The critical value is the quantile of the largest
-    of them, by Monte Carlo with a fixed seed, and never below the pointwise one; policies that share a calibrator are
-    highly correlated, so the price is less than Bonferroni's.
+    of them, by Monte Carlo, and never below the pointwise one; policies that share a calibrator are highly correlated,
+    so the price is less than Bonferroni's.
 
     Parameters
     ----------
@@ -236,6 +241,8 @@ def simultaneous_bands(estimate: xr.Dataset, ci_prob: float | None = None) -> xr
         An estimate that carries ``influence``.
     ci_prob : float, optional
         Joint probability; default: the estimate's.
+    rng : Generator, int or None
+        Of the Monte Carlo; by default the same for every estimate, so that bands of the same numbers are the same.
 
     Returns
     -------
@@ -243,6 +250,7 @@ def simultaneous_bands(estimate: xr.Dataset, ci_prob: float | None = None) -> xr
         ``estimate``, ``std_error``, ``interval`` over ``policy``; attributes ``critical_value``, ``df``, ``ci_prob``.
         Policies without a standard error have NaN bounds and do not count.
     """
+    rng = np.random.default_rng(rng)
     if "influence" not in estimate:
         raise ValueError("this estimate has no influence values; bands need an estimator that reports them")
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
@@ -257,7 +265,6 @@ def simultaneous_bands(estimate: xr.Dataset, ci_prob: float | None = None) -> xr
         scaled = sums / np.sqrt((sums**2).sum(axis=1, keepdims=True))
         variance, direction = np.linalg.eigh(scaled @ scaled.T)
         df = float(estimate["df"].values[usable].min())
-        rng = np.random.default_rng(BAND_SEED)
         normal = rng.standard_normal((BAND_DRAWS, len(usable))) * np.sqrt(np.clip(variance, 0, None))
         largest = np.abs(normal @ direction.T).max(axis=1)
         if np.isfinite(df):

@@ -1,12 +1,13 @@
-"""Run the PyMC models: nutpie compiled once per process and given new data, or PyMC's own NUTS; convergence gates.
+"""Run a PyMC model by NUTS: nutpie, compiled once and given new data, or PyMC's own; convergence gates.
 
-Compiling costs many seconds of CPU, so compiled calibration models are kept, by basis size and likelihood, and used
-again with other data, grids of levels and priors.
+Compiling costs many seconds of CPU, so compiled models are kept by what they depend on
+(`cje_core.bayes.models.specification.Specification.key`) and used again with other data, grids of levels and priors.
 A trace is an InferenceData or a DataTree, as the installed ArviZ has it; `posterior` reads either.
 """
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,166 +16,94 @@ import xarray as xr
 
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.models import slice
 from cje_core.bayes.models.engines import az, nutpie, pm, quiet
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.models.specification import Specification
 from cje_core.inference.estimate import Status
 
 TARGET_ACCEPT = 0.95  # labels at 0 or 1 push f to the edge of what it can be: fewer divergences there
 RHAT, BULK, TAIL, BFMI = 1.01, 400.0, 400.0, 0.3  # gates; ESS over all chains
 ENGINES = ("nutpie", "pymc")
+MAX_COMPILED = 16  # models kept, a few megabytes each; the one not used for longest goes first
+
+_compiled: OrderedDict[Hashable, Any] = OrderedDict()
 
 
-def sample(
-    levels: Levels,
-    *,
-    engine: str = "nutpie",
-    n_draws: int = 1000,
-    tune: int = 500,
-    chains: int = 4,
-    cores: int = 1,
-    prior: Prior | None = None,
-    seed: int = 0,
-) -> Draws:
-    """Draw from the posterior of the calibrator with NUTS.
+@dataclass(frozen=True)
+class NutsOptions:
+    """How NUTS is run.
 
-    Parameters
-    ----------
-    levels : Levels
-    engine : {"nutpie", "pymc"}
-    n_draws : int
-        Draws kept, split evenly over the chains.
-    tune, chains, cores : int
-        Warm-up steps and chains; processes or threads.
-    prior : Prior, optional
-    seed : int
-
-    Returns
-    -------
-    Draws
-        With the numbers of `diagnose`.
+    Raises
+    ------
+    ValueError
+        For an unknown engine, or without draws or chains.
     """
-    trace = run(
-        levels, engine=engine, n_draws=n_draws, tune=tune, chains=chains, cores=cores, prior=prior, seed=seed
-    )
-    return to_draws(trace, levels, n_draws)
+
+    engine: str = "nutpie"  # or "pymc"
+    n_draws: int = 1000  # draws kept, split evenly over the chains
+    tune: int = 500  # warm-up steps of each chain
+    chains: int = 4
+    cores: int = 1  # processes or threads
+
+    def __post_init__(self) -> None:
+        """Stop at options that no sampler takes."""
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine is {self.engine!r}; use 'nutpie' or 'pymc'")
+        if min(self.n_draws, self.chains, self.cores) < 1 or self.tune < 0:
+            raise ValueError(f"{self}: n_draws, chains and cores must be at least 1, tune at least 0")
 
 
 def run(
-    levels: Levels,
+    model: Specification,
+    options: NutsOptions | None = None,
     *,
-    engine: str = "nutpie",
-    n_draws: int = 1000,
-    tune: int = 500,
-    chains: int = 4,
-    cores: int = 1,
-    prior: Prior | None = None,
-    seed: int = 0,
+    rng: np.random.Generator | int | None = None,
 ) -> Any:
-    """Full trace of the calibration model; parameters as in `sample`."""
-    prior = prior or Prior()
-    settings = {"n_draws": n_draws, "tune": tune, "chains": chains, "cores": cores, "seed": seed}
-    if engine == "nutpie":
-        compiled = _compiled(levels.binary, prior.n_splines)
-        return sample_compiled(compiled, slice.data_of(levels, prior), **settings)
-    return fit(slice.calibration(levels, prior), engine=engine, **settings)
-
-
-def fit(
-    model: pm.Model,
-    *,
-    engine: str = "nutpie",
-    n_draws: int = 1000,
-    tune: int = 500,
-    chains: int = 4,
-    cores: int = 1,
-    seed: int = 0,
-) -> Any:
-    """Compile and sample any model of `cje_core.bayes.models.slice` or `cje_core.bayes.models.policies`.
+    """Trace of a model; nutpie's compiled one is kept.
 
     Parameters
     ----------
-    model : pm.Model
-    engine, n_draws, tune, chains, cores, seed
-        As in `sample`.
+    model : Specification
+    options : NutsOptions, optional
+    rng : Generator, int or None
+        An int is NUTS' seed itself; a generator draws one.
 
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
     """
-    if engine not in ENGINES:
-        raise ValueError(f"engine is {engine!r}; use 'nutpie' or 'pymc'")
-    if engine == "nutpie":
-        compiled = compile_model(model)
-        return sample_compiled(compiled, n_draws=n_draws, tune=tune, chains=chains, cores=cores, seed=seed)
-    with model, quiet():
+    options = options or NutsOptions()
+    seed = int(rng if isinstance(rng, int | np.integer) else np.random.default_rng(rng).integers(2**31))
+    shared: dict[str, Any] = {
+        "draws": -(-options.n_draws // options.chains),
+        "tune": options.tune,
+        "chains": options.chains,
+        "cores": options.cores,
+        "target_accept": TARGET_ACCEPT,
+    }
+    if options.engine == "nutpie":
+        ready = compiled(model).with_data(**model.data)
+        with quiet():
+            return nutpie.sample(ready, seed=seed, progress_bar=False, save_warmup=False, **shared)
+    with model.build(), quiet():
         return pm.sample(
-            draws=-(-n_draws // chains),
-            tune=tune,
-            chains=chains,
-            cores=cores,
             random_seed=seed,
-            target_accept=TARGET_ACCEPT,
             nuts_sampler="pymc",
             progressbar=False,
             compute_convergence_checks=False,  # `diagnose` does them, and its verdict becomes a status
+            **shared,
         )
 
 
-def compile_model(model: pm.Model) -> Any:
-    """Compile a model for nutpie: seconds, once; `sample_compiled` takes it with any data of the same rank."""
-    with quiet():
-        return nutpie.compile_pymc_model(model)
-
-
-def sample_compiled(
-    compiled: Any,
-    data: Mapping[str, Any] | None = None,
-    *,
-    n_draws: int = 1000,
-    tune: int = 500,
-    chains: int = 4,
-    cores: int = 1,
-    seed: int = 0,
-) -> Any:
-    """Sample a compiled model with nutpie.
-
-    Parameters
-    ----------
-    compiled
-        From `compile_model`.
-    data : mapping of name to array, optional
-        New values of the model's data, as the function of `cje_core.bayes.models.slice` beside the model gives them.
-        Sizes may change where no parameter depends on them.
-    n_draws, tune, chains, cores, seed
-        As in `sample`.
-
-    Returns
-    -------
-    arviz.InferenceData or xarray.DataTree
-    """
-    if data is not None:
-        compiled = compiled.with_data(**data)
-    with quiet():
-        return nutpie.sample(
-            compiled,
-            draws=-(-n_draws // chains),
-            tune=tune,
-            chains=chains,
-            cores=cores,
-            seed=seed,
-            target_accept=TARGET_ACCEPT,
-            progress_bar=False,
-            save_warmup=False,
-        )
-
-
-@lru_cache(maxsize=8)
-def _compiled(binary: bool, n_splines: int) -> Any:
-    """Compiled model of one likelihood and basis size; its data are placeholders."""
-    size = 2
-    levels = Levels(np.linspace(0.2, 0.8, size), np.full(size, 2.0), np.ones(size), 2.0, binary, 0.0, 1.0)
-    return compile_model(slice.calibration(levels, Prior(n_splines=n_splines)))
+def compiled(model: Specification) -> Any:
+    """The model compiled for nutpie, seconds of CPU the first time; it stands for all of the same key."""
+    key = model.key
+    if key not in _compiled:
+        with quiet():
+            _compiled[key] = nutpie.compile_pymc_model(model.build(to_compile=True))
+        if len(_compiled) > MAX_COMPILED:
+            _compiled.popitem(last=False)
+    _compiled.move_to_end(key)
+    return _compiled[key]
 
 
 def save_trace(trace: Any, path: str | Path) -> None:

@@ -1,10 +1,11 @@
-"""The PyMC models of several policies: partial pooling of the calibrator, shifts with feedback, binary judges.
+"""The PyMC models of several policies: partial pooling of the calibrator, and shifts with feedback.
 
 Notation as in `cje_core.bayes.models.slice`, p a policy. Each model takes counts; no shape of a parameter depends on
 the number of labels.
 """
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,15 @@ import numpy.typing as npt
 
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models.engines import pm, pt
-from cje_core.bayes.models.slice import EDGE, calibrator, data_of, prior_data, teaching_log_likelihood
+from cje_core.bayes.models.slice import (
+    EDGE,
+    bernoulli_log_likelihood,
+    calibrator,
+    normal_data,
+    prior_data,
+    teaching_log_likelihood,
+)
+from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.splines import isplines
 from cje_core.data.arrays import Rows
@@ -60,20 +69,9 @@ def by_policy(rows: Rows, graded: Graded, which: BoolArray) -> PolicyLevels:
     )
 
 
-def hierarchical_data(labels: PolicyLevels, prior: Prior, deviation: float) -> dict[str, npt.NDArray[Any]]:
-    """What `hierarchical` takes as data, by name."""
-    data = prior_data(prior) | {
-        "basis": isplines(labels.level, prior.n_splines),
-        "n": labels.n,
-        "total": labels.total,
-        "deviation": np.asarray(float(deviation)),
-    }
-    if labels.binary:
-        return data
-    return data | {"squares": np.asarray(labels.squares.sum()), "scale": np.asarray(prior.scale)}
-
-
-def hierarchical(labels: PolicyLevels, prior: Prior | None = None, *, deviation: float = 0.5) -> pm.Model:
+def hierarchical(
+    labels: PolicyLevels, prior: Prior | None = None, *, deviation: float = 0.5
+) -> Specification:
     """Partial pooling of the calibrator itself, for several policies with labels.
 
     ::
@@ -98,46 +96,48 @@ def hierarchical(labels: PolicyLevels, prior: Prior | None = None, *, deviation:
 
     Returns
     -------
-    pm.Model
+    Specification
         With ``ends``, ``shape``, ``tau``, ``deviations`` z (P, J + 2), and each policy's ``own_ends`` (P, 2) and
         ``own_shape`` (P, J).
     """
     prior = prior or Prior()
-    values = hierarchical_data(labels, prior, deviation)
-    size = (len(labels.n), prior.n_splines + 2)
-    with pm.Model() as model:
-        held = {name: pm.Data(name, value) for name, value in values.items()}
-        shared = calibrator(held, prior.n_splines)
-        tau = pm.HalfNormal("tau", held["deviation"])
-        z = pm.Normal("deviations", shape=size)
-        center = pt.clip(pt.stack([shared.a, shared.b]), EDGE, 1.0 - EDGE)
-        logit = pt.log(center) - pt.log1p(-center)
-        ends = pm.Deterministic("own_ends", pt.sigmoid(logit[None, :] + tau * z[:, :2]))
-        raw = shared.u[None, :] * pt.exp(tau * z[:, 2:])
-        shape = pm.Deterministic("own_shape", raw / raw.sum(axis=1, keepdims=True))
-        low = ends[:, :1]
-        f = low + (ends[:, 1:] - low) * pt.dot(shape, held["basis"].T)
-        n, total = held["n"], held["total"]
-        if labels.binary:
-            inside = pt.clip(f, EDGE, 1.0 - EDGE)
-            pm.Potential("likelihood", (total * pt.log(inside) + (n - total) * pt.log1p(-inside)).sum())
-        else:
-            sigma = pm.HalfNormal("sigma", held["scale"])
-            seen = _normal_log_likelihood(f.ravel(), sigma, n.ravel(), total.ravel(), held["squares"])
-            pm.Potential("likelihood", seen)
-    return model
+    start = {"deviation": float(deviation)}
+    data = prior_data(prior) | {
+        "basis": isplines(labels.level, prior.n_splines),
+        "n": labels.n,
+        "total": labels.total,
+        "deviation": np.asarray(float(deviation)),
+    }
+    if not labels.binary:
+        data |= {"squares": np.asarray(labels.squares.sum()), "scale": np.asarray(prior.scale)}
+        start["scale"] = prior.scale
+    return Specification(_hierarchical, (labels.binary, prior.n_splines, len(labels.n)), data, start)
+
+
+def _hierarchical(held: Mapping[str, Any], binary: bool, n_splines: int, n_policies: int) -> None:
+    shared = calibrator(held, n_splines)
+    tau = pm.HalfNormal("tau", held["deviation"])
+    z = pm.Normal("deviations", shape=(n_policies, n_splines + 2))
+    center = pt.clip(pt.stack([shared.a, shared.b]), EDGE, 1.0 - EDGE)
+    logit = pt.log(center) - pt.log1p(-center)
+    ends = pm.Deterministic("own_ends", pt.sigmoid(logit[None, :] + tau * z[:, :2]))
+    raw = shared.u[None, :] * pt.exp(tau * z[:, 2:])
+    shape = pm.Deterministic("own_shape", raw / raw.sum(axis=1, keepdims=True))
+    low = ends[:, :1]
+    f = low + (ends[:, 1:] - low) * pt.dot(shape, held["basis"].T)
+    n, total = held["n"], held["total"]
+    if binary:
+        seen = bernoulli_log_likelihood(f, n, total)
+    else:
+        sigma = pm.HalfNormal("sigma", held["scale"])
+        seen = _normal_log_likelihood(f.ravel(), sigma, n.ravel(), total.ravel(), held["squares"])
+    pm.Potential("likelihood", seen)
 
 
 def _normal_log_likelihood(f: Any, sigma: Any, n: Any, total: Any, squares: Any) -> Any:
     """Log likelihood of normal labels with means f, from counts, sums and the sum of squares; no constant."""
     rest = squares - 2.0 * pt.dot(total, f) + pt.dot(n, f**2)
     return -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
-
-
-def joint_transport_data(levels: Levels, probes: PolicyLevels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
-    """What `joint_transport` takes as data, by name."""
-    data = data_of(levels._replace(binary=False), prior) | {"basis": isplines(levels.level, prior.n_splines)}
-    return data | {"probe_n": probes.n, "probe_total": probes.total, "probe_squares": probes.squares}
 
 
 def warn_of_feedback(*, stacklevel: int = 2) -> None:
@@ -157,7 +157,7 @@ def joint_transport(
     *,
     scale: float = 0.05,
     warn: bool = True,
-) -> pm.Model:
+) -> Specification:
     """Calibration and shifts in one posterior: probe labels inform f as well.
 
     ::
@@ -183,7 +183,7 @@ def joint_transport(
 
     Returns
     -------
-    pm.Model
+    Specification
         With ``ends``, ``shape``, ``sigma``, ``delta`` (P,), ``sigma_probe`` (P,) and ``tau``; a policy
         without probes has draws of its prior.
     """
@@ -194,119 +194,30 @@ def joint_transport(
         raise ValueError(
             "teaching labels and probes must share their judge levels; take both from one Graded"
         )
-    values = joint_transport_data(levels, probes, prior)
-    size = len(probes.n)
-    with pm.Model() as model:
-        held = {name: pm.Data(name, value) for name, value in values.items()}
-        curve = calibrator(held, prior.n_splines)
-        sigma = pm.HalfNormal("sigma", held["scale"])
-        f = curve.at(held["basis"])
-        pm.Potential("likelihood", teaching_log_likelihood(curve, sigma, held))
-        tau = pm.HalfCauchy("tau", scale)
-        standard = pm.StudentT("standard_delta", nu=3, mu=0.0, sigma=1.0, shape=size)
-        delta = pm.Deterministic("delta", tau * standard)
-        spread = pm.HalfNormal("sigma_probe", held["scale"], shape=size)
-        mean = f[None, :] + delta[:, None]
-        n = held["probe_n"]
-        cross, own = (held["probe_total"] * mean).sum(axis=1), (n * mean**2).sum(axis=1)
-        rest = held["probe_squares"] - 2.0 * cross + own
-        seen = -n.sum(axis=1) * pt.log(spread) - rest / (2.0 * spread**2)
-        pm.Potential("probe_likelihood", seen.sum())
-    return model
-
-
-class JudgeCounts(NamedTuple):
-    """A binary judge against binary labels, and its verdicts on unlabelled responses."""
-
-    good: int  # labelled responses that are good
-    good_passed: int  # of these, passed by the judge
-    bad: int
-    bad_passed: int
-    n: npt.NDArray[np.int64]  # (P,) unlabelled responses of each policy
-    passed: npt.NDArray[np.int64]  # (P,) of these, passed
-    own_good: npt.NDArray[np.int64]  # (P,) good labels among the policy's own random sample
-    own: npt.NDArray[np.int64]  # (P,) size of that sample; 0 for a policy that borrows the judge's accuracy
-
-
-def judge_counts(rows: Rows, threshold: float, oracle_range: tuple[float, float]) -> JudgeCounts:
-    """Count verdicts and labels.
-
-    Parameters
-    ----------
-    rows : Rows
-        With binary labels.
-    threshold : float
-        A score at or above it passes.
-    oracle_range : pair of float
-        Label of a bad and of a good response.
-
-    Returns
-    -------
-    JudgeCounts
-        Accuracy from the teaching labels; prevalence from each policy's own evaluated labels.
-    """
-    passes, good, taught = rows.score >= threshold, rows.label == oracle_range[1], rows.teaches
-    if not np.isin(rows.label[taught | (rows.evaluated & rows.labelled)], oracle_range).all():
-        raise ValueError("oracle labels are not binary: misclassification correction is not defined")
-
-    def count(which: BoolArray) -> npt.NDArray[np.int64]:
-        return np.bincount(rows.policy[which], minlength=len(rows.policies))
-
-    free, own = rows.evaluated & ~rows.labelled, rows.evaluated & rows.labelled
-    return JudgeCounts(
-        good=int((taught & good).sum()),
-        good_passed=int((taught & good & passes).sum()),
-        bad=int((taught & ~good).sum()),
-        bad_passed=int((taught & ~good & passes).sum()),
-        n=count(free),
-        passed=count(free & passes),
-        own_good=count(own & good),
-        own=count(own),
+    data = prior_data(prior) | normal_data(levels, prior)
+    data |= {
+        "basis": isplines(levels.level, prior.n_splines),
+        "probe_n": probes.n,
+        "probe_total": probes.total,
+        "probe_squares": probes.squares,
+    }
+    return Specification(
+        _joint_transport, (prior.n_splines, len(probes.n), scale), data, {"scale": prior.scale}
     )
 
 
-def rogan_gladen_data(counts: JudgeCounts) -> dict[str, npt.NDArray[np.int64]]:
-    """What `rogan_gladen` takes as data, by name."""
-    return {name: np.asarray(value, dtype=np.int64) for name, value in counts._asdict().items()}
-
-
-def rogan_gladen(
-    counts: JudgeCounts,
-    *,
-    accuracy_prior: tuple[float, float] = (1.0, 1.0),
-    prevalence_prior: tuple[float, float] = (1.0, 1.0),
-) -> pm.Model:
-    """Bayesian Rogan-Gladen: shares of good responses behind a binary judge.
-
-    ::
-
-        Se, Sp ~ Beta(accuracy_prior)                 sensitivity, specificity; shared by the policies
-        theta_p ~ Beta(prevalence_prior)              share of good responses, V_p on the [0, 1] oracle scale
-        good_passed ~ Binomial(good, Se)              bad_passed ~ Binomial(bad, 1 - Sp)
-        own_good_p ~ Binomial(own_p, theta_p)         the policy's own labelled random sample
-        passed_p ~ Binomial(n_p, theta_p Se + (1 - theta_p)(1 - Sp))    unlabelled responses
-
-    Nothing is clipped: where Se + Sp is near 1 the posterior of theta_p is as wide as its prior.
-
-    Parameters
-    ----------
-    counts : JudgeCounts
-    accuracy_prior, prevalence_prior : pair of float
-        Parameters of the Beta priors.
-
-    Returns
-    -------
-    pm.Model
-        With ``sensitivity``, ``specificity`` and ``value`` (P,).
-    """
-    with pm.Model() as model:
-        seen = {name: pm.Data(name, value) for name, value in rogan_gladen_data(counts).items()}
-        sensitivity = pm.Beta("sensitivity", *accuracy_prior)
-        specificity = pm.Beta("specificity", *accuracy_prior)
-        value = pm.Beta("value", *prevalence_prior, shape=len(counts.n))
-        share = value * sensitivity + (1.0 - value) * (1.0 - specificity)
-        pm.Binomial("judge_on_good", seen["good"], sensitivity, observed=seen["good_passed"])
-        pm.Binomial("judge_on_bad", seen["bad"], 1.0 - specificity, observed=seen["bad_passed"])
-        pm.Binomial("own_labels", seen["own"], value, observed=seen["own_good"])
-        pm.Binomial("verdicts", seen["n"], share, observed=seen["passed"])
-    return model
+def _joint_transport(held: Mapping[str, Any], n_splines: int, n_probed: int, scale: float) -> None:
+    curve = calibrator(held, n_splines)
+    sigma = pm.HalfNormal("sigma", held["scale"])
+    f = curve.at(held["basis"])
+    pm.Potential("likelihood", teaching_log_likelihood(curve, sigma, held))
+    tau = pm.HalfCauchy("tau", scale)
+    standard = pm.StudentT("standard_delta", nu=3, mu=0.0, sigma=1.0, shape=n_probed)
+    delta = pm.Deterministic("delta", tau * standard)
+    spread = pm.HalfNormal("sigma_probe", held["scale"], shape=n_probed)
+    mean = f[None, :] + delta[:, None]
+    n = held["probe_n"]
+    cross, own = (held["probe_total"] * mean).sum(axis=1), (n * mean**2).sum(axis=1)
+    rest = held["probe_squares"] - 2.0 * cross + own
+    seen = -n.sum(axis=1) * pt.log(spread) - rest / (2.0 * spread**2)
+    pm.Potential("probe_likelihood", seen.sum())

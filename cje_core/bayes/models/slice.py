@@ -1,8 +1,8 @@
 """The PyMC models of one slice: the reference for the fast samplers, and the place to criticise the calibration.
 
 Notation: Y oracle label and S judge score, both mapped to [0, 1]; X covariates; f calibrator; k judge level; a and b
-the ends of f, u its shape on the simplex (`cje_core.bayes.prior`); I_j I-splines (`cje_core.bayes.splines`). Data enter
-as ``pm.Data``, so a compiled model can be given new data. Models of several policies are in
+the ends of f, u its shape on the simplex (`cje_core.bayes.prior`); I_j I-splines (`cje_core.bayes.splines`). Each model
+is a `cje_core.bayes.models.specification.Specification`. Models of several policies are in
 `cje_core.bayes.models.policies`.
 """
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models.engines import pm, pt
+from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.prior import Prior, check, shapes
 from cje_core.bayes.splines import isplines
 from cje_core.data.arrays import Rows
@@ -46,13 +47,10 @@ def prior_data(prior: Prior) -> dict[str, npt.NDArray[Any]]:
     return {"table": table, "log_mass": log_mass, "flat": np.asarray(prior.flat)}
 
 
-def data_of(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
-    """What `calibration` takes as data, by name: to give a compiled model another data set, or another prior."""
+def normal_data(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
+    """What `teaching_log_likelihood` and the scale of its noise take as data, by name."""
     x = isplines(levels.level, prior.n_splines)
-    held = prior_data(prior)
-    if levels.binary:
-        return held | {"basis": x, "n": levels.n, "total": levels.total}
-    return held | {
+    return {
         "gram": (x * levels.n[:, None]).T @ x,
         "mass": x.T @ levels.n,
         "cross": x.T @ levels.total,
@@ -105,7 +103,7 @@ def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
     return Calibrator(ends[0], ends[1], u)
 
 
-def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
+def calibration(levels: Levels, prior: Prior | None = None) -> Specification:
     """Monotone calibration on sufficient statistics per judge level.
 
     ::
@@ -125,29 +123,39 @@ def calibration(levels: Levels, prior: Prior | None = None) -> pm.Model:
 
     Returns
     -------
-    pm.Model
-        With ``ends``, ``shape`` (see `calibrator`) and, for continuous labels, ``sigma``; its data
-        are those of `data_of`. f is `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the
-        number of levels at compile time.
+    Specification
+        With ``ends``, ``shape`` (see `calibrator`) and, for continuous labels, ``sigma``. f is
+        `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the number of levels at compile
+        time.
     """
     prior = prior or Prior()
-    values = data_of(levels, prior)
-    with pm.Model() as model:
-        held = {name: pm.Data(name, value) for name, value in values.items()}
-        f = calibrator(held, prior.n_splines)
-        if levels.binary:
-            n, total = held["n"], held["total"]
-            inside = pt.clip(f.at(held["basis"]), EDGE, 1.0 - EDGE)
-            seen = total * pt.log(inside) + (n - total) * pt.log1p(-inside)
-            pm.Potential("likelihood", seen.sum())
-        else:
-            sigma = pm.HalfNormal("sigma", held["scale"])
-            pm.Potential("likelihood", teaching_log_likelihood(f, sigma, held))
-    return model
+    static = (levels.binary, prior.n_splines)
+    if levels.binary:
+        basis = isplines(levels.level, prior.n_splines)
+        data = prior_data(prior) | {"basis": basis, "n": levels.n, "total": levels.total}
+        return Specification(_calibration, static, data)
+    # sigma starts where its prior says: one compiled model serves all, from the scale of the default
+    start = {"scale": Prior().scale}
+    return Specification(_calibration, static, prior_data(prior) | normal_data(levels, prior), start)
+
+
+def _calibration(held: Mapping[str, Any], binary: bool, n_splines: int) -> None:
+    f = calibrator(held, n_splines)
+    if binary:
+        seen = bernoulli_log_likelihood(f.at(held["basis"]), held["n"], held["total"])
+    else:
+        seen = teaching_log_likelihood(f, pm.HalfNormal("sigma", held["scale"]), held)
+    pm.Potential("likelihood", seen)
+
+
+def bernoulli_log_likelihood(f: Any, n: Any, total: Any) -> Any:
+    """Log likelihood of n binary labels with means f, of which `total` are 1."""
+    inside = pt.clip(f, EDGE, 1.0 - EDGE)
+    return (total * pt.log(inside) + (n - total) * pt.log1p(-inside)).sum()
 
 
 def teaching_log_likelihood(f: Calibrator, sigma: Any, held: Mapping[str, Any]) -> Any:
-    """Log likelihood of normal teaching labels from the data of `data_of`; no constant."""
+    """Log likelihood of normal teaching labels from the data of `normal_data`; no constant."""
     a, rise, u = f.a, f.b - f.a, f.u
     by_f = a * held["sum"] + rise * pt.dot(held["cross"], u)
     own = held["m"] * a**2 + 2.0 * a * rise * pt.dot(held["mass"], u)
@@ -155,25 +163,13 @@ def teaching_log_likelihood(f: Calibrator, sigma: Any, held: Mapping[str, Any]) 
     return -held["m"] * pt.log(sigma) - (held["squares"] - 2.0 * by_f + own) / (2.0 * sigma**2)
 
 
-def observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, npt.NDArray[Any]]:
-    """What `observations` takes as data, by name.
-
-    The prior is not among them: PyMC would take parameters below mutable data for stale, and draw them from the prior
-    when it is asked for posterior predictive draws of a trace that another sampler made.
-    """
-    data = {
-        "basis": isplines(levels.level, prior.n_splines),
-        "at": seen.at.astype(np.int64),
-        "label": seen.label.astype(np.int64) if levels.binary else seen.label,
-    }
-    return data if seen.share == 1.0 else data | {"share": np.asarray(seen.share)}
-
-
-def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> pm.Model:
+def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> Specification:
     """The posterior of `calibration`, label by label: for leave-one-out scores and posterior predictive draws.
 
     Where labels come in clusters each counts ``seen.share``, as in `calibration`: the likelihood is raised to that
-    power. Replicated labels and leave-one-out scores are those of single labels all the same.
+    power. Replicated labels and leave-one-out scores are those of single labels all the same. The prior is not among
+    the data: PyMC would take parameters below mutable data for stale, and draw them from the prior when it is asked for
+    posterior predictive draws of a trace that another sampler made.
 
     ::
 
@@ -190,19 +186,29 @@ def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> 
 
     Returns
     -------
-    pm.Model
+    Specification
         With the observed variable ``y``, so ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` apply.
     """
     prior = prior or Prior()
-    values = observation_data(levels, seen, prior)
-    with pm.Model() as model:
-        held = {name: pm.Data(name, value) for name, value in values.items()}
-        f = calibrator(prior_data(prior), prior.n_splines)
-        _labels(f.at(held["basis"])[held["at"]], held, levels.binary, prior)
-    return model
+    data = _observation_data(levels, seen, prior)
+    return Specification(_observations, (levels.binary, prior), data)
 
 
-def _labels(mean: Any, held: dict[str, Any], binary: bool, prior: Prior) -> None:
+def _observations(held: Mapping[str, Any], binary: bool, prior: Prior) -> None:
+    f = calibrator(prior_data(prior), prior.n_splines)
+    _labels(f.at(held["basis"])[held["at"]], held, binary, prior)
+
+
+def _observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, npt.NDArray[Any]]:
+    data = {
+        "basis": isplines(levels.level, prior.n_splines),
+        "at": seen.at.astype(np.int64),
+        "label": seen.label.astype(np.int64) if levels.binary else seen.label,
+    }
+    return data if seen.share == 1.0 else data | {"share": np.asarray(seen.share)}
+
+
+def _labels(mean: Any, held: Mapping[str, Any], binary: bool, prior: Prior) -> None:
     """Observed labels ``y``, their likelihood raised to the power ``share`` where the data have one."""
     label = held["label"]
     if binary:
@@ -216,13 +222,6 @@ def _labels(mean: Any, held: dict[str, Any], binary: bool, prior: Prior) -> None
         pm.Potential("clusters", (held["share"] - 1.0) * pm.logp(law, label).sum())
 
 
-def two_stage_data(
-    levels: Levels, seen: Labelled, columns: FloatArray, prior: Prior
-) -> dict[str, npt.NDArray[Any]]:
-    """What `two_stage` takes as data, by name."""
-    return observation_data(levels, seen, prior) | {"columns": columns}
-
-
 def two_stage(
     levels: Levels,
     seen: Labelled,
@@ -230,7 +229,7 @@ def two_stage(
     prior: Prior | None = None,
     *,
     effect_scale: float = EFFECT_SCALE,
-) -> pm.Model:
+) -> Specification:
     """Calibration on Z = (S, X): monotone in S at given X, covariates multiply the odds.
 
     ::
@@ -255,19 +254,22 @@ def two_stage(
 
     Returns
     -------
-    pm.Model
+    Specification
         With ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``.
     """
     prior = prior or Prior()
-    values = two_stage_data(levels, seen, columns, prior)
-    with pm.Model() as model:
-        held = {name: pm.Data(name, value) for name, value in values.items()}
-        curve = calibrator(prior_data(prior), prior.n_splines)
-        beta = pm.Normal("beta", 0.0, effect_scale, shape=columns.shape[1])
-        f = curve.at(held["basis"])[held["at"]]
-        odds = pt.exp(pt.dot(held["columns"], beta))
-        _labels(f * odds / (1.0 - f + f * odds), held, levels.binary, prior)
-    return model
+    data = _observation_data(levels, seen, prior) | {"columns": columns}
+    return Specification(_two_stage, (levels.binary, prior, columns.shape[1], effect_scale), data)
+
+
+def _two_stage(
+    held: Mapping[str, Any], binary: bool, prior: Prior, n_columns: int, effect_scale: float
+) -> None:
+    curve = calibrator(prior_data(prior), prior.n_splines)
+    beta = pm.Normal("beta", 0.0, effect_scale, shape=n_columns)
+    f = curve.at(held["basis"])[held["at"]]
+    odds = pt.exp(pt.dot(held["columns"], beta))
+    _labels(f * odds / (1.0 - f + f * odds), held, binary, prior)
 
 
 def graph(model: pm.Model) -> Any:

@@ -11,7 +11,8 @@ from scipy.special import erf
 
 from cje_core.bayes import gibbs
 from cje_core.bayes.levels import grade
-from cje_core.bayes.models import nuts
+from cje_core.bayes.models import draws as fits
+from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.value import values
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.data import from_arrays
@@ -132,13 +133,14 @@ def test_coverage_by_nuts():
     300 coverages have a standard error of 1.3 points; ends of paired intervals are compared far more sharply.
     """
     one, inside, gap = np.array([True]), [], []
+    options = NutsOptions(tune=300, chains=1)
     for world in WORLDS:
         rng = np.random.default_rng([50, WORLDS.index(world)])
         for seed in range(75):
             rows, fitted = as_rows(*draw(world, rng), 50)
             graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
             both = [
-                nuts.sample(graded.levels, n_draws=1000, tune=300, chains=1, seed=seed),
+                fits.calibration(graded.levels, options, rng=seed),
                 gibbs.sample(graded.levels, n_draws=1000, rng=seed),
             ]
             bounds = np.array(

@@ -6,6 +6,8 @@ from covariate_world import LEVELS, prepared, world
 
 from cje_core.bayes import covariates
 from cje_core.bayes.models import draws
+from cje_core.bayes.models import nuts as sampling
+from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.data import files, from_arrays
 from cje_core.estimators import bayes_corrected, bayes_direct
 from cje_core.inference.estimate import Status
@@ -15,24 +17,24 @@ from cje_core.inference.estimate import Status
 @pytest.mark.parametrize("binary", [True, False])
 def test_two_stage_by_nuts_is_two_stage_by_gibbs_and_is_compiled_once(binary):
     rows, graded = prepared(world(6, m=60, effect=1.0, binary=binary)[0], ["x"])
-    nuts = draws.two_stage(rows, graded, n_draws=2000, seed=1)
+    nuts = draws.two_stage(rows, graded, NutsOptions(n_draws=2000), rng=1)
     gibbs = covariates.sample(rows, graded, n_draws=4000, rng=2)
     assert nuts.diagnostics["rhat"] < 1.02 and nuts.diagnostics["ess_bulk"] > 200
     for ours, theirs in ((gibbs.beta, nuts.beta), (gibbs.f, nuts.f)):
         error = theirs.std(axis=0) * np.sqrt(1 / 200 + 1 / 1000)
         assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 5 * error).all()
         assert np.abs(ours.std(axis=0) / theirs.std(axis=0) - 1).max() < 5 / np.sqrt(2 * 200)
-    compiled = len(draws._compiled)
+    compiled = len(sampling._compiled)
     again = prepared(world(7, n=90, m=40, binary=binary)[0], ["x"])
-    draws.two_stage(*again, n_draws=40, seed=1)
-    assert len(draws._compiled) == compiled
+    draws.two_stage(*again, NutsOptions(n_draws=40), rng=1)
+    assert len(sampling._compiled) == compiled
 
 
 @pytest.mark.slow
 def test_clusters_count_in_nuts_as_in_gibbs():
     rows, graded = prepared(world(7, m=40, effect=0.5, copies=3)[0], ["x"])
     assert graded.share == pytest.approx(1 / 3)
-    nuts = draws.two_stage(rows, graded, n_draws=2000, seed=1)
+    nuts = draws.two_stage(rows, graded, NutsOptions(n_draws=2000), rng=1)
     gibbs = covariates.sample(rows, graded, n_draws=4000, rng=2)
     assert abs(nuts.beta.mean() - gibbs.beta.mean()) < 5 * gibbs.beta.std() * np.sqrt(1 / 200 + 1 / 1000)
     assert abs(nuts.beta.std() / gibbs.beta.std() - 1) < 5 / np.sqrt(2 * 200)

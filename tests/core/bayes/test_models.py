@@ -5,6 +5,7 @@ import importlib.util
 import covariate_world
 import numpy as np
 import oracles_bayes_models as oracles
+import oracles_rogan_gladen
 import pytest
 from scipy import stats
 
@@ -12,6 +13,7 @@ from cje_core.bayes import gibbs, shifts
 from cje_core.bayes.levels import grade
 from cje_core.bayes.models import nuts, policies, slice
 from cje_core.bayes.models.engines import az, pm, quiet
+from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import Prior
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
@@ -58,12 +60,12 @@ def test_observations_have_the_posterior_of_sufficient_statistics_and_leave_one_
     rows, slice_ = graded(world(3))
     seen = slice.labelled(rows, slice_)
     model = slice.observations(slice_.levels, seen)
-    trace = nuts.fit(model, n_draws=2000, seed=1)
+    trace = nuts.run(model, NutsOptions(n_draws=2000), rng=1)
     draws = nuts.to_draws(trace, slice_.levels, 2000)
     reference = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
     value = slice_.levels.n / slice_.levels.n.sum()
     close(draws.f @ value, (reference.f @ value).mean(), (reference.f @ value).std())
-    with model, quiet():
+    with model.build(), quiet():
         trace = pm.compute_log_likelihood(trace, progressbar=False)
         replicated = pm.sample_posterior_predictive(trace, var_names=["y"], progressbar=False, random_seed=3)
     labels = nuts.group(replicated, "posterior_predictive")["y"].values
@@ -84,7 +86,6 @@ def test_hierarchical_pools_what_is_equal_and_parts_what_differs():
     same = np.clip(0.15 + 0.7 * judge + rng.normal(0, 0.1, judge.shape), 0, 1)
     other = same.copy()
     other[2] = np.clip(same[2] - 0.6 * judge[2], 0, 1)
-    compiled = None
     found = {}
     for name, oracle, deviation in (("forced", same, 1e-3), ("same", same, 0.5), ("other", other, 0.5)):
         apart = np.kron(np.eye(3), np.ones(150)) > 0  # prompts of their own, so every label counts once
@@ -96,10 +97,8 @@ def test_hierarchical_pools_what_is_equal_and_parts_what_differs():
         labels = policies.by_policy(rows, slice_, rows.labelled)
         np.testing.assert_allclose(labels.n.sum(axis=0), slice_.levels.n)
         assert labels.squares.sum() == pytest.approx(slice_.levels.squares)
-        if compiled is None:
-            compiled = nuts.compile_model(policies.hierarchical(labels, deviation=deviation))
-        data = policies.hierarchical_data(labels, Prior(), deviation)
-        trace = nuts.sample_compiled(compiled, data, n_draws=2000, seed=1)
+        model = policies.hierarchical(labels, deviation=deviation)
+        trace = nuts.run(model, NutsOptions(n_draws=2000), rng=1)
         own = [nuts.to_draws(trace, slice_.levels, 2000, policy=p).f for p in range(3)]
         tau = nuts.pooled(nuts.posterior(trace), "tau")
         found[name] = (np.stack(own, axis=1), tau, slice_.levels, labels)
@@ -139,7 +138,7 @@ def test_joint_transport_warns_and_meets_the_cut_posterior_where_f_is_known():
     assert probes.n.sum(axis=1).tolist() == [0, 60, 60]
     with pytest.warns(UserWarning, match="bend f"):
         model = policies.joint_transport(slice_.levels, probes)
-    trace = nuts.fit(model, n_draws=2000, seed=1)
+    trace = nuts.run(model, NutsOptions(n_draws=2000), rng=1)
     delta = nuts.pooled(nuts.posterior(trace), "delta")[:, 1:]
     draws = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
     cut = shifts.shifts(rows, slice_, draws, rng=3).delta[1:]
@@ -151,11 +150,11 @@ def test_joint_transport_warns_and_meets_the_cut_posterior_where_f_is_known():
 
 @pytest.mark.slow
 def test_rogan_gladen_is_the_posterior_by_quadrature():
-    counts = policies.JudgeCounts(
+    counts = oracles_rogan_gladen.JudgeCounts(
         good=40, good_passed=34, bad=30, bad_passed=6, n=np.array([200]), passed=np.array([130]),
         own_good=np.array([12]), own=np.array([20]),
     )  # fmt: skip
-    trace = nuts.fit(policies.rogan_gladen(counts), n_draws=4000, seed=1)
+    trace = nuts.run(oracles_rogan_gladen.rogan_gladen(counts), NutsOptions(n_draws=4000), rng=1)
     exact = oracles.rogan_gladen_moments(counts)
     for name, (mean, sd) in exact.items():
         values = nuts.pooled(nuts.posterior(trace), name).ravel()
@@ -168,19 +167,19 @@ def test_judge_counts():
     judge = [[0.9, 0.8, 0.2, 0.7, 0.1], [0.9, 0.1, 0.6, 0.2, 0.3]]
     oracle = [[1, 0, 0, np.nan, np.nan], [np.nan] * 5]
     rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=oracle))
-    counts = policies.judge_counts(rows, 0.5, UNIT)
+    counts = oracles_rogan_gladen.judge_counts(rows, 0.5, UNIT)
     assert counts[:4] == (1, 1, 2, 1)
     assert [c.tolist() for c in counts[4:]] == [[2, 5], [1, 2], [1, 0], [3, 0]]
     # labels that do not teach the judge's accuracy still count for their own policy
     both = from_arrays(
         judge, policies=["a", "b"], oracle=[oracle[0], [1, 1, np.nan, np.nan, np.nan]], calibration_policy="a"
     )
-    counts = policies.judge_counts(unpack(both), 0.5, UNIT)
+    counts = oracles_rogan_gladen.judge_counts(unpack(both), 0.5, UNIT)
     assert counts[:4] == (1, 1, 2, 1)
     assert [c.tolist() for c in counts[4:]] == [[2, 3], [1, 1], [1, 2], [3, 2]]
     rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=[[0.5, 0, 0, np.nan, np.nan], [np.nan] * 5]))
     with pytest.raises(ValueError, match="not binary"):
-        policies.judge_counts(rows, 0.5, UNIT)
+        oracles_rogan_gladen.judge_counts(rows, 0.5, UNIT)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -208,7 +207,7 @@ def models_and_priors():
     prior = Prior(concentration=2.0, scale=0.2, n_splines=3)
     labels = policies.by_policy(rows, seen, rows.labelled)
     probes = policies.by_policy(rows, seen, rows.probe)
-    counts = policies.judge_counts(
+    counts = oracles_rogan_gladen.judge_counts(
         rows._replace(label=np.round(rows.label), labelled=rows.teaches), 0.5, UNIT
     )
     taught = slice.labelled(rows, seen)
@@ -231,7 +230,7 @@ def models_and_priors():
     spread = {"tau": stats.halfcauchy(scale=0.07), "sigma_probe": stats.halfnorm(scale=0.2)}
     yield joint, noise | spread | {"standard_delta": stats.t(3)}
     yield (
-        policies.rogan_gladen(counts, accuracy_prior=(1.5, 1.2), prevalence_prior=(1.3, 2.0)),
+        oracles_rogan_gladen.rogan_gladen(counts, accuracy_prior=(1.5, 1.2), prevalence_prior=(1.3, 2.0)),
         accuracy | {"value": stats.beta(1.3, 2.0)},
     )
 
@@ -239,7 +238,8 @@ def models_and_priors():
 @pytest.mark.slow
 def test_priors_are_those_of_the_docstrings():
     level = 2 * stats.norm.sf(5)
-    for model, laws in models_and_priors():
+    for specification, laws in models_and_priors():
+        model = specification.build()
         drawn = pm.draw([model[name] for name in laws], draws=4000, random_seed=1)
         for (name, law), values in zip(laws.items(), drawn, strict=True):
             first = values.reshape(4000, -1)[:, 0]
@@ -247,8 +247,10 @@ def test_priors_are_those_of_the_docstrings():
 
 
 def test_graph_says_what_is_missing():
-    counts = policies.JudgeCounts(2, 1, 2, 1, np.array([4]), np.array([2]), np.array([1]), np.array([2]))
-    model = policies.rogan_gladen(counts)
+    counts = oracles_rogan_gladen.JudgeCounts(
+        2, 1, 2, 1, np.array([4]), np.array([2]), np.array([1]), np.array([2])
+    )
+    model = oracles_rogan_gladen.rogan_gladen(counts).build()
     if importlib.util.find_spec("graphviz") is None:
         with pytest.raises(ImportError, match="pip install graphviz"):
             slice.graph(model)

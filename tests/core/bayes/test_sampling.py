@@ -1,5 +1,8 @@
 """Gibbs, nutpie and PyMC's NUTS draw from one posterior; traces survive the disk; gates judge them."""
 
+from collections import OrderedDict
+from dataclasses import replace
+
 import numpy as np
 import oracles_bayes
 import pytest
@@ -7,13 +10,17 @@ from scipy import stats
 
 from cje_core.bayes import gibbs
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.models import nuts
+from cje_core.bayes.models import draws as fits
+from cje_core.bayes.models import nuts, slice
 from cje_core.bayes.models.engines import az
+from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import Prior
 from cje_core.inference.estimate import Status
 
 GOOD = {"rhat": 1.0, "ess_bulk": 900.0, "ess_tail": 700.0, "divergences": 0.0, "bfmi": 0.9}
 N_CHAINS, PER_CHAIN = 4, 1000
+FULL = NutsOptions(n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS)
+SHORT = NutsOptions(n_draws=40, tune=20)
 
 
 def data_set(seed):
@@ -104,7 +111,7 @@ def test_gibbs_and_nutpie_agree(seed):
     """
     levels = data_set(seed)
     for attempt in range(3):
-        draws = nuts.sample(levels, n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed + 100 * attempt)
+        draws = fits.calibration(levels, FULL, rng=seed + 100 * attempt)
         assert draws.f.shape == (N_CHAINS * PER_CHAIN, len(levels.level))
         theirs = summaries(draws, levels)
         if min(disagreement(column.reshape(-1, N_CHAINS).T) for column in theirs.values()) > 1e-6:
@@ -117,7 +124,7 @@ def test_gibbs_and_nutpie_agree(seed):
 @pytest.mark.parametrize("seed", [0, 2])
 def test_gibbs_and_pymc_agree(seed):
     levels = data_set(seed)
-    draws = nuts.sample(levels, engine="pymc", n_draws=N_CHAINS * PER_CHAIN, chains=N_CHAINS, seed=seed)
+    draws = fits.calibration(levels, replace(FULL, engine="pymc"), rng=seed)
     assert differences(gibbs_chains(levels, 100 * seed), summaries(draws, levels)) == []
 
 
@@ -128,7 +135,7 @@ def test_gibbs_and_pymc_agree(seed):
 def test_agreement_is_not_granted_to_another_prior(seed, prior, where):
     """The comparison has teeth: with 25 labels other ends, or a sixth of the noise scale, are told apart."""
     levels = data_set(seed)
-    draws = nuts.sample(levels, n_draws=N_CHAINS * PER_CHAIN, seed=0, prior=prior)
+    draws = fits.calibration(levels, FULL, prior=prior, rng=0)
     found = differences(gibbs_chains(levels, 0), summaries(draws, levels))
     assert where in {name for name, _ in found}, found
 
@@ -138,7 +145,7 @@ def test_without_labels_nuts_draws_the_stated_prior():
     """Potentials on uniform ends and shape: against draws of the prior by its definition."""
     levels = data_set(0)
     empty = levels._replace(n=0 * levels.n, total=0 * levels.total, squares=0.0)
-    draws = nuts.sample(empty, n_draws=4000, prior=Prior(2.0, 0.2, flat=0.8), seed=1)
+    draws = fits.calibration(empty, FULL, prior=Prior(2.0, 0.2, flat=0.8), rng=1)
     ends, shape = oracles_bayes.prior_by_loop(
         40_000, 8, np.random.default_rng(2), concentration=2.0, flat=0.8
     )
@@ -157,26 +164,24 @@ def test_without_labels_nuts_draws_the_stated_prior():
 
 @pytest.mark.slow
 def test_one_compiled_model_serves_other_data_grids_and_priors():
-    nuts.sample(data_set(0), n_draws=40, tune=20, seed=1)
-    compiled = nuts._compiled.cache_info().misses
+    fits.calibration(data_set(0), SHORT, rng=1)
+    compiled = list(nuts._compiled)
     for seed in (0, 1, 3):
-        nuts.sample(
-            data_set(seed),
-            n_draws=40,
-            tune=20,
-            prior=Prior(1.0 + seed, 0.1 + seed, flat=0.9 / (1 + seed)),
-            seed=1,
-        )
-    assert nuts._compiled.cache_info().misses == compiled
-    twice = [nuts.sample(data_set(0), n_draws=40, tune=20, seed=5) for _ in range(2)]
+        prior = Prior(1.0 + seed, 0.1 + seed, flat=0.9 / (1 + seed))
+        fits.calibration(data_set(seed), SHORT, prior=prior, rng=1)
+    assert list(nuts._compiled) == compiled
+    twice = [fits.calibration(data_set(0), SHORT, rng=5) for _ in range(2)]
     np.testing.assert_array_equal(twice[0].f, twice[1].f)
-    other = nuts.sample(data_set(0), n_draws=40, tune=20, seed=6)
+    other = fits.calibration(data_set(0), SHORT, rng=6)
     assert (other.f != twice[0].f).any()
+    nuts._compiled.clear()  # who compiled first does not matter: chains start from the default prior
+    fits.calibration(data_set(3), SHORT, prior=Prior(scale=2.0), rng=1)
+    np.testing.assert_array_equal(fits.calibration(data_set(0), SHORT, rng=5).f, twice[0].f)
 
 
 @pytest.mark.slow
 def test_a_trace_survives_the_disk(tmp_path):
-    trace = nuts.run(data_set(0), n_draws=200, tune=100, seed=1)
+    trace = nuts.run(slice.calibration(data_set(0)), NutsOptions(n_draws=200, tune=100), rng=1)
     nuts.save_trace(trace, tmp_path / "trace.nc")
     back = nuts.load_trace(tmp_path / "trace.nc")
     assert type(back) is type(trace)
@@ -189,7 +194,7 @@ def test_a_trace_survives_the_disk(tmp_path):
 
 @pytest.mark.slow
 def test_too_short_a_run_is_flagged():
-    draws = nuts.sample(data_set(0), n_draws=40, tune=20, seed=1)
+    draws = fits.calibration(data_set(0), SHORT, rng=1)
     assert nuts.gates(draws.diagnostics) is Status.NOT_CONVERGED
 
 
@@ -236,4 +241,53 @@ def test_diagnose_sees_a_chain_that_stays_apart():
 
 def test_an_unknown_engine_is_refused():
     with pytest.raises(ValueError, match="'nutpie' or 'pymc'"):
-        nuts.sample(data_set(0), engine="stan")
+        NutsOptions(engine="stan")
+
+
+def test_options_out_of_range_are_refused():
+    for bad in ({"n_draws": 0}, {"chains": 0}, {"cores": 0}, {"tune": -1}):
+        with pytest.raises(ValueError, match="must be at least 1, tune at least 0"):
+            NutsOptions(**bad)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """What nutpie is asked for, without its work."""
+    calls = {"compiled": [], "seed": []}
+
+    class Compiled:
+        def with_data(self, **data):
+            return self
+
+    def compile_model(model):
+        calls["compiled"].append(model)
+        return Compiled()
+
+    monkeypatch.setattr(nuts, "_compiled", OrderedDict())
+    monkeypatch.setattr(nuts.nutpie, "compile_pymc_model", compile_model)
+    monkeypatch.setattr(nuts.nutpie, "sample", lambda model, *, seed, **rest: calls["seed"].append(seed))
+    return calls
+
+
+def test_a_model_is_compiled_once_for_what_data_cannot_change(recorded, monkeypatch):
+    monkeypatch.setattr(nuts, "MAX_COMPILED", 2)
+    for seed in (0, 1, 3):  # other data, grids and priors
+        nuts.run(slice.calibration(data_set(seed), Prior(1.0 + seed, 0.1 + seed)), rng=1)
+    assert len(recorded["compiled"]) == 1
+    nuts.run(slice.calibration(data_set(2)), rng=1)  # binary labels
+    nuts.run(slice.calibration(data_set(0)), rng=1)
+    assert len(recorded["compiled"]) == len(nuts._compiled) == 2
+    nuts.run(slice.calibration(data_set(0), Prior(n_splines=5)), rng=1)
+    assert len(recorded["compiled"]) == 3 and len(nuts._compiled) == 2  # the binary one went
+    nuts.run(slice.calibration(data_set(0)), rng=1)
+    assert len(recorded["compiled"]) == 3
+    nuts.run(slice.calibration(data_set(2)), rng=1)
+    assert len(recorded["compiled"]) == 4
+
+
+def test_an_integer_is_the_seed_and_a_generator_draws_one(recorded):
+    model = slice.calibration(data_set(0))
+    for rng in (7, np.int64(7), np.random.default_rng(7), None, None):
+        nuts.run(model, rng=rng)
+    assert recorded["seed"][:3] == [7, 7, int(np.random.default_rng(7).integers(2**31))]
+    assert recorded["seed"][3] != recorded["seed"][4]

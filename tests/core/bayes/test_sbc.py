@@ -7,7 +7,8 @@ from scipy import stats
 from cje_core.bayes.diagnostics import predictive, sbc
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.models import nuts as sampling
+from cje_core.bayes.models import draws as fits
+from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import Prior
 
 LEVEL = np.round(np.linspace(0.0, 1.0, 11), 2)
@@ -90,7 +91,7 @@ def test_nutpie_passes_two_hundred_simulations():
     """
 
     def nuts(levels, rng):  # one chain: the draws that are ranked are four steps apart
-        return sampling.sample(levels, n_draws=396, tune=400, chains=1, seed=int(rng.integers(2**31)))
+        return fits.calibration(levels, NutsOptions(n_draws=396, tune=400, chains=1), rng=rng)
 
     def twin(levels, rng):
         own = np.random.default_rng(

@@ -306,6 +306,17 @@ def test_band_of_one_policy_is_its_interval():
     assert band.attrs["critical_value"] >= stats.t.ppf(0.975, 399)
 
 
+def test_bands_are_drawn_with_the_rng_that_is_given():
+    out = labels_only.estimate(many(0.3))
+    critical = [
+        simultaneous_bands(out, **options).attrs["critical_value"]
+        for options in ({}, {}, {"rng": 1}, {"rng": np.random.default_rng(1)}, {"rng": 2})
+    ]
+    assert critical[0] == critical[1] and critical[2] == critical[3]
+    assert len(set(critical)) == 3
+    np.testing.assert_allclose(critical, critical[0], rtol=0.02)
+
+
 def test_critical_value_of_independent_and_of_identical_policies():
     """Independent: Sidak's, in closed form; identical: the pointwise one."""
     sidak = stats.norm.ppf(0.5 + 0.95 ** (1 / 6) / 2)

@@ -1,0 +1,39 @@
+"""What a PyMC model is made of, so that one compiled model can be kept and given other data."""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cje_core.bayes.models.engines import pm
+
+
+class Specification(NamedTuple):
+    """A model: how it is declared, what its code depends on, and its data.
+
+    ``declare(held, *static)`` declares the variables in the model at hand, with `held` the ``pm.Data`` of `data` by
+    name. It sees nothing else, so what is compiled for one specification serves every other of the same `key`: sizes
+    of data may differ where no variable has them for its shape.
+    """
+
+    declare: Callable[..., None]
+    static: tuple[Hashable, ...]
+    data: Mapping[str, npt.NDArray[Any]]
+    start: Mapping[
+        str, float
+    ] = {}  # data that a compiled model's chains start from, whatever it is given later
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What a compiled model is kept under: all that data cannot change."""
+        return self.declare, self.static, tuple(self.data), tuple(self.start.items())
+
+    def build(self, *, to_compile: bool = False) -> pm.Model:
+        """Declare the model with its data; `to_compile` with those that chains start from."""
+        values = dict(self.data)
+        if to_compile:
+            values |= {name: np.asarray(value) for name, value in self.start.items()}
+        with pm.Model() as model:
+            self.declare({name: pm.Data(name, value) for name, value in values.items()}, *self.static)
+        return model

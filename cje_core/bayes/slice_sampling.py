@@ -1,0 +1,130 @@
+"""Slice sampling (Neal, 2003) of what the kernels of the calibrator share: its ends, its shape, and the noise.
+
+`moves_of` makes two updates from a likelihood ``log_likelihood(at, step, moves, *terms)``, that of the parameters where
+``at`` has moved by ``step * moves``: ``at_t`` is f at term t of the likelihood, or 1 - f where its ``sign_t`` is -1.
+With ``f = a + (b - a) g`` they change ``g`` (at the terms), ``at``, the shape ``u`` and ``log_u`` in place; ``moves``
+is room to work in.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from cje_core.bayes.prior import LEAST, beta_split, ends_density
+
+# steps of a slice after which a weight stays: what is left of the interval is the prior's matter
+SHRINKS = 10
+
+
+@numba.njit(cache=True)
+def partner(rng, i, size):  # type: ignore[no-untyped-def]
+    """Another of `size` weights than the i-th, at random."""
+    j = int(rng.random() * (size - 1))
+    return j + 1 if j >= i else j
+
+
+def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
+    """`move_ends` and `move_shape` for a likelihood.
+
+    They close over it: a compiled chain that passed it on as an argument could not be cached.
+    """
+
+    @numba.njit
+    def move_ends(rng, terms, now, a, b, at, g, sign, moves, size, flat, shift_only):  # type: ignore[no-untyped-def]
+        """Draw b, a, and both by the same amount (with `shift_only` that alone): a, b and the log likelihood there."""
+        for kind in range(2 if shift_only else 0, 3):
+            for t in range(len(at)):
+                moves[t] = sign[t] * (g[t] if kind == 0 else 1.0 - g[t] if kind == 1 else 1.0)
+            low = -b if kind == 0 else -a if kind == 1 else -min(a, b)
+            high = 1.0 - b if kind == 0 else 1.0 - a if kind == 1 else 1.0 - max(a, b)
+            height = now + np.log(ends_density(b - a, size, flat)) + np.log1p(-rng.random())
+            while True:
+                step = low + (high - low) * rng.random()
+                found = log_likelihood(at, step, moves, *terms)
+                rise = b - a + (step if kind == 0 else -step if kind == 1 else 0.0)
+                if found + np.log(ends_density(rise, size, flat)) >= height or high - low < 1e-14:
+                    break
+                if step < 0.0:
+                    low = step
+                else:
+                    high = step
+            if found > -np.inf:
+                a = min(max(a + (0.0 if kind == 0 else step), 0.0), 1.0)
+                b = min(max(b + (0.0 if kind == 1 else step), 0.0), 1.0)
+                for t in range(len(at)):
+                    at[t] += step * moves[t]
+                now = found
+        return a, b, now
+
+    @numba.njit
+    def move_shape(rng, terms, now, rise, at, g, sign, moves, basis, u, log_u, dirichlet):  # type: ignore[no-untyped-def]
+        """Draw every weight against a partner (their sum is kept), given ``rise = b - a``: the log likelihood there.
+
+        The slice on the weight is followed by a split of both from their beta distribution, accepted by the ratio of
+        the likelihood, for weights that the prior wants near 0. `dirichlet` has the parameters of the component.
+        """
+        size = len(u)
+        for i in range(size):
+            j = partner(rng, i, size)
+            both = u[i] + u[j]
+            for t in range(len(at)):
+                moves[t] = sign[t] * rise * (basis[i, t] - basis[j, t])
+            first, second = dirichlet[i], dirichlet[j]
+            start, old = u[i], u[i]
+            height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] + np.log1p(-rng.random())
+            low, high = 0.0, both
+            for _ in range(SHRINKS):
+                new = low + (high - low) * rng.random()
+                found = log_likelihood(at, new - start, moves, *terms)
+                level = found
+                if found > -np.inf:
+                    level += (first - 1.0) * np.log(max(new, LEAST))
+                    level += (second - 1.0) * np.log(max(both - new, LEAST))
+                if level >= height:
+                    old, now = new, found
+                    break
+                if new < start:
+                    low = new
+                else:
+                    high = new
+            new = beta_split(rng, both, first, second)
+            found = log_likelihood(at, new - start, moves, *terms)
+            if np.log1p(-rng.random()) <= found - now:
+                old, now = new, found
+            if old != start:
+                for t in range(len(at)):
+                    g[t] += (old - start) * (basis[i, t] - basis[j, t])
+                    at[t] += (old - start) * moves[t]
+                u[i], u[j] = old, both - old
+                log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
+        return now
+
+    return move_ends, move_shape
+
+
+@numba.njit(cache=True)
+def _sigma_log_density(u, m, rest, scale):  # type: ignore[no-untyped-def]
+    """Log density of u = log sigma; the Jacobian is the 1 in 1 - m."""
+    return (1.0 - m) * u - 0.5 * rest * np.exp(-2.0 * u) - 0.5 * np.exp(2.0 * u) / (scale * scale)
+
+
+@numba.njit(cache=True)
+def draw_log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
+    """Log sigma by stepping out; the width follows the posterior's, about 1 / sqrt(2m)."""
+    height = _sigma_log_density(u, m, rest, scale) + np.log1p(-rng.random())
+    width = 2.0 / np.sqrt(m + 1.0)
+    low = u - width * rng.random()
+    high = low + width
+    while _sigma_log_density(low, m, rest, scale) > height:
+        low -= width
+    while _sigma_log_density(high, m, rest, scale) > height:
+        high += width
+    while True:
+        new = low + (high - low) * rng.random()
+        if _sigma_log_density(new, m, rest, scale) >= height:
+            return new
+        if new < u:
+            low = new
+        else:
+            high = new
