@@ -26,16 +26,16 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 
 from cje_core.calibration.folds import assign_folds
 from cje_core.estimators import calibrated_dr_cpo, capped_ips, dr_cpo, mrdr, tmle
-from cje_core.families import off_policy, off_policy_estimate
+from cje_core.families import off_policy
+from cje_core.families.off_policy_estimate import Method, PolicyValue, calibration_error, estimator
 from cje_core.inference.estimate import Status, cluster_sums
 from cje_core.offpolicy.weights import simplex_qp
 
 NEEDS = off_policy.NEEDS
-MEMBERS: Mapping[str, off_policy_estimate.PolicyValue] = {
+MEMBERS: Mapping[str, PolicyValue] = {
     "calibrated_dr_cpo": calibrated_dr_cpo.policy_value,
     "dr_cpo": dr_cpo.policy_value,
     "tmle": tmle.policy_value,
@@ -78,7 +78,6 @@ def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Val
     scores = [v.orthogonality for v in values]
     known = [s for s in scores if s is not None]
     return off_policy.Value(
-        "stacked_dr",
         blend([v.direct for v in values]),
         blend([v.ips for v in values]),
         np.sum([a * v.path for a, v in zip(per_prompt, values, strict=True)], axis=0),
@@ -111,9 +110,7 @@ def policy_value(
         [
             v.path
             if columns == "sampling"
-            else v.direct.influence
-            + v.ips.influence
-            + off_policy_estimate.calibration_error(logs, v.terms).influence
+            else v.direct.influence + v.ips.influence + calibration_error(logs, v.terms).influence
             for v in library
         ]
     )
@@ -128,8 +125,8 @@ def policy_value(
     weight = np.zeros(len(members))
     weight[[list(members).index(name) for name in values]] = mean
     centred = summed - summed.mean(axis=1, keepdims=True)
-    facts = {
-        "stack_weight": weight,
+    facts: dict[str, off_policy.Fact] = {
+        "stack_weight": off_policy.Along("member", members, weight),
         "stack_support": int((weight > 0).sum()),
         "stack_rank": int(
             np.linalg.matrix_rank(centred, tol=1e-8 * np.abs(centred).max() * np.sqrt(centred.size))
@@ -138,27 +135,18 @@ def policy_value(
     return mix(library, alpha)._replace(facts=facts)
 
 
+@estimator(fresh=True)
 def estimate(
-    data: xr.Dataset,
     *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
     members: Sequence[str] = ("calibrated_dr_cpo", "tmle", "mrdr"),
     columns: str = "total",
     ridge: float = 1e-4,
     outer_split: bool = False,
-    inference: str = "influence",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    interval: str = "auto",
-) -> xr.Dataset:
+) -> Method:
     """Estimate each policy's value by the stack; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
-        As in `cje_core.estimators.snips.estimate`.
     members : sequence of str
         Some of ``calibrated_dr_cpo``, ``dr_cpo``, ``tmle``, ``mrdr``, ``capped_ips``. A member that fails for a
         policy has weight 0 there.
@@ -170,22 +158,12 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        As `cje_core.estimators.dr_cpo.estimate` (less ``ess_fraction``), with ``stack_weight(policy, member)``,
-        ``stack_support`` and ``stack_rank``.
+    And ``stack_weight(policy, member)``, ``stack_support`` and ``stack_rank``.
     """
-    del rng
     if not members or len(set(members)) < len(members) or not set(members) <= set(MEMBERS):
         raise ValueError(f"members are {tuple(members)}; use some of {', '.join(MEMBERS)}, each once")
     if columns not in COLUMNS:
         raise ValueError(f"columns is {columns!r}; use one of {', '.join(COLUMNS)}")
-    stacking = {"members": tuple(members), "columns": columns, "ridge": ridge, "outer_split": outer_split}
-    return off_policy_estimate.run(
-        data,
-        partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split),
-        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
-        estimator="stacked_dr",
-        options=stacking,
-        fresh=True,
-        axes={"stack_weight": ("member", members)},
-    )
+    options = {"members": tuple(members), "columns": columns, "ridge": ridge, "outer_split": outer_split}
+    value = partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split)
+    return Method(value, options)

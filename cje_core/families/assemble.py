@@ -24,9 +24,7 @@ class PolicyResult(NamedTuple):
     std_error: float = np.nan
     df: float = np.inf
     draws: FloatArray | None = None  # replicates; when given they make the interval and the standard error
-    bounds: FloatArray | None = (
-        None  # (2,): an interval made from the draws in another way than by percentiles
-    )
+    bounds: FloatArray | None = None  # (2,): an interval made in another way than by t or percentiles
     se_evaluation: float = np.nan  # standard error from the responses drawn, with f known
     se_calibration: float = np.nan  # standard error from the finite number of labels
 
@@ -45,6 +43,7 @@ def assemble(
     decomposed: bool = False,
     extra: Mapping[str, Any] | None = None,
     coords: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Intervals, labels and order: t intervals from the standard error, or intervals from draws.
 
@@ -61,13 +60,15 @@ def assemble(
         Rows whose labels correct or make their own policy's value. Their counts are ``effective_count`` where they are
         binary and the interval rests on them; ``unseen_by`` is how many graded ones may have missed a tail.
     draws_kind : str
-        What to call the interval where there are draws (attribute ``ci_kind``).
+        What to call the interval where there are draws or `PolicyResult.bounds` (attribute ``ci_kind``).
     decomposed : bool
         Add ``std_error_evaluation``, ``std_error_calibration`` and ``calibration_share``.
     extra : mapping, optional
         More variables, as ``(dims, values)``, policies in the order of `data`.
     coords : mapping, optional
         More coordinates.
+    attrs : mapping, optional
+        More attributes.
     """
     check_interval(interval_scale)
     if not 0 < ci_prob < 1:
@@ -102,6 +103,8 @@ def assemble(
     ]
     interval = np.stack([found.interval for found in chosen])
     kind = np.array([found.kind for found in chosen])
+    made = [results[p].bounds for p in order]
+    given = any(bound is not None for bound in made)
     drawn = [results[p].draws for p in order]
     sizes = [len(d) for d in drawn if d is not None]
     draws = None
@@ -109,13 +112,16 @@ def assemble(
         draws = np.stack([np.full(sizes[0], np.nan) if d is None else d for d in drawn])
         std_error = np.array([np.nan if d is None else np.std(d, ddof=1) for d in drawn])
         bootstrapped = percentile(draws, value, ci_prob)
-        for row, p in enumerate(order):
-            if (made := results[p].bounds) is not None:
-                bootstrapped[row] = made
+        for row, bound in enumerate(made):
+            if bound is not None:
+                bootstrapped[row] = bound
         if interval_scale != "wald":
             bootstrapped = into_scale(bootstrapped, value, scale)
         std_error[silent], bootstrapped[silent] = np.nan, interval[silent]
         interval, kind = bootstrapped, np.where(silent, kind, draws_kind)
+    elif given:
+        interval = np.stack([np.full(2, np.nan) if bound is None else bound for bound in made])
+        kind = np.full(len(order), draws_kind)
     kind = np.where(np.isfinite(interval).all(axis=1), kind, "none")
     count = np.where(kind == "clopper_pearson", [found.effective for found in chosen], np.nan)
     more: dict[str, Any] = {
@@ -143,7 +149,7 @@ def assemble(
         route=[results[p].route for p in order],
         estimator=estimator,
         options=options,
-        ci_kind=draws_kind if sizes else _common(kind, interval_scale),
+        ci_kind=draws_kind if sizes or given else _common(kind, interval_scale),
         ci_prob=ci_prob,
         influence=influence,
         prompts=rows.prompts,
@@ -151,6 +157,7 @@ def assemble(
         extra=more,
         coords={"cluster": ("prompt", rows.cluster_names[rows.cluster]), **(coords or {})},
         oracle_range=scale,
+        attrs=attrs,
     )
 
 
@@ -167,6 +174,7 @@ def _name_missing_spread(result: PolicyResult) -> PolicyResult:
         Status.FEW_RESAMPLES,
         Status.FEW_LABELS_POSTERIOR,
         Status.POOR_OVERLAP,  # one response has all the weight
+        Status.ILL_CONDITIONED,  # a ratio whose denominator may be 0
     )
     named = result.status.failed or result.status in silent
     if np.isfinite(result.std_error) or named:

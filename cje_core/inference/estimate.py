@@ -121,6 +121,7 @@ def label_estimate(
     extra: Mapping[str, tuple[Any, ...]] | None = None,
     coords: Mapping[str, Any] | None = None,
     oracle_range: tuple[float, float] | None = None,
+    attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Put labels on arrays: the only place where an estimate is built.
 
@@ -142,6 +143,8 @@ def label_estimate(
         More variables, as ``(dims, values)``, and more coordinates.
     oracle_range : (float, float), optional
         Ends of the oracle scale, recorded as an attribute.
+    attrs : mapping, optional
+        More attributes.
 
     Returns
     -------
@@ -174,7 +177,8 @@ def label_estimate(
             "ci_prob": float(ci_prob),
             "estimand": estimand,
         }
-        | ({} if oracle_range is None else {"oracle_range": list(oracle_range)}),
+        | ({} if oracle_range is None else {"oracle_range": list(oracle_range)})
+        | dict(attrs or {}),
     )
 
 

@@ -46,7 +46,7 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
     options = {"members": members, "columns": "sampling", "ridge": 1e-3}
     whole = stacked_dr.policy_value(logs, 1, **options)
     expected = stacked_dr.stack_weights(columns, 1e-3)
-    np.testing.assert_allclose(whole.facts["stack_weight"], expected)
+    np.testing.assert_allclose(whole.facts["stack_weight"].values, expected)
     values = np.array([v.value for v in library])
     assert whole.value == pytest.approx(expected @ values)
     for name in ("influence", "leverage"):
@@ -63,7 +63,7 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
         estimate += inside.mean() * alpha @ (values + shift)
         learned.append(inside.mean() * alpha)
     assert split.value == pytest.approx(estimate)
-    np.testing.assert_allclose(split.facts["stack_weight"], sum(learned))
+    np.testing.assert_allclose(split.facts["stack_weight"].values, sum(learned))
 
 
 def test_support_and_rank():
