@@ -75,6 +75,7 @@ from cje_core.families.misclassification import (
     judge_verdicts,
     label_weight,
     proportion,
+    source_of,
 )
 from cje_core.inference.estimate import CI_BOUND, Status, cluster_sums, wald, wilson
 from cje_core.inference.influence import Part, combine
@@ -317,7 +318,9 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
     if not seen_twice or youden_bounds[0] <= 0 <= youden_bounds[1]:
         value = float(np.clip(raw, 0.0, 1.0))
         # linearising a ratio whose denominator may be 0 says nothing: no influence, no standard error
-        result = PolicyResult(Status.ILL_CONDITIONED, found.route, value, bounds=np.array([0.0, 1.0]))
+        result = PolicyResult(
+            Status.ILL_CONDITIONED, found.route, source_of(found.route), value, bounds=np.array([0.0, 1.0])
+        )
         return Corrected(result, accuracy, bounds)
     parts = [
         _scaled(share.part, 1 / youden),
@@ -325,7 +328,13 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
         _scaled(se.part, -raw / youden),
     ]
     status = Status.INVERTED_JUDGE if youden < 0 else found.status
-    result = PolicyResult(status, found.route, float(np.clip(raw, 0.0, 1.0)), *combine(parts, rows.cluster))
+    result = PolicyResult(
+        status,
+        found.route,
+        source_of(found.route),
+        float(np.clip(raw, 0.0, 1.0)),
+        *combine(parts, rows.cluster),
+    )
     if kind == "wald":
         lower, upper = np.clip(wald(raw, result.std_error, result.df, ci_prob), 0.0, 1.0)
         interval = float(lower), float(upper)

@@ -21,27 +21,21 @@ overlap) takes the weight, so biased members are not in the default library; the
 on the same rows is slightly too small.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from cje_core.calibration.folds import assign_folds
-from cje_core.estimators import calibrated_dr_cpo, capped_ips, dr_cpo, mrdr, tmle
+from cje_core.estimators import available, calibrated_dr_cpo, load, mrdr, tmle
 from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, PolicyValue, calibration_error, estimator
+from cje_core.families.off_policy_estimate import Method, calibration_error, estimator
 from cje_core.inference.estimate import Status, cluster_sums
 from cje_core.offpolicy.weights import simplex_qp
 
 NEEDS = off_policy.NEEDS
-MEMBERS: Mapping[str, PolicyValue] = {
-    "calibrated_dr_cpo": calibrated_dr_cpo.policy_value,
-    "dr_cpo": dr_cpo.policy_value,
-    "tmle": tmle.policy_value,
-    "mrdr": mrdr.policy_value,
-    "capped_ips": capped_ips.policy_value,
-}
+LIBRARY = tuple(module.__name__.rpartition(".")[2] for module in (calibrated_dr_cpo, tmle, mrdr))
 COLUMNS = ("total", "sampling")
 
 FloatArray = npt.NDArray[np.float64]
@@ -101,7 +95,7 @@ def policy_value(
     outer_split: bool = False,
 ) -> off_policy.Value | Status:
     """Stack of the members that policy p allows; the first member's status if it allows none."""
-    found = {name: MEMBERS[name](logs, p) for name in members}
+    found = {name: load(name).policy_value(logs, p) for name in members}
     values = {name: v for name, v in found.items() if isinstance(v, off_policy.Value)}
     if not values:
         return next(v for v in found.values() if isinstance(v, Status))
@@ -135,10 +129,15 @@ def policy_value(
     return mix(library, alpha)._replace(facts=facts)
 
 
+def _can_be_member(name: str) -> bool:
+    """Whether an estimator of the directory, and not this one, values one policy of `off_policy.Logs`."""
+    return f"{__package__}.{name}" != __name__ and name in available() and hasattr(load(name), "policy_value")
+
+
 @estimator(fresh=True)
 def estimate(
     *,
-    members: Sequence[str] = ("calibrated_dr_cpo", "tmle", "mrdr"),
+    members: Sequence[str] = LIBRARY,
     columns: str = "total",
     ridge: float = 1e-4,
     outer_split: bool = False,
@@ -148,8 +147,7 @@ def estimate(
     Parameters
     ----------
     members : sequence of str
-        Some of ``calibrated_dr_cpo``, ``dr_cpo``, ``tmle``, ``mrdr``, ``capped_ips``. A member that fails for a
-        policy has weight 0 there.
+        Other estimators that have a `policy_value`. One that fails for a policy has weight 0 there.
     columns : {"total", "sampling"}
         Influence columns that the weights are learned on.
     ridge : float
@@ -160,8 +158,9 @@ def estimate(
     -------
     And ``stack_weight(policy, member)``, ``stack_support`` and ``stack_rank``.
     """
-    if not members or len(set(members)) < len(members) or not set(members) <= set(MEMBERS):
-        raise ValueError(f"members are {tuple(members)}; use some of {', '.join(MEMBERS)}, each once")
+    if not members or len(set(members)) < len(members) or not all(map(_can_be_member, members)):
+        known = ", ".join(filter(_can_be_member, available()))
+        raise ValueError(f"members are {tuple(members)}; use some of {known}, each once")
     if columns not in COLUMNS:
         raise ValueError(f"columns is {columns!r}; use one of {', '.join(COLUMNS)}")
     options = {"members": tuple(members), "columns": columns, "ridge": ridge, "outer_split": outer_split}

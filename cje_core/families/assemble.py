@@ -10,6 +10,7 @@ import xarray as xr
 from cje_core.data.arrays import Rows
 from cje_core.families.intervals import bounds, check_interval, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
+from cje_core.inference.sources import SOURCES
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -19,6 +20,7 @@ class PolicyResult(NamedTuple):
 
     status: Status
     route: str
+    source: str = "none"  # what the value rests on, see `cje_core.inference.sources`
     value: float = np.nan
     influence: FloatArray | None = None  # per prompt, in the order of Rows.prompts
     std_error: float = np.nan
@@ -73,6 +75,8 @@ def assemble(
     check_interval(interval_scale)
     if not 0 < ci_prob < 1:
         raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    for result in results:
+        _check_source(result)
     results = [_name_missing_spread(result) for result in results]
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     n = len(rows.prompts)
@@ -147,6 +151,7 @@ def assemble(
         interval,
         [results[p].status for p in order],
         route=[results[p].route for p in order],
+        source=[results[p].source for p in order],
         estimator=estimator,
         options=options,
         ci_kind=draws_kind if sizes or given else _common(kind, interval_scale),
@@ -165,6 +170,15 @@ def _common(kind: npt.NDArray[np.str_], asked: str) -> str:
     """The kind that all intervals are of, ``mixed``, or what was asked for where there is none."""
     seen = sorted(set(kind) - {"none"})
     return "mixed" if len(seen) > 1 else str(seen[0]) if seen else asked
+
+
+def _check_source(result: PolicyResult) -> None:
+    """Raise unless a value says what it rests on."""
+    if result.source not in SOURCES or (np.isfinite(result.value) and result.source == "none"):
+        raise ValueError(
+            f"the value by route {result.route!r} has source {result.source!r}; say what it rests on, by one of "
+            f"{', '.join(SOURCES[:-1])}"
+        )
 
 
 def _name_missing_spread(result: PolicyResult) -> PolicyResult:

@@ -316,7 +316,7 @@ def _with_error(
         status = status if complete else Status.FEW_RESAMPLES
     total = sampling + calibration
     share = calibration / total if total > 0 else np.nan
-    return PolicyResult(status, "none", value.value, influence, std_error, df), share
+    return PolicyResult(status, "none", "logs", value.value, influence, std_error, df), share
 
 
 def _status(logs: Logs, p: int) -> Status:
