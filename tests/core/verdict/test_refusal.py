@@ -111,7 +111,7 @@ def test_monotone_bounds_are_tighter_and_hold_the_plug_in(direction):
     data = world(decreasing=direction == "decreasing")
     free = refusal.partial_identification(data, direction=direction).sel(policy="b")
     tight = refusal.partial_identification(data, direction=direction, monotone=True).sel(policy="b")
-    plug_in = direct.estimate(data, direction=direction, borrowed="borrowed").estimate.sel(policy="b")
+    plug_in = direct.estimate(data, direction=direction, borrowed="plug_in").estimate.sel(policy="b")
     low, high = tight.bounds.values
     assert free.bounds.values[0] < low < float(plug_in) < high < free.bounds.values[1]
     rows = unpack(data)
