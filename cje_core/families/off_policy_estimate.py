@@ -74,8 +74,8 @@ interval : {"auto", "wald", "logit", "clopper_pearson"}
     ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
     the oracle range is near; see `cje_core.families.intervals`."""
 COUNTED = """\
-Estimate contract, with ``n_logged_used(policy)``, ``ess_fraction_raw(policy)`` (of the weights before anything is done
-to them) and ``calibration_share(policy)`` of the variance"""
+Estimate contract, with ``n_logged_used(policy)``, ``ess_fraction_raw(policy)`` (of the raw weights) and
+``calibration_share(policy)`` of the variance"""
 DECOMPOSED = """\
 and the variables of
 `cje_core.families.off_policy_estimate.decomposition`: ``direct_part``, ``ips_part``, ``orthogonality``, each with

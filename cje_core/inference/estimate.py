@@ -145,9 +145,7 @@ def label_estimate(
     extra, coords : mapping, optional
         More variables, as ``(dims, values)``, and more coordinates.
     oracle_range : (float, float), optional
-        Ends of the oracle scale, recorded as an attribute.
-    attrs : mapping, optional
-        More attributes.
+        Ends of the oracle scale, recorded as an attribute; `attrs` are more of these.
 
     Returns
     -------
