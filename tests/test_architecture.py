@@ -269,6 +269,28 @@ def test_estimators_keep_the_convention(name):
     assert inspect.getdoc(module.estimate)
 
 
+def mended(source: str) -> list[int]:
+    """Lines where an estimate is assembled without being returned as it is."""
+    tree = ast.parse(source)
+    returned = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Return)}
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in ("assemble", "label_estimate", "run", "to_estimate")
+        and id(node) not in returned
+    ]
+
+
+@pytest.mark.parametrize("folder", ["estimators", "families"])
+def test_nothing_is_added_to_an_estimate_after_it_is_assembled(folder):
+    found = {
+        path.name: mended(path.read_text("utf-8")) for path in (ROOT / "cje_core" / folder).rglob("*.py")
+    }
+    assert not {name: lines for name, lines in found.items() if lines}
+    assert mended("def f():\n    out = assemble(data)\n    out['x'] = 1\n    return out") == [2]
+
+
 @pytest.mark.parametrize("name", studies_engine.available())
 def test_studies_keep_the_convention(name):
     study = studies_engine.load(name)

@@ -125,6 +125,7 @@ def estimate(
         draws,
         status,
         route=["probe_corrected"] * n_policies,
+        source=["probes"] * n_policies,
         estimator="bayes_corrected",
         options={
             "prior": prior,

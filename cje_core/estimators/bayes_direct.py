@@ -148,6 +148,7 @@ def estimate(
         draws,
         status,
         route=["corrected" if c else route for c in corrected],
+        source=["own" if c else "borrowed" for c in corrected],
         estimator="bayes_direct",
         options=options,
         ci_prob=ci_prob,

@@ -27,6 +27,7 @@ from cje_core.families.misclassification import (
     judge_verdicts,
     label_weight,
     proportion,
+    source_of,
 )
 from cje_core.families.posterior import MIN_LABELS, check_options
 from cje_core.inference.estimate import Status, hdi
@@ -134,7 +135,7 @@ def _result(
         status = Status.INVERTED_JUDGE
     spread = float(draws.std(ddof=1))
     bounds = hdi(draws, ci_prob) if interval == "hdi" and np.isfinite(spread) else None
-    return PolicyResult(status, route, value, std_error=spread, draws=draws, bounds=bounds)
+    return PolicyResult(status, route, source_of(route), value, std_error=spread, draws=draws, bounds=bounds)
 
 
 def _counts(rows: Rows, verdicts: Verdicts, p: int) -> tuple[Status, str, Counts | None]:

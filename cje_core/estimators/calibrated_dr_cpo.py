@@ -10,10 +10,8 @@ is incomplete and the estimate is no longer doubly robust.
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-import xarray as xr
-
-from cje_core.families import off_policy, off_policy_estimate
+from cje_core.families import off_policy
+from cje_core.families.off_policy_estimate import Method, estimator
 
 NEEDS = off_policy.NEEDS
 
@@ -24,47 +22,28 @@ def policy_value(
     """Calibrated DR of policy p."""
     residual = logs.reward - logs.outcome.logged
     weight, facts = off_policy.stabilised_weights(logs, p, residual, weighting)
-    return off_policy.dr_value(logs, p, weight, route="calibrated_dr_cpo", facts=facts)
+    return off_policy.dr_value(logs, p, weight, facts)
 
 
+@estimator(fresh=True)
 def estimate(
-    data: xr.Dataset,
     *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
     candidates: Sequence[str] = off_policy.DEFAULT.candidates,
     projection: str = off_policy.DEFAULT.projection,
     guard: str = off_policy.DEFAULT.guard,
     rho: float = off_policy.DEFAULT.rho,
-    inference: str = "influence",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    interval: str = "auto",
-) -> xr.Dataset:
+) -> Method:
     """Estimate each policy's value by calibrated DR; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
-        As in `cje_core.estimators.snips.estimate`.
     candidates, projection, guard, rho
         As in `cje_core.offpolicy.weights.stabilise`.
 
     Returns
     -------
-    xr.Dataset
-        As `cje_core.estimators.dr_cpo.estimate`, with ``beta(policy, candidate)``, ``alpha`` and ``guard_engaged`` (1
-        or 0).
+    And ``ess_fraction(policy)`` of the stabilised weights, ``beta(policy, candidate)``, ``alpha`` and
+    ``guard_engaged`` (1 or 0).
     """
-    del rng
     weighting = off_policy.Stabilisation(tuple(candidates), projection, guard, rho)
-    return off_policy_estimate.run(
-        data,
-        partial(policy_value, weighting=weighting),
-        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
-        estimator="calibrated_dr_cpo",
-        options=weighting._asdict(),
-        fresh=True,
-        axes={"beta": ("candidate", candidates)},
-    )
+    return Method(partial(policy_value, weighting=weighting), weighting._asdict())

@@ -14,10 +14,8 @@ sample size, which decides the status, does.
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-import xarray as xr
-
-from cje_core.families import off_policy, off_policy_estimate
+from cje_core.families import off_policy
+from cje_core.families.off_policy_estimate import Method, estimator
 
 NEEDS = off_policy.NEEDS
 
@@ -27,47 +25,28 @@ def policy_value(
 ) -> off_policy.Value:
     """Calibrated IPS of policy p."""
     weight, facts = off_policy.stabilised_weights(logs, p, logs.reward, weighting)
-    return off_policy.ips_value(logs, p, weight, route="calibrated_ips", facts=facts)
+    return off_policy.ips_value(logs, p, weight, facts)
 
 
+@estimator(fresh=False)
 def estimate(
-    data: xr.Dataset,
     *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
     candidates: Sequence[str] = off_policy.DEFAULT.candidates,
     projection: str = off_policy.DEFAULT.projection,
     guard: str = off_policy.DEFAULT.guard,
     rho: float = off_policy.DEFAULT.rho,
-    inference: str = "influence",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    interval: str = "auto",
-) -> xr.Dataset:
+) -> Method:
     """Estimate each policy's value by calibrated IPS; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
-        As in `cje_core.estimators.snips.estimate`.
     candidates, projection, guard, rho
         As in `cje_core.offpolicy.weights.stabilise`.
 
     Returns
     -------
-    xr.Dataset
-        As `cje_core.estimators.snips.estimate`, with ``beta(policy, candidate)``, ``alpha`` and ``guard_engaged`` (1
-        or 0).
+    And ``ess_fraction(policy)`` of the stabilised weights, ``beta(policy, candidate)``, ``alpha`` and
+    ``guard_engaged`` (1 or 0).
     """
-    del rng
     weighting = off_policy.Stabilisation(tuple(candidates), projection, guard, rho)
-    return off_policy_estimate.run(
-        data,
-        partial(policy_value, weighting=weighting),
-        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
-        estimator="calibrated_ips",
-        options=weighting._asdict(),
-        fresh=False,
-        axes={"beta": ("candidate", candidates)},
-    )
+    return Method(partial(policy_value, weighting=weighting), weighting._asdict())

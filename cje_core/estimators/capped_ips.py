@@ -9,13 +9,12 @@ Failure mode: what lies above the cap is spread over all rows, which pulls the v
 therefore narrow and wrong; a stack that minimises variance will prefer it.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import xarray as xr
 
-from cje_core.families import off_policy, off_policy_estimate
+from cje_core.families import off_policy
+from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.offpolicy.weights import clip, ess_fraction
 
 NEEDS = off_policy.NEEDS
@@ -25,43 +24,20 @@ def policy_value(logs: off_policy.Logs, p: int, *, cap: float | None = None) -> 
     """Capped IPS of policy p; `cap` defaults to the root of the number of logged responses used."""
     raw = off_policy.raw_weights(logs, p)
     weight = clip(raw, np.sqrt(len(raw)) if cap is None else cap)
-    return off_policy.ips_value(
-        logs, p, weight, route="capped_ips", facts={"ess_fraction": ess_fraction(weight)}
-    )
+    return off_policy.ips_value(logs, p, weight, {"ess_fraction": ess_fraction(weight)})
 
 
-def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    cap: float | None = None,
-    inference: str = "influence",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    interval: str = "auto",
-) -> xr.Dataset:
+@estimator(fresh=False)
+def estimate(*, cap: float | None = None) -> Method:
     """Estimate each policy's value by capped IPS; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
-        As in `cje_core.estimators.snips.estimate`.
     cap : float, optional
         Largest mean-one weight; default sqrt(n).
 
     Returns
     -------
-    xr.Dataset
-        As `cje_core.estimators.snips.estimate`.
+    And ``ess_fraction(policy)`` of the weights used.
     """
-    del rng
-    return off_policy_estimate.run(
-        data,
-        partial(policy_value, cap=cap),
-        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
-        estimator="capped_ips",
-        options={"cap": cap},
-        fresh=False,
-    )
+    return Method(partial(policy_value, cap=cap), {"cap": cap})

@@ -187,7 +187,12 @@ def estimate(
     if power_tuned:
         extra["power_calibrator"] = ("policy", [fits[p].prediction.power for p in order])
         extra["power_line"] = ("policy", [fits[p].prediction.power_line for p in order])
-    out = assemble(
+    attrs: dict[str, object] = {}
+    if inference == "bootstrap":
+        attrs["n_rejected"] = n_rejected
+    if lender is not None:
+        attrs |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
+    return assemble(
         data,
         rows,
         results,
@@ -199,9 +204,5 @@ def estimate(
         draws_kind=bootstrap,
         decomposed=True,
         extra=extra,
+        attrs=attrs,
     )
-    if inference == "bootstrap":
-        out.attrs["n_rejected"] = n_rejected
-    if lender is not None:
-        out.attrs |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
-    return out

@@ -149,6 +149,7 @@ def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> tupl
     result = PolicyResult(
         status,
         "probe_tuned" if tuned else "probe_corrected",
+        "probes",
         plug_in + shift,
         influence,
         std_error,

@@ -13,12 +13,8 @@ the policy (audit it); under poor overlap the correction adds noise (the paper's
 ``ips_part``, its interval and the status.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
-import xarray as xr
-
-from cje_core.families import off_policy, off_policy_estimate
+from cje_core.families import off_policy
+from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.offpolicy.weights import ess_fraction
 
 NEEDS = off_policy.NEEDS
@@ -29,41 +25,15 @@ def policy_value(
 ) -> off_policy.Value:
     """DR of policy p with raw weights; `outcome` replaces the held-out calibrator as q."""
     weight = off_policy.raw_weights(logs, p)
-    facts = {"ess_fraction": ess_fraction(weight)}
-    return off_policy.dr_value(logs, p, weight, route="dr_cpo", outcome=outcome, facts=facts)
+    return off_policy.dr_value(logs, p, weight, {"ess_fraction": ess_fraction(weight)}, outcome=outcome)
 
 
-def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    inference: str = "influence",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    interval: str = "auto",
-) -> xr.Dataset:
+@estimator(fresh=True)
+def estimate() -> Method:
     """Estimate each policy's value by DR with raw weights; see the module.
-
-    Parameters
-    ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
-        As in `cje_core.estimators.snips.estimate`.
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract, with ``n_logged_used``, ``ess_fraction_raw``, ``ess_fraction``, ``calibration_share``, and
-        the variables of `cje_core.families.off_policy_estimate.decomposition`: ``direct_part``, ``ips_part``,
-        ``orthogonality``, each with ``_std_error`` and ``_interval``, and ``part_correlation``.
+    And ``ess_fraction(policy)`` of the weights used.
     """
-    del rng
-    return off_policy_estimate.run(
-        data,
-        policy_value,
-        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
-        estimator="dr_cpo",
-        options={},
-        fresh=True,
-    )
+    return Method(policy_value)

@@ -54,12 +54,12 @@ def estimate(
         n_labelled = count_clusters(rows, index)
         if n_labelled < MIN_LABELLED_CLUSTERS:
             status = Status.TOO_FEW_LABELS if n_labelled else Status.NO_LABELS
-            results.append(PolicyResult(status, "mean_label"))
+            results.append(PolicyResult(status, "mean_label", "own"))
             continue
         label = rows.label[index]
         value, part = mean_part(rows, index, label, rows.weight[index] / rows.label_prob[index])
         status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
-        results.append(PolicyResult(status, "mean_label", value, *combine([part], rows.cluster)))
+        results.append(PolicyResult(status, "mean_label", "own", value, *combine([part], rows.cluster)))
     options = {"interval": interval}
     return assemble(
         data,

@@ -10,18 +10,17 @@ Failure modes: with concentrated weights q rests on a few labels (use stabilised
 dr_cpo. Without labels on logged responses there is no estimate.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.oracle_slice import OracleSlice, fit
-from cje_core.families import off_policy, off_policy_estimate
+from cje_core.families import off_policy
+from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.inference.estimate import Status
-from cje_core.offpolicy.weights import CANDIDATES, ess_fraction
+from cje_core.offpolicy.weights import ess_fraction
 
 NEEDS = off_policy.NEEDS
 OMEGA = ("w", "w_squared", "w_minus_one_squared")
@@ -70,54 +69,26 @@ def policy_value(
     taught = weighted_slice(logs, p, weight, omega)
     if isinstance(taught, Status):
         return taught
-    return off_policy.dr_value(
-        logs,
-        p,
-        weight,
-        route="mrdr",
-        outcome=off_policy.cross_fit(logs.rows, logs.logged, taught),
-        facts=facts,
-    )
+    outcome = off_policy.cross_fit(logs.rows, logs.logged, taught)
+    return off_policy.dr_value(logs, p, weight, facts, outcome=outcome)
 
 
-def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    omega: str = "w",
-    weights: str = "stabilised",
-    inference: str = "influence",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    interval: str = "auto",
-) -> xr.Dataset:
+@estimator(fresh=True)
+def estimate(*, omega: str = "w", weights: str = "stabilised") -> Method:
     """Estimate each policy's value by MRDR; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
-        As in `cje_core.estimators.snips.estimate`.
     omega : {"w", "w_squared", "w_minus_one_squared"}
     weights : {"stabilised", "raw"}
         Of the correction and of omega.
 
     Returns
     -------
-    xr.Dataset
-        As `cje_core.estimators.dr_cpo.estimate`.
+    And what `cje_core.estimators.calibrated_dr_cpo` says of stabilised weights.
     """
-    del rng
-    for name, value, known in (("omega", omega, OMEGA), ("weights", weights, WEIGHTS)):
-        if value not in known:
-            raise ValueError(f"{name} is {value!r}; use one of {', '.join(known)}")
-    return off_policy_estimate.run(
-        data,
-        partial(policy_value, omega=omega, weights=weights),
-        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
-        estimator="mrdr",
-        options={"omega": omega, "weights": weights},
-        fresh=True,
-        axes={"beta": ("candidate", CANDIDATES)},
-    )
+    for name, chosen, known in (("omega", omega, OMEGA), ("weights", weights, WEIGHTS)):
+        if chosen not in known:
+            raise ValueError(f"{name} is {chosen!r}; use one of {', '.join(known)}")
+    value = partial(policy_value, omega=omega, weights=weights)
+    return Method(value, {"omega": omega, "weights": weights})

@@ -66,12 +66,14 @@ def estimate(
             continue
         value, sampling = mean_part(rows, index, rows.score[index], rows.weight[index])
         if count_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
-            result = PolicyResult(Status.OK, "true_reward", value, *combine([sampling], rows.cluster))
+            result = PolicyResult(
+                Status.OK, "true_reward", "truth", value, *combine([sampling], rows.cluster)
+            )
         else:
             every = len(own) == len(index)
             weight = rows.weight[own] / (1.0 if every else rows.label_prob[own])
             shift, correction = mean_part(rows, own, rows.label[own] - rows.score[own], weight)
             parts = [sampling, correction]
-            result = PolicyResult(Status.OK, "efficient", value + shift, *combine(parts, rows.cluster))
+            result = PolicyResult(Status.OK, "efficient", "own", value + shift, *combine(parts, rows.cluster))
         results.append(result)
     return assemble(data, rows, results, estimator="oracle_bound", options={}, ci_prob=ci_prob)

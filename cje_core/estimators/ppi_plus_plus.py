@@ -65,7 +65,8 @@ def estimate(
     pairs = [powered_mean(rows, p, score, lam, quantile=quantile) for p in range(len(rows.policies))]
     options = {"quantile": quantile, "lam": lam, "interval": interval}
     results = [result for result, _ in pairs]
-    out = assemble(
+    used = dict(zip(rows.policies, (value for _, value in pairs), strict=True))
+    return assemble(
         data,
         rows,
         results,
@@ -74,7 +75,5 @@ def estimate(
         ci_prob=ci_prob,
         interval_scale=interval,
         behind=rows.labelled & rows.evaluated,
+        extra={"lam": ("policy", np.array([used[str(name)] for name in data.policy.values]))},
     )
-    used = dict(zip(rows.policies, (value for _, value in pairs), strict=True))
-    out["lam"] = ("policy", np.array([used[str(name)] for name in data.policy.values]))
-    return out

@@ -61,6 +61,7 @@ def estimate(
         draws,
         posterior.refuse(setting, status, ~taught_alone(setting.rows, setting.fitted)),
         route=["projection"] * n_policies,
+        source=["borrowed"] * n_policies,
         estimator="projection_posterior",
         options={"n_draws": n_draws, "direction": direction},
         ci_prob=ci_prob,

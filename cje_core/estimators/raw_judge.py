@@ -51,10 +51,10 @@ def estimate(
     for p in range(len(rows.policies)):
         index = np.flatnonzero((rows.policy == p) & rows.evaluated)
         if len(index) == 0:
-            results.append(PolicyResult(Status.NO_RESPONSES, "mean_score"))
+            results.append(PolicyResult(Status.NO_RESPONSES, "mean_score", "judge"))
             continue
         value, part = mean_part(rows, index, score[index], rows.weight[index])
-        results.append(PolicyResult(Status.OK, "mean_score", value, *combine([part], rows.cluster)))
+        results.append(PolicyResult(Status.OK, "mean_score", "judge", value, *combine([part], rows.cluster)))
     return assemble(
         data,
         rows,

@@ -75,6 +75,7 @@ from cje_core.families.misclassification import (
     judge_verdicts,
     label_weight,
     proportion,
+    source_of,
 )
 from cje_core.inference.estimate import CI_BOUND, Status, cluster_sums, wald, wilson
 from cje_core.inference.influence import Part, combine
@@ -92,7 +93,6 @@ class Corrected(NamedTuple):
     result: PolicyResult
     accuracy: dict[str, float]  # sensitivity, specificity, youden
     accuracy_interval: dict[str, FloatArray]  # each (2,)
-    interval: tuple[float, float]  # of the share of good responses
 
 
 def estimate(
@@ -138,25 +138,23 @@ def estimate(
     ]
     results = [_rescale(corrected.result, bottom, top) for corrected in policies]
     options = {"threshold": verdicts.threshold, "interval": interval}
-    out = assemble(data, rows, results, estimator="rogan_gladen", options=options, ci_prob=ci_prob)
-    order = [policies[rows.policies.index(str(name))] for name in data.policy.values]
-    found = bottom + (top - bottom) * np.array([corrected.interval for corrected in order])
-    value = out["estimate"].values[:, None]
-    found = np.hstack([np.fmin(found[:, :1], value), np.fmax(found[:, 1:], value)])
-    lost = out["status"].values == Status.ILL_CONDITIONED
-    spread = np.isfinite(out["std_error"].values) | lost
-    out["interval"] = (("policy", "ci_bound"), np.where(spread[:, None], found, np.nan))
-    for name in ("std_error", "influence"):  # linearising a ratio whose denominator may be 0 says nothing
-        out[name] = out[name].where(~xr.DataArray(lost, dims="policy"))
+    order = [rows.policies.index(str(name)) for name in data.policy.values]
+    extra: dict[str, object] = {}
     for name in ("sensitivity", "specificity", "youden"):
-        out[name] = ("policy", np.array([corrected.accuracy[name] for corrected in order]))
-        bounds = np.array([corrected.accuracy_interval[name] for corrected in order])
-        out[f"{name}_interval"] = (("policy", "ci_bound"), bounds)
-    out["width_vs_labels"] = ("policy", _width_vs_labels(data, out, ci_prob))
-    known = np.isfinite(out["interval"].values[:, 0])
-    out["interval_kind"] = out["interval_kind"].copy(data=np.where(known, KIND[interval], "none"))
-    out.attrs["ci_kind"] = KIND[interval]
-    return out
+        extra[name] = ("policy", np.array([policies[p].accuracy[name] for p in order]))
+        bounds = np.array([policies[p].accuracy_interval[name] for p in order])
+        extra[f"{name}_interval"] = (("policy", "ci_bound"), bounds)
+    extra["width_vs_labels"] = ("policy", _width_vs_labels(data, [results[p] for p in order], ci_prob))
+    return assemble(
+        data,
+        rows,
+        results,
+        estimator="rogan_gladen",
+        options=options,
+        ci_prob=ci_prob,
+        draws_kind=KIND[interval],
+        extra=extra,
+    )
 
 
 def sweep(
@@ -319,16 +317,24 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
     seen_twice = np.isfinite(se.part.df) and np.isfinite(sp.part.df)
     if not seen_twice or youden_bounds[0] <= 0 <= youden_bounds[1]:
         value = float(np.clip(raw, 0.0, 1.0))
-        silent = np.zeros(len(rows.prompts))
-        result = PolicyResult(Status.ILL_CONDITIONED, found.route, value, silent, 0.0)
-        return Corrected(result, accuracy, bounds, (0.0, 1.0))
+        # linearising a ratio whose denominator may be 0 says nothing: no influence, no standard error
+        result = PolicyResult(
+            Status.ILL_CONDITIONED, found.route, source_of(found.route), value, bounds=np.array([0.0, 1.0])
+        )
+        return Corrected(result, accuracy, bounds)
     parts = [
         _scaled(share.part, 1 / youden),
         _scaled(sp.part, (1 - raw) / youden),
         _scaled(se.part, -raw / youden),
     ]
     status = Status.INVERTED_JUDGE if youden < 0 else found.status
-    result = PolicyResult(status, found.route, float(np.clip(raw, 0.0, 1.0)), *combine(parts, rows.cluster))
+    result = PolicyResult(
+        status,
+        found.route,
+        source_of(found.route),
+        float(np.clip(raw, 0.0, 1.0)),
+        *combine(parts, rows.cluster),
+    )
     if kind == "wald":
         lower, upper = np.clip(wald(raw, result.std_error, result.df, ci_prob), 0.0, 1.0)
         interval = float(lower), float(upper)
@@ -341,14 +347,16 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
             share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
             correlation=_correlation(rows, share.part, _scaled(sp.part, -1.0), se.part),
         )  # fmt: skip
-    return Corrected(result, accuracy, bounds, interval)
+    return Corrected(result._replace(bounds=np.array(interval)), accuracy, bounds)
 
 
-def _width_vs_labels(data: xr.Dataset, out: xr.Dataset, ci_prob: float) -> FloatArray:
+def _width_vs_labels(data: xr.Dataset, results: Sequence[PolicyResult], ci_prob: float) -> FloatArray:
     """Width of each interval over that of the mean of the policy's own labels."""
     alone = labels_only.estimate(data, ci_prob=ci_prob)
-    width = [np.diff(found["interval"].values, axis=1)[:, 0] for found in (out, alone)]
-    return np.asarray(width[0] / np.where(out["route"].values == "own_labels", width[1], np.nan))
+    width = np.diff(alone["interval"].values, axis=1)[:, 0]
+    own = np.array([result.route == "own_labels" for result in results])
+    mine = np.array([np.nan if result.bounds is None else np.diff(result.bounds)[0] for result in results])
+    return mine / np.where(own, width, np.nan)
 
 
 def _correlation(rows: Rows, *parts: Part) -> FloatArray:
@@ -367,10 +375,16 @@ def _scaled(part: Part, factor: float) -> Part:
 
 
 def _rescale(result: PolicyResult, bottom: float, top: float) -> PolicyResult:
-    """From shares of good responses to oracle units."""
+    """From shares of good responses to oracle units; the interval holds the value, and there is none without spread."""
     influence = None if result.influence is None else (top - bottom) * result.influence
+    value, bounds = bottom + (top - bottom) * result.value, np.full(2, np.nan)
+    known = np.isfinite(result.std_error) or result.status is Status.ILL_CONDITIONED
+    if result.bounds is not None and known:
+        lower, upper = bottom + (top - bottom) * result.bounds
+        bounds = np.array([np.fmin(lower, value), np.fmax(upper, value)])
     return result._replace(
-        value=bottom + (top - bottom) * result.value,
+        value=value,
+        bounds=bounds,
         influence=influence,
         std_error=(top - bottom) * result.std_error,
     )
@@ -379,4 +393,4 @@ def _rescale(result: PolicyResult, bottom: float, top: float) -> PolicyResult:
 def _failure(status: Status) -> Corrected:
     nothing = dict.fromkeys(("sensitivity", "specificity", "youden"), np.nan)
     unknown = np.full(2, np.nan)
-    return Corrected(PolicyResult(status, "none"), nothing, dict.fromkeys(nothing, unknown), (np.nan, np.nan))
+    return Corrected(PolicyResult(status, "none"), nothing, dict.fromkeys(nothing, unknown))

@@ -21,27 +21,21 @@ overlap) takes the weight, so biased members are not in the default library; the
 on the same rows is slightly too small.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 
 from cje_core.calibration.folds import assign_folds
-from cje_core.estimators import calibrated_dr_cpo, capped_ips, dr_cpo, mrdr, tmle
-from cje_core.families import off_policy, off_policy_estimate
+from cje_core.estimators import available, calibrated_dr_cpo, load, mrdr, tmle
+from cje_core.families import off_policy
+from cje_core.families.off_policy_estimate import Method, calibration_error, estimator
 from cje_core.inference.estimate import Status, cluster_sums
 from cje_core.offpolicy.weights import simplex_qp
 
 NEEDS = off_policy.NEEDS
-MEMBERS: Mapping[str, off_policy_estimate.PolicyValue] = {
-    "calibrated_dr_cpo": calibrated_dr_cpo.policy_value,
-    "dr_cpo": dr_cpo.policy_value,
-    "tmle": tmle.policy_value,
-    "mrdr": mrdr.policy_value,
-    "capped_ips": capped_ips.policy_value,
-}
+LIBRARY = tuple(module.__name__.rpartition(".")[2] for module in (calibrated_dr_cpo, tmle, mrdr))
 COLUMNS = ("total", "sampling")
 
 FloatArray = npt.NDArray[np.float64]
@@ -78,7 +72,6 @@ def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Val
     scores = [v.orthogonality for v in values]
     known = [s for s in scores if s is not None]
     return off_policy.Value(
-        "stacked_dr",
         blend([v.direct for v in values]),
         blend([v.ips for v in values]),
         np.sum([a * v.path for a, v in zip(per_prompt, values, strict=True)], axis=0),
@@ -102,7 +95,7 @@ def policy_value(
     outer_split: bool = False,
 ) -> off_policy.Value | Status:
     """Stack of the members that policy p allows; the first member's status if it allows none."""
-    found = {name: MEMBERS[name](logs, p) for name in members}
+    found = {name: load(name).policy_value(logs, p) for name in members}
     values = {name: v for name, v in found.items() if isinstance(v, off_policy.Value)}
     if not values:
         return next(v for v in found.values() if isinstance(v, Status))
@@ -111,9 +104,7 @@ def policy_value(
         [
             v.path
             if columns == "sampling"
-            else v.direct.influence
-            + v.ips.influence
-            + off_policy_estimate.calibration_error(logs, v.terms).influence
+            else v.direct.influence + v.ips.influence + calibration_error(logs, v.terms).influence
             for v in library
         ]
     )
@@ -128,8 +119,8 @@ def policy_value(
     weight = np.zeros(len(members))
     weight[[list(members).index(name) for name in values]] = mean
     centred = summed - summed.mean(axis=1, keepdims=True)
-    facts = {
-        "stack_weight": weight,
+    facts: dict[str, off_policy.Fact] = {
+        "stack_weight": off_policy.Along("member", members, weight),
         "stack_support": int((weight > 0).sum()),
         "stack_rank": int(
             np.linalg.matrix_rank(centred, tol=1e-8 * np.abs(centred).max() * np.sqrt(centred.size))
@@ -138,30 +129,25 @@ def policy_value(
     return mix(library, alpha)._replace(facts=facts)
 
 
+def _can_be_member(name: str) -> bool:
+    """Whether an estimator of the directory, and not this one, values one policy of `off_policy.Logs`."""
+    return f"{__package__}.{name}" != __name__ and name in available() and hasattr(load(name), "policy_value")
+
+
+@estimator(fresh=True)
 def estimate(
-    data: xr.Dataset,
     *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    members: Sequence[str] = ("calibrated_dr_cpo", "tmle", "mrdr"),
+    members: Sequence[str] = LIBRARY,
     columns: str = "total",
     ridge: float = 1e-4,
     outer_split: bool = False,
-    inference: str = "influence",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    interval: str = "auto",
-) -> xr.Dataset:
+) -> Method:
     """Estimate each policy's value by the stack; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
-        As in `cje_core.estimators.snips.estimate`.
     members : sequence of str
-        Some of ``calibrated_dr_cpo``, ``dr_cpo``, ``tmle``, ``mrdr``, ``capped_ips``. A member that fails for a
-        policy has weight 0 there.
+        Other estimators that have a `policy_value`. One that fails for a policy has weight 0 there.
     columns : {"total", "sampling"}
         Influence columns that the weights are learned on.
     ridge : float
@@ -170,22 +156,13 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        As `cje_core.estimators.dr_cpo.estimate` (less ``ess_fraction``), with ``stack_weight(policy, member)``,
-        ``stack_support`` and ``stack_rank``.
+    And ``stack_weight(policy, member)``, ``stack_support`` and ``stack_rank``.
     """
-    del rng
-    if not members or len(set(members)) < len(members) or not set(members) <= set(MEMBERS):
-        raise ValueError(f"members are {tuple(members)}; use some of {', '.join(MEMBERS)}, each once")
+    if not members or len(set(members)) < len(members) or not all(map(_can_be_member, members)):
+        known = ", ".join(filter(_can_be_member, available()))
+        raise ValueError(f"members are {tuple(members)}; use some of {known}, each once")
     if columns not in COLUMNS:
         raise ValueError(f"columns is {columns!r}; use one of {', '.join(COLUMNS)}")
-    stacking = {"members": tuple(members), "columns": columns, "ridge": ridge, "outer_split": outer_split}
-    return off_policy_estimate.run(
-        data,
-        partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split),
-        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
-        estimator="stacked_dr",
-        options=stacking,
-        fresh=True,
-        axes={"stack_weight": ("member", members)},
-    )
+    options = {"members": tuple(members), "columns": columns, "ridge": ridge, "outer_split": outer_split}
+    value = partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split)
+    return Method(value, options)

@@ -16,15 +16,13 @@ Failure modes: E[W | S] that is not monotone in S is missed; else those of dr_cp
 labels of fresh responses, is another estimator.)
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 from scipy import optimize, special
 
 from cje_core.calibration.oracle_slice import fit, predict
-from cje_core.families import off_policy, off_policy_estimate
+from cje_core.families import off_policy
+from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.inference.estimate import sum_by
 from cje_core.offpolicy.weights import ess_fraction
 
@@ -117,7 +115,6 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
         off_policy.Term(logs.fitted, logs.logged.z[used], share * (1 - moved / (q * (1 - q)))),
     ]
     return off_policy.Value(
-        "tmle",
         direct=direct,
         ips=ips,
         path=direct.influence + correction(logs.outcome.logged),
@@ -127,35 +124,12 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
     )
 
 
-def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    inference: str = "influence",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    interval: str = "auto",
-) -> xr.Dataset:
+@estimator(fresh=True)
+def estimate() -> Method:
     """Estimate each policy's value by TMLE; see the module.
-
-    Parameters
-    ----------
-    data, ci_prob, rng, inference, covariates, calibrator, direction, interval
-        As in `cje_core.estimators.snips.estimate`.
 
     Returns
     -------
-    xr.Dataset
-        As `cje_core.estimators.dr_cpo.estimate`, with ``epsilon(policy)``; ``ess_fraction`` is that of h.
+    And ``epsilon(policy)`` and ``ess_fraction(policy)``, that of h.
     """
-    del rng
-    return off_policy_estimate.run(
-        data,
-        policy_value,
-        off_policy_estimate.Shared(ci_prob, inference, covariates, calibrator, direction, interval),
-        estimator="tmle",
-        options={},
-        fresh=True,
-    )
+    return Method(policy_value)

@@ -10,6 +10,7 @@ import xarray as xr
 from cje_core.data.arrays import Rows
 from cje_core.families.intervals import bounds, check_interval, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
+from cje_core.inference.sources import SOURCES
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -19,14 +20,13 @@ class PolicyResult(NamedTuple):
 
     status: Status
     route: str
+    source: str = "none"  # what the value rests on, see `cje_core.inference.sources`
     value: float = np.nan
     influence: FloatArray | None = None  # per prompt, in the order of Rows.prompts
     std_error: float = np.nan
     df: float = np.inf
     draws: FloatArray | None = None  # replicates; when given they make the interval and the standard error
-    bounds: FloatArray | None = (
-        None  # (2,): an interval made from the draws in another way than by percentiles
-    )
+    bounds: FloatArray | None = None  # (2,): an interval made in another way than by t or percentiles
     se_evaluation: float = np.nan  # standard error from the responses drawn, with f known
     se_calibration: float = np.nan  # standard error from the finite number of labels
 
@@ -45,6 +45,7 @@ def assemble(
     decomposed: bool = False,
     extra: Mapping[str, Any] | None = None,
     coords: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Intervals, labels and order: t intervals from the standard error, or intervals from draws.
 
@@ -61,17 +62,21 @@ def assemble(
         Rows whose labels correct or make their own policy's value. Their counts are ``effective_count`` where they are
         binary and the interval rests on them; ``unseen_by`` is how many graded ones may have missed a tail.
     draws_kind : str
-        What to call the interval where there are draws (attribute ``ci_kind``).
+        What to call the interval where there are draws or `PolicyResult.bounds` (attribute ``ci_kind``).
     decomposed : bool
         Add ``std_error_evaluation``, ``std_error_calibration`` and ``calibration_share``.
     extra : mapping, optional
         More variables, as ``(dims, values)``, policies in the order of `data`.
     coords : mapping, optional
         More coordinates.
+    attrs : mapping, optional
+        More attributes.
     """
     check_interval(interval_scale)
     if not 0 < ci_prob < 1:
         raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    for result in results:
+        _check_source(result)
     results = [_name_missing_spread(result) for result in results]
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     n = len(rows.prompts)
@@ -102,6 +107,8 @@ def assemble(
     ]
     interval = np.stack([found.interval for found in chosen])
     kind = np.array([found.kind for found in chosen])
+    made = [results[p].bounds for p in order]
+    given = any(bound is not None for bound in made)
     drawn = [results[p].draws for p in order]
     sizes = [len(d) for d in drawn if d is not None]
     draws = None
@@ -109,13 +116,16 @@ def assemble(
         draws = np.stack([np.full(sizes[0], np.nan) if d is None else d for d in drawn])
         std_error = np.array([np.nan if d is None else np.std(d, ddof=1) for d in drawn])
         bootstrapped = percentile(draws, value, ci_prob)
-        for row, p in enumerate(order):
-            if (made := results[p].bounds) is not None:
-                bootstrapped[row] = made
+        for row, bound in enumerate(made):
+            if bound is not None:
+                bootstrapped[row] = bound
         if interval_scale != "wald":
             bootstrapped = into_scale(bootstrapped, value, scale)
         std_error[silent], bootstrapped[silent] = np.nan, interval[silent]
         interval, kind = bootstrapped, np.where(silent, kind, draws_kind)
+    elif given:
+        interval = np.stack([np.full(2, np.nan) if bound is None else bound for bound in made])
+        kind = np.full(len(order), draws_kind)
     kind = np.where(np.isfinite(interval).all(axis=1), kind, "none")
     count = np.where(kind == "clopper_pearson", [found.effective for found in chosen], np.nan)
     more: dict[str, Any] = {
@@ -141,9 +151,10 @@ def assemble(
         interval,
         [results[p].status for p in order],
         route=[results[p].route for p in order],
+        source=[results[p].source for p in order],
         estimator=estimator,
         options=options,
-        ci_kind=draws_kind if sizes else _common(kind, interval_scale),
+        ci_kind=draws_kind if sizes or given else _common(kind, interval_scale),
         ci_prob=ci_prob,
         influence=influence,
         prompts=rows.prompts,
@@ -151,6 +162,7 @@ def assemble(
         extra=more,
         coords={"cluster": ("prompt", rows.cluster_names[rows.cluster]), **(coords or {})},
         oracle_range=scale,
+        attrs=attrs,
     )
 
 
@@ -160,6 +172,15 @@ def _common(kind: npt.NDArray[np.str_], asked: str) -> str:
     return "mixed" if len(seen) > 1 else str(seen[0]) if seen else asked
 
 
+def _check_source(result: PolicyResult) -> None:
+    """Raise unless a value says what it rests on."""
+    if result.source not in SOURCES or (np.isfinite(result.value) and result.source == "none"):
+        raise ValueError(
+            f"the value by route {result.route!r} has source {result.source!r}; say what it rests on, by one of "
+            f"{', '.join(SOURCES[:-1])}"
+        )
+
+
 def _name_missing_spread(result: PolicyResult) -> PolicyResult:
     """Give a value whose standard error is NaN the status that says why."""
     silent = (
@@ -167,6 +188,7 @@ def _name_missing_spread(result: PolicyResult) -> PolicyResult:
         Status.FEW_RESAMPLES,
         Status.FEW_LABELS_POSTERIOR,
         Status.POOR_OVERLAP,  # one response has all the weight
+        Status.ILL_CONDITIONED,  # a ratio whose denominator may be 0
     )
     named = result.status.failed or result.status in silent
     if np.isfinite(result.std_error) or named:

@@ -81,6 +81,11 @@ def gather(rows: Rows, verdicts: Verdicts, p: int) -> Evidence | Status:
     return Evidence(status, route, index, labels, labels[good], labels[~good], n_clusters)
 
 
+def source_of(route: str) -> str:
+    """What a value by this route rests on (`cje_core.inference.sources`)."""
+    return "own" if route == "own_labels" else "borrowed"
+
+
 def label_weight(rows: Rows) -> FloatArray:
     """Weight of each row among labels: prompt weight over label probability."""
     return np.asarray(rows.weight / np.where(rows.labelled, rows.label_prob, 1.0))

@@ -25,7 +25,7 @@ the diagnostic `orthogonality` is here. So one test decides for all members, see
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -90,16 +90,26 @@ class Term(NamedTuple):
     weight: FloatArray
 
 
+class Along(NamedTuple):
+    """A fact of one policy that is an array: the dimension it lies along, the labels there, and its values."""
+
+    dim: str
+    labels: Sequence[str]
+    values: FloatArray
+
+
+Fact = float | Along  # what an estimator says of one policy besides its value
+
+
 class Value(NamedTuple):
     """One policy's value by one estimator, with everything its standard error needs."""
 
-    route: str
     direct: Source  # zero for importance sampling
     ips: Source
     path: FloatArray  # (n,) the paper's influence values, R^OOF in place of R
     terms: list[Term]
     orthogonality: Source | None = None
-    facts: Mapping[str, Any] = {}
+    facts: Mapping[str, Fact] = {}
 
     @property
     def value(self) -> float:
@@ -180,7 +190,7 @@ def raw_weights(logs: Logs, p: int) -> FloatArray:
 
 def stabilised_weights(
     logs: Logs, p: int, delta: FloatArray, weighting: Stabilisation = DEFAULT
-) -> tuple[FloatArray, dict[str, Any]]:
+) -> tuple[FloatArray, dict[str, Fact]]:
     """Stabilised weights of `used_rows` and the facts of how they came about.
 
     Parameters
@@ -196,8 +206,12 @@ def stabilised_weights(
         logs.fitted.fold[used],
         **weighting._asdict(),
     )
-    facts = {"beta": out.beta, "alpha": out.alpha, "guard_engaged": out.engaged}
-    return out.weight, facts | {"ess_fraction": ess_fraction(out.weight)}
+    return out.weight, {
+        "beta": Along("candidate", weighting.candidates, out.beta),
+        "alpha": out.alpha,
+        "guard_engaged": out.engaged,
+        "ess_fraction": ess_fraction(out.weight),
+    }
 
 
 # --- the two forms of value ---
@@ -210,7 +224,7 @@ def hajek(n: int, prompt: IntArray, weight: FloatArray, values: FloatArray) -> S
     return Source(mean, n * sum_by(prompt, share * (values - mean), n), sum_by(prompt, share, n))
 
 
-def ips_value(logs: Logs, p: int, weight: FloatArray, *, route: str, facts: Mapping[str, Any]) -> Value:
+def ips_value(logs: Logs, p: int, weight: FloatArray, facts: Mapping[str, Fact]) -> Value:
     """Self-normalised importance sampling of the calibrated reward: ``sum W R / sum W``.
 
     Parameters
@@ -220,7 +234,6 @@ def ips_value(logs: Logs, p: int, weight: FloatArray, *, route: str, facts: Mapp
     """
     n, used = len(logs.rows.prompts), used_rows(logs, p)
     return Value(
-        route,
         direct=Source(0.0, np.zeros(n), np.zeros(n)),
         ips=hajek(n, used, weight, logs.reward[used]),
         path=hajek(n, used, weight, logs.outcome.logged[used]).influence,
@@ -233,9 +246,8 @@ def dr_value(
     logs: Logs,
     p: int,
     weight: FloatArray,
+    facts: Mapping[str, Fact],
     *,
-    route: str,
-    facts: Mapping[str, Any],
     outcome: Outcome | None = None,
 ) -> Value:
     """Doubly robust value ``mean_fresh q + sum W (R - q) / sum W`` (the paper's algorithm Calibrated-DR).
@@ -256,7 +268,6 @@ def dr_value(
         share = weight / weight.sum()
         terms += [Term(logs.fitted, z, share), Term(q.taught, z, -share)]
     return Value(
-        route,
         direct=direct,
         ips=hajek(n, used, weight, logs.reward[used] - q.logged[used]),
         path=direct.influence + hajek(n, used, weight, (logs.outcome.logged - q.logged)[used]).influence,

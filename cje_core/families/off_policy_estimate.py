@@ -16,6 +16,7 @@ quantiles; being the paper's, it refuses no judge (as the plug-in of `direct`, i
 an estimate, neither it nor its influence values depend on ``inference``.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from cje_core.calibration.informative import informative, taught_alone
 from cje_core.calibration.oracle_slice import calibration_part
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.families.off_policy import (
+    Along,
+    Fact,
     Logs,
     Source,
     Term,
@@ -38,7 +41,7 @@ from cje_core.families.off_policy import (
     used_rows,
     without_fold,
 )
-from cje_core.inference.estimate import Status, cluster_se, cluster_sums, wald
+from cje_core.inference.estimate import CI_BOUND, Status, cluster_se, cluster_sums, wald
 from cje_core.inference.influence import Part, combine, delete_group_variance, make_part
 from cje_core.offpolicy.weights import ess_fraction
 
@@ -50,15 +53,40 @@ MIN_DF = 2.0  # below 2 a t interval has no meaning left
 PolicyValue = Callable[[Logs, int], Value | Status]
 
 
-class Shared(NamedTuple):
-    """The options that every estimator of the family has."""
+# The parts of the docstring that every `estimate` of the family shares.
+FIRST = """\
+data : xr.Dataset
+    Evaluation data with logged responses.
+ci_prob : float
+    Probability of the interval.
+rng : Generator, int or None
+    Unused: there is nothing random here."""
+SHARED = """\
+inference : {"influence", "jackknife"}
+    How the standard error comes about, see `cje_core.families.off_policy_estimate`.
+covariates : sequence of str
+    Features that join the judge score in the calibrator.
+calibrator : str
+    See `cje_core.calibration.oracle_slice.fit_slice`.
+direction : {"increasing", "decreasing"}
+    Whether a higher judge score means a better response.
+interval : {"auto", "wald", "logit", "clopper_pearson"}
+    ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
+    the oracle range is near; see `cje_core.families.intervals`."""
+COUNTED = """\
+Estimate contract, with ``n_logged_used(policy)``, ``ess_fraction_raw(policy)`` (of the raw weights) and
+``calibration_share(policy)`` of the variance"""
+DECOMPOSED = """\
+and the variables of
+`cje_core.families.off_policy_estimate.decomposition`: ``direct_part``, ``ips_part``, ``orthogonality``, each with
+``_std_error`` and ``_interval``, and ``part_correlation``"""
 
-    ci_prob: float
-    inference: str
-    covariates: Sequence[str]
-    calibrator: str
-    direction: str
-    interval: str = "auto"
+
+class Method(NamedTuple):
+    """What an estimator makes of its own options: its value of a policy, and the options as they are recorded."""
+
+    policy_value: PolicyValue
+    options: Mapping[str, Any] = {}
 
 
 def calibration_error(logs: Logs, terms: Sequence[Term]) -> Part:
@@ -120,35 +148,83 @@ def rerun_logs(logs: Logs) -> list[Logs]:
     return [without_fold(logs, int(k)) for k in folds] if len(folds) > 2 else []
 
 
-def run(
-    data: xr.Dataset,
-    policy_value: PolicyValue,
-    shared: Shared,
-    *,
-    estimator: str,
-    options: Mapping[str, Any],
-    fresh: bool,
-    axes: Mapping[str, tuple[str, Sequence[str]]] | None = None,
-) -> xr.Dataset:
-    """Estimate every policy of `data` by `policy_value` and label the result.
+def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[..., xr.Dataset]]:
+    """Make an estimator's `estimate` of a function of its own options that returns its `Method`.
+
+    The result has the options that the whole family shares, in `help` and to `inspect` too, and the name of the module
+    that it stands in. The function's docstring holds a summary, where there are options of its own a section
+    "Parameters" of these, and last, where it adds variables to the family's, a section "Returns" that names them.
 
     Parameters
     ----------
-    policy_value : callable (logs, p) -> Value or Status
-    options : mapping
-        The estimator's own; recorded beside the shared ones.
     fresh : bool
-        Whether the estimator needs fresh draws of the policy; if so the result carries its decomposition.
-    axes : mapping, optional
-        Dimension and labels of each fact that is an array, by its name.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract, with ``n_logged_used(policy)``, ``ess_fraction_raw(policy)``, ``calibration_share(policy)``
-        (share of the variance), the estimator's facts and, where `fresh`, those of `decomposition`.
+        Whether the estimator needs fresh draws of the policy; if so the result carries its `decomposition`.
     """
-    ci_prob, inference, covariates, calibrator, direction, interval = shared
+
+    def decorate(own: Callable[..., Method]) -> Callable[..., xr.Dataset]:
+        name = own.__module__.rpartition(".")[2]
+
+        def estimate(
+            data: xr.Dataset,
+            *,
+            ci_prob: float = 0.95,
+            rng: np.random.Generator | int | None = None,
+            inference: str = "influence",
+            covariates: Sequence[str] = (),
+            calibrator: str = "default",
+            direction: str = "increasing",
+            interval: str = "auto",
+            **options: Any,
+        ) -> xr.Dataset:
+            del rng
+            return run(
+                data,
+                own(**options),
+                estimator=name,
+                fresh=fresh,
+                ci_prob=ci_prob,
+                inference=inference,
+                covariates=covariates,
+                calibrator=calibrator,
+                direction=direction,
+                interval=interval,
+            )
+
+        shown = inspect.signature(estimate)
+        first, shared = list(shown.parameters.values())[:3], list(shown.parameters.values())[3:-1]
+        mine = inspect.signature(own).parameters.values()
+        estimate.__signature__ = shown.replace(parameters=[*first, *mine, *shared])  # type: ignore[attr-defined]
+        estimate.__module__, estimate.__qualname__ = own.__module__, own.__qualname__
+        estimate.__doc__ = _described(inspect.getdoc(own) or "", fresh)
+        return estimate
+
+    return decorate
+
+
+def _described(doc: str, fresh: bool) -> str:
+    """Docstring of an `estimate`, with its own summary, parameters and returned variables in their places."""
+    doc, _, returned = doc.partition("Returns\n-------\n")
+    summary, _, described = doc.partition("Parameters\n----------\n")
+    found = f"{COUNTED}, {DECOMPOSED}." if fresh else f"{COUNTED}."
+    found = "\n".join(f"    {line}" for line in [*found.splitlines(), *returned.strip().splitlines()])
+    parameters = "\n".join(filter(None, (FIRST, described.strip(), SHARED)))
+    return f"{summary.strip()}\n\nParameters\n----------\n{parameters}\n\nReturns\n-------\nxr.Dataset\n{found}\n"
+
+
+def run(
+    data: xr.Dataset,
+    method: Method,
+    *,
+    estimator: str,
+    fresh: bool,
+    ci_prob: float,
+    inference: str,
+    covariates: Sequence[str],
+    calibrator: str,
+    direction: str,
+    interval: str,
+) -> xr.Dataset:
+    """Estimate every policy of `data` by `method` and label the result; options as in `estimator`."""
     if inference not in INFERENCE:
         raise ValueError(f"inference is {inference!r}; use one of {', '.join(INFERENCE)}")
     logs = unpack_logs(data, direction=direction, calibrator=calibrator, covariates=covariates)
@@ -156,37 +232,41 @@ def run(
     again = rerun_logs(logs) if inference == "jackknife" and logs.fitted.calibrator is not None else []
     results, facts = [], []
     for p in range(len(logs.rows.policies)):
-        used = used_rows(logs, p)
+        counted: dict[str, Fact] = {"n_logged_used": len(used_rows(logs, p))}
         found = (
-            _refusal(logs, p, fresh) or (barred[p] and Status.UNINFORMATIVE_JUDGE) or policy_value(logs, p)
+            _refusal(logs, p, fresh)
+            or (barred[p] and Status.UNINFORMATIVE_JUDGE)
+            or method.policy_value(logs, p)
         )
         if isinstance(found, Status):
             results.append(PolicyResult(found, "none"))
-            facts.append({"n_logged_used": len(used)})
+            facts.append(counted)
             continue
-        result, share = _with_error(logs, p, found, policy_value, again, inference)
-        results.append(result)
-        raw = ess_fraction(raw_weights(logs, p))
+        result, share = _with_error(logs, p, found, method.policy_value, again, inference)
+        results.append(result._replace(route=estimator))
+        overlap = {"ess_fraction_raw": ess_fraction(raw_weights(logs, p)), "calibration_share": share}
         parts = decomposition(logs, found, ci_prob) if fresh else {}
-        common: dict[str, Any] = {
-            "n_logged_used": len(used),
-            "ess_fraction_raw": raw,
-            "calibration_share": share,
-        }
-        facts.append({**common, **found.facts, **parts})
-    recorded = {**shared._asdict(), "covariates": list(covariates), **options}
-    del recorded["ci_prob"]  # an attribute of its own
-    out = assemble(
+        facts.append({**counted, **overlap, **found.facts, **parts})
+    order = [logs.rows.policies.index(str(name)) for name in data.policy.values]
+    variables, coords = _columns([facts[p] for p in order])
+    shared = {
+        "inference": inference,
+        "covariates": list(covariates),
+        "calibrator": calibrator,
+        "direction": direction,
+        "interval": interval,
+    }
+    return assemble(
         data,
         logs.rows,
         results,
         estimator=estimator,
-        options=recorded,
+        options=shared | dict(method.options),
         ci_prob=ci_prob,
         interval_scale=interval,
+        extra=variables,
+        coords=coords,
     )
-    order = [logs.rows.policies.index(str(name)) for name in data.policy.values]
-    return _attach(out, [facts[p] for p in order], axes or {})
 
 
 def _refusal(logs: Logs, p: int, fresh: bool) -> Status | None:
@@ -236,7 +316,7 @@ def _with_error(
         status = status if complete else Status.FEW_RESAMPLES
     total = sampling + calibration
     share = calibration / total if total > 0 else np.nan
-    return PolicyResult(status, value.route, value.value, influence, std_error, df), share
+    return PolicyResult(status, "none", "logs", value.value, influence, std_error, df), share
 
 
 def _status(logs: Logs, p: int) -> Status:
@@ -257,7 +337,7 @@ def _status(logs: Logs, p: int) -> Status:
     return Status.TRANSPORT_ASSUMED if borrowed else Status.OK
 
 
-def decomposition(logs: Logs, value: Value, ci_prob: float) -> dict[str, Any]:
+def decomposition(logs: Logs, value: Value, ci_prob: float) -> dict[str, Fact]:
     """DM-IPS decomposition and orthogonality score of a doubly robust value (the paper's section on both).
 
     ``direct_part`` + ``ips_part`` is the estimate; their errors are of sampling only. ``part_correlation`` is that
@@ -269,33 +349,36 @@ def decomposition(logs: Logs, value: Value, ci_prob: float) -> dict[str, Any]:
     sources = {"direct_part": value.direct, "ips_part": value.ips}
     if value.orthogonality is not None:
         sources["orthogonality"] = value.orthogonality
-    facts: dict[str, Any] = {}
+    facts: dict[str, Fact] = {}
     for name, source in sources.items():
         part = source_part(logs, source)
         std_error = float(np.sqrt(variance(logs, part.influence)))
         facts[name], facts[f"{name}_std_error"] = source.value, std_error
-        facts[f"{name}_interval"] = wald(source.value, std_error, part.df, ci_prob)
+        bounds = wald(source.value, std_error, part.df, ci_prob)
+        facts[f"{name}_interval"] = Along("ci_bound", CI_BOUND, bounds)
     both = cluster_sums(np.stack([value.direct.influence, value.ips.influence]), logs.rows.cluster)
     size = np.sqrt((both**2).sum(axis=1))
     facts["part_correlation"] = float(both[0] @ both[1] / size.prod()) if size.all() else np.nan
     return facts
 
 
-def _attach(
-    out: xr.Dataset, facts: Sequence[Mapping[str, Any]], axes: Mapping[str, tuple[str, Sequence[str]]]
-) -> xr.Dataset:
-    """Facts per policy as variables; a policy without one has NaN. One merge for all: each costs milliseconds."""
-    variables: dict[str, tuple[list[str], FloatArray]] = {}
+def _columns(
+    facts: Sequence[Mapping[str, Fact]],
+) -> tuple[dict[str, tuple[tuple[str, ...], FloatArray]], dict[str, list[str]]]:
+    """Facts of all policies as variables, and the labels of their dimensions; a policy without one has NaN."""
+    variables: dict[str, tuple[tuple[str, ...], FloatArray]] = {}
     coords: dict[str, list[str]] = {}
     for name in sorted({name for fact in facts for name in fact}):
-        missing = np.full(np.shape(next(fact[name] for fact in facts if name in fact)), np.nan)
-        values = np.array([fact.get(name, missing) for fact in facts], dtype=float)
-        dims = ["policy"]
-        if name in axes:
-            dim, labels = axes[name]
-            dims.append(dim)
-            coords[dim] = list(labels)
-        elif values.ndim == 2:
-            dims.append("ci_bound")
+        first = next(fact[name] for fact in facts if name in fact)
+        dims: tuple[str, ...] = ("policy",)
+        shape: tuple[int, ...] = (len(facts),)
+        if isinstance(first, Along):
+            dims, shape = ("policy", first.dim), (len(facts), len(first.labels))
+            coords[first.dim] = list(first.labels)
+        values = np.full(shape, np.nan)
+        for row, fact in enumerate(facts):
+            if name in fact:
+                at = fact[name]
+                values[row] = at.values if isinstance(at, Along) else at
         variables[name] = (dims, values)
-    return out.assign(variables).assign_coords(coords)
+    return variables, coords

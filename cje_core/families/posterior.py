@@ -243,6 +243,7 @@ def to_estimate(
     status: Sequence[Status],
     *,
     route: Sequence[str],
+    source: Sequence[str],
     estimator: str,
     options: Mapping[str, Any],
     ci_prob: float,
@@ -263,7 +264,9 @@ def to_estimate(
         own = np.full_like(draws[p], np.nan) if said in SILENT else draws[p]
         spread = float(own.std(ddof=1))
         bounds = hdi(own, ci_prob) if interval == "hdi" and said not in SILENT else None
-        results.append(PolicyResult(said, route[p], value, std_error=spread, draws=own, bounds=bounds))
+        results.append(
+            PolicyResult(said, route[p], source[p], value, std_error=spread, draws=own, bounds=bounds)
+        )
     order = [setting.rows.policies.index(str(name)) for name in data.policy.values]
     more, coords = {}, {}
     if calibrator is not None:

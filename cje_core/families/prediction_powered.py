@@ -75,7 +75,7 @@ def powered_mean(
     if len(own) == len(index):
         value, part = mean_part(rows, own, label, rows.weight[own])
         parts = [_as_peer(part) if quantile == "z" else part]
-        return PolicyResult(status, "label_mean", value, *combine(parts, rows.cluster)), 0.0
+        return PolicyResult(status, "label_mean", "own", value, *combine(parts, rows.cluster)), 0.0
     if status is Status.OK and np.ptp(score[index]) == 0:
         status = Status.CONSTANT_JUDGE
     sets = _sets(rows, index, own)
@@ -89,7 +89,7 @@ def powered_mean(
         parts = [_as_peer(scores), _as_peer(rectifier)]
     else:
         parts = [scores, _spend(rectifier) if spent else rectifier]
-    return PolicyResult(status, sets.route, value, *combine(parts, rows.cluster)), lam_mean
+    return PolicyResult(status, sets.route, "own", value, *combine(parts, rows.cluster)), lam_mean
 
 
 def _sets(rows: Rows, index: IntArray, own: IntArray) -> Sets:

@@ -1,8 +1,8 @@
 """The estimate: one object for frequentist and Bayesian intervals.
 
 An estimate is an ``xr.Dataset`` over ``policy`` and ``ci_bound = [lower, upper]`` with ``estimate``, ``std_error``,
-``interval``, ``status`` and ``route``; optionally ``influence(policy, prompt)`` (contrasts and clusters come for
-free) and ``draws(policy, replicate)`` (a bootstrap distribution and a posterior are the same object).
+``interval``, ``status``, ``route`` and ``source``; optionally ``influence(policy, prompt)`` (contrasts and clusters
+come for free) and ``draws(policy, replicate)`` (a bootstrap distribution and a posterior are the same object).
 """
 
 import json
@@ -110,6 +110,7 @@ def label_estimate(
     status: npt.ArrayLike,
     *,
     route: Sequence[str],
+    source: Sequence[str] | None = None,
     estimator: str,
     options: Mapping[str, Any],
     ci_kind: str,
@@ -121,6 +122,7 @@ def label_estimate(
     extra: Mapping[str, tuple[Any, ...]] | None = None,
     coords: Mapping[str, Any] | None = None,
     oracle_range: tuple[float, float] | None = None,
+    attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Put labels on arrays: the only place where an estimate is built.
 
@@ -132,6 +134,8 @@ def label_estimate(
     interval : array, shape (P, 2)
     route : sequence of str
         How each policy's number came about, for instance ``"theta_aug"``.
+    source : sequence of str, optional
+        What each value rests on, see `cje_core.inference.sources`.
     estimator, options, ci_kind, ci_prob, estimand
         Recorded as attributes.
     influence : array, shape (P, prompts), optional
@@ -141,7 +145,7 @@ def label_estimate(
     extra, coords : mapping, optional
         More variables, as ``(dims, values)``, and more coordinates.
     oracle_range : (float, float), optional
-        Ends of the oracle scale, recorded as an attribute.
+        Ends of the oracle scale, recorded as an attribute; `attrs` are more of these.
 
     Returns
     -------
@@ -158,6 +162,8 @@ def label_estimate(
         "status": ("policy", np.asarray(status, dtype=np.int8), flags),
         "route": ("policy", np.asarray(route, dtype=str)),
     }
+    if source is not None:
+        variables["source"] = ("policy", np.asarray(source, dtype=str))
     labels: dict[str, Any] = {"policy": list(policies), "ci_bound": CI_BOUND}
     if influence is not None:
         variables["influence"] = (("policy", "prompt"), np.asarray(influence, float))
@@ -174,7 +180,8 @@ def label_estimate(
             "ci_prob": float(ci_prob),
             "estimand": estimand,
         }
-        | ({} if oracle_range is None else {"oracle_range": list(oracle_range)}),
+        | ({} if oracle_range is None else {"oracle_range": list(oracle_range)})
+        | dict(attrs or {}),
     )
 
 

@@ -35,7 +35,7 @@ from scipy import special
 
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import CI_BOUND
-from cje_core.inference.routes import borrows
+from cje_core.inference.sources import borrows
 
 FloatArray = npt.NDArray[np.float64]
 BISECTIONS = 60  # of a bracket of about one standard error: to the last bit
@@ -221,7 +221,7 @@ def levels(
     delta : array, shape (D,)
         Bounds on the transport residual, in oracle units; 0 gives the printed interval.
     borrowed : sequence of bool, optional
-        Which policies borrow, in the estimate's order (default: `cje_core.inference.routes.borrows`).
+        Which policies borrow, in the estimate's order (default: `cje_core.inference.sources.borrows`).
     oracle_range : (low, high)
         Of the oracle scale (``data.attrs["oracle_range"]``): intervals are cut to it. Default: the estimate's own
         attribute, else no cut.
@@ -234,8 +234,8 @@ def levels(
     Examples
     --------
     >>> from cje_core.inference.estimate import label_estimate
-    >>> found = label_estimate(["a"], [0.5], [0.1], [[0.304, 0.696]], [1], route=["plug_in"], estimator="direct",
-    ...                        options={}, ci_kind="wald", ci_prob=0.95)
+    >>> found = label_estimate(["a"], [0.5], [0.1], [[0.304, 0.696]], [1], route=["plug_in"], source=["borrowed"],
+    ...                        estimator="direct", options={}, ci_kind="wald", ci_prob=0.95)
     >>> levels(found, [0, 0.1])["interval"].values.round(3).tolist()
     [[[0.304, 0.696], [0.235, 0.765]]]
     """

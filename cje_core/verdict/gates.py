@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.inference.routes import borrows
+from cje_core.inference.sources import borrows
 
 FloatArray = npt.NDArray[np.float64]
 

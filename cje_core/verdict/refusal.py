@@ -30,7 +30,7 @@ from cje_core.calibration.oracle_slice import calibration_part, fit_slice, mean_
 from cje_core.data.arrays import unpack
 from cje_core.inference.estimate import CI_BOUND, Status
 from cje_core.inference.influence import combine
-from cje_core.inference.routes import JUDGE, LOGS, earned
+from cje_core.inference.sources import earned
 from cje_core.verdict.gates import describe
 
 FloatArray = npt.NDArray[np.float64]
@@ -87,8 +87,7 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
             source, shown = "none", None
             named, reasons = ["estimate"], [status.message]
         else:
-            route = str(estimate["route"].sel(policy=policy).item())
-            source, shown = "judge" if route in JUDGE else "logs" if route in LOGS else "borrowed", estimate
+            source, shown = _lent(estimate, policy), estimate
             blocked = [g for g in gates if g["blocked"].item()]
             named, reasons = (
                 [str(g["gate"].item()) for g in blocked],
@@ -108,6 +107,12 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
         {name: ("policy", np.array(column, dtype=str)) for name, column in columns.items()},
         coords={"policy": evaluated["policy"].values},
     )
+
+
+def _lent(estimate: xr.Dataset, policy: str) -> str:
+    """What a value without labels of the policy's own rests on: borrowed where the estimate does not say."""
+    source = str(estimate["source"].sel(policy=policy).item()) if "source" in estimate else "borrowed"
+    return source if source in ("judge", "logs") else "borrowed"
 
 
 def _basis(level: xr.Dataset, estimate: xr.Dataset) -> str:

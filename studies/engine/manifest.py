@@ -99,6 +99,9 @@ def code_digests(study: Study) -> dict[str, str]:
     by_name = own == ENGINE or (home is not None and bool(running & _imports(home)))
     # a study that runs no estimators by name may call its methods as it likes
     used = {method.estimator or (name if by_name else "") for name, method in study.methods.items()}
+    for method in study.methods.values():  # an estimator may call others that its options name
+        for value in method.options.values():
+            used |= {str(one) for one in (value if isinstance(value, tuple | list) else (value,))}
     queue += [f"cje_core.estimators.{name}" for name in used & set(estimators.available())]
     shown = {getattr(study.table, "__name__", ""), getattr(study.figure, "__name__", "")}
     digests: dict[str, str] = {}

@@ -278,6 +278,18 @@ def test_code_of_scenario_and_estimators_counts():
     } & set(digests)
 
 
+def test_code_of_estimators_that_options_name_counts():
+    study = _study.load("interval_coverage")
+    stack = replace(
+        study.methods["direct"], estimator="stacked_dr", options={"members": ("tmle", "capped_ips")}
+    )
+    digests = set(_manifest.code_digests(replace(study, methods=study.methods | {"stack": stack})))
+    named = {
+        f"cje_core/estimators/{name}.py" for name in ("stacked_dr", "tmle", "capped_ips", "calibrated_dr_cpo")
+    }
+    assert named <= digests and "cje_core/estimators/dr_cpo.py" not in digests
+
+
 def test_code_that_cannot_matter_does_not_count():
     """No figure's look, and no estimator that a study's method only shares its name with."""
     digests = set(_manifest.code_digests(_study.load("ttc_collapse")))

@@ -111,7 +111,7 @@ def fit_policy(
     constant = len(own) > 0 and np.ptp(rows.label[own]) == 0
     if corrected and len(own) == len(index):
         value, part = mean_part(_units(rows, options), own, rows.label[own], rows.weight[own])
-        result = PolicyResult(Status.CONSTANT_LABELS if constant else Status.OK, "label_mean", value)
+        result = PolicyResult(Status.CONSTANT_LABELS if constant else Status.OK, "label_mean", "own", value)
         blank = Prediction(offset=np.zeros(len(index)), own_offset=np.zeros(len(own)))
         return PolicyFit(_finish(rows, result, part, [], None, options), blank, own)
     if fitted.calibrator is None:
@@ -166,7 +166,7 @@ def _corrected(
         route = "aipw_ht"
     else:
         route = "aipw_hajek" if np.ptp(rows.label_prob[own]) > 0 else "theta_aug"
-    result = PolicyResult(status, route, value)
+    result = PolicyResult(status, route, "own", value)
     folds = None if left_out is None else _fold_part(rows, fitted, left_out, value)
     result = _finish(rows, result, sampling, [charge(correction, prediction.spent)], folds, options)
     return PolicyFit(result, prediction, own, left_out)
@@ -185,7 +185,9 @@ def _plug_in(rows: Rows, fitted: OracleSlice, index: IntArray, options: Options,
     if options.inference == "jackknife":
         left_out = np.array([(share * f).sum() for _, f in _without_each_fold(fitted, rows.z[index])])
         folds = _fold_part(rows, fitted, left_out, value)
-    result = _finish(rows, PolicyResult(status, "plug_in", value), sampling, fit_error, folds, options)
+    result = _finish(
+        rows, PolicyResult(status, "plug_in", "borrowed", value), sampling, fit_error, folds, options
+    )
     return PolicyFit(result, Prediction(offset=np.zeros(len(index))), left_out=left_out)
 
 
@@ -208,7 +210,7 @@ def _from_lender(
         shift, correction = balanced_residual(units, fitted, lender.lesson, z, share)
     if np.isnan(correction.df):
         return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
-    result = PolicyResult(status, options.borrowed, value + shift)
+    result = PolicyResult(status, options.borrowed, "borrowed", value + shift)
     return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
 
 

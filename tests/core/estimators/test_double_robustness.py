@@ -100,7 +100,7 @@ def test_orthogonality_sees_a_wrong_outcome_model_and_not_a_right_one(large):
     p = logs.rows.policies.index("tilted")
     for q, covers in ((logs.outcome, True), (wrong_outcome(logs), False)):
         facts = off_policy_estimate.decomposition(logs, dr_cpo.policy_value(logs, p, outcome=q), 0.9999)
-        low, high = facts["orthogonality_interval"]
+        low, high = facts["orthogonality_interval"].values
         assert bool(low < 0 < high) is covers
 
 

@@ -86,6 +86,7 @@ def test_schema(name, tmp_path):
         "interval": ("policy", "ci_bound"),
         "status": ("policy",),
         "route": ("policy",),
+        "source": ("policy",),
         "influence": ("policy", "prompt"),
         "df": ("policy",),
     }

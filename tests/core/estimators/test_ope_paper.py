@@ -11,23 +11,24 @@ from cje_core.estimators import (
     snips,
 )
 from cje_core.inference.estimate import Status
+from cje_core.workflow import paper
 from cje_sim.scenarios import arena_like
 
 
 def test_the_paper_has_thirteen_estimators():
-    assert len(estimators.PAPER) == 13
-    assert sum(name.endswith("+cov") for name in estimators.PAPER) == 6
-    for name, (module, options) in estimators.PAPER.items():
+    assert len(paper.PAPER) == 13
+    assert sum(name.endswith("+cov") for name in paper.PAPER) == 6
+    for name, (module, options) in paper.PAPER.items():
         assert module in estimators.available()
         assert ("covariates" in options) is name.endswith("+cov")
     with pytest.raises(ValueError, match="the paper has no estimator named 'ips'"):
-        estimators.paper_estimator("ips")
+        paper.paper_estimator("ips")
 
 
-@pytest.mark.parametrize("name", estimators.PAPER)
+@pytest.mark.parametrize("name", paper.PAPER)
 def test_the_papers_rows_run(name):
     data = arena_like.simulate(n=120, oracle_fraction=0.5, label_design="base", rng=0)
-    module, options = estimators.paper_estimator(name)
+    module, options = paper.paper_estimator(name)
     result = module.estimate(data, **options)
     assert np.isfinite(result["estimate"].sel(policy="clone"))
     assert np.isfinite(result["std_error"].sel(policy="clone"))
@@ -55,7 +56,7 @@ def arena_data(arena):
 @pytest.mark.parametrize("name", FROZEN)
 def test_arena_sample_agrees_with_the_reference_library(arena_data, name):
     """Folds and the stack's members differ; SNIPS, which has neither, agrees to the printed digits."""
-    module, options = estimators.paper_estimator(name)
+    module, options = paper.paper_estimator(name)
     result = module.estimate(arena_data, **options)
     values = result["estimate"].sel(policy=["clone", "parallel_universe_prompt"])
     np.testing.assert_allclose(values, FROZEN[name], atol=5e-5 if name == "SNIPS" else 0.01)

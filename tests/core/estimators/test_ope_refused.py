@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from ope_world import FAMILY, names, small
 
-from cje_core.estimators import PAPER, calibrated_ips, direct, dr_cpo, paper_estimator, snips
+from cje_core.estimators import calibrated_ips, direct, dr_cpo, snips
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
 from cje_core.verdict.guide import recommend
+from cje_core.workflow.paper import PAPER, paper_estimator
 
 
 def with_judge(data, judge):

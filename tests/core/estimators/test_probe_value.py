@@ -12,7 +12,7 @@ from cje_core.data.arrays import unpack
 from cje_core.estimators import direct_corrected, labels_only
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
-from cje_core.inference.routes import borrows
+from cje_core.inference.sources import borrows
 
 
 @pytest.mark.parametrize(("slope", "inside"), [(0.3, True), (0.9, False), (-0.4, False), (0.5, True)])

@@ -6,7 +6,7 @@ import pytest
 from ope_world import logs_of, of_target, small
 
 from cje_core.calibration.folds import assign_folds
-from cje_core.estimators import dr_cpo, stacked_dr
+from cje_core.estimators import dr_cpo, load, stacked_dr
 from cje_core.families import off_policy_estimate
 from cje_core.inference.estimate import cluster_sums
 from cje_sim.scenarios import finite_model
@@ -17,7 +17,7 @@ def test_stack_is_the_convex_combination_of_least_variance():
     members = ("dr_cpo", "mrdr", "capped_ips")
     result = stacked_dr.estimate(data, members=members, ridge=1e-3)
     logs = logs_of(data)
-    values = [stacked_dr.MEMBERS[name](logs, 1) for name in members]
+    values = [load(name).policy_value(logs, 1) for name in members]
     columns = [
         (
             v.direct.influence
@@ -41,12 +41,12 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
     data = small(25, n=80, cluster=np.repeat(np.arange(40), 2))
     logs = logs_of(data)
     members = ("dr_cpo", "mrdr", "capped_ips")
-    library = [stacked_dr.MEMBERS[name](logs, 1) for name in members]
+    library = [load(name).policy_value(logs, 1) for name in members]
     columns = cluster_sums(np.stack([v.path for v in library]), logs.rows.cluster)
     options = {"members": members, "columns": "sampling", "ridge": 1e-3}
     whole = stacked_dr.policy_value(logs, 1, **options)
     expected = stacked_dr.stack_weights(columns, 1e-3)
-    np.testing.assert_allclose(whole.facts["stack_weight"], expected)
+    np.testing.assert_allclose(whole.facts["stack_weight"].values, expected)
     values = np.array([v.value for v in library])
     assert whole.value == pytest.approx(expected @ values)
     for name in ("influence", "leverage"):
@@ -63,7 +63,7 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
         estimate += inside.mean() * alpha @ (values + shift)
         learned.append(inside.mean() * alpha)
     assert split.value == pytest.approx(estimate)
-    np.testing.assert_allclose(split.facts["stack_weight"], sum(learned))
+    np.testing.assert_allclose(split.facts["stack_weight"].values, sum(learned))
 
 
 def test_support_and_rank():

@@ -113,7 +113,8 @@ def test_own_labels_never_tip_and_failures_have_no_number():
     error = np.array([0.01, 0.01, 0.01, np.nan])
     found = label_estimate(
         list("abcd"), value, error, wald(value, error, df, 0.95), [0, 0, 1, 72],
-        route=["theta_aug", "theta_aug", "one_step", "none"], estimator="direct", options={}, ci_kind="wald",
+        route=["theta_aug", "theta_aug", "one_step", "none"], estimator="direct",
+        source=["own", "own", "borrowed", "none"], options={}, ci_kind="wald",
         ci_prob=0.95, influence=influence, prompts=np.arange(n), extra={"df": ("policy", df)},
         coords={"cluster": ("prompt", np.arange(n))},
     )  # fmt: skip
@@ -170,7 +171,7 @@ def test_without_sampling_error_the_curves_are_the_identified_sets():
     value = np.array([population(law, p) for p in names])
     found = label_estimate(
         names, value, np.zeros(3), np.stack([value, value], axis=-1), [0, 1, 1],
-        route=["theta_aug", "plug_in", "plug_in"],
+        route=["theta_aug", "plug_in", "plug_in"], source=["own", "borrowed", "borrowed"],
         estimator="direct", options={}, ci_kind="wald", ci_prob=0.95, extra={"df": ("policy", np.full(3, np.inf))},
     )  # fmt: skip
     curve = sensitivity.levels(found, [0.0, 0.1, 0.5], oracle_range=(0, 1))["interval"]

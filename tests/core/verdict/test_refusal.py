@@ -24,14 +24,14 @@ from cje_sim.scenarios import out_of_range
 
 
 def estimated(*cells):
-    """An estimate of policies a, b, ... from (value, half width, status, route)."""
-    value, half, status, route = (np.array(column) for column in zip(*cells, strict=True))
+    """An estimate of policies a, b, ... from (value, half width, status, source)."""
+    value, half, status, source = (np.array(column) for column in zip(*cells, strict=True))
     return xr.Dataset(
         {
             "estimate": ("policy", value),
             "interval": (("policy", "ci_bound"), np.stack([value - half, value + half], axis=1)),
             "status": ("policy", status),
-            "route": ("policy", route),
+            "source": ("policy", source),
         },
         coords={"policy": list("abcdefgh")[: len(cells)]},
     )
@@ -41,10 +41,10 @@ def test_levels_are_refused_by_the_audit_by_identification_and_by_failure():
     columns = {name: [value] * 5 for name, value in HEALTHY.items()}
     columns |= {"transport_code": [2.0, 0.0, 1.0, np.nan, 2.0], "unsupported_mass": [0.0, 0.2, 0.0, 0.0, 0.2]}
     found = gates.evaluate(columns, policies=list("abcde"))
-    borrowed = (0.5, 0.1, Status.TRANSPORT_ASSUMED, "plug_in")
+    borrowed = (0.5, 0.1, Status.TRANSPORT_ASSUMED, "borrowed")
     estimate = estimated(
         borrowed, borrowed, borrowed, (np.nan, np.nan, Status.NO_RESPONSES, "none"),
-        (0.5, 0.1, Status.OK, "theta_aug"),
+        (0.5, 0.1, Status.OK, "own"),
     )  # fmt: skip
     out = refusal.level(found, estimate)
     assert out.level.values.tolist() == ["refused", "refused", "assumed", "refused", "reported"]
@@ -60,13 +60,11 @@ def test_probes_make_the_value_whatever_the_audit_says():
     columns = {name: [value] * 5 for name, value in HEALTHY.items()}
     columns["transport_code"] = [0.0, 1.0, 2.0, 2.0, 2.0]
     found = gates.evaluate(columns, policies=list("abcde"))
-    borrowed = (0.5, 0.1, Status.TRANSPORT_ASSUMED, "plug_in")
+    borrowed = (0.5, 0.1, Status.TRANSPORT_ASSUMED, "borrowed")
     estimate = estimated(
         borrowed, borrowed, borrowed, (np.nan, np.nan, Status.UNINFORMATIVE_JUDGE, "none"), borrowed
     )
-    probed = estimated(
-        *[(0.4, 0.1, Status.OK, "probe_tuned")] * 4, (np.nan, np.nan, Status.NO_PROBES, "none")
-    )
+    probed = estimated(*[(0.4, 0.1, Status.OK, "probes")] * 4, (np.nan, np.nan, Status.NO_PROBES, "none"))
     out = refusal.level(found, estimate, probed)
     assert out.level.values.tolist() == ["reported"] * 4 + ["refused"]
     assert out.source.values.tolist() == ["probes"] * 4 + ["borrowed"]
@@ -75,15 +73,15 @@ def test_probes_make_the_value_whatever_the_audit_says():
 def test_a_number_without_an_interval_and_one_without_labels_are_not_reported():
     found = gates.evaluate({name: [value] * 3 for name, value in HEALTHY.items()}, policies=list("abc"))
     estimate = estimated(
-        (0.5, np.nan, Status.CONSTANT_LABELS, "mean_label"),
-        (0.5, 0.1, Status.OK, "mean_score"),
-        (0.5, np.nan, Status.FEW_LABELS_POSTERIOR, "plug_in"),
+        (0.5, np.nan, Status.CONSTANT_LABELS, "own"),
+        (0.5, 0.1, Status.OK, "judge"),
+        (0.5, np.nan, Status.FEW_LABELS_POSTERIOR, "borrowed"),
     )
     out = refusal.level(found, estimate)
     assert out.level.values.tolist() == ["refused", "assumed", "refused"]
     assert out.source.values.tolist() == ["own", "judge", "borrowed"]
     assert out.refused_by.values.tolist() == ["interval", "", "interval"]
-    probed = estimated(*[(0.4, 0.1, Status.OK, "probe_tuned")] * 3)
+    probed = estimated(*[(0.4, 0.1, Status.OK, "probes")] * 3)
     assert refusal.level(found, estimate, probed).source.values.tolist() == ["probes"] * 3
     assert out.reason.sel(policy="a").item() == Status.CONSTANT_LABELS.message
 

@@ -1,0 +1,62 @@
+"""What a value rests on, as its estimator says it: the variable ``source(policy)`` of an estimate.
+
+``own``       labels of the policy itself correct it, or make it
+``probes``    probes of the policy do
+``borrowed``  a calibration that no label of the policy corrects (it may have taught it among others)
+``judge``     the judge's scores at their word
+``logs``      logged responses of another policy, weighted, under a calibration
+``truth``     what only a simulator knows
+``none``      nothing: the estimator failed before it chose
+
+A failed value has the source it would have had, where its estimator has but one.
+"""
+
+import xarray as xr
+
+from cje_core.inference.estimate import Status
+
+SOURCES = ("own", "probes", "borrowed", "judge", "logs", "truth", "none")
+
+
+def borrows(estimate: xr.Dataset) -> xr.DataArray:
+    """Whether each policy's estimate rests on a calibration that no label of the policy's own corrects.
+
+    Parameters
+    ----------
+    estimate : xr.Dataset
+        An estimate: ``status``, and ``source`` where it has one.
+
+    Returns
+    -------
+    xr.DataArray
+        Boolean over ``policy``. Weighted logs borrow unless their status is OK: else labels of the policy are not known
+        to be among those that taught. So does an estimate that does not say what it rests on, and a failure without
+        source.
+
+    Examples
+    --------
+    >>> columns = {"status": ("policy", [0, 2, 9]), "source": ("policy", ["own", "borrowed", "logs"])}
+    >>> borrows(xr.Dataset(columns)).values.tolist()
+    [False, True, True]
+    """
+    flagged = estimate["status"] != Status.OK
+    if "source" not in estimate:
+        return flagged
+    source = estimate["source"]
+    return source.isin(["borrowed", "none"]) | (flagged & (source == "logs"))
+
+
+def earned(estimate: xr.Dataset) -> xr.DataArray:
+    """Whether each value holds labels or probes of the policy's own: what a reported level has to rest on.
+
+    False where nothing says so. A simulator's truth counts, since it needs no label.
+
+    Examples
+    --------
+    >>> columns = {"status": ("policy", [0, 1, 0]), "source": ("policy", ["own", "borrowed", "judge"])}
+    >>> earned(xr.Dataset(columns)).values.tolist()
+    [True, False, False]
+    """
+    if "source" not in estimate:
+        return xr.zeros_like(estimate["status"], dtype=bool)
+    return estimate["source"].isin(["own", "probes", "truth"])
