@@ -42,7 +42,7 @@ KEY = ["policy", "prompt_id", "draw_idx"]
 TEXTS = ("policy", "prompt_id", "cluster", "stratum", "probe", "response")
 NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
 LENGTH = "response_length"
-OPTION = {"judge_score": "--judge-range", "oracle_label": "--oracle-range"}
+DECLARED = {"judge_score": "judge_range", "oracle_label": "oracle_range"}
 # This share of values off the scale is a scale declared wrongly rather than a few slips of the pen.
 MANY = 0.05
 
@@ -104,7 +104,9 @@ def read(
     scales = {"judge_score": judge_range, "oracle_label": oracle_range}
     for field, (low, high) in scales.items():
         if not (np.isfinite([low, high]).all() and low < high):
-            raise DataError(f"{OPTION[field]} {low:g} {high:g}: LOW and HIGH must be finite, LOW below HIGH")
+            raise DataError(
+                f"{DECLARED[field]}=({low:g}, {high:g}): LOW and HIGH must be finite, LOW below HIGH"
+            )
     check_covariates(covariates)
     ledger: list[pd.DataFrame] = []
     table = _responses(path, ("_responses",), covariates, ledger, fingerprint=probes is not None)
@@ -126,7 +128,7 @@ def read(
         if table[field].notna().any():
             table[field] = _per_prompt(table, field)
     for field in covariates:
-        _require(table, field, f"fill it or leave --covariate {field} out")
+        _require(table, field, f"fill it or leave covariates={field!r} out")
 
     policies = sorted(table["policy"].unique())
     teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
@@ -134,7 +136,7 @@ def read(
         if teacher not in policies:
             held = ", ".join(policies)
             raise DataError(
-                f"--calibration-policy {teacher}: {name_of(path)} has no such policy; it has {held}"
+                f"calibration_policy={teacher!r}: {name_of(path)} has no such policy; it has {held}"
             )
     optional = ["oracle_label", "label_prob", "surprisal", "cluster", "stratum"]
     given = [field for field in optional if table[field].notna().any()]
@@ -196,7 +198,7 @@ def _responses(
 def _count_words(table: pd.DataFrame) -> None:
     """Fill ``response_length``: one formula for fresh and logged responses."""
     absent = [not isinstance(response, str) for response in table["response"]]
-    stop(table, absent, "response", f"--covariate {LENGTH} needs its text")
+    stop(table, absent, "response", f"covariates={LENGTH!r} needs its text")
     table[LENGTH] = [float(len(response.split())) for response in table["response"]]
 
 
@@ -216,11 +218,11 @@ def _check_scale(table: pd.DataFrame, field: str, scale: tuple[float, float]) ->
         n, n_off = int(present.sum()), int(off.sum())
         n_fractions = int((present & ~off & (values != np.round(values))).sum())
         many = max(2.0, MANY * n)
-        mend = f"correct the value or declare the scale with {OPTION[field]} LOW HIGH"
+        mend = f"correct the value or declare the scale with {DECLARED[field]}=(LOW, HIGH)"
         if min(n_off, n_fractions) >= many:
             mend = "mixed scales: the others are fractions inside it; bring all rows to one scale"
         elif n_off >= many:
-            mend = f"declare the scale with {OPTION[field]} LOW HIGH"
+            mend = f"declare the scale with {DECLARED[field]}=(LOW, HIGH)"
         outside = f"outside the declared range [{low:g}, {high:g}] ({n_off} of {n} values are)"
         stop(table, off, field, f"{outside}; {mend}")
     if low <= 0 and high >= 10:
@@ -311,12 +313,12 @@ def _read_logged(
 ) -> dict[str, tuple[tuple[str, ...], FloatArray]]:
     """Log-likelihoods, scores, labels and covariates of logged responses, aligned with the prompts of `data`."""
     if path.is_dir():
-        raise DataError(f"{path} is a directory; --logged takes one JSONL file")
+        raise DataError(f"{path} is a directory; logged= takes one JSONL file")
     fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
     wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
     table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
     if table.empty:
-        raise DataError(f"{path} is empty: it has no rows; leave --logged out")
+        raise DataError(f"{path} is empty: it has no rows; leave logged= out")
     table["prompt_id"] = ids(table, "prompt_id", required=True)
     mapping = [v is None or isinstance(v, dict) for v in table["target_policy_logprobs"]]
     stop(table, ~np.array(mapping), "target_policy_logprobs", "write an object of policy: log-likelihood")

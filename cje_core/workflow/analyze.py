@@ -42,7 +42,12 @@ from cje_core.verdict.headline import headline
 from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, without
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
-OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # join the default with --logged
+OFF_POLICY = (
+    "snips",
+    "calibrated_ips",
+    "calibrated_dr_cpo",
+    "stacked_dr",
+)  # join the default with logged responses
 CORRECTED = "direct_corrected"
 CALIBRATORS = ("default", "auto", *MODES)
 BORROWED = ("balanced", "one_step", "plug_in")
@@ -51,10 +56,10 @@ ELSEWHERE = ("drift",)
 ABOUT_CALIBRATOR = ("reliability", "label_support", "identification")
 # What a missing ingredient is called where the user can add it.
 INGREDIENTS = {
-    "logp_target": "--logged FILE",
-    "logp_logger": "--logged FILE",
-    "logged_judge": "--logged FILE",
-    "covariate": "--covariate NAME",
+    "logp_target": "logged=FILE",
+    "logp_logger": "logged=FILE",
+    "logged_judge": "logged=FILE",
+    "covariate": "covariates=NAME",
 }
 UNLIKELY = 0.05  # a harmless shift less probable than this: the posterior too says FAIL
 STATUS = {int(member): member for member in Status}
@@ -198,17 +203,17 @@ def analyze(
     for name in names:
         if name not in estimators.available():
             raise DataError(
-                f"--estimator {name}: no such estimator; there are {', '.join(estimators.available())}"
+                f"chosen={name!r}: no such estimator; there are {', '.join(estimators.available())}"
             )
         modules[name] = estimators.load(name)
     if direction not in ("increasing", "decreasing"):
-        raise DataError(f"--direction {direction}: it must be increasing or decreasing")
+        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
     if borrowed not in BORROWED:
-        raise DataError(f"--borrowed {borrowed}: use one of {', '.join(BORROWED)}")
+        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
     if bayes is not None and bayes not in ENGINES:
-        raise DataError(f"--bayes-engine {bayes}: use one of {', '.join(ENGINES)}")
+        raise DataError(f"bayes={bayes!r}: use one of {', '.join(ENGINES)}")
     if calibrator not in CALIBRATORS:
-        raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
+        raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
     harmless = harmless_margin(margin, oracle_range)
     data, ledger = read(
         path,
@@ -225,9 +230,7 @@ def analyze(
         )  # probes are the policy's own labels: they make its value
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
-            raise DataError(
-                f"--estimator {name} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}"
-            )
+            raise DataError(f"chosen={name!r} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}")
     common: dict[str, Any] = {
         "direction": direction,
         "covariates": tuple(covariates),
@@ -366,7 +369,7 @@ def harmless_margin(margin: float | None, oracle_range: tuple[float, float]) -> 
     """Return the declared margin, or 5% of the width of the oracle scale; `DataError` where it is no such thing."""
     harmless = MARGIN * (oracle_range[1] - oracle_range[0]) if margin is None else margin
     if margin is not None and not 0 < harmless < float("inf"):
-        raise DataError(f"--margin {harmless:g}: it must be a positive number in units of the oracle scale")
+        raise DataError(f"margin={harmless:g}: it must be a positive number in units of the oracle scale")
     return harmless
 
 

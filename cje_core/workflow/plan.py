@@ -162,9 +162,9 @@ def plan(
     start = time.perf_counter()
     _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
     if calibrator not in CALIBRATORS:
-        raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
+        raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
     if borrowed not in BORROWED:
-        raise DataError(f"--borrowed {borrowed}: use one of {', '.join(BORROWED)}")
+        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
     harmless = harmless_margin(margin, oracle_range)
     data, ledger = read(
         path,
@@ -198,7 +198,7 @@ def plan(
     try:
         chosen = allocate(budget, cost_per_prompt, cost_per_label, sigma2_eval, sigma2_cal)
     except ValueError as error:
-        raise DataError(f"--budget {budget:g}: {error}") from None
+        raise DataError(f"budget={budget:g}: {error}") from None
     pilot_n, pilot_m = components.attrs["n"], components.attrs["m"]
     responses = chosen.n * components.attrs["responses_per_prompt"]
     check = None
@@ -260,17 +260,17 @@ def _check_options(
     replicates: int | None,
     direction: str,
 ) -> None:
-    for option, value in (("--budget", budget), ("--cost-judge", cost_judge), ("--cost-oracle", cost_oracle)):
+    for name, value in (("budget", budget), ("cost_judge", cost_judge), ("cost_oracle", cost_oracle)):
         if not (math.isfinite(value) and value > 0):
-            raise DataError(f"{option} {value:g}: it must be a positive number")
+            raise DataError(f"{name}={value:g}: it must be a positive number")
     if n_policies is not None and n_policies < 1:
-        raise DataError(f"--policies {n_policies}: it must be at least 1")
+        raise DataError(f"n_policies={n_policies}: it must be at least 1")
     if not 0.05 < power < 1:
-        raise DataError(f"--power {power:g}: it must lie between 0.05, the size of the test, and 1")
+        raise DataError(f"power={power:g}: it must lie between 0.05, the size of the test, and 1")
     if replicates is not None and replicates < 20:
-        raise DataError(f"--replicates {replicates}: a spread needs at least 20")
+        raise DataError(f"replicates={replicates}: a spread needs at least 20")
     if direction not in ("increasing", "decreasing"):
-        raise DataError(f"--direction {direction}: it must be increasing or decreasing")
+        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
 
 
 def _probes(

@@ -176,7 +176,7 @@ def test_probe_without_label_goes_to_the_ledger(data_dir: Path) -> None:
         ({"judge_score": 0.875}, ["judge_score is 0.875", "scores the same response differently"]),
         ({"response": "some other text"}, ["response is", "its own draw_idx"]),
         ({"prompt_id": "new", "judge_score": None}, ["judge_score is missing", "must bring the score"]),
-        ({"oracle_label": 7.0}, ["oracle_label is 7", "outside the declared range [0, 1]", "--oracle-range"]),
+        ({"oracle_label": 7.0}, ["oracle_label is 7", "outside the declared range [0, 1]", "oracle_range="]),
     ],
 )
 def test_probe_that_contradicts_data(data_dir: Path, change: Row, parts: list[str]) -> None:
