@@ -26,7 +26,6 @@ from cje_core.calibration.oracle_slice import MODES, fit_slice
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data import DataError
 from cje_core.data.arrays import unpack
-from cje_core.data.files import read
 from cje_core.data.tables import Source
 from cje_core.families.posterior import ENGINES
 from cje_core.inference.contrasts import contrasts
@@ -39,7 +38,9 @@ from cje_core.transport.agreement import agreement, refuse_mixed
 from cje_core.transport.audit import MARGIN, audit
 from cje_core.verdict import gates, guide, refusal
 from cje_core.verdict.headline import headline
+from cje_core.workflow.given import Given, has_logs, oracle_scale, take
 from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, without
+from cje_core.workflow.shown import Shown, Shows, number
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
 OFF_POLICY = (
@@ -65,8 +66,8 @@ UNLIKELY = 0.05  # a harmless shift less probable than this: the posterior too s
 STATUS = {int(member): member for member in Status}
 
 
-@dataclass(frozen=True)
-class Analysis:
+@dataclass(frozen=True, repr=False)
+class Analysis(Shows):
     """Everything the outputs show.
 
     `primary` names the estimator behind the values; `value` is what stands first for each policy
@@ -75,7 +76,7 @@ class Analysis:
     """
 
     data: xr.Dataset
-    ledger: pd.DataFrame
+    left_out: pd.DataFrame
     estimates: Mapping[str, xr.Dataset]
     primary: str
     transport: xr.Dataset
@@ -143,6 +144,19 @@ class Analysis:
         wanting = self.refused_by(policy) == ["identification"] or unsupported
         return wanting and bool(self.bounds["interval"].sel(policy=policy).notnull().all())
 
+    def rests_on(self, policy: str) -> str:
+        """Say whose labels the value is made of; empty where there is no value."""
+        teachers = [str(name) for name in self.data.attrs["calibration_policy"]]
+        words = {
+            "own": "own labels",
+            "probes": "its probes",
+            "borrowed": f"labels of {teachers[0] if len(teachers) == 1 else 'others'}",
+            "judge": "the judge",
+            "logs": "weighted logs",
+            "none": "",
+        }
+        return words[self.source(policy)]
+
     def verdict(self, policy: str) -> str:
         """Verdict on transport: the audit's, or the posterior's where that is stricter."""
         return self.verdicts[policy]
@@ -151,9 +165,30 @@ class Analysis:
         """What happened to one estimate."""
         return STATUS[int(self.estimates[estimator]["status"].sel(policy=policy).item())]
 
+    def shown(self) -> Shown:
+        """Per policy the value that stands first, its level and what it rests on, or why it is refused."""
+        rows, scale = [], self.data.attrs["oracle_range"]
+        for policy in self.policies:
+            at = self.value.sel(policy=policy)
+            bounds = ", ".join(number(float(bound), scale) for bound in at["interval"].values)
+            reason = str(self.levels["reason"].sel(policy=policy).item())
+            by = self.standing(policy)
+            rows.append(
+                [
+                    policy,
+                    number(float(at["estimate"]), scale),
+                    f"[{bounds}]" if by else "-",
+                    self.level(policy),
+                    f"{self.rests_on(policy)} ({by})" if by else reason,
+                ]
+            )
+        heading = f"{len(rows)} policies, {self.data.sizes['prompt']} prompts"
+        interval = f"{100 * self.value.attrs['ci_prob']:g}% interval"
+        return Shown(heading, ["policy", "value", interval, "level", "rests on (by), or why not"], rows)
+
 
 def analyze(
-    path: Source,
+    path: Given,
     *,
     probes: Source | None = None,
     logged: str | Path | None = None,
@@ -174,7 +209,8 @@ def analyze(
     Parameters
     ----------
     path, probes, logged, calibration_policy, covariates, judge_range, oracle_range
-        As in `cje_core.data.files.read`; the covariates also enter the calibrator.
+        As in `cje_core.data.files.read`; the covariates also enter the calibrator. Evaluation data that are an
+        xr.Dataset already bring their own probes, logged responses and scales, see `cje_core.workflow.given.take`.
     calibrator : {"default", "monotone", "two_stage", "two_stage_monotone", "auto"}
         As in `cje_core.calibration.oracle_slice.fit_slice`.
     chosen : sequence of str
@@ -198,7 +234,8 @@ def analyze(
         With one line, before anything is written.
     """
     start = time.perf_counter()
-    names = list(dict.fromkeys(chosen or (DEFAULT if logged is None else (*DEFAULT, *OFF_POLICY))))
+    logs, oracle_range = has_logs(path, logged), oracle_scale(path, oracle_range)
+    names = list(dict.fromkeys(chosen or ((*DEFAULT, *OFF_POLICY) if logs else DEFAULT)))
     modules = {}
     for name in names:
         if name not in estimators.available():
@@ -215,7 +252,7 @@ def analyze(
     if calibrator not in CALIBRATORS:
         raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
     harmless = harmless_margin(margin, oracle_range)
-    data, ledger = read(
+    data, left_out = take(
         path,
         probes=probes,
         logged=logged,
@@ -260,7 +297,7 @@ def analyze(
     judged = transport.assign(
         verdict=("policy", [verdicts[str(name)] for name in transport["policy"].values])
     )
-    covered = overlap(data, **common) if logged is not None else None
+    covered = overlap(data, **common) if logs else None
     badge = bins = None
     if (
         fit_slice(unpack(data, common["covariates"]), direction=direction, calibrator=calibrator).calibrator
@@ -275,7 +312,7 @@ def analyze(
         reliability=bins,
         transport=judged,
         estimate=found[primary],
-        cap=cap_curves(data, **common) if logged is not None else None,
+        cap=cap_curves(data, **common) if logs else None,
         adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
     )
     if doubly_robust is not None:
@@ -297,7 +334,7 @@ def analyze(
     scale = (float(oracle_range[0]), float(oracle_range[1]))
     return Analysis(
         data=data,
-        ledger=ledger,
+        left_out=left_out,
         estimates=found,
         primary=primary,
         transport=transport,

@@ -112,7 +112,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "judge_range": analysis.data.attrs["judge_range"],
             "oracle_range": analysis.data.attrs["oracle_range"],
             "counts": {policy: _counts(analysis, policy) for policy in analysis.policies},
-            "left_out": json.loads(analysis.ledger.to_json(orient="records")),
+            "left_out": json.loads(analysis.left_out.to_json(orient="records")),
             **provenance(),
         },
     }

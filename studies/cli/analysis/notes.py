@@ -47,7 +47,7 @@ def notes(analysis: Analysis) -> list[Text]:
         + _cautions(analysis)
     )
     lines += _advice(analysis)
-    counts = analysis.ledger.groupby("reason", sort=True).size()
+    counts = analysis.left_out.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
     return [Text("\n".join(lines))] if lines else []
 
