@@ -301,8 +301,8 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     return out
 
 
-def label_levels(fitted: OracleSlice) -> tuple[float, FloatArray]:
-    """Weighted mean label of the slice, and of its labels outside each fold: the levels of f and of each f^(-k).
+def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
+    """Weighted mean label of the slice, and of its labels outside each fold: what f and each f^(-k) hold on average.
 
     Summed anew for each fold: total less fold cancels where one fold holds nearly all the weight.
 

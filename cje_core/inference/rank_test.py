@@ -26,9 +26,9 @@ class RankTest(NamedTuple):
     p_value: float  # one-sided; 1 where there is nothing to rank
     df: float
 
-    def against(self, level: float = 0.05) -> bool:
-        """Whether the two-sided interval of probability ``1 - level`` lies below zero: ranked the wrong way."""
-        return self.spearman < 0 and self.p_value > 1 - level / 2
+    def against(self, size: float = 0.05) -> bool:
+        """Whether the two-sided interval of probability ``1 - size`` lies below zero: ranked the wrong way."""
+        return self.spearman < 0 and self.p_value > 1 - size / 2
 
 
 def rank_test(
