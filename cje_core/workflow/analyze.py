@@ -10,7 +10,6 @@ stream, so its numbers do not depend on which others ran.
 """
 
 import inspect
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ from cje_core.transport.audit import MARGIN, audit
 from cje_core.verdict import gates, guide, refusal
 from cje_core.verdict.headline import headline
 from cje_core.workflow.given import Given, has_logs, oracle_scale, take
-from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, without
+from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, stricter, without
 from cje_core.workflow.shown import Shown, Shows, number
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
@@ -62,7 +61,6 @@ INGREDIENTS = {
     "logged_judge": "logged=FILE",
     "covariate": "covariates=NAME",
 }
-UNLIKELY = 0.05  # a harmless shift less probable than this: the posterior too says FAIL
 STATUS = {int(member): member for member in Status}
 
 
@@ -364,30 +362,6 @@ def analyze(
         seed=seed,
         seconds=time.perf_counter() - start,
     )
-
-
-def stricter(transport: xr.Dataset, believed: Posterior | None) -> dict[str, str]:
-    """Verdict on transport of each policy: the audit's, or the posterior's where that is stricter.
-
-    The posterior says FAIL where P(|shift| < margin) < .05, PASS above .95 and INCONCLUSIVE between. FAIL is stricter
-    than INCONCLUSIVE, and that than PASS; NOT_CHECKED gives way to whoever checked.
-    """
-    order = ("NOT_CHECKED", "PASS", "INCONCLUSIVE", "FAIL")
-    found = {}
-    for policy in transport["policy"].values.astype(str).tolist():
-        said = [str(transport["verdict"].sel(policy=policy).item()), posterior_verdict(believed, policy)]
-        found[policy] = max(said, key=order.index)
-    return found
-
-
-def posterior_verdict(believed: Posterior | None, policy: str) -> str:
-    """What the posterior alone says of transport, in the words of the audit."""
-    if believed is None:
-        return "NOT_CHECKED"
-    share = float(believed.decision["within_margin"].sel(policy=policy))
-    if math.isnan(share):
-        return "NOT_CHECKED"
-    return "FAIL" if share < UNLIKELY else "PASS" if share > 1 - UNLIKELY else "INCONCLUSIVE"
 
 
 def _refused_by_posterior(levels: xr.Dataset, believed: Posterior) -> xr.Dataset:

@@ -11,8 +11,8 @@ from cje_core.inference.contrasts import ROUNDING
 from cje_core.inference.estimate import Status
 from cje_core.verdict import gates
 from cje_core.verdict.headline import weaker
-from cje_core.workflow.analyze import Analysis, posterior_verdict
-from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
+from cje_core.workflow.analyze import Analysis
+from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdict
 from studies.engine.manifest import provenance
 
 OVERLAP = (

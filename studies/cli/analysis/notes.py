@@ -7,8 +7,8 @@ from rich.text import Text
 from cje_core.inference.estimate import Status
 from cje_core.transport import agreement
 from cje_core.verdict import guide
-from cje_core.workflow.analyze import CORRECTED, Analysis, posterior_verdict
-from cje_core.workflow.posterior import SHIFT
+from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.posterior import SHIFT, posterior_verdict
 from studies.cli.analysis.as_json import at_level
 from studies.cli.analysis.numbers import known, plain, probability
 
