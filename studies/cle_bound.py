@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VOCAB, ZIPF_ALPHA, N = 1000, 1.2, 1000
-LEVELS = {"50": 0.5, "90": 0.9, "99": 0.99}  # target mass of the region T, percent
+MASSES = {"50": 0.5, "90": 0.9, "99": 0.99}  # target mass of the region T, percent
 SHIFTS = ("clone", "tilt-0.1", "tilt-0.3", "cold-0.8", "hot-1.25")
 NOISES = {"0.2": (0.2, 0.2), "1.0": (1.0, 1.0), "mixed": (0.2, 1.0)}
 UTILITY = utilities("iid", VOCAB, rng=generator(0, "cle_bound", "utilities"))
@@ -52,10 +52,10 @@ def world(cell: Cell) -> tuple[TokenPolicy, TokenPolicy, FloatArray, FloatArray]
 
 
 @lru_cache(maxsize=256)
-def _region(shift: str, length: int, level: float) -> Coverage:
+def _region(shift: str, length: int, mass: float) -> Coverage:
     """Coverage of a region; it depends neither on the reward nor on the noise."""
     target, logger, _, _ = world({"shift": shift, "length": length, "reward": "centred", "noise": "1.0"})
-    return coverage(target.log_prob[0, 0], logger.log_prob[0, 0], length, level=level)
+    return coverage(target.log_prob[0, 0], logger.log_prob[0, 0], length, level=mass)
 
 
 def theory(cell: Cell) -> dict[str, float]:
@@ -76,8 +76,8 @@ def theory(cell: Cell) -> dict[str, float]:
         "log_shape_part_all": second / 2,
         "log_ess_form_all": float(np.log(sigma) + (second - np.log(N)) / 2),
     }
-    for name, level in LEVELS.items():
-        region = _region(str(cell["shift"]), length, level)
+    for name, mass in MASSES.items():
+        region = _region(str(cell["shift"]), length, mass)
         out[f"log_floor_{name}"] = region.log_cle_floor(sigma, N)
         out[f"log_coverage_part_{name}"] = region.log_alpha - region.log_beta / 2
         out[f"log_shape_part_{name}"] = region.log1p_chi2 / 2
@@ -118,7 +118,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     """Violations first (none are expected of the bound), then every cell."""
     cells = _per_cell(ds)
     rows = []
-    for name in (*LEVELS, "all"):
+    for name in (*MASSES, "all"):
         floor, ess_form = cells[f"floor_{name}"], cells[f"ess_form_{name}"]
         rows.append(
             {
@@ -135,7 +135,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
             }
         )
     worst = []
-    for name in (*LEVELS, "all"):
+    for name in (*MASSES, "all"):
         for bound in ("floor", "ess_form"):
             excess = cells[f"{bound}_{name}"] / cells["se_ips"]
             for i in excess.index[excess > 1 + 1e-9]:

@@ -2,28 +2,17 @@
 
 import ast
 import graphlib
-import inspect
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from registry_checks import estimator_convention, study_convention
 
-from cje_core import data, estimators
+from cje_core import estimators
 from studies.engine import study as studies_engine
 
 ROOT = Path(studies_engine.__file__).parents[2]
 PACKAGES = ("cje_core", "cje_sim", "studies")
-VARIABLES = {
-    "judge",
-    "oracle",
-    "probe",
-    "label_prob",
-    "covariate",
-    "surprisal",
-    "true_reward",
-    *data.LOGGED,
-}  # of the data contract
 # What takes seconds to import: inside functions only, except in the modules that are made of it.
 PYMC_MODULES = tuple(
     f"cje_core.bayes.models.{name}"
@@ -258,15 +247,7 @@ def test_no_circle_of_files_or_folders():
 
 @pytest.mark.parametrize("name", estimators.available())
 def test_estimators_keep_the_convention(name):
-    module = estimators.load(name)
-    assert module.__doc__ and "Estimand" in module.__doc__ and "Failure mode" in module.__doc__
-    assert module.NEEDS and module.NEEDS <= VARIABLES
-    parameters = list(inspect.signature(module.estimate).parameters.values())
-    assert parameters[0].name == "data" and parameters[0].kind is parameters[0].POSITIONAL_OR_KEYWORD
-    assert [p.name for p in parameters[1:3]] == ["ci_prob", "rng"]
-    assert (parameters[1].default, parameters[2].default) == (0.95, None)
-    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in parameters[1:])
-    assert inspect.getdoc(module.estimate)
+    estimator_convention(estimators.load(name))
 
 
 def mended(source: str) -> list[int]:
@@ -293,21 +274,4 @@ def test_nothing_is_added_to_an_estimate_after_it_is_assembled(folder):
 
 @pytest.mark.parametrize("name", studies_engine.available())
 def test_studies_keep_the_convention(name):
-    study = studies_engine.load(name)
-    assert inspect.getdoc(inspect.getmodule(study.table))
-    assert all((study.title, study.aims, study.mechanism, study.estimands, study.measures))
-    assert all(method.description for method in study.methods.values())
-    sizes = []
-    for profile in studies_engine.PROFILES:
-        chosen = study.at(profile)
-        n_cells = sum(1 for _ in chosen.cells())
-        assert n_cells > 0
-        sizes.append(n_cells * study.profiles[profile].replicates)
-    assert sizes == sorted(sizes), "smoke <= quick <= paper"
-    used = {method.estimator or key for key, method in study.methods.items()}
-    if (
-        study.replicate is studies_engine.replicate_scenario
-    ):  # a comparison of estimators carries its controls
-        assert {"raw_judge", "labels_only"} <= used <= set(estimators.available())
-    clone = pickle.loads(pickle.dumps(study))
-    assert list(clone.cells()) == list(study.cells())
+    study_convention(studies_engine.load(name))

@@ -9,6 +9,7 @@ from matplotlib import pyplot as plt
 import cje_core
 
 ROOT = Path(cje_core.__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "decisions.md"]
 NAME = re.compile(r"`((?:cje_core|cje_sim|studies)(?:\.[A-Za-z_]+)+)`")
 PLACE = re.compile(r"`((?:cje_core|cje_sim|studies|tests)/[\w/.]+)`")
 
@@ -16,7 +17,7 @@ PLACE = re.compile(r"`((?:cje_core|cje_sim|studies|tests)/[\w/.]+)`")
 def texts():
     packages = ("cje_core", "cje_sim", "studies", "tests")
     sources = [path for package in packages for path in (ROOT / package).rglob("*.py")]
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sources]
+    return [*DOCUMENTS, *sources]
 
 
 def exists(name):
@@ -46,11 +47,22 @@ def test_every_name_in_backticks_exists():
 def test_every_place_in_backticks_exists():
     missing = {
         f"{path.relative_to(ROOT)}: {place}"
-        for path in texts()[:2]
+        for path in DOCUMENTS
         for place in PLACE.findall(path.read_text(encoding="utf-8"))
         if not (ROOT / place).exists() and "<" not in place
     }
     assert not missing
+
+
+def test_history_is_told_in_one_place():
+    """Docstrings say what is; what was tried and left has a date, in docs/decisions.md."""
+    told = re.compile(r"\b[Tt]ried\s+and\s+worse|\(Tried\b|\bwas tried\b")
+    sources = [
+        path for path in texts() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] != "tests"
+    ]
+    assert [path.name for path in sources if told.search(path.read_text(encoding="utf-8"))] == []
+    paragraphs = DOCUMENTS[-1].read_text(encoding="utf-8").strip().split("\n\n")[2:]
+    assert paragraphs and all(re.match(r"\*\*\d{4}-\d\d-\d\d, .+\*\* \(`", text) for text in paragraphs)
 
 
 def test_the_first_snippet_of_the_readme_runs(arena, tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, label_levels
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels
 from cje_core.data.arrays import Rows
 from cje_core.inference.rank_test import rank_test
 
@@ -51,7 +51,7 @@ def informative(rows: Rows, fitted: OracleSlice) -> Informative:
     if fitted.mode == "monotone":
         claim = fitted.z[:, 0] if fitted.increasing else -fitted.z[:, 0]
     else:
-        _, outside = label_levels(fitted)
+        _, outside = mean_labels(fitted)
         claim = held_out(fitted, fitted.z, fitted.prompt) - outside[fitted.fold[fitted.prompt]]
     cluster = rows.cluster[fitted.prompt]
     levels = np.unique(fitted.label)

@@ -301,8 +301,8 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     return out
 
 
-def label_levels(fitted: OracleSlice) -> tuple[float, FloatArray]:
-    """Weighted mean label of the slice, and of its labels outside each fold: the levels of f and of each f^(-k).
+def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
+    """Weighted mean label of the slice, and of its labels outside each fold: what f and each f^(-k) hold on average.
 
     Summed anew for each fold: total less fold cancels where one fold holds nearly all the weight.
 
@@ -336,14 +336,11 @@ def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: Flo
     residual ``Y_i - f_b``, scaled by ``sqrt(n_b / (n_b - 1))`` so that each block's noise is estimated without bias; a
     row alone in its block has residual zero by construction and takes the pooled residual standard deviation instead.
     The degrees of freedom are the `effective_clusters` of labels behind the functional, less one, and not their
-    count: a policy that lives where the slice has nine labels rests on nine labels. (Tried and worse: raw residuals
-    with one factor m / (m - blocks) under-cover; out-of-fold residuals over-cover, and inflate without bound at the
-    ends of the judge's scale.)
+    count: a policy that lives where the slice has nine labels rests on nine labels. Other residuals, and a jackknife:
+    ``docs/decisions.md``.
 
     Two-stage calibrator: the same for the second stage, plus what the label moves through the index
-    (`cje_core.calibration.two_stage.index_influence`); the degrees of freedom are counted by the second stage. (Tried
-    and worse: the delete-one jackknife of both stages, whose standard error is a fifth to a third too large; with 25
-    groups it covers as well but is 4-48% wider, and its influence values belong to groups, not to clusters.)
+    (`cje_core.calibration.two_stage.index_influence`); the degrees of freedom are counted by the second stage.
 
     Parameters
     ----------

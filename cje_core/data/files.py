@@ -1,4 +1,4 @@
-"""User files -> evaluation data, with a ledger of every row left out and why.
+"""User files -> evaluation data, and every row left out with the reason.
 
 `read` takes responses with judge scores (a directory of ``{policy}_responses.jsonl`` or ``{policy}.jsonl``,
 one JSONL, CSV or Parquet file with a ``policy`` column, or a DataFrame), probe labels, and logged responses
@@ -7,7 +7,7 @@ with log-likelihoods, and gives the Dataset of ``data.py``.
 Three rules. A row that cannot be what it claims to be (a score off its declared scale, NaN, a duplicate, a
 probe that was used to fit) stops the reading with one line that names file, row, field and mend: a number is
 never guessed, dropped or rescaled in silence. A row that is legal but of no use (a missing log-likelihood) is
-left out and entered in the ledger. The order of rows and files never matters.
+left out and listed with the reason. The order of rows and files never matters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,12 +37,12 @@ from cje_core.data.tables import (
 FloatArray = npt.NDArray[np.float64]
 Scales = Mapping[str, tuple[float, float]]
 
-LEDGER = ["file", "row", "policy", "prompt_id", "reason"]
+COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]
 KEY = ["policy", "prompt_id", "draw_idx"]
 TEXTS = ("policy", "prompt_id", "cluster", "stratum", "probe", "response")
 NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
 LENGTH = "response_length"
-OPTION = {"judge_score": "--judge-range", "oracle_label": "--oracle-range"}
+DECLARED = {"judge_score": "judge_range", "oracle_label": "oracle_range"}
 # This share of values off the scale is a scale declared wrongly rather than a few slips of the pen.
 MANY = 0.05
 
@@ -86,7 +86,7 @@ def read(
     -------
     data : xr.Dataset
         Checked evaluation data.
-    ledger : DataFrame
+    left_out : DataFrame
         Rows left out: ``file, row, policy, prompt_id, reason``; no ``row`` where a whole file is meant.
 
     Raises
@@ -97,36 +97,38 @@ def read(
     Examples
     --------
     >>> table = pd.DataFrame({"policy": "base", "prompt_id": [0, 1], "judge_score": [0.2, 0.9]})
-    >>> data, ledger = read(table.assign(oracle_label=[0.0, None]))
-    >>> int(data.labelled.sum()), len(ledger)
+    >>> data, left_out = read(table.assign(oracle_label=[0.0, None]))
+    >>> int(data.labelled.sum()), len(left_out)
     (1, 0)
     """
     scales = {"judge_score": judge_range, "oracle_label": oracle_range}
     for field, (low, high) in scales.items():
         if not (np.isfinite([low, high]).all() and low < high):
-            raise DataError(f"{OPTION[field]} {low:g} {high:g}: LOW and HIGH must be finite, LOW below HIGH")
+            raise DataError(
+                f"{DECLARED[field]}=({low:g}, {high:g}): LOW and HIGH must be finite, LOW below HIGH"
+            )
     check_covariates(covariates)
-    ledger: list[pd.DataFrame] = []
-    table = _responses(path, ("_responses",), covariates, ledger, fingerprint=probes is not None)
+    left_out: list[pd.DataFrame] = []
+    table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
     _require(table, "judge_score", "judge the response or remove the row")
     no_label = table["probe"] & table["oracle_label"].isna()
     _leave_out(
-        ledger, table[no_label], "a probe without oracle_label audits nothing (it still enters the mean)"
+        left_out, table[no_label], "a probe without oracle_label audits nothing (it still enters the mean)"
     )
     table["probe"] &= ~no_label
     table["evaluated"] = True
     audit = table.iloc[:0]
     if probes is not None:
-        audit = _responses(probes, ("_probe", "_responses"), covariates, ledger, fingerprint=True)
+        audit = _responses(probes, ("_probe", "_responses"), covariates, left_out, fingerprint=True)
     for field, scale in scales.items():
         _check_scale(pd.concat([table, audit], ignore_index=True), field, scale)
     if probes is not None:
-        table = _join_probes(table, audit, name_of(path), ledger)
+        table = _join_probes(table, audit, name_of(path), left_out)
     for field in ("cluster", "stratum"):
         if table[field].notna().any():
             table[field] = _per_prompt(table, field)
     for field in covariates:
-        _require(table, field, f"fill it or leave --covariate {field} out")
+        _require(table, field, f"fill it or leave covariates={field!r} out")
 
     policies = sorted(table["policy"].unique())
     teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
@@ -134,7 +136,7 @@ def read(
         if teacher not in policies:
             held = ", ".join(policies)
             raise DataError(
-                f"--calibration-policy {teacher}: {name_of(path)} has no such policy; it has {held}"
+                f"calibration_policy={teacher!r}: {name_of(path)} has no such policy; it has {held}"
             )
     optional = ["oracle_label", "label_prob", "surprisal", "cluster", "stratum"]
     given = [field for field in optional if table[field].notna().any()]
@@ -146,16 +148,16 @@ def read(
         calibration_policy=teachers,
     )
     if logged is not None:
-        data = check_data(data.assign(_read_logged(Path(logged), data, scales, covariates, ledger)))
-    entries = pd.concat(ledger, ignore_index=True) if ledger else pd.DataFrame(columns=LEDGER)
-    return data, entries.astype({"row": "Int64"}).sort_values(LEDGER, kind="stable", ignore_index=True)
+        data = check_data(data.assign(_read_logged(Path(logged), data, scales, covariates, left_out)))
+    entries = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
+    return data, entries.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
 
 
 def _responses(
     source: Source,
     suffixes: Sequence[str],
     covariates: Sequence[str],
-    ledger: list[pd.DataFrame],
+    left_out: list[pd.DataFrame],
     *,
     fingerprint: bool,
 ) -> pd.DataFrame:
@@ -165,7 +167,7 @@ def _responses(
     table, unread = load(source, fields, suffixes=suffixes, texts=TEXTS)
     for file in unread:
         reason = "file not named {policy}_responses.jsonl or {policy}_probe.jsonl as others beside it are"
-        ledger.append(pd.DataFrame([[str(file), pd.NA, "", "", reason]], columns=LEDGER))
+        left_out.append(pd.DataFrame([[str(file), pd.NA, "", "", reason]], columns=COLUMNS))
     for field in ("policy", "prompt_id", "cluster", "stratum"):
         table[field] = ids(table, field, required=field in KEY)
     stop(table, table["policy"] == "", "policy", "name the policy")
@@ -196,7 +198,7 @@ def _responses(
 def _count_words(table: pd.DataFrame) -> None:
     """Fill ``response_length``: one formula for fresh and logged responses."""
     absent = [not isinstance(response, str) for response in table["response"]]
-    stop(table, absent, "response", f"--covariate {LENGTH} needs its text")
+    stop(table, absent, "response", f"covariates={LENGTH!r} needs its text")
     table[LENGTH] = [float(len(response.split())) for response in table["response"]]
 
 
@@ -216,11 +218,11 @@ def _check_scale(table: pd.DataFrame, field: str, scale: tuple[float, float]) ->
         n, n_off = int(present.sum()), int(off.sum())
         n_fractions = int((present & ~off & (values != np.round(values))).sum())
         many = max(2.0, MANY * n)
-        mend = f"correct the value or declare the scale with {OPTION[field]} LOW HIGH"
+        mend = f"correct the value or declare the scale with {DECLARED[field]}=(LOW, HIGH)"
         if min(n_off, n_fractions) >= many:
             mend = "mixed scales: the others are fractions inside it; bring all rows to one scale"
         elif n_off >= many:
-            mend = f"declare the scale with {OPTION[field]} LOW HIGH"
+            mend = f"declare the scale with {DECLARED[field]}=(LOW, HIGH)"
         outside = f"outside the declared range [{low:g}, {high:g}] ({n_off} of {n} values are)"
         stop(table, off, field, f"{outside}; {mend}")
     if low <= 0 and high >= 10:
@@ -256,7 +258,7 @@ def _per_prompt(table: pd.DataFrame, field: str) -> pd.Series:
 
 
 def _join_probes(
-    table: pd.DataFrame, audit: pd.DataFrame, source: str, ledger: list[pd.DataFrame]
+    table: pd.DataFrame, audit: pd.DataFrame, source: str, left_out: list[pd.DataFrame]
 ) -> pd.DataFrame:
     """Mark the responses that are probes; add probes of other responses as rows that are not evaluated."""
     stranger = ~audit["policy"].isin(table["policy"].unique())
@@ -267,7 +269,7 @@ def _join_probes(
         f"a policy without any row in {source}: add its responses or drop its probes",
     )
     no_label = audit["oracle_label"].isna()
-    _leave_out(ledger, audit[no_label], "a probe without oracle_label audits nothing")
+    _leave_out(left_out, audit[no_label], "a probe without oracle_label audits nothing")
     audit = audit[~no_label]
     near = table[table["prompt_id"].isin(audit["prompt_id"].unique())]
     position = pd.MultiIndex.from_frame(near[KEY]).get_indexer(pd.MultiIndex.from_frame(audit[KEY]))
@@ -307,16 +309,16 @@ def _join_probes(
 
 
 def _read_logged(
-    path: Path, data: xr.Dataset, scales: Scales, covariates: Sequence[str], ledger: list[pd.DataFrame]
+    path: Path, data: xr.Dataset, scales: Scales, covariates: Sequence[str], left_out: list[pd.DataFrame]
 ) -> dict[str, tuple[tuple[str, ...], FloatArray]]:
     """Log-likelihoods, scores, labels and covariates of logged responses, aligned with the prompts of `data`."""
     if path.is_dir():
-        raise DataError(f"{path} is a directory; --logged takes one JSONL file")
+        raise DataError(f"{path} is a directory; logged= takes one JSONL file")
     fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
     wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
     table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
     if table.empty:
-        raise DataError(f"{path} is empty: it has no rows; leave --logged out")
+        raise DataError(f"{path} is empty: it has no rows; leave logged= out")
     table["prompt_id"] = ids(table, "prompt_id", required=True)
     mapping = [v is None or isinstance(v, dict) for v in table["target_policy_logprobs"]]
     stop(table, ~np.array(mapping), "target_policy_logprobs", "write an object of policy: log-likelihood")
@@ -344,8 +346,8 @@ def _read_logged(
     position = pd.Index(data["prompt"].values).get_indexer(table["prompt_id"])
     unknown, no_logger = position < 0, table["base_policy_logprob"].isna().to_numpy()
     mend = "judge fresh responses of the policies to the logged prompts and add them there"
-    _leave_out(ledger, table[unknown], f"logged prompt_id without a response in DATA: {mend}")
-    _leave_out(ledger, table[~unknown & no_logger], "base_policy_logprob is missing")
+    _leave_out(left_out, table[unknown], f"logged prompt_id without a response in DATA: {mend}")
+    _leave_out(left_out, table[~unknown & no_logger], "base_policy_logprob is missing")
     keep = ~unknown & ~no_logger
     target = np.full((data.sizes["policy"], data.sizes["prompt"]), np.nan)
     policies = data["policy"].values.tolist()
@@ -358,9 +360,9 @@ def _read_logged(
         logp = numbers(column, field)
         _stop_positive(column.assign(**{field: logp}), field)
         if policy not in policies:
-            _leave_out(ledger, column, "target_policy_logprobs of a policy that is not in DATA")
+            _leave_out(left_out, column, "target_policy_logprobs of a policy that is not in DATA")
             continue
-        _leave_out(ledger, column[keep & np.isnan(logp)], "target_policy_logprobs is missing")
+        _leave_out(left_out, column[keep & np.isnan(logp)], "target_policy_logprobs is missing")
         target[policies.index(policy), position[keep]] = logp[keep]
 
     def spread(field: str) -> tuple[tuple[str, ...], FloatArray]:
@@ -394,7 +396,7 @@ def _stop_positive(table: pd.DataFrame, field: str) -> None:
     stop(table, positive, field, "a log-likelihood of tokens is at most 0 (nats, summed over tokens)")
 
 
-def _leave_out(ledger: list[pd.DataFrame], rows: pd.DataFrame, reason: str) -> None:
-    """Enter `rows` in the ledger."""
+def _leave_out(left_out: list[pd.DataFrame], rows: pd.DataFrame, reason: str) -> None:
+    """Add `rows` to those left out."""
     if len(rows):
-        ledger.append(rows[["file", "row", "policy", "prompt_id"]].assign(reason=reason))
+        left_out.append(rows[["file", "row", "policy", "prompt_id"]].assign(reason=reason))

@@ -15,12 +15,10 @@ labels that taught it, a fixed function of Z, right or wrong. Routes:
 Influence of the tuned value: ``lambda (f - mean f)`` on responses, ``a_j e_j / (1 - h_j)`` on probes, with e the
 deviations of Y - lambda f from their mean, a_j the probe's coefficient in V (1 / m, plus what it moves through lambda
 where that is not clipped) and h_j its leverage in the regression on f; df m - 2, the slope having spent one of m - 1.
-By cluster, where several prompts or draws share one. (Tried: ``e_j sqrt(m / (m - 2)) / m``, which does not see the
-slope's error times the gap in mean f: with a strong judge it covers .91, .92, .94 at 6, 10, 25 probes where this covers
-.94, .95, .95 for 16, 9 and 4% more width.) The fit has no term of its own: its error enters as lambda times the
-difference of mean f over responses and over probes, whose mean is zero given f. The untuned value keeps the term (the
-leverage of the teaching labels is the *difference* of the knot masses of responses and probes, so an error common to
-both cancels).
+By cluster, where several prompts or draws share one; why not ``e_j sqrt(m / (m - 2)) / m``: ``docs/decisions.md``. The
+fit has no term of its own: its error enters as lambda times the difference of mean f over responses and over probes,
+whose mean is zero given f. The untuned value keeps the term (the leverage of the teaching labels is the *difference* of
+the knot masses of responses and probes, so an error common to both cancels).
 
 Few probes (20,000 replicates of a strong, a weak and a binary judge at shifts 0 and .25, f known, as for the figures
 above): with 4 to 9 probes the tuned t interval covers .94-.97 with the strong, .94-.96 with the weak judge, never less

@@ -26,9 +26,9 @@ class RankTest(NamedTuple):
     p_value: float  # one-sided; 1 where there is nothing to rank
     df: float
 
-    def against(self, level: float = 0.05) -> bool:
-        """Whether the two-sided interval of probability ``1 - level`` lies below zero: ranked the wrong way."""
-        return self.spearman < 0 and self.p_value > 1 - level / 2
+    def against(self, size: float = 0.05) -> bool:
+        """Whether the two-sided interval of probability ``1 - size`` lies below zero: ranked the wrong way."""
+        return self.spearman < 0 and self.p_value > 1 - size / 2
 
 
 def rank_test(
@@ -55,9 +55,8 @@ def rank_test(
     in .000 to .049 at level .05 (3,000 data sets each, Monte Carlo SE up to .004), and one, 19 labels of which one or
     two weigh 20 times the others, in .057 (.005); the test without weights rejects in up to 1.000. The price is power:
     .64 where that of no weights has .74 (144 labels, chosen with .8 below the score .2 and .1 above), .18 where it has
-    .38 (48 such labels). Tried and worse: the design effect alone (size up to .24), either of the two sums by itself
-    (.07, .06), and degrees of freedom from Kish's count (.17). Failure mode: responses of a kind whose labels are so
-    rare that none was drawn are outside of every mean here.
+    .38 (48 such labels). Simpler forms: ``docs/decisions.md``. Failure mode: responses of a kind whose
+    labels are so rare that none was drawn are outside of every mean here.
 
     Parameters
     ----------

@@ -14,9 +14,9 @@ check          identity                                                needs col
 ``unmasked``   no probability was renormalised after masking           ``renormalized``
 ============== ======================================================= ======================================
 
-A row that breaks one is to be left out, and entered in the ledger; a check whose columns are missing is unknown, not
-passed. None can see a likelihood of the wrong text or under the wrong template, which is self-consistent: `clones`
-looks at what the ratios of a policy known to be the logger say.
+A row that breaks one is to be left out; a check whose columns are missing is unknown, not passed. None can see a
+likelihood of the wrong text or under the wrong template, which is self-consistent: `clones` looks at what the ratios of
+a policy known to be the logger say.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ CHECKS = ("finite", "repeatable", "token_sum", "additive", "snapshot", "unmasked
 REPEAT_TOLERANCE = 1e-7  # nats; the paper's
 # Nats. Sums of float32 token scores carry errors of 1e-7 times the total, and prompts have totals of thousands.
 SUM_TOLERANCE = 1e-3
-LEDGER = ["policy", "prompt_id", "check", "reason"]
+COLUMNS = ["policy", "prompt_id", "check", "reason"]
 CLONE_COLUMNS = (
     "n_usable",
     "mean",
@@ -157,7 +157,7 @@ def check(table: pd.DataFrame) -> pd.DataFrame:
         failed = table.index[~passed]
         rows = table.loc[~passed, ["policy", "prompt_id"]].astype(str)
         found.append(rows.assign(check=name, reason=reason[~passed]).set_index(failed))
-    return pd.concat(found)[LEDGER].sort_values(LEDGER, kind="stable")
+    return pd.concat(found)[COLUMNS].sort_values(COLUMNS, kind="stable")
 
 
 def summarise(table: pd.DataFrame) -> xr.Dataset:

@@ -169,7 +169,7 @@ def ledger(
         ``reliability``, `cje_core.transport.audit.audit`, `cje_core.transport.agreement.agreement`,
         `cje_core.verdict.gates.evaluate` and `cje_core.verdict.refusal.level`.
     left_out : DataFrame, optional
-        The reader's ledger (`cje_core.data.files.read`): columns ``policy`` and ``reason``.
+        Rows left out (`cje_core.data.files.read`): columns ``policy`` and ``reason``.
     q : float
         Level at which the adjusted p-values are read.
     covariates, calibrator, direction

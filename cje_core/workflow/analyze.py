@@ -10,7 +10,6 @@ stream, so its numbers do not depend on which others ran.
 """
 
 import inspect
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from cje_core.calibration.oracle_slice import MODES, fit_slice
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data import DataError
 from cje_core.data.arrays import unpack
-from cje_core.data.files import read
 from cje_core.data.tables import Source
 from cje_core.families.posterior import ENGINES
 from cje_core.inference.contrasts import contrasts
@@ -39,10 +37,17 @@ from cje_core.transport.agreement import agreement, refuse_mixed
 from cje_core.transport.audit import MARGIN, audit
 from cje_core.verdict import gates, guide, refusal
 from cje_core.verdict.headline import headline
-from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, without
+from cje_core.workflow.given import Given, has_logs, oracle_scale, take
+from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, stricter, without
+from cje_core.workflow.shown import Shown, Shows, number
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
-OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # join the default with --logged
+OFF_POLICY = (
+    "snips",
+    "calibrated_ips",
+    "calibrated_dr_cpo",
+    "stacked_dr",
+)  # join the default with logged responses
 CORRECTED = "direct_corrected"
 CALIBRATORS = ("default", "auto", *MODES)
 BORROWED = ("balanced", "one_step", "plug_in")
@@ -51,17 +56,16 @@ ELSEWHERE = ("drift",)
 ABOUT_CALIBRATOR = ("reliability", "label_support", "identification")
 # What a missing ingredient is called where the user can add it.
 INGREDIENTS = {
-    "logp_target": "--logged FILE",
-    "logp_logger": "--logged FILE",
-    "logged_judge": "--logged FILE",
-    "covariate": "--covariate NAME",
+    "logp_target": "logged=FILE",
+    "logp_logger": "logged=FILE",
+    "logged_judge": "logged=FILE",
+    "covariate": "covariates=NAME",
 }
-UNLIKELY = 0.05  # a harmless shift less probable than this: the posterior too says FAIL
 STATUS = {int(member): member for member in Status}
 
 
-@dataclass(frozen=True)
-class Analysis:
+@dataclass(frozen=True, repr=False)
+class Analysis(Shows):
     """Everything the outputs show.
 
     `primary` names the estimator behind the values; `value` is what stands first for each policy
@@ -70,7 +74,7 @@ class Analysis:
     """
 
     data: xr.Dataset
-    ledger: pd.DataFrame
+    left_out: pd.DataFrame
     estimates: Mapping[str, xr.Dataset]
     primary: str
     transport: xr.Dataset
@@ -138,6 +142,19 @@ class Analysis:
         wanting = self.refused_by(policy) == ["identification"] or unsupported
         return wanting and bool(self.bounds["interval"].sel(policy=policy).notnull().all())
 
+    def rests_on(self, policy: str) -> str:
+        """Say whose labels the value is made of; empty where there is no value."""
+        teachers = [str(name) for name in self.data.attrs["calibration_policy"]]
+        words = {
+            "own": "own labels",
+            "probes": "its probes",
+            "borrowed": f"labels of {teachers[0] if len(teachers) == 1 else 'others'}",
+            "judge": "the judge",
+            "logs": "weighted logs",
+            "none": "",
+        }
+        return words[self.source(policy)]
+
     def verdict(self, policy: str) -> str:
         """Verdict on transport: the audit's, or the posterior's where that is stricter."""
         return self.verdicts[policy]
@@ -146,9 +163,30 @@ class Analysis:
         """What happened to one estimate."""
         return STATUS[int(self.estimates[estimator]["status"].sel(policy=policy).item())]
 
+    def shown(self) -> Shown:
+        """Per policy the value that stands first, its level and what it rests on, or why it is refused."""
+        rows, scale = [], self.data.attrs["oracle_range"]
+        for policy in self.policies:
+            at = self.value.sel(policy=policy)
+            bounds = ", ".join(number(float(bound), scale) for bound in at["interval"].values)
+            reason = str(self.levels["reason"].sel(policy=policy).item())
+            by = self.standing(policy)
+            rows.append(
+                [
+                    policy,
+                    number(float(at["estimate"]), scale),
+                    f"[{bounds}]" if by else "-",
+                    self.level(policy),
+                    f"{self.rests_on(policy)} ({by})" if by else reason,
+                ]
+            )
+        heading = f"{len(rows)} policies, {self.data.sizes['prompt']} prompts"
+        interval = f"{100 * self.value.attrs['ci_prob']:g}% interval"
+        return Shown(heading, ["policy", "value", interval, "level", "rests on (by), or why not"], rows)
+
 
 def analyze(
-    path: Source,
+    path: Given,
     *,
     probes: Source | None = None,
     logged: str | Path | None = None,
@@ -169,7 +207,8 @@ def analyze(
     Parameters
     ----------
     path, probes, logged, calibration_policy, covariates, judge_range, oracle_range
-        As in `cje_core.data.files.read`; the covariates also enter the calibrator.
+        As in `cje_core.data.files.read`; the covariates also enter the calibrator. Evaluation data that are an
+        xr.Dataset already bring their own probes, logged responses and scales, see `cje_core.workflow.given.take`.
     calibrator : {"default", "monotone", "two_stage", "two_stage_monotone", "auto"}
         As in `cje_core.calibration.oracle_slice.fit_slice`.
     chosen : sequence of str
@@ -193,24 +232,25 @@ def analyze(
         With one line, before anything is written.
     """
     start = time.perf_counter()
-    names = list(dict.fromkeys(chosen or (DEFAULT if logged is None else (*DEFAULT, *OFF_POLICY))))
+    logs, oracle_range = has_logs(path, logged), oracle_scale(path, oracle_range)
+    names = list(dict.fromkeys(chosen or ((*DEFAULT, *OFF_POLICY) if logs else DEFAULT)))
     modules = {}
     for name in names:
         if name not in estimators.available():
             raise DataError(
-                f"--estimator {name}: no such estimator; there are {', '.join(estimators.available())}"
+                f"chosen={name!r}: no such estimator; there are {', '.join(estimators.available())}"
             )
         modules[name] = estimators.load(name)
     if direction not in ("increasing", "decreasing"):
-        raise DataError(f"--direction {direction}: it must be increasing or decreasing")
+        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
     if borrowed not in BORROWED:
-        raise DataError(f"--borrowed {borrowed}: use one of {', '.join(BORROWED)}")
+        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
     if bayes is not None and bayes not in ENGINES:
-        raise DataError(f"--bayes-engine {bayes}: use one of {', '.join(ENGINES)}")
+        raise DataError(f"bayes={bayes!r}: use one of {', '.join(ENGINES)}")
     if calibrator not in CALIBRATORS:
-        raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
+        raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
     harmless = harmless_margin(margin, oracle_range)
-    data, ledger = read(
+    data, left_out = take(
         path,
         probes=probes,
         logged=logged,
@@ -225,9 +265,7 @@ def analyze(
         )  # probes are the policy's own labels: they make its value
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
-            raise DataError(
-                f"--estimator {name} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}"
-            )
+            raise DataError(f"chosen={name!r} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}")
     common: dict[str, Any] = {
         "direction": direction,
         "covariates": tuple(covariates),
@@ -257,7 +295,7 @@ def analyze(
     judged = transport.assign(
         verdict=("policy", [verdicts[str(name)] for name in transport["policy"].values])
     )
-    covered = overlap(data, **common) if logged is not None else None
+    covered = overlap(data, **common) if logs else None
     badge = bins = None
     if (
         fit_slice(unpack(data, common["covariates"]), direction=direction, calibrator=calibrator).calibrator
@@ -272,7 +310,7 @@ def analyze(
         reliability=bins,
         transport=judged,
         estimate=found[primary],
-        cap=cap_curves(data, **common) if logged is not None else None,
+        cap=cap_curves(data, **common) if logs else None,
         adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
     )
     if doubly_robust is not None:
@@ -294,7 +332,7 @@ def analyze(
     scale = (float(oracle_range[0]), float(oracle_range[1]))
     return Analysis(
         data=data,
-        ledger=ledger,
+        left_out=left_out,
         estimates=found,
         primary=primary,
         transport=transport,
@@ -326,30 +364,6 @@ def analyze(
     )
 
 
-def stricter(transport: xr.Dataset, believed: Posterior | None) -> dict[str, str]:
-    """Verdict on transport of each policy: the audit's, or the posterior's where that is stricter.
-
-    The posterior says FAIL where P(|shift| < margin) < .05, PASS above .95 and INCONCLUSIVE between. FAIL is stricter
-    than INCONCLUSIVE, and that than PASS; NOT_CHECKED gives way to whoever checked.
-    """
-    order = ("NOT_CHECKED", "PASS", "INCONCLUSIVE", "FAIL")
-    found = {}
-    for policy in transport["policy"].values.astype(str).tolist():
-        said = [str(transport["verdict"].sel(policy=policy).item()), posterior_verdict(believed, policy)]
-        found[policy] = max(said, key=order.index)
-    return found
-
-
-def posterior_verdict(believed: Posterior | None, policy: str) -> str:
-    """What the posterior alone says of transport, in the words of the audit."""
-    if believed is None:
-        return "NOT_CHECKED"
-    share = float(believed.decision["within_margin"].sel(policy=policy))
-    if math.isnan(share):
-        return "NOT_CHECKED"
-    return "FAIL" if share < UNLIKELY else "PASS" if share > 1 - UNLIKELY else "INCONCLUSIVE"
-
-
 def _refused_by_posterior(levels: xr.Dataset, believed: Posterior) -> xr.Dataset:
     """Levels with a borrowed one refused where the posterior refuses to borrow: the stricter of two arms stands."""
     columns = {name: levels[name].values.astype(object) for name in ("level", "refused_by", "reason")}
@@ -366,7 +380,7 @@ def harmless_margin(margin: float | None, oracle_range: tuple[float, float]) -> 
     """Return the declared margin, or 5% of the width of the oracle scale; `DataError` where it is no such thing."""
     harmless = MARGIN * (oracle_range[1] - oracle_range[0]) if margin is None else margin
     if margin is not None and not 0 < harmless < float("inf"):
-        raise DataError(f"--margin {harmless:g}: it must be a positive number in units of the oracle scale")
+        raise DataError(f"margin={harmless:g}: it must be a positive number in units of the oracle scale")
     return harmless
 
 

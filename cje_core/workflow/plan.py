@@ -22,7 +22,6 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError
-from cje_core.data.files import read
 from cje_core.data.tables import Source
 from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import (
@@ -40,6 +39,8 @@ from cje_core.streams import generator
 from cje_core.transport.audit import audit
 from cje_core.transport.audit_size import probes_to_pass
 from cje_core.workflow.analyze import CALIBRATORS, harmless_margin
+from cje_core.workflow.given import Given, oracle_scale, take
+from cje_core.workflow.shown import Shown, Shows
 
 REPLICATES = 200
 MOST_RESPONSES = 20_000_000  # simulated over all replicates, where their number is not asked for
@@ -50,12 +51,12 @@ REFUSED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 Track = Callable[[Iterable[int]], Iterable[int]]
 
 
-@dataclass(frozen=True)
-class Planned:
+@dataclass(frozen=True, repr=False)
+class Planned(Shows):
     """Everything the outputs show; policies stand in order of name."""
 
     data: xr.Dataset
-    ledger: pd.DataFrame
+    left_out: pd.DataFrame
     components: xr.Dataset
     n_policies: int
     own: bool  # each policy of the plan gets labels of its own
@@ -105,9 +106,25 @@ class Planned:
         """Policies that need labels of their own: borrowing for them would be refused."""
         return [policy for policy in self.policies if self.status(policy) in REFUSED]
 
+    def shown(self) -> Shown:
+        """Per policy the standard error that the plan gives, by what route, or what stands in its way."""
+        rows = []
+        for policy in self.policies:
+            errors = [self.forecast["std_error"]]
+            errors += [] if self.check is None else [self.check["simulated_std_error"]]
+            numbers = [f"{float(error.sel(policy=policy)):.3g}".replace("nan", "-") for error in errors]
+            way = self.route(policy) if numbers[0] != "-" else self.status(policy).message
+            rows.append([policy, *numbers, way])
+        heading = (
+            f"judge {self.plan.n} prompts under {self.n_policies} policies, label {self.plan.m}: "
+            f"{self.plan.cost:g} of {self.budget:g}"
+        )
+        simulated = [] if self.check is None else ["simulated SE"]
+        return Shown(heading, ["policy", "planned SE", *simulated, "route, or why not"], rows)
+
 
 def plan(
-    path: Source,
+    path: Given,
     *,
     budget: float,
     cost_judge: float,
@@ -132,7 +149,8 @@ def plan(
     Parameters
     ----------
     path, probes, calibration_policy, covariates, judge_range, oracle_range
-        As in `cje_core.data.files.read`; the covariates also enter the calibrator.
+        As in `cje_core.data.files.read`; the covariates also enter the calibrator. Evaluation data that are an
+        xr.Dataset already bring their own probes and scales, see `cje_core.workflow.given.take`.
     calibrator : {"default", "monotone", "two_stage", "auto"}
         As in `cje_core.calibration.oracle_slice.fit_slice`.
     borrowed : {"balanced", "plug_in"}
@@ -162,11 +180,11 @@ def plan(
     start = time.perf_counter()
     _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
     if calibrator not in CALIBRATORS:
-        raise DataError(f"--calibrator {calibrator}: use one of {', '.join(CALIBRATORS)}")
+        raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
     if borrowed not in BORROWED:
-        raise DataError(f"--borrowed {borrowed}: use one of {', '.join(BORROWED)}")
-    harmless = harmless_margin(margin, oracle_range)
-    data, ledger = read(
+        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
+    harmless = harmless_margin(margin, oracle_scale(path, oracle_range))
+    data, left_out = take(
         path,
         probes=probes,
         covariates=covariates,
@@ -198,7 +216,7 @@ def plan(
     try:
         chosen = allocate(budget, cost_per_prompt, cost_per_label, sigma2_eval, sigma2_cal)
     except ValueError as error:
-        raise DataError(f"--budget {budget:g}: {error}") from None
+        raise DataError(f"budget={budget:g}: {error}") from None
     pilot_n, pilot_m = components.attrs["n"], components.attrs["m"]
     responses = chosen.n * components.attrs["responses_per_prompt"]
     check = None
@@ -219,7 +237,7 @@ def plan(
     money = (sigma2_eval, sigma2_cal, cost_per_prompt, cost_per_label)
     return Planned(
         data=data,
-        ledger=ledger,
+        left_out=left_out,
         components=components,
         n_policies=count,
         own=own,
@@ -260,17 +278,17 @@ def _check_options(
     replicates: int | None,
     direction: str,
 ) -> None:
-    for option, value in (("--budget", budget), ("--cost-judge", cost_judge), ("--cost-oracle", cost_oracle)):
+    for name, value in (("budget", budget), ("cost_judge", cost_judge), ("cost_oracle", cost_oracle)):
         if not (math.isfinite(value) and value > 0):
-            raise DataError(f"{option} {value:g}: it must be a positive number")
+            raise DataError(f"{name}={value:g}: it must be a positive number")
     if n_policies is not None and n_policies < 1:
-        raise DataError(f"--policies {n_policies}: it must be at least 1")
+        raise DataError(f"n_policies={n_policies}: it must be at least 1")
     if not 0.05 < power < 1:
-        raise DataError(f"--power {power:g}: it must lie between 0.05, the size of the test, and 1")
+        raise DataError(f"power={power:g}: it must lie between 0.05, the size of the test, and 1")
     if replicates is not None and replicates < 20:
-        raise DataError(f"--replicates {replicates}: a spread needs at least 20")
+        raise DataError(f"replicates={replicates}: a spread needs at least 20")
     if direction not in ("increasing", "decreasing"):
-        raise DataError(f"--direction {direction}: it must be increasing or decreasing")
+        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
 
 
 def _probes(

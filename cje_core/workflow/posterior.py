@@ -6,6 +6,7 @@ value is its one-step posterior where it has labels of its own, its probe-correc
 only, and else the one-step posterior by the labels of the calibration policies, which assumes transport.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ BAYESIAN = (VALUE, SHIFT)
 N_DRAWS = 2000
 PARAMETERS = ("calibrator", "ends", "shape", "sigma", "covariate_effect")
 DIAGNOSTICS = ("rhat", "ess_bulk", "ess_tail", "divergences", "bfmi")
+UNLIKELY = 0.05  # a harmless shift less probable than this: the posterior too says FAIL
 
 
 class Posterior(NamedTuple):
@@ -146,3 +148,27 @@ def to_tree(found: Posterior) -> xr.DataTree:
         **{name: float(value[name]) for name in (*DIAGNOSTICS, "flat_judge") if name in value},
     }
     return xr.DataTree.from_dict({"posterior": ds, "constant_data": found.decision})
+
+
+def stricter(transport: xr.Dataset, believed: Posterior | None) -> dict[str, str]:
+    """Verdict on transport of each policy: the audit's, or the posterior's where that is stricter.
+
+    The posterior says FAIL where P(|shift| < margin) < .05, PASS above .95 and INCONCLUSIVE between. FAIL is stricter
+    than INCONCLUSIVE, and that than PASS; NOT_CHECKED gives way to whoever checked.
+    """
+    order = ("NOT_CHECKED", "PASS", "INCONCLUSIVE", "FAIL")
+    found = {}
+    for policy in transport["policy"].values.astype(str).tolist():
+        said = [str(transport["verdict"].sel(policy=policy).item()), posterior_verdict(believed, policy)]
+        found[policy] = max(said, key=order.index)
+    return found
+
+
+def posterior_verdict(believed: Posterior | None, policy: str) -> str:
+    """What the posterior alone says of transport, in the words of the audit."""
+    if believed is None:
+        return "NOT_CHECKED"
+    share = float(believed.decision["within_margin"].sel(policy=policy))
+    if math.isnan(share):
+        return "NOT_CHECKED"
+    return "FAIL" if share < UNLIKELY else "PASS" if share > 1 - UNLIKELY else "INCONCLUSIVE"

@@ -40,7 +40,7 @@ class Noise:
     Parameters
     ----------
     reason : str
-        Name in the ledger.
+        Name among the mechanisms.
     law : {"normal", "laplace", "student_t", "missing"}
         Law of the noise; ``missing`` leaves NaN. A contaminated normal is two mechanisms, the wide one with a share.
     sd : float
@@ -103,14 +103,14 @@ class Observed(NamedTuple):
     """Recorded log-probabilities and the account of what happened to them.
 
     ``log_prob`` has the shape of the input, NaN where missing. ``error`` and ``touched`` have the mechanisms as a
-    first axis: nats added (0 where not touched, and for a missing row) and rows touched. ``ledger`` has a line per
-    mechanism: ``reason, rows`` (touched), ``share`` of all rows, ``mean`` and ``sd`` of the error over those rows.
+    first axis: nats added (0 where not touched, and for a missing row) and rows touched. ``mechanisms`` has a line for
+    each: ``reason, rows`` (touched), ``share`` of all rows, ``mean`` and ``sd`` of the error over those rows.
     """
 
     log_prob: FloatArray
     error: FloatArray
     touched: npt.NDArray[np.bool_]
-    ledger: pd.DataFrame
+    mechanisms: pd.DataFrame
 
 
 def observe(
@@ -142,7 +142,7 @@ def observe(
     Examples
     --------
     >>> observed = observe([-10.0, -20.0], [Noise("rounding", offset=0.5, per="token")], n_tokens=[2, 4], rng=0)
-    >>> observed.log_prob.tolist(), observed.ledger.rows.tolist()
+    >>> observed.log_prob.tolist(), observed.mechanisms.rows.tolist()
     ([-9.0, -18.0], [2])
     """
     rng = np.random.default_rng(rng)
@@ -170,8 +170,8 @@ def observe(
         + ((e[rows].mean(), e[rows].std()) if rows.any() and noise.law != "missing" else (np.nan, np.nan))
         for noise, e, rows in zip(noises, error, touched, strict=True)
     ]
-    ledger = pd.DataFrame(lines, columns=["reason", "rows", "share", "mean", "sd"]).astype({"rows": int})
-    return Observed(recorded, error, touched, ledger)
+    mechanisms = pd.DataFrame(lines, columns=["reason", "rows", "share", "mean", "sd"]).astype({"rows": int})
+    return Observed(recorded, error, touched, mechanisms)
 
 
 def log_moment(

@@ -26,6 +26,7 @@ from studies.cli.options import (
     OracleRange,
     Probes,
     Seed,
+    in_options,
 )
 
 if TYPE_CHECKING:
@@ -52,12 +53,22 @@ def one_line_errors() -> Iterator[None]:
 
     try:
         yield
-    except (DataError, StudyError) as error:
+    except DataError as error:
+        typer.echo(f"cje-lab: {in_options(str(error), _options())}", err=True)
+        raise typer.Exit(2) from None
+    except StudyError as error:
         typer.echo(f"cje-lab: {error}", err=True)
         raise typer.Exit(2) from None
     except InterruptedRunError as error:
         typer.echo(f"cje-lab: {error}", err=True)
         raise typer.Exit(130) from None
+
+
+def _options() -> dict[str, str]:
+    """Option of each parameter, as the commands declare them."""
+    commands = vars(typer.main.get_command(app))["commands"].values()
+    declared = [parameter for command in commands for parameter in command.params]
+    return {p.name: p.opts[0] for p in declared if p.opts[0].startswith("--")}
 
 
 def _summaries(package: str) -> list[dict[str, str]]:

@@ -1,5 +1,8 @@
-"""Options of the command line that more than one command has."""
+"""Options of the command line that more than one command has, and how a message of the library names them."""
 
+import ast
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -39,3 +42,46 @@ JudgeRange = Annotated[
 OracleRange = Annotated[
     tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of oracle_label.")
 ]
+
+# Parameter of a command behind an argument of the library that has another name.
+RENAMED = {
+    "covariates": "covariate",
+    "chosen": "estimator",
+    "bayes": "bayes_engine",
+    "n_policies": "policies",
+}
+# What a message gives an argument: text in quotes, a pair in brackets, a number or a word; or nothing.
+_VALUE = (
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\([^()]*\)|-?\d[\d.]*(?:e[-+]\d+)?(?!\w)|-?(?:nan|inf)|[A-Z]+|"""
+)
+
+
+def in_options(message: str, options: Mapping[str, str]) -> str:
+    """Say ``--option value`` where a message of the library says ``argument=value``.
+
+    Parameters
+    ----------
+    message : str
+        One line. An argument is told from a user's own words by standing alone, its value unadorned.
+    options : mapping of str
+        Option of each parameter of the commands.
+
+    Examples
+    --------
+    >>> in_options("judge_range=(1, 0): LOW below HIGH", {"judge_range": "--judge-range"})
+    '--judge-range 1 0: LOW below HIGH'
+    """
+    names = {name: name for name in options} | {
+        name: parameter for name, parameter in RENAMED.items() if parameter in options
+    }
+
+    def spelled(found: re.Match[str]) -> str:
+        value = found["value"]
+        if value[:1] in ("'", '"'):
+            value = ast.literal_eval(value)
+        elif value[:1] == "(":
+            value = value[1:-1].replace(", ", " ")
+        return f"{options[names[found['name']]]} {value}".rstrip()
+
+    pattern = rf"(?<!\S)(?P<name>{'|'.join(names)})=(?P<value>{_VALUE})(?=[:;,\s]|$)"
+    return re.sub(pattern, spelled, message)

@@ -1,4 +1,4 @@
-"""Teacher-forcing errors: a clone's ESS/n is hit exactly, laws, composition, ledger, the scenario that uses them."""
+"""Teacher-forcing errors: a clone's ESS/n is hit exactly, laws, mechanisms in a row, the scenario that uses them."""
 
 import numpy as np
 import oracles_teacher_forcing as slow
@@ -168,7 +168,7 @@ def test_composition(first: list[Noise], second: list[Noise], seed: int) -> None
     assert (np.isfinite(whole.log_prob) | np.isnan(whole.log_prob) | np.isneginf(exact)).all()
     clean = ~whole.touched.any(axis=0)
     assert np.array_equal(whole.log_prob[clean], exact[clean], equal_nan=True)
-    assert whole.ledger.rows.tolist() == whole.touched.sum(axis=(1, 2)).tolist()
+    assert whole.mechanisms.rows.tolist() == whole.touched.sum(axis=(1, 2)).tolist()
     assert (whole.error[~whole.touched] == 0).all()
     for order in (1.0, 2.0):
         assert not np.isnan(log_moment(first, order, n_tokens=TOKENS))
@@ -191,7 +191,7 @@ def test_huge_noise_stays_in_log_space() -> None:
     lengths = np.full(1000, 1_000_000)
     got = observe(np.full(1000, -1e7), noises, n_tokens=lengths, rng=6)
     assert np.isfinite(got.log_prob).all()
-    assert np.isfinite(got.ledger[["mean", "sd"]]).all(axis=None)
+    assert np.isfinite(got.mechanisms[["mean", "sd"]]).all(axis=None)
     assert clone_log_limit_ess(noises, n_tokens=lengths) == pytest.approx(-1e106, rel=1e-9)
     assert sd_for_ess(1e-300) == np.sqrt(-np.log(1e-300))
 
@@ -204,18 +204,18 @@ def test_ledger_accounts_for_every_row() -> None:
         Noise("second gap", "missing", share=0.3),
     ]
     got = observe(np.full((2, n), -30.0), noises, rng=7)
-    assert got.ledger.reason.tolist() == ["tokenizer", "gap", "second gap"]
-    for share, rows in zip((0.2, 0.1, 0.9 * 0.3), got.ledger.rows, strict=True):
+    assert got.mechanisms.reason.tolist() == ["tokenizer", "gap", "second gap"]
+    for share, rows in zip((0.2, 0.1, 0.9 * 0.3), got.mechanisms.rows, strict=True):
         assert abs(rows / (2 * n) - share) < 5 * np.sqrt(share * (1 - share) / (2 * n))
-    assert got.ledger.share.tolist() == (got.ledger.rows / (2 * n)).tolist()
-    assert got.ledger.loc[0, ["mean", "sd"]].tolist() == [-20.0, 0.0]
-    assert got.ledger.loc[1:, ["mean", "sd"]].isna().all(axis=None)
+    assert got.mechanisms.share.tolist() == (got.mechanisms.rows / (2 * n)).tolist()
+    assert got.mechanisms.loc[0, ["mean", "sd"]].tolist() == [-20.0, 0.0]
+    assert got.mechanisms.loc[1:, ["mean", "sd"]].isna().all(axis=None)
     assert not (got.touched[1] & got.touched[2]).any()
     assert np.array_equal(np.isnan(got.log_prob), got.touched[1] | got.touched[2])
     assert np.array_equal(got.log_prob == -50.0, got.touched[0] & ~np.isnan(got.log_prob))
     empty = observe(np.zeros(0), noises, rng=7)
-    assert empty.ledger.rows.tolist() == [0, 0, 0]
-    assert observe([-1.0], []).ledger.empty
+    assert empty.mechanisms.rows.tolist() == [0, 0, 0]
+    assert observe([-1.0], []).mechanisms.empty
 
 
 def test_determinism_and_no_global_state() -> None:
@@ -225,7 +225,7 @@ def test_determinism_and_no_global_state() -> None:
     other = observe(np.zeros(50), MIX, n_tokens=9, rng=9)
     assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
     assert np.array_equal(first.log_prob, again.log_prob, equal_nan=True)
-    assert first.ledger.equals(again.ledger)
+    assert first.mechanisms.equals(again.mechanisms)
     assert not np.array_equal(first.log_prob, other.log_prob, equal_nan=True)
 
 

@@ -3,7 +3,6 @@
 import ast
 import importlib
 import inspect
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import world_checks as check
 import xarray as xr
+from registry_checks import skeleton
 
 import cje_sim
 from cje_sim import judges
@@ -20,14 +20,6 @@ from cje_sim.scenarios import arena_like, clone_with_tf_noise, well_specified, z
 from cje_sim.world import Prompts, Responses, chosen, collect, world
 
 ROOT = Path(cje_sim.__file__).parent
-GUIDE = ROOT.parent / "CONTRIBUTING.md"
-
-
-def skeleton() -> str:
-    """The new world that CONTRIBUTING gives to copy."""
-    section = GUIDE.read_text(encoding="utf-8").split("\n## Add a scenario")[1].split("\n## ")[0]
-    (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
-    return code
 
 
 @pytest.fixture
@@ -48,7 +40,7 @@ def load(tmp_path, monkeypatch):
 
 
 def test_the_skeleton_is_a_world(load) -> None:
-    module = load("skeleton_world", skeleton())
+    module = load("skeleton_world", skeleton("scenario"))
     for conformance in check.EVERY:
         conformance(module)
 
@@ -66,7 +58,7 @@ def test_the_skeleton_is_a_world(load) -> None:
     ],
 )
 def test_a_planted_error_in_the_skeleton_is_caught(load, old, new, broken) -> None:
-    source = skeleton()
+    source = skeleton("scenario")
     assert old in source
     imports = 'import numpy as np\n\nHIGH = {"base": (9.0, 1.0)}\nSCORE_LAW'
     source = source.replace(old, new).replace("SCORE_LAW", imports, 1)

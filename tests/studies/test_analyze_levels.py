@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from analysis import mixed, printed, probes, world
 
-from cje_core.workflow.analyze import analyze, stricter
+from cje_core.workflow.analyze import analyze
+from cje_core.workflow.posterior import stricter
 from studies.cli.analysis.as_json import to_json
 
 

@@ -8,7 +8,7 @@ from studies import cle_bound
 
 STUDY = cle_bound.STUDY
 CELLS = list(STUDY.at("quick").cells())
-NAMES = (*cle_bound.LEVELS, "all")
+NAMES = (*cle_bound.MASSES, "all")
 
 
 def cell(**levels: float | int | str) -> dict[str, float | int | str]:

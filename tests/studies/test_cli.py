@@ -1,5 +1,6 @@
 """The command line: list, run, status, report; its errors are one line and exit code 2; light imports."""
 
+import ast
 import importlib
 import inspect
 import json
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 import toy_study
 
+import cje_core
 from cje_core import estimators
 from cje_sim import scenarios
 from studies.cli import app as command_line
+from studies.cli.options import in_options
 from studies.engine import study
 from studies.report import page
 
@@ -206,3 +209,47 @@ def test_numbers_of_a_factor_may_be_new(cli, with_toy, tmp_path):
         "n=9,25",
     )
     assert code == 0 and "plain  9" in out and "plain 25" in out
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("direction='up': use one of a, b", "--direction up: use one of a, b"),
+        ('chosen="it\'s": no such estimator', "--estimator it's: no such estimator"),
+        ("judge_range=(1, 0): LOW below HIGH", "--judge-range 1 0: LOW below HIGH"),
+        ("declare it with judge_range=(LOW, HIGH)", "declare it with --judge-range LOW HIGH"),
+        ("logged= takes one file; leave logged= out", "--logged takes one file; leave --logged out"),
+        ("give logged=FILE", "give --logged FILE"),
+        ("n_policies=0: at least 1", "--policies 0: at least 1"),
+        ("cost_oracle=nan: positive", "--cost-oracle nan: positive"),
+        ("budget=1e+06: too small", "--budget 1e+06: too small"),
+        ("bayes='stan': use one of gibbs", "--bayes-engine stan: use one of gibbs"),
+    ],
+)
+def test_arguments_of_the_library_are_read_as_options(said, read):
+    assert in_options(said, command_line._options()) == read
+
+
+@pytest.mark.parametrize(
+    "own", ["margin=3/fresh: no such file", "/x/seed=3.jsonl: no such file", "power=up.csv: b"]
+)
+def test_a_users_own_words_stay_as_they_are(own):
+    assert in_options(own, command_line._options()) == own
+
+
+def test_no_message_of_the_library_speaks_of_an_option():
+    """Docstrings may: they say which command a module serves."""
+    root = Path(cje_core.__file__).parent
+    spoken = []
+    for path in root.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        spoken += [
+            f"{path.relative_to(root)}:{node.lineno}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in bare
+            and re.search(r"(?<![-\w])--[a-z]", node.value)
+        ]
+    assert spoken == []

@@ -20,11 +20,7 @@ own error the correction does not take out again. The labels' degrees of freedom
 one, but never below 2. With covariates the labels also move the index of the fit
 (`cje_core.calibration.two_stage.index_influence`) at that difference of two means.
 
-Tried and worse: c = a alone, whose interval is too short where the link bends beyond the labels; the leverage with the
-fit's own residuals, which are zero in blocks of equal binary labels; to balance the index of a two-stage fit in place
-of S and the covariates, which leaves most of the plug-in's bias, for the index is fitted to the same labels; HC2
-(``e_j / sqrt(1 - h_j)``): differences cover .978 in place of .984 in `well_specified` at 50 labels, but .890 in place
-of .927 of those printed in `weak_judge` (1,000 data sets each, ``tests/core/test_borrowed_slow.py``).
+Why neither c = a, the fit's own residuals, a balanced index nor HC2: ``docs/decisions.md``.
 
 Failure modes: scores that no label reached, where the terms of B extrapolate (`supported` refuses them); transport that
 fails.
@@ -174,9 +170,8 @@ def supported(taught: FloatArray, n_clusters: int, z: FloatArray, share: FloatAr
     They do not where more than `MAX_OUTSIDE` of the responses lie outside the range of the labelled scores and
     covariates, with an allowance of three times the ``2 / (G + 1)`` that G labels leave out, on average, of their own
     law (for each column of Z). Outside is strict: a level of a discrete judge that carries one label is reached,
-    however rare; how little is known there is for the standard error and its degrees of freedom to say. (Tried and
-    worse: the share outside the 5% and 95% quantiles of the labelled scores, which refuses a policy that sits on one
-    level with eight labels, and passes policies with a tenth of their scores where no label is.)
+    however rare; how little is known there is for the standard error and its degrees of freedom to say. Why not
+    quantiles of the labelled scores: ``docs/decisions.md``.
     """
     beyond = ((z < taught.min(axis=0)) | (z > taught.max(axis=0))).any(axis=1)
     left_out = 2 * z.shape[1] / (n_clusters + 1)

@@ -15,7 +15,7 @@ from cje_core.calibration.oracle_slice import (
     fit,
     held_out,
     knot_mass,
-    label_levels,
+    mean_labels,
     mean_part,
     predict,
 )
@@ -63,12 +63,12 @@ class Lender(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """A policy's prediction ``h = offset + power * (f - level)``; untuned it is f itself."""
+    """A policy's prediction ``h = offset + power * (f - center)``; untuned it is f itself."""
 
     power: float = 1.0  # weight of the calibrator
     offset: FloatArray = np.empty(0)  # per evaluated row
     own_offset: FloatArray = np.empty(0)  # per own labelled row
-    centered: bool = False  # whether level is the mean label behind f (tuned) or zero
+    centered: bool = False  # whether center is the mean label behind f (tuned) or zero
     power_line: float = 0.0  # weight of the judge's line, which sits in the offset
     spent: float = 0.0  # share of the labels' degrees of freedom that the weights cost
 
@@ -140,10 +140,10 @@ def _corrected(
     f = predict(fitted.calibrator, rows.z[index])
     own_f = held_out(fitted, rows.z[own], rows.prompt[own])
     prediction = Prediction(offset=np.zeros(len(index)), own_offset=np.zeros(len(own)))
-    level, fold_level = label_levels(fitted)
+    center, fold_center = mean_labels(fitted)
     if options.power_tuned:  # the one place where power tuning enters
         g = tuned_prediction(rows, fitted, index, own, own_weight(rows, own))
-        f, own_f = f - level, own_f - fold_level[fitted.fold[rows.prompt[own]]]
+        f, own_f = f - center, own_f - fold_center[fitted.fold[rows.prompt[own]]]
         power = g.weight_calibrator
         if power == 0:  # a fold without a fit must not turn a prediction that ignores it into NaN
             own_f = np.zeros(len(own))
@@ -156,7 +156,7 @@ def _corrected(
         both = np.concatenate([index, own])
         left_out = np.empty(len(oracle_folds(fitted)))
         for row, (k, f) in enumerate(_without_each_fold(fitted, rows.z[both])):
-            about = f - fold_level[k] * prediction.centered
+            about = f - fold_center[k] * prediction.centered
             left_out[row], *_ = _one_step(
                 rows, index, own, prediction, options, about[: len(index)], about[len(index) :]
             )
@@ -308,7 +308,7 @@ def _one_step(
 ) -> tuple[float, Part, Part]:
     """Value of a policy with own labels, and its two sources of error: responses drawn and own residuals.
 
-    ``f`` is the calibrator about its level on the evaluated rows, ``own_f`` on the policy's labelled rows.
+    ``f`` is the calibrator about its center on the evaluated rows, ``own_f`` on the policy's labelled rows.
     """
     n = len(rows.prompts)
     weight, label, label_weight = rows.weight[index], rows.label[own], own_weight(rows, own)

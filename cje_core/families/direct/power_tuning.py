@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, label_levels, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels, mean_part, predict
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import cluster_sums, sum_by
 from cje_core.inference.influence import Part
@@ -87,7 +87,7 @@ def tuned_prediction(
     weights, n_used = np.zeros(2), 0.0
     if n_effective >= MIN_TUNED:
         evaluated[0], held[0] = _line(rows, index, own, own_weight, fitted.increasing)
-        center, fold_center = label_levels(fitted)
+        center, fold_center = mean_labels(fitted)
         held_center = fold_center[fitted.fold[rows.prompt[own]]]
         out_of_fold = held_out(fitted, rows.z[own], rows.prompt[own]) - held_center
         if np.isfinite(out_of_fold).all():

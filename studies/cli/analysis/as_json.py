@@ -11,8 +11,8 @@ from cje_core.inference.contrasts import ROUNDING
 from cje_core.inference.estimate import Status
 from cje_core.verdict import gates
 from cje_core.verdict.headline import weaker
-from cje_core.workflow.analyze import Analysis, posterior_verdict
-from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
+from cje_core.workflow.analyze import Analysis
+from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdict
 from studies.engine.manifest import provenance
 
 OVERLAP = (
@@ -112,7 +112,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "judge_range": analysis.data.attrs["judge_range"],
             "oracle_range": analysis.data.attrs["oracle_range"],
             "counts": {policy: _counts(analysis, policy) for policy in analysis.policies},
-            "left_out": json.loads(analysis.ledger.to_json(orient="records")),
+            "left_out": json.loads(analysis.left_out.to_json(orient="records")),
             **provenance(),
         },
     }

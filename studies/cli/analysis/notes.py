@@ -7,8 +7,8 @@ from rich.text import Text
 from cje_core.inference.estimate import Status
 from cje_core.transport import agreement
 from cje_core.verdict import guide
-from cje_core.workflow.analyze import CORRECTED, Analysis, posterior_verdict
-from cje_core.workflow.posterior import SHIFT
+from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.posterior import SHIFT, posterior_verdict
 from studies.cli.analysis.as_json import at_level
 from studies.cli.analysis.numbers import known, plain, probability
 
@@ -47,7 +47,7 @@ def notes(analysis: Analysis) -> list[Text]:
         + _cautions(analysis)
     )
     lines += _advice(analysis)
-    counts = analysis.ledger.groupby("reason", sort=True).size()
+    counts = analysis.left_out.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
     return [Text("\n".join(lines))] if lines else []
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from cje_core.workflow.analyze import CORRECTED, Analysis
 from cje_core.workflow.posterior import SHIFT, VALUE
+from cje_core.workflow.shown import decimals
 
 LABELS = {"labels_only": "labels only", "raw_judge": "raw judge", CORRECTED: "probe-corrected"}
 LABELS |= {VALUE: "posterior", SHIFT: "probe-corrected posterior"}
@@ -34,9 +35,7 @@ def interval_text(
 
 def plain(analysis: Analysis, value: float, *, sign: bool = False) -> str:
     """Format with three decimals on a [0, 1] scale, fewer on a wider one."""
-    low, high = analysis.data.attrs["oracle_range"]
-    decimals = min(max(3 - math.floor(math.log10(high - low)), 0), 6)
-    return f"{value:{'+' if sign else ''}.{decimals}f}"
+    return f"{value:{'+' if sign else ''}.{decimals(analysis.data.attrs['oracle_range'])}f}"
 
 
 def p_value(p: float) -> str:

@@ -68,7 +68,7 @@ def _ledgers(analysis: Analysis) -> bytes:
             sensitivity=analysis.if_biased if name == analysis.primary else None,
             contrasts=analysis.contrasts if name == analysis.primary else None,
             tipping=analysis.tipping if name == analysis.primary else None,
-            left_out=analysis.ledger,
+            left_out=analysis.left_out,
             **analysis.options,
         )
         for name, estimate in analysis.estimates.items()

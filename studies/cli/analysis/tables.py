@@ -64,7 +64,7 @@ def _policy_table(analysis: Analysis) -> Table:
             *[_other_cell(analysis, name, policy) for name in others],
             verdict if math.isnan(residual) else f"{verdict}\n{plain(analysis, residual, sign=True)}",
             Text(level, style="bold" if level == "refused" else "").append(
-                _rests_on(analysis, policy), style="not bold dim"
+                f"\n{analysis.rests_on(policy)}".rstrip(), style="not bold dim"
             ),
         )
     return shown
@@ -96,21 +96,6 @@ def _value_cell(analysis: Analysis, policy: str) -> Text:
         borrowed = cell(analysis, analysis.primary, policy, interval=True)
         value.append(f"\n{borrowed}\nborrowed", style="not bold dim")
     return value
-
-
-def _rests_on(analysis: Analysis, policy: str) -> str:
-    """Whose labels the value is made of."""
-    teachers = [str(name) for name in analysis.data.attrs["calibration_policy"]]
-    borrowed = f"labels of {teachers[0]}" if len(teachers) == 1 else "labels of others"
-    words = {
-        "own": "\nown labels",
-        "probes": "\nits probes",
-        "borrowed": f"\n{borrowed}",
-        "judge": "\nthe judge",
-        "logs": "\nweighted logs",
-        "none": "",
-    }
-    return words[analysis.source(policy)]
 
 
 def _posterior_table(analysis: Analysis) -> list[Table]:

@@ -70,7 +70,7 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "calibration_policy": planned.data.attrs["calibration_policy"],
             "judge_range": planned.data.attrs["judge_range"],
             "oracle_range": planned.data.attrs["oracle_range"],
-            "left_out": json.loads(planned.ledger.to_json(orient="records")),
+            "left_out": json.loads(planned.left_out.to_json(orient="records")),
             **provenance(),
         },
     }

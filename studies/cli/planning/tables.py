@@ -109,7 +109,7 @@ def _notes(planned: Planned) -> Text:
             if (failed := planned.check["n_failed"].sel(policy=policy)) > 0 and policy not in planned.refused
         ]
     lines += [f"extrapolates: {phrase}" for phrase in planned.outside]
-    counts = planned.ledger.groupby("reason", sort=True).size()
+    counts = planned.left_out.groupby("reason", sort=True).size()
     lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
     return Text("\n".join(lines + [f"next: {step}" for step in next_steps(planned)]))
 

@@ -13,8 +13,8 @@ from cje_core.calibration.oracle_slice import (
     fit,
     held_out,
     knot_mass,
-    label_levels,
     label_leverage,
+    mean_labels,
     predict,
 )
 from cje_core.inference.estimate import Status
@@ -110,7 +110,7 @@ def test_held_out_predictions_never_see_their_own_fold():
 
 
 @pytest.mark.parametrize("folds", [3, 4, 1])
-def test_label_levels_are_the_means_of_the_labels_outside_each_fold(folds):
+def test_mean_labels_are_the_means_of_the_labels_outside_each_fold(folds):
     """By a loop, exactly: labels are eighths and weights powers of two, so no sum rounds.
 
     With four folds the last holds no label, and its level is that of the slice; with one it holds all, and nothing is
@@ -124,7 +124,7 @@ def test_label_levels_are_the_means_of_the_labels_outside_each_fold(folds):
     fitted = OracleSlice(
         Status.OK, None, rng.uniform(size=(40, 1)), label, weight, prompt, fold, "monotone", True
     )
-    mean, outside = label_levels(fitted)
+    mean, outside = mean_labels(fitted)
 
     def average(rows):
         total = sum(weight[i] for i in rows)
@@ -136,7 +136,7 @@ def test_label_levels_are_the_means_of_the_labels_outside_each_fold(folds):
     assert np.isnan(outside).any() == (folds == 1)
 
 
-def test_label_levels_do_not_cancel():
+def test_mean_labels_do_not_cancel():
     """One fold holds nearly all the weight: the level outside it is that of the other label, to the last digit."""
     fitted = OracleSlice(
         Status.OK,
@@ -149,4 +149,4 @@ def test_label_levels_do_not_cancel():
         "monotone",
         True,
     )
-    assert label_levels(fitted)[1][0] == 0.1
+    assert mean_labels(fitted)[1][0] == 0.1

@@ -14,12 +14,12 @@ from cje_core.data.files import read
 
 
 def test_directory(data_dir: Path) -> None:
-    data, ledger = read(data_dir)
+    data, left_out = read(data_dir)
     assert data.policy.values.tolist() == ["base", "other"]
     assert dict(data.sizes) == {"policy": 2, "prompt": 12, "draw": 1}
     assert data.labelled.sum(("prompt", "draw")).values.tolist() == [6, 0]
     assert data.attrs["calibration_policy"] == ["base"]
-    assert ledger.empty
+    assert left_out.empty
 
 
 def test_all_formats_agree(tmp_path: Path, data_dir: Path) -> None:
@@ -131,14 +131,14 @@ def test_clusters_are_shared_by_the_rows_of_a_prompt(tmp_path: Path) -> None:
 def test_probe_of_an_evaluated_response_is_joined(data_dir: Path) -> None:
     probe = [r | {"oracle_label": 0.125} for r in rows()[:5]]
     path = write(data_dir.parent / "probes" / "other_probe.jsonl", probe).parent
-    data, ledger = read(data_dir, probes=path)
+    data, left_out = read(data_dir, probes=path)
     assert data.sizes["prompt"] == 12
     assert data.probe.sum(("prompt", "draw")).values.tolist() == [0, 5]
     assert data.evaluated.sum() == 24
     assert (data.oracle.sel(policy="other").values[data.probe.sel(policy="other").values] == 0.125).all()
     assert data.labelled.sel(policy="other").sum() == 0
     assert data.attrs["calibration_policy"] == ["base"]
-    assert ledger.empty
+    assert left_out.empty
 
 
 def test_probe_of_another_response_is_not_evaluated(data_dir: Path) -> None:
@@ -156,18 +156,21 @@ def test_probe_of_another_response_is_not_evaluated(data_dir: Path) -> None:
 def test_marked_rows_of_data_are_probes(tmp_path: Path) -> None:
     table = pd.DataFrame(rows(labels=6)).assign(policy="p", probe=[True, False] * 6)
     table.to_csv(tmp_path / "x.csv", index=False)
-    data, ledger = read(tmp_path / "x.csv")
+    data, left_out = read(tmp_path / "x.csv")
     assert int(data.probe.sum()) == 3 and int(data.labelled.sum()) == 3
-    assert ledger["row"].tolist() == [8, 10, 12]  # marked, without label: in the mean, no audit
+    assert left_out["row"].tolist() == [8, 10, 12]  # marked, without label: in the mean, no audit
     assert data.evaluated.all()
 
 
-def test_probe_without_label_goes_to_the_ledger(data_dir: Path) -> None:
+def test_probe_without_label_is_left_out(data_dir: Path) -> None:
     path = write(data_dir.parent / "p" / "other.jsonl", rows(labels=2)[:4])
-    data, ledger = read(data_dir, probes=path.parent)
+    data, left_out = read(data_dir, probes=path.parent)
     assert int(data.probe.sum()) == 2
-    assert ledger[["row", "policy", "prompt_id"]].values.tolist() == [[3, "other", "q2"], [4, "other", "q3"]]
-    assert ledger["file"].unique().tolist() == [str(path)]
+    assert left_out[["row", "policy", "prompt_id"]].values.tolist() == [
+        [3, "other", "q2"],
+        [4, "other", "q3"],
+    ]
+    assert left_out["file"].unique().tolist() == [str(path)]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ def test_probe_without_label_goes_to_the_ledger(data_dir: Path) -> None:
         ({"judge_score": 0.875}, ["judge_score is 0.875", "scores the same response differently"]),
         ({"response": "some other text"}, ["response is", "its own draw_idx"]),
         ({"prompt_id": "new", "judge_score": None}, ["judge_score is missing", "must bring the score"]),
-        ({"oracle_label": 7.0}, ["oracle_label is 7", "outside the declared range [0, 1]", "--oracle-range"]),
+        ({"oracle_label": 7.0}, ["oracle_label is 7", "outside the declared range [0, 1]", "oracle_range="]),
     ],
 )
 def test_probe_that_contradicts_data(data_dir: Path, change: Row, parts: list[str]) -> None:
@@ -196,14 +199,14 @@ def test_probe_rows_used_to_fit(data_dir: Path) -> None:
 
 
 def test_arena_sample(arena: Path) -> None:
-    data, ledger = read(
+    data, left_out = read(
         arena / "fresh_draws", probes=arena / "probe_slice", logged=arena / "logged_data.jsonl"
     )
     assert dict(data.sizes) == {"policy": 4, "prompt": 1000, "draw": 1}
     assert data.labelled.sum(("prompt", "draw")).values.tolist() == [480, 0, 0, 0]
     assert data.probe.sum(("prompt", "draw")).values.tolist() == [0, 50, 50, 50]
     assert np.isfinite(data.logp_target).sum("prompt").values.tolist() == [0, 1000, 1000, 1000]
-    assert ledger.empty
+    assert left_out.empty
 
 
 @pytest.mark.slow

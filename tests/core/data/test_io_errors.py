@@ -58,10 +58,10 @@ def test_not_json(data_dir: Path, bad_line: str, parts: list[str]) -> None:
         ({"judge_score": True}, ["judge_score is True", "a number is expected"]),
         (
             {"judge_score": 1.25},
-            ["judge_score is 1.25", "range [0, 1]", "--judge-range LOW HIGH"],
+            ["judge_score is 1.25", "range [0, 1]", "judge_range=(LOW, HIGH)"],
         ),
         ({"judge_score": -0.5}, ["judge_score is -0.5", "outside the declared range [0, 1]"]),
-        ({"oracle_label": 1.25}, ["oracle_label is 1.25", "--oracle-range LOW HIGH"]),
+        ({"oracle_label": 1.25}, ["oracle_label is 1.25", "oracle_range=(LOW, HIGH)"]),
         ({"oracle_label": float("-inf")}, ["oracle_label is -inf", "finite"]),
         ({"oracle_label": "good"}, ["oracle_label is 'good'", "a number is expected"]),
         ({"prompt_id": None}, ["prompt_id is missing"]),
@@ -149,7 +149,7 @@ def test_probes_of_an_unknown_policy(data_dir: Path) -> None:
 
 
 def test_unknown_calibration_policy(data_dir: Path) -> None:
-    refuse(lambda: read(data_dir, calibration_policy="gold"), "--calibration-policy gold", "base, other")
+    refuse(lambda: read(data_dir, calibration_policy="gold"), "calibration_policy='gold'", "base, other")
 
 
 def test_everything_on_another_scale(data_dir: Path) -> None:
@@ -160,7 +160,7 @@ def test_everything_on_another_scale(data_dir: Path) -> None:
         lambda: read(data_dir),
         "judge_score is 12.5",
         "20 of 24",
-        "declare the scale with --judge-range LOW HIGH",
+        "declare the scale with judge_range=(LOW, HIGH)",
     )
 
 
@@ -176,7 +176,7 @@ def test_mixed_scales(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("scale", [(1.0, 0.0), (0.0, 0.0), (0.0, float("inf"))])
 def test_improper_scale(data_dir: Path, scale: tuple[float, float]) -> None:
-    refuse(lambda: read(data_dir, judge_range=scale), "--judge-range", "LOW below HIGH")
+    refuse(lambda: read(data_dir, judge_range=scale), "judge_range=(", "LOW below HIGH")
 
 
 @pytest.mark.parametrize("name", ["other_responses.jsonl", "x.csv"])
@@ -211,7 +211,9 @@ def test_prompt_without_cluster(tmp_path: Path) -> None:
 
 
 def test_covariate_missing_or_no_number(data_dir: Path) -> None:
-    refuse(lambda: read(data_dir, covariates=["age"]), "row 1", "age is missing", "leave --covariate age out")
+    refuse(
+        lambda: read(data_dir, covariates=["age"]), "row 1", "age is missing", "leave covariates='age' out"
+    )
     write(data_dir / "other_responses.jsonl", [r | {"age": "old"} for r in rows()])
     refuse(lambda: read(data_dir, covariates=["age"]), "age is 'old'", "a number is expected")
 

@@ -26,32 +26,32 @@ def test_logged_log_likelihoods_are_aligned(data_dir: Path) -> None:
     path = write(
         data_dir.parent / "logged.jsonl", [records[i] for i in np.random.default_rng(0).permutation(12)]
     )
-    data, ledger = read(data_dir, logged=path)
+    data, left_out = read(data_dir, logged=path)
     order = [f"q{i}" for i in range(12)]
     assert data.logp_logger.sel(prompt=order).values.tolist() == [-10.0 - i for i in range(12)]
     assert data.logp_target.sel(prompt=order, policy="other").values.tolist() == [
         -11.0 - i for i in range(12)
     ]
     assert np.isnan(data.logp_target.sel(policy="base")).all()
-    assert ledger.empty
+    assert left_out.empty
 
 
-def test_missing_log_likelihoods_go_to_the_ledger(data_dir: Path) -> None:
+def test_missing_log_likelihoods_are_left_out(data_dir: Path) -> None:
     records = logged_rows()
     records[0]["base_policy_logprob"] = None
     records[1]["target_policy_logprobs"]["other"] = None
     records[2]["metadata"] = {"prompt_id": "elsewhere"}
     records[3]["target_policy_logprobs"]["stranger"] = -3.0
-    data, ledger = read(data_dir, logged=write(data_dir.parent / "logged.jsonl", records))
+    data, left_out = read(data_dir, logged=write(data_dir.parent / "logged.jsonl", records))
     assert int(np.isfinite(data.logp_logger).sum()) == 10
     assert int(np.isfinite(data.logp_target).sum()) == 9
-    first = ledger[ledger["policy"] != "stranger"]
+    first = left_out[left_out["policy"] != "stranger"]
     assert first[["row", "policy", "prompt_id"]].values.tolist() == [
         [1, "", "q0"],
         [2, "other", "q1"],
         [3, "", "elsewhere"],
     ]
-    assert (ledger["policy"] == "stranger").sum() == 12
+    assert (left_out["policy"] == "stranger").sum() == 12
     reason = first["reason"].tolist()[2]
     assert "without a response in DATA: judge fresh responses" in reason
 
@@ -114,9 +114,9 @@ def test_bad_logged_covariates(data_dir: Path, change: Row, parts: list[str]) ->
     refuse(lambda: read(data_dir, logged=path, covariates=["response_length"]), f"{path}, {row}", *parts)
 
 
-def test_other_files_of_a_directory_are_in_the_ledger(data_dir: Path) -> None:
+def test_other_files_of_a_directory_are_left_out(data_dir: Path) -> None:
     write(data_dir / "logged_data.jsonl", logged_rows())
-    data, ledger = read(data_dir)
+    data, left_out = read(data_dir)
     assert data.policy.values.tolist() == ["base", "other"]
-    assert ledger["file"].tolist() == [str(data_dir / "logged_data.jsonl")]
-    assert ledger["row"].isna().all()
+    assert left_out["file"].tolist() == [str(data_dir / "logged_data.jsonl")]
+    assert left_out["row"].isna().all()

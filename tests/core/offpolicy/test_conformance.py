@@ -35,7 +35,7 @@ def sound(n=6, seed=0):
 
 def test_a_sound_table_passes():
     table = sound()
-    assert check(table).empty and list(check(table)) == log_likelihoods.LEDGER
+    assert check(table).empty and list(check(table)) == log_likelihoods.COLUMNS
     out = summarise(table)
     assert out.policy.values.tolist() == ["a", "b"] and out.n_rows.values.tolist() == [12, 12]
     assert (out.pass_share == 1).all() and (out.check_pass_share == 1).all()
@@ -65,10 +65,10 @@ def broken(column, value, at=5):
     ],
 )
 def test_each_broken_identity_is_found(table, name, rows, reason):
-    ledger = check(table)
-    assert ledger["check"].unique().tolist() == [name]
-    assert sorted(ledger.index) == rows
-    assert ledger["reason"].str.contains(reason, regex=False).all()
+    found = check(table)
+    assert found["check"].unique().tolist() == [name]
+    assert sorted(found.index) == rows
+    assert found["reason"].str.contains(reason, regex=False).all()
     out = summarise(table)
     assert float(out.check_pass_share.sel(policy="b", check=name)) == pytest.approx(1 - len(rows) / 12)
     assert float(out.pass_share.sel(policy="b")) == pytest.approx(1 - len(rows) / 12)
@@ -78,9 +78,9 @@ def test_each_broken_identity_is_found(table, name, rows, reason):
 @pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf, 0.3])
 def test_pitfall_14_log_probabilities_that_cannot_be(value):
     table = pd.DataFrame({"policy": "p", "prompt_id": ["0", "1", "2"], "logp": [-1.0, value, 1e-6]})
-    ledger = check(table)
-    assert ledger[["prompt_id", "check"]].values.tolist() == [["1", "finite"]]
-    assert f"logp is {value:g}" in ledger["reason"].iloc[0]
+    found = check(table)
+    assert found[["prompt_id", "check"]].values.tolist() == [["1", "finite"]]
+    assert f"logp is {value:g}" in found["reason"].iloc[0]
     assert float(summarise(table).pass_share[0]) == pytest.approx(2 / 3)
 
 

@@ -1,0 +1,59 @@
+"""What every estimator and every study keeps, of the registries or in a file of a user's own; copies to start from."""
+
+import inspect
+import pickle
+import re
+from pathlib import Path
+from types import ModuleType
+
+import cje_core
+from cje_core import data, estimators
+from studies.engine.study import PROFILES, Study, replicate_scenario
+
+GUIDE = Path(cje_core.__file__).parents[1] / "CONTRIBUTING.md"
+VARIABLES = {
+    "judge",
+    "oracle",
+    "probe",
+    "label_prob",
+    "covariate",
+    "surprisal",
+    "true_reward",
+    *data.LOGGED,
+}  # of the data contract
+
+
+def skeleton(kind: str) -> str:
+    """The new estimator, scenario or study that CONTRIBUTING gives to copy."""
+    section = re.split(rf"\n## Add an? {kind}", GUIDE.read_text(encoding="utf-8"))[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    return code
+
+
+def estimator_convention(module: ModuleType) -> None:
+    assert module.__doc__ and "Estimand" in module.__doc__ and "Failure mode" in module.__doc__
+    assert module.NEEDS and module.NEEDS <= VARIABLES
+    parameters = list(inspect.signature(module.estimate).parameters.values())
+    assert parameters[0].name == "data" and parameters[0].kind is parameters[0].POSITIONAL_OR_KEYWORD
+    assert [p.name for p in parameters[1:3]] == ["ci_prob", "rng"]
+    assert (parameters[1].default, parameters[2].default) == (0.95, None)
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in parameters[1:])
+    assert inspect.getdoc(module.estimate)
+
+
+def study_convention(study: Study) -> None:
+    assert inspect.getdoc(inspect.getmodule(study.table))
+    assert all((study.title, study.aims, study.mechanism, study.estimands, study.measures))
+    assert all(method.description for method in study.methods.values())
+    sizes = []
+    for profile in PROFILES:
+        chosen = study.at(profile)
+        n_cells = sum(1 for _ in chosen.cells())
+        assert n_cells > 0
+        sizes.append(n_cells * study.profiles[profile].replicates)
+    assert sizes == sorted(sizes), "smoke <= quick <= paper"
+    used = {method.estimator or key for key, method in study.methods.items()}
+    if study.replicate is replicate_scenario:  # a comparison of estimators carries its controls
+        assert {"raw_judge", "labels_only"} <= used <= set(estimators.available())
+    clone = pickle.loads(pickle.dumps(study))
+    assert list(clone.cells()) == list(study.cells())
