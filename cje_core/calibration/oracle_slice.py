@@ -12,7 +12,6 @@ Modes: ``monotone``; ``two_stage``, the paper's, free in S; ``two_stage_monotone
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, assign_folds
 from cje_core.calibration.isotonic import isotonic
@@ -25,13 +24,11 @@ from cje_core.calibration.two_stage import (
     index_influence,
     make_basis,
 )
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.estimate import Status, sum_by
 from cje_core.inference.influence import Part, effective_clusters, make_part
 from cje_core.inference.rank_test import rank_test
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
 CHOICES = ("default", *MODES, "auto")
@@ -239,7 +236,7 @@ def fit_slice(
     return out._replace(status=status, calibrator=_fit(out, np.ones(len(label), dtype=bool), None))
 
 
-def _fit(fitted: OracleSlice, train: npt.NDArray[np.bool_], basis: Basis | None) -> Calibrator:
+def _fit(fitted: OracleSlice, train: BoolArray, basis: Basis | None) -> Calibrator:
     """Calibrator of the slice's mode on some of its rows."""
     return fit(
         fitted.z[train],

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import (
@@ -26,13 +25,11 @@ from cje_core.calibration.oracle_slice import (
     predict,
 )
 from cje_core.calibration.two_stage import MIN_ROWS, evaluate
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, unpack
 from cje_core.inference.estimate import CI_BOUND, sum_by, wald, wilson
 from cje_core.inference.influence import make_part
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 N_GRID = 101
 FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary counts as flat

@@ -35,11 +35,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, unpack
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.inference.estimate import Status, sum_by
@@ -47,8 +47,6 @@ from cje_core.inference.influence import Part, combine, effective_clusters, infl
 
 NEEDS = {"judge", "oracle", "probe"}
 
-IntArray = npt.NDArray[np.intp]
-FloatArray = npt.NDArray[np.float64]
 
 MOST_LEVERAGE = 0.95
 MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted

@@ -61,10 +61,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from scipy import optimize, stats
 
+from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
 from cje_core.families.assemble import PolicyResult, assemble
@@ -78,8 +78,6 @@ from cje_core.families.misclassification import (
 )
 from cje_core.inference.estimate import CI_BOUND, Status, cluster_sums, wald, wilson
 from cje_core.inference.influence import Part, combine
-
-FloatArray = npt.NDArray[np.float64]
 
 NEEDS = {"judge", "oracle"}
 INTERVALS = ("auto", "wald", "lee")

@@ -7,11 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
 from cje_core.families.intervals import bounds, check_interval, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class PolicyResult(NamedTuple):
@@ -40,7 +39,7 @@ def assemble(
     options: Mapping[str, Any],
     ci_prob: float,
     interval_scale: str = "wald",
-    behind: npt.NDArray[np.bool_] | None = None,
+    behind: BoolArray | None = None,
     draws_kind: str = "percentile",
     decomposed: bool = False,
     extra: Mapping[str, Any] | None = None,

@@ -8,18 +8,14 @@ labelled prompts from those of the calibration policies (``borrowed``).
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import Status, sum_by
 from cje_core.inference.influence import Part
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
-BoolArray = npt.NDArray[np.bool_]
 
 
 class Verdicts(NamedTuple):

@@ -33,6 +33,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.checks import FloatArray, IntArray
 from cje_core.inference.estimate import (
     CI_BOUND,
     Status,
@@ -44,9 +45,6 @@ from cje_core.inference.estimate import (
     wald,
     with_room,
 )
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted

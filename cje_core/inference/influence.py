@@ -14,10 +14,8 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
+from cje_core.checks import FloatArray, IntArray
 from cje_core.inference.estimate import CI_BOUND, cluster_sums
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 REFERENCE = 0.975  # level of the t quantile at which degrees of freedom are capped
 BAND_DRAWS = 50_000  # Monte Carlo draws of the largest studentised error: its quantile is good to about 0.4%

@@ -14,11 +14,9 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.checks import FloatArray, IntArray
 from cje_core.inference.contrasts import adjust_p, all_pairs, covariance, has_influence, pair_errors
 from cje_core.inference.estimate import CI_BOUND
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 METHODS = ("max_t", "holm")
 CHUNK = 2_000_000  # numbers held at once where draws meet pairs

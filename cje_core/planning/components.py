@@ -34,7 +34,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
@@ -46,6 +45,7 @@ from cje_core.calibration.oracle_slice import (
     mean_part,
     predict,
 )
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators.direct_corrected import probe_value
 from cje_core.families.direct.balance import Lesson, balanced_residual, supported
@@ -53,9 +53,6 @@ from cje_core.families.direct.fit import Lender, Options, make_lender
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.inference.estimate import Status, cluster_sums, sum_by
 from cje_core.inference.influence import Part
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 BORROWED = ("balanced", "plug_in")
 
@@ -202,9 +199,7 @@ def _unbiased(lesson: Lesson) -> Lesson:
     return lesson._replace(noise=np.sign(rest) * np.sqrt(np.abs(rest * lesson.noise)))
 
 
-def _components(
-    split: Sequence[Split], n: int, m: int, strata: npt.NDArray[np.intp]
-) -> dict[str, FloatArray]:
+def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dict[str, FloatArray]:
     """Components of each split: sums over clusters, so their error is that of a sum of independent terms."""
     s, c, q = (np.stack([getattr(part, name) for part in split]) for name in Split._fields[2:5])
     cross = 2 * (s * c + s * q + c * q)

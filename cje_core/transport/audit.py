@@ -26,14 +26,12 @@ from scipy import stats
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, unpack
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.influence import Part, combine, influence_se
 from cje_core.transport.audit_size import probes_to_pass
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MARGIN = 0.05  # harmless mean residual where none is declared, as a share of the oracle scale's width
 

@@ -20,9 +20,8 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special, stats
 
+from cje_core.checks import FloatArray
 from cje_core.inference.estimate import CI_BOUND
-
-FloatArray = npt.NDArray[np.float64]
 
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 N_NODES = 64  # quadrature nodes for each estimated variance

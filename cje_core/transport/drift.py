@@ -26,11 +26,9 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.checks import FloatArray
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 ENUMERATED = 7  # anchors up to which all permutations are visited (5040 of them)
 EXACT = 100  # anchors up to which the exact law of Kendall's tau without ties is used

@@ -18,13 +18,11 @@ import xarray as xr
 from scipy import stats
 
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, cluster_sums, sum_by, wald
 from cje_core.transport.audit import fit_rows, in_order, mean_residual, two_sided
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MIN_BIN_PROBES = 5  # a bin of the binned audit with fewer probed clusters joins its neighbour
 

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from scipy import optimize, stats
 
@@ -32,8 +31,6 @@ from cje_core.inference.estimate import CI_BOUND, Status
 from cje_core.inference.influence import combine
 from cje_core.inference.routes import JUDGE, LOGS, earned
 from cje_core.verdict.gates import describe
-
-FloatArray = npt.NDArray[np.float64]
 
 STATUS = {int(member): member for member in Status}
 

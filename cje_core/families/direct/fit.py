@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.fluctuation import targeted
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
@@ -20,6 +19,7 @@ from cje_core.calibration.oracle_slice import (
     predict,
 )
 from cje_core.calibration.oracle_slice import index as index_of
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult
@@ -36,9 +36,6 @@ from cje_core.inference.influence import (
     make_part,
     pooled_df,
 )
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 F_KNOWN = ("cluster", "plugin_iid")  # kinds of inference that take f as known
 

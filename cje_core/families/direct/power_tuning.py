@@ -33,15 +33,12 @@ is why binary ones are counted (`cje_core.families.intervals`); labels missing n
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, label_levels, mean_part, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import cluster_sums, sum_by
 from cje_core.inference.influence import Part
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MIN_TUNED = 6  # labelled clusters, by Kish's count, below which no prediction is weighed
 SHRINKAGE = 10  # labelled clusters that the single prediction is worth
