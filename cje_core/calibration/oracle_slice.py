@@ -24,7 +24,7 @@ from cje_core.calibration.two_stage import (
     index_influence,
     make_basis,
 )
-from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.estimate import Status, sum_by
 from cje_core.inference.influence import Part, effective_clusters, make_part
@@ -199,10 +199,8 @@ def fit_slice(
         Its labels teach where no fresh response has a label that does (they are often the very same responses,
         so both together would count them twice).
     """
-    if direction not in ("increasing", "decreasing"):
-        raise ValueError(f"direction is {direction!r}; use 'increasing' or 'decreasing'")
-    if calibrator not in CHOICES:
-        raise ValueError(f"calibrator is {calibrator!r}; use one of {', '.join(CHOICES)}")
+    one_of(direction, "direction", ("increasing", "decreasing"))
+    one_of(calibrator, "calibrator", CHOICES)
     increasing = direction == "increasing"
     if logged is not None and not rows.teaches.any():
         prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))

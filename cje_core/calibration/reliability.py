@@ -25,7 +25,7 @@ from cje_core.calibration.oracle_slice import (
     predict,
 )
 from cje_core.calibration.two_stage import MIN_ROWS, evaluate
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, unpack
 from cje_core.inference.estimate import CI_BOUND, sum_by, wald, wilson
@@ -72,8 +72,7 @@ def reliability(
     DataError
         With fewer than 4 labelled prompts.
     """
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     if n_bins < 1:
         raise ValueError(f"n_bins is {n_bins}; there must be at least 1")
     rows, fitted, f = _fit(data, covariates, calibrator, direction)

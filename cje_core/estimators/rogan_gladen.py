@@ -64,7 +64,7 @@ import numpy as np
 import xarray as xr
 from scipy import optimize, stats
 
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, one_of, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
 from cje_core.families.assemble import PolicyResult, assemble
@@ -124,10 +124,8 @@ def estimate(
         two for J. With ``width_vs_labels(policy)``, NaN where the policy has no labels of its own.
     """
     del rng
-    if interval not in INTERVALS:
-        raise ValueError(f"interval is {interval!r}; use one of {', '.join(INTERVALS)}")
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    one_of(interval, "interval", INTERVALS)
+    probability(ci_prob)
     rows = unpack(data)
     bottom, top = data.attrs["oracle_range"]
     verdicts = judge_verdicts(data, rows, threshold)

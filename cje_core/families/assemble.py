@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.checks import BoolArray, FloatArray
+from cje_core.checks import BoolArray, FloatArray, one_of, probability
 from cje_core.data.arrays import Rows
-from cje_core.families.intervals import bounds, check_interval, evidence_of
+from cje_core.families.intervals import INTERVALS, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 
 
@@ -68,9 +68,8 @@ def assemble(
     coords : mapping, optional
         More coordinates.
     """
-    check_interval(interval_scale)
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    one_of(interval_scale, "interval", INTERVALS)
+    probability(ci_prob)
     results = [_name_missing_spread(result) for result in results]
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     n = len(rows.prompts)

@@ -105,12 +105,6 @@ class Evidence(NamedTuple):
     clusters: int = FEW  # with labels
 
 
-def check_interval(interval: str) -> None:
-    """Raise unless the kind of interval is known."""
-    if interval not in INTERVALS:
-        raise ValueError(f"interval is {interval!r}; use one of {', '.join(INTERVALS)}")
-
-
 def bounds(
     value: float,
     std_error: float,

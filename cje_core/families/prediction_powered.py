@@ -20,12 +20,6 @@ from cje_core.inference.influence import Part, combine
 QUANTILES = ("t", "z")
 
 
-def check_quantile(quantile: str) -> None:
-    """Raise unless the name of the reference distribution is known."""
-    if quantile not in QUANTILES:
-        raise ValueError(f"quantile is {quantile!r}; use one of {', '.join(QUANTILES)}")
-
-
 def oracle_units(data: xr.Dataset, score: FloatArray) -> FloatArray:
     """Judge scores mapped affinely from ``judge_range`` to ``oracle_range``."""
     (low, high), (bottom, top) = data.attrs["judge_range"], data.attrs["oracle_range"]

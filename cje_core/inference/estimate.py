@@ -30,8 +30,8 @@ class Status(IntEnum):
 
     message: str
 
-    def __new__(cls, value: int, message: str) -> "Status":
-        """Make a member that knows its message."""
+    def __new__(cls, value: int, message: str = "") -> "Status":
+        """Make a member that knows its message; ``Status(value)`` looks one up."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.message = message

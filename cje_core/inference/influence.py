@@ -14,7 +14,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.inference.estimate import CI_BOUND, cluster_sums
 
 REFERENCE = 0.975  # level of the t quantile at which degrees of freedom are capped
@@ -244,8 +244,7 @@ def simultaneous_bands(estimate: xr.Dataset, ci_prob: float | None = None) -> xr
     if "influence" not in estimate:
         raise ValueError("this estimate has no influence values; bands need an estimator that reports them")
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
-    if not 0 < prob < 1:
-        raise ValueError(f"ci_prob is {prob}; it must lie strictly between 0 and 1")
+    probability(prob)
     value, std_error = estimate["estimate"].values, estimate["std_error"].values
     usable = np.flatnonzero((std_error > 0) & np.isfinite(estimate["influence"].values).all(axis=1))
     critical, df = np.nan, np.nan

@@ -45,7 +45,7 @@ from cje_core.calibration.oracle_slice import (
     mean_part,
     predict,
 )
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators.direct_corrected import probe_value
 from cje_core.families.direct.balance import Lesson, balanced_residual, supported
@@ -327,8 +327,7 @@ def read_pilot(
     calibrator: str,
 ) -> Pilot:
     """The pilot with its calibrator and what the labels may lend; arguments as in `variance_components`."""
-    if borrowed not in BORROWED:
-        raise ValueError(f"borrowed is {borrowed!r}; use one of {', '.join(BORROWED)}")
+    one_of(borrowed, "borrowed", BORROWED)
     rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
     lender = make_lender(rows, fitted, Options(borrowed=borrowed))

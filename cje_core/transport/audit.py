@@ -26,7 +26,7 @@ from scipy import stats
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
@@ -217,8 +217,7 @@ def fit_rows(
     data: xr.Dataset, ci_prob: float, direction: str, covariates: Sequence[str], calibrator: str
 ) -> tuple[Rows, OracleSlice]:
     """Rows of the data and the calibrator that their labels teach; stops at a `ci_prob` outside (0, 1)."""
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     rows = unpack(data, covariates)
     return rows, fit_slice(rows, direction=direction, calibrator=calibrator)
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special, stats
 
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, probability
 from cje_core.inference.estimate import CI_BOUND
 
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
@@ -290,8 +290,7 @@ def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: floa
         raise ValueError(f"fit_std_error is {fit_std_error}; a standard error cannot be negative")
     if not fit_df > 0:
         raise ValueError(f"fit_df is {fit_df}; it must be positive (infinite for a known error)")
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     return _Design(margin, residual_sd, fit_std_error, fit_df, ci_prob)
 
 

@@ -57,7 +57,6 @@ INGREDIENTS = {
     "covariate": "--covariate NAME",
 }
 UNLIKELY = 0.05  # a harmless shift less probable than this: the posterior too says FAIL
-STATUS = {int(member): member for member in Status}
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class Analysis:
 
     def status(self, estimator: str, policy: str) -> Status:
         """What happened to one estimate."""
-        return STATUS[int(self.estimates[estimator]["status"].sel(policy=policy).item())]
+        return Status(self.estimates[estimator]["status"].sel(policy=policy).item())
 
 
 def analyze(
@@ -354,7 +353,7 @@ def _refused_by_posterior(levels: xr.Dataset, believed: Posterior) -> xr.Dataset
     """Levels with a borrowed one refused where the posterior refuses to borrow: the stricter of two arms stands."""
     columns = {name: levels[name].values.astype(object) for name in ("level", "refused_by", "reason")}
     for k, policy in enumerate(levels["policy"].values.astype(str).tolist()):
-        status = STATUS[int(believed.estimates[VALUE]["status"].sel(policy=policy).item())]
+        status = Status(believed.estimates[VALUE]["status"].sel(policy=policy).item())
         borrowed = levels["source"].sel(policy=policy).item() == "borrowed"
         if borrowed and columns["level"][k] == "assumed" and status.failed:
             columns["level"][k], columns["refused_by"][k] = "refused", "posterior"
