@@ -45,7 +45,7 @@ def headline(
     refused = level == "refused"
     rows = [parts.get(where, estimate).sel(policy=name) for where, name in zip(source, names, strict=True)]
     status = [
-        int(row["status"]) if not no or Status(row["status"]).failed else int(Status.LEVEL_REFUSED)
+        int(row["status"]) if not no or Status(int(row["status"])).failed else int(Status.LEVEL_REFUSED)
         for row, no in zip(rows, refused, strict=True)
     ]
 
