@@ -27,7 +27,7 @@ from cje_core.calibration.two_stage import (
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.estimate import Status, sum_by
-from cje_core.inference.influence import Part, effective_clusters, make_part
+from cje_core.inference.influence import Part, effective_clusters, hajek, make_part
 from cje_core.inference.rank_test import rank_test
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
@@ -378,8 +378,5 @@ def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArra
     ``mean = sum w v / sum w`` with influence ``n * w_i (v_i - mean) / sum w`` per prompt, n the number of prompts.
     """
     n = len(rows.prompts)
-    share = weight / weight.sum()
-    mean = float((share * values).sum())
-    prompt = rows.prompt[index]
-    influence = n * sum_by(prompt, share * (values - mean), n)
-    return mean, make_part(influence, sum_by(prompt, share, n), rows.cluster)
+    mean, error, leverage = hajek(rows.prompt[index], weight, values, n)
+    return mean, make_part(n * error, leverage, rows.cluster)

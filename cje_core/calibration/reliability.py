@@ -28,8 +28,8 @@ from cje_core.calibration.two_stage import MIN_ROWS, evaluate
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, unpack
-from cje_core.inference.estimate import CI_BOUND, sum_by, wald, wilson
-from cje_core.inference.influence import make_part
+from cje_core.inference.estimate import CI_BOUND, cluster_se, sum_by, wald, wilson
+from cje_core.inference.influence import hajek, make_part
 
 N_GRID = 101
 FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary counts as flat
@@ -150,15 +150,9 @@ def _mean_interval(
         low, high = scale
         return np.asarray(low + (high - low) * wilson((label == high).mean(), len(label), ci_prob))
     n = len(rows.prompts)
-    share = weight / weight.sum()
-    mean = float((share * label).sum())
-    part = make_part(
-        n * sum_by(fitted.prompt[at], share * (label - mean), n),
-        sum_by(fitted.prompt[at], share, n),
-        rows.cluster,
-    )
-    spread = np.sqrt((sum_by(rows.cluster, part.influence, len(rows.cluster_names)) ** 2).sum()) / n
-    return np.asarray(wald(mean, spread, part.df, ci_prob))
+    mean, error, leverage = hajek(fitted.prompt[at], weight, label, n)
+    part = make_part(n * error, leverage, rows.cluster)
+    return np.asarray(wald(mean, cluster_se(part.influence, rows.cluster), part.df, ci_prob))
 
 
 def fingerprint(calibrator: Calibrator) -> str:

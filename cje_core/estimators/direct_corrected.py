@@ -42,8 +42,8 @@ from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, unpack
 from cje_core.families.assemble import PolicyResult, assemble
-from cje_core.inference.estimate import Status, sum_by
-from cje_core.inference.influence import Part, combine, effective_clusters, influence_se
+from cje_core.inference.estimate import Status, cluster_se, sum_by
+from cje_core.inference.influence import Part, combine, effective_clusters
 
 NEEDS = {"judge", "oracle", "probe"}
 
@@ -151,8 +151,8 @@ def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> tupl
         influence,
         std_error,
         df,
-        se_evaluation=influence_se(sampling.influence, rows.cluster),
-        se_calibration=influence_se(influence - sampling.influence, rows.cluster),
+        se_evaluation=float(cluster_se(sampling.influence, rows.cluster)),
+        se_calibration=float(cluster_se(influence - sampling.influence, rows.cluster)),
     )
     return result, lam
 

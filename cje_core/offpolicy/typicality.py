@@ -23,6 +23,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from cje_core.inference.estimate import sum_by, wilson
+from cje_core.inference.influence import hajek, kish_ess
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -197,8 +198,7 @@ def _inside(sample: Sample, low: float, high: float) -> FloatArray:
 
 def _cluster_error(values: FloatArray, sample: Sample, n_clusters: int) -> FloatArray:
     """Each cluster's part of the error of the weighted mean; the squares sum to its variance."""
-    share = sample.mass / sample.mass.sum()
-    return sum_by(sample.cluster, share * (values - (share * values).sum()), n_clusters)
+    return hajek(sample.cluster, sample.mass, values, n_clusters).error
 
 
 def _effective(share: float, error: FloatArray, sample: Sample) -> float:
@@ -206,5 +206,4 @@ def _effective(share: float, error: FloatArray, sample: Sample) -> float:
     variance = float((error**2).sum())
     if 0 < share < 1 and variance > 0:
         return float(min(share * (1 - share) / variance, len(sample.mass)))
-    mass = sum_by(sample.cluster, sample.mass, len(error))
-    return float(mass.sum() ** 2 / (mass**2).sum())
+    return kish_ess(sum_by(sample.cluster, sample.mass, len(error)))

@@ -37,6 +37,7 @@ from cje_core.calibration.isotonic import iso_mean_one as iso_mean_one
 from cje_core.calibration.isotonic import isotonic
 from cje_core.data.arrays import Logged
 from cje_core.inference.estimate import sum_by
+from cje_core.inference.influence import kish_ess
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -111,7 +112,7 @@ def ess_fraction(weight: npt.ArrayLike) -> float:
     if not top > 0:
         return float("nan")
     w = w / top  # so that no square overflows
-    return float(w.sum() ** 2 / (len(w) * (w**2).sum()))
+    return kish_ess(w) / len(w)
 
 
 def clip(weight: npt.ArrayLike, cap: float) -> FloatArray:

@@ -25,14 +25,13 @@ from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult
 from cje_core.families.direct.balance import Lesson, balanced_residual, make_lesson, supported
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
-from cje_core.inference.estimate import Status, sum_by
+from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import (
     Part,
     combine,
     cr1_factor,
     delete_group_variance,
     effective_clusters,
-    influence_se,
     make_part,
     pooled_df,
 )
@@ -263,11 +262,11 @@ def _finish(
         Of the delete-one-fold jackknife.
     """
     if options.inference in F_KNOWN:
-        std_error = influence_se(sampling.influence, _units(rows, options).cluster)
+        std_error = float(cluster_se(sampling.influence, _units(rows, options).cluster))
         return result._replace(influence=sampling.influence, std_error=std_error, se_evaluation=std_error)
     influence, std_error, df = combine([sampling, *labels], rows.cluster)
-    evaluation = influence_se(sampling.influence, rows.cluster)
-    calibration = influence_se(influence - sampling.influence, rows.cluster)
+    evaluation = float(cluster_se(sampling.influence, rows.cluster))
+    calibration = float(cluster_se(influence - sampling.influence, rows.cluster))
     if folds is not None:
         # own residuals belong to the variance for a given f; the fit of a borrowed one is what the folds measure
         given_f = [sampling] if result.route == "plug_in" else [sampling, *labels]

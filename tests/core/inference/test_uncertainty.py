@@ -11,12 +11,11 @@ from statsmodels.stats.sandwich_covariance import cov_cluster
 
 from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct, direct_corrected, labels_only
-from cje_core.inference.estimate import Status, into_scale, logit_wald, wald
+from cje_core.inference.estimate import Status, cluster_se, into_scale, logit_wald, wald
 from cje_core.inference.influence import (
     Part,
     combine,
     cr1_factor,
-    influence_se,
     make_part,
     pooled_df,
     simultaneous_bands,
@@ -51,9 +50,9 @@ def test_cluster_robust_mean_is_statsmodels():
     y = rng.normal(size=60) + rng.normal(size=10)[cluster]
     part = make_part(y - y.mean(), np.ones(60), cluster)
     fit = sm.OLS(y, np.ones(60)).fit(cov_type="cluster", cov_kwds={"groups": cluster})
-    np.testing.assert_allclose(influence_se(part.influence, cluster), fit.bse[0])
+    np.testing.assert_allclose(cluster_se(part.influence, cluster), fit.bse[0])
     raw = y - y.mean()
-    np.testing.assert_allclose(influence_se(raw, cluster), slow.cluster_standard_error(raw, cluster))
+    np.testing.assert_allclose(cluster_se(raw, cluster), slow.cluster_standard_error(raw, cluster))
     assert part.df == pytest.approx(9)
 
 
