@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.folds import count_clusters
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
     calibration_part,
@@ -48,8 +48,8 @@ from cje_core.calibration.oracle_slice import (
 from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators.direct_corrected import probe_value
-from cje_core.families.direct.balance import Lesson, balanced_residual, supported
-from cje_core.families.direct.fit import Lender, Options, make_lender
+from cje_core.families.direct.balance import Lesson
+from cje_core.families.direct.fit import Lender, Options, borrowed_residual, corrects, make_lender, own_weight
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.inference.estimate import Status, cluster_sums, sum_by
 from cje_core.inference.influence import Part
@@ -92,8 +92,7 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     if len(index) == 0:
         return _failed(rows, Status.NO_RESPONSES)
-    own = index[rows.labelled[index]]
-    corrected = count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
+    own, corrected = corrects(rows, p)
     if pilot.borrowed == "balanced" and not corrected:
         probed = _probed(pilot, p, index)
         if probed is not None:
@@ -105,19 +104,20 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     status = Status.OK if corrected else Status.TRANSPORT_ASSUMED
     if corrected:
         route, spent = "theta_aug", 0.0
-        own_weight = rows.weight[own] / rows.label_prob[own]
+        weight_own = own_weight(rows, own)
         if pilot.power_tuned:
-            tuned = tuned_prediction(rows, fitted, index, own, own_weight)
+            tuned = tuned_prediction(rows, fitted, index, own, weight_own)
             prediction, own_prediction, spent = tuned.evaluated, tuned.own, tuned.spent
         else:
             own_prediction = held_out(fitted, rows.z[own], rows.prompt[own])
-        label_part = charge(mean_part(rows, own, rows.label[own] - own_prediction, own_weight)[1], spent)
+        label_part = charge(mean_part(rows, own, rows.label[own] - own_prediction, weight_own)[1], spent)
     elif pilot.lender is None:
         route = "plug_in"
         label_part = calibration_part(rows, fitted, rows.z[index], weight / weight.sum())
     else:
         route = "balanced"
-        refused, label_part = _lent(rows, fitted, pilot.lender, rows.z[index], weight / weight.sum())
+        lender = pilot.lender._replace(lesson=_unbiased(pilot.lender.lesson))
+        refused, _, label_part = borrowed_residual(rows, fitted, lender, rows.z[index], weight / weight.sum())
         if refused is not None:
             return _failed(rows, refused)
     sampling = mean_part(rows, index, prediction, weight)[1]
@@ -149,7 +149,7 @@ def _shared(rows: Rows, lender: Lender, own: IntArray) -> FloatArray:
     """
     noise = np.zeros(len(rows.policy))
     noise[rows.teaches] = _unbiased(lender.lesson).noise
-    weight = rows.weight[own] / rows.label_prob[own]
+    weight = own_weight(rows, own)
     moves = weight / weight.sum() * noise[own]
     return sum_by(rows.cluster[rows.prompt[own]], moves, len(rows.cluster_names))
 
@@ -178,19 +178,6 @@ def _probed(pilot: Pilot, p: int, index: IntArray) -> Split | None:
         np.inf,
         max(probes - 2.0, (probes - 1) / 2),
     )
-
-
-def _lent(
-    rows: Rows, fitted: OracleSlice, lender: Lender, z: FloatArray, share: FloatArray
-) -> tuple[Status | None, Part]:
-    """Why nothing may be borrowed (None where it may), and the labels' part of the balanced one-step."""
-    blank = Part(np.empty(0), np.nan)
-    if not lender.judge.informative:
-        return Status.UNINFORMATIVE_JUDGE, blank
-    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
-        return Status.LOW_SUPPORT, blank
-    part = balanced_residual(rows, fitted, _unbiased(lender.lesson), z, share)[1]
-    return (Status.LOW_SUPPORT if np.isnan(part.df) else None), part
 
 
 def _unbiased(lesson: Lesson) -> Lesson:

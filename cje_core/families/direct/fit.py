@@ -82,15 +82,15 @@ def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | N
     """The slice as a lender, None where no policy needs one."""
     if options.borrowed == "plug_in" or fitted.calibrator is None:
         return None
-    if all(_corrects(rows, p, options)[1] for p in range(len(rows.policies))):
+    if all(corrects(rows, p, options.correction)[1] for p in range(len(rows.policies))):
         return None
     return Lender(informative(rows, fitted), make_lesson(rows, fitted))
 
 
-def _corrects(rows: Rows, p: int, options: Options) -> tuple[IntArray, bool]:
+def corrects(rows: Rows, p: int, correction: str = "theta_aug") -> tuple[IntArray, bool]:
     """Evaluated rows of policy p with labels, and whether these correct its value."""
     own = np.flatnonzero((rows.policy == p) & rows.evaluated & rows.labelled)
-    return own, options.correction != "none" and count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
+    return own, correction != "none" and count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
 
 
 def fit_policy(
@@ -103,7 +103,7 @@ def fit_policy(
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     if len(index) == 0:
         return PolicyFit(PolicyResult(Status.NO_RESPONSES, "none"))
-    own, corrected = _corrects(rows, p, options)
+    own, corrected = corrects(rows, p, options.correction)
     constant = len(own) > 0 and np.ptp(rows.label[own]) == 0
     if corrected and len(own) == len(index):
         value, part = mean_part(_units(rows, options), own, rows.label[own], rows.weight[own])
@@ -192,20 +192,37 @@ def _from_lender(
     assert fitted.calibrator is not None
     z, weight = rows.z[index], rows.weight[index]
     share = weight / weight.sum()
-    if not lender.judge.informative:
-        return PolicyFit(PolicyResult(Status.UNINFORMATIVE_JUDGE, "none"))
-    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
-        return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
     units = _units(rows, options)
+    refused, shift, correction = borrowed_residual(units, fitted, lender, z, share, options.borrowed)
+    if refused is not None:
+        return PolicyFit(PolicyResult(refused, "none"))
     value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)
-    if options.borrowed == "one_step":
-        shift, correction = _slice_residual(units, fitted, z, share)
-    else:
-        shift, correction = balanced_residual(units, fitted, lender.lesson, z, share)
-    if np.isnan(correction.df):
-        return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
     result = PolicyResult(status, options.borrowed, value + shift)
     return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
+
+
+def borrowed_residual(
+    rows: Rows,
+    fitted: OracleSlice,
+    lender: Lender,
+    z: FloatArray,
+    share: FloatArray,
+    borrowed: str = "balanced",
+) -> tuple[Status | None, float, Part]:
+    """Mean residual that labels of other policies lend to responses z of these shares, and its error.
+
+    The status says why nothing may be borrowed; it is None where the rest holds.
+    """
+    nothing = Part(np.full(len(rows.prompts), np.nan), np.nan)
+    if not lender.judge.informative:
+        return Status.UNINFORMATIVE_JUDGE, np.nan, nothing
+    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
+        return Status.LOW_SUPPORT, np.nan, nothing
+    if borrowed == "one_step":
+        shift, part = _slice_residual(rows, fitted, z, share)
+    else:
+        shift, part = balanced_residual(rows, fitted, lender.lesson, z, share)
+    return (Status.LOW_SUPPORT if np.isnan(part.df) else None), shift, part
 
 
 def _slice_residual(rows: Rows, fitted: OracleSlice, z: FloatArray, share: FloatArray) -> tuple[float, Part]:
