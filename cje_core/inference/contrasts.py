@@ -322,8 +322,7 @@ def win_matrix(estimate: xr.Dataset, q: float = 0.05, *, adjust: str = "bh") -> 
         distribution of the contrast (normal when its df are infinite) read as a posterior under a flat prior, or the
         share of draws. Diagonal: difference 0, no marks, NaN elsewhere.
     """
-    if not 0 < q < 1:
-        raise ValueError(f"q is {q}; it must lie strictly between 0 and 1")
+    probability(q, "q")
     first, second = all_pairs(estimate)
     pairs = pair_errors(estimate, first, second, 0.95)
     n_policies = estimate.sizes["policy"]

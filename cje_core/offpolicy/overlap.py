@@ -17,6 +17,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.influence import kish_ess
@@ -30,9 +31,6 @@ from cje_core.offpolicy.typicality import (
     weighted_typicality,
 )
 from cje_core.offpolicy.weights import ess_fraction, log_ratios, mean_one, stabilise
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 N_BINS = 20
 TAIL = (0.01, 0.05)  # share of the largest weights that the tail index sweeps

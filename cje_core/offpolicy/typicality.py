@@ -19,14 +19,11 @@ estimated, so the factor is a ratio to the on-policy floor and no standard error
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.inference.estimate import sum_by, wilson
 from cje_core.inference.influence import hajek, kish_ess
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 LEVEL = 0.9
 # Sums of the same token scores in another order differ in their last bits; an edge that sits on one includes them all.
@@ -86,8 +83,8 @@ def typicality(
     >>> out.ttc, out.interval.round(3).tolist()
     (0.7, [0.655, 0.743])
     """
-    if not 0 < level < 1 or not 0 < ci_prob < 1:
-        raise ValueError(f"level is {level} and ci_prob {ci_prob}; both must lie strictly between 0 and 1")
+    probability(level, "level")
+    probability(ci_prob)
     z = float(stats.norm.ppf(0.5 + ci_prob / 2))
     centre = float(np.average(fresh.surprisal, weights=fresh.mass)) if two_sided else None
     low, high = _region(fresh, level, centre)

@@ -135,8 +135,7 @@ def audit_size(
     >>> plan.n_probes.values, plan.verdict.values.tolist()
     (array([97., 20.]), ['PASS', 'FAIL'])
     """
-    if not 0 < power < 1:
-        raise ValueError(f"power is {power}; it must lie strictly between 0 and 1")
+    probability(power, "power")
     if n_policies < 1:
         raise ValueError(f"n_policies is {n_policies}; give at least 1")
     design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob)
@@ -256,8 +255,7 @@ def sequential_audit(
         )
     if not margin > 0:
         raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}; it must lie strictly between 0 and 1")
+    probability(alpha, "alpha")
     if not fit_error >= 0:
         raise ValueError(f"fit_error is {fit_error}; it is a half-width and cannot be negative")
     if n_grid < 3:

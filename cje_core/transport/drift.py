@@ -26,7 +26,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, probability
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND
 
@@ -259,8 +259,7 @@ def cusum_arl(limit: float, slack: float = 0.5, shift: float = 0.0) -> float:
 
 def _check_levels(**levels: float) -> None:
     for name, level in levels.items():
-        if not 0 < level < 1:
-            raise ValueError(f"{name} is {level}; it must lie strictly between 0 and 1")
+        probability(level, name)
 
 
 def _signs(x: FloatArray) -> npt.NDArray[np.int8]:
