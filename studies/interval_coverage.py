@@ -17,9 +17,10 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from cje_core.checks import FloatArray
 from cje_core.figures.style import GREY, looks
 from cje_core.streams import Cell, Streams
-from studies.engine.measures import FloatArray, paired_table, performance, side_by_side, summary_table
+from studies.engine.measures import paired_table, performance, side_by_side, summary_table
 from studies.engine.study import NOT_RUN, Method, Outcome, Profile, Study, replicate_elsewhere
 
 

@@ -22,6 +22,7 @@ import xarray as xr
 
 from cje_core.figures.style import MARKERS, OKABE_ITO
 from cje_core.inference.estimate import wald
+from cje_core.offpolicy.weights import ess_fraction
 from cje_core.streams import Cell, Streams, generator
 from cje_sim.exact import divergences, typicality
 from cje_sim.targets.tilts import token_tilt, utilities
@@ -120,7 +121,7 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
         extra={
             "ttc": np.mean(surprisal <= edge),
             "ttc_two_sided": np.mean(np.abs(surprisal - centre) <= distance),
-            "ess_fraction": total**2 / (N * (weight @ weight)),
+            "ess_fraction": ess_fraction(weight),
             "max_share": weight.max() / total,
         },
     )

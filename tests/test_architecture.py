@@ -20,7 +20,7 @@ PYMC_MODULES = tuple(
 )
 # Folders of cje_core from the bottom up; those of one line do not import each other.
 THEMES = (
-    ("caches", "streams"),
+    ("caches", "checks", "streams"),
     ("data",),
     ("inference",),
     ("calibration",),

@@ -10,10 +10,9 @@ import math
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import FloatArray
 
 EDGE = (
     0.005  # predictions are kept this far from 0 and 1, where a logit says nothing (as in the R package tmle)

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import FloatArray, IntArray
 
 
 @numba.njit(cache=True)
@@ -40,7 +40,7 @@ def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  #
     return n_blocks
 
 
-def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, IntArray]:
     """Weighted least-squares nondecreasing fit of level means.
 
     Solves ``min sum_k w_k (f_k - mean_k)^2`` subject to ``f_1 <= ... <= f_K`` (the projection onto the monotone cone

@@ -12,7 +12,6 @@ Modes: ``monotone``; ``two_stage``, the paper's, free in S; ``two_stage_monotone
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, assign_folds
 from cje_core.calibration.isotonic import isotonic
@@ -25,13 +24,11 @@ from cje_core.calibration.two_stage import (
     index_influence,
     make_basis,
 )
+from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.estimate import Status, sum_by
-from cje_core.inference.influence import Part, effective_clusters, make_part
+from cje_core.inference.influence import Part, effective_clusters, hajek, make_part
 from cje_core.inference.rank_test import rank_test
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
 CHOICES = ("default", *MODES, "auto")
@@ -202,10 +199,8 @@ def fit_slice(
         Its labels teach where no fresh response has a label that does (they are often the very same responses,
         so both together would count them twice).
     """
-    if direction not in ("increasing", "decreasing"):
-        raise ValueError(f"direction is {direction!r}; use 'increasing' or 'decreasing'")
-    if calibrator not in CHOICES:
-        raise ValueError(f"calibrator is {calibrator!r}; use one of {', '.join(CHOICES)}")
+    one_of(direction, "direction", ("increasing", "decreasing"))
+    one_of(calibrator, "calibrator", CHOICES)
     increasing = direction == "increasing"
     if logged is not None and not rows.teaches.any():
         prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))
@@ -239,7 +234,7 @@ def fit_slice(
     return out._replace(status=status, calibrator=_fit(out, np.ones(len(label), dtype=bool), None))
 
 
-def _fit(fitted: OracleSlice, train: npt.NDArray[np.bool_], basis: Basis | None) -> Calibrator:
+def _fit(fitted: OracleSlice, train: BoolArray, basis: Basis | None) -> Calibrator:
     """Calibrator of the slice's mode on some of its rows."""
     return fit(
         fitted.z[train],
@@ -380,8 +375,5 @@ def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArra
     ``mean = sum w v / sum w`` with influence ``n * w_i (v_i - mean) / sum w`` per prompt, n the number of prompts.
     """
     n = len(rows.prompts)
-    share = weight / weight.sum()
-    mean = float((share * values).sum())
-    prompt = rows.prompt[index]
-    influence = n * sum_by(prompt, share * (values - mean), n)
-    return mean, make_part(influence, sum_by(prompt, share, n), rows.cluster)
+    mean, error, leverage = hajek(rows.prompt[index], weight, values, n)
+    return mean, make_part(n * error, leverage, rows.cluster)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import (
@@ -26,13 +25,11 @@ from cje_core.calibration.oracle_slice import (
     predict,
 )
 from cje_core.calibration.two_stage import MIN_ROWS, evaluate
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, unpack
-from cje_core.inference.estimate import CI_BOUND, sum_by, wald, wilson
-from cje_core.inference.influence import make_part
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from cje_core.inference.estimate import CI_BOUND, cluster_se, sum_by, wald, wilson
+from cje_core.inference.influence import hajek, make_part
 
 N_GRID = 101
 FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary counts as flat
@@ -68,18 +65,15 @@ def reliability(
         ``mode``, ``ci_prob``, ``oof_rmse``, ``oof_rmse_tertile`` (lowest to highest third of the scores; NaN for one
         that ties leave empty), ``reliability_term`` (weighted mean over bins of squared oracle mean minus reward mean),
         ``covers_diagonal`` (1 if all bins' simultaneous (Bonferroni) intervals contain their reward, else 0),
-        ``fingerprint`` of the calibrator.
-
-    Raises
-    ------
-    DataError
-        With fewer than 4 labelled prompts.
+        ``fingerprint`` of the calibrator. Scalar ``status`` of the slice. With fewer than 4 labelled prompts it is
+        TOO_FEW_LABELS or NO_LABELS: one bin and attributes of NaN, ``n`` aside.
     """
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     if n_bins < 1:
         raise ValueError(f"n_bins is {n_bins}; there must be at least 1")
-    rows, fitted, f = _fit(data, covariates, calibrator, direction)
+    rows, fitted = _fit(data, covariates, calibrator, direction)
+    if fitted.calibrator is None:
+        return _untaught(fitted, ci_prob)
     reward = held_out(fitted, fitted.z, fitted.prompt)
     share = fitted.weight / fitted.weight.sum()
     score = fitted.z[:, 0]
@@ -107,6 +101,7 @@ def reliability(
             "reward_mean": ("bin", reward_mean),
             "oracle_mean": ("bin", oracle_mean),
             "interval": (("bin", "ci_bound"), interval),
+            "status": np.int8(fitted.status),
         },
         coords={"bin": np.arange(n_codes), "ci_bound": CI_BOUND},
         attrs={
@@ -116,19 +111,39 @@ def reliability(
             "oof_rmse_tertile": tertile.tolist(),
             "reliability_term": float((mass * (oracle_mean - reward_mean) ** 2).sum()),
             "covers_diagonal": int(covers.all()),
-            "fingerprint": fingerprint(f),
+            "fingerprint": fingerprint(fitted.calibrator),
+        },
+    )
+
+
+def _untaught(fitted: OracleSlice, ci_prob: float) -> xr.Dataset:
+    """The reliability table of a slice that taught no calibrator."""
+    numbers = ("score_low", "score_high", "reward_mean", "oracle_mean")
+    return xr.Dataset(
+        {
+            **{name: ("bin", [np.nan]) for name in numbers},
+            "n": ("bin", [len(fitted.label)]),
+            "interval": (("bin", "ci_bound"), np.full((1, 2), np.nan)),
+            "status": np.int8(fitted.status),
+        },
+        coords={"bin": [0], "ci_bound": CI_BOUND},
+        attrs={
+            "mode": fitted.mode,
+            "ci_prob": float(ci_prob),
+            "oof_rmse": np.nan,
+            "oof_rmse_tertile": [np.nan] * 3,
+            "reliability_term": np.nan,
+            "covers_diagonal": np.nan,
+            "fingerprint": "",
         },
     )
 
 
 def _fit(
     data: xr.Dataset, covariates: Sequence[str], calibrator: str, direction: str
-) -> tuple[Rows, OracleSlice, Calibrator]:
+) -> tuple[Rows, OracleSlice]:
     rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
-    if fitted.calibrator is None:
-        raise DataError(f"no calibrator: {fitted.status.message}")
-    return rows, fitted, fitted.calibrator
+    return rows, fit_slice(rows, direction=direction, calibrator=calibrator)
 
 
 def _bins(score: FloatArray, n_bins: int) -> tuple[IntArray, int]:
@@ -154,15 +169,9 @@ def _mean_interval(
         low, high = scale
         return np.asarray(low + (high - low) * wilson((label == high).mean(), len(label), ci_prob))
     n = len(rows.prompts)
-    share = weight / weight.sum()
-    mean = float((share * label).sum())
-    part = make_part(
-        n * sum_by(fitted.prompt[at], share * (label - mean), n),
-        sum_by(fitted.prompt[at], share, n),
-        rows.cluster,
-    )
-    spread = np.sqrt((sum_by(rows.cluster, part.influence, len(rows.cluster_names)) ** 2).sum()) / n
-    return np.asarray(wald(mean, spread, part.df, ci_prob))
+    mean, error, leverage = hajek(fitted.prompt[at], weight, label, n)
+    part = make_part(n * error, leverage, rows.cluster)
+    return np.asarray(wald(mean, cluster_se(part.influence, rows.cluster), part.df, ci_prob))
 
 
 def fingerprint(calibrator: Calibrator) -> str:
@@ -197,35 +206,25 @@ def coverage_badge(
         ``slope_low``, ``slope_high``, slopes of f over the lowest and highest decile of the slice's scores (covariates
         at their slice means; where a decile is a single level, to the next level), in oracle ranges per judge
         range, and ``flat_low``, ``flat_high``, true where its size is below `FLAT`. Scalars: ``score_low`` and
-        ``score_high``, the slice's range.
-
-    Raises
-    ------
-    DataError
-        With fewer than 4 labelled prompts.
+        ``score_high``, the slice's range, and its ``status``. With fewer than 4 labelled prompts that is
+        TOO_FEW_LABELS or NO_LABELS, and all but ``labels_near`` are NaN.
     """
-    rows, fitted, f = _fit(data, covariates, calibrator, direction)
-    score = np.sort(fitted.z[:, 0])
-    low, high = score[0], score[-1]
+    rows, fitted = _fit(data, covariates, calibrator, direction)
+    f, score = fitted.calibrator, np.sort(fitted.z[:, 0])
+    low, high = (np.nan, np.nan) if f is None else (score[0], score[-1])
     outside = np.full((2, len(rows.policies)), np.nan)
     near = np.zeros(len(rows.policies), dtype=np.intp)
     for p in range(len(rows.policies)):
         at = np.flatnonzero((rows.policy == p) & rows.evaluated)
         if len(at):
             share, own = rows.weight[at] / rows.weight[at].sum(), rows.score[at]
-            outside[:, p] = (share * (own < low)).sum(), (share * (own > high)).sum()
+            if f is not None:
+                outside[:, p] = (share * (own < low)).sum(), (share * (own > high)).sum()
             ranked = np.argsort(own, kind="stable")
             inner = own[ranked][np.searchsorted(np.cumsum(share[ranked]), [0.1 - 1e-9, 0.9 - 1e-9])]
             near[p] = ((score >= inner[0]) & (score <= inner[1])).sum()
     judge, oracle = np.ptp(data.attrs["judge_range"]), np.ptp(data.attrs["oracle_range"])
-    level = np.unique(score)
-    decile = np.quantile(score, [0.1, 0.9], method="inverted_cdf")
-    ends = [(low, level[level > low][:1]), (high, level[level < high][-1:])]
-    slope = []
-    for (end, neighbour), inner_edge in zip(ends, decile, strict=True):
-        other = np.array([inner_edge]) if inner_edge != end else neighbour
-        rise = predict(f, _at_score(fitted, np.concatenate([[end], other])))
-        slope.append(float(np.diff(rise)[0] / (other[0] - end) * judge / oracle) if len(other) else 0.0)
+    slope = [np.nan, np.nan] if f is None else _end_slopes(fitted, f, score, float(judge), float(oracle))
     sides = list(zip(("low", "high"), slope, strict=True))
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     return xr.Dataset(
@@ -237,11 +236,33 @@ def coverage_badge(
             "score_low": low,
             "score_high": high,
             **{f"slope_{side}": ("policy", np.full(len(order), v)) for side, v in sides},
-            **{f"flat_{side}": ("policy", np.full(len(order), abs(v) < FLAT)) for side, v in sides},
+            **{
+                f"flat_{side}": ("policy", np.full(len(order), np.nan if f is None else abs(v) < FLAT))
+                for side, v in sides
+            },
+            "status": np.int8(fitted.status),
         },
         coords={"policy": data.policy.values},
-        attrs={"mode": fitted.mode, "n_labels": len(score), "fingerprint": fingerprint(f)},
+        attrs={
+            "mode": fitted.mode,
+            "n_labels": len(score),
+            "fingerprint": "" if f is None else fingerprint(f),
+        },
     )
+
+
+def _end_slopes(
+    fitted: OracleSlice, f: Calibrator, score: FloatArray, judge: float, oracle: float
+) -> list[float]:
+    """Slopes of f over the lowest and the highest decile of the sorted scores, in oracle ranges per judge range."""
+    level = np.unique(score)
+    decile = np.quantile(score, [0.1, 0.9], method="inverted_cdf")
+    slope = []
+    for end, neighbour, inner_edge in zip(level[[0, -1]], (level[1:2], level[-2:-1]), decile, strict=True):
+        other = np.array([inner_edge]) if inner_edge != end else neighbour
+        rise = predict(f, _at_score(fitted, np.concatenate([[end], other])))
+        slope.append(float(np.diff(rise)[0] / (other[0] - end) * judge / oracle) if len(other) else 0.0)
+    return slope
 
 
 def _at_score(fitted: OracleSlice, score: FloatArray) -> FloatArray:
@@ -282,7 +303,7 @@ def calibration_curve(
     DataError
         With fewer than 20 labels.
     """
-    rows, fitted, _ = _fit(data, covariates, "two_stage", direction)
+    rows, fitted = _fit(data, covariates, "two_stage", direction)
     if fitted.mode != "two_stage" or fitted.calibrator is None or fitted.calibrator.first_stage is None:
         raise DataError(f"{len(fitted.label)} labels; the two-stage calibrator needs {MIN_ROWS}")
     two_stage, first_stage = fitted.calibrator, fitted.calibrator.first_stage

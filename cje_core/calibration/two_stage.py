@@ -20,7 +20,6 @@ costs one small eigenproblem.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.two_stage_kernels import (
     ORDER,
@@ -31,9 +30,7 @@ from cje_core.calibration.two_stage_kernels import (
     locate_into,
     moved_sums_into,
 )
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from cje_core.checks import FloatArray, IntArray
 
 MIN_ROWS = 20  # labelled rows below which no first stage is fitted
 N_KNOTS = 8

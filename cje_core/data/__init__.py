@@ -1,7 +1,7 @@
 """Evaluation data: the contract, its error, the same data as flat arrays, and files that become it.
 
-Rule of this package: it imports nothing of the project. Simulators may import it, and nothing else of ``cje_core``, so
-that a truth cannot depend on an estimator.
+Rule of this package: of the project it imports `checks` alone. Simulators may import it, and nothing else of
+``cje_core``, so that a truth cannot depend on an estimator.
 """
 
 from cje_core.data.contract import (

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from cje_core.checks import FloatArray
 from cje_core.data.contract import LOGP_ROUNDING, check_data, from_frame
 from cje_core.data.errors import DataError
 from cje_core.data.tables import (
@@ -34,7 +34,6 @@ from cje_core.data.tables import (
     stop,
 )
 
-FloatArray = npt.NDArray[np.float64]
 Scales = Mapping[str, tuple[float, float]]
 
 COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.errors import DataError
 
-FloatArray = npt.NDArray[np.float64]
 Source = str | Path | pd.DataFrame
 # What no covariate may be called.
 FIELDS = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated", "label_prob",
@@ -293,7 +293,7 @@ def _instead_of(value: object) -> str:
     return "a number is expected, without quotes"
 
 
-def flags(table: pd.DataFrame, field: str) -> npt.NDArray[np.bool_]:
+def flags(table: pd.DataFrame, field: str) -> BoolArray:
     """Column of true or false (1 and 0 also count), false where missing."""
     if table[field].dtype == bool:
         return table[field].to_numpy()

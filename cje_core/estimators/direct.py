@@ -58,6 +58,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.checks import one_of
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import assemble
 from cje_core.families.direct.bootstrap_intervals import add_draws
@@ -148,8 +149,7 @@ def estimate(
         "quantile": quantile, "bootstrap": bootstrap,
     }  # fmt: skip
     for name, value in chosen.items():
-        if value not in CHOICES[name]:
-            raise ValueError(f"{name} is {value!r}; use one of {', '.join(CHOICES[name])}")
+        one_of(value, name, CHOICES[name])
     if n_boot < 2:
         raise ValueError(f"n_boot is {n_boot}; a bootstrap distribution needs at least 2 replicates")
     if normalise == "ht" and "label_prob" not in data:

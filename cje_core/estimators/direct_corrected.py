@@ -33,20 +33,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, unpack
 from cje_core.families.assemble import PolicyResult, assemble
-from cje_core.inference.estimate import Status, sum_by
-from cje_core.inference.influence import Part, combine, effective_clusters, influence_se
+from cje_core.inference.estimate import Status, cluster_se, sum_by
+from cje_core.inference.influence import Part, combine, effective_clusters
 
 NEEDS = {"judge", "oracle", "probe"}
 
-IntArray = npt.NDArray[np.intp]
-FloatArray = npt.NDArray[np.float64]
 
 MOST_LEVERAGE = 0.95
 MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted
@@ -152,8 +150,8 @@ def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> tupl
         influence,
         std_error,
         df,
-        se_evaluation=influence_se(sampling.influence, rows.cluster),
-        se_calibration=influence_se(influence - sampling.influence, rows.cluster),
+        se_evaluation=float(cluster_se(sampling.influence, rows.cluster)),
+        se_calibration=float(cluster_se(influence - sampling.influence, rows.cluster)),
     )
     return result, lam
 

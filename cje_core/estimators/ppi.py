@@ -16,9 +16,10 @@ it uses S as it is, so a nonlinear but informative judge is not exploited; no la
 import numpy as np
 import xarray as xr
 
+from cje_core.checks import one_of
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import assemble
-from cje_core.families.prediction_powered import check_quantile, oracle_units, powered_mean
+from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
 
 NEEDS = {"judge", "oracle"}
 
@@ -54,7 +55,7 @@ def estimate(
         Estimate contract, see `cje_core.inference.estimate`; policies without labels of their own have no value.
     """
     del rng
-    check_quantile(quantile)
+    one_of(quantile, "quantile", QUANTILES)
     rows = unpack(data)
     score = oracle_units(data, rows.score)
     results = [powered_mean(rows, p, score, 1.0, quantile=quantile)[0] for p in range(len(rows.policies))]

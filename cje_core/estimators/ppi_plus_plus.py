@@ -15,9 +15,10 @@ Failure modes: as `ppi`, but no wider than the labels alone beyond the noise of 
 import numpy as np
 import xarray as xr
 
+from cje_core.checks import one_of
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import assemble
-from cje_core.families.prediction_powered import check_quantile, oracle_units, powered_mean
+from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
 
 NEEDS = {"judge", "oracle"}
 TUNING = ("tuned", "cross_fitted")
@@ -57,7 +58,7 @@ def estimate(
         Estimate contract, see `cje_core.inference.estimate`, and ``lam(policy)``, the (mean) lambda used.
     """
     del rng
-    check_quantile(quantile)
+    one_of(quantile, "quantile", QUANTILES)
     if (lam not in TUNING) if isinstance(lam, str) else not 0 <= lam <= 1:
         raise ValueError(f"lam is {lam!r}; use one of {', '.join(TUNING)} or a number in [0, 1]")
     rows = unpack(data)

@@ -61,10 +61,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from scipy import optimize, stats
 
+from cje_core.checks import FloatArray, one_of, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
 from cje_core.families.assemble import PolicyResult, assemble
@@ -79,8 +79,6 @@ from cje_core.families.misclassification import (
 )
 from cje_core.inference.estimate import CI_BOUND, Status, cluster_sums, wald, wilson
 from cje_core.inference.influence import Part, combine
-
-FloatArray = npt.NDArray[np.float64]
 
 NEEDS = {"judge", "oracle"}
 INTERVALS = ("auto", "wald", "lee")
@@ -126,10 +124,8 @@ def estimate(
         two for J. With ``width_vs_labels(policy)``, NaN where the policy has no labels of its own.
     """
     del rng
-    if interval not in INTERVALS:
-        raise ValueError(f"interval is {interval!r}; use one of {', '.join(INTERVALS)}")
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    one_of(interval, "interval", INTERVALS)
+    probability(ci_prob)
     rows = unpack(data)
     bottom, top = data.attrs["oracle_range"]
     verdicts = judge_verdicts(data, rows, threshold)

@@ -18,8 +18,9 @@ labels of fresh responses, is another estimator.)
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+from scipy import special
 
+from cje_core.calibration.fluctuation import fluctuate
 from cje_core.calibration.oracle_slice import fit, predict
 from cje_core.families import off_policy
 from cje_core.families.off_policy_estimate import Method, estimator
@@ -27,6 +28,7 @@ from cje_core.inference.estimate import sum_by
 from cje_core.offpolicy.weights import ess_fraction
 
 NEEDS = off_policy.NEEDS
+# Where the held-out q and the reward are both at an end of the scale, the wider edge of Direct would invent a residual.
 EDGE = 1e-6  # q stays this far inside (0, 1), where its logit is finite
 SMALLEST = 1e-6  # and the mean-one covariate this far above 0, so that eps is bounded
 
@@ -59,25 +61,6 @@ def clever_covariate(
     return np.maximum(out, SMALLEST), np.maximum(new, SMALLEST)
 
 
-def fluctuate(reward: FloatArray, outcome: FloatArray, covariate: FloatArray) -> float:
-    """The eps that solves ``sum h (R - expit(logit q + eps h)) = 0``; R in [0, 1], q in (0, 1), h > 0.
-
-    Examples
-    --------
-    >>> round(fluctuate(np.array([0.6, 0.8]), np.array([0.5, 0.5]), np.ones(2)), 6)  # expit(eps) = 0.7
-    0.847298
-    """
-    offset = special.logit(outcome)
-
-    def score(eps: float) -> float:
-        return float((covariate * (reward - special.expit(offset + eps * covariate))).sum())
-
-    bound = 100.0 / float(covariate.min())  # every q* is 0 or 1 to rounding there
-    if score(bound) >= 0 or score(-bound) <= 0:  # rewards all at one end of the scale
-        return bound if score(bound) >= 0 else -bound
-    return float(optimize.brentq(score, -bound, bound, xtol=1e-14, rtol=1e-14))
-
-
 def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
     """TMLE of policy p."""
     rows, n = logs.rows, len(logs.rows.prompts)
@@ -92,7 +75,7 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
         return np.clip((values - low) / span, EDGE, 1 - EDGE)
 
     q, q_fresh = unit(logs.outcome.logged[used]), unit(logs.outcome.fresh[index])
-    eps = fluctuate((logs.reward[used] - low) / span, q, h)
+    eps = float(fluctuate(special.logit(q), h, (logs.reward[used] - low) / span, h, len(used)))
     star, star_fresh = (
         special.expit(special.logit(q) + eps * h),
         special.expit(special.logit(q_fresh) + eps * h_fresh),

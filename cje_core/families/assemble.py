@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from cje_core.checks import BoolArray, FloatArray, one_of, probability
 from cje_core.data.arrays import Rows
-from cje_core.families.intervals import bounds, check_interval, evidence_of
+from cje_core.families.intervals import INTERVALS, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 from cje_core.inference.sources import SOURCES
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class PolicyResult(NamedTuple):
@@ -40,7 +39,7 @@ def assemble(
     options: Mapping[str, Any],
     ci_prob: float,
     interval_scale: str = "wald",
-    behind: npt.NDArray[np.bool_] | None = None,
+    behind: BoolArray | None = None,
     draws_kind: str = "percentile",
     decomposed: bool = False,
     extra: Mapping[str, Any] | None = None,
@@ -72,9 +71,8 @@ def assemble(
     attrs : mapping, optional
         More attributes.
     """
-    check_interval(interval_scale)
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    one_of(interval_scale, "interval", INTERVALS)
+    probability(ci_prob)
     for result in results:
         _check_source(result)
     results = [_name_missing_spread(result) for result in results]

@@ -71,17 +71,13 @@ binomial tails at every mean, and Hall's correction for skewness, stay at .50 to
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import clopper_pearson, into_scale, logit_wald, wald, with_room
-from cje_core.inference.influence import influence_se
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+from cje_core.inference.estimate import clopper_pearson, cluster_se, into_scale, logit_wald, wald, with_room
 
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
 NEAR = 1.5  # a t interval that reaches an end of the scale when stretched by this factor is near it
@@ -106,12 +102,6 @@ class Evidence(NamedTuple):
     minority: float  # how many of them are at the rarer end
     std_error: float  # of the labels' mean
     clusters: int = FEW  # with labels
-
-
-def check_interval(interval: str) -> None:
-    """Raise unless the kind of interval is known."""
-    if interval not in INTERVALS:
-        raise ValueError(f"interval is {interval!r}; use one of {', '.join(INTERVALS)}")
 
 
 def bounds(
@@ -174,7 +164,7 @@ def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float
     low, high = scale
     prob = np.where(rows.labelled[own], rows.label_prob[own], 1.0)  # probes have none
     mean, part = mean_part(rows, own, label, rows.weight[own] / prob)
-    std_error = influence_se(part.influence, rows.cluster)
+    std_error = float(cluster_se(part.influence, rows.cluster))
     share = min(max((mean - low) / (high - low), 0.0), 1.0)
     constant = bool(np.ptp(label) == 0)
     count = part.df + 1

@@ -8,18 +8,14 @@ labelled prompts from those of the calibration policies (``borrowed``).
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import Status, sum_by
-from cje_core.inference.influence import Part
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
-BoolArray = npt.NDArray[np.bool_]
+from cje_core.inference.influence import Part, hajek, kish_ess
 
 
 class Verdicts(NamedTuple):
@@ -100,11 +96,8 @@ def proportion(rows: Rows, index: IntArray, hit: BoolArray, weight: FloatArray) 
     values = hit[index].astype(float)
     value, part = mean_part(rows, index, values, weight[index])
     value = min(max(value, 0.0), 1.0)
-    share = weight[index] / weight[index].sum()
-    n_clusters = len(rows.cluster_names)
-    cluster = rows.cluster[rows.prompt[index]]
-    least = 1 / float((sum_by(cluster, share, n_clusters) ** 2).sum())
-    most = 1 / float((share**2).sum())
-    variance = float((sum_by(cluster, share * (values - value), n_clusters) ** 2).sum())
+    cluster, n_clusters = rows.cluster[rows.prompt[index]], len(rows.cluster_names)
+    least, most = kish_ess(sum_by(cluster, weight[index], n_clusters)), kish_ess(weight[index])
+    variance = float((hajek(cluster, weight[index], values, n_clusters).error ** 2).sum())
     count = value * (1 - value) / variance if 0 < value < 1 and variance > 0 else least
     return Proportion(value, min(max(count, least), max(least, most)), part)

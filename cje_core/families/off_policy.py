@@ -33,7 +33,7 @@ import xarray as xr
 
 from cje_core.calibration.oracle_slice import OracleSlice, fit, fit_slice, held_out, predict
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.influence import hajek as weighted_mean
 from cje_core.offpolicy.weights import CANDIDATES, ess_fraction, log_ratios, mean_one, stabilise
 
 FloatArray = npt.NDArray[np.float64]
@@ -219,9 +219,8 @@ def stabilised_weights(
 
 def hajek(n: int, prompt: IntArray, weight: FloatArray, values: FloatArray) -> Source:
     """``sum w v / sum w`` with influence ``n w (v - mean) / sum w`` per prompt."""
-    share = weight / weight.sum()
-    mean = float((share * values).sum())
-    return Source(mean, n * sum_by(prompt, share * (values - mean), n), sum_by(prompt, share, n))
+    mean, error, leverage = weighted_mean(prompt, weight, values, n)
+    return Source(mean, n * error, leverage)
 
 
 def ips_value(logs: Logs, p: int, weight: FloatArray, facts: Mapping[str, Fact]) -> Value:

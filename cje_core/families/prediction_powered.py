@@ -7,26 +7,17 @@ unlabelled responses. Any lambda that does not look at the labels it corrects is
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, assign_folds, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, combine
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
-
 QUANTILES = ("t", "z")
-
-
-def check_quantile(quantile: str) -> None:
-    """Raise unless the name of the reference distribution is known."""
-    if quantile not in QUANTILES:
-        raise ValueError(f"quantile is {quantile!r}; use one of {', '.join(QUANTILES)}")
 
 
 def oracle_units(data: xr.Dataset, score: FloatArray) -> FloatArray:
@@ -128,7 +119,7 @@ def _lambdas(rows: Rows, sets: Sets, score: FloatArray, lam: str | float) -> tup
         return np.zeros(len(own)), False
     slope_weight = sets.label_share * share[np.searchsorted(both, own)]
 
-    def tuned(train: npt.NDArray[np.bool_]) -> float:
+    def tuned(train: BoolArray) -> float:
         w = sets.label_share[train] / sets.label_share[train].sum()
         y, s = rows.label[own[train]], score[own[train]]
         products = slope_weight[train] * (y - (w * y).sum()) * (s - (w * s).sum())

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 LINE_HEIGHT = 0.21  # inches per estimator
 GAP = 0.9  # between policies, in lines
-STATUS = {int(member): member for member in Status}
 
 
 def forest(
@@ -86,7 +85,7 @@ def forest(
             y = row * step + k
             empty = policy in hollow and (name == primary or name in twins)
             at = estimates[name].sel(policy=policy)
-            status = STATUS[int(at["status"])]
+            status = Status(int(at["status"]))
             value, (low, high) = float(at["estimate"]), map(float, at["interval"].values)
             shown = text(name, policy) if text else _numbers(value, low, high, status)
             if status.failed:

@@ -33,6 +33,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.checks import FloatArray, IntArray, one_of, probability
 from cje_core.inference.estimate import (
     CI_BOUND,
     Status,
@@ -44,9 +45,6 @@ from cje_core.inference.estimate import (
     wald,
     with_room,
 )
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
@@ -76,8 +74,7 @@ def adjust_p(p_value: npt.ArrayLike, method: str = "bh") -> FloatArray:
     >>> adjust_p([0.01, 0.04, 0.03], "bh").round(3).tolist(), adjust_p([0.01, 0.04, 0.03], "holm").round(3).tolist()
     ([0.03, 0.04, 0.04], [0.03, 0.06, 0.06])
     """
-    if method not in ADJUSTMENTS:
-        raise ValueError(f"adjust is {method!r}; use one of {', '.join(ADJUSTMENTS)}")
+    one_of(method, "adjust", ADJUSTMENTS)
     out = np.array(p_value, dtype=float)
     tested = np.flatnonzero(np.isfinite(out))
     k = len(tested)
@@ -127,8 +124,7 @@ def has_influence(estimate: xr.Dataset) -> bool:
 
 def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: float) -> Pairs:
     """Differences of the policies numbered `first` minus `second`, with unadjusted intervals of probability `prob`."""
-    if not 0 < prob < 1:
-        raise ValueError(f"ci_prob is {prob}; it must lie strictly between 0 and 1")
+    probability(prob)
     failed = estimate["status"].values >= Status.TOO_FEW_LABELS
     value = np.where(failed, np.nan, estimate["estimate"].values)
     difference = value[first] - value[second]
@@ -149,7 +145,7 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         pairs = Pairs(difference, std_error, df, interval, p_value, stats.t.cdf(difference / std_error, df))
         return _count_labels(estimate, pairs, first, second, prob)
     draws = estimate["draws"].transpose("policy", "replicate").values
-    std_error, p_value, probability = blank.copy(), blank.copy(), blank.copy()
+    std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
     for k, (a, b) in enumerate(zip(first, second, strict=True)):
         drawn = draws[a] - draws[b]
@@ -159,9 +155,9 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         interval[k] = percentile(drawn[None], difference[k : k + 1], prob)[0]
         below, above = int((drawn <= 0).sum()), int((drawn >= 0).sum())
         p_value[k] = min(1.0, 2 * (1 + min(below, above)) / (1 + len(drawn)))
-        probability[k] = (above + (len(drawn) - below)) / (2 * len(drawn))  # a tie counts one half
+        p_better[k] = (above + (len(drawn) - below)) / (2 * len(drawn))  # a tie counts one half
     df = np.where(np.isfinite(std_error), np.inf, np.nan)
-    return Pairs(difference, std_error, df, interval, p_value, probability)
+    return Pairs(difference, std_error, df, interval, p_value, p_better)
 
 
 def _count_labels(
@@ -326,15 +322,14 @@ def win_matrix(estimate: xr.Dataset, q: float = 0.05, *, adjust: str = "bh") -> 
         distribution of the contrast (normal when its df are infinite) read as a posterior under a flat prior, or the
         share of draws. Diagonal: difference 0, no marks, NaN elsewhere.
     """
-    if not 0 < q < 1:
-        raise ValueError(f"q is {q}; it must lie strictly between 0 and 1")
+    probability(q, "q")
     first, second = all_pairs(estimate)
     pairs = pair_errors(estimate, first, second, 0.95)
     n_policies = estimate.sizes["policy"]
-    difference, p_value, probability = (np.full((n_policies, n_policies), np.nan) for _ in range(3))
+    difference, p_value, p_better = (np.full((n_policies, n_policies), np.nan) for _ in range(3))
     difference[first, second], difference[second, first] = pairs.difference, -pairs.difference
     p_value[first, second] = p_value[second, first] = adjust_p(pairs.p_value, adjust)
-    probability[first, second], probability[second, first] = pairs.probability, 1 - pairs.probability
+    p_better[first, second], p_better[second, first] = pairs.probability, 1 - pairs.probability
     np.fill_diagonal(difference, 0.0)
     significant = p_value < q
     dims = ("policy", "other")
@@ -344,7 +339,7 @@ def win_matrix(estimate: xr.Dataset, q: float = 0.05, *, adjust: str = "bh") -> 
             "p_adjusted": (dims, p_value),
             "significant": (dims, significant),
             "wins": (dims, significant & (difference > 0)),
-            "probability": (dims, probability),
+            "probability": (dims, p_better),
         },
         coords={"policy": estimate.policy.values, "other": estimate.policy.values},
         attrs={"q": q, "adjustment": adjust, "estimator": estimate.attrs["estimator"]},

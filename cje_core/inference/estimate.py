@@ -15,7 +15,8 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import FloatArray, IntArray
+
 UNSEEN = 0.2  # weight of an unseen outcome beside the n seen, see `cje_core.families.intervals`
 CI_BOUND = ["lower", "upper"]
 
@@ -29,8 +30,8 @@ class Status(IntEnum):
 
     message: str
 
-    def __new__(cls, value: int, message: str) -> "Status":
-        """Make a member that knows its message."""
+    def __new__(cls, value: int, message: str = "") -> "Status":
+        """Make a member that knows its message; ``Status(value)`` looks one up."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.message = message
@@ -379,12 +380,12 @@ def with_room(
     return into_scale(center + np.array([-1.0, 1.0]) * arms, center[..., 0], scale)
 
 
-def sum_by(code: npt.NDArray[np.intp], values: FloatArray, n: int) -> FloatArray:
+def sum_by(code: IntArray, values: FloatArray, n: int) -> FloatArray:
     """Sum of values by code, shape (n,)."""
     return np.asarray(np.bincount(code, weights=values, minlength=n), dtype=float)
 
 
-def cluster_sums(influence: FloatArray, cluster: npt.NDArray[np.intp]) -> FloatArray:
+def cluster_sums(influence: FloatArray, cluster: IntArray) -> FloatArray:
     """Sum influence of shape (..., n) within clusters 0..G-1, giving shape (..., G)."""
     n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
     flat = influence.reshape(-1, influence.shape[-1])
@@ -392,7 +393,7 @@ def cluster_sums(influence: FloatArray, cluster: npt.NDArray[np.intp]) -> FloatA
     return np.stack(sums).reshape(*influence.shape[:-1], n_clusters)
 
 
-def cluster_se(influence: FloatArray, cluster: npt.NDArray[np.intp]) -> FloatArray:
+def cluster_se(influence: FloatArray, cluster: IntArray) -> FloatArray:
     """Cluster-robust standard error of an estimate with the given influence values, shape (..., n).
 
     ``SE^2 = sum_g (sum_{i in g} phi_i)^2 / n^2`` (the paper's appendix on influence functions and variance, summed by

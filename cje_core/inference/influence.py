@@ -14,10 +14,8 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
-from cje_core.inference.estimate import CI_BOUND, cluster_sums
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from cje_core.checks import FloatArray, IntArray, probability
+from cje_core.inference.estimate import CI_BOUND, cluster_se, cluster_sums, sum_by
 
 REFERENCE = 0.975  # level of the t quantile at which degrees of freedom are capped
 BAND_DRAWS = 50_000  # Monte Carlo draws of the largest studentised error: its quantile is good to about 0.4%
@@ -45,6 +43,39 @@ def cr1_factor(n_clusters: float, n_rows: float = np.inf, n_parameters: int = 1)
     return n_clusters / (n_clusters - 1) * rows
 
 
+class WeightedMean(NamedTuple):
+    """A weighted mean, and what each unit adds to its error."""
+
+    value: float
+    error: FloatArray  # (n,), sums to zero; n times it is the influence
+    leverage: FloatArray  # (n,), sums to one
+
+
+def hajek(unit: IntArray, weight: FloatArray, values: FloatArray, n: int) -> WeightedMean:
+    """Mean ``sum w v / sum w`` (Hajek form) of rows that belong to units 0..n-1, with error ``w (v - mean) / sum w``.
+
+    Examples
+    --------
+    >>> found = hajek(np.array([0, 0, 2]), np.array([1.0, 1.0, 2.0]), np.array([1.0, 3.0, 4.0]), 3)
+    >>> found.value, found.error.tolist(), found.leverage.tolist()
+    (3.0, [-0.5, 0.0, 0.5], [0.5, 0.0, 0.5])
+    """
+    share = weight / weight.sum()
+    mean = float((share * values).sum())
+    return WeightedMean(mean, sum_by(unit, share * (values - mean), n), sum_by(unit, share, n))
+
+
+def kish_ess(weight: FloatArray) -> float:
+    """Kish's effective sample size, ``(sum w)^2 / sum w^2``.
+
+    Examples
+    --------
+    >>> kish_ess(np.ones(7)), round(kish_ess(np.array([1.0, 1.0, 2.0])), 4)
+    (7.0, 2.6667)
+    """
+    return float(weight.sum() ** 2 / (weight**2).sum())
+
+
 def effective_clusters(leverage: FloatArray, cluster: IntArray) -> float:
     """How many clusters a sum ``leverage_g * noise_g`` rests on: ``(sum_g l_g^2)^2 / sum_g l_g^4``; 0 for none.
 
@@ -54,7 +85,7 @@ def effective_clusters(leverage: FloatArray, cluster: IntArray) -> float:
     2.02
     """
     squared = cluster_sums(np.abs(leverage), cluster) ** 2
-    return float(squared.sum() ** 2 / (squared**2).sum()) if squared.any() else 0.0
+    return kish_ess(squared) if squared.any() else 0.0
 
 
 def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) -> Part:
@@ -82,11 +113,6 @@ def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) ->
     return Part(influence * np.sqrt(cr1_factor(effective)), effective - 1)
 
 
-def influence_se(influence: FloatArray, cluster: IntArray) -> float:
-    """Cluster-robust standard error of one estimate, ``sqrt(sum_g (sum_{i in g} phi_i)^2) / n``."""
-    return float(np.sqrt((cluster_sums(influence, cluster) ** 2).sum()) / len(influence))
-
-
 def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float, float]:
     """Total influence, cluster-robust standard error and degrees of freedom (`pooled_df`) of the parts.
 
@@ -96,8 +122,8 @@ def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float
     std_error, df : float
     """
     total = np.sum([part.influence for part in parts], axis=0)
-    variance = [influence_se(part.influence, cluster) ** 2 for part in parts]
-    return total, influence_se(total, cluster), pooled_df(variance, [part.df for part in parts])
+    variance = [float(cluster_se(part.influence, cluster)) ** 2 for part in parts]
+    return total, float(cluster_se(total, cluster)), pooled_df(variance, [part.df for part in parts])
 
 
 def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> float:
@@ -254,8 +280,7 @@ def simultaneous_bands(
     if "influence" not in estimate:
         raise ValueError("this estimate has no influence values; bands need an estimator that reports them")
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
-    if not 0 < prob < 1:
-        raise ValueError(f"ci_prob is {prob}; it must lie strictly between 0 and 1")
+    probability(prob)
     value, std_error = estimate["estimate"].values, estimate["std_error"].values
     usable = np.flatnonzero((std_error > 0) & np.isfinite(estimate["influence"].values).all(axis=1))
     critical, df = np.nan, np.nan

@@ -4,14 +4,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from cje_core.checks import FloatArray, IntArray
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import effective_clusters
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
 MIN_EFFECTIVE = (

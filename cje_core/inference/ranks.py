@@ -14,11 +14,9 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.inference.contrasts import adjust_p, all_pairs, covariance, has_influence, pair_errors
 from cje_core.inference.estimate import CI_BOUND
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 METHODS = ("max_t", "holm")
 CHUNK = 2_000_000  # numbers held at once where draws meet pairs
@@ -61,8 +59,7 @@ def rank_confidence_sets(
         (no other policy is certainly better: with probability ``ci_prob`` this set holds every best policy). A policy
         without a standard error may have any rank.
     """
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}; use one of {', '.join(METHODS)}")
+    one_of(method, "method", METHODS)
     rng = np.random.default_rng(rng)
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
     first, second = all_pairs(estimate)

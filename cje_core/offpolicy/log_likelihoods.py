@@ -26,12 +26,10 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from cje_core.checks import BoolArray, FloatArray
 from cje_core.data import LOGP_ROUNDING, DataError
 from cje_core.data.arrays import unpack_logged
 from cje_core.offpolicy.weights import ess_fraction, mean_one
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 CHECKS = ("finite", "repeatable", "token_sum", "additive", "snapshot", "unmasked")
 REPEAT_TOLERANCE = 1e-7  # nats; the paper's

@@ -17,8 +17,10 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
 from cje_core.inference.estimate import CI_BOUND
+from cje_core.inference.influence import kish_ess
 from cje_core.offpolicy.typicality import (
     LEVEL,
     Cle,
@@ -29,9 +31,6 @@ from cje_core.offpolicy.typicality import (
     weighted_typicality,
 )
 from cje_core.offpolicy.weights import ess_fraction, log_ratios, mean_one, stabilise
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 N_BINS = 20
 TAIL = (0.01, 0.05)  # share of the largest weights that the tail index sweeps
@@ -362,7 +361,7 @@ def _typicality_row(
     if len(used):
         fresh = None if surprisal is None else _fresh_sample(rows, surprisal[policy])
         if fresh is not None:
-            source, draws = "fresh", float(fresh.mass.sum() ** 2 / (fresh.mass**2).sum())
+            source, draws = "fresh", kish_ess(fresh.mass)
             one = typicality(fresh, sample, ci_prob=ci_prob)
             two = typicality(fresh, sample, two_sided=True, ci_prob=ci_prob)
         else:

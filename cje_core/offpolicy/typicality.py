@@ -19,13 +19,11 @@ estimated, so the factor is a ratio to the on-policy floor and no standard error
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.inference.estimate import sum_by, wilson
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from cje_core.inference.influence import hajek, kish_ess
 
 LEVEL = 0.9
 # Sums of the same token scores in another order differ in their last bits; an edge that sits on one includes them all.
@@ -85,8 +83,8 @@ def typicality(
     >>> out.ttc, out.interval.round(3).tolist()
     (0.7, [0.655, 0.743])
     """
-    if not 0 < level < 1 or not 0 < ci_prob < 1:
-        raise ValueError(f"level is {level} and ci_prob {ci_prob}; both must lie strictly between 0 and 1")
+    probability(level, "level")
+    probability(ci_prob)
     z = float(stats.norm.ppf(0.5 + ci_prob / 2))
     centre = float(np.average(fresh.surprisal, weights=fresh.mass)) if two_sided else None
     low, high = _region(fresh, level, centre)
@@ -197,8 +195,7 @@ def _inside(sample: Sample, low: float, high: float) -> FloatArray:
 
 def _cluster_error(values: FloatArray, sample: Sample, n_clusters: int) -> FloatArray:
     """Each cluster's part of the error of the weighted mean; the squares sum to its variance."""
-    share = sample.mass / sample.mass.sum()
-    return sum_by(sample.cluster, share * (values - (share * values).sum()), n_clusters)
+    return hajek(sample.cluster, sample.mass, values, n_clusters).error
 
 
 def _effective(share: float, error: FloatArray, sample: Sample) -> float:
@@ -206,5 +203,4 @@ def _effective(share: float, error: FloatArray, sample: Sample) -> float:
     variance = float((error**2).sum())
     if 0 < share < 1 and variance > 0:
         return float(min(share * (1 - share) / variance, len(sample.mass)))
-    mass = sum_by(sample.cluster, sample.mass, len(error))
-    return float(mass.sum() ** 2 / (mass**2).sum())
+    return kish_ess(sum_by(sample.cluster, sample.mass, len(error)))

@@ -6,14 +6,13 @@ The data behind two panels of the paper, "Weight Stabilization Visualization" an
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.checks import FloatArray
 from cje_core.data.arrays import unpack, unpack_logged
 from cje_core.offpolicy.weights import ess_fraction, guard_curve, log_ratios, mean_one, stabilise
 
-FloatArray = npt.NDArray[np.float64]
 N_BINS = 20
 
 

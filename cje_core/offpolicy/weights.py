@@ -35,11 +35,10 @@ from scipy import special
 
 from cje_core.calibration.isotonic import iso_mean_one as iso_mean_one
 from cje_core.calibration.isotonic import isotonic
+from cje_core.checks import FloatArray, one_of
 from cje_core.data.arrays import Logged
 from cje_core.inference.estimate import sum_by
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from cje_core.inference.influence import kish_ess
 
 CANDIDATES = ("base", "up", "down")
 KNOWN = {
@@ -111,7 +110,7 @@ def ess_fraction(weight: npt.ArrayLike) -> float:
     if not top > 0:
         return float("nan")
     w = w / top  # so that no square overflows
-    return float(w.sum() ** 2 / (len(w) * (w**2).sum()))
+    return kish_ess(w) / len(w)
 
 
 def clip(weight: npt.ArrayLike, cap: float) -> FloatArray:
@@ -236,8 +235,7 @@ def stabilise(
     """
     w, s, d, k = (np.asarray(v, float) for v in (weight, score, delta, fold))
     for name, value in (("projection", projection), ("objective", objective), ("guard", guard)):
-        if value not in KNOWN[name]:
-            raise ValueError(f"{name} is {value!r}; use one of {', '.join(KNOWN[name])}")
+        one_of(value, name, KNOWN[name])
     if not candidates or not set(candidates) <= set(CANDIDATES):
         raise ValueError(f"candidates are {tuple(candidates)}; use some of {', '.join(CANDIDATES)}")
     if not rho > 0:

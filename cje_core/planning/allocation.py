@@ -34,8 +34,6 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.inference.influence import pooled_df
 from cje_core.planning.power import detectable
 
-FloatArray = npt.NDArray[np.float64]
-
 BALANCE_TOLERANCE = 0.05  # difference of shares that is not worth moving money for
 BEYOND = 1.1  # times the pilot's size from which a plan counts as outside
 FEW = 0.25  # share of the pilot's labels under which the 1/m law is an extrapolation too

@@ -34,10 +34,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
-from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
+from cje_core.calibration.folds import count_clusters
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
     calibration_part,
@@ -46,16 +45,14 @@ from cje_core.calibration.oracle_slice import (
     mean_part,
     predict,
 )
+from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators.direct_corrected import probe_value
-from cje_core.families.direct.balance import Lesson, balanced_residual, supported
-from cje_core.families.direct.fit import Lender, Options, make_lender
+from cje_core.families.direct.balance import Lesson
+from cje_core.families.direct.fit import Lender, Options, borrowed_residual, corrects, make_lender, own_weight
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.inference.estimate import Status, cluster_sums, sum_by
 from cje_core.inference.influence import Part
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 BORROWED = ("balanced", "plug_in")
 
@@ -95,8 +92,7 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     if len(index) == 0:
         return _failed(rows, Status.NO_RESPONSES)
-    own = index[rows.labelled[index]]
-    corrected = count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
+    own, corrected = corrects(rows, p)
     if pilot.borrowed == "balanced" and not corrected:
         probed = _probed(pilot, p, index)
         if probed is not None:
@@ -108,19 +104,20 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     status = Status.OK if corrected else Status.TRANSPORT_ASSUMED
     if corrected:
         route, spent = "theta_aug", 0.0
-        own_weight = rows.weight[own] / rows.label_prob[own]
+        weight_own = own_weight(rows, own)
         if pilot.power_tuned:
-            tuned = tuned_prediction(rows, fitted, index, own, own_weight)
+            tuned = tuned_prediction(rows, fitted, index, own, weight_own)
             prediction, own_prediction, spent = tuned.evaluated, tuned.own, tuned.spent
         else:
             own_prediction = held_out(fitted, rows.z[own], rows.prompt[own])
-        label_part = charge(mean_part(rows, own, rows.label[own] - own_prediction, own_weight)[1], spent)
+        label_part = charge(mean_part(rows, own, rows.label[own] - own_prediction, weight_own)[1], spent)
     elif pilot.lender is None:
         route = "plug_in"
         label_part = calibration_part(rows, fitted, rows.z[index], weight / weight.sum())
     else:
         route = "balanced"
-        refused, label_part = _lent(rows, fitted, pilot.lender, rows.z[index], weight / weight.sum())
+        lender = pilot.lender._replace(lesson=_unbiased(pilot.lender.lesson))
+        refused, _, label_part = borrowed_residual(rows, fitted, lender, rows.z[index], weight / weight.sum())
         if refused is not None:
             return _failed(rows, refused)
     sampling = mean_part(rows, index, prediction, weight)[1]
@@ -152,7 +149,7 @@ def _shared(rows: Rows, lender: Lender, own: IntArray) -> FloatArray:
     """
     noise = np.zeros(len(rows.policy))
     noise[rows.teaches] = _unbiased(lender.lesson).noise
-    weight = rows.weight[own] / rows.label_prob[own]
+    weight = own_weight(rows, own)
     moves = weight / weight.sum() * noise[own]
     return sum_by(rows.cluster[rows.prompt[own]], moves, len(rows.cluster_names))
 
@@ -183,28 +180,13 @@ def _probed(pilot: Pilot, p: int, index: IntArray) -> Split | None:
     )
 
 
-def _lent(
-    rows: Rows, fitted: OracleSlice, lender: Lender, z: FloatArray, share: FloatArray
-) -> tuple[Status | None, Part]:
-    """Why nothing may be borrowed (None where it may), and the labels' part of the balanced one-step."""
-    blank = Part(np.empty(0), np.nan)
-    if not lender.judge.informative:
-        return Status.UNINFORMATIVE_JUDGE, blank
-    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
-        return Status.LOW_SUPPORT, blank
-    part = balanced_residual(rows, fitted, _unbiased(lender.lesson), z, share)[1]
-    return (Status.LOW_SUPPORT if np.isnan(part.df) else None), part
-
-
 def _unbiased(lesson: Lesson) -> Lesson:
     """The lesson with noise whose square is unbiased (HC2), the geometric mean of what HC0 and HC3 take."""
     rest = lesson.residual - lesson.row @ (lesson.row.T @ (lesson.weight * lesson.residual))
     return lesson._replace(noise=np.sign(rest) * np.sqrt(np.abs(rest * lesson.noise)))
 
 
-def _components(
-    split: Sequence[Split], n: int, m: int, strata: npt.NDArray[np.intp]
-) -> dict[str, FloatArray]:
+def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dict[str, FloatArray]:
     """Components of each split: sums over clusters, so their error is that of a sum of independent terms."""
     s, c, q = (np.stack([getattr(part, name) for part in split]) for name in Split._fields[2:5])
     cross = 2 * (s * c + s * q + c * q)
@@ -332,8 +314,7 @@ def read_pilot(
     calibrator: str,
 ) -> Pilot:
     """The pilot with its calibrator and what the labels may lend; arguments as in `variance_components`."""
-    if borrowed not in BORROWED:
-        raise ValueError(f"borrowed is {borrowed!r}; use one of {', '.join(BORROWED)}")
+    one_of(borrowed, "borrowed", BORROWED)
     rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
     lender = make_lender(rows, fitted, Options(borrowed=borrowed))

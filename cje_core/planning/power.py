@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import FloatArray
 
 NORMAL_DF = 1e6  # from here on the t distribution is the normal one to six digits
 

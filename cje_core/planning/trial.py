@@ -17,15 +17,13 @@ import xarray as xr
 from scipy import stats
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.estimators import direct, direct_corrected
 from cje_core.inference.contrasts import against
 from cje_core.planning.allocation import effect_at, std_error_at
 from cje_core.planning.components import variance_components
 from cje_core.verdict.headline import headline
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 SLACK = 0.05  # a standard error this much (relative) above the planned one is not held against a plan
 POWER_SLACK = 0.04  # the power that is lost when the standard error is 5% larger

@@ -34,18 +34,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, fit_slice
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.inference.estimate import CI_BOUND, Status, wald
 from cje_core.transport.audit import MARGIN, constant_bounds, mean_residual
 from cje_core.transport.local_audits import score_bins
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 REGIONS = 3  # most regions of a policy's scores, each with five labelled clusters or more
 REASON = (
@@ -108,8 +105,7 @@ def agreement(
     margin = MARGIN * (high - low) if margin is None else margin
     if not margin > 0:
         raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     rows = unpack(data, covariates)
     scale = float(low), float(high)
     pairs = {p: _against_others(rows, p, direction, calibrator) for p in range(len(rows.policies))}

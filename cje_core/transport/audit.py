@@ -26,14 +26,12 @@ from scipy import stats
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.inference.contrasts import adjust_p
-from cje_core.inference.estimate import CI_BOUND, wald
-from cje_core.inference.influence import Part, combine, influence_se
+from cje_core.inference.estimate import CI_BOUND, cluster_se, wald
+from cje_core.inference.influence import Part, combine
 from cje_core.transport.audit_size import probes_to_pass
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MARGIN = 0.05  # harmless mean residual where none is declared, as a share of the oracle scale's width
 
@@ -123,9 +121,9 @@ def audit(
             given, joint = [found.noise], [found.noise, found.fit_noise]
             exact[p] = constant_bounds(rows, found.value, given, probes, ci_prob, (low, high))
             exact_with_fit[p] = constant_bounds(rows, found.value, joint, probes, ci_prob, (low, high))
-        fit_error[p], fit_df[p] = influence_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df
+        fit_error[p], fit_df[p] = cluster_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df
         n_clusters = count_clusters(rows, probes)
-        sd[p] = influence_se(found.noise.influence, rows.cluster) * np.sqrt(n_clusters)
+        sd[p] = cluster_se(found.noise.influence, rows.cluster) * np.sqrt(n_clusters)
         needed[p] = probes_to_pass(sd[p], margin=margin, ci_prob=ci_prob)
     missing = np.isnan(std_error)[:, None]
     interval = np.where(missing, exact, wald(residual, std_error, df, ci_prob))
@@ -219,8 +217,7 @@ def fit_rows(
     data: xr.Dataset, ci_prob: float, direction: str, covariates: Sequence[str], calibrator: str
 ) -> tuple[Rows, OracleSlice]:
     """Rows of the data and the calibrator that their labels teach; stops at a `ci_prob` outside (0, 1)."""
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     rows = unpack(data, covariates)
     return rows, fit_slice(rows, direction=direction, calibrator=calibrator)
 

@@ -20,9 +20,8 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special, stats
 
+from cje_core.checks import FloatArray, probability
 from cje_core.inference.estimate import CI_BOUND
-
-FloatArray = npt.NDArray[np.float64]
 
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 N_NODES = 64  # quadrature nodes for each estimated variance
@@ -136,8 +135,7 @@ def audit_size(
     >>> plan.n_probes.values, plan.verdict.values.tolist()
     (array([97., 20.]), ['PASS', 'FAIL'])
     """
-    if not 0 < power < 1:
-        raise ValueError(f"power is {power}; it must lie strictly between 0 and 1")
+    probability(power, "power")
     if n_policies < 1:
         raise ValueError(f"n_policies is {n_policies}; give at least 1")
     design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob)
@@ -257,8 +255,7 @@ def sequential_audit(
         )
     if not margin > 0:
         raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}; it must lie strictly between 0 and 1")
+    probability(alpha, "alpha")
     if not fit_error >= 0:
         raise ValueError(f"fit_error is {fit_error}; it is a half-width and cannot be negative")
     if n_grid < 3:
@@ -291,8 +288,7 @@ def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: floa
         raise ValueError(f"fit_std_error is {fit_std_error}; a standard error cannot be negative")
     if not fit_df > 0:
         raise ValueError(f"fit_df is {fit_df}; it must be positive (infinite for a known error)")
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     return _Design(margin, residual_sd, fit_std_error, fit_df, ci_prob)
 
 

@@ -26,11 +26,9 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.checks import FloatArray, probability
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 ENUMERATED = 7  # anchors up to which all permutations are visited (5040 of them)
 EXACT = 100  # anchors up to which the exact law of Kendall's tau without ties is used
@@ -261,8 +259,7 @@ def cusum_arl(limit: float, slack: float = 0.5, shift: float = 0.0) -> float:
 
 def _check_levels(**levels: float) -> None:
     for name, level in levels.items():
-        if not 0 < level < 1:
-            raise ValueError(f"{name} is {level}; it must lie strictly between 0 and 1")
+        probability(level, name)
 
 
 def _signs(x: FloatArray) -> npt.NDArray[np.int8]:

@@ -18,13 +18,11 @@ import xarray as xr
 from scipy import stats
 
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
+from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, cluster_sums, sum_by, wald
 from cje_core.transport.audit import fit_rows, in_order, mean_residual, two_sided
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MIN_BIN_PROBES = 5  # a bin of the binned audit with fewer probed clusters joins its neighbour
 
@@ -149,8 +147,7 @@ def subgroup_audit(
         ``interval`` (not adjusted), ``p_value`` (zero null), ``p_bh``, ``flagged`` (``p_bh <= fdr``); ``n_probes``.
         NaN, and never flagged, with fewer than 4 probed prompts.
     """
-    if not 0 < fdr < 1:
-        raise ValueError(f"fdr is {fdr}; it must lie strictly between 0 and 1")
+    probability(fdr, "fdr")
     rows, fitted = fit_rows(data, ci_prob, direction, covariates, calibrator)
     if isinstance(group, str):
         if group not in data or data[group].dims != ("prompt",):

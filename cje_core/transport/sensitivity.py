@@ -33,11 +33,11 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
+from cje_core.checks import FloatArray
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.sources import borrows
 
-FloatArray = npt.NDArray[np.float64]
 BISECTIONS = 60  # of a bracket of about one standard error: to the last bit
 
 

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from cje_core.checks import FloatArray
 from cje_core.inference.sources import borrows
-
-FloatArray = npt.NDArray[np.float64]
 
 STATES = ("pass", "warn", "fail", "unknown")
 TRANSPORT_CODE = {"PASS": 0.0, "INCONCLUSIVE": 1.0, "FAIL": 2.0, "NOT_CHECKED": np.nan}

@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 
 from cje_core.inference.estimate import Status, label_estimate
-from cje_core.verdict.refusal import STATUS
 
 ORDER = ("reported", "assumed", "refused")  # from the strongest word to the weakest
 
@@ -46,7 +45,7 @@ def headline(
     refused = level == "refused"
     rows = [parts.get(where, estimate).sel(policy=name) for where, name in zip(source, names, strict=True)]
     status = [
-        int(row["status"]) if not no or STATUS[int(row["status"])].failed else int(Status.LEVEL_REFUSED)
+        int(row["status"]) if not no or Status(int(row["status"])).failed else int(Status.LEVEL_REFUSED)
         for row, no in zip(rows, refused, strict=True)
     ]
 

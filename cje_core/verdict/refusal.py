@@ -22,20 +22,16 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from scipy import optimize, stats
 
 from cje_core.calibration.oracle_slice import calibration_part, fit_slice, mean_part, predict
+from cje_core.checks import probability
 from cje_core.data.arrays import unpack
 from cje_core.inference.estimate import CI_BOUND, Status
 from cje_core.inference.influence import combine
 from cje_core.inference.sources import earned
 from cje_core.verdict.gates import describe
-
-FloatArray = npt.NDArray[np.float64]
-
-STATUS = {int(member): member for member in Status}
 
 
 def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None = None) -> xr.Dataset:
@@ -74,7 +70,7 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
     for policy in evaluated["policy"].values:
         at = about.sel(policy=policy)
         gates = [at.isel(gate=g) for g in range(at.sizes["gate"])]
-        status = STATUS[int(estimate["status"].sel(policy=policy).item())]
+        status = Status(estimate["status"].sel(policy=policy).item())
         named, reasons, doubts = [], [], []
         owned = bool(own.sel(policy=policy)) and not status.failed
         if owned and _bounded(estimate, policy):
@@ -161,8 +157,7 @@ def partial_identification(
         Imbens-Manski value), ``out_of_range`` and its sides ``below`` and ``above``. NaN where nothing can be
         estimated.
     """
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
     scale = np.asarray(data.attrs["oracle_range"], float)

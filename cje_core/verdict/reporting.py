@@ -20,8 +20,6 @@ from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.calibration.reliability import fingerprint
 from cje_core.data.arrays import unpack
 
-FloatArray = npt.NDArray[np.float64]
-
 SCHEMA = "cje-ledger/1"
 
 

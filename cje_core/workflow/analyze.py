@@ -21,10 +21,9 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.calibration.label_balance import label_balance
-from cje_core.calibration.oracle_slice import MODES, fit_slice
+from cje_core.calibration.oracle_slice import MODES
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data import DataError
-from cje_core.data.arrays import unpack
 from cje_core.data.tables import Source
 from cje_core.families.posterior import ENGINES
 from cje_core.inference.contrasts import contrasts
@@ -61,7 +60,6 @@ INGREDIENTS = {
     "logged_judge": "logged=FILE",
     "covariate": "covariates=NAME",
 }
-STATUS = {int(member): member for member in Status}
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,7 +159,7 @@ class Analysis(Shows):
 
     def status(self, estimator: str, policy: str) -> Status:
         """What happened to one estimate."""
-        return STATUS[int(self.estimates[estimator]["status"].sel(policy=policy).item())]
+        return Status(self.estimates[estimator]["status"].sel(policy=policy).item())
 
     def shown(self) -> Shown:
         """Per policy the value that stands first, its level and what it rests on, or why it is refused."""
@@ -296,26 +294,19 @@ def analyze(
         verdict=("policy", [verdicts[str(name)] for name in transport["policy"].values])
     )
     covered = overlap(data, **common) if logs else None
-    badge = bins = None
-    if (
-        fit_slice(unpack(data, common["covariates"]), direction=direction, calibrator=calibrator).calibrator
-        is not None
-    ):
-        badge, bins = coverage_badge(data, **common), reliability(data, **common)
-    doubly_robust = next((e for e in found.values() if "orthogonality_interval" in e), None)
+    badge, bins = coverage_badge(data, **common), reliability(data, **common)
+    taught = not Status(bins["status"].item()).failed
     metrics = gates.collect(
         policies,
         overlap=covered,
-        coverage=badge,
+        coverage=badge if taught else None,
         reliability=bins,
         transport=judged,
         estimate=found[primary],
         cap=cap_curves(data, **common) if logs else None,
         adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
     )
-    if doubly_robust is not None:
-        about_logs = gates.collect(policies, estimate=doubly_robust)
-        metrics = metrics.assign({name: about_logs[name] for name in ("orthogonality_gap", "guard_engaged")})
+    metrics = metrics.assign(_about_logs(policies, found, primary))
     calibrated = "direction" in inspect.signature(estimators.load(primary).estimate).parameters
     silent = ELSEWHERE if calibrated else ELSEWHERE + ABOUT_CALIBRATOR
     evaluated = gates.evaluate(metrics, gates=[gate for gate in gates.GATES if gate.name not in silent])
@@ -336,8 +327,8 @@ def analyze(
         estimates=found,
         primary=primary,
         transport=transport,
-        coverage=badge,
-        reliability=bins,
+        coverage=badge if taught else None,
+        reliability=bins if taught else None,
         overlap=covered,
         gates=evaluated,
         levels=levels,
@@ -364,11 +355,27 @@ def analyze(
     )
 
 
+def _about_logs(
+    policies: Sequence[str], found: Mapping[str, xr.Dataset], primary: str
+) -> dict[str, xr.DataArray]:
+    """Metrics that only some estimates carry, from the first that does: the primary, a doubly robust one, any."""
+    robust = [one for one in found.values() if "orthogonality_interval" in one]
+    out = {}
+    for metric, variable in (
+        ("orthogonality_gap", "orthogonality_interval"),
+        ("guard_engaged", "guard_engaged"),
+    ):
+        carries = next((one for one in (found[primary], *robust, *found.values()) if variable in one), None)
+        if carries is not None:
+            out[metric] = gates.collect(policies, estimate=carries)[metric]
+    return out
+
+
 def _refused_by_posterior(levels: xr.Dataset, believed: Posterior) -> xr.Dataset:
     """Levels with a borrowed one refused where the posterior refuses to borrow: the stricter of two arms stands."""
     columns = {name: levels[name].values.astype(object) for name in ("level", "refused_by", "reason")}
     for k, policy in enumerate(levels["policy"].values.astype(str).tolist()):
-        status = STATUS[int(believed.estimates[VALUE]["status"].sel(policy=policy).item())]
+        status = Status(believed.estimates[VALUE]["status"].sel(policy=policy).item())
         borrowed = levels["source"].sel(policy=policy).item() == "borrowed"
         if borrowed and columns["level"][k] == "assumed" and status.failed:
             columns["level"][k], columns["refused_by"][k] = "refused", "posterior"

@@ -46,7 +46,6 @@ REPLICATES = 200
 MOST_RESPONSES = 20_000_000  # simulated over all replicates, where their number is not asked for
 LARGEST_STUDY = 2_000_000  # responses of one simulated study; a larger plan is not tried out
 FEWEST_REPLICATES = 50
-STATUS = {int(member): member for member in Status}
 REFUSED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 Track = Callable[[Iterable[int]], Iterable[int]]
 
@@ -95,7 +94,7 @@ class Planned(Shows):
 
     def status(self, policy: str) -> Status:
         """What the pilot says about one policy."""
-        return STATUS[int(self.components["status"].sel(policy=policy).item())]
+        return Status(self.components["status"].sel(policy=policy).item())
 
     def route(self, policy: str) -> str:
         """How the value of one policy would come about."""
@@ -201,7 +200,7 @@ def plan(
     components = variance_components(data, borrowed=borrowed, **options)
     known = np.isfinite(components["std_error"].values) & (components["route"].values != "probe_tuned")
     if not known.any():
-        worst = STATUS[int(components["status"].values[0])]
+        worst = Status(components["status"].values[0])
         raise DataError(f"the pilot has no variance to plan with: {worst.message}")
     sigma2_eval, sigma2_cal = (
         max(float(np.median(components[name].values[known])), 0.0) for name in ("sigma2_eval", "sigma2_cal")

@@ -39,9 +39,9 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
+from cje_core.checks import BoolArray, FloatArray
 from studies.engine.study import NOT_RUN
 
-FloatArray = npt.NDArray[np.float64]
 MEASURES = (
     "bias",
     "empirical_se",
@@ -89,7 +89,7 @@ def clopper_pearson(hits: npt.ArrayLike, n: npt.ArrayLike, prob: float = MC_LEVE
     return bounds
 
 
-def _mean(values: FloatArray, use: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+def _mean(values: FloatArray, use: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Mean over axis 0 of the entries in use, and each entry's share of its error (0 where not in use).
 
     The sum of the squared shares is the usual estimate sd^2 / n of the mean's variance.
@@ -113,7 +113,7 @@ def compute(
     std_error: FloatArray,
     interval: FloatArray,
     truth: FloatArray,
-    ran: npt.NDArray[np.bool_],
+    ran: BoolArray,
     ci_prob: float,
 ) -> dict[str, tuple[FloatArray, FloatArray]]:
     """Value and per-replicate error shares of every measure.
@@ -141,7 +141,7 @@ def compute(
     out = {"bias": _mean(error, ok)}
     bias = out["bias"][0]
 
-    def spread(use: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    def spread(use: BoolArray) -> tuple[FloatArray, FloatArray]:
         n = use.sum(axis=0)
         center = _mean(error, use)[0]
         mean, share = _mean((error - center) ** 2, use)
@@ -181,7 +181,7 @@ class _Found(NamedTuple):
     """Measures of a study: value (..., method, policy), shares (replicate, ...), and which replicates were run."""
 
     measures: dict[str, tuple[FloatArray, FloatArray]]
-    ran: npt.NDArray[np.bool_]
+    ran: BoolArray
     dims: list[str]
 
 

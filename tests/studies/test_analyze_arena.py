@@ -122,6 +122,20 @@ def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
     assert "blocked: ess 0.00342" in words and "use direct: fresh responses are at hand" in words
 
 
+@pytest.mark.parametrize(
+    "chosen", [("calibrated_ips", "dr_cpo"), ("direct", "calibrated_ips"), ("calibrated_ips",)]
+)
+def test_cap_gate_is_known_where_an_estimate_knows_it(arena: Path, chosen: tuple[str, ...]) -> None:
+    """A doubly robust estimate without a guard beside it takes nothing away."""
+    found = analyze(arena / "fresh_draws", logged=arena / "logged_data.jsonl", chosen=chosen)
+    engaged = found.estimates["calibrated_ips"]["guard_engaged"]
+    known = engaged.notnull().values
+    assert known.sum() == len(known) - 1  # all but the policy without logged likelihoods
+    state = found.gates["state"].sel(gate="cap_engaged").values
+    assert (state == np.where(known, np.where(engaged > 0.5, "warn", "pass"), "unknown")).all()
+    assert ((found.gates["state"].sel(gate="cap_sensitivity") != "unknown").values == known).all()
+
+
 def test_covariates_reach_every_estimator(arena: Path) -> None:
     result = analyze(
         arena / "fresh_draws",

@@ -29,16 +29,13 @@ fails.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, knot_mass, label_leverage
 from cje_core.calibration.two_stage import index_influence
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import Part, effective_clusters
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 KNOTS = (0.1, 0.5, 0.9)  # quantiles of the labelled scores
 MAX_LEVERAGE = 0.95  # beyond it 1 / (1 - h) answers to rounding

@@ -13,10 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.calibration.two_stage import SplineRows
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.families.direct.bootstrap_kernels import direct_replicates
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 
 class DirectRows(NamedTuple):
@@ -134,7 +132,7 @@ def replicate_values(
     teach_min: float = 0.0,
     own_min: npt.ArrayLike = 0.0,
     variance: bool = False,
-) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Values and, if asked for, analytic variances of all policies under given cluster weights (replicates, G).
 
     Weights of one give the estimate itself.

@@ -1,10 +1,10 @@
 """Bootstrap of Direct: the policies' fits as flat arrays for the kernels, and intervals from the draws."""
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.calibration.two_stage import SplineRows, spline_rows
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult
 from cje_core.families.direct.bootstrap import DirectRows, bootstrap_direct, replicate_values
@@ -12,8 +12,6 @@ from cje_core.families.direct.bootstrap_kernels import HAJEK, HORVITZ, LABEL_MEA
 from cje_core.families.direct.fit import Options, PolicyFit, own_weight
 from cje_core.inference.estimate import Status, bca, studentised
 from cje_core.inference.influence import acceleration
-
-FloatArray = npt.NDArray[np.float64]
 
 ROUTES = {
     "plug_in": PLUG_IN,
@@ -116,9 +114,7 @@ def bootstrap_rows(
     )
 
 
-def _levels(
-    fitted: OracleSlice, parts: list[FloatArray]
-) -> tuple[FloatArray, SplineRows, list[npt.NDArray[np.intp]]]:
+def _levels(fitted: OracleSlice, parts: list[FloatArray]) -> tuple[FloatArray, SplineRows, list[IntArray]]:
     """Levels at which the refitted calibrator is wanted, its first stage there, and each part's codes."""
     sizes = np.cumsum([len(part) for part in parts])[:-1]
     together = np.concatenate(parts)

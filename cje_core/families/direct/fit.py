@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.fluctuation import targeted
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
@@ -20,25 +19,22 @@ from cje_core.calibration.oracle_slice import (
     predict,
 )
 from cje_core.calibration.oracle_slice import index as index_of
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult
 from cje_core.families.direct.balance import Lesson, balanced_residual, make_lesson, supported
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
-from cje_core.inference.estimate import Status, sum_by
+from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import (
     Part,
     combine,
     cr1_factor,
     delete_group_variance,
     effective_clusters,
-    influence_se,
     make_part,
     pooled_df,
 )
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 F_KNOWN = ("cluster", "plugin_iid")  # kinds of inference that take f as known
 
@@ -86,15 +82,15 @@ def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | N
     """The slice as a lender, None where no policy needs one."""
     if options.borrowed == "plug_in" or fitted.calibrator is None:
         return None
-    if all(_corrects(rows, p, options)[1] for p in range(len(rows.policies))):
+    if all(corrects(rows, p, options.correction)[1] for p in range(len(rows.policies))):
         return None
     return Lender(informative(rows, fitted), make_lesson(rows, fitted))
 
 
-def _corrects(rows: Rows, p: int, options: Options) -> tuple[IntArray, bool]:
+def corrects(rows: Rows, p: int, correction: str = "theta_aug") -> tuple[IntArray, bool]:
     """Evaluated rows of policy p with labels, and whether these correct its value."""
     own = np.flatnonzero((rows.policy == p) & rows.evaluated & rows.labelled)
-    return own, options.correction != "none" and count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
+    return own, correction != "none" and count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
 
 
 def fit_policy(
@@ -107,7 +103,7 @@ def fit_policy(
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     if len(index) == 0:
         return PolicyFit(PolicyResult(Status.NO_RESPONSES, "none"))
-    own, corrected = _corrects(rows, p, options)
+    own, corrected = corrects(rows, p, options.correction)
     constant = len(own) > 0 and np.ptp(rows.label[own]) == 0
     if corrected and len(own) == len(index):
         value, part = mean_part(_units(rows, options), own, rows.label[own], rows.weight[own])
@@ -198,20 +194,37 @@ def _from_lender(
     assert fitted.calibrator is not None
     z, weight = rows.z[index], rows.weight[index]
     share = weight / weight.sum()
-    if not lender.judge.informative:
-        return PolicyFit(PolicyResult(Status.UNINFORMATIVE_JUDGE, "none"))
-    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
-        return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
     units = _units(rows, options)
+    refused, shift, correction = borrowed_residual(units, fitted, lender, z, share, options.borrowed)
+    if refused is not None:
+        return PolicyFit(PolicyResult(refused, "none"))
     value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)
-    if options.borrowed == "one_step":
-        shift, correction = _slice_residual(units, fitted, z, share)
-    else:
-        shift, correction = balanced_residual(units, fitted, lender.lesson, z, share)
-    if np.isnan(correction.df):
-        return PolicyFit(PolicyResult(Status.LOW_SUPPORT, "none"))
     result = PolicyResult(status, options.borrowed, "borrowed", value + shift)
     return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
+
+
+def borrowed_residual(
+    rows: Rows,
+    fitted: OracleSlice,
+    lender: Lender,
+    z: FloatArray,
+    share: FloatArray,
+    borrowed: str = "balanced",
+) -> tuple[Status | None, float, Part]:
+    """Mean residual that labels of other policies lend to responses z of these shares, and its error.
+
+    The status says why nothing may be borrowed; it is None where the rest holds.
+    """
+    nothing = Part(np.full(len(rows.prompts), np.nan), np.nan)
+    if not lender.judge.informative:
+        return Status.UNINFORMATIVE_JUDGE, np.nan, nothing
+    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
+        return Status.LOW_SUPPORT, np.nan, nothing
+    if borrowed == "one_step":
+        shift, part = _slice_residual(rows, fitted, z, share)
+    else:
+        shift, part = balanced_residual(rows, fitted, lender.lesson, z, share)
+    return (Status.LOW_SUPPORT if np.isnan(part.df) else None), shift, part
 
 
 def _slice_residual(rows: Rows, fitted: OracleSlice, z: FloatArray, share: FloatArray) -> tuple[float, Part]:
@@ -268,11 +281,11 @@ def _finish(
         Of the delete-one-fold jackknife.
     """
     if options.inference in F_KNOWN:
-        std_error = influence_se(sampling.influence, _units(rows, options).cluster)
+        std_error = float(cluster_se(sampling.influence, _units(rows, options).cluster))
         return result._replace(influence=sampling.influence, std_error=std_error, se_evaluation=std_error)
     influence, std_error, df = combine([sampling, *labels], rows.cluster)
-    evaluation = influence_se(sampling.influence, rows.cluster)
-    calibration = influence_se(influence - sampling.influence, rows.cluster)
+    evaluation = float(cluster_se(sampling.influence, rows.cluster))
+    calibration = float(cluster_se(influence - sampling.influence, rows.cluster))
     if folds is not None:
         # own residuals belong to the variance for a given f; the fit of a borrowed one is what the folds measure
         given_f = [sampling] if result.route == "plug_in" else [sampling, *labels]

@@ -33,15 +33,12 @@ is why binary ones are counted (`cje_core.families.intervals`); labels missing n
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels, mean_part, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import cluster_sums, sum_by
-from cje_core.inference.influence import Part
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from cje_core.inference.influence import Part, kish_ess
 
 MIN_TUNED = 6  # labelled clusters, by Kish's count, below which no prediction is weighed
 SHRINKAGE = 10  # labelled clusters that the single prediction is worth
@@ -82,7 +79,8 @@ def tuned_prediction(
         raise ValueError("tuning needs a calibrator; this slice has too few labels to fit one")
     label, weight = rows.label[own], rows.weight[index]
     level, label_part = mean_part(rows, own, label, own_weight)
-    n_effective = _kish(sum_by(rows.cluster[rows.prompt[own]], own_weight, len(rows.cluster_names)))
+    of_cluster = sum_by(rows.cluster[rows.prompt[own]], own_weight, len(rows.cluster_names))
+    n_effective = round(kish_ess(of_cluster), 9)  # whole for equal weights
     evaluated, held = np.zeros((2, len(index))), np.zeros((2, len(own)))
     weights, n_used = np.zeros(2), 0.0
     if n_effective >= MIN_TUNED:
@@ -124,11 +122,6 @@ def charge(part: Part, spent: float) -> Part:
     (22.0, [1.0909, 1.0909])
     """
     return Part(part.influence / np.sqrt(1 - spent), part.df * (1 - spent))
-
-
-def _kish(weight: FloatArray) -> float:
-    """Kish's effective number, ``(sum w)^2 / sum w^2``; whole for equal weights, up to rounding."""
-    return round(float(weight.sum() ** 2 / (weight**2).sum()), 9)
 
 
 def simplex_least_squares(gram: FloatArray, cross: FloatArray, floor: float = 0.0) -> FloatArray:

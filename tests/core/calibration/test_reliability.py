@@ -14,7 +14,8 @@ from cje_core.calibration.reliability import (
 from cje_core.data import DataError, from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.data.files import read
-from cje_core.inference.estimate import wilson
+from cje_core.inference.estimate import Status, wilson
+from cje_core.verdict import gates
 
 
 def binary_world(m=200, seed=0, **options):
@@ -183,10 +184,25 @@ def test_fingerprints_tell_functions_apart_and_not_their_last_bits():
     assert one != fingerprint(fit(z, label**2)) and one != fingerprint(fit(z, label, increasing=False))
 
 
+@pytest.mark.parametrize(("n_labels", "status"), [(0, Status.NO_LABELS), (3, Status.TOO_FEW_LABELS)])
+def test_too_few_labels_are_data(n_labels, status):
+    """As in the audit: NaN with a status, which the gates call unknown and not flat, covered or reliable."""
+    label = np.where(np.arange(30) < n_labels, np.arange(30) % 2, np.nan)
+    few = from_arrays([np.linspace(0, 1, 30)], policies=["a"], oracle=[label])
+    table, badge = reliability(few), coverage_badge(few)
+    for found in (table, badge):
+        assert Status(found["status"].item()) is status
+    assert table["n"].values.tolist() == [n_labels]
+    assert np.isnan(table["oracle_mean"]).all() and np.isnan(table.attrs["covers_diagonal"])
+    numbers = badge.drop_vars(["status", "labels_near"])
+    assert all(np.isnan(values).all() for values in numbers.data_vars.values())
+    assert (badge["labels_near"] <= n_labels).all()
+    metrics = gates.collect(["a"], coverage=badge, reliability=table)
+    states = gates.evaluate(metrics).state
+    assert (states.sel(gate=["reliability", "identification"]) == "unknown").all()
+
+
 def test_what_cannot_be_asked_says_why():
-    few = binary_world(3)
-    with pytest.raises(DataError, match="fewer than 4 labelled prompts"):
-        reliability(few)
     with pytest.raises(DataError, match="needs 20"):
         calibration_curve(binary_world(19))
     with pytest.raises(ValueError, match="ci_prob"):

@@ -321,7 +321,7 @@ def test_audit_noise_cancels_against_the_fit_on_the_same_labels():
         ({"covariates": ("length",)}, "no covariate named 'length'"),
         ({"calibrator": "spline"}, "monotone"),
         ({"n_boot": 1}, "at least 2"),
-        ({"direction": "up"}, "'increasing' or 'decreasing'"),
+        ({"direction": "up"}, "use one of increasing, decreasing"),
         ({"ci_prob": 1.0}, "between 0 and 1"),
     ],
 )
