@@ -138,16 +138,10 @@ def pooled(found: xr.Dataset, name: str) -> Any:
     return values.reshape(-1, *values.shape[2:])
 
 
-def to_draws(trace: Any, levels: Levels, n_draws: int, *, policy: int | None = None) -> Draws:
-    """`n_draws` draws of f at the given levels from a trace with ``ends``, ``shape`` and perhaps ``sigma``.
-
-    With `policy`, its own f of a trace of `cje_core.bayes.models.policies.hierarchical`.
-    """
+def to_draws(trace: Any, levels: Levels, n_draws: int) -> Draws:
+    """`n_draws` draws of f at the given levels from a trace with ``ends``, ``shape`` and perhaps ``sigma``."""
     found = posterior(trace)
-    prefix = "" if policy is None else "own_"
-    ends, shape = (pooled(found, prefix + name)[:n_draws] for name in ("ends", "shape"))
-    if policy is not None:
-        ends, shape = ends[:, policy], shape[:, policy]
+    ends, shape = (pooled(found, name)[:n_draws] for name in ("ends", "shape"))
     sigma = pooled(found, "sigma")[:n_draws] if "sigma" in found else np.full(len(ends), np.nan)
     return Draws(curve(levels.level, ends, shape), ends, shape, sigma, diagnose(trace))
 

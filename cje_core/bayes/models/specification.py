@@ -1,6 +1,7 @@
 """What a PyMC model is made of, so that one compiled model can be kept and given other data."""
 
 from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +21,8 @@ class Specification(NamedTuple):
     declare: Callable[..., None]
     static: tuple[Hashable, ...]
     data: Mapping[str, npt.NDArray[Any]]
-    start: Mapping[
-        str, float
-    ] = {}  # data that a compiled model's chains start from, whatever it is given later
+    # data that a compiled model's chains start from, whatever it is given later
+    start: Mapping[str, float] = MappingProxyType({})
 
     @property
     def key(self) -> tuple[Hashable, ...]:

@@ -99,8 +99,10 @@ def test_hierarchical_pools_what_is_equal_and_parts_what_differs():
         assert labels.squares.sum() == pytest.approx(slice_.levels.squares)
         model = policies.hierarchical(labels, deviation=deviation)
         trace = nuts.run(model, NutsOptions(n_draws=2000), rng=1)
-        own = [nuts.to_draws(trace, slice_.levels, 2000, policy=p).f for p in range(3)]
-        tau = nuts.pooled(nuts.posterior(trace), "tau")
+        ends, shape, tau = (
+            nuts.pooled(nuts.posterior(trace), name) for name in ("own_ends", "own_shape", "tau")
+        )
+        own = [gibbs.curve(slice_.levels.level, ends[:, p], shape[:, p]) for p in range(3)]
         found[name] = (np.stack(own, axis=1), tau, slice_.levels, labels)
     f, _, levels, _ = found["forced"]  # no deviation allowed: all policies have the pooled posterior
     reference = gibbs.sample(levels, n_draws=4000, rng=2)
