@@ -18,16 +18,14 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.bayes.gibbs import THIN, WARMUP, Draws, curve
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import Prior, check, draw_component, shapes
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of
 from cje_core.bayes.splines import isplines
+from cje_core.checks import FloatArray, one_of
 from cje_core.data.arrays import Rows
-
-FloatArray = npt.NDArray[np.float64]
 
 EFFECTS = ("linear", "spline")
 EFFECT_SPLINES = 4  # columns per covariate of a spline effect
@@ -61,8 +59,7 @@ def effects(rows: Rows, kind: str = "linear") -> Effects:
     ValueError
         Without covariates, or for an unknown kind.
     """
-    if kind not in EFFECTS:
-        raise ValueError(f"kind is {kind!r}; use one of {', '.join(EFFECTS)}")
+    one_of(kind, "kind", EFFECTS)
     x, taught = rows.z[:, 1:], rows.teaches
     if x.shape[1] == 0:
         raise ValueError("rows have no covariates; unpack the data with covariates=[...]")

@@ -8,10 +8,10 @@ Values that differ by less than rounding are the same (`ROUNDING`), and tie.
 """
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import FloatArray
+
 ROUNDING = 1e-9  # of the largest value: sums of floating-point numbers in another order differ by less
 
 

@@ -14,7 +14,6 @@ with that at r = 0, so any sampler's draws will do (`mix`).
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.bayes import covariates
 from cje_core.bayes.gibbs import THIN, WARMUP, Draws, truncated_normal
@@ -23,8 +22,6 @@ from cje_core.bayes.prior import Prior, draw_shapes, ends_density
 from cje_core.bayes.slice_sampling import draw_log_sigma
 from cje_core.bayes.splines import isplines
 from cje_core.data.arrays import Rows
-
-FloatArray = npt.NDArray[np.float64]
 
 USED = 100  # draws that the density is a mean over
 NODES = 24  # Gauss-Legendre nodes on each side of 0

@@ -22,15 +22,12 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of, partner
 from cje_core.bayes.splines import isplines
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from cje_core.checks import FloatArray, IntArray
 
 RUN = 16  # probabilities per product: 1e-19 each would not underflow
 WARMUP, THIN = 300, 4  # sweeps; at these R-hat of every level is below 1.01 (tested)

@@ -13,14 +13,11 @@ depend on the score alone, so they leave E[Y | S], and this likelihood, as they 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.oracle_slice import OracleSlice, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MAX_LEVELS = 64
 

@@ -22,10 +22,9 @@ so they need not be whole.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize, special, stats
 
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import BoolArray, FloatArray
 
 OVERSAMPLING, LEAST = 10, 4000  # proposals per draw kept, and in all
 FLAT = 1e-6  # |J| below which p does not move with v
@@ -155,7 +154,7 @@ def _laplace(counts: Counts, a: float, b: float) -> tuple[FloatArray, FloatArray
 
 def _cut(
     counts: Counts, se: FloatArray, sp: FloatArray
-) -> tuple[tuple[float, float], FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+) -> tuple[tuple[float, float], FloatArray, FloatArray, BoolArray]:
     """Beta distribution of p, where the cut lies in its distribution function, and where to leave it uncut."""
     shape = 1.0 + counts.passed, 1.0 + counts.n - counts.passed
     low, high = (special.betainc(*shape, end) for end in (1.0 - sp, se))

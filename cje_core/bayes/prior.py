@@ -24,12 +24,10 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from cje_core.bayes.splines import N_SPLINES
-
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import FloatArray
 
 FLAT = (0.1, 0.2, 0.4, 0.8, 1.6)  # Dirichlet parameters of the flat shapes, mass .1 each
 CENTER = (0.0, 0.25, 0.5, 0.75, 1.0)  # where the bumps are steep; mass .05 for each of the totals

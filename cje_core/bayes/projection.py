@@ -8,14 +8,12 @@ the spline posterior and is known to cover too little at few labels: reweighting
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.bayes.levels import Graded
 from cje_core.calibration.isotonic import interpolate_into, pava_into
 from cje_core.calibration.oracle_slice import OracleSlice
+from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def projected_values(

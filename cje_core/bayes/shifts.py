@@ -22,17 +22,14 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
 from cje_core.bayes.value import curves_of, mean_at
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 PRIORS = ("student", "normal", "horseshoe", "flat")
 INNER = 10  # sweeps per draw of f
@@ -89,8 +86,7 @@ def shifts(
     Shifts
     """
     rng = np.random.default_rng(rng)
-    if prior not in PRIORS:
-        raise ValueError(f"prior is {prior!r}; use one of {', '.join(PRIORS)}")
+    one_of(prior, "prior", PRIORS)
     if not scale > 0:
         raise ValueError(f"scale is {scale}; it must be positive")
     probes = np.flatnonzero(rows.probe)

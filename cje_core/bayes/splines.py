@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.interpolate import BSpline
 
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import FloatArray
+
 DEGREE = 2  # quadratic I-splines: f has a continuous slope
 N_SPLINES = 8
 

@@ -28,16 +28,13 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 MIN_NU = 3.0
 MIN_BINS, MAX_BINS, LABELS_PER_BIN = 3, 10, 12  # of `balance`
@@ -47,7 +44,7 @@ class Values(NamedTuple):
     """Posterior draws of the values on the oracle scale; a policy without responses has NaN."""
 
     draws: FloatArray  # (policies, draws)
-    corrected: npt.NDArray[np.bool_]  # (policies,) whether own labels corrected the value, not the slice's
+    corrected: BoolArray  # (policies,) whether own labels corrected the value, not the slice's
 
 
 class Curves(NamedTuple):
@@ -88,7 +85,7 @@ def mean_at(f, beta, columns, row, c):  # type: ignore[no-untyped-def]
     return f * odds / (1.0 - f + f * odds)
 
 
-def spent(rows: Rows, graded: Graded, draws: Draws, taught: npt.NDArray[np.bool_]) -> float:
+def spent(rows: Rows, graded: Graded, draws: Draws, taught: BoolArray) -> float:
     """Parameters that f spends on the labels of some rows: ``sum_i Var(f(S_i)) / E[noise variance at i]``.
 
     Parameters
@@ -168,7 +165,7 @@ def values(
     graded: Graded,
     draws: Draws,
     *,
-    corrected: npt.NDArray[np.bool_],
+    corrected: BoolArray,
     one_step: bool = True,
     inflate: bool = True,
     rng: np.random.Generator | int | None = None,

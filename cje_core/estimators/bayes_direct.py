@@ -27,6 +27,7 @@ import xarray as xr
 
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.value import values
+from cje_core.checks import one_of
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 
@@ -99,8 +100,7 @@ def estimate(
         divergences, bfmi``, the worst over the parameters.
     """
     rng = np.random.default_rng(rng)
-    if route not in ROUTES:
-        raise ValueError(f"route is {route!r}; use one of {', '.join(ROUTES)}")
+    one_of(route, "route", ROUTES)
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     engine = posterior.choose_engine(engine, extended=pooling == "partial")
     setting = posterior.prepare(

@@ -15,10 +15,10 @@ confusion matrix they share, and is too wide as well.
 """
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.bayes.misclassification import Counts, Posterior, sample
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows, unpack
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.families.misclassification import (
@@ -34,10 +34,6 @@ from cje_core.inference.estimate import Status, hdi
 
 NEEDS = {"judge", "oracle"}
 MIN_EFFECTIVE = 400.0  # proposals that must count, for quantiles to be trusted
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
-BoolArray = npt.NDArray[np.bool_]
 
 
 def estimate(

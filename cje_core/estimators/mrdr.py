@@ -13,10 +13,10 @@ dr_cpo. Without labels on logged responses there is no estimate.
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.oracle_slice import OracleSlice, fit
+from cje_core.checks import FloatArray, one_of
 from cje_core.families import off_policy
 from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.inference.estimate import Status
@@ -26,8 +26,6 @@ NEEDS = off_policy.NEEDS
 OMEGA = ("w", "w_squared", "w_minus_one_squared")
 WEIGHTS = ("stabilised", "raw")
 LEAST = 1e-3  # smallest omega, relative to its mean
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def label_weight(weight: FloatArray, omega: str) -> FloatArray:
@@ -88,7 +86,6 @@ def estimate(*, omega: str = "w", weights: str = "stabilised") -> Method:
     And what `cje_core.estimators.calibrated_dr_cpo` says of stabilised weights.
     """
     for name, chosen, known in (("omega", omega, OMEGA), ("weights", weights, WEIGHTS)):
-        if chosen not in known:
-            raise ValueError(f"{name} is {chosen!r}; use one of {', '.join(known)}")
+        one_of(chosen, name, known)
     value = partial(policy_value, omega=omega, weights=weights)
     return Method(value, {"omega": omega, "weights": weights})

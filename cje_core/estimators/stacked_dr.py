@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.calibration.folds import assign_folds
+from cje_core.checks import FloatArray, one_of
 from cje_core.estimators import available, calibrated_dr_cpo, load, mrdr, tmle
 from cje_core.families import off_policy
 from cje_core.families.off_policy_estimate import Method, calibration_error, estimator
@@ -37,8 +37,6 @@ from cje_core.offpolicy.weights import simplex_qp
 NEEDS = off_policy.NEEDS
 LIBRARY = tuple(module.__name__.rpartition(".")[2] for module in (calibrated_dr_cpo, tmle, mrdr))
 COLUMNS = ("total", "sampling")
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def stack_weights(columns: FloatArray, ridge: float) -> FloatArray:
@@ -161,8 +159,7 @@ def estimate(
     if not members or len(set(members)) < len(members) or not all(map(_can_be_member, members)):
         known = ", ".join(filter(_can_be_member, available()))
         raise ValueError(f"members are {tuple(members)}; use some of {known}, each once")
-    if columns not in COLUMNS:
-        raise ValueError(f"columns is {columns!r}; use one of {', '.join(COLUMNS)}")
+    one_of(columns, "columns", COLUMNS)
     options = {"members": tuple(members), "columns": columns, "ridge": ridge, "outer_split": outer_split}
     value = partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split)
     return Method(value, options)

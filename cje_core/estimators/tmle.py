@@ -17,11 +17,11 @@ labels of fresh responses, is another estimator.)
 """
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from cje_core.calibration.fluctuation import fluctuate
 from cje_core.calibration.oracle_slice import fit, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.families import off_policy
 from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.inference.estimate import sum_by
@@ -32,15 +32,13 @@ NEEDS = off_policy.NEEDS
 EDGE = 1e-6  # q stays this far inside (0, 1), where its logit is finite
 SMALLEST = 1e-6  # and the mean-one covariate this far above 0, so that eps is bounded
 
-FloatArray = npt.NDArray[np.float64]
-
 
 def clever_covariate(
     score: FloatArray,
     weight: FloatArray,
-    fold: npt.NDArray[np.intp],
+    fold: IntArray,
     new_score: FloatArray,
-    new_fold: npt.NDArray[np.intp],
+    new_fold: IntArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Out-of-fold isotonic regression of the mean-one weight on the score, at the logged and at new responses.
 

@@ -28,16 +28,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import OracleSlice, fit, fit_slice, held_out, predict
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
 from cje_core.inference.influence import hajek as weighted_mean
 from cje_core.offpolicy.weights import CANDIDATES, ess_fraction, log_ratios, mean_one, stabilise
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 NEEDS = {"judge", "oracle", "logp_target", "logp_logger", "logged_judge"}
 

@@ -21,12 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.informative import informative, taught_alone
 from cje_core.calibration.oracle_slice import calibration_part
+from cje_core.checks import BoolArray, FloatArray, one_of
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.families.off_policy import (
     Along,
@@ -44,8 +44,6 @@ from cje_core.families.off_policy import (
 from cje_core.inference.estimate import CI_BOUND, Status, cluster_se, cluster_sums, wald
 from cje_core.inference.influence import Part, combine, delete_group_variance, make_part
 from cje_core.offpolicy.weights import ess_fraction
-
-FloatArray = npt.NDArray[np.float64]
 
 INFERENCE = ("influence", "jackknife")
 MIN_ESS = 10.0  # effective logged responses below which an estimate is flagged
@@ -225,8 +223,7 @@ def run(
     interval: str,
 ) -> xr.Dataset:
     """Estimate every policy of `data` by `method` and label the result; options as in `estimator`."""
-    if inference not in INFERENCE:
-        raise ValueError(f"inference is {inference!r}; use one of {', '.join(INFERENCE)}")
+    one_of(inference, "inference", INFERENCE)
     logs = unpack_logs(data, direction=direction, calibrator=calibrator, covariates=covariates)
     barred = unfounded(logs) if inference == "influence" else np.zeros(len(logs.rows.policies), dtype=bool)
     again = rerun_logs(logs) if inference == "jackknife" and logs.fitted.calibrator is not None else []
@@ -278,7 +275,7 @@ def _refusal(logs: Logs, p: int, fresh: bool) -> Status | None:
     return Status.NO_RESPONSES if fresh and len(fresh_rows(logs, p)) == 0 else None
 
 
-def unfounded(logs: Logs) -> npt.NDArray[np.bool_]:
+def unfounded(logs: Logs) -> BoolArray:
     """Policies whose value rests on the judge and nothing else, while no label shows that it tells good from bad.
 
     Spared is the policy whose own labels are all that taught f: fresh ones, or, where the logs taught, the logger's.

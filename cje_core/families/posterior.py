@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.bayes import covariates as two_stage
@@ -16,12 +15,11 @@ from cje_core.bayes.prior import Prior
 from cje_core.calibration.folds import count_clusters
 from cje_core.calibration.informative import informative
 from cje_core.calibration.oracle_slice import OracleSlice, fit_slice
+from cje_core.checks import BoolArray, FloatArray, IntArray, one_of, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.families.direct.balance import supported
 from cje_core.inference.estimate import Status, hdi, sum_by
-
-FloatArray = npt.NDArray[np.float64]
 
 ENGINES = ("gibbs", "nutpie", "pymc")
 POOLING = ("complete", "partial")
@@ -45,12 +43,10 @@ class Setting(NamedTuple):
 
 def check_options(*, ci_prob: float, n_draws: int, interval: str) -> None:
     """Stop at options out of range before anything is sampled."""
-    if not 0 < ci_prob < 1:
-        raise ValueError(f"ci_prob is {ci_prob}; it must lie strictly between 0 and 1")
+    probability(ci_prob)
     if n_draws < 2:
         raise ValueError(f"n_draws is {n_draws}; a posterior needs at least 2 draws")
-    if interval not in INTERVALS:
-        raise ValueError(f"interval is {interval!r}; use one of {', '.join(INTERVALS)}")
+    one_of(interval, "interval", INTERVALS)
 
 
 def prepare(
@@ -62,10 +58,8 @@ def prepare(
     pooling: str = "complete",
 ) -> Setting:
     """Rows, teaching labels and judge levels of evaluation data, and the columns of a covariate effect."""
-    if effect not in EFFECTS:
-        raise ValueError(f"effect is {effect!r}; use one of {', '.join(EFFECTS)}")
-    if pooling not in POOLING:
-        raise ValueError(f"pooling is {pooling!r}; use one of {', '.join(POOLING)}")
+    one_of(effect, "effect", EFFECTS)
+    one_of(pooling, "pooling", POOLING)
     if pooling == "partial" and covariates:
         raise ValueError("there is no model with covariates and partial pooling; leave out one of the two")
     rows = unpack(data, covariates)
@@ -91,8 +85,7 @@ def choose_engine(engine: str | None, *, extended: bool) -> str:
     """Sampler to use: Gibbs unless the model is one that only NUTS samples."""
     if engine is None:
         return "nutpie" if extended else "gibbs"
-    if engine not in ENGINES:
-        raise ValueError(f"engine is {engine!r}; use one of {', '.join(ENGINES)}")
+    one_of(engine, "engine", ENGINES)
     if extended and engine == "gibbs":
         raise ValueError(
             "engine 'gibbs' samples one calibrator that is cut from the probes; use 'nutpie' or 'pymc' with partial "
@@ -147,7 +140,7 @@ def joint(
     return thin(run, n_draws), found.delta[:, spaced(len(run.f), n_draws)], nuts.gates(run.diagnostics)
 
 
-def spaced(size: int, n: int) -> npt.NDArray[np.intp]:
+def spaced(size: int, n: int) -> IntArray:
     """`n` of `size` places, evenly spaced."""
     return np.linspace(0, size - 1, n).astype(np.intp)
 
@@ -166,7 +159,7 @@ def thin(run: Draws, n_draws: int) -> Draws:
     )
 
 
-def enough(rows: Rows, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def enough(rows: Rows, which: BoolArray) -> BoolArray:
     """Policies with `MIN_LABELS` labelled prompts (clusters of them) among some rows."""
     cluster = rows.cluster[rows.prompt]
     return np.array(
@@ -178,7 +171,7 @@ def policy_status(
     setting: Setting,
     p: int,
     *,
-    correcting: npt.NDArray[np.bool_] | None,
+    correcting: BoolArray | None,
     convergence: Status,
 ) -> Status:
     """What must be said of one policy's posterior; failures first.
@@ -209,7 +202,7 @@ def policy_status(
     return Status.OK if correcting is not None or enough(rows, rows.teaches)[p] else Status.TRANSPORT_ASSUMED
 
 
-def refuse(setting: Setting, status: Sequence[Status], borrows: npt.NDArray[np.bool_]) -> list[Status]:
+def refuse(setting: Setting, status: Sequence[Status], borrows: BoolArray) -> list[Status]:
     """`status` of each policy, with why it may not borrow where it `borrows` and has a posterior.
 
     UNINFORMATIVE_JUDGE where the labels do not show that the judge ranks them the right way

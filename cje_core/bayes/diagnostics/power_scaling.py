@@ -7,7 +7,6 @@ near 1? Importance weights on the draws that there are answer it, of any sampler
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
@@ -15,8 +14,7 @@ from cje_core.bayes.diagnostics.predictive import TINY
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import LEAST, Prior, ends_density, log_shape_density
-
-FloatArray = npt.NDArray[np.float64]
+from cje_core.checks import FloatArray
 
 SENSITIVE = 0.05  # sensitivity at which Kallioinen et al. call a posterior sensitive
 ALPHA = 1.01

@@ -14,7 +14,6 @@ Convergence is judged in `cje_core.bayes.models.nuts`, prior sensitivity in
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from scipy import special, stats
 
@@ -22,9 +21,7 @@ from cje_core.bayes import prior as priors
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import Prior
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
+from cje_core.checks import FloatArray, IntArray
 
 TINY = 1e-12  # a probability that Gibbs has put on the very edge
 

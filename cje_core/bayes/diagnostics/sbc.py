@@ -12,7 +12,6 @@ no SBC: its test is coverage.
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from cje_core.bayes import gibbs
@@ -20,9 +19,8 @@ from cje_core.bayes.diagnostics.predictive import ecdf, prior_draws
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import Prior
+from cje_core.checks import FloatArray
 from cje_core.inference.estimate import sum_by
-
-FloatArray = npt.NDArray[np.float64]
 
 AT = (0.3, 0.85, 1.0)
 QUANTITIES = (*(f"f({x:g})" for x in AT), "b - a", "sigma", "V")

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models.engines import pm, pt
@@ -24,11 +23,9 @@ from cje_core.bayes.models.slice import (
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.splines import isplines
+from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 class PolicyLevels(NamedTuple):

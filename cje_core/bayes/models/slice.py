@@ -18,10 +18,8 @@ from cje_core.bayes.models.engines import pm, pt
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.prior import Prior, check, shapes
 from cje_core.bayes.splines import isplines
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
 EDGE = 1e-12  # keeps a Bernoulli probability off 0 and 1
 
