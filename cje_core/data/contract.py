@@ -331,7 +331,7 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
     if "label_prob" in data:
         prob = data.variables["label_prob"].values[data.variables["labelled"].values]
         if not ((prob > 0) & (prob <= 1)).all():
-            raise DataError("label_prob of a labelled response must lie in (0, 1]")
+            raise DataError(_bad_label_prob(data))
     _check_logged(data)
     unknown = set(data.attrs["calibration_policy"]) - set(data.policy.values.tolist())
     if unknown:
@@ -340,6 +340,17 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
             f"there are: {', '.join(map(str, data.policy.values))}"
         )
     return data
+
+
+def _bad_label_prob(data: xr.Dataset) -> str:
+    """Name the first labelled response without a usable probability."""
+    prob, labelled = (data.variables[name].values for name in ("label_prob", "labelled"))
+    wrong = np.argwhere(labelled & ~((prob > 0) & (prob <= 1)))[0]
+    policy, prompt = (data[name].values[k] for name, k in zip(RESPONSE, wrong[:2], strict=False))
+    return (
+        f"label_prob of a labelled response must lie in (0, 1]: that of policy {str(policy)!r}, prompt {str(prompt)!r} "
+        f"is {prob[tuple(wrong)]:g}; give it for every labelled response, or for none"
+    )
 
 
 def _check_logged(data: xr.Dataset) -> None:

@@ -146,10 +146,22 @@ def read(
         oracle_range=oracle_range,
         calibration_policy=teachers,
     )
+    if teachers and logged is None:
+        _check_teachers(data, teachers)
     if logged is not None:
         data = check_data(data.assign(_read_logged(Path(logged), data, scales, covariates, left_out)))
     entries = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
     return data, entries.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
+
+
+def _check_teachers(data: xr.Dataset, teachers: Sequence[str]) -> None:
+    """Stop where labels are at hand, and none of them under a policy that shall teach."""
+    labelled = data["labelled"].any(["prompt", "draw"])
+    if bool(labelled.any()) and not bool(labelled.sel(policy=list(teachers)).any()):
+        held = ", ".join(labelled["policy"].values[labelled.values].astype(str))
+        raise DataError(
+            f"calibration_policy={teachers[0]!r}: it has no labelled response to teach with; labels are under {held}"
+        )
 
 
 def _responses(

@@ -66,6 +66,7 @@ def recommend(
     calibration_share: Mapping[str, float] | None = None,
     estimate: xr.Dataset | None = None,
     contradicted: Collection[str] = (),
+    refused: Mapping[str, str] | None = None,
 ) -> xr.Dataset:
     """Recommend an estimator for each policy, with the reasons.
 
@@ -84,6 +85,9 @@ def recommend(
         Of `cje_core.estimators.direct`: a policy that may not borrow there is told to label its own responses.
     contradicted : collection of str
         Policies that would borrow from labels that contradict each other (`cje_core.transport.agreement`).
+    refused : mapping of policy to str, optional
+        Policies of which no level holds, and why (`cje_core.verdict.refusal.level`): they are told to label, not to use
+        the estimator whose value is refused.
 
     Returns
     -------
@@ -122,6 +126,8 @@ def recommend(
             may_borrow=_may_borrow(estimate, name) and name not in contradicted,
         )
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
+        if refused is not None and name in refused and choice.estimator != "none":
+            choice = Choice("none", f"its level is refused ({refused[name]}): {_more(facts)}")
         spend = _spend(float((calibration_share or {}).get(name, np.nan)))
         choice = choice._replace(caution="; ".join(filter(None, [choice.caution, spend])))
         for key, value in (facts._asdict() | choice._asdict()).items():
@@ -137,6 +143,11 @@ def _may_borrow(estimate: xr.Dataset | None, policy: str) -> bool:
     status = int(estimate["status"].sel(policy=policy).item())
     silent = status == Status.NO_RESPONSES and estimate.attrs.get("judge_p_value", 0.0) >= LEVEL
     return status not in BARRED and not silent
+
+
+def _more(facts: Facts) -> str:
+    """What a policy whose level is refused can do: labels of its own, or more of them."""
+    return "label more of its responses, chosen at random" if facts.n_own_labels else _LABEL
 
 
 def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:

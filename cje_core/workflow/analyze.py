@@ -344,6 +344,7 @@ def analyze(
             calibration_share=_calibration_share(value, found),
             estimate=found.get("direct"),
             contradicted=levels["policy"].values[levels["refused_by"].values == "agreement"].tolist(),
+            refused=_without_level(levels),
         ),
         contrasts=contrasts(value) if jointly else None,
         if_biased=sensitivity.levels(value, harmless, borrowed=lent, oracle_range=scale),
@@ -353,6 +354,16 @@ def analyze(
         seed=seed,
         seconds=time.perf_counter() - start,
     )
+
+
+def _without_level(levels: xr.Dataset) -> dict[str, str]:
+    """Policies refused for want of identification or of an interval, and why: no estimator at hand mends that."""
+    found = {}
+    for policy in levels["policy"].values.astype(str).tolist():
+        at = levels.sel(policy=policy)
+        if {"identification", "interval"} & set(str(at["refused_by"].item()).split(", ")):
+            found[policy] = str(at["reason"].item())
+    return found
 
 
 def _about_logs(

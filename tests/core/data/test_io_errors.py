@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from user_files import Row, refuse, rows, write
 
+from cje_core.data import from_frame
 from cje_core.data.files import read
 
 
@@ -242,3 +244,30 @@ def test_words_in_a_csv_label_are_told_what_to_write(tmp_path: Path) -> None:
     for word, mend in (("True", "write 1 or 0"), ("NA", "leave the cell empty"), ("good", "without quotes")):
         path = write(tmp_path / "x.csv", f"policy,prompt_id,judge_score,oracle_label\np,1,0.5,{word}\n")
         refuse(lambda path=path: read(path), f"{path}, row 2", "oracle_label", mend)  # type: ignore[misc]
+
+
+def test_calibration_policy_without_labels(data_dir: Path) -> None:
+    refuse(
+        lambda: read(data_dir, calibration_policy="other"),
+        "calibration_policy='other'",
+        "no labelled response to teach with; labels are under base",
+    )
+    assert read(data_dir, calibration_policy=["base", "other"])[0].attrs["calibration_policy"] == [
+        "base",
+        "other",
+    ]
+
+
+def test_a_label_without_its_probability_is_named() -> None:
+    table = pd.DataFrame(
+        {
+            "policy": "a",
+            "prompt_id": ["p", "q"],
+            "judge_score": 0.5,
+            "oracle_label": 0.5,
+            "label_prob": [0.5, np.nan],
+        }
+    )
+    refuse(
+        lambda: from_frame(table), "policy 'a', prompt 'q' is nan", "for every labelled response, or for none"
+    )

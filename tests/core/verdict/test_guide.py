@@ -93,3 +93,17 @@ def test_guide_follows_the_audit_and_the_calibration_share():
     )
     assert found.caution.sel(policy="same").item().endswith("collect prompts")
     assert "variance" not in found.caution.sel(policy="flatter").item()
+
+
+def test_no_estimator_is_advised_where_its_level_is_refused():
+    score = np.tile(np.linspace(0.1, 0.9, 40), (3, 1))
+    label = np.full((3, 40), np.nan)
+    label[0], label[1] = score[0], 0.5
+    data = from_arrays(score, policies=["base", "flat", "third"], oracle=label)
+    why = {"flat": "no spread was seen", "third": "limited calibration support"}
+    found = recommend(data, refused=why)
+    assert found.estimator.values.tolist() == ["direct", "none", "none"]
+    for policy, what in (("flat", "label more of its responses"), ("third", "label 50 of its responses")):
+        reason = str(found.reason.sel(policy=policy).item())
+        assert why[policy] in reason and what in reason
+    assert recommend(data).estimator.values.tolist() == ["direct"] * 3
