@@ -2,7 +2,7 @@
 
 `read` takes responses with judge scores (a directory of ``{policy}_responses.jsonl`` or ``{policy}.jsonl``,
 one JSONL, CSV or Parquet file with a ``policy`` column, or a DataFrame), probe labels, and logged responses
-with log-likelihoods, and gives the Dataset of ``data.py``.
+with log-likelihoods, and gives the Dataset of `cje_core.data.contract`.
 
 Three rules. A row that cannot be what it claims to be (a score off its declared scale, NaN, a duplicate, a
 probe that was used to fit) stops the reading with one line that names file, row, field and mend: a number is

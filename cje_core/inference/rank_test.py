@@ -11,6 +11,7 @@ from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import effective_clusters
 
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
+SAME_WEIGHT = 1e-9  # relative
 MIN_EFFECTIVE = (
     4.0  # clusters behind a weighted correlation: with fewer, t has less than two degrees of freedom
 )
@@ -79,7 +80,8 @@ def rank_test(
     n_clusters = int(code.max()) + 1 if len(code) else 0
     if n_clusters < 3 or np.ptp(score) == 0 or np.ptp(label) == 0:
         return RankTest(np.nan, 1.0, 0.0)
-    equal = weight is None or np.ptp(weight) == 0
+    # probabilities that differ by rounding alone are equal
+    equal = weight is None or np.ptp(weight) <= SAME_WEIGHT * weight.mean()
     w = np.ones(len(score)) if weight is None or equal else weight / weight.mean()
     x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
     rho = float(np.clip((w * x * y).mean(), -1.0, 1.0))

@@ -94,6 +94,10 @@ def compare(
 
 def _named(estimates: Mapping[str, xr.Dataset] | Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
     """Check that there is something to compare, under names that differ."""
+    if isinstance(estimates, xr.Dataset):
+        raise ValueError(
+            "one estimate alone is nothing to compare; give a list of them: compare([first, second])"
+        )
     if isinstance(estimates, Mapping):
         named = {str(name): found for name, found in estimates.items()}
     else:

@@ -94,10 +94,10 @@ def audit(
     xr.Dataset
         Over ``policy``: ``residual``; given f ``std_error``, ``df``, ``interval``, ``p_value`` (zero null),
         ``p_bonferroni``, ``p_holm``, ``p_bh``, ``verdict``; with the fit's noise ``std_error_with_fit``,
-        ``df_with_fit``, ``interval_with_fit``; ``n_probes``; what `audit_planning.audit_power` asks for,
+        ``df_with_fit``, ``interval_with_fit``; ``n_probes``; what `audit_size.audit_power` asks for,
         ``residual_sd``, ``fit_std_error``, ``fit_df``; and ``probes_to_pass``, the probed clusters with which an audit
         of this spread passes in 80% of samples if this f is right on average
-        (`audit_planning.probes_to_pass`). Fewer than 4 probed prompts: NOT_CHECKED.
+        (`audit_size.probes_to_pass`). Fewer than 4 probed prompts: NOT_CHECKED.
     """
     low, high = data.attrs["oracle_range"]
     margin = MARGIN * (high - low) if margin is None else margin
@@ -182,7 +182,7 @@ def residuals(
     covariates: Sequence[str] = (),
     calibrator: str = "default",
 ) -> xr.Dataset:
-    """Residual of every probe, for inspection, for plots and for `audit_planning.sequential_audit`.
+    """Residual of every probe, for inspection, for plots and for `audit_size.sequential_audit`.
 
     Returns
     -------

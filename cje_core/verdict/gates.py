@@ -22,7 +22,6 @@ import xarray as xr
 from cje_core.checks import FloatArray
 from cje_core.inference.sources import borrows
 
-STATES = ("pass", "warn", "fail", "unknown")
 TRANSPORT_CODE = {"PASS": 0.0, "INCONCLUSIVE": 1.0, "FAIL": 2.0, "NOT_CHECKED": np.nan}
 VERDICT = {code: name for name, code in TRANSPORT_CODE.items()}
 MIN_TTC_DRAWS = 30  # effective target draws behind the 0.9 quantile of TTC: with fewer it is not known

@@ -89,7 +89,11 @@ def headline(
             ),
             "level": ("policy", level),
             "source": ("policy", source),
-            "borrowed": ("policy", source == "borrowed"),
+            # weighted logs rest on f as well, and f is another policy's unless their status is clean
+            "borrowed": (
+                "policy",
+                (source == "borrowed") | ((source == "logs") & (np.asarray(status) != Status.OK)),
+            ),
             "taken_from": (
                 "policy",
                 np.array(

@@ -6,6 +6,7 @@ the study's own table and figure and the text of its declaration do not count.
 """
 
 import ast
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -86,7 +87,11 @@ def _is_machinery(module: str) -> bool:
 
 
 def _name(function: Any) -> str:
-    return str(getattr(getattr(function, "func", function), "__qualname__", function))
+    """Qualified name of a function; of a partial one with what it holds, which is as much a part of it."""
+    if isinstance(function, functools.partial):
+        held = [*map(repr, function.args), *(f"{k}={v!r}" for k, v in sorted(function.keywords.items()))]
+        return f"{_name(function.func)}({', '.join(held)})"
+    return str(getattr(function, "__qualname__", function))
 
 
 def code_digests(study: Study) -> dict[str, str]:

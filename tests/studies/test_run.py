@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -288,6 +289,14 @@ def test_code_of_estimators_that_options_name_counts():
         f"cje_core/estimators/{name}.py" for name in ("stacked_dr", "tmle", "capped_ips", "calibrated_dr_cpo")
     }
     assert named <= digests and "cje_core/estimators/dr_cpo.py" not in digests
+
+
+def test_what_a_partial_replicate_holds_counts():
+    names = {
+        _manifest.definition(replace(TOY, replicate=partial(TOY.replicate, x=x)), 1)["replicate"]
+        for x in (1, 2)
+    }
+    assert len(names) == 2
 
 
 def test_code_that_cannot_matter_does_not_count():

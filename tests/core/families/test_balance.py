@@ -327,3 +327,12 @@ def test_the_judge_is_tested_with_the_declared_probabilities():
     assert plain.status.values[1] == Status.TRANSPORT_ASSUMED and plain.attrs["judge_p_value"] < 1e-6
     told = direct.estimate(from_arrays(both, policies=["a", "b"], oracle=oracle, label_prob=chances))
     assert told.status.values[1] == Status.UNINFORMATIVE_JUDGE
+
+
+def test_weights_that_differ_by_rounding_are_equal():
+    rng = np.random.default_rng(3)
+    score = rng.normal(size=30)
+    label = score + 2 * rng.normal(size=30)
+    plain = rank_test(score, label, np.arange(30))
+    assert rank_test(score, label, np.arange(30), 0.3 * (1 + 1e-15 * rng.normal(size=30))) == plain
+    assert rank_test(score, label, np.arange(30), 1 + 0.5 * rng.random(30)) != plain

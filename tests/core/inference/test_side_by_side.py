@@ -87,6 +87,7 @@ def test_order_of_policies_does_not_matter(estimates):
     [
         (lambda e: [e[0], e[0]], r"several estimates are called direct; give them names"),
         (lambda e: [], r"nothing to compare; give at least one estimate"),
+        (lambda e: e[0], r"one estimate alone is nothing to compare; give a list"),
         (
             lambda e: [e[0], e[1].isel(policy=[0])],
             r"bayes_direct is of the policies base, direct of base, better",

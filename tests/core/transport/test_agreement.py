@@ -206,4 +206,5 @@ def test_policies_of_one_relation_seldom_contradict(labels):
         hits[1] += audit(recast).verdict.sel(policy="b").item() == "FAIL"
     bound = stats.binom.isf(1e-3, runs, 0.05)
     assert hits[0] <= bound
-    assert hits[1] > bound or labels[0] == labels[1]
+    if labels[0] < labels[1]:  # the planted error: few labels teach and many audit
+        assert hits[1] > bound

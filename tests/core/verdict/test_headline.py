@@ -8,7 +8,8 @@ from cje_core.estimators import direct, direct_corrected
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
 from cje_core.verdict import headline
-from cje_sim.scenarios import binary_oracle, transport_shift
+from cje_core.workflow.analyze import analyze
+from cje_sim.scenarios import arena_like, binary_oracle, transport_shift
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +92,14 @@ def test_the_weakest_word_stands() -> None:
     for i, first in enumerate(words):
         for j, second in enumerate(words):
             assert headline.weaker(first, second) == words[max(i, j)]
+
+
+def test_values_from_logs_rest_on_the_calibration_too():
+    """An off-policy value is as wide as f may be off by, unless its status says that nothing is borrowed."""
+    data = arena_like.simulate(n=300, oracle_fraction=0.5, label_design="base", rng=2)
+    found = analyze(data, chosen=["calibrated_ips"])
+    flagged = found.value.status.values == Status.TRANSPORT_ASSUMED
+    assert flagged.any() and (found.value.borrowed.values >= flagged).all()
+    low, high = found.if_biased.interval.isel(delta=0).values.T
+    inside = found.value.interval.values
+    assert (low[flagged] < inside[flagged, 0]).all() and (high[flagged] > inside[flagged, 1]).all()
