@@ -20,12 +20,13 @@ with a known truth are in ``cje_sim``. Themes::
     verdict       gates, refusals, the value that stands first, advice, the reporting ledger
     families      what estimators are assembled from
     estimators    one file is one estimator; the listing is the registry
+    figures       functions of a result that return Axes
     planning      power, variance components, allocation, a plan tried out
     workflow      analyze and plan
-    figures       functions of a result that return Axes
 
 Rule of this package: it depends on arrays and labels only (numpy, scipy, xarray, statsmodels, numba) and knows neither
-the simulator nor the studies. Imports point up this list, never down it; `tests/test_architecture.py` holds them.
+the simulator nor the studies. Imports point up this list, never down it, and `tests/test_architecture.py` holds them:
+of offpolicy, transport and bayes, of verdict and families, and of estimators and figures none imports the other.
 """
 
 import importlib

@@ -56,7 +56,7 @@ def label_balance(data: xr.Dataset) -> xr.Dataset:
 def _p_value(rows: Rows, mine: np.ndarray, chosen: np.ndarray) -> float:
     """P-value for one policy and one kind of label, on mean scores of prompts with and without one."""
     own = mine & chosen
-    if np.ptp(rows.label_prob[own]) > 0 if own.any() else True:
+    if not own.any() or np.ptp(rows.label_prob[own]) > 0:
         return np.nan
     index = np.flatnonzero(mine & (rows.evaluated | chosen))
     prompt, at = np.unique(rows.prompt[index], return_inverse=True)
