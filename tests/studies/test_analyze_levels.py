@@ -219,3 +219,14 @@ def test_labels_that_agree_lend() -> None:
     assert result.level("third") == "assumed"
     assert "disagree about" not in printed(result, 100)
     assert not any(entry["contradicts"] for entry in to_json(result)["agreement"])
+
+
+def test_probes_that_make_no_value_are_named_with_the_reason() -> None:
+    table = world()
+    few = printed(analyze(table, probes=probes(table, "other", 3, 0.0)), 200)
+    assert "not used: probes of other (prompts: 3): a value takes 4; probe more" in few
+    same = probes(table, "other", 30, 0.0).assign(oracle_label=0.5)
+    assert "not used: probes of other (prompts: 30): all oracle labels are equal" in printed(
+        analyze(table, probes=same), 300
+    )
+    assert "not used" not in printed(analyze(table, probes=probes(table, "other", 30, 0.0)), 200)

@@ -4,6 +4,7 @@ import math
 
 from rich.text import Text
 
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.inference.estimate import Status
 from cje_core.transport import agreement
 from cje_core.verdict import guide
@@ -15,7 +16,7 @@ from studies.cli.analysis.numbers import known, plain, probability
 
 def notes(analysis: Analysis) -> list[Text]:
     """What the words mean here, why levels are refused, what the arms disagree on, and what was left out."""
-    lines = _levels(analysis) + _refusals(analysis) + _disagreements(analysis)
+    lines = _levels(analysis) + _refusals(analysis) + _unused_probes(analysis) + _disagreements(analysis)
     meanings: dict[Status, list[str]] = {}
     for name in analysis.estimates:
         for policy in analysis.policies:
@@ -96,6 +97,21 @@ def _refusals(analysis: Analysis) -> list[str]:
         + lines
         + _undecided(analysis)
     )
+
+
+def _unused_probes(analysis: Analysis) -> list[str]:
+    """Probes that make no value, and why: a user who bought them must not think that they did."""
+    lines = []
+    for policy in analysis.policies if CORRECTED in analysis.estimates else []:
+        n_probes = int(analysis.guide["n_probes"].sel(policy=policy))
+        if n_probes == 0 or analysis.source(policy) in ("own", "probes"):
+            continue
+        status = analysis.status(CORRECTED, policy)
+        why = f"a value takes {MIN_LABELLED_CLUSTERS}" if n_probes < MIN_LABELLED_CLUSTERS else status.message
+        lines.append(
+            f"not used: probes of {policy} (prompts: {n_probes}): {why}; probe more of its responses"
+        )
+    return lines
 
 
 def _undecided(analysis: Analysis) -> list[str]:
