@@ -2,6 +2,7 @@
 
 import html
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,12 +34,12 @@ class Shown(NamedTuple):
         )
 
 
-class Shows:
+class Shows(ABC):
     """What has a heading and a table to show: as text in a terminal, as HTML in a notebook."""
 
+    @abstractmethod
     def shown(self) -> Shown:
         """What is shown."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         """Return the text."""
