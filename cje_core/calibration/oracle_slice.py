@@ -32,6 +32,7 @@ from cje_core.inference.rank_test import rank_test
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
 CHOICES = ("default", *MODES, "auto")
+DIRECTIONS = ("increasing", "decreasing")
 
 
 class Calibrator(NamedTuple):
@@ -199,7 +200,7 @@ def fit_slice(
         Its labels teach where no fresh response has a label that does (they are often the very same responses,
         so both together would count them twice).
     """
-    one_of(direction, "direction", ("increasing", "decreasing"))
+    one_of(direction, "direction", DIRECTIONS)
     one_of(calibrator, "calibrator", CHOICES)
     increasing = direction == "increasing"
     if logged is not None and not rows.teaches.any():

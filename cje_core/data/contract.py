@@ -184,6 +184,7 @@ def from_frame(
     judge_range: tuple[float, float] = (0.0, 1.0),
     oracle_range: tuple[float, float] = (0.0, 1.0),
     calibration_policy: str | Sequence[str] | None = None,
+    logged: Mapping[str, npt.ArrayLike] | None = None,
 ) -> xr.Dataset:
     """Evaluation data from a table with one row per response.
 
@@ -195,8 +196,8 @@ def from_frame(
         Every row needs a score; leave out responses that were not judged.
     covariates : sequence of str
         Numeric columns that become ``covariate(..., feature)``.
-    judge_range, oracle_range, calibration_policy
-        As in `from_arrays`.
+    judge_range, oracle_range, calibration_policy, logged
+        As in `from_arrays`; logged responses in the order of the sorted policies and prompts.
 
     Returns
     -------
@@ -268,6 +269,7 @@ def from_frame(
         judge_range=judge_range,
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,
+        logged=logged,
     ).assign_coords(draw=axes[2])
 
 

@@ -11,14 +11,13 @@ Failure modes: partial pooling pulls a small true shift towards zero, so ``shift
 policy's responses.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.shifts import shifts
 from cje_core.bayes.value import values
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 from cje_core.transport.audit import MARGIN
@@ -27,7 +26,7 @@ NEEDS = {"judge", "oracle", "probe"}
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
@@ -43,15 +42,14 @@ def estimate(
     n_splines: int = 8,
     flat_ends: float = 0.5,
     atom: float = 0.1,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
+    calibration: Calibration | None = None,
     effect: str = "linear",
 ) -> xr.Dataset:
     """Estimate each probed policy's value by its corrected posterior; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, engine, n_draws, interval, direction, covariates, effect
+    data, ci_prob, rng, engine, n_draws, interval, calibration, effect
         As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
     concentration, sigma_scale, n_splines, flat_ends, atom
         Prior of the calibrator, as there; with feedback there is no atom.
@@ -73,31 +71,33 @@ def estimate(
         the shift is smaller than the margin. Policies with fewer than 4 probed prompts have status NO_PROBES.
     """
     rng = np.random.default_rng(rng)
+    given = calibrated(data, calibration)
+    data = given.data
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     low, high = data.attrs["oracle_range"]
     harmless = MARGIN * (high - low) if margin is None else margin
     if not harmless > 0:
         raise ValueError(f"margin is {harmless:g}; it must be a positive number in units of the oracle scale")
-    if feedback and (covariates or prior != "student"):
+    if feedback and (given.calibration.covariates or prior != "student"):
         raise ValueError(
             "the joint posterior has Student-t shifts and no covariates; leave out feedback or these"
         )
     engine = posterior.choose_engine(engine, extended=feedback)
-    setting = posterior.prepare(data, direction=direction, covariates=covariates, effect=effect)
+    setting = posterior.prepare(given, effect=effect)
     rows, levels = setting.rows, setting.graded.levels
     n_policies = len(rows.policies)
     draws = None
     delta = np.full((n_policies, n_draws), np.nan)
     convergence = Status.OK
     if not setting.fitted.status.failed:
-        calibration = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
+        shape = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
         if feedback:
             f, delta, convergence = posterior.joint(
-                setting, engine=engine, n_draws=n_draws, prior=calibration, scale=tau_scale, rng=rng
+                setting, engine=engine, n_draws=n_draws, prior=shape, scale=tau_scale, rng=rng
             )
         else:
             f, convergence = posterior.calibrate(
-                setting, engine=engine, n_draws=n_draws, prior=calibration, rng=rng
+                setting, engine=engine, n_draws=n_draws, prior=shape, rng=rng
             )
         never = np.zeros(n_policies, dtype=bool)
         plug_in = values(rows, setting.graded, f, corrected=never, one_step=False, rng=rng).draws
@@ -139,8 +139,8 @@ def estimate(
             "n_splines": n_splines,
             "flat_ends": flat_ends,
             "atom": atom,
-            "direction": direction,
-            "covariates": list(covariates),
+            "direction": given.calibration.direction,
+            "covariates": list(given.calibration.covariates),
             "effect": effect,
         },
         ci_prob=ci_prob,

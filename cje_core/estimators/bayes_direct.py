@@ -20,13 +20,12 @@ is (LOW_SUPPORT). No posterior knows of transport: a borrowed value is as wrong 
 leaves out all corrections: it inherits the prior's pull where labels are few, and believes in monotonicity.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.value import values
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import one_of
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
@@ -36,7 +35,7 @@ ROUTES = ("one_step", "plug_in")
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
@@ -50,8 +49,7 @@ def estimate(
     flat_ends: float = 0.5,
     atom: float = 0.1,
     inflate: bool = True,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
+    calibration: Calibration | None = None,
     effect: str = "linear",
     pooling: str = "complete",
 ) -> xr.Dataset:
@@ -79,10 +77,8 @@ def estimate(
         they are equal.
     inflate : bool
         Widen the correction as a t quantile does (c_m).
-    direction : {"increasing", "decreasing"}
-        Whether a higher judge score means a better response.
-    covariates : sequence of str
-        Features that enter the calibrator.
+    calibration : Calibration, optional
+        Covariates and direction of the calibrator, see `cje_core.calibration.calibrated`; its mode is not looked at.
     effect : {"linear", "spline"}
         Their effect on the log odds.
     pooling : {"complete", "partial"}
@@ -100,12 +96,12 @@ def estimate(
         divergences, bfmi``, the worst over the parameters.
     """
     rng = np.random.default_rng(rng)
+    given = calibrated(data, calibration)
+    data = given.data
     one_of(route, "route", ROUTES)
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     engine = posterior.choose_engine(engine, extended=pooling == "partial")
-    setting = posterior.prepare(
-        data, direction=direction, covariates=covariates, effect=effect, pooling=pooling
-    )
+    setting = posterior.prepare(given, effect=effect, pooling=pooling)
     rows = setting.rows
     own = rows.evaluated & rows.labelled
     corrected = posterior.enough(rows, own) & (route == "one_step")
@@ -137,8 +133,8 @@ def estimate(
         "flat_ends": flat_ends,
         "atom": atom,
         "inflate": inflate,
-        "direction": direction,
-        "covariates": list(covariates),
+        "direction": given.calibration.direction,
+        "covariates": list(given.calibration.covariates),
         "effect": effect,
         "pooling": pooling,
     }

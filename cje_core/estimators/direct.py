@@ -52,14 +52,11 @@ Failure modes: a borrowed policy is biased where the calibration does not transp
 flat beyond the labelled scores; labels missing not at random bias everything.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import one_of
-from cje_core.data.arrays import unpack
 from cje_core.families.assemble import assemble
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import Options, fit_policy, make_lender, oracle_folds
@@ -76,7 +73,7 @@ CHOICES = {
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
@@ -85,9 +82,7 @@ def estimate(
     normalise: str = "hajek",
     borrowed: str | None = None,
     power_tuned: bool = True,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
+    calibration: Calibration | None = None,
     quantile: str = "t",
     interval: str = "auto",
     bootstrap: str = "percentile",
@@ -114,10 +109,8 @@ def estimate(
     power_tuned : bool
         Weigh calibrator and judge score by what they explain of a corrected policy's own labels
         (`cje_core.families.direct.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
-    covariates : sequence of str
-        Features that the calibrator sees beside the judge score.
-    calibrator, direction : str
-        See `cje_core.calibration.oracle_slice.fit_slice`.
+    calibration : Calibration, optional
+        How the judge is calibrated, see `cje_core.calibration.calibrated`.
     quantile : {"t", "normal"}
         Quantile of ``influence`` and ``jackknife`` intervals; ``normal`` is the paper's 1.96.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
@@ -142,6 +135,8 @@ def estimate(
         the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may.
     """
     rng = np.random.default_rng(rng)
+    given = calibrated(data, calibration)
+    data = given.data
     if borrowed is None:
         borrowed = "balanced" if inference == "influence" and correction != "none" else "plug_in"
     chosen = {
@@ -156,8 +151,7 @@ def estimate(
         raise ValueError("normalise='ht' needs known label probabilities: give label_prob, or use 'hajek'")
     if borrowed != "plug_in" and inference in ("bootstrap", "jackknife"):
         raise ValueError(f"borrowed={borrowed!r} has no {inference}; use inference='influence'")
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    _, rows, fitted = given.parts
     low, high = data.attrs["oracle_range"]
     options = Options(
         inference, correction, normalise, quantile, power_tuned, borrowed, (float(low), float(high))
@@ -171,7 +165,8 @@ def estimate(
     recorded: dict[str, object] = {
         "inference": inference, "correction": correction, "normalise": normalise, "borrowed": borrowed,
         "power_tuned": power_tuned,
-        "covariates": list(covariates), "calibrator": fitted.mode, "direction": direction, "quantile": quantile,
+        "covariates": list(given.calibration.covariates), "calibrator": fitted.mode,
+        "direction": given.calibration.direction, "quantile": quantile,
         "interval": interval,
     }  # fmt: skip
     if inference == "bootstrap":

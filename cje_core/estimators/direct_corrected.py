@@ -29,16 +29,16 @@ Failure modes: it corrects the mean only, not the calibration within subgroups; 
 the policy's responses; with a handful of probes it is as wide as they are few.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, mean_part, predict
 from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import Part, combine, effective_clusters
@@ -51,13 +51,11 @@ MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
+    calibration: Calibration | None = None,
     interval: str = "auto",
     tuned: bool = True,
 ) -> xr.Dataset:
@@ -71,10 +69,8 @@ def estimate(
         Probability of the t interval.
     rng : Generator, int or None
         Unused: there is nothing random here.
-    covariates : sequence of str
-        Features that the calibrator sees beside the judge score.
-    calibrator, direction : str
-        See `cje_core.calibration.oracle_slice.fit_slice`.
+    calibration : Calibration, optional
+        How the judge is calibrated, see `cje_core.calibration.calibrated`.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
         with room for unseen drops where graded labels are few, else the t interval (``wald``); see
@@ -91,13 +87,13 @@ def estimate(
         ``calibration_share`` and ``lam``, the lambda used.
     """
     del rng
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    given = calibrated(data, calibration)
+    data, rows, fitted = given.parts
     found = {name: probe_value(rows, fitted, p, tuned=tuned) for p, name in enumerate(rows.policies)}
     options = {
-        "covariates": list(covariates),
+        "covariates": list(given.calibration.covariates),
         "calibrator": fitted.mode,
-        "direction": direction,
+        "direction": given.calibration.direction,
         "interval": interval,
         "tuned": tuned,
     }

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.informative import informative, taught_alone
 from cje_core.calibration.oracle_slice import calibration_part
@@ -62,12 +63,8 @@ rng : Generator, int or None
 SHARED = """\
 inference : {"influence", "jackknife"}
     How the standard error comes about, see `cje_core.families.off_policy_estimate`.
-covariates : sequence of str
-    Features that join the judge score in the calibrator.
-calibrator : str
-    See `cje_core.calibration.oracle_slice.fit_slice`.
-direction : {"increasing", "decreasing"}
-    Whether a higher judge score means a better response.
+calibration : Calibration, optional
+    How the judge is calibrated, see `cje_core.calibration.calibrated`.
 interval : {"auto", "wald", "logit", "clopper_pearson"}
     ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
     the oracle range is near; see `cje_core.families.intervals`."""
@@ -163,28 +160,23 @@ def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[...,
         name = own.__module__.rpartition(".")[2]
 
         def estimate(
-            data: xr.Dataset,
+            data: xr.Dataset | Calibrated,
             *,
             ci_prob: float = 0.95,
             rng: np.random.Generator | int | None = None,
             inference: str = "influence",
-            covariates: Sequence[str] = (),
-            calibrator: str = "default",
-            direction: str = "increasing",
+            calibration: Calibration | None = None,
             interval: str = "auto",
             **options: Any,
         ) -> xr.Dataset:
             del rng
             return run(
-                data,
+                calibrated(data, calibration),
                 own(**options),
                 estimator=name,
                 fresh=fresh,
                 ci_prob=ci_prob,
                 inference=inference,
-                covariates=covariates,
-                calibrator=calibrator,
-                direction=direction,
                 interval=interval,
             )
 
@@ -210,21 +202,18 @@ def _described(doc: str, fresh: bool) -> str:
 
 
 def run(
-    data: xr.Dataset,
+    given: Calibrated,
     method: Method,
     *,
     estimator: str,
     fresh: bool,
     ci_prob: float,
     inference: str,
-    covariates: Sequence[str],
-    calibrator: str,
-    direction: str,
     interval: str,
 ) -> xr.Dataset:
-    """Estimate every policy of `data` by `method` and label the result; options as in `estimator`."""
+    """Estimate every policy of the data by `method` and label the result; options as in `estimator`."""
     one_of(inference, "inference", INFERENCE)
-    logs = unpack_logs(data, direction=direction, calibrator=calibrator, covariates=covariates)
+    data, logs = given.data, unpack_logs(given)
     barred = unfounded(logs) if inference == "influence" else np.zeros(len(logs.rows.policies), dtype=bool)
     again = rerun_logs(logs) if inference == "jackknife" and logs.fitted.calibrator is not None else []
     results, facts = [], []
@@ -248,9 +237,9 @@ def run(
     variables, coords = _columns([facts[p] for p in order])
     shared = {
         "inference": inference,
-        "covariates": list(covariates),
-        "calibrator": calibrator,
-        "direction": direction,
+        "covariates": list(given.calibration.covariates),
+        "calibrator": given.calibration.mode,
+        "direction": given.calibration.direction,
         "interval": interval,
     }
     return assemble(

@@ -12,11 +12,12 @@ from cje_core.bayes.covariates import EFFECTS, effects
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded, grade
 from cje_core.bayes.prior import Prior
+from cje_core.calibration.calibrated import Calibrated
 from cje_core.calibration.folds import count_clusters
 from cje_core.calibration.informative import informative
-from cje_core.calibration.oracle_slice import OracleSlice, fit_slice
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of, probability
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.families.direct.balance import supported
 from cje_core.inference.estimate import Status, hdi, sum_by
@@ -50,20 +51,18 @@ def check_options(*, ci_prob: float, n_draws: int, interval: str) -> None:
 
 
 def prepare(
-    data: xr.Dataset,
+    given: Calibrated,
     *,
-    direction: str,
-    covariates: Sequence[str] = (),
     effect: str = "linear",
     pooling: str = "complete",
 ) -> Setting:
     """Rows, teaching labels and judge levels of evaluation data, and the columns of a covariate effect."""
+    data, rows, fitted = given.data, given.rows, given.monotone
+    covariates = given.calibration.covariates
     one_of(effect, "effect", EFFECTS)
     one_of(pooling, "pooling", POOLING)
     if pooling == "partial" and covariates:
         raise ValueError("there is no model with covariates and partial pooling; leave out one of the two")
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator="monotone")
     graded = grade(
         rows,
         fitted,

@@ -36,17 +36,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import count_clusters
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
     calibration_part,
-    fit_slice,
     held_out,
     mean_part,
     predict,
 )
 from cje_core.checks import FloatArray, IntArray, one_of
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.estimators.direct_corrected import probe_value
 from cje_core.families.direct.balance import Lesson
 from cje_core.families.direct.fit import Lender, Options, borrowed_residual, corrects, make_lender, own_weight
@@ -233,14 +233,11 @@ def _minus(part: Split, base: Split, *, shared: bool) -> Split:
 
 
 def variance_components(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     reference: str | None = None,
     borrowed: str = "balanced",
     power_tuned: bool = True,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Components of the variance of a pilot's values, for levels or for contrasts.
 
@@ -254,7 +251,7 @@ def variance_components(
     borrowed : {"balanced", "plug_in"}
         Value of a policy without labels of its own: what `analyze` prints by default (the tuned probe value where it
         has probes), or the paper's plug-in, which leaves probes out and is never refused.
-    power_tuned, direction, covariates, calibrator
+    power_tuned
         As in `cje_core.estimators.direct`.
 
     Returns
@@ -275,7 +272,8 @@ def variance_components(
         borrowed policy with few effective labels (``df_cal`` below 20, say) has a heavy-tailed component whose
         standard error is too small: trust its order of magnitude only.
     """
-    pilot = read_pilot(data, borrowed, power_tuned, direction, covariates, calibrator)
+    pilot = read_pilot(data, borrowed, power_tuned)
+    data = calibrated(data).data
     rows = pilot.rows
     split = [split_policy(pilot, rows.policies.index(str(name))) for name in data.policy.values]
     names = data.policy.values.astype(str)
@@ -305,18 +303,10 @@ def variance_components(
     return xr.Dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)
 
 
-def read_pilot(
-    data: xr.Dataset,
-    borrowed: str,
-    power_tuned: bool,
-    direction: str,
-    covariates: Sequence[str],
-    calibrator: str,
-) -> Pilot:
+def read_pilot(data: xr.Dataset | Calibrated, borrowed: str, power_tuned: bool) -> Pilot:
     """The pilot with its calibrator and what the labels may lend; arguments as in `variance_components`."""
     one_of(borrowed, "borrowed", BORROWED)
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    _, rows, fitted = calibrated(data).parts
     lender = make_lender(rows, fitted, Options(borrowed=borrowed))
     return Pilot(rows, fitted, lender, borrowed, power_tuned)
 

@@ -1,23 +1,16 @@
 """Labels of a policy's own instead of borrowed ones: what they would do, and how many do as well."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.families.direct.balance import balancing_weights
 from cje_core.inference.estimate import sum_by
 from cje_core.planning.components import design, read_pilot, split_policy
 
 
-def if_labelled(
-    data: xr.Dataset,
-    *,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-) -> xr.Dataset:
+def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
     """Components of each policy that borrows, if the labels were its own: m labels of the policy, or as many probes.
 
     Estimand: the two-phase variance ``[Var Y - s2] / n + s2 / m`` of a mean prediction corrected by own labels, s2 the
@@ -32,10 +25,8 @@ def if_labelled(
 
     Parameters
     ----------
-    data : xr.Dataset
+    data : xr.Dataset or Calibrated
         The pilot.
-    direction, covariates, calibrator
-        As in `variance_components`.
 
     Returns
     -------
@@ -43,7 +34,8 @@ def if_labelled(
         As from `variance_components`, for `cje_core.planning.allocation.std_error_at` with m the labels on the policy
         itself, over the policies of the route ``balanced``; NaN for all others.
     """
-    pilot = read_pilot(data, "balanced", True, direction, covariates, calibrator)
+    pilot = read_pilot(data, "balanced", True)
+    data = calibrated(data).data
     rows, fitted = pilot.rows, pilot.fitted
     attrs = design(data, rows)
     names = data.policy.values.astype(str)

@@ -18,16 +18,15 @@ falls from the two-sided to the one-sided t quantile as the bounds draw apart.
 policy's interval: `rank_only`, the paper's "rank-only conclusions with conservative relative CIs".
 """
 
-from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import xarray as xr
 from scipy import optimize, stats
 
-from cje_core.calibration.oracle_slice import calibration_part, fit_slice, mean_part, predict
+from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.oracle_slice import calibration_part, mean_part, predict
 from cje_core.checks import probability
-from cje_core.data.arrays import unpack
 from cje_core.inference.estimate import CI_BOUND, Status
 from cje_core.inference.influence import combine
 from cje_core.inference.sources import earned
@@ -129,13 +128,10 @@ def _bounded(estimate: xr.Dataset, policy: str) -> bool:
 
 
 def partial_identification(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     monotone: bool = False,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Bounds on each policy's value that claim nothing where no label was; see the module.
 
@@ -147,8 +143,6 @@ def partial_identification(
         Probability that the interval covers the value.
     monotone : bool
         Take E[Y | S] to be monotone in the judge score outside the range too.
-    direction, covariates, calibrator
-        Of the calibrator, as in `cje_core.calibration.oracle_slice.fit_slice`.
 
     Returns
     -------
@@ -158,8 +152,7 @@ def partial_identification(
         estimated.
     """
     probability(ci_prob)
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    data, rows, fitted = calibrated(data).parts
     scale = np.asarray(data.attrs["oracle_range"], float)
     shape = len(rows.policies), 2
     bounds, std_error, interval, outside = np.full((4, *shape), np.nan)

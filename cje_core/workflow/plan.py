@@ -13,16 +13,16 @@ difference to the reference, is shown and simulated apart.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.data import DataError
-from cje_core.data.tables import Source
 from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import (
     Balance,
@@ -38,8 +38,8 @@ from cje_core.planning.trial import check_pilot, simulate_plan
 from cje_core.streams import generator
 from cje_core.transport.audit import audit
 from cje_core.transport.audit_size import probes_to_pass
-from cje_core.workflow.analyze import CALIBRATORS, harmless_margin
-from cje_core.workflow.given import Given, oracle_scale, take
+from cje_core.workflow.analyze import harmless_margin
+from cje_core.workflow.given import Given, Reading, oracle_scale, take
 from cje_core.workflow.shown import Shown, Shows
 
 REPLICATES = 200
@@ -54,7 +54,7 @@ Track = Callable[[Iterable[int]], Iterable[int]]
 class Planned(Shows):
     """Everything the outputs show; policies stand in order of name."""
 
-    data: xr.Dataset
+    calibrated: Calibrated  # the pilot, and what its labels teach
     left_out: pd.DataFrame
     components: xr.Dataset
     n_policies: int
@@ -72,10 +72,14 @@ class Planned(Shows):
     probes: dict[str, float]  # per borrowed policy: probes that let an audit pass; NaN where unknown
     margin: float
     power: float
-    options: dict[str, Any]  # of the calibrator
     borrowed: str  # what a policy without labels or probes of its own gets
     seed: int
     seconds: float
+
+    @property
+    def data(self) -> xr.Dataset:
+        """The pilot."""
+        return self.calibrated.data
 
     @property
     def policies(self) -> list[str]:
@@ -129,29 +133,21 @@ def plan(
     cost_judge: float,
     cost_oracle: float,
     n_policies: int | None = None,
-    probes: Source | None = None,
-    calibration_policy: str | Sequence[str] | None = None,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
+    calibration: Calibration | None = None,
     borrowed: str = "balanced",
     power: float = 0.8,
     replicates: int | None = None,
     margin: float | None = None,
-    direction: str = "increasing",
     seed: int = 1,
-    judge_range: tuple[float, float] = (0.0, 1.0),
-    oracle_range: tuple[float, float] = (0.0, 1.0),
     track: Track | None = None,
+    **reading: Unpack[Reading],
 ) -> Planned:
     """Read a pilot, split its variance, spend the budget by the square-root law, and try the plan out.
 
     Parameters
     ----------
-    path, probes, calibration_policy, covariates, judge_range, oracle_range
-        As in `cje_core.data.files.read`; the covariates also enter the calibrator. Evaluation data that are an
-        xr.Dataset already bring their own probes and scales, see `cje_core.workflow.given.take`.
-    calibrator : {"default", "monotone", "two_stage", "auto"}
-        As in `cje_core.calibration.oracle_slice.fit_slice`.
+    path, calibration, **reading
+        As in `cje_core.workflow.analyze.analyze`.
     borrowed : {"balanced", "plug_in"}
         As in `cje_core.planning.components.variance_components`.
     budget, cost_judge, cost_oracle : float
@@ -165,8 +161,6 @@ def plan(
         Simulated studies; default 200, fewer for large plans.
     margin : float, optional
         Harmless mean residual of the transport audit; default 5% of the oracle scale.
-    direction : {"increasing", "decreasing"}
-        Whether a higher judge score means a better response.
     seed : int
     track : callable, optional
         Wraps the iterator of replicates.
@@ -177,27 +171,15 @@ def plan(
         With one line, for what the user can mend.
     """
     start = time.perf_counter()
-    _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
-    if calibrator not in CALIBRATORS:
-        raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
+    _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates)
     if borrowed not in BORROWED:
         raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
-    harmless = harmless_margin(margin, oracle_scale(path, oracle_range))
-    data, left_out = take(
-        path,
-        probes=probes,
-        covariates=covariates,
-        calibration_policy=calibration_policy,
-        judge_range=judge_range,
-        oracle_range=oracle_range,
-    )
+    harmless = harmless_margin(margin, oracle_scale(path, reading))
+    calibration = calibration or Calibration()
+    data, left_out = take(path, calibration.covariates, **reading)
+    given = calibrated(data, calibration)
     check_pilot(data)
-    options: dict[str, Any] = {
-        "direction": direction,
-        "covariates": tuple(covariates),
-        "calibrator": calibrator,
-    }
-    components = variance_components(data, borrowed=borrowed, **options)
+    components = variance_components(given, borrowed=borrowed)
     known = np.isfinite(components["std_error"].values) & (components["route"].values != "probe_tuned")
     if not known.any():
         worst = Status(components["status"].values[0])
@@ -222,7 +204,7 @@ def plan(
     if responses <= LARGEST_STUDY:
         fewer = int(np.clip(MOST_RESPONSES / responses, FEWEST_REPLICATES, REPLICATES))
         check = simulate_plan(
-            data,
+            given,
             chosen.n,
             chosen.m,
             replicates=replicates or fewer,
@@ -230,12 +212,11 @@ def plan(
             power=power,
             borrowed=borrowed,
             track=track,
-            **options,
         )
     forecast = std_error_at(chosen.n, chosen.m, components)
     money = (sigma2_eval, sigma2_cal, cost_per_prompt, cost_per_label)
     return Planned(
-        data=data,
+        calibrated=given,
         left_out=left_out,
         components=components,
         n_policies=count,
@@ -245,24 +226,23 @@ def plan(
         budget=budget,
         plan=chosen,
         forecast=forecast,
-        if_labelled=_if_labelled(data, chosen, forecast, options),
+        if_labelled=_if_labelled(given, chosen, forecast),
         pilot_balance=spend_balance(pilot_n, min(pilot_m, pilot_n), *money),
         balance=spend_balance(chosen.n, chosen.m, *money),
         outside=extrapolation(chosen.n, chosen.m, components),
         check=check,
-        probes=_probes(data, components, harmless, options),
+        probes=_probes(given, components, harmless),
         margin=harmless,
         power=power,
-        options=options,
         borrowed=borrowed,
         seed=seed,
         seconds=time.perf_counter() - start,
     )
 
 
-def _if_labelled(data: xr.Dataset, chosen: Plan, forecast: xr.Dataset, options: dict[str, Any]) -> xr.Dataset:
+def _if_labelled(given: Calibrated, chosen: Plan, forecast: xr.Dataset) -> xr.Dataset:
     """Standard error of each borrowing policy if the plan's labels were its own, and how many of those would do."""
-    own = if_labelled(data, **options)
+    own = if_labelled(given)
     return std_error_at(chosen.n, chosen.m, own)[["std_error"]].assign(
         labels_to_match=labels_to_match(forecast["std_error"], chosen.n, own)
     )
@@ -275,7 +255,6 @@ def _check_options(
     n_policies: int | None,
     power: float,
     replicates: int | None,
-    direction: str,
 ) -> None:
     for name, value in (("budget", budget), ("cost_judge", cost_judge), ("cost_oracle", cost_oracle)):
         if not (math.isfinite(value) and value > 0):
@@ -286,13 +265,9 @@ def _check_options(
         raise DataError(f"power={power:g}: it must lie between 0.05, the size of the test, and 1")
     if replicates is not None and replicates < 20:
         raise DataError(f"replicates={replicates}: a spread needs at least 20")
-    if direction not in ("increasing", "decreasing"):
-        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
 
 
-def _probes(
-    data: xr.Dataset, components: xr.Dataset, margin: float, options: dict[str, Any]
-) -> dict[str, float]:
+def _probes(given: Calibrated, components: xr.Dataset, margin: float) -> dict[str, float]:
     """Probe labels per policy without labels with which an audit passes at power .8 if f is right on average.
 
     The spread of the residuals is that of the policy's own probes, if it has some, else that of the policies with
@@ -301,7 +276,7 @@ def _probes(
     corrected = components["route"].values == "theta_aug"
     per_label = components["sigma2_cal"].values[corrected]
     usual = math.sqrt(np.median(per_label)) if len(per_label) else math.nan
-    seen = audit(data, margin=margin, **options)["residual_sd"] if data["probe"].any() else None
+    seen = audit(given, margin=margin)["residual_sd"] if given.data["probe"].any() else None
     found = {}
     audited = np.isin(components["route"].values, ("plug_in", "balanced", "probe_tuned"))
     for policy in components["policy"].values[audited]:

@@ -137,7 +137,7 @@ def definition(study: Study, seed: int) -> dict[str, Any]:
         "replicate": _name(study.replicate),
         "theory": _name(study.theory),
         "methods": {
-            name: {"estimator": m.estimator or name, "options": dict(m.options)}
+            name: {"estimator": m.estimator or name, "options": json.loads(canonical(dict(m.options)))}
             for name, m in study.methods.items()
         },
         "code": code_digests(study),

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from analysis import Cli, printed, probes, world, write
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.workflow.analyze import analyze
 from studies.cli.analysis.as_json import to_json
 from studies.cli.analysis.save import save
@@ -170,7 +171,7 @@ def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) ->
     table = world()
     straight = to_json(analyze(table))["policies"]
     table["judge_score"] = 1 - table["judge_score"]
-    turned = to_json(analyze(table, direction="decreasing"))["policies"]
+    turned = to_json(analyze(table, calibration=Calibration(direction="decreasing")))["policies"]
     for policy, record in straight.items():
         for name in ("estimate", "std_error"):
             expected = pytest.approx(record["estimates"]["direct"][name], abs=1e-9)
@@ -196,7 +197,9 @@ def test_a_mirrored_judge_with_its_direction_declared_gives_the_same_numbers() -
     table["oracle_label"] = (table["oracle_label"] > 0.3).astype(float).where(table["oracle_label"].notna())
     straight = analyze(table, chosen=chosen, judge_range=(0.2, 0.9))
     mirrored = table.assign(judge_score=(1.1 - table["judge_score"]).clip(0.2, 0.9))
-    turned = analyze(mirrored, chosen=chosen, judge_range=(0.2, 0.9), direction="decreasing")
+    turned = analyze(
+        mirrored, chosen=chosen, judge_range=(0.2, 0.9), calibration=Calibration(direction="decreasing")
+    )
     for name in chosen:
         for variable in ("estimate", "interval"):
             np.testing.assert_allclose(

@@ -35,7 +35,7 @@ def notes(analysis: Analysis) -> list[Text]:
                 meanings.setdefault(status, []).append(f"{name} {policy}")
     lines += [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
     if analysis.posterior is not None:
-        seen = " and ".join(["the judge's score", *analysis.options["covariates"]])
+        seen = " and ".join(["the judge's score", *analysis.calibrated.calibration.covariates])
         lines.append(f"posterior: monotone splines in {seen}; --calibrator does not apply to it")
     if "raw_judge" in analysis.estimates and analysis.primary != "raw_judge":
         lines.append("raw judge: what the judge says by itself, for comparison only")

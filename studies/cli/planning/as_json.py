@@ -11,6 +11,7 @@ from studies.engine.manifest import provenance
 def to_json(planned: Planned) -> dict[str, Any]:
     """Return the object that ``--json`` prints: JSON values only, null for what is not known."""
     components, chosen, check = planned.components, planned.plan, planned.check
+    calibration = planned.calibrated.calibration
     numbers = ("sigma2_eval", "sigma2_eval_se", "sigma2_cal", "sigma2_cal_se", "calibration_share")
     policies: dict[str, Any] = {}
     for policy in planned.policies:
@@ -64,9 +65,10 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "seed": planned.seed,
             "margin": planned.margin,
             "power": planned.power,
-            **planned.options,
+            "direction": calibration.direction,
+            "covariates": list(calibration.covariates),
+            "calibrator": calibration.mode,
             "borrowed": planned.borrowed,
-            "covariates": list(planned.options["covariates"]),
             "calibration_policy": planned.data.attrs["calibration_policy"],
             "judge_range": planned.data.attrs["judge_range"],
             "oracle_range": planned.data.attrs["oracle_range"],

@@ -206,7 +206,6 @@ def test_options_out_of_range(name):
         ({"interval": "wald"}, "interval"),
         ({"n_draws": 1}, "n_draws"),
         ({"ci_prob": 1.0}, "ci_prob"),
-        ({"direction": "up"}, "direction"),
     ):
         with pytest.raises(ValueError, match=text):
             ESTIMATORS[name].estimate(data, **bad)

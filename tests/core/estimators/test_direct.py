@@ -8,6 +8,8 @@ import xarray as xr
 from oracles_uncertainty import GRID, row_dicts, table
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibration
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays, from_frame
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
@@ -144,7 +146,7 @@ def test_negated_judge_with_decreasing_direction_is_the_same_estimate():
     flipped = from_frame(frame.assign(judge_score=1 - frame.judge_score))
     for borrowed in ("balanced", "one_step", "plug_in"):
         out = direct.estimate(from_frame(frame), borrowed=borrowed)
-        other = direct.estimate(flipped, borrowed=borrowed, direction="decreasing")
+        other = direct.estimate(flipped, borrowed=borrowed, calibration=Calibration(direction="decreasing"))
         np.testing.assert_allclose(other.estimate, out.estimate, atol=1e-12)
         np.testing.assert_allclose(other.std_error, out.std_error, atol=1e-12)
     turned = [
@@ -186,7 +188,7 @@ def test_corrected_value_is_plug_in_plus_residual_and_audit_reports_it():
     np.testing.assert_allclose(corrected.estimate, plug.estimate + report.residual)
     rows = unpack(data)
     probes = rows.probe
-    fitted = direct.fit_slice(rows)
+    fitted = fit_slice(rows)
     residual = rows.label[probes] - np.interp(
         rows.score[probes], fitted.calibrator.knot, fitted.calibrator.value
     )
@@ -298,7 +300,7 @@ def test_audit_noise_cancels_against_the_fit_on_the_same_labels():
     report = audit(from_frame(pd.concat([frame, twin]), calibration_policy="a")).sel(policy="b")
     np.testing.assert_allclose(report.residual, 0, atol=1e-12)
     taught = frame.dropna(subset="oracle_label")
-    fitted = direct.fit_slice(unpack(from_frame(frame))).calibrator
+    fitted = fit_slice(unpack(from_frame(frame))).calibrator
     noise = taught.oracle_label - np.interp(taught.judge_score, fitted.knot, fitted.value)
     # what is left is the two small-sample factors, sqrt(m/(m-1)) - sqrt(n_b/(n_b-1)); with one sign wrong it doubles
     assert float(report.std_error_with_fit) < 0.2 * noise.std(ddof=1) / np.sqrt(len(taught))
@@ -318,10 +320,8 @@ def test_audit_noise_cancels_against_the_fit_on_the_same_labels():
         ({"quantile": "z"}, "t, normal"),
         ({"bootstrap": "x"}, "percentile, bayesian, bca, studentised"),
         ({"interval": "log"}, "wald, logit"),
-        ({"covariates": ("length",)}, "no covariate named 'length'"),
-        ({"calibrator": "spline"}, "monotone"),
+        ({"calibration": Calibration(["length"])}, "no covariate named 'length'"),
         ({"n_boot": 1}, "at least 2"),
-        ({"direction": "up"}, "use one of increasing, decreasing"),
         ({"ci_prob": 1.0}, "between 0 and 1"),
     ],
 )

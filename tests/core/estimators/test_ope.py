@@ -5,6 +5,7 @@ import oracles_ope as slow
 import pytest
 from ope_world import DR, FAMILY, IPS, logs_of, names, of_target, small, world_of
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.data import DataError
 from cje_core.estimators import (
     calibrated_dr_cpo,
@@ -238,7 +239,7 @@ def test_data_without_logged_responses_are_refused():
     with pytest.raises(DataError, match="logp_target"):
         snips.estimate(data)
     with pytest.raises(DataError, match="covariate"):
-        snips.estimate(small(22), covariates=("response_length",))
+        snips.estimate(small(22), calibration=Calibration(["response_length"]))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from oracles_uncertainty import row_dicts, table
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.informative import informative
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays, from_frame
@@ -173,7 +174,7 @@ def test_the_test_is_of_the_declared_direction_and_of_the_prediction_with_covari
     label = np.clip(0.5 + 0.2 * x[0, :100] + rng.normal(0, 0.1, 100), 0, 1)
     data = lent(score, label, covariate=x[..., None], features=["x"])
     assert direct.estimate(data).status.values[1] == Status.UNINFORMATIVE_JUDGE
-    knowing = direct.estimate(data, covariates=["x"])
+    knowing = direct.estimate(data, calibration=Calibration(["x"]))
     assert knowing.status.values[1] == Status.TRANSPORT_ASSUMED
     assert knowing.attrs["judge_p_value"] < 1e-6
     falling = lent(score, 1 - score[0, :100])

@@ -8,6 +8,7 @@ import pytest
 from oracles_uncertainty import GRID, row_dicts, table
 from scipy import special
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.folds import assign_folds
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays, from_frame
@@ -317,7 +318,7 @@ def with_covariate(n=80, seed=0):
 @pytest.mark.parametrize("correction", ["theta_aug", "tmle", "none"])
 def test_covariates_give_one_estimate_whatever_the_interval(correction):
     data = with_covariate()
-    options = {"covariates": ("x",), "correction": correction, "rng": 0}
+    options = {"calibration": Calibration(["x"]), "correction": correction, "rng": 0}
     analytic = direct.estimate(data, **options)
     for more in (
         {"inference": "bootstrap", "n_boot": 30},
@@ -330,4 +331,6 @@ def test_covariates_give_one_estimate_whatever_the_interval(correction):
 
 def test_a_studentised_two_stage_bootstrap_is_refused():
     with pytest.raises(ValueError, match="monotone"):
-        direct.estimate(with_covariate(), covariates=("x",), inference="bootstrap", bootstrap="studentised")
+        direct.estimate(
+            with_covariate(), calibration=Calibration(["x"]), inference="bootstrap", bootstrap="studentised"
+        )

@@ -7,6 +7,7 @@ from matplotlib import pyplot as plt
 
 from cje_core import figures
 from cje_core.calibration import reliability
+from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.data import from_arrays
 from cje_core.estimators import calibrated_dr_cpo, direct, labels_only, raw_judge
 from cje_core.figures.style import MARKERS, OKABE_ITO, looks
@@ -124,7 +125,7 @@ def test_calibration_curve_and_covariate_effects(data):
     wider = data.assign(covariate=((*data["judge"].dims, "feature"), length[..., None])).assign_coords(
         feature=["words"]
     )
-    curve = reliability.calibration_curve(wider, covariates=["words"])
+    curve = reliability.calibration_curve(calibrated(wider, Calibration(["words"])))
     axes = figures.calibration_curve(curve)
     by_name = {line.get_label(): line for line in axes.lines}
     np.testing.assert_allclose(by_name["two-stage"].get_ydata(), curve["two_stage"])

@@ -7,6 +7,7 @@ import xarray as xr
 from gates_world import HEALTHY, world
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data.arrays import unpack
@@ -109,9 +110,10 @@ def test_bounds_against_their_definition():
 @pytest.mark.parametrize("direction", ["increasing", "decreasing"])
 def test_monotone_bounds_are_tighter_and_hold_the_plug_in(direction):
     data = world(decreasing=direction == "decreasing")
-    free = refusal.partial_identification(data, direction=direction).sel(policy="b")
-    tight = refusal.partial_identification(data, direction=direction, monotone=True).sel(policy="b")
-    plug_in = direct.estimate(data, direction=direction, borrowed="plug_in").estimate.sel(policy="b")
+    given = calibrated(data, Calibration(direction=direction))
+    free = refusal.partial_identification(given).sel(policy="b")
+    tight = refusal.partial_identification(given, monotone=True).sel(policy="b")
+    plug_in = direct.estimate(given, borrowed="plug_in").estimate.sel(policy="b")
     low, high = tight.bounds.values
     assert free.bounds.values[0] < low < float(plug_in) < high < free.bounds.values[1]
     rows = unpack(data)
