@@ -19,6 +19,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import GREY, looks
 from cje_core.streams import Cell, Streams
 from studies.engine.measures import paired_table, performance, side_by_side, summary_table
@@ -309,9 +310,12 @@ BAYESIAN = (
 )
 
 
-def _fewer(n_draws: int, n_boot: int) -> dict[str, dict[str, int]]:
+def _fewer(n_draws: int, n_boot: int) -> dict[str, dict[str, Any]]:
     """Method options of a profile that must be quick."""
-    return {**{name: {"n_draws": n_draws} for name in BAYESIAN}, "direct_bootstrap": {"n_boot": n_boot}}
+    return {
+        **{name: {"n_draws": n_draws} for name in BAYESIAN},
+        "direct_bootstrap": {"inference": Bootstrap(n=n_boot)},
+    }
 
 
 STUDY = Study(
@@ -350,7 +354,7 @@ STUDY = Study(
         "direct_bootstrap": Method(
             "theta_aug, cluster bootstrap that refits the calibrator, percentile interval",
             "direct",
-            {"inference": "bootstrap", "n_boot": 2000, "power_tuned": False, "borrowed": "plug_in"},
+            {"inference": Bootstrap(n=2000), "power_tuned": False, "borrowed": "plug_in"},
         ),
         "direct_plug_in": Method(
             "Direct with the borrowed calibrator's mean, as the paper has it",

@@ -175,7 +175,7 @@ def paired(world, m=50):
         bounds = np.array(
             [
                 bayes_direct.estimate(data, rng=seed)["interval"].values[0],
-                direct.estimate(data, rng=seed, power_tuned=False, inference="bootstrap", n_boot=400)[
+                direct.estimate(data, rng=seed, power_tuned=False, inference=direct.Bootstrap(n=400))[
                     "interval"
                 ].values[0],
             ]

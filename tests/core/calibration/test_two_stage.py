@@ -393,9 +393,8 @@ def test_arena_bootstrap_with_length_agrees_with_the_peer(arena_data):
     out = direct.estimate(
         arena_data,
         calibration=Calibration(["response_length"]),
-        inference="bootstrap",
         power_tuned=False,
-        n_boot=500,
+        inference=direct.Bootstrap(n=500),
         rng=15,
     )
     own = out.sel({"policy": ["base", "clone", "parallel_universe_prompt"]})

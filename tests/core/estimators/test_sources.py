@@ -120,7 +120,7 @@ def test_the_source_agrees_with_what_moves_the_value(name, which):
         ("direct", {"correction": "none"}),
         ("direct", {"borrowed": "one_step"}),
         ("direct", {"borrowed": "plug_in", "correction": "tmle"}),
-        ("direct", {"normalise": "ht", "power_tuned": False}),
+        ("direct", {"correction": "horvitz_thompson", "power_tuned": False}),
         ("direct_corrected", {"tuned": False}),
         ("bayes_direct", {"route": "plug_in"}),
     ],

@@ -155,7 +155,7 @@ def test_modes_of_the_paper_keep_the_plug_in():
             {"inference": "jackknife"},
             {"inference": "cluster"},
             {"inference": "plugin_iid"},
-            {"inference": "bootstrap", "n_boot": 10, "rng": 0},
+            {"inference": direct.Bootstrap(n=10), "rng": 0},
             {"correction": "none"},
         ],
     }

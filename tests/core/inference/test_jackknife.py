@@ -44,7 +44,7 @@ def test_jackknife_leaves_out_one_oracle_fold_at_a_time(correction):
     """Refits by loops; the standard error adds their variance to the cluster variance; 1.96 in paper mode."""
     data = from_frame(table(own=("a",), draws=2, n=61))
     out = direct.estimate(
-        data, inference="jackknife", correction=correction, power_tuned=False, quantile="normal"
+        data, inference="jackknife", correction=correction, power_tuned=False, interval="normal"
     )
     dicts, folds = row_dicts(data)
     labelled = {r["prompt"] for r in dicts if r["teaches"]}

@@ -26,7 +26,7 @@ INFERENCE = ["influence", "jackknife", "cluster", "plugin_iid", "bootstrap"]
 
 
 def options(inference):
-    return {"inference": inference, "rng": 0} | ({"n_boot": 60} if inference == "bootstrap" else {})
+    return {"inference": direct.Bootstrap(n=60) if inference == "bootstrap" else inference, "rng": 0}
 
 
 # --- one standard error ----------------------------------------------------------------------------------------------
