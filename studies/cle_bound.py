@@ -26,6 +26,7 @@ from cje_sim.exact.typicality import Coverage, coverage
 from cje_sim.targets.tilts import temperature, token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
 from studies.engine.measures import performance
+from studies.engine.panels import legend
 from studies.engine.study import Method, Outcome, Profile, Study
 
 if TYPE_CHECKING:
@@ -203,12 +204,7 @@ def figure(ds: xr.Dataset) -> "dict[str, Figure]":
         axes[i, 0].set_ylabel(f"standard error, n = {N:,}")
     for axis in axes[-1]:
         axis.set_xlabel("tokens per response, L")
-    handles, names = axes[-1, 0].get_legend_handles_labels()
-    for axis in axes.flat:
-        more, extra = axis.get_legend_handles_labels()
-        handles += [h for h, n in zip(more, extra, strict=True) if n not in names]
-        names += [n for n in extra if n not in names]
-    fig.legend(handles, names, loc="outside upper center", ncols=4, frameon=False, fontsize=7)
+    legend(fig, fontsize=7, ncols=4)
     return {
         "Floors (dashed), exact standard errors (bands) and empirical ones (points, 95% Monte Carlo).": fig
     }

@@ -26,6 +26,7 @@ from cje_core.transport import audit
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 from studies.engine.measures import clopper_pearson, summary_table
+from studies.engine.panels import legend
 from studies.engine.study import Method, Outcome, Profile, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
@@ -199,8 +200,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         bottom.set(xlabel="true shift of the target", ylim=(-0.03, 1.03))
     axes[0, 0].set_ylabel("share: FAIL (solid), PASS (dotted)")
     axes[1, 0].set_ylabel("coverage: tuned probe value (solid),\nold rule's level (dotted)")
-    handles, names = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
+    legend(fig, ncols=len(probes))
     return {CAPTION: fig}
 
 

@@ -100,8 +100,7 @@ def code_digests(study: Study) -> dict[str, str]:
     queue = [own, getattr(study.table, "__module__", own), ENGINE]
     queue += [f"cje_sim.scenarios.{name}" for name in (study.scenario, *study.worlds) if name]
     home = _tree(own)
-    running = {f"{ENGINE}.{name}" for name in ("replicate_scenario", "replicate_elsewhere")}
-    by_name = own == ENGINE or (home is not None and bool(running & _imports(home)))
+    by_name = own == ENGINE or (home is not None and f"{ENGINE}.replicate_scenario" in _imports(home))
     # a study that runs no estimators by name may call its methods as it likes
     used = {method.estimator or (name if by_name else "") for name, method in study.methods.items()}
     for method in study.methods.values():  # an estimator may call others that its options name

@@ -30,7 +30,7 @@ n_failed             replicates run without an estimate
 A method without any interval has NaN for the interval measures, unless it failed in every replicate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -330,6 +330,17 @@ def paired_table(
     frame = xr.Dataset(data, coords=coords).to_dataframe(dim_order=dims[:-1])
     frame = frame[frame.pop("ran") > 0].reset_index()
     return frame[frame["method"] != reference].reset_index(drop=True)
+
+
+def by_estimand(
+    parts: Iterable[tuple[str, xr.Dataset]], measure: Callable[[xr.Dataset], pd.DataFrame]
+) -> pd.DataFrame:
+    """One table of several (estimand, part of the results), told apart by its second column ``estimand``."""
+    frames = []
+    for estimand, part in parts:
+        frames.append(measure(part))
+        frames[-1].insert(1, "estimand", estimand)
+    return pd.concat(frames, ignore_index=True)
 
 
 def side_by_side(
