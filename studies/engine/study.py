@@ -26,6 +26,7 @@ import numpy.typing as npt
 from cje_core import estimators
 from cje_core.data.arrays import unpack, unpacked_once
 from cje_core.inference.contrasts import pair_errors
+from cje_core.inference.estimate import wald
 from cje_core.streams import Cell, Level, Streams
 from cje_sim import scenarios
 
@@ -104,6 +105,16 @@ class Outcome:
     seconds: npt.ArrayLike | None = None
     extra: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
     failures: Sequence[Failure] = ()
+
+
+def outcome_of_means(
+    study: "Study", rows: Mapping[str, npt.NDArray[np.float64]], truth: float, **extra: npt.ArrayLike
+) -> Outcome:
+    """Outcome of one policy where every method is a mean: of its n rows, with sd / sqrt(n) and the normal interval."""
+    shown = [rows[name] for name in study.methods]
+    values = np.array([[row.mean()] for row in shown])
+    errors = np.array([[row.std(ddof=1) / np.sqrt(row.size)] for row in shown])
+    return Outcome(values, [truth], errors, wald(values, errors, np.inf, study.ci_prob), extra=extra)
 
 
 class Setting(NamedTuple):
