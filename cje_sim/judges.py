@@ -74,9 +74,14 @@ def score_quantile(u: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike) -> Floa
 
 
 def expected_over_scores(
-    f: Callable[[FloatArray], FloatArray], a: float, b: float, kinks: Sequence[float] = ()
+    f: Callable[[FloatArray], FloatArray],
+    a: float,
+    b: float,
+    kinks: Sequence[float] = (),
+    *,
+    between: tuple[float, float] = (0.0, 1.0),
 ) -> float:
-    """``E[f(S)]`` for S ~ Kumaraswamy(a, b), by adaptive quadrature over quantiles.
+    """``E[f(S); low < S < high]`` for S ~ Kumaraswamy(a, b), by adaptive quadrature over quantiles.
 
     Parameters
     ----------
@@ -86,6 +91,8 @@ def expected_over_scores(
         Parameters of the score law, both > 0.
     kinks : sequence of float
         Scores at which `f` or its slope jumps.
+    between : pair of float
+        Low and high; by default all scores.
 
     Returns
     -------
@@ -97,18 +104,7 @@ def expected_over_scores(
     >>> round(expected_over_scores(lambda s: s, 2.0, 1.0), 12)  # density 2s: mean 2/3
     0.666666666667
     """
-    return expected_between(f, a, b, 0.0, 1.0, kinks)
-
-
-def expected_between(
-    f: Callable[[FloatArray], FloatArray],
-    a: float,
-    b: float,
-    low: float,
-    high: float,
-    kinks: Sequence[float] = (),
-) -> float:
-    """``E[f(S); low < S < high]``, else as `expected_over_scores`."""
+    low, high = between
     cuts = [float(1 - (1 - k**a) ** b) for k in sorted({low, *kinks, high})]
     total = error = 0.0
     for start, stop in itertools.pairwise(cuts):
@@ -309,7 +305,7 @@ def cell_means(
     for i, (low, high) in enumerate(itertools.pairwise(edges)):
         if prob[i] > 0:
             inside = [k for k in kinks if low < k < high]
-            means[i] = expected_between(f, a, b, low, high, inside) / prob[i]
+            means[i] = expected_over_scores(f, a, b, inside, between=(low, high)) / prob[i]
     return prob, means
 
 

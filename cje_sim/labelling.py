@@ -111,15 +111,14 @@ def stratified(
 
 
 def proportional(appeal: FloatArray, fraction: float) -> FloatArray:
-    """Probabilities proportional to a positive `appeal`, with mean `fraction` along the last axis unless
-    capped at 1.
+    """Probabilities proportional to a positive `appeal`, with mean `fraction` over each policy, capped at 1.
 
     Examples
     --------
-    >>> proportional(np.array([1.0, 3.0]), 0.5).tolist()
-    [0.25, 0.75]
+    >>> proportional(np.array([[1.0, 3.0]]), 0.5).tolist()
+    [[0.25, 0.75]]
     """
-    flat = appeal.reshape(len(appeal), -1) if appeal.ndim > 1 else appeal
+    flat = appeal.reshape(len(appeal), -1)
     scaled = fraction * flat / np.nanmean(flat, axis=-1, keepdims=True)
     return np.asarray(np.minimum(np.nan_to_num(scaled), 1.0).reshape(appeal.shape))
 
@@ -159,6 +158,7 @@ def label(
         With ``label_prob``; with ``stratum`` under the stratified scheme, with ``cluster`` when given.
     """
     fraction, scheme = labelling.fraction, labelling.scheme
+    judge, oracle = (np.atleast_3d(values) for values in (judge, oracle))
     n = judge.shape[1]
     size = round(fraction * n)
     prob = np.full(n, size / n)
@@ -173,7 +173,7 @@ def label(
         n_chosen = round(fraction * n_clusters)
         chosen, prob = simple_random(n_clusters, n_chosen, rng)[codes], np.full(n, n_chosen / n_clusters)
     elif scheme == "stratified":
-        base = np.nanmean(unit[0].reshape(n, -1), axis=1)
+        base = np.nanmean(unit[0], axis=1)
         strata = np.atleast_1d(np.searchsorted(np.quantile(base, np.arange(1, N_STRATA) / N_STRATA), base))
         chosen, prob = stratified(strata, size, rng)
         fields["stratum"] = strata
@@ -187,16 +187,13 @@ def label(
         if scheme == "mnar":
             prob = np.full(n, fraction)
 
-    wide = (1, n) + (1,) * (judge.ndim - 2)
-    seen = np.broadcast_to(chosen.reshape(wide) if chosen.ndim == 1 else chosen, judge.shape)
-    seen = seen & np.isfinite(judge)
-    known = np.broadcast_to(prob.reshape(wide) if prob.ndim == 1 else prob, judge.shape).copy()
+    seen = _of_responses(chosen, judge.shape) & np.isfinite(judge)
+    known = _of_responses(prob, judge.shape)
     if labelling.design == "base":
-        first = (np.arange(len(judge)) == 0).reshape(-1, *(1,) * (judge.ndim - 1))
-        seen, known = seen & first, np.where(first, known, 0.0)
+        seen[1:], known[1:] = False, 0.0
     if labelling.n_probes:
-        probe = _probes(seen | np.isnan(judge), labelling.n_probes, rng)
-        fields["probe"], seen = probe, seen | probe
+        fields["probe"] = _probes(seen | np.isnan(judge), labelling.n_probes, rng)
+        seen |= fields["probe"]
     if cluster is not None:
         fields["cluster"] = cluster
     return from_arrays(
@@ -210,16 +207,19 @@ def label(
     )
 
 
+def _of_responses(values: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Values of prompts (n,) or of responses, for every response."""
+    return np.broadcast_to(values[:, None] if values.ndim == 1 else values, shape).copy()
+
+
 def _probes(taken: BoolArray, n_probes: int, rng: np.random.Generator) -> BoolArray:
     """Mask of `n_probes` unlabelled first draws of every policy but the first."""
     probe = np.zeros_like(taken)
     for p in range(1, len(taken)):
-        first_draw = taken[p] if taken.ndim == 2 else taken[p, :, 0]
-        free = np.flatnonzero(~first_draw)
+        free = np.flatnonzero(~taken[p, :, 0])
         if len(free) < n_probes:
             raise ValueError(
                 f"n_probes={n_probes}, but only {len(free)} responses of a policy are unlabelled"
             )
-        picked = rng.choice(free, n_probes, replace=False, shuffle=False)
-        probe[(p, picked) if taken.ndim == 2 else (p, picked, 0)] = True
+        probe[p, rng.choice(free, n_probes, replace=False, shuffle=False), 0] = True
     return probe

@@ -40,7 +40,7 @@ class Keyword(NamedTuple):
     text: str
 
 
-BEFORE = {
+FRAME = {
     "n": Keyword(int, 1000, "Prompts; every policy answers each."),
     "oracle_fraction": Keyword(float, 0.25, "Share of prompts with oracle labels."),
     "label_design": Keyword(LabelDesign, "own", "Labels under every policy, or under the base policy only."),
@@ -48,13 +48,13 @@ BEFORE = {
         str, "uniform", "Which prompts are labelled, one of `cje_sim.labelling.SCHEMES`."
     ),
     "n_probes": Keyword(int, 0, "Labels of each policy but the base that audit and never teach."),
-}
-AFTER = {
     "spread": Keyword(float, 0.9, "Half width of the labels' noise, see `cje_sim.judges.draw_oracle`."),
     "atoms": Keyword(float, 0.05, "Share of labels at 0 and 1."),
     "prompt_corr": Keyword(float, 0.3, "Correlation, on the normal scale, of responses to one prompt."),
     "rng": Keyword(np.random.Generator | int | None, None, "Source of randomness."),
 }
+LABELS = ("oracle_fraction", "label_design", "label_scheme", "n_probes")  # the fields of `Labelling`
+BEFORE = ("n", *LABELS)  # what stands before the law's own keywords
 # Parameters of many laws, described once.
 COMMON = {
     "score_law": "score_law : mapping of policy to (a, b)\n    Kumaraswamy law of its scores, the base policy first.",
@@ -146,24 +146,15 @@ class Responses:
             )
 
 
-def world(
-    law: Callable[..., Responses],
-    *,
-    n: int = 1000,
-    label_design: LabelDesign = "own",
-    label_scheme: str = "uniform",
-    spread: float | None = 0.9,
-    atoms: float | None = 0.05,
-    prompt_corr: float | None = 0.3,
-) -> Callable[..., xr.Dataset]:
+def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Dataset]:
     """``simulate`` of the world with a given law.
 
     Parameters
     ----------
     law : function (prompts, *, <world parameters>) -> Responses
         A module-level function; each parameter is a keyword with a default. Its docstring describes them.
-    n, label_design, label_scheme, spread, atoms, prompt_corr
-        The world's defaults of the frame's keywords. None: the world has no such keyword.
+    **defaults
+        The world's defaults of keywords in `FRAME`. None: the world has no such keyword.
 
     Returns
     -------
@@ -175,33 +166,24 @@ def world(
     Raises
     ------
     TypeError
-        Now, for a law with a parameter that has no default or belongs to the frame; in a call, for an unknown keyword
-        and for labels that take no noise from the frame that offers it.
+        Now, for a law with a parameter that has no default or belongs to the frame, or a default of no keyword; in a
+        call, for an unknown keyword and for labels that take no noise from the frame that offers it.
     """
-    mine = {
-        "n": n,
-        "label_design": label_design,
-        "label_scheme": label_scheme,
-        "spread": spread,
-        "atoms": atoms,
-        "prompt_corr": prompt_corr,
-    }
-    before, after = (
-        {
-            name: keyword._replace(default=mine.get(name, keyword.default))
-            for name, keyword in part.items()
-            if name not in mine or mine[name] is not None
-        }
-        for part in (BEFORE, AFTER)
-    )
     own = list(inspect.signature(law).parameters.values())[1:]
     for parameter in own:
         if parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is parameter.empty:
             raise TypeError(f"{law.__module__}: {parameter} of the law must be a keyword with a default")
-        if parameter.name in {**BEFORE, **AFTER}:
+        if parameter.name in FRAME:
             raise TypeError(
                 f"{law.__module__}: {parameter.name!r} belongs to the frame, see cje_sim.world.world"
             )
+    if unknown := set(defaults) - set(FRAME):
+        raise TypeError(f"{law.__module__}: {min(unknown)!r} is no keyword of the frame: {', '.join(FRAME)}")
+    frame = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=keyword.kind)
+        for name, keyword in FRAME.items()
+        if (default := defaults.get(name, keyword.default)) is not None or name not in defaults
+    ]
 
     def simulate(**arguments: Any) -> xr.Dataset:
         refuse_unknown(law.__module__, "simulate", signature, arguments)
@@ -209,7 +191,7 @@ def world(
         bound.apply_defaults()
         given = bound.arguments
         rng = np.random.default_rng(given.pop("rng"))
-        labelling = Labelling(*(given.pop(name) for name in [*BEFORE][1:]))
+        labelling = Labelling(*(given.pop(name) for name in LABELS))
         noise = {name: given.pop(name) for name in ("spread", "atoms") if name in given}
         prompts = Prompts(given.pop("n"), rng, given.pop("prompt_corr", 0.0))
         responses = law(prompts, **given)
@@ -220,15 +202,21 @@ def world(
             )
         return collect(responses, labelling, rng, **noise)
 
-    signature = inspect.Signature(
-        [*_parameters(before), *own, *_parameters(after)], return_annotation=xr.Dataset
-    )
+    before, after = ([p for p in frame if (p.name in BEFORE) == first] for first in (True, False))
+    signature = inspect.Signature([*before, *own, *after], return_annotation=xr.Dataset)
     summary, described = split_doc(law)
-    common = [
-        text for name, text in COMMON.items() if name in signature.parameters and f"{name} :" not in described
+    told = [
+        *map(_describe, before),
+        *(
+            text
+            for name, text in COMMON.items()
+            if name in signature.parameters and f"{name} :" not in described
+        ),
+        *filter(None, [described]),
+        *map(_describe, after),
     ]
-    described = "\n".join(filter(None, (_describe(before), *common, described, _describe(after))))
-    doc = f"{join_doc(summary, described)}\n\nReturns\n-------\nxr.Dataset\n    Evaluation data, see `cje_core.data`."
+    doc = join_doc(summary, "\n".join(told))
+    doc += "\n\nReturns\n-------\nxr.Dataset\n    Evaluation data, see `cje_core.data`."
     bound: Callable[..., xr.Dataset] = bind(simulate, "simulate", law.__module__, signature, doc)
     return bound
 
@@ -243,19 +231,8 @@ def collect(
 ) -> xr.Dataset:
     """Evaluation data from a complete draw: noise of the labels, choice of the visible ones, logs.
 
-    Parameters
-    ----------
-    responses : Responses
-    labelling : Labelling
-    rng : Generator
-    spread, atoms : float
-        See `cje_sim.judges.draw_oracle`.
-
-    Returns
-    -------
-    xr.Dataset
-        With logs, ``logged_judge``, ``logged_oracle`` and ``logged_covariate`` are those of the base policy's first
-        responses.
+    `spread` and `atoms` are those of `cje_sim.judges.draw_oracle`. With logs, ``logged_judge``, ``logged_oracle`` and
+    ``logged_covariate`` are those of the base policy's first responses.
     """
     judge, oracle = responses.judge, responses.oracle
     if oracle is None:
@@ -344,16 +321,9 @@ def link_truth(laws: Laws, link: str = "sigmoid", low: float = 0.1, high: float 
 
 def _logged(values: FloatArray) -> FloatArray:
     """First responses of the base policy, shape (n,), in memory of their own."""
-    return values[0].copy() if values.ndim == 2 else values[0, :, 0].copy()
+    return np.array(values[0].reshape(values.shape[1], -1)[:, 0])
 
 
-def _parameters(keywords: Mapping[str, Keyword]) -> list[inspect.Parameter]:
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=k.default, annotation=k.kind)
-        for name, k in keywords.items()
-    ]
-
-
-def _describe(keywords: Mapping[str, Keyword]) -> str:
-    lines = (f"{name} : {inspect.formatannotation(k.kind)}\n    {k.text}" for name, k in keywords.items())
-    return "\n".join(lines)
+def _describe(parameter: inspect.Parameter) -> str:
+    kind = inspect.formatannotation(parameter.annotation)
+    return f"{parameter.name} : {kind}\n    {FRAME[parameter.name].text}"

@@ -7,23 +7,21 @@ so that the target borrows the calibrator: with transport (under an informative,
 binary labels), without, and without but with 50 probe labels. Estimands are values and differences of two policies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib import pyplot as plt
-from matplotlib import ticker
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import GREY, looks
-from cje_core.streams import Cell, Streams
-from studies.engine.measures import paired_table, performance, side_by_side, summary_table
-from studies.engine.study import Method, Outcome, Profile, Study, replicate_elsewhere
+from cje_core.streams import Cell
+from studies.engine.measures import by_estimand, paired_table, side_by_side, summary_table
+from studies.engine.panels import Row, by_world
+from studies.engine.study import Method, Profile, Setting, Study
 
 
 class World(NamedTuple):
@@ -95,6 +93,12 @@ SHIFT_CAPTION = (
     "restore coverage."
 )
 ESTIMANDS = ("value", "difference")
+TABLES = {
+    "Coverage of 95% intervals (a refusal is a miss)": "coverage",
+    "Coverage among the runs that print a number": "coverage_answered",
+    "Share of runs refused: a status in place of a number": "refused",
+    "Mean width of 95% intervals": "width",
+}
 ROWS = (
     ("value", "coverage_answered", "coverage of values"),
     ("difference", "coverage_answered", "coverage of the difference"),
@@ -116,8 +120,8 @@ def applies(method: str, world: World) -> bool:
     return not (world.borrowed and method in OWN_ONLY)
 
 
-def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
-    """One replicate: the cell's world, with `labels` labelled prompts of n, and the methods that apply on its data."""
+def setting(study: Study, cell: Cell) -> Setting:
+    """The cell's world, with `labels` labelled prompts of n, and the methods that apply."""
     world = WORLDS[str(cell["world"])]
     arguments = {
         "n": cell["n"],
@@ -125,26 +129,21 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
         "label_design": "base" if world.borrowed else "own",
         **world.arguments,
     }
-    methods = [name for name in study.methods if applies(name, world)]
-    return replicate_elsewhere(
-        study, arguments, streams, scenario=world.scenario, policies=world.policies, methods=methods
-    )
+    return Setting(world.scenario, world.policies, arguments, [m for m in study.methods if applies(m, world)])
 
 
-def _groups(ds: xr.Dataset, estimand: str = "value") -> list[xr.Dataset]:
-    """One dataset per world: the policies whose values, or the pair whose difference, is summarised there.
+def _part(ds: xr.Dataset, world: str, estimand: str) -> xr.Dataset:
+    """One world: the policies whose values, or the pair whose difference, is summarised there.
 
     Where the calibrator is borrowed these are the target, and the two policies that borrow; elsewhere the base and the
     target.
     """
-    return [ds.sel(world=[name], policy=_columns(str(name), estimand)) for name in ds["world"].values]
-
-
-def _columns(world: str, estimand: str) -> list[str]:
     borrowed = WORLDS[world].borrowed
     if estimand == "difference":
-        return ["target - rival" if borrowed else "target - base"]
-    return ["target"] if borrowed else ["base", "target"]
+        policies = ["target - rival" if borrowed else "target - base"]
+    else:
+        policies = ["target"] if borrowed else ["base", "target"]
+    return ds.sel(world=[world], policy=policies)
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
@@ -152,28 +151,22 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
 
     Of values and of differences between policies (column ``estimand``).
     """
-    measures = _both(ds, lambda part: summary_table(part, MEASURES))
+    methods = [str(m) for m in ds["method"].values]
+    parts = [(e, _part(ds, str(world), e)) for e in ESTIMANDS for world in ds["world"].values]
+    measures = by_estimand(parts, lambda part: summary_table(part, MEASURES))
     silent = measures["bias"].isna()  # labels_only where the target has no label: no coverage, rather than 0
     measures.loc[silent, [f"{m}{end}" for m in MEASURES[:3] for end in ("", "_mcse")]] = np.nan
-    methods = [str(m) for m in ds["method"].values]
-    pairs = _both(
-        ds, lambda part: paired_table(part, REFERENCE, ("coverage", "interval_score"), ratios=("width",))
+    pairs = by_estimand(
+        parts, lambda part: paired_table(part, REFERENCE, ("coverage", "interval_score"), ratios=("width",))
     )
     pairs = pairs[pairs["coverage"].notna()].reset_index(drop=True)
     columns = [c for name in ("coverage", "width_ratio", "interval_score") for c in (name, f"{name}_mcse")]
-    priors = _both(
-        ds.sel({"method": [m for m in methods if m in PRIORS]}),
-        lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",)),
+    of_prior = [(e, part.sel({"method": [m for m in methods if m in PRIORS]})) for e, part in parts]
+    priors = by_estimand(
+        of_prior, lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",))
     )
     return {
-        "Coverage of 95% intervals (a refusal is a miss)": side_by_side(measures, CELL, "coverage", methods),
-        "Coverage among the runs that print a number": side_by_side(
-            measures, CELL, "coverage_answered", methods
-        ),
-        "Share of runs refused: a status in place of a number": side_by_side(
-            measures, CELL, "refused", methods
-        ),
-        "Mean width of 95% intervals": side_by_side(measures, CELL, "width", methods),
+        **{title: side_by_side(measures, CELL, name, methods) for title, name in TABLES.items()},
         f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[[*CELL, "method", *columns]],
         f"Other priors against {PRIORS[0]} on the same data: differences, and the ratio of widths": priors,
         "Milliseconds per fit": _times(ds),
@@ -181,118 +174,46 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     }
 
 
-def _both(ds: xr.Dataset, measure: Callable[[xr.Dataset], pd.DataFrame]) -> pd.DataFrame:
-    """One table of every world, values first, then differences, told apart by the column ``estimand``."""
-    frames = []
-    for estimand in ESTIMANDS:
-        frame = pd.concat([measure(part) for part in _groups(ds, estimand)], ignore_index=True)
-        frame.insert(1, "estimand", estimand)
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True)
-
-
 def _times(ds: xr.Dataset) -> pd.DataFrame:
     """Median and 95th percentile over worlds and replicates, without laying out the data, which methods share.
 
     The median does not see a first call's compilation.
     """
-    rows = []
-    for n in ds["n"].values:
-        for labels in ds["labels"].values:
-            for name in ds["method"].values:
-                taken = 1000 * ds["seconds"].sel({"n": n, "labels": labels, "method": name}).values
-                taken = taken[np.isfinite(taken)]
-                if taken.size:
-                    median, late = np.quantile(taken, (0.5, 0.95))
-                    rows.append(
-                        {"n": n, "labels": labels, "method": name, "median": median, "95th percentile": late}
-                    )
-    return pd.DataFrame(rows)
+    taken = (1000 * ds["seconds"]).to_series().groupby(["n", "labels", "method"], sort=False)
+    shown = pd.DataFrame({"median": taken.median(), "95th percentile": taken.quantile(0.95)})
+    return shown.dropna().reset_index()
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
     """Coverage of values and differences by world, at the largest n: first own labels, then borrowed calibrators."""
-    at_n = ds.sel(n=[ds["n"].values.max()])
+    at_n = ds.sel(n=ds["n"].values.max())
     made = {}
     for caption, borrowed, shown in ((OWN_CAPTION, False, COLOURS[:-1]), (SHIFT_CAPTION, True, IN_SHIFT)):
         names = [str(name) for name in ds["world"].values if WORLDS[str(name)].borrowed == borrowed]
         if names:
-            made[caption] = _panels(at_n.sel(world=names), shown, (*ROWS, *(REFUSED if borrowed else ())))
+            made[caption] = _panels(at_n, names, shown, (*ROWS, *(REFUSED if borrowed else ())))
     return made
 
 
-def _panels(ds: xr.Dataset, shown: Sequence[str], rows: Sequence[tuple[str, str, str]]) -> Figure:
-    worlds = [str(name) for name in ds["world"].values]
-    size = (max(2.0 * len(worlds) + 0.8, 6.6), 0.8 + 2.1 * len(rows))
-    fig, axes = plt.subplots(len(rows), len(worlds), figsize=size, sharex="col", sharey="row", squeeze=False)
-    for estimand in ESTIMANDS:
-        for column, part in enumerate(_groups(ds, estimand)):
-            measured = performance(part, pool=True).isel(world=0, n=0)
-            for ax, row in zip(axes[:, column], rows, strict=True):
-                if row[0] == estimand:
-                    _marks(ax, measured, row[1], shown)
-    for column, world in enumerate(worlds):
-        labels = [str(m) for m in ds["labels"].values]
-        axes[0, column].set(title=WORLDS[world].title)
-        axes[-1, column].set(xlim=(-0.5, len(labels) - 0.5), xlabel="labels")
-        axes[-1, column].set_xticks(np.arange(len(labels)), labels)
-    for line, (_, name, words) in zip(axes, rows, strict=True):
-        line[0].set(ylabel=words)
-        if name == "width":
-            line[0].set(yscale="log")
-            line[0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-            line[0].yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-            line[0].yaxis.set_minor_formatter(ticker.NullFormatter())
-        elif name == "refused":
-            line[0].set(ylim=(-0.04, 1.04))
-        else:
-            line[0].set(ylim=(None, 1.03))
-            for ax in line:
-                ax.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
-    handles = {
-        name: handle
-        for ax in axes.ravel()
-        for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)
-    }
-    order = [name for name in shown if name in handles]
-    fig.legend(
-        [handles[n] for n in order],
-        order,
-        loc="outside upper center",
-        ncols=min(len(order), 4),
-        frameon=False,
-    )
-    return fig
-
-
-def _marks(ax: Axes, measured: xr.Dataset, name: str, shown: Sequence[str]) -> None:
-    """One measure of the methods that answer, side by side at each number of labels."""
-    style: Any = looks(COLOURS)
+def _panels(ds: xr.Dataset, names: Sequence[str], shown: Sequence[str], rows: Sequence[Row]) -> Figure:
+    style = looks(COLOURS)
     style[COLOURS[-1]]["color"] = GREY  # the palette's eighth is too pale for a mark
-    there = [m for m in shown if m in measured["method"].values]
-    there = [m for m in there if (measured["replicates"].sel({"method": m}) > 0).any()]
-    for k, method in enumerate(there):
-        one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
-        value = one["value"].sel(measure=name).values
-        if name != "refused":
-            value = np.where(np.isfinite(one["value"].sel(measure="bias").values), value, np.nan)
-        answers = np.isfinite(value) & (one["replicates"].values > 0)
-        if not answers.any():
-            continue
-        at = np.arange(len(answers))[answers] + 0.11 * (k - (len(there) - 1) / 2)
-        bound = one["bound"].sel(measure=name).transpose("ci_bound", "labels").values[:, answers]
-        face: Any = {"mfc": "white"} if method in TWINS else {}
-        ax.errorbar(
-            at,
-            value[answers],
-            np.abs(bound - value[answers]),
-            **style[TWINS.get(method, method)],
-            **face,
-            ls="none",
-            ms=4,
-            lw=1,
-            label=method,
-        )
+    faces = {method: {"mfc": "white"} if method in TWINS else {} for method in shown}
+    labels = [str(m) for m in ds["labels"].values]
+    fig, axes = by_world(
+        [(WORLDS[w].title, {e: _part(ds, w, e).isel(world=0) for e in ESTIMANDS}, labels) for w in names],
+        rows,
+        {method: {**style[TWINS.get(method, method)], **faces[method]} for method in shown},
+        along="labels",
+        step=0.11,
+        size=(max(2.0 * len(names) + 0.8, 6.6), 0.8 + 2.1 * len(rows)),
+    )
+    for ax, (_, name, _) in zip(axes[:, 0], rows, strict=True):
+        if name.startswith("coverage"):
+            ax.set(ylim=(None, 1.03))
+    for ax in axes[-1]:
+        ax.set(xlabel="labels")
+    return fig
 
 
 def _posterior(description: str, **options: Any) -> Method:
@@ -394,7 +315,7 @@ STUDY = Study(
         ),
         "paper": Profile(2000, {"n": (500, 1000)}),
     },
-    replicate=replicate,
+    setting=setting,
     worlds=sorted({world.scenario for world in WORLDS.values()}),
     table=table,
     figure=figure,

@@ -19,14 +19,14 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.figures.style import MARKERS, OKABE_ITO
-from cje_core.inference.estimate import wald
 from cje_core.streams import Cell, Streams, generator
 from cje_sim.exact import divergences
 from cje_sim.exact.typicality import Coverage, coverage
 from cje_sim.targets.tilts import temperature, token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
-from studies.engine.measures import performance
-from studies.engine.study import Method, Outcome, Profile, Study
+from studies.engine.measures import cell_table
+from studies.engine.panels import legend
+from studies.engine.study import Method, Outcome, Profile, Study, outcome_of_means
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,15 +66,16 @@ def theory(cell: Cell) -> dict[str, float]:
     clean = divergences.first_token_errors(p, q, mean, 0.0, length, N)
     second = length * divergences.log1p_chi2(p, q)
     sigma = float(noise.min())  # every region holds tokens of both kinds
+    whole = float(np.log(sigma) + (second - np.log(N)) / 2)  # T = everything: alpha = beta = 1
     out = {
         "log_se_ips": errors.log_se_ips,
         "log_se_snips": errors.log_se_snips,
         "log_se_ips_calibrated": max(clean.log_se_ips, -1e3),  # 0 where the reward is constant
         "log_se_direct": errors.log_se_direct,
-        "log_floor_all": float(np.log(sigma) + (second - np.log(N)) / 2),  # T = everything: alpha = beta = 1
+        "log_floor_all": whole,
         "log_coverage_part_all": 0.0,
         "log_shape_part_all": second / 2,
-        "log_ess_form_all": float(np.log(sigma) + (second - np.log(N)) / 2),
+        "log_ess_form_all": whole,
     }
     for name, mass in MASSES.items():
         region = _region(str(cell["shift"]), length, mass)
@@ -104,14 +105,7 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
         "ips_calibrated": w * reward,
         "direct": y1,
     }
-    values = np.array([[scores[m].mean()] for m in study.methods])
-    errors = np.array([[scores[m].std(ddof=1) / np.sqrt(N)] for m in study.methods])
-    return Outcome(
-        values,
-        truth=[divergences.expectation(target.log_prob[0, 0], mean)],
-        std_error=errors,
-        interval=wald(values, errors, np.inf, study.ci_prob),
-    )
+    return outcome_of_means(study, scores, divergences.expectation(target.log_prob[0, 0], mean))
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
@@ -119,17 +113,17 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     cells = _per_cell(ds)
     rows = []
     for name in (*MASSES, "all"):
-        floor, ess_form = cells[f"floor_{name}"], cells[f"ess_form_{name}"]
+        floor, ess_form, error = cells[f"floor_{name}"], cells[f"ess_form_{name}"], cells["se_ips"]
         rows.append(
             {
                 "region T": "everything" if name == "all" else f"target mass {name}%",
                 "cells": len(cells),
-                "floor > SE(IPS)": _count(floor, cells["se_ips"]),
+                "floor > SE(IPS)": _count(floor, error),
                 "floor > SE(SNIPS)": _count(floor, cells["se_snips"]),
                 "floor > SE(IPS, calibrated)": _count(floor, cells["se_ips_calibrated"]),
-                "sigma/sqrt(ESS_T) > SE(IPS)": _count(ess_form, cells["se_ips"]),
-                "median floor / SE(IPS)": float((floor / cells["se_ips"]).median()),
-                "largest floor / SE(IPS)": float((floor / cells["se_ips"]).max()),
+                "sigma/sqrt(ESS_T) > SE(IPS)": _count(ess_form, error),
+                "median floor / SE(IPS)": float((floor / error).median()),
+                "largest floor / SE(IPS)": float((floor / error).max()),
                 "largest coverage part": float(cells[f"coverage_part_{name}"].max()),
                 "largest shape part": float(cells[f"shape_part_{name}"].max()),
             }
@@ -156,17 +150,9 @@ def _count(bound: "pd.Series[float]", error: "pd.Series[float]") -> int:
 
 
 def _per_cell(ds: xr.Dataset) -> pd.DataFrame:
-    measured = performance(ds, pool=True).sel(measure="empirical_se", drop=True)
-    columns = {}
-    for method in ("ips", "snips", "ips_calibrated", "direct"):
-        columns[f"{method}_empirical_se"] = measured["value"].sel({"method": method}, drop=True)
-        columns[f"{method}_empirical_se_mcse"] = measured["mcse"].sel({"method": method}, drop=True)
-    for variable in ds.data_vars:
-        if str(variable).startswith("theory_log_"):
-            columns[str(variable).removeprefix("theory_log_")] = xr.apply_ufunc(np.exp, ds[variable])
-    order = ["shift", "length", "reward", "noise"]
-    frame = xr.Dataset(columns).to_dataframe(dim_order=order).reset_index()
-    return frame.dropna(subset=["ips_empirical_se"]).reset_index(drop=True)
+    theory = [str(name) for name in ds.data_vars if str(name).startswith("theory_log_")]
+    exact = {name.removeprefix("theory_log_"): xr.apply_ufunc(np.exp, ds[name]) for name in theory}
+    return cell_table(ds, ("ips", "snips", "ips_calibrated", "direct"), "empirical_se", after=exact)
 
 
 def figure(ds: xr.Dataset) -> "dict[str, Figure]":
@@ -203,12 +189,7 @@ def figure(ds: xr.Dataset) -> "dict[str, Figure]":
         axes[i, 0].set_ylabel(f"standard error, n = {N:,}")
     for axis in axes[-1]:
         axis.set_xlabel("tokens per response, L")
-    handles, names = axes[-1, 0].get_legend_handles_labels()
-    for axis in axes.flat:
-        more, extra = axis.get_legend_handles_labels()
-        handles += [h for h, n in zip(more, extra, strict=True) if n not in names]
-        names += [n for n in extra if n not in names]
-    fig.legend(handles, names, loc="outside upper center", ncols=4, frameon=False, fontsize=7)
+    legend(fig, fontsize=7, ncols=4)
     return {
         "Floors (dashed), exact standard errors (bands) and empirical ones (points, 95% Monte Carlo).": fig
     }

@@ -7,22 +7,21 @@ those where borrowing is hard: a judge of few levels, a weak one, pass/fail labe
 judge, and one where the calibration does not transport.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib import pyplot as plt
-from matplotlib import ticker
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cje_core.checks import FloatArray
 from cje_core.estimators.direct import Bootstrap
-from cje_core.figures.style import GREY, looks
-from cje_core.streams import Cell, Streams
-from studies.engine.measures import paired_table, performance, side_by_side, summary_table
-from studies.engine.study import NOT_RUN, Method, Outcome, Profile, Study, replicate_elsewhere
+from cje_core.figures.style import looks
+from cje_core.streams import Cell
+from studies.engine.measures import by_estimand, paired_table, performance, side_by_side, summary_table
+from studies.engine.panels import by_world, legend, marks, plain_log
+from studies.engine.study import NOT_RUN, Method, Profile, Setting, Study
 
 
 class World(NamedTuple):
@@ -45,6 +44,7 @@ N_HARD = 1000  # prompts in the worlds beside the paper's
 PAPER_ONLY = ("plug_in_cluster", "direct_bootstrap")  # run in the paper's world
 FORMS = ("direct_plug_in", "direct_one_step")  # of borrowing: nothing to choose where every policy has labels
 PLUG_IN = FORMS[0]
+CONTROLS = ("raw_judge", "labels_only")
 DIFFERENCE = "high - low"
 GROUPS = {"own": "labels under every policy", "base": "calibration borrowed from the base policy"}
 MEASURES = (
@@ -77,17 +77,11 @@ def keep(cell: Cell) -> bool:
     return cell["world"] == "smooth" or (cell["label_design"] == "base" and cell["n"] == N_HARD)
 
 
-def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
-    """One replicate: the cell's world, and the methods that apply on its data."""
+def setting(study: Study, cell: Cell) -> Setting:
+    """The cell's world, and the methods that apply."""
     world = WORLDS[str(cell["world"])]
-    return replicate_elsewhere(
-        study,
-        {name: level for name, level in cell.items() if name != "world"},
-        streams,
-        scenario=world.scenario,
-        policies=world.policies,
-        methods=[name for name in study.methods if applies(name, cell)],
-    )
+    arguments = {name: level for name, level in cell.items() if name != "world"}
+    return Setting(world.scenario, world.policies, arguments, [m for m in study.methods if applies(m, cell)])
 
 
 def _stretch(coverage: FloatArray) -> FloatArray:
@@ -129,29 +123,27 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     Values are averages over policies. A method that never answers in a cell (labels_only without labels) has no
     coverage there.
     """
-    frames, ratios = [], []
-    for estimand, part in _groups(ds):
-        frame = summary_table(part, MEASURES)
-        frame.insert(0, "estimand", estimand)
-        silent = frame["bias"].isna()
-        frame.loc[silent, ["coverage", "coverage_mcse"]] = np.nan
-        frames.append(frame)
-        if part["label_design"].item() == "base":
-            ratio = paired_table(part, PLUG_IN, (), ratios=("width",))
-            ratio.insert(0, "estimand", estimand)
-            ratios.append(ratio[ratio["width_ratio"].notna()])
-    measures = pd.concat(frames, ignore_index=True)[[*CELL, "method", *_columns(MEASURES)]]
+    groups = _groups(ds)
+    measures = by_estimand(groups, lambda part: summary_table(part, MEASURES))
+    measures.loc[measures["bias"].isna(), ["coverage", "coverage_mcse"]] = np.nan
+    measures = measures[[*CELL, "method", *(f"{name}{end}" for name in MEASURES for end in ("", "_mcse"))]]
     methods = [str(m) for m in ds["method"].values]
-    controls = ("raw_judge", "labels_only")
-    borrowing = measures[(measures["label_design"] == "base") & ~measures["method"].isin(controls)]
+    borrowing = measures[(measures["label_design"] == "base") & ~measures["method"].isin(CONTROLS)]
     out = {
-        "Coverage of 95% intervals (a refusal is a miss)": side_by_side(measures, CELL, "coverage", methods),
-        "Coverage where a calibrator is borrowed, among the runs that print a number": side_by_side(
-            borrowing, CELL, "coverage_answered", methods
-        ),
-        "Share of runs refused where a calibrator is borrowed: a status in place of a number": side_by_side(
-            borrowing, CELL, "refused", methods
-        ),
+        title: side_by_side(rows, CELL, name, methods)
+        for title, name, rows in (
+            ("Coverage of 95% intervals (a refusal is a miss)", "coverage", measures),
+            (
+                "Coverage where a calibrator is borrowed, among the runs that print a number",
+                "coverage_answered",
+                borrowing,
+            ),
+            (
+                "Share of runs refused where a calibrator is borrowed: a status in place of a number",
+                "refused",
+                borrowing,
+            ),
+        )
     }
     false = borrowing[(borrowing["world"] == "equal") & (borrowing["estimand"] == "difference")]
     if len(false):
@@ -160,16 +152,13 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         false = false[[*CELL, "method"]].assign(share=share, share_mcse=error)
         title = "False differences: share of runs that tell equal policies apart"
         out[title] = side_by_side(false, CELL, "share", methods)
-    if ratios:
-        widths = pd.concat(ratios, ignore_index=True)
-        widths = widths[~widths["method"].isin(controls)]
+    borrowed = [(e, part) for e, part in groups if part["label_design"].item() == "base"]
+    if borrowed:
+        widths = by_estimand(borrowed, lambda part: paired_table(part, PLUG_IN, (), ratios=("width",)))
+        widths = widths[widths["width_ratio"].notna() & ~widths["method"].isin(CONTROLS)]
         title = f"Mean width where a calibrator is borrowed, ratio to {PLUG_IN}"
         out[title] = side_by_side(widths, CELL, "width_ratio", methods)
     return {**out, "All measures": measures}
-
-
-def _columns(names: "tuple[str, ...] | list[str]") -> list[str]:
-    return [f"{name}{end}" for name in names for end in ("", "_mcse")]
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
@@ -193,88 +182,51 @@ def _paper_figure(ds: xr.Dataset) -> Figure:
         labels = [f"n = {n}\n{fraction:.0%} labelled" for n, fraction in measured["cell"].values]
         top, bottom = axes[:, column]
         for ax, name in ((top, "coverage"), (bottom, "width")):
-            _marks(ax, measured, name, "cell", [str(m) for m in ds["method"].values])
+            marks(ax, measured, name, "cell", looks(list(METHODS)), step=0.12)
         top.axhline(part.attrs["ci_prob"], color="0.4", linestyle="--", linewidth=1, zorder=0)
         top.set_yscale("function", functions=STRETCH)
         top.set(ylim=(-0.25, 1.01), yticks=Y_TICKS, title=GROUPS[design])
-        bottom.set(yscale="log", xticks=np.arange(len(labels)), xticklabels=labels)
-        bottom.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        bottom.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-        bottom.yaxis.set_minor_formatter(ticker.NullFormatter())
+        bottom.set(xticks=np.arange(len(labels)), xticklabels=labels)
+        plain_log(bottom)
     axes[0, 0].set_ylabel("coverage (stretched scale)")
     axes[1, 0].set_ylabel("mean width of the interval")
-    _legend(fig, axes[0])
+    legend(fig, METHODS)
     return fig
 
 
 def _borrowed_figure(ds: xr.Dataset) -> Figure:
     """Coverage of values, of the difference, and the share refused; one column per world."""
-    worlds = [
-        str(w) for w in ds["world"].values if (ds["status"].sel(world=w, n=_largest(ds, w)) != NOT_RUN).any()
-    ]
-    size = (max(1.9 * len(worlds) + 0.8, 6.6), 6.4)
-    fig, axes = plt.subplots(3, len(worlds), figsize=size, sharex="col", sharey="row", squeeze=False)
-    shown = [str(m) for m in ds["method"].values if m not in ("raw_judge", "labels_only")]
-    for column, world in enumerate(worlds):
-        part = ds.sel(world=world, n=_largest(ds, world))
-        rows = (
-            (_values("base"), "coverage_answered"),
-            ([DIFFERENCE], "coverage_answered"),
-            (_values("base"), "refused"),
-        )
-        for ax, (policies, name) in zip(axes[:, column], rows, strict=True):
-            measured = performance(part.sel(policy=policies), pool=True)
-            _marks(ax, measured, name, "oracle_fraction", shown)
-        for ax in axes[:2, column]:
-            ax.axhline(part.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
-        axes[0, column].set_title(WORLDS[world].title)
-        labels = [f"{float(f) * int(part['n']):.0f}" for f in part["oracle_fraction"].values]
-        axes[2, column].set(xlim=(-0.5, len(labels) - 0.5), xlabel="labels of the base policy")
-        axes[2, column].set_xticks(np.arange(len(labels)), labels)
+    worlds = []
+    for name in ds["world"].values:
+        part = ds.sel(world=name, n=_largest(ds))
+        if (part["status"] != NOT_RUN).any():
+            ticks = [f"{float(f) * int(part['n']):.0f}" for f in part["oracle_fraction"].values]
+            parts = {"value": part.sel(policy=_values("base")), "difference": part.sel(policy=[DIFFERENCE])}
+            worlds.append((WORLDS[str(name)].title, parts, ticks))
+    fig, axes = by_world(
+        worlds,
+        (
+            ("value", "coverage_answered", "coverage of values"),
+            ("difference", "coverage_answered", "coverage of the difference"),
+            ("value", "refused", "share of runs refused"),
+        ),
+        {method: look for method, look in looks(list(METHODS)).items() if method not in CONTROLS},
+        along="oracle_fraction",
+        step=0.12,
+        size=(max(1.9 * len(worlds) + 0.8, 6.6), 6.4),
+    )
     for ax in axes[:2, 0]:
         ax.set_yscale("function", functions=STRETCH)
         ax.set(ylim=(-0.25, 1.01), yticks=Y_TICKS)
-    axes[0, 0].set_ylabel("coverage of values")
-    axes[1, 0].set_ylabel("coverage of the difference")
-    axes[2, 0].set(ylabel="share of runs refused", ylim=(-0.04, 1.04))
-    _legend(fig, axes.ravel())
+    for ax in axes[-1]:
+        ax.set(xlabel="labels of the base policy")
     return fig
 
 
-def _largest(ds: xr.Dataset, world: str) -> int:
+def _largest(ds: xr.Dataset) -> int:
     """The n at which the worlds are compared: that of the hard ones, or the largest that was run."""
     sizes = [int(n) for n in ds["n"].values]
     return N_HARD if N_HARD in sizes else max(sizes)
-
-
-def _marks(ax: Axes, measured: xr.Dataset, name: str, along: str, shown: list[str]) -> None:
-    """One measure of the methods that were run, side by side at each cell."""
-    style: Any = looks(list(METHODS))
-    there = [m for m in shown if (measured["replicates"].sel({"method": m}) > 0).any()]
-    for k, method in enumerate(there):
-        one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
-        value = one["value"].sel(measure=name).values
-        asks = np.isfinite(one["value"].sel(measure="bias").values) | (name == "refused")
-        answers = asks & np.isfinite(value) & (one["replicates"].values > 0)
-        if not answers.any():
-            continue
-        at = np.arange(len(value))[answers] + 0.12 * (k - (len(there) - 1) / 2)
-        bound = one["bound"].sel(measure=name).transpose("ci_bound", along).values[:, answers]
-        error = np.abs(bound - value[answers])
-        ax.errorbar(at, value[answers], error, **style[method], ls="none", ms=4, lw=1, label=method)
-
-
-def _legend(fig: Figure, axes: "np.ndarray") -> None:
-    """One legend of all methods that any panel shows."""
-    handles = {n: h for ax in axes for h, n in zip(*ax.get_legend_handles_labels(), strict=True)}
-    order = [m for m in METHODS if m in handles]
-    fig.legend(
-        [handles[m] for m in order],
-        order,
-        loc="outside upper center",
-        ncols=min(len(order), 4),
-        frameon=False,
-    )
 
 
 METHODS = {
@@ -343,7 +295,7 @@ STUDY = Study(
         "quick": Profile(300, {}, {"direct_bootstrap": {"inference": Bootstrap(n=300)}}),
         "paper": Profile(1000, {"n": (250, 500, 1000, 2500)}),
     },
-    replicate=replicate,
+    setting=setting,
     worlds=sorted({world.scenario for world in WORLDS.values()}),
     keep=keep,
     table=table,

@@ -20,12 +20,13 @@ from matplotlib.figure import Figure
 from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, direct_corrected
-from cje_core.figures.style import GREY, looks
+from cje_core.figures.style import GREY, OKABE_ITO
 from cje_core.streams import Cell, Streams
 from cje_core.transport import audit
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 from studies.engine.measures import clopper_pearson, summary_table
+from studies.engine.panels import legend
 from studies.engine.study import Method, Outcome, Profile, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
@@ -55,10 +56,7 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
         n_probes=int(cell["probes"]),
         policies=law,
         rng=streams("data"),
-        low=shape["low"],
-        high=shape["high"],
-        spread=shape["spread"],
-        atoms=shape["atoms"],
+        **shape,
     )
     ends = {name: shape[name] for name in ("low", "high")}
     truth = float(transport_shift.truth(policies=law, **ends).sel(policy="target"))
@@ -73,12 +71,12 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     found: dict[str, Any] = {"borrowed": borrowed, "old_rule": borrowed}
     for name in ("probe_corrected", "probe_tuned"):
         found[name] = direct_corrected.estimate(data, **study.methods[name].options).sel(policy="target")
-    blank = verdict == "FAIL"
-    silent = np.array([name == "old_rule" and blank for name in study.methods])
+    silent = np.array([name == "old_rule" and verdict == "FAIL" for name in study.methods])
 
     def column(variable: str) -> Any:
         values = np.array([found[name][variable].values for name in study.methods], dtype=float)[:, None]
-        return np.where(silent.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
+        values[silent] = np.nan
+        return values
 
     return Outcome(
         column("estimate"),
@@ -169,27 +167,24 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     judges, probes = list(ds["judge"].values), [int(p) for p in ds["probes"].values]
     size = (3.0 * len(judges) + 1.0, 5.4)
     fig, axes = plt.subplots(2, len(judges), figsize=size, sharex=True, sharey="row", squeeze=False)
-    colours = {
-        p: look["color"] for p, look in zip(probes, looks([str(p) for p in probes]).values(), strict=True)
-    }
-    cells = _cells(ds)
+    colours = dict(zip(probes, OKABE_ITO, strict=False))
     step = 0.016 * max(float(np.ptp(ds["shift"].values)), 0.05)  # beside each other, not on top
     for column, judge in enumerate(judges):
         top, bottom = axes[:, column]
         for k, count in enumerate(probes):
-            mine = [(c["shift"], part) for c, part in cells if (c["judge"], c["probes"]) == (judge, count)]
-            at = np.array([shift for shift, _ in mine]) + step * (k - (len(probes) - 1) / 2)
+            mine = [part for _, part in _cells(ds.sel(judge=[judge], probes=[count]))]
+            at = ds["shift"].values + step * (k - (len(probes) - 1) / 2)
             look: dict[str, Any] = {"color": colours[count], "lw": 1.2, "ms": 4}
             for code, style, marker in ((1, "-", "o"), (0, ":", "s")):
-                verdicts = [part["verdict"].values for _, part in mine]
+                verdicts = [part["verdict"].values for part in mine]
                 label = f"{count} probes" if code == 1 else None
                 _shares(top, at, [v == code for v in verdicts], [np.isfinite(v) for v in verdicts], ls=style,
                         marker=marker, label=label, **look)  # fmt: skip
             for method, face, style in (("probe_tuned", colours[count], "-"), ("old_rule", "white", ":")):
-                hits, there = zip(*(_hits(part, method) for _, part in mine), strict=True)
+                hits, there = zip(*(_hits(part, method) for part in mine), strict=True)
                 _shares(bottom, at, hits, there, ls=style, marker="o", mfc=face, **look)
-        top.axvline(audit.MARGIN, color=GREY, lw=0.8, zorder=0)
-        bottom.axvline(audit.MARGIN, color=GREY, lw=0.8, zorder=0)
+        for ax in (top, bottom):
+            ax.axvline(audit.MARGIN, color=GREY, lw=0.8, zorder=0)
         top.annotate(
             "margin", (audit.MARGIN, 1), xycoords=("data", "axes fraction"), xytext=(3, -2),
             textcoords="offset points", va="top", fontsize=8, color=GREY,
@@ -199,8 +194,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         bottom.set(xlabel="true shift of the target", ylim=(-0.03, 1.03))
     axes[0, 0].set_ylabel("share: FAIL (solid), PASS (dotted)")
     axes[1, 0].set_ylabel("coverage: tuned probe value (solid),\nold rule's level (dotted)")
-    handles, names = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
+    legend(fig, ncols=len(probes))
     return {CAPTION: fig}
 
 

@@ -21,14 +21,13 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.figures.style import MARKERS, OKABE_ITO
-from cje_core.inference.estimate import wald
 from cje_core.offpolicy.weights import ess_fraction
 from cje_core.streams import Cell, Streams, generator
 from cje_sim.exact import divergences, typicality
 from cje_sim.targets.tilts import token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
-from studies.engine.measures import clopper_pearson, performance
-from studies.engine.study import Method, Outcome, Profile, Study
+from studies.engine.measures import cell_table, clopper_pearson
+from studies.engine.study import Method, Outcome, Profile, Study, outcome_of_means
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +35,14 @@ if TYPE_CHECKING:
 VOCAB, ZIPF_ALPHA, NOISE_SD, N, LEVEL = 1000, 1.2, 0.5, 10_000, 0.9
 GATE, ESS_GATE = 0.70, 0.30
 DRAWS = 60
+EXACT = {
+    "ttc_exact": "ttc",
+    "log_ttc_exact": "log_ttc",
+    "ttc_two_sided_exact": "ttc_two_sided",
+    **{name: name for name in ("kl_per_token", "collapse_margin", "rate", "rate_two_sided")},
+    "log10_ess_exact": "log10_limit_ess",
+    "value": "value",
+}
 UTILITIES = ("iid-1", "iid-2", "iid-3", "aligned", "anti_aligned", "hot")
 
 
@@ -77,10 +84,7 @@ def theory(cell: Cell) -> dict[str, float]:
         "rate": typicality.collapse_rate(p, q),
         "rate_two_sided": typicality.collapse_rate(p, q, two_sided=True),
         "log10_limit_ess": divergences.log_limit_ess(p, q, length) / np.log(10),
-        "value": errors.value,
-        "log_se_ips": errors.log_se_ips,
-        "log_se_snips": errors.log_se_snips,
-        "log_se_direct": errors.log_se_direct,
+        **{name: value for name, value in errors._asdict().items() if name != "snips_bias"},
         "log_cle_floor": one.log_cle_floor(NOISE_SD, N),
     }
 
@@ -100,30 +104,24 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     weight = np.exp(logged.sums[:, 1])
     total = weight.sum()
     snips = weight @ y0 / total
-    influence = {
-        "logged_mean": y0 - y0.mean(),
-        "ips": weight * y0 - np.mean(weight * y0),
-        "snips": weight * (y0 - snips) * (N / total),
-        "direct": y1 - y1.mean(),
+    rows = {
+        "logged_mean": y0,
+        "ips": weight * y0,
+        "snips": snips + weight * (y0 - snips) * (N / total),
+        "direct": y1,
     }
-    estimate = {"logged_mean": y0.mean(), "ips": np.mean(weight * y0), "snips": snips, "direct": y1.mean()}
-    values = np.array([[estimate[m]] for m in study.methods])
-    errors = np.array([[np.sqrt(np.mean(influence[m] ** 2) / (N - 1))] for m in study.methods])
     surprisal, own = logged.sums[:, 0], fresh.sums[:, 0]
     edge = np.quantile(own, LEVEL, method="inverted_cdf")
     centre = logger.length * divergences.entropy(target.log_prob[0, 0])
     distance = np.quantile(np.abs(own - centre), LEVEL, method="inverted_cdf")
-    return Outcome(
-        values,
-        truth=[divergences.expectation(target.log_prob[0, 0], utility)],
-        std_error=errors,
-        interval=wald(values, errors, np.inf, study.ci_prob),
-        extra={
-            "ttc": np.mean(surprisal <= edge),
-            "ttc_two_sided": np.mean(np.abs(surprisal - centre) <= distance),
-            "ess_fraction": ess_fraction(weight),
-            "max_share": weight.max() / total,
-        },
+    return outcome_of_means(
+        study,
+        rows,
+        divergences.expectation(target.log_prob[0, 0], utility),
+        ttc=np.mean(surprisal <= edge),
+        ttc_two_sided=np.mean(np.abs(surprisal - centre) <= distance),
+        ess_fraction=ess_fraction(weight),
+        max_share=weight.max() / total,
     )
 
 
@@ -134,21 +132,16 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     rows = []
     for (world, eta), part in cells.groupby(["utility", "eta"], sort=False):
         at = part.set_index("length")
-        row = {
-            "utility": world,
-            "eta": eta,
-            "margin": at["collapse_margin"].iloc[0],
-            "rate": at["rate"].iloc[0],
-        }
+        first = at.iloc[0]
+        row = {"utility": world, "eta": eta, "margin": first["collapse_margin"], "rate": first["rate"]}
         for name, column in (("TTC", "ttc"), ("IPS RMSE", "ips_rmse")):
             for length in (short, long):
                 row[f"{name}, L={length}"] = at.loc[length, column]
                 row[f"{name}, L={length}_mcse"] = at.loc[length, f"{column}_mcse"]
         row[f"exact TTC, L={long}"] = at.loc[long, "ttc_exact"]
         row[f"log10 ESS/n, L={long}"] = at.loc[long, "log10_ess_exact"]
-        row[f"Direct RMSE, L={long}"], row[f"Direct RMSE, L={long}_mcse"] = at.loc[
-            long, ["direct_rmse", "direct_rmse_mcse"]
-        ]
+        row[f"Direct RMSE, L={long}"] = at.loc[long, "direct_rmse"]
+        row[f"Direct RMSE, L={long}_mcse"] = at.loc[long, "direct_rmse_mcse"]
         rows.append(row)
     healthy = {"TTC": cells["ttc_exact"] >= GATE, "ESS": cells["log10_ess_exact"] >= np.log10(ESS_GATE)}
     shown = ["utility", "eta", "length", "ttc_exact", "ttc_two_sided_exact", "log10_ess_exact", "value"]
@@ -189,30 +182,17 @@ def spread_over_draws() -> pd.DataFrame:
 
 
 def _per_cell(ds: xr.Dataset) -> pd.DataFrame:
-    measured = performance(ds, pool=True)
-    rmse = measured.sel(measure="rmse", drop=True)
-    runs = ds["ttc"].count("replicate")
-    columns = {
+    before = {
         "ttc": ds["ttc"].mean("replicate"),
-        "ttc_mcse": ds["ttc"].std("replicate", ddof=1) / np.sqrt(runs),
-        "ttc_exact": ds["theory_ttc"],
-        "log_ttc_exact": ds["theory_log_ttc"],
-        "ttc_two_sided_exact": ds["theory_ttc_two_sided"],
-        "kl_per_token": ds["theory_kl_per_token"],
-        "collapse_margin": ds["theory_collapse_margin"],
-        "rate": ds["theory_rate"],
-        "rate_two_sided": ds["theory_rate_two_sided"],
-        "log10_ess_exact": ds["theory_log10_limit_ess"],
-        "value": ds["theory_value"],
+        "ttc_mcse": ds["ttc"].std("replicate", ddof=1) / np.sqrt(ds["ttc"].count("replicate")),
+        **{column: ds[f"theory_{name}"] for column, name in EXACT.items()},
     }
-    for method in ds["method"].values:
-        columns[f"{method}_rmse"] = rmse["value"].sel({"method": method}, drop=True)
-        columns[f"{method}_rmse_mcse"] = rmse["mcse"].sel({"method": method}, drop=True)
     # An SE beyond 1e300 (deep overlap failure) is shown as 1e300, not as an overflow.
-    for name in ("se_ips", "se_snips", "se_direct", "cle_floor"):
-        columns[f"{name}_exact"] = xr.apply_ufunc(np.exp, ds[f"theory_log_{name}"].clip(max=690.0))
-    frame = xr.Dataset(columns).to_dataframe(dim_order=["utility", "eta", "length"]).reset_index()
-    return frame.dropna(subset=["ttc"]).reset_index(drop=True)
+    after = {
+        f"{name}_exact": xr.apply_ufunc(np.exp, ds[f"theory_log_{name}"].clip(max=690.0))
+        for name in ("se_ips", "se_snips", "se_direct", "cle_floor")
+    }
+    return cell_table(ds, [str(m) for m in ds["method"].values], "rmse", before, after)
 
 
 def figure(ds: xr.Dataset) -> "dict[str, Figure]":
@@ -245,18 +225,9 @@ def _draw_worlds(fig: "Figure", cells: pd.DataFrame) -> None:
             top.errorbar(x, rows["ttc"], 1.96 * rows["ttc_mcse"], fmt="o", ms=4, color=colour, capsize=2)
             for method, style in (("ips", "o-"), ("snips", "s:"), ("direct", "^--")):
                 y, error = rows[f"{method}_rmse"], 1.96 * rows[f"{method}_rmse_mcse"]
-                name = "Direct" if method == "direct" else method.upper()
-                bottom.errorbar(
-                    x,
-                    y,
-                    error,
-                    fmt=style,
-                    ms=3.5,
-                    lw=1,
-                    color=colour,
-                    capsize=2,
-                    label=f"{name}, η = {eta:g}",
-                )
+                label = f"{'Direct' if method == 'direct' else method.upper()}, η = {eta:g}"
+                look = {"fmt": style, "ms": 3.5, "lw": 1, "capsize": 2, "color": colour}
+                bottom.errorbar(x, y, error, label=label, **look)
             bottom.plot(x, rows["se_ips_exact"], color=colour, lw=5, alpha=0.2)
         top.axhline(GATE, color="0.4", lw=1, ls="--")
         top.set_title(world)
@@ -273,12 +244,7 @@ def _draw_worlds(fig: "Figure", cells: pd.DataFrame) -> None:
 def _draw_disagreement(fig: "Figure", cells: pd.DataFrame) -> None:
     left, right = fig.subplots(1, 2)
     for k, (world, rows) in enumerate(cells.groupby("utility", sort=False)):
-        look = {
-            "color": OKABE_ITO[k % len(OKABE_ITO)],
-            "marker": MARKERS[k % len(MARKERS)],
-            "ls": "",
-            "ms": 4,
-        }
+        look = {"color": OKABE_ITO[k % 8], "marker": MARKERS[k % 8], "ls": "", "ms": 4}
         left.plot(10.0 ** rows["log10_ess_exact"].clip(lower=-12), rows["ttc_exact"], label=world, **look)
         down = rows[rows["rate"] > 0]
         right.plot(down["rate"], -down["log_ttc_exact"] / down["length"], **look)

@@ -1,4 +1,4 @@
-"""Exact theory of token policies: sums, paths, Markov chains, divergences, typicality, rare events.
+"""Exact theory of token policies: sums, paths, Markov chains, divergences, typicality.
 
 Rule of this package: it imports `tokens`.
 """

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-FloatArray = npt.NDArray[np.float64]
+from cje_sim.exact.sums import FloatArray, log_minus
 
 
 class Moments(NamedTuple):
@@ -32,12 +32,7 @@ def expectation(log_law: FloatArray, values: FloatArray) -> float:
 
 def entropy(log_p: FloatArray) -> float:
     """Per-token entropy ``H(p)``, nats."""
-    return cross_entropy(log_p, log_p)
-
-
-def cross_entropy(log_law: FloatArray, log_p: FloatArray) -> float:
-    """Mean per-token surprisal ``E_law[-log p]`` of a text from `log_law` under the code `log_p`, nats."""
-    return expectation(log_law, -log_p)
+    return expectation(log_p, -log_p)
 
 
 def kl(log_p: FloatArray, log_q: FloatArray) -> float:
@@ -97,7 +92,7 @@ def collapse_margin(log_p: FloatArray, log_q: FloatArray) -> float:
     exponentially in L. Negative: logger text looks *more* typical, and TTC tends to 1 whatever KL and chi2
     are.
     """
-    return cross_entropy(log_q, log_p) - entropy(log_p)
+    return expectation(log_q, -log_p) - entropy(log_p)
 
 
 class RewardErrors(NamedTuple):
@@ -139,7 +134,7 @@ def first_token_errors(
     m = chi2_law(log_p, log_q)
     log_e_w2 = length * second
     log_e_w2y2 = log_e_w2 + _log(expectation(m, utility**2 + noise))
-    log_var_ips = _log_minus(log_e_w2y2, 2 * np.log(abs(value)) if value else -np.inf)
+    log_var_ips = log_minus(log_e_w2y2, 2 * np.log(abs(value)) if value else -np.inf)
     log_var_snips = log_e_w2 + _log(expectation(m, (utility - value) ** 2 + noise))
     tilted = expectation(m, utility) - value
     with np.errstate(over="ignore"):  # an astronomically large bias is reported as infinite
@@ -155,13 +150,6 @@ def first_token_errors(
 
 def _log(x: float) -> float:
     return float(np.log(x)) if x > 0 else float(-np.inf)
-
-
-def _log_minus(a: float, b: float) -> float:
-    """log(exp(a) - exp(b)) for a >= b."""
-    if b >= a:
-        return -np.inf
-    return float(a + np.log1p(-np.exp(b - a)))
 
 
 def _check_pair(log_p: FloatArray, log_q: FloatArray) -> None:

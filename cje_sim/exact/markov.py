@@ -11,16 +11,13 @@ one about the total of ``surprisal - c``, which is how it is computed.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from cje_sim.exact import typicality
 from cje_sim.exact.paths import Paths, tilted
-from cje_sim.exact.sums import Lattice, LogProb, combine_tails, solve_tilt
+from cje_sim.exact.sums import FloatArray, LogProb, combine_tails, solve_tilt
 from cje_sim.tokens.laws import TokenPolicy
-
-FloatArray = npt.NDArray[np.float64]
 
 PATH_POINTS = 2**13
 
@@ -48,13 +45,10 @@ def divergence(target: TokenPolicy, logger: TokenPolicy) -> Divergence:
     >>> divergence(token_tilt(chain, [1.0, 0.0, 0.0, 0.0], 0.0), chain)
     Divergence(kl=0.0, log1p_chi2=0.0, mean_length=50.0)
     """
-    p, q = _aligned(target, logger)
-    with np.errstate(invalid="ignore"):  # impossible tokens: -inf - -inf
-        ratio = np.where(p > -np.inf, p - q, 0.0)
-        kernel = np.where(p > -np.inf, 2 * p - q, -np.inf)
+    p, _, ratio, kernel = _aligned(target, logger)
     weights = np.asarray(target.class_prob)
     second = [
-        Paths(kernel[k], ratio[k], target.length, target.stop).log_mgf(0.0) for k in range(len(weights))
+        Paths(*pair, target.length, target.stop).log_mgf(0.0) for pair in zip(kernel, ratio, strict=True)
     ]
     return Divergence(
         _clean(expected_sum(target, ratio)),
@@ -127,23 +121,19 @@ def coverage(
     """
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; it must lie in (0, 1)")
-    p, q = _aligned(target, logger)
-    with np.errstate(invalid="ignore"):
-        squared = np.where(p > -np.inf, 2 * p - q, -np.inf)
+    p, q, _, squared = _aligned(target, logger)
+    kernels = (p, q, squared)
     # A token the target cannot say makes the response atypical, however likely the rest is.
     surprisal = np.where(p > -np.inf, -p, 1e6)
     centre = expected_sum(target, surprisal) / expected_sum(target, np.ones_like(p))
-    exact = [_mean_atoms(target, kernel, surprisal) for kernel in (p, q, squared)]
+    exact = [_mean_atoms(target, kernel, surprisal) for kernel in kernels]
     if exact[0] is not None:
         region = typicality.atom_region(*exact[0], centre, level, two_sided)
         alpha, beta, second = (_atoms_inside(part, region) for part in exact)
     else:
         region = _lattice_region(target, p, surprisal, centre, level, two_sided, points)
-        alpha, beta, second = (
-            _lattice_mass(target, kernel, surprisal, region, points) for kernel in (p, q, squared)
-        )
-    shape = second.value + beta.value - 2 * alpha.value if np.isfinite(beta.value) else float(np.nan)
-    return typicality.Coverage(region, alpha.value, beta.value, second.value, shape, (beta.lower, beta.upper))
+        alpha, beta, second = (_lattice_mass(target, kernel, surprisal, region, points) for kernel in kernels)
+    return typicality.Coverage.of(region, alpha, beta, second.value)
 
 
 class Rates(NamedTuple):
@@ -169,20 +159,19 @@ def rates(target: TokenPolicy, logger: TokenPolicy) -> Rates:
     """
     if target.stop is not None or len(target.class_prob) > 1:
         raise ValueError("rates need one prompt class and no stop token; use coverage at finite length")
-    p, q = (
+    p, q, ratio, squared = (
         x[0, 1:] if x.shape[1] > 2 else np.tile(x[0, 1], (x.shape[2], 1)) for x in _aligned(target, logger)
     )
     surprisal = np.where(p > -np.inf, -p, 0.0)
     entropy = _stationary(p) @ (np.exp(p) * surprisal).sum(axis=1)
     cross = _stationary(q) @ (np.exp(q) * surprisal).sum(axis=1)
-    ratio = np.where(p > -np.inf, p - q, 0.0)
     kl = _stationary(p) @ (np.exp(p) * ratio).sum(axis=1)
     scale = 1 / max(float(np.std(surprisal)), 1e-12)
     theta = solve_tilt(
         lambda t: _perron(q, surprisal, t)[1], float(entropy), float(cross), scale, 1e3 * scale
     )
     rate = max(theta * float(entropy) - _perron(q, surprisal, theta)[0], 0.0)
-    second = _perron(np.where(p > -np.inf, 2 * p - q, -np.inf), surprisal, 0.0)[0]
+    second = _perron(squared, surprisal, 0.0)[0]
     return Rates(float(entropy), float(cross - entropy), rate, float(kl), second)
 
 
@@ -217,8 +206,8 @@ def _rows(log_prob: FloatArray, rows: int) -> FloatArray:
     return np.concatenate([log_prob[..., :1, :], later], axis=-2)
 
 
-def _aligned(target: TokenPolicy, logger: TokenPolicy) -> tuple[FloatArray, FloatArray]:
-    """Log-probabilities of both in one layout, after checking that they live in one world."""
+def _aligned(target: TokenPolicy, logger: TokenPolicy) -> tuple[FloatArray, ...]:
+    """``log p``, ``log q``, log ratios (0 for what p never says) and ``log p^2 / q``, in one layout."""
     for name in ("vocab", "length", "stop", "class_prob"):
         if getattr(target, name) != getattr(logger, name):
             both = f"{getattr(target, name)} and {getattr(logger, name)}"
@@ -229,7 +218,8 @@ def _aligned(target: TokenPolicy, logger: TokenPolicy) -> tuple[FloatArray, Floa
         raise ValueError(
             "the logger gives probability 0 to a token of the target: importance weights do not exist"
         )
-    return p, q
+    with np.errstate(invalid="ignore"):  # impossible tokens: -inf - -inf
+        return p, q, np.where(p > -np.inf, p - q, 0.0), np.where(p > -np.inf, 2 * p - q, -np.inf)
 
 
 def _clean(x: float) -> float:
@@ -279,9 +269,7 @@ def _lattice_region(
     points: int,
 ) -> typicality.Region:
     fixed = policy.stop is None
-    laws: list[tuple[float, Lattice]] = []
-    for weight, paths in _all_paths(policy, kernel, surprisal):
-        laws.append((weight, paths.lattice(0.0, points)))
+    laws = [(w, paths.lattice(0.0, points)) for w, paths in _all_paths(policy, kernel, surprisal)]
     # Splitting moves a mean by at most one spacing; over many tokens the errors average out.
     delta = max(law.delta / policy.length if fixed else law.h for _, law in laws)
 
@@ -300,12 +288,10 @@ def _lattice_region(
 
     possible = surprisal[kernel > -np.inf]
     low, high = float(possible.min()) - 1e-6, float(possible.max()) + 1e-6
+    edge = None
     if not two_sided:
         edge = float(brentq(lambda c: float(cdf(np.array([c]))[0]) - level, low, high, xtol=1e-10))
-        return typicality.Region(float(-np.inf), edge + typicality.past_atom(cdf, edge, delta))
-    distance = typicality.two_sided_distance(cdf, centre, level, max(centre - low, high - centre))
-    distance += max(typicality.past_atom(cdf, centre + side * distance, delta) for side in (-1, 1))
-    return typicality.Region(centre - distance, centre + distance)
+    return typicality.smooth_region(cdf, edge, centre, level, max(centre - low, high - centre), delta)
 
 
 def _lattice_mass(
@@ -316,15 +302,12 @@ def _lattice_mass(
     totals = np.array([weight + part.log_mgf(0.0) for weight, part in paths])
     total = float(logsumexp(totals))
 
-    def below(c: float) -> LogProb:
-        return LogProb(
-            *(v - total for v in log_cdf(policy, surprisal - c, 0.0, log_kernel=kernel, points=points))
-        )
+    def share(scores: FloatArray) -> LogProb:
+        inside = log_cdf(policy, scores, 0.0, log_kernel=kernel, points=points)
+        return LogProb(*(v - total for v in inside))
 
-    def above(c: float) -> LogProb:
-        return LogProb(
-            *(v - total for v in log_cdf(policy, c - surprisal, 0.0, log_kernel=kernel, points=points))
-        )
+    def below(c: float) -> LogProb:
+        return share(surprisal - c)
 
     if region.low == -np.inf:
         inside = below(region.high)
@@ -332,6 +315,7 @@ def _lattice_mass(
         sums = np.array([part.slopes(0.0)[0] for _, part in paths])
         ones = _all_paths(policy, kernel, np.ones_like(surprisal))
         lengths = np.array([part.slopes(0.0)[0] for _, part in ones])
-        share = np.exp(totals - total)
-        inside = combine_tails(float(share @ sums / (share @ lengths)), region.low, region.high, below, above)
+        of_class = np.exp(totals - total)
+        mean = float(of_class @ sums / (of_class @ lengths))
+        inside = combine_tails(mean, *region, below, lambda c: share(c - surprisal))
     return LogProb(*(v + total for v in inside))

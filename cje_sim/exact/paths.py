@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from cje_sim.exact.sums import (
+    FloatArray,
     Lattice,
     LogProb,
     chernoff_window,
@@ -22,7 +23,6 @@ from cje_sim.exact.sums import (
     split_cells,
 )
 
-FloatArray = npt.NDArray[np.float64]
 ComplexArray = npt.NDArray[np.complex128]
 
 MAX_ATOMS = 100_000

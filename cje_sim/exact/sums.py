@@ -1,4 +1,4 @@
-"""Laws of sums of independent token scores: exact atoms, tilted FFT, saddlepoint, Cramer's rate.
+"""Laws of sums of independent token scores: exact atoms, tilted FFT, Cramer's rate.
 
 The distribution function ``P(v_1 + ... + v_L <= x)`` comes from one of two routes. Few distinct sums (small
 V, L): exact convolution of atoms. Otherwise FFT on a lattice, after an exponential tilt that puts the point
@@ -11,8 +11,8 @@ within ``delta = h sqrt(L log(2/1e-15) / 2)`` of it but for 1e-15: ``F(x - delta
 brackets the truth (up to a factor ``exp(+-theta^2 h^2 L / 8)`` under a tilt theta), and for smooth laws the
 value itself is accurate to second order in h.
 
-Two approximations stand beside it as independent checks: Lugannani and Rice's (1980) saddlepoint formula, and
-Cramer's rate ``I(x) = sup_theta (theta x - K(theta))`` with the prefactor of Bahadur and Rao (1960).
+Cramer's rate is ``I(x) = sup_theta (theta x - K(theta))``. The formulas of Lugannani and Rice (1980) and of Bahadur and
+Rao (1960), and tilted Monte Carlo, check all this in the tests.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import erfcx, gammaln, log_ndtr, logsumexp
+from scipy.special import gammaln, logsumexp
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -125,33 +125,6 @@ def saddlepoint(values: FloatArray, log_law: FloatArray, mean: float) -> float:
     return solve_tilt(lambda t: cumulant(values, log_law, t)[1], mean, centre, scale, 1e6 / spread)
 
 
-def log_cdf_saddlepoint(values: FloatArray, log_law: FloatArray, length: int, x: float) -> float:
-    """Lugannani-Rice approximation of ``log P(sum <= x)``, in closed form at any depth.
-
-    ``F(x) = Phi(w) + phi(w) (1/w - 1/u)`` with ``w = sign(theta) sqrt(2 (theta x - L K(theta)))`` and
-    ``u = theta sqrt(L K''(theta))``; relative error O(1/L) uniformly in x for laws without coarse atoms.
-    """
-    values, log_law = _possible(values, log_law)
-    if x >= length * values.max():
-        return 0.0
-    if x < length * values.min():
-        return -np.inf
-    theta = saddlepoint(values, log_law, x / length)
-    k, _, variance = cumulant(values, log_law, theta)
-    w = np.sign(theta) * np.sqrt(max(2 * (theta * x - length * k), 0.0))
-    u = theta * np.sqrt(length * variance)
-    if abs(w) < 1e-3:  # the formula is 0/0 at the mean; its limit is an Edgeworth term
-        _, mean, second = cumulant(values, log_law, 0.0)
-        third = float(np.exp(log_law) @ (values - mean) ** 3)
-        slope = third / (6 * second**1.5 * np.sqrt(length))
-        return float(np.log(0.5 + (w + slope) / np.sqrt(2 * np.pi)))
-    if w > 0:
-        upper = np.sqrt(np.pi / 2) * erfcx(w / np.sqrt(2)) - 1 / w + 1 / u
-        return log1m(float(np.log(upper) - w * w / 2 - np.log(2 * np.pi) / 2))
-    mills = np.sqrt(np.pi / 2) * erfcx(-w / np.sqrt(2)) + 1 / w - 1 / u
-    return float(np.log(mills) - w * w / 2 - np.log(2 * np.pi) / 2) if mills > 0 else float(log_ndtr(w))
-
-
 def cramer_rate(values: FloatArray, log_law: FloatArray, mean: float) -> float:
     """Cramer's rate ``I(mean) = sup_theta (theta mean - K(theta))``, nats per token; inf outside the support.
 
@@ -170,17 +143,6 @@ def cramer_rate(values: FloatArray, log_law: FloatArray, mean: float) -> float:
     mean = min(max(mean, low), high)
     theta = saddlepoint(values, log_law, mean)
     return max(theta * mean - cumulant(values, log_law, theta)[0], 0.0)
-
-
-def log_cdf_bahadur_rao(values: FloatArray, log_law: FloatArray, length: int, x: float) -> float:
-    """``-L I(x/L) - log(|theta| sqrt(2 pi L K''))``: Cramer's rate with its prefactor, for x below the
-    mean.
-    """
-    theta = saddlepoint(values, log_law, x / length)
-    k, _, variance = cumulant(*_possible(values, log_law), theta)
-    if theta >= 0:
-        raise ValueError(f"x is {x}; the large-deviation form needs x below the mean of the sum")
-    return float(length * k - theta * x - np.log(-theta * np.sqrt(2 * np.pi * length * variance)))
 
 
 def exact_sums(values: FloatArray, log_law: FloatArray, length: int) -> tuple[FloatArray, FloatArray] | None:

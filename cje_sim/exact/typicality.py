@@ -14,13 +14,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
 from cje_sim.exact.divergences import chi2_law, collapse_margin, entropy, log1p_chi2
-from cje_sim.exact.sums import LATTICE_POINTS, cramer_rate, exact_sums, iid_lattice, log_interval
-
-FloatArray = npt.NDArray[np.float64]
+from cje_sim.exact.sums import (
+    LATTICE_POINTS,
+    FloatArray,
+    LogProb,
+    cramer_rate,
+    exact_sums,
+    iid_lattice,
+    log_interval,
+)
 
 # Region edges that sit on an atom are moved outwards by this relative amount, so that sums of the same tokens
 # in another order (last-bit rounding) fall on the same side.
@@ -48,6 +53,12 @@ class Coverage(NamedTuple):
     log_second_moment: float
     log1p_chi2: float
     beta_bracket: tuple[float, float]
+
+    @classmethod
+    def of(cls, region: Region, alpha: LogProb, beta: LogProb, second: float) -> "Coverage":
+        """Coverage from the logs of the target's mass, the logger's, and ``E0[W^2 1_T]``."""
+        shape = second + beta.value - 2 * alpha.value if np.isfinite(beta.value) else float(np.nan)
+        return cls(region, alpha.value, beta.value, second, shape, (beta.lower, beta.upper))
 
     @property
     def alpha(self) -> float:
@@ -94,9 +105,7 @@ def coverage(
         log_interval(-log_p, law, length, *region, points=points)
         for law in (log_p, log_q, chi2_law(log_p, log_q))
     )
-    second = length * log1p_chi2(log_p, log_q) + tilted.value
-    shape = second + beta.value - 2 * alpha.value if np.isfinite(beta.value) else np.nan
-    return Coverage(region, alpha.value, beta.value, second, shape, (beta.lower, beta.upper))
+    return Coverage.of(region, alpha, beta, length * log1p_chi2(log_p, log_q) + tilted.value)
 
 
 def typical_region(
@@ -121,25 +130,34 @@ def typical_region(
     def cdf(x: FloatArray) -> FloatArray:
         return np.asarray(np.interp(x, edges, steps))
 
-    if not two_sided:
-        edge = float(np.interp(level, steps, edges))
-        return Region(float(-np.inf), edge + past_atom(cdf, edge, lattice.delta))
+    edge = None if two_sided else float(np.interp(level, steps, edges))
     widest = float(max(centre - edges[0], edges[-1] - centre))
-    distance = two_sided_distance(cdf, centre, level, widest)
-    distance += max(past_atom(cdf, centre + side * distance, lattice.delta) for side in (-1, 1))
-    return Region(centre - distance, centre + distance)
+    return smooth_region(cdf, edge, centre, level, widest, lattice.delta)
 
 
-def two_sided_distance(
-    cdf: Callable[[FloatArray], FloatArray], centre: float, level: float, widest: float
-) -> float:
-    """The distance d with ``cdf(centre + d) - cdf(centre - d) = level``."""
+def smooth_region(
+    cdf: Callable[[FloatArray], FloatArray],
+    edge: float | None,
+    centre: float,
+    level: float,
+    widest: float,
+    delta: float,
+) -> Region:
+    """Typical region of a law by its distribution function, in which atoms are smeared over +-`delta`.
+
+    One-sided up to `edge`, the quantile at `level`; without it two-sided, ``cdf(centre + d) - cdf(centre - d) = level``
+    at a distance of at most `widest`.
+    """
+    if edge is not None:
+        return Region(float(-np.inf), edge + past_atom(cdf, edge, delta))
 
     def excess(distance: float) -> float:
         low, high = cdf(np.array([centre - distance, centre + distance]))
         return float(high - low) - level
 
-    return float(brentq(excess, 0.0, widest, xtol=1e-12 * max(1.0, widest)))
+    distance = float(brentq(excess, 0.0, widest, xtol=1e-12 * max(1.0, widest)))
+    distance += max(past_atom(cdf, centre + side * distance, delta) for side in (-1, 1))
+    return Region(centre - distance, centre + distance)
 
 
 def past_atom(cdf: Callable[[FloatArray], FloatArray], edge: float, delta: float) -> float:

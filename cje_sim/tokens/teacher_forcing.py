@@ -15,7 +15,7 @@ clone: `sd_for_ess` gives the noise that would do it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -74,24 +74,29 @@ class Noise:
 
     def __post_init__(self) -> None:
         """Refuse what is not a mechanism, with the allowed range."""
-        for name, value, allowed in (("law", self.law, get_args(Law)), ("per", self.per, get_args(Unit))):
-            if value not in allowed:
-                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
-        if not 0 <= self.sd <= MAX_NATS:
-            raise ValueError(f"sd is {self.sd}; it must lie in [0, {MAX_NATS:g}] nats")
-        if not abs(self.offset) <= MAX_NATS:
-            raise ValueError(f"offset is {self.offset}; it must lie within +-{MAX_NATS:g} nats")
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share is {self.share}; it must lie in [0, 1]")
-        if not 2 < self.df < np.inf:
-            raise ValueError(f"df is {self.df}; it must be finite and > 2, or sd would not be the sd")
-        if self.law == "missing" and (self.sd or self.offset or self.unit_mean):
-            raise ValueError(
-                "a missing row has no error: law='missing' takes a share and no sd, offset or unit_mean"
-            )
-        if self.unit_mean and np.isinf(_log_mgf(self, 1.0)):
-            why = NO_EXPONENTIAL if self.law == "student_t" else "a Laplace sd must be < sqrt(2)"
-            raise ValueError(f"sd is {self.sd}; unit_mean needs a finite E[exp(error)]: {why}")
+        laws, units = get_args(Law), get_args(Unit)
+        infinite = NO_EXPONENTIAL if self.law == "student_t" else "a Laplace sd must be < sqrt(2)"
+        for right, message in (
+            (self.law in laws, f"law is {self.law!r}; it must be one of {', '.join(laws)}"),
+            (self.per in units, f"per is {self.per!r}; it must be one of {', '.join(units)}"),
+            (0 <= self.sd <= MAX_NATS, f"sd is {self.sd}; it must lie in [0, {MAX_NATS:g}] nats"),
+            (
+                abs(self.offset) <= MAX_NATS,
+                f"offset is {self.offset}; it must lie within +-{MAX_NATS:g} nats",
+            ),
+            (0 <= self.share <= 1, f"share is {self.share}; it must lie in [0, 1]"),
+            (2 < self.df < np.inf, f"df is {self.df}; it must be finite and > 2, or sd would not be the sd"),
+            (
+                self.law != "missing" or not (self.sd or self.offset or self.unit_mean),
+                "a missing row has no error: law='missing' takes a share and no sd, offset or unit_mean",
+            ),
+            (
+                not (self.unit_mean and np.isinf(_log_mgf(self, 1.0))),
+                f"sd is {self.sd}; unit_mean needs a finite E[exp(error)]: {infinite}",
+            ),
+        ):
+            if not right:
+                raise ValueError(message)
 
     @property
     def shift(self) -> float:
@@ -134,10 +139,6 @@ def observe(
     n_tokens : array that broadcasts to `log_prob`
         Tokens of each response; needed for noise per token.
     rng : Generator, int or None
-
-    Returns
-    -------
-    Observed
 
     Examples
     --------
@@ -209,10 +210,7 @@ def log_moment(
 
 
 def clone_log_limit_ess(
-    noises: Sequence[Noise],
-    *,
-    logger: Sequence[Noise] = (),
-    n_tokens: npt.ArrayLike | None = None,
+    noises: Sequence[Noise], *, logger: Sequence[Noise] = (), n_tokens: npt.ArrayLike | None = None
 ) -> float:
     """Log of the limit of a clone's ESS/n, parameters as in `log_moment`; ``-inf`` (a limit of 0) where E[W^2] = inf.
 
@@ -235,36 +233,28 @@ def clone_log_limit_ess(
 
 def sd_for_ess(
     ess: float,
+    noise: Noise = Noise("noise"),
     *,
-    law: Law = "normal",
-    per: Unit = "response",
-    share: float = 1.0,
-    unit_mean: bool = False,
     passes: int = 1,
     n_tokens: npt.ArrayLike | None = None,
 ) -> float:
     """Standard deviation, nats, at which a clone's ESS/n tends to `ess`.
 
-    With every row touched and m errors in each (m = 1 per response, a fixed length per token, twice that with two
-    passes), each error must give ``x = ess^(1/m)``: normal ``sd^2 = -log x``; Laplace, from
-    ``x = (1 - 2 sd^2) / (1 - sd^2/2)^2``, ``sd^2 = 2 (1 - x) / (2 - x + sqrt(4 - 3 x))``. Otherwise the mixture
-    over rows and lengths (see `log_moment`) is solved: ``d log ESS`` is a difference of means of the number of errors
-    under exponential tilts, so the ESS falls in sd and the solution is unique.
+    Normal noise per response, every row touched: ``sd^2 = -log(ess) / passes``, and so over the length for noise per
+    token at one length. Otherwise the mixture over rows and lengths (see `log_moment`) is solved: ``d log ESS`` is a
+    difference of means of the number of errors under exponential tilts, so the ESS falls in sd and the solution is
+    unique.
 
     Parameters
     ----------
     ess : float
         Wanted limit of ESS/n, in (0, 1].
-    law, per, share, unit_mean
-        Of the noise, as in `Noise`; its offset is 0.
+    noise : Noise
+        The mechanism, normal or Laplace, whose sd is sought.
     passes : {1, 2}
         2: the logger's log-probabilities come from a pass of their own with the same noise.
     n_tokens
         As in `log_moment`.
-
-    Returns
-    -------
-    float
 
     Raises
     ------
@@ -273,40 +263,34 @@ def sd_for_ess(
 
     Examples
     --------
-    >>> round(sd_for_ess(0.26), 4), round(sd_for_ess(0.26, per="token", n_tokens=100), 4)
+    >>> round(sd_for_ess(0.26), 4), round(sd_for_ess(0.26, Noise("noise", per="token"), n_tokens=100), 4)
     (1.1606, 0.1161)
-    >>> round(sd_for_ess(0.26, law="laplace"), 4)
+    >>> round(sd_for_ess(0.26, Noise("noise", "laplace")), 4)  # (1 - 2 s^2) / (1 - s^2/2)^2 = .26
     0.6471
     """
     if not 0 < ess <= 1:
         raise ValueError(f"ess is {ess}; it must lie in (0, 1]")
-    if law == "student_t":
+    if noise.law == "student_t":
         raise ValueError(f"{NO_EXPONENTIAL}, so ESS/n tends to 0; take normal or laplace noise")
-    if law == "missing" or not 0 < share <= 1 or passes not in (1, 2):
+    if noise.law == "missing" or not noise.share > 0 or passes not in (1, 2):
         raise ValueError("calibration needs a law with an sd, a share in (0, 1] and passes 1 or 2")
-    if passes == 2 and unit_mean:
+    if passes == 2 and noise.unit_mean:
         raise ValueError("unit_mean is that of one pass; with passes=2 leave it out")
     if ess == 1:
         return 0.0
 
-    def noise(variance: float) -> Noise:
-        return Noise("noise", law, float(np.sqrt(variance)), per=per, share=share, unit_mean=unit_mean)
-
     def excess(variance: float) -> float:
-        one = [noise(variance)]
+        one = [replace(noise, sd=float(np.sqrt(variance)))]
         limit = clone_log_limit_ess(one, logger=one * (passes - 1), n_tokens=n_tokens)
         return max(limit, -1e9) - float(np.log(ess))  # brentq needs finite values
 
-    lengths = _lengths([noise(0.0)], n_tokens) if per == "token" else np.ones(1)
-    if share == 1 and lengths.min() == lengths.max():
-        log_each = float(np.log(ess) / (passes * lengths[0]))
-        lost, each = -np.expm1(log_each), np.exp(log_each)
-        variance = -log_each if law == "normal" else 2 * lost / (2 - each + np.sqrt(4 - 3 * each))
-    else:
-        high = 0.5
-        while law != "laplace" and excess(high) > 0:  # Laplace: the limit is 0 from a variance of 1/2 on
-            high *= 2
-        variance = brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-15, maxiter=1000)
+    lengths = _lengths([noise], n_tokens) if noise.per == "token" else np.ones(1)
+    if noise.law == "normal" and noise.share == 1 and lengths.min() == lengths.max():
+        return float(np.sqrt(-float(np.log(ess) / (passes * lengths[0]))))
+    high = 0.5
+    while noise.law == "normal" and excess(high) > 0:  # Laplace: the limit is 0 from a variance of 1/2 on
+        high *= 2
+    variance = brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-15, maxiter=1000)
     if abs(excess(variance)) > 1e-8 * (1 - np.log(ess)):
         raise ValueError(
             f"ess={ess} is reached only within rounding of the sd where it is 0; ask for a larger ess"

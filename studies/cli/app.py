@@ -53,15 +53,10 @@ def one_line_errors() -> Iterator[None]:
 
     try:
         yield
-    except DataError as error:
-        typer.echo(f"cje-lab: {in_options(str(error), _options())}", err=True)
-        raise typer.Exit(2) from None
-    except StudyError as error:
-        typer.echo(f"cje-lab: {error}", err=True)
-        raise typer.Exit(2) from None
-    except InterruptedRunError as error:
-        typer.echo(f"cje-lab: {error}", err=True)
-        raise typer.Exit(130) from None
+    except (DataError, StudyError, InterruptedRunError) as error:
+        said = in_options(str(error), _options()) if isinstance(error, DataError) else error
+        typer.echo(f"cje-lab: {said}", err=True)
+        raise typer.Exit(130 if isinstance(error, InterruptedRunError) else 2) from None
 
 
 def _options() -> dict[str, str]:
@@ -133,18 +128,7 @@ def run(
         directory = out or Path("results") / profile
         summaries = []
         for item in chosen:
-            words = [
-                "cje-lab run",
-                item.name,
-                "--profile",
-                profile,
-                "--seed",
-                str(seed),
-                "--jobs",
-                str(workers),
-            ]
-            for setting in set_ or []:
-                words += ["--set", setting]
+            words = f"cje-lab run {item.name} --profile {profile} --seed {seed} --jobs {workers}"
             done = run_study(
                 item,
                 profile=profile,
@@ -152,7 +136,7 @@ def run(
                 seed=seed,
                 jobs=workers,
                 levels=levels,
-                command=" ".join(words),
+                command=" ".join([words, *(f"--set {setting}" for setting in set_ or [])]),
                 say=lambda line, name=item.name: typer.echo(f"{name}: {line}", err=True),  # type: ignore[misc]
                 track=progress.blocks(item.name),
             )
@@ -236,10 +220,9 @@ def report(
 
         page = write(directory)
         if as_json:
-            shown = {item.study.name: item.tables for item in page.items}
             tables = {
-                name: {title: records(frame) for title, frame in frames.items()}
-                for name, frames in shown.items()
+                item.study.name: {title: records(frame) for title, frame in item.tables.items()}
+                for item in page.items
             }
             typer.echo(json.dumps({"report": str(page.path), "tables": tables}))
             return

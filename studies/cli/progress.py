@@ -15,10 +15,9 @@ LOG_EVERY = 10.0  # seconds between lines where there is no terminal to draw a b
 
 def blocks(name: str) -> Any:
     """Bar on a terminal, plain lines elsewhere; both on stderr. Wraps the iterator of finished blocks."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = _console()
 
     def bar(done: "Iterator[Block]", total: int) -> "Iterator[Block]":
         columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"))
@@ -40,18 +39,20 @@ def blocks(name: str) -> Any:
 
 def working(what: str) -> "contextlib.AbstractContextManager[Any]":
     """Return a spinner on a terminal, nothing elsewhere: a million rows take several seconds."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
+    console = _console()
     return console.status(what) if console.is_terminal else contextlib.nullcontext()
 
 
 def simulating(replicates: "Iterable[int]") -> "Iterable[int]":
     """Return a bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
     from rich.progress import track
 
-    console = Console(stderr=True)
-    return (
-        track(list(replicates), "simulating the plan", console=console) if console.is_terminal else replicates
-    )
+    console = _console()
+    label = "simulating the plan"
+    return track(list(replicates), label, console=console) if console.is_terminal else replicates
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True)

@@ -1,16 +1,17 @@
 """Block files: the unit of work that is written once, verified, and merged.
 
-A block holds some replicates of one cell in one Parquet file, arrays flattened long, with its key (study,
-seed, cell, replicate range), shapes, failures and a checksum in the schema's metadata. It comes into being by
-rename of a synced temporary file, so it is either absent or whole; one that does not verify counts as absent.
+A block holds some replicates of one cell in one Parquet file: its arrays as one column, with its key (study,
+seed, cell, replicate range), their names and shapes, failures and a checksum in the schema's metadata. It comes into
+being by rename of a synced temporary file, so it is either absent or whole; one that does not verify counts as absent.
 The single writer of the merged netCDF file is `write_results`.
 """
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,15 +24,8 @@ import xarray as xr
 from cje_core.streams import Cell, Level, canonical, digest
 from studies.engine.study import NOT_RUN, Study, StudyError
 
-METADATA = b"cje-block/1"
-CORE = {
-    "estimate": ("method", "policy"),
-    "std_error": ("method", "policy"),
-    "interval": ("method", "policy", "ci_bound"),
-    "status": ("method", "policy"),
-    "seconds": ("method",),
-    "truth": ("policy",),
-}
+METADATA = b"cje-block/2"
+AXES = ((), ("policy",), ("method", "policy"), ("method", "policy", "ci_bound"))  # of arrays, by their rank
 Arrays = Mapping[str, npt.NDArray[np.float64]]
 
 
@@ -55,16 +49,6 @@ class Block:
         """File of the block, relative to the directory of its study."""
         name = "theory" if self.is_theory else f"{self.start:06d}-{self.stop:06d}"
         return Path("blocks") / digest(dict(self.cell), 8) / f"{name}.parquet"
-
-    def key(self) -> dict[str, Any]:
-        """Return the key as JSON values."""
-        return {
-            "study": self.study,
-            "seed": self.seed,
-            "cell": dict(self.cell),
-            "start": self.start,
-            "stop": self.stop,
-        }
 
 
 @dataclass(frozen=True)
@@ -90,35 +74,23 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _checksum(header: Mapping[str, Any], columns: Sequence[npt.NDArray[Any]]) -> str:
+def _checksum(header: Mapping[str, Any], value: npt.NDArray[np.float64]) -> str:
     total = hashlib.blake2b(canonical(header).encode(), digest_size=16)
-    for column in columns:
-        total.update(np.ascontiguousarray(column).tobytes())
+    total.update(np.ascontiguousarray(value).tobytes())
     return total.hexdigest()
 
 
 def write_block(directory: Path, content: Content) -> None:
     """Write one block file of the study in `directory`, with its checksum."""
-    names = sorted(content.arrays)
-    parts = [np.asarray(content.arrays[name], np.float64) for name in names]
+    arrays = {name: np.asarray(array, np.float64) for name, array in sorted(content.arrays.items())}
+    value = np.concatenate([array.ravel() for array in arrays.values()])
     header = {
-        **content.block.key(),
-        "shapes": {name: list(part.shape) for name, part in zip(names, parts, strict=True)},
+        **asdict(content.block),
+        "shapes": [[name, *array.shape] for name, array in arrays.items()],
         "failures": [dict(f) for f in content.failures],
     }
-    sizes = [part.size for part in parts]
-    variable = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
-    index = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
-    value = np.concatenate([part.ravel() for part in parts])
-    table = pa.table(
-        {
-            "variable": pa.DictionaryArray.from_arrays(variable, pa.array(names)),
-            "index": index,
-            "value": value,
-        }
-    )
-    header["checksum"] = _checksum(header, [variable, index, value])
-    table = table.replace_schema_metadata({METADATA: canonical(header).encode()})
+    header["checksum"] = _checksum(header, value)
+    table = pa.table({"value": value}).replace_schema_metadata({METADATA: canonical(header).encode()})
     write_whole(directory / content.block.path, lambda handle: pq.write_table(table, handle))
 
 
@@ -127,22 +99,16 @@ def read_block(path: Path) -> Content | None:
     try:
         table = pq.read_table(path)
         header = json.loads((table.schema.metadata or {})[METADATA])
-        expected = header.pop("checksum")
-        variable = table.column("variable").combine_chunks()
-        codes = variable.indices.to_numpy().astype(np.int32)
-        names = variable.dictionary.to_pylist()
-        index, value = table.column("index").to_numpy(), table.column("value").to_numpy()
-        if names != sorted(header["shapes"]) or _checksum(header, [codes, index, value]) != expected:
+        expected, value = header.pop("checksum"), table.column("value").to_numpy()
+        if _checksum(header, value) != expected:
             return None
     except (OSError, pa.ArrowException, KeyError, ValueError, AttributeError):
         return None  # truncated, overwritten or foreign bytes: the block counts as not there
-    ends = np.cumsum([int(np.prod(header["shapes"][name])) for name in names])[:-1]
-    arrays = {
-        name: part.reshape(header["shapes"][name])
-        for name, part in zip(names, np.split(value, ends), strict=True)
-    }
-    block = Block(*(header[field] for field in ("study", "seed", "cell", "start", "stop")))
-    return Content(block, arrays, header["failures"])
+    shapes = {name: shape for name, *shape in header.pop("shapes")}
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1]
+    parts = zip(shapes.items(), np.split(value, ends), strict=True)
+    arrays = {name: part.reshape(shape) for (name, shape), part in parts}
+    return Content(failures=header.pop("failures"), block=Block(**header), arrays=arrays)
 
 
 def read_all(directory: Path) -> Iterator[tuple[Path, Content | None]]:
@@ -197,7 +163,6 @@ def merge(study: Study, contents: Sequence[Content]) -> xr.Dataset:
     places = {factor: {level: i for i, level in enumerate(levels)} for factor, levels in factors.items()}
     values: dict[str, npt.NDArray[np.float64]] = {}
     dims: dict[str, tuple[str, ...]] = {}
-    by_rank: tuple[tuple[str, ...], ...] = ((), ("policy",), ("method", "policy"))
     for content in contents:
         block = content.block
         cell = tuple(places[factor][block.cell[factor]] for factor in factors)  # files sort a cell's keys
@@ -205,7 +170,7 @@ def merge(study: Study, contents: Sequence[Content]) -> xr.Dataset:
             variable = f"theory_{name}" if block.is_theory else name
             own = array.shape if block.is_theory else array.shape[1:]
             if variable not in values:
-                axes = CORE.get(variable, by_rank[min(len(own), 2)])
+                axes = ("method",) if variable == "seconds" else AXES[len(own)]
                 dims[variable] = (*factors, *(() if block.is_theory else ("replicate",)), *axes)
                 shape = (*sizes, *own) if block.is_theory else (*sizes, replicates, *own)
                 values[variable] = np.full(shape, NOT_RUN if name == "status" else np.nan)
@@ -234,15 +199,8 @@ def merge(study: Study, contents: Sequence[Content]) -> xr.Dataset:
 
 def write_results(path: Path, ds: xr.Dataset) -> None:
     """Write the merged results as one netCDF file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     compressed = {name: {"zlib": True, "complevel": 1} for name, v in ds.data_vars.items() if v.ndim}
-    try:
-        ds.to_netcdf(temporary, engine="netcdf4", encoding=compressed)
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, lambda file: ds.to_netcdf(file.name, engine="netcdf4", encoding=compressed))
 
 
 def read_results(path: Path) -> xr.Dataset:

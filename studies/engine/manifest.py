@@ -44,20 +44,17 @@ def _code(tree: ast.Module, leave_out: set[str]) -> str:
     return ast.unparse(tree)
 
 
-def _tree(module: str) -> ast.Module | None:
-    """Syntax tree of a module; None for a name inside a module, and for a script without a file."""
+def _source(module: str) -> tuple[str, ast.Module] | None:
+    """File and syntax tree of a module; None for a name inside a module, and for a script without a file."""
     try:
         spec = importlib.util.find_spec(module)
     except (ModuleNotFoundError, ValueError):
         return None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-
-
-def _is_package(module: str) -> bool:
-    spec = importlib.util.find_spec(module)
-    return spec is not None and spec.submodule_search_locations is not None
+    package = "/__init__" if spec.submodule_search_locations is not None else ""
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    return f"{module.replace('.', '/')}{package}.py", tree
 
 
 def _imports(tree: ast.Module) -> set[str]:
@@ -99,9 +96,8 @@ def code_digests(study: Study) -> dict[str, str]:
     own = getattr(study.replicate, "func", study.replicate).__module__
     queue = [own, getattr(study.table, "__module__", own), ENGINE]
     queue += [f"cje_sim.scenarios.{name}" for name in (study.scenario, *study.worlds) if name]
-    home = _tree(own)
-    running = {f"{ENGINE}.{name}" for name in ("replicate_scenario", "replicate_elsewhere")}
-    by_name = own == ENGINE or (home is not None and bool(running & _imports(home)))
+    home = _source(own)
+    by_name = own == ENGINE or (home is not None and f"{ENGINE}.replicate_scenario" in _imports(home[1]))
     # a study that runs no estimators by name may call its methods as it likes
     used = {method.estimator or (name if by_name else "") for name, method in study.methods.items()}
     for method in study.methods.values():  # an estimator may call others that its options name
@@ -116,13 +112,11 @@ def code_digests(study: Study) -> dict[str, str]:
         if module in seen or _is_machinery(module):
             continue
         seen.add(module)
-        tree = _tree(module)
-        if tree is None:
-            continue
-        queue += sorted(_imports(tree))
-        leave_out = shown if module == getattr(study.table, "__module__", "") else set()
-        package = "/__init__" if _is_package(module) else ""
-        digests[f"{module.replace('.', '/')}{package}.py"] = digest(_code(tree, leave_out), 8)
+        found = _source(module)
+        if found is not None:
+            queue += sorted(_imports(found[1]))
+            leave_out = shown if module == getattr(study.table, "__module__", "") else set()
+            digests[found[0]] = digest(_code(found[1], leave_out), 8)
     return dict(sorted(digests.items()))
 
 

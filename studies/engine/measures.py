@@ -30,7 +30,8 @@ n_failed             replicates run without an estimate
 A method without any interval has NaN for the interval measures, unless it failed in every replicate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,8 @@ PROPORTIONS = (
     "refused",
     "n_failed",
 )
+Columns = Mapping[str, xr.DataArray]
+EMPTY: Columns = MappingProxyType({})
 MC_LEVEL = 0.95  # of the Monte Carlo bounds
 
 
@@ -286,6 +289,21 @@ def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True)
     return frame[frame.pop("ran") > 0].reset_index()
 
 
+def cell_table(
+    ds: xr.Dataset, methods: Iterable[str], measure: str, before: Columns = EMPTY, after: Columns = EMPTY
+) -> pd.DataFrame:
+    """One row per cell that was run: `measure` of each method and its MCSE, between columns of a study's own."""
+    measured = performance(ds, pool=True).sel(measure=measure, drop=True)
+    columns = dict(before)
+    for method in methods:
+        one = measured.sel({"method": method}, drop=True)
+        columns |= {f"{method}_{measure}": one["value"], f"{method}_{measure}_mcse": one["mcse"]}
+    factors = [d for d in measured["replicates"].dims if d != "method"]
+    columns = {**columns, **after, "ran": measured["replicates"].max("method")}
+    frame = xr.Dataset(columns).to_dataframe(dim_order=factors)
+    return frame[frame.pop("ran") > 0].reset_index()
+
+
 def paired_table(
     ds: xr.Dataset, reference: str, measures: Sequence[str], *, ratios: Sequence[str] = ()
 ) -> pd.DataFrame:
@@ -330,6 +348,17 @@ def paired_table(
     frame = xr.Dataset(data, coords=coords).to_dataframe(dim_order=dims[:-1])
     frame = frame[frame.pop("ran") > 0].reset_index()
     return frame[frame["method"] != reference].reset_index(drop=True)
+
+
+def by_estimand(
+    parts: Iterable[tuple[str, xr.Dataset]], measure: Callable[[xr.Dataset], pd.DataFrame]
+) -> pd.DataFrame:
+    """One table of several (estimand, part of the results), told apart by its second column ``estimand``."""
+    frames = []
+    for estimand, part in parts:
+        frames.append(measure(part))
+        frames[-1].insert(1, "estimand", estimand)
+    return pd.concat(frames, ignore_index=True)
 
 
 def side_by_side(

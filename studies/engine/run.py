@@ -57,22 +57,15 @@ class Summary:
 def _arrays(study: Study, outcome: Outcome) -> dict[str, npt.NDArray[np.float64]]:
     """Outcome of one replicate as checked arrays; a wrong shape is a programmer's error and raises."""
     rows, columns = len(study.methods), len(study.columns)
-    nan = np.full((rows, columns), np.nan)
-    parts: dict[str, tuple[npt.ArrayLike | None, tuple[int, ...]]] = {
-        "estimate": (outcome.estimate, (rows, columns)),
-        "truth": (outcome.truth, (columns,)),
-        "std_error": (outcome.std_error, (rows, columns)),
-        "interval": (outcome.interval, (rows, columns, 2)),
-        "status": (outcome.status, (rows, columns)),
-        "seconds": (outcome.seconds, (rows,)),
-    }
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("estimate", "std_error", "status"), (rows, columns))
+    shapes |= {"truth": (columns,), "interval": (rows, columns, 2), "seconds": (rows,)}
     arrays = {}
-    for name, (value, shape) in parts.items():
-        default = np.zeros(shape) if name == "status" else np.resize(nan, shape)
-        array = default if value is None else np.asarray(value, float)
-        if array.shape != shape:
-            raise StudyError(f"study {study.name}: {name} has shape {array.shape}, expected {shape}")
-        arrays[name] = array
+    for name, shape in shapes.items():
+        value = getattr(outcome, name)
+        missing = np.full(shape, 0.0 if name == "status" else np.nan)
+        arrays[name] = missing if value is None else np.asarray(value, float)
+        if arrays[name].shape != shape:
+            raise StudyError(f"study {study.name}: {name} has shape {arrays[name].shape}, expected {shape}")
     for name, value in outcome.extra.items():
         array = np.asarray(value, float)
         if name in arrays or array.shape not in ((), (columns,), (rows, columns)):
@@ -236,10 +229,6 @@ def run_study(
     say, track : functions
         Take a line for the log; wrap the iterator of finished blocks (a progress bar).
 
-    Returns
-    -------
-    Summary
-
     Raises
     ------
     StudyError
@@ -339,9 +328,7 @@ def _open_directory(directory: Path, study: Study, seed: int, run: dict[str, Any
 
 def _write_failures(directory: Path, contents: Sequence[Content]) -> list[dict[str, Any]]:
     """Write ``failures.jsonl``, one line per exception with all that is needed to run it again."""
-    rows = [
-        {"cell": dict(content.block.cell), **failure} for content in contents for failure in content.failures
-    ]
+    rows = [{"cell": dict(c.block.cell), **failure} for c in contents for failure in c.failures]
     path = directory / "failures.jsonl"
     if rows:
         text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -360,12 +347,10 @@ def status(directory: Path) -> dict[str, Any]:
     last = manifest["runs"][-1]
     asked = last["factors"]
     done = [
-        content
-        for content in contents
-        if not content.block.is_theory and all(v in asked[k] for k, v in content.block.cell.items())
+        c for c in contents if not c.block.is_theory and all(v in asked[k] for k, v in c.block.cell.items())
     ]
     counts = [min(c.block.stop, last["replicates"]) - c.block.start for c in done]
-    estimates = [content.arrays["estimate"] for content in done]
+    estimates = np.concatenate([np.ravel(c.arrays["estimate"]) for c in done] or [np.empty(0)])
     return {
         "study": manifest["definition"]["study"],
         "profile": last["profile"],
@@ -377,6 +362,6 @@ def status(directory: Path) -> dict[str, Any]:
         "blocks": len(contents),
         "blocks_broken": len(broken),
         "crashes": sum(len(content.failures) for content in contents),
-        "estimates": int(sum(e.size for e in estimates)),
-        "estimates_failed": int(sum((~np.isfinite(e)).sum() for e in estimates)),
+        "estimates": estimates.size,
+        "estimates_failed": int((~np.isfinite(estimates)).sum()),
     }

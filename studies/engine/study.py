@@ -1,20 +1,7 @@
 """The ADEMP study: Aims, Data-generating mechanism, Estimands, Methods, Performance measures.
 
-Every ``studies/*.py`` defines one module-level ``STUDY = Study(...)`` whose
-``name`` is the file name; the directory is the registry. The usual study compares estimators on one scenario
-and is a few lines::
-
-    STUDY = Study(
-        name="interval_coverage", title=..., aims=..., mechanism=..., estimands=..., measures=...,
-        scenario="well_specified",
-        factors={"n": (250, 1000), "label_design": ("own", "base")},
-        policies=("base", "better"),
-        methods={"raw_judge": Method("mean judge score", "raw_judge"),
-                 "direct": Method("theta_aug, bootstrap", "direct", {"inference": "bootstrap"})},
-        profiles={"smoke": Profile(4), "quick": Profile(200), "paper": Profile(2000, {"n": (250, 5000)})},
-        table=table, figure=figure,
-    )
-
+Every ``studies/*.py`` defines one module-level ``STUDY = Study(...)`` whose ``name`` is the file name; the directory is
+the registry. The usual study compares estimators on one scenario, as the one that CONTRIBUTING gives to copy.
 A study with a mechanism of its own gives an importable ``replicate(study, cell, streams) -> Outcome``. The
 vocabulary is that of Morris, White and Crowther (2019), "Using simulation studies to evaluate statistical
 methods".
@@ -26,25 +13,26 @@ import itertools
 import pkgutil
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 
 from cje_core import estimators
 from cje_core.data.arrays import unpack, unpacked_once
 from cje_core.inference.contrasts import pair_errors
+from cje_core.inference.estimate import wald
 from cje_core.streams import Cell, Level, Streams
 from cje_sim import scenarios
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
     from matplotlib.figure import Figure
 
 PROFILES = ("smoke", "quick", "paper")
@@ -119,30 +107,70 @@ class Outcome:
     failures: Sequence[Failure] = ()
 
 
-def replicate_scenario(study: "Study", cell: Cell, streams: Streams) -> Outcome:
-    """One replicate of the usual study: simulate its scenario, run each method's estimator on the data.
+def outcome_of_means(
+    study: "Study", rows: Mapping[str, npt.NDArray[np.float64]], truth: float, **extra: npt.ArrayLike
+) -> Outcome:
+    """Outcome of one policy where every method is a mean: of its n rows, with sd / sqrt(n) and the normal interval."""
+    shown = [rows[name] for name in study.methods]
+    values = np.array([[row.mean()] for row in shown])
+    errors = np.array([[row.std(ddof=1) / np.sqrt(row.size)] for row in shown])
+    return Outcome(values, [truth], errors, wald(values, errors, np.inf, study.ci_prob), extra=extra)
 
-    The cell's factors are the arguments of the scenario's ``simulate``; its ``truth`` gets those it asks for.
+
+class Setting(NamedTuple):
+    """What a cell simulates, and who runs on it.
+
+    Parameters
+    ----------
+    scenario : str
+    policies : sequence of str
+        The scenario's policies that take the places of the study's.
+    arguments : mapping
+        What the scenario's ``simulate`` gets; its ``truth`` gets those it asks for.
+    methods : collection of str
+        Methods that run; the rows of the others are `NOT_RUN`.
+    """
+
+    scenario: str
+    policies: Sequence[str]
+    arguments: Cell
+    methods: Collection[str]
+
+
+def own_setting(study: "Study", cell: Cell) -> Setting:
+    """The study's scenario, to which the cell's factors are arguments, and all methods."""
+    return Setting(study.scenario, study.policies, cell, study.methods)
+
+
+def replicate_scenario(study: "Study", cell: Cell, streams: Streams) -> Outcome:
+    """One replicate of the usual study: simulate the cell's `Setting`, run each method's estimator on the data.
+
     An exception in the simulator spoils the replicate, one in a method that method only. A contrast has the interval of
     `cje_core.inference.contrasts.contrasts` and the graver status of its two policies.
     """
-    data = scenarios.load(study.scenario).simulate(**cell, rng=streams("data"))
-    policies = list(study.policies)
-    first, second = (np.array([policies.index(pair[k]) for pair in study.contrasts], np.intp) for k in (0, 1))
-    truth = _truth(study.scenario, tuple(cell.items()), tuple(policies))
+    setting = study.setting(study, cell)
+    data = scenarios.load(setting.scenario).simulate(**setting.arguments, rng=streams("data"))
+    policies = list(setting.policies)
+    at = [[study.policies.index(pair[k]) for pair in study.contrasts] for k in (0, 1)]
+    first, second = np.array(at, np.intp)
+    truth = _truth(setting.scenario, tuple(setting.arguments.items()), tuple(policies))
     truth = np.concatenate([truth, truth[first] - truth[second]])
     shape = len(study.methods), len(study.columns)
     estimate, std_error = np.full(shape, np.nan), np.full(shape, np.nan)
-    interval = np.full((*shape, 2), np.nan)
-    status, seconds, failures = np.full(shape, CRASHED), np.full(shape[0], np.nan), []
+    interval, seconds = np.full((*shape, 2), np.nan), np.full(shape[0], np.nan)
+    status, failures = np.full(shape, NOT_RUN), []
     with unpacked_once(data):
         unpack(data)  # so that no method's time is that of laying out the data
         for m, (name, method) in enumerate(study.methods.items()):
+            if name not in setting.methods:
+                continue
             start = time.perf_counter()
             try:
                 estimator = estimators.load(method.estimator or name)
                 result = estimator.estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
-                place = _places(result, policies)  # arrays, not sel: twenty indexes cost a study milliseconds
+                names = result["policy"].values.astype(str).tolist()
+                place = np.array([names.index(policy) for policy in policies], np.intp)
+                # arrays, not sel: twenty indexes cost a study milliseconds
                 found = [result[v].values[place] for v in ("estimate", "std_error", "interval", "status")]
                 if study.contrasts:
                     pairs = pair_errors(result, place[first], place[second], study.ci_prob)
@@ -151,6 +179,7 @@ def replicate_scenario(study: "Study", cell: Cell, streams: Streams) -> Outcome:
                     found = [np.concatenate([own, more]) for own, more in zip(found, added, strict=True)]
                 estimate[m], std_error[m], interval[m], status[m] = found
             except Exception as error:  # kept as data: the run goes on and counts it
+                status[m] = CRASHED
                 failures.append(Failure(name, describe(error)))
             seconds[m] = time.perf_counter() - start
     return Outcome(estimate, truth, std_error, interval, status, seconds, failures=tuple(failures))
@@ -162,64 +191,6 @@ def _truth(scenario: str, cell: tuple[tuple[str, Level], ...], policies: tuple[s
     truth = scenarios.load(scenario).truth
     asked = inspect.signature(truth).parameters
     return np.asarray(truth(**{k: v for k, v in cell if k in asked}).sel(policy=list(policies)).values)
-
-
-def _places(result: xr.Dataset, policies: Sequence[str]) -> npt.NDArray[np.intp]:
-    """Where each policy stands in an estimate."""
-    names = result["policy"].values.astype(str).tolist()
-    return np.array([names.index(name) for name in policies], np.intp)
-
-
-def replicate_elsewhere(
-    study: "Study",
-    arguments: Cell,
-    streams: Streams,
-    *,
-    scenario: str,
-    policies: Sequence[str],
-    methods: Sequence[str],
-) -> Outcome:
-    """One replicate of a study whose cell chooses the world: `methods` run, the rows of the others are NOT_RUN.
-
-    Parameters
-    ----------
-    study : Study
-    arguments : mapping
-        What the scenario's ``simulate`` gets.
-    streams : Streams
-    scenario : str
-    policies : sequence of str
-        The scenario's policies that take the places of the study's.
-    methods : sequence of str
-    """
-    role = dict(zip(study.policies, policies, strict=True))
-    chosen = replace(
-        study,
-        scenario=scenario,
-        policies=list(policies),
-        contrasts=[(role[a], role[b]) for a, b in study.contrasts],
-        methods={name: method for name, method in study.methods.items() if name in methods},
-        profiles={name: Profile(1) for name in PROFILES},
-    )
-    found = replicate_scenario(chosen, arguments, streams)
-    place = [k for k, name in enumerate(study.methods) if name in methods]
-
-    def spread(values: npt.ArrayLike | None, fill: float) -> npt.NDArray[Any]:
-        """Put the chosen methods' values at their places among all methods."""
-        part = np.asarray(values)
-        full = np.full((len(study.methods), *part.shape[1:]), fill)
-        full[place] = part
-        return full
-
-    return Outcome(
-        spread(found.estimate, np.nan),
-        found.truth,
-        spread(found.std_error, np.nan),
-        spread(found.interval, np.nan),
-        spread(found.status, NOT_RUN).astype(int),
-        spread(found.seconds, np.nan),
-        failures=found.failures,
-    )
 
 
 def describe(error: Exception) -> str:
@@ -262,8 +233,10 @@ class Study:
         Ids of the claims that the study decides.
     scenario : str
         The world's file in ``cje_sim/scenarios``, if it is one.
+    setting : function (study, cell) -> Setting
+        Of a study whose cells choose the world and the methods that run.
     worlds : sequence of str
-        The files that cells choose from (`replicate_elsewhere`): their code is part of the study's definition.
+        The scenarios that it chooses from: their code is part of the study's definition.
     ci_prob : float
         Nominal probability of every interval.
     block : int
@@ -288,40 +261,35 @@ class Study:
     contrasts: Sequence[tuple[str, str]] = ()
     claims: Sequence[str] = ()
     scenario: str = ""
+    setting: "Callable[[Study, Cell], Setting]" = own_setting
     worlds: Sequence[str] = ()
     ci_prob: float = 0.95
     block: int = 20
 
     def __post_init__(self) -> None:
         """Check what can be checked before a run."""
+        for problem in self._problems():
+            raise StudyError(f"study {self.name}: {problem}")
+
+    def _problems(self) -> Iterator[str]:
         if set(self.profiles) != set(PROFILES):
-            raise StudyError(
-                f"study {self.name}: profiles are {sorted(self.profiles)}, they must be {', '.join(PROFILES)}"
-            )
+            yield f"profiles are {sorted(self.profiles)}, they must be {', '.join(PROFILES)}"
         for name in ("factors", "policies", "methods"):
             if not getattr(self, name):
-                raise StudyError(f"study {self.name}: {name} is empty; name at least one")
+                yield f"{name} is empty; name at least one"
         if self.block < 1 or any(p.replicates < 1 for p in self.profiles.values()):
-            raise StudyError(f"study {self.name}: block and replicates must be >= 1")
+            yield "block and replicates must be >= 1"
         for factors in (self.factors, *(p.factors for p in self.profiles.values())):
             for factor, levels in factors.items():
                 if factor not in self.factors:
-                    raise StudyError(
-                        f"study {self.name}: unknown factor {factor!r}; there are: {', '.join(self.factors)}"
-                    )
-                _check_levels(self.name, factor, levels)
+                    yield f"unknown factor {factor!r}; there are: {', '.join(self.factors)}"
+                yield from _bad_levels(factor, levels)
         if not set(itertools.chain(*self.contrasts)) <= set(self.policies):
-            raise StudyError(
-                f"study {self.name}: a contrast names an unknown policy; there are: {', '.join(self.policies)}"
-            )
+            yield f"a contrast names an unknown policy; there are: {', '.join(self.policies)}"
         if "data" in self.methods:
-            raise StudyError(
-                f"study {self.name}: no method may be called 'data', the name of the data's stream"
-            )
+            yield "no method may be called 'data', the name of the data's stream"
         for method in {m for p in self.profiles.values() for m in p.options} - set(self.methods):
-            raise StudyError(
-                f"study {self.name}: unknown method {method!r}; there are: {', '.join(self.methods)}"
-            )
+            yield f"unknown method {method!r}; there are: {', '.join(self.methods)}"
 
     @property
     def columns(self) -> list[str]:
@@ -347,14 +315,14 @@ class Study:
                 yield cell
 
 
-def _check_levels(study: str, factor: str, levels: Sequence[Level]) -> None:
+def _bad_levels(factor: str, levels: Sequence[Level]) -> Iterator[str]:
     if factor in RESERVED or not factor.isidentifier():
-        raise StudyError(f"study {study}: {factor!r} cannot be the name of a factor")
+        yield f"{factor!r} cannot be the name of a factor"
     if not levels or len({(type(v), v) for v in levels}) != len(levels):
-        raise StudyError(f"study {study}: factor {factor} has no level or a level twice")
+        yield f"factor {factor} has no level or a level twice"
     kinds = {type(v) for v in levels}
-    if len(kinds) != 1 or not kinds <= {bool, int, float, str}:
-        raise StudyError(f"study {study}: levels of {factor} must share one type of bool, int, float, str")
+    if len(kinds) > 1 or not kinds <= {bool, int, float, str}:
+        yield f"levels of {factor} must share one type of bool, int, float, str"
 
 
 def available() -> list[str]:

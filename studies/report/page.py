@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,10 +95,8 @@ def headline(study: Study, ds: xr.Dataset) -> str:
 
 def find(directory: Path) -> list[Path]:
     """Directories of studies: `directory` itself or those inside it."""
-    found = [
-        path.parent for path in (directory / "manifest.json", *sorted(directory.glob("*/manifest.json")))
-    ]
-    found = [path for path in found if (path / "manifest.json").exists()]
+    manifests = [directory / "manifest.json", *sorted(directory.glob("*/manifest.json"))]
+    found = [path.parent for path in manifests if path.exists()]
     if not found:
         raise StudyError(f"{directory} holds no study (no manifest.json); give the --out of a cje-lab run")
     return found
@@ -128,9 +127,7 @@ def svg(figure: Any, prefix: str) -> str:
     plt.close(figure)
     text = stream.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
-    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
-    return re.sub(r'xlink:href="#([^"]+)"', rf'xlink:href="#{prefix}-\1"', text)
+    return re.sub(r'(\bid="|url\(#|xlink:href="#)([^")]+)', rf"\1{prefix}-\2", text)
 
 
 def figures(study: Study, ds: xr.Dataset) -> dict[str, str]:
@@ -146,11 +143,8 @@ def figures(study: Study, ds: xr.Dataset) -> dict[str, str]:
 
 
 def _grouped(failures: list[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
-    counts: dict[tuple[str, str], int] = {}
-    for failure in failures:
-        key = str(failure["stage"]), str(failure["error"])
-        counts[key] = counts.get(key, 0) + 1
-    return sorted((stage, error, count) for (stage, error), count in counts.items())
+    counts = Counter((str(failure["stage"]), str(failure["error"])) for failure in failures)
+    return sorted((*key, count) for key, count in counts.items())
 
 
 def write(directory: Path) -> Page:
@@ -168,32 +162,27 @@ def write(directory: Path) -> Page:
     import jinja2
 
     items = [read(path) for path in find(directory)]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    sections = []
-    for item in items:
-        shown = {
-            title: {
-                "html": render(frame).to_html(index=False, border=0, justify="left", escape=True),
-                "rows": len(frame),
-            }
-            for title, frame in item.tables.items()
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    sections = [
+        {
+            "study": item.study,
+            "grid": {factor: item.results[factor].values.tolist() for factor in item.study.factors},
+            "replicates": item.results.sizes["replicate"],
+            "tables": {
+                title: {
+                    "html": render(frame).to_html(index=False, border=0, justify="left"),
+                    "rows": len(frame),
+                }
+                for title, frame in item.tables.items()
+            },
+            "figures": figures(item.study, item.results),
+            "failures": _grouped(item.failures),
+            "manifest": item.manifest,
+            "manifest_json": json.dumps(item.manifest, indent=1),
         }
-        sections.append(
-            {
-                "study": item.study,
-                "grid": {factor: item.results[factor].values.tolist() for factor in item.study.factors},
-                "replicates": item.results.sizes["replicate"],
-                "tables": shown,
-                "figures": figures(item.study, item.results),
-                "failures": _grouped(item.failures),
-                "manifest": item.manifest,
-                "manifest_json": json.dumps(item.manifest, indent=1),
-            }
-        )
+        for item in items
+    ]
     page = environment.get_template("report.html.j2").render(
         sections=sections, palette=OKABE_ITO, long_table=LONG_TABLE
     )

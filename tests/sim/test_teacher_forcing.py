@@ -32,6 +32,11 @@ INEXACT = [
 ]
 
 
+def sd_for(ess: float, *, passes: int = 1, n_tokens: object = None, **noise: object) -> float:
+    """The sd at which a clone with that noise has that ESS/n."""
+    return sd_for_ess(ess, Noise("noise", **noise), passes=passes, n_tokens=n_tokens)
+
+
 def limit(sd: float, *, passes: int = 1, n_tokens: object = None, **noise: object) -> float:
     """Limit of ESS/n of a clone with that noise."""
     one = [Noise("noise", sd=sd, **noise)]
@@ -40,15 +45,15 @@ def limit(sd: float, *, passes: int = 1, n_tokens: object = None, **noise: objec
 
 @pytest.mark.parametrize("ess", [1.0, 0.99, 0.26, 1e-3])
 def test_calibration_in_closed_form(ess: float) -> None:
-    assert sd_for_ess(ess) == np.sqrt(-np.log(ess))
-    assert sd_for_ess(ess, per="token", n_tokens=64) == pytest.approx(np.sqrt(-np.log(ess)) / 8, rel=1e-15)
+    assert sd_for(ess) == np.sqrt(-np.log(ess))
+    assert sd_for(ess, per="token", n_tokens=64) == pytest.approx(np.sqrt(-np.log(ess)) / 8, rel=1e-15)
     for law in ("normal", "laplace"):
-        assert limit(sd_for_ess(ess, law=law), law=law) == pytest.approx(ess, rel=1e-12)
-        each_token = sd_for_ess(ess, law=law, per="token", n_tokens=[400, 400], passes=2)
+        assert limit(sd_for(ess, law=law), law=law) == pytest.approx(ess, rel=1e-12)
+        each_token = sd_for(ess, law=law, per="token", n_tokens=[400, 400], passes=2)
         assert limit(each_token, law=law, per="token", n_tokens=400, passes=2) == pytest.approx(
             ess, rel=1e-11
         )
-    s = sd_for_ess(ess, law="laplace")
+    s = sd_for(ess, law="laplace")
     assert (1 - 2 * s**2) / (1 - s**2 / 2) ** 2 == pytest.approx(ess, rel=1e-12)
 
 
@@ -57,15 +62,15 @@ def test_calibration_in_closed_form(ess: float) -> None:
 @pytest.mark.parametrize("ess", [0.999, 0.26, 0.01])
 def test_calibration_of_mixtures(ess: float, law: str, setting: dict) -> None:
     """Random lengths, shares of rows, two passes: solved, and monotone around the solution."""
-    sd = sd_for_ess(ess, law=law, **setting)
+    sd = sd_for(ess, law=law, **setting)
     assert limit(sd, law=law, **setting) == pytest.approx(ess, rel=1e-8)
     assert limit(0.99 * sd, law=law, **setting) > ess > limit(1.01 * sd, law=law, **setting)
 
 
 def test_random_length_makes_per_token_noise_worse() -> None:
     """E[W | length] = exp(length sd^2/2) varies, so the fixed-length sd at the mean length is too large."""
-    assert sd_for_ess(0.26, per="token", n_tokens=LENGTHS) < sd_for_ess(0.26) / np.sqrt(LENGTHS.mean())
-    centred = sd_for_ess(0.26, per="token", n_tokens=LENGTHS, unit_mean=True)
+    assert sd_for(0.26, per="token", n_tokens=LENGTHS) < sd_for(0.26) / np.sqrt(LENGTHS.mean())
+    centred = sd_for(0.26, per="token", n_tokens=LENGTHS, unit_mean=True)
     assert np.mean(np.exp(LENGTHS * centred**2)) == pytest.approx(1 / 0.26, rel=1e-10)
 
 
@@ -93,7 +98,7 @@ def test_infinite_moments_are_infinite() -> None:
 @pytest.mark.parametrize(("law", "ess"), [("normal", 0.26), ("laplace", 0.9)])
 def test_simulated_clone_reaches_the_limit(law: str, ess: float) -> None:
     """ESS/n within 5 exact SE at n = 2e6; a Laplace ESS below .85 has no SE (E[W^4] is infinite)."""
-    n, noises = 2_000_000, [Noise("noise", law, sd=sd_for_ess(ess, law=law), unit_mean=True)]
+    n, noises = 2_000_000, [Noise("noise", law, sd=sd_for(ess, law=law), unit_mean=True)]
     w = np.exp(observe(np.full(n, -90.0), noises, rng=1).log_prob + 90.0)
     se = ess * slow.clone_ess_relative_se(noises, n, log_moment)
     got = w.mean() ** 2 / (w**2).mean()
@@ -193,7 +198,7 @@ def test_huge_noise_stays_in_log_space() -> None:
     assert np.isfinite(got.log_prob).all()
     assert np.isfinite(got.mechanisms[["mean", "sd"]]).all(axis=None)
     assert clone_log_limit_ess(noises, n_tokens=lengths) == pytest.approx(-1e106, rel=1e-9)
-    assert sd_for_ess(1e-300) == np.sqrt(-np.log(1e-300))
+    assert sd_for(1e-300) == np.sqrt(-np.log(1e-300))
 
 
 def test_ledger_accounts_for_every_row() -> None:
@@ -280,15 +285,15 @@ def test_scenario_separates_noise_from_coverage(law: str) -> None:
         (lambda: observe([-1.0], [], n_tokens=[1, 2]), "broadcast"),
         (lambda: observe([-1.0], [], n_tokens=0), "integers >= 1"),
         (lambda: observe([-1.0], [], n_tokens=2.5), "integers >= 1"),
-        (lambda: sd_for_ess(0.0), r"\(0, 1\]"),
-        (lambda: sd_for_ess(np.nan), r"\(0, 1\]"),
-        (lambda: sd_for_ess(0.5, law="student_t"), "no mean"),
-        (lambda: sd_for_ess(0.5, law="missing"), "a law with an sd"),
-        (lambda: sd_for_ess(0.5, share=0.0), r"\(0, 1\]"),
-        (lambda: sd_for_ess(0.5, passes=3), "1 or 2"),
-        (lambda: sd_for_ess(0.5, passes=2, unit_mean=True), "one pass"),
-        (lambda: sd_for_ess(0.5, per="token"), "needs n_tokens"),
-        (lambda: sd_for_ess(1e-20, law="laplace"), "within rounding"),
+        (lambda: sd_for(0.0), r"\(0, 1\]"),
+        (lambda: sd_for(np.nan), r"\(0, 1\]"),
+        (lambda: sd_for(0.5, law="student_t"), "no mean"),
+        (lambda: sd_for(0.5, law="missing"), "a law with an sd"),
+        (lambda: sd_for(0.5, share=0.0), r"\(0, 1\]"),
+        (lambda: sd_for(0.5, passes=3), "1 or 2"),
+        (lambda: sd_for(0.5, passes=2, unit_mean=True), "one pass"),
+        (lambda: sd_for(0.5, per="token"), "needs n_tokens"),
+        (lambda: sd_for(1e-20, law="laplace"), "within rounding"),
         (lambda: clone_with_tf_noise.simulate(missing=1.5), r"\[0, 1\]"),
         (lambda: clone_with_tf_noise.simulate(noise_sd=-1.0), "must lie in"),
     ],

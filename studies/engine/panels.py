@@ -1,0 +1,104 @@
+"""Panels that several studies draw: marks of methods side by side, one column per world; legends; scales."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from cje_core.figures.style import GREY
+from studies.engine.measures import performance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Looks = Mapping[
+    str, Mapping[str, Any]
+]  # of each method, in the order of the legend: keywords of `Axes.errorbar`
+Row = tuple[str, str, str]  # estimand, measure, what the axis says
+
+
+def marks(ax: "Axes", measured: xr.Dataset, name: str, along: str, looks: Looks, step: float) -> None:
+    """One measure of the methods that answer, side by side at each level of `along`, with Monte Carlo bounds."""
+    there = [m for m in looks if m in measured["method"].values]
+    there = [m for m in there if (measured["replicates"].sel({"method": m}) > 0).any()]
+    for k, method in enumerate(there):
+        one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
+        value = one["value"].sel(measure=name).values
+        asks = np.isfinite(one["value"].sel(measure="bias").values) | (name == "refused")
+        answers = asks & np.isfinite(value) & (one["replicates"].values > 0)
+        if not answers.any():
+            continue
+        at = np.arange(len(answers))[answers] + step * (k - (len(there) - 1) / 2)
+        bound = one["bound"].sel(measure=name).transpose("ci_bound", along).values[:, answers]
+        error = np.abs(bound - value[answers])
+        ax.errorbar(at, value[answers], error, **looks[method], ls="none", ms=4, lw=1, label=method)
+
+
+def by_world(
+    worlds: Sequence[tuple[str, Mapping[str, xr.Dataset], Sequence[str]]],
+    rows: Sequence[Row],
+    looks: Looks,
+    *,
+    along: str,
+    step: float,
+    size: tuple[float, float],
+) -> tuple["Figure", Any]:
+    """One column per world, one row per measure, averages over policies; coverage with its nominal level.
+
+    Parameters
+    ----------
+    worlds : sequence of (title, results by estimand, tick labels)
+        Results over `along`, replicates, methods and policies.
+    rows : sequence of (estimand, measure, what the axis says)
+    looks : mapping of method to keywords of ``Axes.errorbar``
+    along : str
+        The factor on the x axis.
+    step : float
+        Distance of two methods' marks.
+    size : pair of float
+        Inches.
+
+    Returns
+    -------
+    figure, array of axes
+    """
+    from matplotlib import pyplot as plt
+
+    fig, axes = plt.subplots(len(rows), len(worlds), figsize=size, sharex="col", sharey="row", squeeze=False)
+    for column, (title, parts, ticks) in zip(axes.T, worlds, strict=True):
+        for ax, (estimand, name, _) in zip(column, rows, strict=True):
+            marks(ax, performance(parts[estimand], pool=True), name, along, looks, step)
+            if name.startswith("coverage"):
+                ax.axhline(parts[estimand].attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
+        column[0].set(title=title)
+        column[-1].set(xlim=(-0.5, len(ticks) - 0.5))
+        column[-1].set_xticks(np.arange(len(ticks)), ticks)
+    for first, (_, name, words) in zip(axes[:, 0], rows, strict=True):
+        first.set(ylabel=words)
+        if name == "refused":
+            first.set(ylim=(-0.04, 1.04))
+        elif name == "width":
+            plain_log(first)
+    legend(fig, list(looks))
+    return fig, axes
+
+
+def plain_log(ax: "Axes") -> None:
+    """Logarithmic y axis whose ticks are plain numbers."""
+    from matplotlib import ticker
+
+    ax.set(yscale="log")
+    ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def legend(fig: "Figure", order: Iterable[str] = (), **look: Any) -> None:
+    """One legend of all that any panel shows, those named in `order` first."""
+    pairs = (pair for ax in fig.axes for pair in zip(*ax.get_legend_handles_labels(), strict=True))
+    handles = {name: handle for handle, name in pairs}
+    shown = [name for name in dict.fromkeys((*order, *handles)) if name in handles]
+    look = {"loc": "outside upper center", "ncols": min(len(shown), 4), "frameon": False, **look}
+    fig.legend([handles[name] for name in shown], shown, **look)
