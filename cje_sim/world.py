@@ -163,7 +163,7 @@ def world(
     law : function (prompts, *, <world parameters>) -> Responses
         A module-level function; each parameter is a keyword with a default. Its docstring describes them.
     n, label_design, label_scheme, spread, atoms, prompt_corr
-        The world's defaults of the frame's keywords. None: the world has no such keyword.
+        The world's defaults of the frame's keywords. None, for one of the last three: the world has no such keyword.
 
     Returns
     -------
@@ -175,8 +175,9 @@ def world(
     Raises
     ------
     TypeError
-        Now, for a law with a parameter that has no default or belongs to the frame; in a call, for an unknown keyword
-        and for labels that take no noise from the frame that offers it.
+        Now, for a law with a parameter that has no default or belongs to the frame, and for a keyword taken away that
+        every world has; in a call, for an unknown keyword and for labels that take no noise from the frame that
+        offers it.
     """
     mine = {
         "n": n,
@@ -186,6 +187,11 @@ def world(
         "atoms": atoms,
         "prompt_corr": prompt_corr,
     }
+    for name in BEFORE:
+        if mine.get(name, "") is None:
+            raise TypeError(
+                f"{law.__module__}: {name} is None, and every world has one: leave it out, or set a default"
+            )
     before, after = (
         {
             name: keyword._replace(default=mine.get(name, keyword.default))
