@@ -62,14 +62,14 @@ from cje_core.checks import one_of
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import assemble
 from cje_core.families.direct.bootstrap_intervals import add_draws
-from cje_core.families.direct.fit import Options, fit_policy, make_lender, oracle_folds
+from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
 
 NEEDS = {"judge", "oracle"}
 CHOICES = {
     "inference": ("influence", "bootstrap", "jackknife", "cluster", "plugin_iid"),
     "correction": ("theta_aug", "tmle", "none"),
     "normalise": ("hajek", "ht"),
-    "borrowed": ("balanced", "one_step", "plug_in"),
+    "borrowed": BORROWED,
     "quantile": ("t", "normal"),
     "bootstrap": ("percentile", "bayesian", "bca", "studentised"),
 }

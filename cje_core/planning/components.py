@@ -54,7 +54,7 @@ from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.inference.estimate import Status, cluster_sums, sum_by
 from cje_core.inference.influence import Part
 
-BORROWED = ("balanced", "plug_in")
+FORECAST = ("balanced", "plug_in")  # of the forms of borrowing, those whose components are known
 
 
 class Split(NamedTuple):
@@ -314,7 +314,7 @@ def read_pilot(
     calibrator: str,
 ) -> Pilot:
     """The pilot with its calibrator and what the labels may lend; arguments as in `variance_components`."""
-    one_of(borrowed, "borrowed", BORROWED)
+    one_of(borrowed, "borrowed", FORECAST)
     rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
     lender = make_lender(rows, fitted, Options(borrowed=borrowed))

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from cje_core.calibration.oracle_slice import CALIBRATORS, DIRECTIONS
 from cje_core.data import DataError
 from cje_core.data.tables import Source
 from cje_core.inference.estimate import Status
@@ -32,13 +33,13 @@ from cje_core.planning.allocation import (
     spend_balance,
     std_error_at,
 )
-from cje_core.planning.components import BORROWED, variance_components
+from cje_core.planning.components import FORECAST, variance_components
 from cje_core.planning.own_labels import if_labelled, labels_to_match
 from cje_core.planning.trial import check_pilot, simulate_plan
 from cje_core.streams import generator
 from cje_core.transport.audit import audit
 from cje_core.transport.audit_size import probes_to_pass
-from cje_core.workflow.analyze import CALIBRATORS, harmless_margin
+from cje_core.transport.margin import harmless_margin
 from cje_core.workflow.given import Given, oracle_scale, take
 from cje_core.workflow.shown import Shown, Shows
 
@@ -180,9 +181,9 @@ def plan(
     _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
     if calibrator not in CALIBRATORS:
         raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
-    if borrowed not in BORROWED:
-        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
-    harmless = harmless_margin(margin, oracle_scale(path, oracle_range))
+    if borrowed not in FORECAST:
+        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(FORECAST)}")
+    harmless = harmless_margin(margin, oracle_scale(path, oracle_range), DataError)
     data, left_out = take(
         path,
         probes=probes,
@@ -286,8 +287,8 @@ def _check_options(
         raise DataError(f"power={power:g}: it must lie between 0.05, the size of the test, and 1")
     if replicates is not None and replicates < 20:
         raise DataError(f"replicates={replicates}: a spread needs at least 20")
-    if direction not in ("increasing", "decreasing"):
-        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
+    if direction not in DIRECTIONS:
+        raise DataError(f"direction={direction!r}: it must be {' or '.join(DIRECTIONS)}")
 
 
 def _probes(
