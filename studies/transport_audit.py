@@ -23,6 +23,8 @@ from cje_core.estimators import direct, direct_corrected
 from cje_core.figures.style import GREY, OKABE_ITO
 from cje_core.streams import Cell, Streams
 from cje_core.transport import audit
+from cje_core.transport.audit_size import VERDICTS
+from cje_core.transport.margin import MARGIN
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 from studies.engine.measures import clopper_pearson, summary_table
@@ -35,7 +37,6 @@ JUDGES: dict[str, dict[str, float]] = {
     "weak": {"low": 0.42, "high": 0.62, "spread": 0.9, "atoms": 0.4},
     "binary": {"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0},
 }
-VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 CELL = ["judge", "probes", "shift", "n", "labels"]
 N_QUANTILES = 2000
 MEASURES = ("coverage", "width", "bias", "se_calibration", "n_failed")
@@ -122,7 +123,6 @@ def _hits(part: xr.Dataset, method: str) -> tuple[np.ndarray[Any, Any], np.ndarr
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     """Coverage of what is printed, shares of verdicts, their errors against the residual of this f, every measure."""
     printed, verdicts, errors = [], [], []
-    margin = audit.MARGIN
     about = [name for name in CELL if name != "shift"]
     pooled: dict[tuple[Any, ...], list[np.ndarray[Any, Any]]] = {}
     for level, part in _cells(ds):
@@ -147,8 +147,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         code, size = np.concatenate(parts, axis=1)
         line = dict(zip(about, key, strict=True))
         for name, wrong, where in (
-            ("FAIL_within", code == 1, size <= margin),
-            ("PASS_beyond", code == 0, size >= margin),
+            ("FAIL_within", code == 1, size <= MARGIN),
+            ("PASS_beyond", code == 0, size >= MARGIN),
         ):
             line[f"{name}_audits"] = int((where & np.isfinite(code)).sum())
             line[name], line[f"{name}_mcse"] = _share(wrong, where & np.isfinite(code))
@@ -184,9 +184,9 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
                 hits, there = zip(*(_hits(part, method) for part in mine), strict=True)
                 _shares(bottom, at, hits, there, ls=style, marker="o", mfc=face, **look)
         for ax in (top, bottom):
-            ax.axvline(audit.MARGIN, color=GREY, lw=0.8, zorder=0)
+            ax.axvline(MARGIN, color=GREY, lw=0.8, zorder=0)
         top.annotate(
-            "margin", (audit.MARGIN, 1), xycoords=("data", "axes fraction"), xytext=(3, -2),
+            "margin", (MARGIN, 1), xycoords=("data", "axes fraction"), xytext=(3, -2),
             textcoords="offset points", va="top", fontsize=8, color=GREY,
         )  # fmt: skip
         bottom.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import CHOICES, DIRECTIONS, OracleSlice, fit_slice
+from cje_core.calibration.oracle_slice import CALIBRATORS, DIRECTIONS, OracleSlice, fit_slice
 from cje_core.checks import one_of
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
 from cje_core.data.errors import DataError
@@ -47,7 +47,7 @@ class Calibration:
         if isinstance(self.covariates, str):
             raise DataError(f"covariates is {self.covariates!r}; give a list of names")
         object.__setattr__(self, "covariates", tuple(self.covariates))
-        one_of(self.mode, "calibrator", CHOICES, DataError)
+        one_of(self.mode, "calibrator", CALIBRATORS, DataError)
         one_of(self.direction, "direction", DIRECTIONS, DataError)
 
 

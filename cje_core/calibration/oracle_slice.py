@@ -31,7 +31,7 @@ from cje_core.inference.influence import Part, effective_clusters, hajek, make_p
 from cje_core.inference.rank_test import rank_test
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
-CHOICES = ("default", *MODES, "auto")
+CALIBRATORS = ("default", "auto", *MODES)
 DIRECTIONS = ("increasing", "decreasing")
 
 
@@ -201,7 +201,7 @@ def fit_slice(
         so both together would count them twice).
     """
     one_of(direction, "direction", DIRECTIONS)
-    one_of(calibrator, "calibrator", CHOICES)
+    one_of(calibrator, "calibrator", CALIBRATORS)
     increasing = direction == "increasing"
     if logged is not None and not rows.teaches.any():
         prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))

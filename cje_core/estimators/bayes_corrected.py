@@ -20,7 +20,7 @@ from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
-from cje_core.transport.audit import MARGIN
+from cje_core.transport.margin import harmless_margin
 
 NEEDS = {"judge", "oracle", "probe"}
 
@@ -75,9 +75,7 @@ def estimate(
     data = given.data
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     low, high = data.attrs["oracle_range"]
-    harmless = MARGIN * (high - low) if margin is None else margin
-    if not harmless > 0:
-        raise ValueError(f"margin is {harmless:g}; it must be a positive number in units of the oracle scale")
+    harmless = harmless_margin(margin, (low, high))
     if feedback and (given.calibration.covariates or prior != "student"):
         raise ValueError(
             "the joint posterior has Student-t shifts and no covariates; leave out feedback or these"

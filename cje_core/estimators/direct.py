@@ -61,13 +61,13 @@ from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import one_of
 from cje_core.families.assemble import assemble
 from cje_core.families.direct.bootstrap_intervals import add_draws
-from cje_core.families.direct.fit import Options, fit_policy, make_lender, oracle_folds
+from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
 
 NEEDS = {"judge", "oracle"}
 CHOICES = {
     "inference": ("influence", "bootstrap", "jackknife", "cluster", "plugin_iid"),
     "correction": ("theta_aug", "horvitz_thompson", "tmle", "none"),
-    "borrowed": ("balanced", "one_step", "plug_in"),
+    "borrowed": BORROWED,
 }
 KINDS = ("percentile", "bayesian", "bca", "studentised")
 

@@ -54,7 +54,7 @@ from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.inference.estimate import Status, cluster_sums, sum_by
 from cje_core.inference.influence import Part
 
-BORROWED = ("balanced", "plug_in")
+FORECAST = ("balanced", "plug_in")  # of the forms of borrowing, those whose components are known
 
 
 class Split(NamedTuple):
@@ -305,7 +305,7 @@ def variance_components(
 
 def read_pilot(data: xr.Dataset | Calibrated, borrowed: str, power_tuned: bool) -> Pilot:
     """The pilot with its calibrator and what the labels may lend; arguments as in `variance_components`."""
-    one_of(borrowed, "borrowed", BORROWED)
+    one_of(borrowed, "borrowed", FORECAST)
     _, rows, fitted = calibrated(data).parts
     lender = make_lender(rows, fitted, Options(borrowed=borrowed))
     return Pilot(rows, fitted, lender, borrowed, power_tuned)

@@ -41,8 +41,9 @@ from cje_core.calibration.oracle_slice import OracleSlice, fit_slice
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import CI_BOUND, Status, wald
-from cje_core.transport.audit import MARGIN, constant_bounds, mean_residual
+from cje_core.transport.audit import constant_bounds, mean_residual
 from cje_core.transport.local_audits import score_bins
+from cje_core.transport.margin import harmless_margin
 
 REGIONS = 3  # most regions of a policy's scores, each with five labelled clusters or more
 REASON = (
@@ -99,9 +100,7 @@ def agreement(
     given = calibrated(data)
     data, rows = given.data, given.rows
     low, high = data.attrs["oracle_range"]
-    margin = MARGIN * (high - low) if margin is None else margin
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+    margin = harmless_margin(margin, (low, high))
     probability(ci_prob)
     scale = float(low), float(high)
     pairs = {p: _against_others(rows, p, given.calibration) for p in range(len(rows.policies))}

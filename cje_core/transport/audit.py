@@ -33,8 +33,7 @@ from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, cluster_se, wald
 from cje_core.inference.influence import Part, combine
 from cje_core.transport.audit_size import probes_to_pass
-
-MARGIN = 0.05  # harmless mean residual where none is declared, as a share of the oracle scale's width
+from cje_core.transport.margin import harmless_margin
 
 
 class Residual(NamedTuple):
@@ -93,9 +92,7 @@ def audit(
     """
     data, rows, fitted = calibrated(data).parts
     low, high = data.attrs["oracle_range"]
-    margin = MARGIN * (high - low) if margin is None else margin
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+    margin = harmless_margin(margin, (low, high))
     probability(ci_prob)
     n_policies = len(rows.policies)
     residual, std_error, df, error_with_fit, df_with_fit, sd, fit_error, fit_df, needed = np.full(

@@ -22,6 +22,7 @@ from scipy import special, stats
 
 from cje_core.checks import FloatArray, probability
 from cje_core.inference.estimate import CI_BOUND
+from cje_core.transport.margin import MARGIN, check_margin
 
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 N_NODES = 64  # quadrature nodes for each estimated variance
@@ -48,7 +49,7 @@ def audit_power(
     *,
     residual_sd: float,
     true_residual: npt.ArrayLike = 0.0,
-    margin: float = 0.05,
+    margin: float = MARGIN,
     fit_std_error: float = 0.0,
     fit_df: float = np.inf,
     ci_prob: float = 0.95,
@@ -101,7 +102,7 @@ def audit_size(
     *,
     residual_sd: float,
     true_residual: npt.ArrayLike = 0.0,
-    margin: float = 0.05,
+    margin: float = MARGIN,
     fit_std_error: float = 0.0,
     fit_df: float = np.inf,
     ci_prob: float = 0.95,
@@ -162,7 +163,7 @@ def audit_size(
 
 
 def probes_to_pass(
-    residual_sd: float, *, margin: float = 0.05, power: float = 0.8, ci_prob: float = 0.95
+    residual_sd: float, *, margin: float = MARGIN, power: float = 0.8, ci_prob: float = 0.95
 ) -> float:
     """Fewest probes with which the audit passes an f that is right on average.
 
@@ -191,7 +192,7 @@ def probes_to_pass(
 def sequential_audit(
     residual: npt.ArrayLike,
     *,
-    margin: float = 0.05,
+    margin: float = MARGIN,
     alpha: float = 0.05,
     bounds: tuple[float, float] = (-1.0, 1.0),
     fit_error: float = 0.0,
@@ -253,8 +254,7 @@ def sequential_audit(
         raise ValueError(
             f"residuals run from {values.min():g} to {values.max():g}, outside bounds ({low:g}, {high:g})"
         )
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+    check_margin(margin)
     probability(alpha, "alpha")
     if not fit_error >= 0:
         raise ValueError(f"fit_error is {fit_error}; it is a half-width and cannot be negative")
@@ -280,8 +280,7 @@ def sequential_audit(
 
 
 def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: float, ci_prob: float) -> _Design:
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+    check_margin(margin)
     if not residual_sd > 0:
         raise ValueError(f"residual_sd is {residual_sd}; without spread there is no sample size to plan")
     if not fit_std_error >= 0:

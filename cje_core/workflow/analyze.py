@@ -25,6 +25,7 @@ from cje_core.calibration.label_balance import label_balance
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data import DataError
 from cje_core.data.arrays import unpacked_once
+from cje_core.families.direct.fit import BORROWED
 from cje_core.families.posterior import ENGINES
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
@@ -33,7 +34,8 @@ from cje_core.offpolicy.weight_map import cap_curves
 from cje_core.streams import generator
 from cje_core.transport import sensitivity
 from cje_core.transport.agreement import agreement, refuse_mixed
-from cje_core.transport.audit import MARGIN, audit
+from cje_core.transport.audit import audit
+from cje_core.transport.margin import harmless_margin
 from cje_core.verdict import gates, guide, refusal
 from cje_core.verdict.headline import headline
 from cje_core.workflow.given import Given, Reading, has_logs, oracle_scale, take
@@ -48,7 +50,6 @@ OFF_POLICY = (
     "stacked_dr",
 )  # join the default with logged responses
 CORRECTED = "direct_corrected"
-BORROWED = ("balanced", "one_step", "plug_in")
 # Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
 ELSEWHERE = ("drift",)
 ABOUT_CALIBRATOR = ("reliability", "label_support", "identification")
@@ -119,8 +120,8 @@ class Analysis(Shows):
         return str(self.levels["source"].sel(policy=policy).item())
 
     def borrows(self, policy: str) -> bool:
-        """Whether the value rests on a calibration learned elsewhere, or failed to (a failed value rests on none)."""
-        return self.source(policy) in ("borrowed", "logs", "none")
+        """Whether the value borrows, or would have, see `cje_core.inference.sources.borrows`."""
+        return bool(self.value["borrowed"].sel(policy=policy))
 
     def standing(self, policy: str) -> str | None:
         """Name the estimator whose number stands first for a policy; None where its level is refused."""
@@ -241,7 +242,7 @@ def analyze(
         raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
     if bayes is not None and bayes not in ENGINES:
         raise DataError(f"bayes={bayes!r}: use one of {', '.join(ENGINES)}")
-    harmless = harmless_margin(margin, scale)
+    harmless = harmless_margin(margin, scale, DataError)
     data, left_out = take(path, calibration.covariates, **reading)
     if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
         modules[CORRECTED] = estimators.load(
@@ -381,14 +382,6 @@ def _refused_by_posterior(levels: xr.Dataset, believed: Posterior) -> xr.Dataset
             columns["level"][k], columns["refused_by"][k] = "refused", "posterior"
             columns["reason"][k] = f"posterior: {status.message}"
     return levels.assign({name: ("policy", column.astype(str)) for name, column in columns.items()})
-
-
-def harmless_margin(margin: float | None, oracle_range: tuple[float, float]) -> float:
-    """Return the declared margin, or 5% of the width of the oracle scale; `DataError` where it is no such thing."""
-    harmless = MARGIN * (oracle_range[1] - oracle_range[0]) if margin is None else margin
-    if margin is not None and not 0 < harmless < float("inf"):
-        raise DataError(f"margin={harmless:g}: it must be a positive number in units of the oracle scale")
-    return harmless
 
 
 def turned(data: xr.Dataset) -> xr.Dataset:

@@ -32,13 +32,13 @@ from cje_core.planning.allocation import (
     spend_balance,
     std_error_at,
 )
-from cje_core.planning.components import BORROWED, variance_components
+from cje_core.planning.components import FORECAST, variance_components
 from cje_core.planning.own_labels import if_labelled, labels_to_match
 from cje_core.planning.trial import check_pilot, simulate_plan
 from cje_core.streams import generator
 from cje_core.transport.audit import audit
 from cje_core.transport.audit_size import probes_to_pass
-from cje_core.workflow.analyze import harmless_margin
+from cje_core.transport.margin import harmless_margin
 from cje_core.workflow.given import Given, Reading, oracle_scale, take
 from cje_core.workflow.shown import Shown, Shows
 
@@ -172,9 +172,9 @@ def plan(
     """
     start = time.perf_counter()
     _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates)
-    if borrowed not in BORROWED:
-        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
-    harmless = harmless_margin(margin, oracle_scale(path, reading))
+    if borrowed not in FORECAST:
+        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(FORECAST)}")
+    harmless = harmless_margin(margin, oracle_scale(path, reading), DataError)
     calibration = calibration or Calibration()
     data, left_out = take(path, calibration.covariates, **reading)
     given = calibrated(data, calibration)

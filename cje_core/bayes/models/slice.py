@@ -268,27 +268,3 @@ def _two_stage(
     f = curve.at(held["basis"])[held["at"]]
     odds = pt.exp(pt.dot(held["columns"], beta))
     _labels(f * odds / (1.0 - f + f * odds), held, binary, prior)
-
-
-def graph(model: pm.Model) -> Any:
-    """Draw a model as a graph of its variables.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Returns
-    -------
-    graphviz.Digraph
-
-    Raises
-    ------
-    ImportError
-        Without the Python package graphviz, which this project does not require.
-    """
-    try:
-        return pm.model_to_graphviz(model)
-    except ImportError as err:
-        raise ImportError(
-            "a graph needs graphviz: pip install graphviz, and its `dot` program to render it"
-        ) from err

@@ -36,6 +36,7 @@ from cje_core.inference.influence import (
     pooled_df,
 )
 
+BORROWED = ("balanced", "one_step", "plug_in")  # what a policy without labels of its own may get
 F_KNOWN = ("cluster", "plugin_iid")  # kinds of inference that take f as known
 
 
@@ -47,7 +48,7 @@ class Options(NamedTuple):
     normalise: str = "hajek"
     quantile: str = "t"
     power_tuned: bool = True
-    borrowed: str = "plug_in"
+    borrowed: str = "plug_in"  # one of BORROWED
     scale: tuple[float, float] = (0.0, 1.0)  # declared oracle range
 
 

@@ -162,8 +162,8 @@ def test_well_specified_probes_of_several_policies_run_through():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: audit(world(), margin=0.0), "margin is 0.0"),
-        (lambda: audit(world(), margin=float("nan")), "margin is nan"),
+        (lambda: audit(world(), margin=0.0), "margin=0: it must be a positive number"),
+        (lambda: audit(world(), margin=float("nan")), "margin=nan: it must be a positive number"),
         (lambda: audit(world(), ci_prob=1.0), "strictly between"),
         (lambda: audit(calibrated(world(), Calibration(mode="spline"))), "calibrator is 'spline'"),
         (lambda: binned_audit(world(), n_bins=1), "at least 2"),
