@@ -100,7 +100,7 @@ def estimate(
                 setting, engine=engine, n_draws=n_draws, prior=calibration, rng=rng
             )
         never = np.zeros(n_policies, dtype=bool)
-        plug_in = values(rows, setting.graded, f, corrected=never, one_step=False, rng=rng).draws
+        plug_in = values(rows, setting.graded, f, corrected=never, one_step=False, rng=rng)
         if not feedback:
             delta = shifts(rows, setting.graded, f, prior=prior, scale=tau_scale, rng=rng).delta
         draws = plug_in + levels.width * delta

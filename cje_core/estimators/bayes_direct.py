@@ -121,7 +121,7 @@ def estimate(
             one_step=route == "one_step",
             inflate=inflate,
             rng=rng,
-        ).draws
+        )
     status = [
         posterior.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
         for p in range(len(corrected))

@@ -71,7 +71,7 @@ def prepare(
         oracle_range=tuple(data.attrs["oracle_range"]),
     )
     if covariates and not fitted.status.failed:
-        graded = graded._replace(columns=effects(rows, effect).every)
+        graded = graded._replace(columns=effects(rows, effect))
     used = rows.evaluated
     empty = graded.levels.n[graded.at] == 0
     weight = np.where(used, rows.weight, 0.0)
@@ -148,23 +148,13 @@ def spaced(size: int, n: int) -> IntArray:
 def thin(run: Draws, n_draws: int) -> Draws:
     """`n_draws` of the draws, evenly spaced."""
     kept = spaced(len(run.f), n_draws)
-    return Draws(
-        run.f[kept],
-        run.ends[kept],
-        run.shape[kept],
-        run.sigma[kept],
-        run.diagnostics,
-        None if run.beta is None else run.beta[kept],
-        None if run.own is None else run.own[kept],
-    )
+    return run.each(lambda _, draws: draws[kept])
 
 
 def enough(rows: Rows, which: BoolArray) -> BoolArray:
     """Policies with `MIN_LABELS` labelled prompts (clusters of them) among some rows."""
-    cluster = rows.cluster[rows.prompt]
-    return np.array(
-        [len(np.unique(cluster[which & (rows.policy == p)])) >= MIN_LABELS for p in range(len(rows.policies))]
-    )
+    n_clusters = [count_clusters(rows, which & (rows.policy == p)) for p in range(len(rows.policies))]
+    return np.array(n_clusters) >= MIN_LABELS
 
 
 def policy_status(
