@@ -21,7 +21,7 @@ import numpy as np
 
 from cje_core.bayes.gibbs import THIN, WARMUP, Draws, curve
 from cje_core.bayes.levels import Graded
-from cje_core.bayes.prior import Prior, check, draw_component, shapes
+from cje_core.bayes.prior import DEFAULT, Prior, check, draw_component, shapes
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, one_of
@@ -84,7 +84,7 @@ def sample(
     n_draws: int = 1000,
     n_warmup: int = WARMUP,
     thin: int = THIN,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     effect_scale: float = EFFECT_SCALE,
     equal_ends: bool = False,
     rng: np.random.Generator | int | None = None,
@@ -107,7 +107,6 @@ def sample(
         ``graded.share``.
     """
     rng = np.random.default_rng(rng)
-    prior = prior or Prior()
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
     check(prior)

@@ -25,7 +25,16 @@ import numba
 import numpy as np
 
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
+from cje_core.bayes.prior import (
+    DEFAULT,
+    LEAST,
+    Prior,
+    beta_split,
+    check,
+    draw_component,
+    ends_density,
+    shapes,
+)
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of, partner
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, IntArray
@@ -87,7 +96,7 @@ def sample(
     n_draws: int = 1000,
     n_warmup: int = WARMUP,
     thin: int = THIN,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
     """Draw from the posterior of the calibrator.
@@ -108,7 +117,6 @@ def sample(
     [0.2, 0.8]
     """
     rng = np.random.default_rng(rng)
-    prior = prior or Prior()
     if min(n_draws, thin) < 1 or n_warmup < 0:
         raise ValueError("n_draws and thin must be at least 1, n_warmup at least 0")
     check(prior)

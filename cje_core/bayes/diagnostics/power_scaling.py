@@ -13,7 +13,7 @@ from scipy import special
 from cje_core.bayes.diagnostics.predictive import TINY
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.prior import LEAST, Prior, ends_density, log_shape_density
+from cje_core.bayes.prior import DEFAULT, LEAST, Prior, ends_density, log_shape_density
 from cje_core.checks import FloatArray
 
 SENSITIVE = 0.05  # sensitivity at which Kallioinen et al. call a posterior sensitive
@@ -52,7 +52,7 @@ def power_scaling(
     levels: Levels,
     quantities: Mapping[str, FloatArray],
     *,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     alpha: float = ALPHA,
 ) -> xr.Dataset:
     """Sensitivity of posterior quantities to the power of the prior and of the likelihood.
@@ -84,7 +84,6 @@ def power_scaling(
     """
     if not alpha > 1:
         raise ValueError(f"alpha is {alpha}; it must be above 1")
-    prior = prior or Prior()
     log_density = {"prior": log_prior(draws, prior), "likelihood": log_likelihood(draws, levels)}
     names = list(quantities)
     found = np.full((3, 2, len(names)), np.nan)

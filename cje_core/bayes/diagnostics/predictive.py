@@ -20,7 +20,7 @@ from scipy import special, stats
 from cje_core.bayes import prior as priors
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.checks import FloatArray, IntArray
 
 TINY = 1e-12  # a probability that Gibbs has put on the very edge
@@ -30,7 +30,7 @@ def prior_draws(
     levels: Levels,
     *,
     n_draws: int = 1000,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
     """Draw the calibrator from its prior.
@@ -48,7 +48,6 @@ def prior_draws(
     Draws
     """
     rng = np.random.default_rng(rng)
-    prior = prior or Prior()
     ends, shape = priors.draw(prior, n_draws, rng)
     sigma = np.full(n_draws, np.nan) if levels.binary else prior.scale * np.abs(rng.standard_normal(n_draws))
     return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})

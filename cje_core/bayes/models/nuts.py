@@ -52,26 +52,19 @@ class NutsOptions:
             raise ValueError(f"{self}: n_draws, chains and cores must be at least 1, tune at least 0")
 
 
+DEFAULT = NutsOptions()
+
+
 def run(
     model: Specification,
-    options: NutsOptions | None = None,
+    options: NutsOptions = DEFAULT,
     *,
     rng: np.random.Generator | int | None = None,
 ) -> Any:
-    """Trace of a model; nutpie's compiled one is kept.
+    """Trace of a model, an InferenceData or a DataTree; nutpie's compiled model is kept.
 
-    Parameters
-    ----------
-    model : Specification
-    options : NutsOptions, optional
-    rng : Generator, int or None
-        An int is NUTS' seed itself; a generator draws one.
-
-    Returns
-    -------
-    arviz.InferenceData or xarray.DataTree
+    An int as `rng` is NUTS' seed itself; a generator draws one.
     """
-    options = options or NutsOptions()
     seed = int(rng if isinstance(rng, int | np.integer) else np.random.default_rng(rng).integers(2**31))
     shared: dict[str, Any] = {
         "draws": -(-options.n_draws // options.chains),
@@ -149,14 +142,7 @@ def to_draws(trace: Any, levels: Levels, n_draws: int) -> Draws:
 def diagnose(trace: Any) -> dict[str, float]:
     """Worst R-hat, worst bulk and tail ESS over the variables, divergences, smallest BFMI.
 
-    Parameters
-    ----------
-    trace : arviz.InferenceData or xarray.DataTree
-
-    Returns
-    -------
-    dict
-        ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``bfmi``.
+    Their names are ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``bfmi``.
     """
     rhat, bulk, tail = [], [], []
     for variable in posterior(trace).data_vars.values():
