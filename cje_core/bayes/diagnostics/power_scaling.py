@@ -63,14 +63,12 @@ def power_scaling(
 
     Parameters
     ----------
-    draws : Draws
-        Of the posterior.
-    levels : Levels
-        The slice it was fitted to.
+    draws, levels
+        Of the posterior, and the slice it was fitted to.
     quantities : mapping of name to array, shape (draws,)
         One number per draw *of the same f*: draws of a value (`cje_core.bayes.value.values`), of a shift
         (`cje_core.bayes.shifts.shifts`), of f at a level.
-    prior : Prior, optional
+    prior : Prior
         The one that was used.
     alpha : float
         Above 1, and near it.

@@ -67,14 +67,12 @@ def sbc(
         ``sampler(levels, rng) -> Draws`` with at least `n_ranks` draws; that many are ranked, evenly spaced.
     template : Levels
         Judge levels, labels at each and kind of label; its sums are not used.
-    n_sims : int
     n_ranks : int
         L, draws ranked.
     mass : array, shape (K,), optional
         Share of responses on each level, for V. Default: uniform.
-    prior : Prior, optional
+    prior : Prior
         That the truth is drawn from.
-    rng : Generator, int or None
 
     Returns
     -------
@@ -107,12 +105,7 @@ def sbc(
 def verdict(ranks: xr.Dataset, *, prob: float = 0.95) -> xr.Dataset:
     """Hold the ECDF of the ranks of every quantity against a simultaneous band.
 
-    Parameters
-    ----------
-    ranks : xr.Dataset
-        From `sbc`.
-    prob : float
-        Probability that a correct sampler passes on all quantities, at least: each gets its Bonferroni share.
+    `prob` is the least probability that a correct sampler passes on all quantities: each gets its Bonferroni share.
 
     Returns
     -------
