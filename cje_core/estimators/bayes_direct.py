@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.value import values
 from cje_core.checks import one_of
 from cje_core.families import posterior
@@ -44,12 +44,7 @@ def estimate(
     engine: str | None = None,
     n_draws: int = 1000,
     interval: str = "eti",
-    concentration: float = 1.0,
-    sigma_scale: float = 0.3,
-    n_splines: int = 8,
-    flat_ends: float = 0.5,
-    atom: float = 0.1,
-    inflate: bool = True,
+    curve: Prior = DEFAULT,
     direction: str = "increasing",
     covariates: Sequence[str] = (),
     effect: str = "linear",
@@ -73,12 +68,8 @@ def estimate(
         Posterior draws.
     interval : {"eti", "hdi"}
         Equal-tailed or highest density.
-    concentration, sigma_scale, n_splines, flat_ends, atom
-        `cje_core.bayes.prior.Prior`: factor on the concentration of the shape, scale of the half-normal on sigma
-        (oracle mapped to [0, 1]), basis size, share of the uniform part in the density of the ends, probability that
-        they are equal.
-    inflate : bool
-        Widen the correction as a t quantile does (c_m).
+    curve : Prior
+        Of the calibrator.
     direction : {"increasing", "decreasing"}
         Whether a higher judge score means a better response.
     covariates : sequence of str
@@ -111,17 +102,9 @@ def estimate(
     corrected = posterior.enough(rows, own) & (route == "one_step")
     draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
-        prior = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
-        f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
-        draws = values(
-            rows,
-            setting.graded,
-            f,
-            corrected=corrected,
-            one_step=route == "one_step",
-            inflate=inflate,
-            rng=rng,
-        )
+        f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng)
+        one_step = route == "one_step"
+        draws = values(rows, setting.graded, f, corrected=corrected, one_step=one_step, rng=rng)
     status = [
         posterior.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
         for p in range(len(corrected))
@@ -131,12 +114,8 @@ def estimate(
         "route": route,
         "engine": engine,
         "n_draws": n_draws,
-        "concentration": concentration,
-        "sigma_scale": sigma_scale,
-        "n_splines": n_splines,
-        "flat_ends": flat_ends,
-        "atom": atom,
-        "inflate": inflate,
+        "curve": curve._asdict(),
+        "interval": interval,
         "direction": direction,
         "covariates": list(covariates),
         "effect": effect,
@@ -147,11 +126,9 @@ def estimate(
         setting,
         draws,
         status,
-        route=["corrected" if c else route for c in corrected],
-        source=["own" if c else "borrowed" for c in corrected],
+        ["corrected" if c else route for c in corrected],
         estimator="bayes_direct",
         options=options,
         ci_prob=ci_prob,
-        interval=interval,
-        calibrator=f,
+        extra={} if f is None else posterior.trace(data, setting, f),
     )

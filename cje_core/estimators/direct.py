@@ -60,7 +60,7 @@ import xarray as xr
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.checks import one_of
 from cje_core.data.arrays import unpack
-from cje_core.families.assemble import assemble
+from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import Options, fit_policy, make_lender, oracle_folds
 
@@ -176,17 +176,16 @@ def estimate(
     }  # fmt: skip
     if inference == "bootstrap":
         recorded |= {"bootstrap": bootstrap, "n_boot": n_boot}
-    order = [rows.policies.index(str(name)) for name in data.policy.values]
     extra: dict[str, object] = {}
     if inference == "jackknife":
-        left_out = np.full((len(order), len(oracle_folds(fitted))), np.nan)
-        for row, p in enumerate(order):
-            if (without := fits[p].left_out) is not None:
-                left_out[row] = without
+        left_out = np.full((len(fits), len(oracle_folds(fitted))), np.nan)
+        for row, fit in zip(left_out, fits, strict=True):
+            if fit.left_out is not None:
+                row[:] = fit.left_out
         extra["jackknife"] = (("policy", "fold"), left_out)
     if power_tuned:
-        extra["power_calibrator"] = ("policy", [fits[p].prediction.power for p in order])
-        extra["power_line"] = ("policy", [fits[p].prediction.power_line for p in order])
+        extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
+        extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
     attrs: dict[str, object] = {}
     if inference == "bootstrap":
         attrs["n_rejected"] = n_rejected
@@ -199,9 +198,9 @@ def estimate(
         estimator="direct",
         options=recorded,
         ci_prob=ci_prob,
-        interval_scale=interval,
-        behind=rows.labelled & rows.evaluated if correction != "none" else None,
-        draws_kind=bootstrap,
+        rule=IntervalRule(
+            interval, rows.labelled & rows.evaluated if correction != "none" else None, bootstrap
+        ),
         decomposed=True,
         extra=extra,
         attrs=attrs,
