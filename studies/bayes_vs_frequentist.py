@@ -16,6 +16,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
+from cje_core.bayes.prior import Prior
 from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import GREY, looks
 from cje_core.streams import Cell
@@ -287,10 +288,14 @@ STUDY = Study(
         ),
         "bayes_hdi": _posterior("the same, interval of highest density", interval="hdi"),
         "bayes_plug_in": _posterior("posterior plug-in, never corrected by own labels", route="plug_in"),
-        "bayes_sparse": _posterior("corrected posterior, Dirichlet concentration 0.5", concentration=0.5),
-        "bayes_smooth": _posterior("corrected posterior, Dirichlet concentration 2", concentration=2.0),
-        "bayes_tight_noise": _posterior("corrected posterior, scale of sigma 0.1", sigma_scale=0.1),
-        "bayes_wide_noise": _posterior("corrected posterior, scale of sigma 1", sigma_scale=1.0),
+        "bayes_sparse": _posterior(
+            "corrected posterior, Dirichlet concentration 0.5", curve=Prior(concentration=0.5)
+        ),
+        "bayes_smooth": _posterior(
+            "corrected posterior, Dirichlet concentration 2", curve=Prior(concentration=2.0)
+        ),
+        "bayes_tight_noise": _posterior("corrected posterior, scale of sigma 0.1", curve=Prior(scale=0.1)),
+        "bayes_wide_noise": _posterior("corrected posterior, scale of sigma 1", curve=Prior(scale=1.0)),
         "projection": Method(
             "projection posterior: isotonic plug-in, no prior on shape", "projection_posterior"
         ),

@@ -28,7 +28,6 @@ def isplines(x: npt.ArrayLike, n_splines: int = N_SPLINES, *, degree: int = DEGR
     n_splines : int
         J, at least ``degree``.
     degree : int
-        Degree of the I-splines.
 
     Returns
     -------

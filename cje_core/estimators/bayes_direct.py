@@ -23,7 +23,7 @@ leaves out all corrections: it inherits the prior's pull where labels are few, a
 import numpy as np
 import xarray as xr
 
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import one_of
@@ -43,12 +43,7 @@ def estimate(
     engine: str | None = None,
     n_draws: int = 1000,
     interval: str = "eti",
-    concentration: float = 1.0,
-    sigma_scale: float = 0.3,
-    n_splines: int = 8,
-    flat_ends: float = 0.5,
-    atom: float = 0.1,
-    inflate: bool = True,
+    curve: Prior = DEFAULT,
     calibration: Calibration | None = None,
     effect: str = "linear",
     pooling: str = "complete",
@@ -71,12 +66,8 @@ def estimate(
         Posterior draws.
     interval : {"eti", "hdi"}
         Equal-tailed or highest density.
-    concentration, sigma_scale, n_splines, flat_ends, atom
-        `cje_core.bayes.prior.Prior`: factor on the concentration of the shape, scale of the half-normal on sigma
-        (oracle mapped to [0, 1]), basis size, share of the uniform part in the density of the ends, probability that
-        they are equal.
-    inflate : bool
-        Widen the correction as a t quantile does (c_m).
+    curve : Prior
+        Of the calibrator.
     calibration : Calibration, optional
         Covariates and direction of the calibrator, see `cje_core.calibration.calibrated`; its mode is not looked at.
     effect : {"linear", "spline"}
@@ -107,17 +98,9 @@ def estimate(
     corrected = posterior.enough(rows, own) & (route == "one_step")
     draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
-        prior = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
-        f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
-        draws = values(
-            rows,
-            setting.graded,
-            f,
-            corrected=corrected,
-            one_step=route == "one_step",
-            inflate=inflate,
-            rng=rng,
-        ).draws
+        f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng)
+        one_step = route == "one_step"
+        draws = values(rows, setting.graded, f, corrected=corrected, one_step=one_step, rng=rng)
     status = [
         posterior.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
         for p in range(len(corrected))
@@ -127,12 +110,8 @@ def estimate(
         "route": route,
         "engine": engine,
         "n_draws": n_draws,
-        "concentration": concentration,
-        "sigma_scale": sigma_scale,
-        "n_splines": n_splines,
-        "flat_ends": flat_ends,
-        "atom": atom,
-        "inflate": inflate,
+        "curve": curve._asdict(),
+        "interval": interval,
         "direction": given.calibration.direction,
         "covariates": list(given.calibration.covariates),
         "effect": effect,
@@ -143,11 +122,9 @@ def estimate(
         setting,
         draws,
         status,
-        route=["corrected" if c else route for c in corrected],
-        source=["own" if c else "borrowed" for c in corrected],
+        ["corrected" if c else route for c in corrected],
         estimator="bayes_direct",
         options=options,
         ci_prob=ci_prob,
-        interval=interval,
-        calibrator=f,
+        extra={} if f is None else posterior.trace(data, setting, f),
     )

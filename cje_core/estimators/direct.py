@@ -59,7 +59,7 @@ import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import one_of
-from cje_core.families.assemble import assemble
+from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
 
@@ -188,17 +188,16 @@ def estimate(
     }  # fmt: skip
     if inference == "bootstrap":
         recorded |= {"bootstrap": resampling.kind, "n_boot": resampling.n}
-    order = [rows.policies.index(str(name)) for name in data.policy.values]
     extra: dict[str, object] = {}
     if inference == "jackknife":
-        left_out = np.full((len(order), len(oracle_folds(fitted))), np.nan)
-        for row, p in enumerate(order):
-            if (without := fits[p].left_out) is not None:
-                left_out[row] = without
+        left_out = np.full((len(fits), len(oracle_folds(fitted))), np.nan)
+        for row, fit in zip(left_out, fits, strict=True):
+            if fit.left_out is not None:
+                row[:] = fit.left_out
         extra["jackknife"] = (("policy", "fold"), left_out)
     if power_tuned:
-        extra["power_calibrator"] = ("policy", [fits[p].prediction.power for p in order])
-        extra["power_line"] = ("policy", [fits[p].prediction.power_line for p in order])
+        extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
+        extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
     attrs: dict[str, object] = {}
     if inference == "bootstrap":
         attrs["n_rejected"] = n_rejected
@@ -211,9 +210,11 @@ def estimate(
         estimator="direct",
         options=recorded,
         ci_prob=ci_prob,
-        interval_scale="wald" if interval == "normal" else interval,
-        behind=rows.labelled & rows.evaluated if correction != "none" else None,
-        draws_kind=resampling.kind,
+        rule=IntervalRule(
+            "wald" if interval == "normal" else interval,
+            rows.labelled & rows.evaluated if correction != "none" else None,
+            resampling.kind,
+        ),
         decomposed=True,
         extra=extra,
         attrs=attrs,

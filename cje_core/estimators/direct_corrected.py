@@ -39,7 +39,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, mean_part, predict
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import Part, combine, effective_clusters
 
@@ -89,7 +89,8 @@ def estimate(
     del rng
     given = calibrated(data, calibration)
     data, rows, fitted = given.parts
-    found = {name: probe_value(rows, fitted, p, tuned=tuned) for p, name in enumerate(rows.policies)}
+    found = [probe_value(rows, fitted, p, tuned=tuned) for p in range(len(rows.policies))]
+    results, lam = zip(*found, strict=True)
     options = {
         "covariates": list(given.calibration.covariates),
         "calibrator": fitted.mode,
@@ -97,18 +98,16 @@ def estimate(
         "interval": interval,
         "tuned": tuned,
     }
-    lam = [found[str(name)][1] for name in data.policy.values]
     return assemble(
         data,
         rows,
-        [result for result, _ in found.values()],
+        results,
         estimator="direct_corrected",
         options=options,
         ci_prob=ci_prob,
-        interval_scale=interval,
-        behind=rows.probe,
+        rule=IntervalRule(interval, rows.probe),
         decomposed=True,
-        extra={"lam": ("policy", np.array(lam))},
+        extra={"lam": ("policy", lam)},
     )
 
 

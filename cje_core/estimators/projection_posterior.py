@@ -62,15 +62,15 @@ def estimate(
     status = [
         posterior.policy_status(setting, p, correcting=None, convergence=Status.OK) for p in range(n_policies)
     ]
+    options = {"n_draws": n_draws, "direction": given.calibration.direction, "interval": interval}
     return posterior.to_estimate(
         data,
         setting,
         draws,
         posterior.refuse(setting, status, ~taught_alone(setting.rows, setting.fitted)),
-        route=["projection"] * n_policies,
-        source=["borrowed"] * n_policies,
+        ["projection"] * n_policies,
         estimator="projection_posterior",
-        options={"n_draws": n_draws, "direction": given.calibration.direction},
+        options=options,
         ci_prob=ci_prob,
-        interval=interval,
+        extra={},
     )

@@ -17,6 +17,8 @@ from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import Status, sum_by
 from cje_core.inference.influence import Part, hajek, kish_ess
 
+ACCURACY = ("sensitivity", "specificity", "youden")
+
 
 class Verdicts(NamedTuple):
     """The judge's and the oracle's verdict on each row."""

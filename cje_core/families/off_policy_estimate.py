@@ -28,7 +28,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.informative import informative, taught_alone
 from cje_core.calibration.oracle_slice import calibration_part
 from cje_core.checks import BoolArray, FloatArray, one_of
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.off_policy import (
     Along,
     Fact,
@@ -233,8 +233,6 @@ def run(
         overlap = {"ess_fraction_raw": ess_fraction(raw_weights(logs, p)), "calibration_share": share}
         parts = decomposition(logs, found, ci_prob) if fresh else {}
         facts.append({**counted, **overlap, **found.facts, **parts})
-    order = [logs.rows.policies.index(str(name)) for name in data.policy.values]
-    variables, coords = _columns([facts[p] for p in order])
     shared = {
         "inference": inference,
         "covariates": list(given.calibration.covariates),
@@ -249,9 +247,8 @@ def run(
         estimator=estimator,
         options=shared | dict(method.options),
         ci_prob=ci_prob,
-        interval_scale=interval,
-        extra=variables,
-        coords=coords,
+        rule=IntervalRule(interval),
+        extra=_columns(facts),
     )
 
 
@@ -348,23 +345,21 @@ def decomposition(logs: Logs, value: Value, ci_prob: float) -> dict[str, Fact]:
     return facts
 
 
-def _columns(
-    facts: Sequence[Mapping[str, Fact]],
-) -> tuple[dict[str, tuple[tuple[str, ...], FloatArray]], dict[str, list[str]]]:
+def _columns(facts: Sequence[Mapping[str, Fact]]) -> dict[str, tuple[Any, ...]]:
     """Facts of all policies as variables, and the labels of their dimensions; a policy without one has NaN."""
-    variables: dict[str, tuple[tuple[str, ...], FloatArray]] = {}
-    coords: dict[str, list[str]] = {}
+    variables: dict[str, tuple[Any, ...]] = {}
     for name in sorted({name for fact in facts for name in fact}):
         first = next(fact[name] for fact in facts if name in fact)
         dims: tuple[str, ...] = ("policy",)
         shape: tuple[int, ...] = (len(facts),)
         if isinstance(first, Along):
             dims, shape = ("policy", first.dim), (len(facts), len(first.labels))
-            coords[first.dim] = list(first.labels)
+            if first.dim != "ci_bound":  # every estimate has that
+                variables[first.dim] = first.dim, list(first.labels)
         values = np.full(shape, np.nan)
         for row, fact in enumerate(facts):
             if name in fact:
                 at = fact[name]
                 values[row] = at.values if isinstance(at, Along) else at
         variables[name] = (dims, values)
-    return variables, coords
+    return variables

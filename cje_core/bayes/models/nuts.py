@@ -53,26 +53,19 @@ class NutsOptions:
             raise ValueError(f"{self}: n_draws, chains and cores must be at least 1, tune at least 0")
 
 
+DEFAULT = NutsOptions()
+
+
 def run(
     model: Specification,
-    options: NutsOptions | None = None,
+    options: NutsOptions = DEFAULT,
     *,
     rng: np.random.Generator | int | None = None,
 ) -> Any:
-    """Trace of a model; nutpie's compiled one is kept.
+    """Trace of a model, an InferenceData or a DataTree; nutpie's compiled model is kept.
 
-    Parameters
-    ----------
-    model : Specification
-    options : NutsOptions, optional
-    rng : Generator, int or None
-        An int is NUTS' seed itself; a generator draws one.
-
-    Returns
-    -------
-    arviz.InferenceData or xarray.DataTree
+    An int as `rng` is NUTS' seed itself; a generator draws one.
     """
-    options = options or NutsOptions()
     seed = int(rng if isinstance(rng, int | np.integer) else np.random.default_rng(rng).integers(2**31))
     shared: dict[str, Any] = {
         "draws": -(-options.n_draws // options.chains),
@@ -150,18 +143,10 @@ def to_draws(trace: Any, levels: Levels, n_draws: int) -> Draws:
 def diagnose(trace: Any) -> dict[str, float]:
     """Worst R-hat, worst bulk and tail ESS over the variables, divergences, smallest BFMI.
 
-    R-hat is the rank-normalised one of Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), which compares the
-    halves of every chain. A chain alone is compared with itself, its halves taken for two chains: that shows drift and
-    slow mixing, but no second mode that the chain never saw. (ArviZ asks for two chains and answers NaN for one.)
-
-    Parameters
-    ----------
-    trace : arviz.InferenceData or xarray.DataTree
-
-    Returns
-    -------
-    dict
-        ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``bfmi``.
+    Their names are ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``bfmi``. R-hat is the rank-normalised one of
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), which compares the halves of every chain. A chain alone is
+    compared with itself, its halves taken for two chains: that shows drift and slow mixing, but no second mode that the
+    chain never saw. (ArviZ asks for two chains and answers NaN for one.)
     """
     rhat, bulk, tail = [], [], []
     for variable in posterior(trace).data_vars.values():

@@ -54,9 +54,12 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
         {name: analysis.estimates[name] for name in names},
         labels=LABELS,
         colours=COLOURS,
-        hollow={policy: words for policy in analysis.policies if (words := _not_standing(analysis, policy))},
-        primary=analysis.primary,
-        twins=(VALUE,),
+        hollow={
+            (name, policy): words
+            for policy in analysis.policies
+            if (words := _not_standing(analysis, policy))
+            for name in (analysis.primary, VALUE)  # they stand or fall together
+        },
         bold={policy: name for policy in analysis.policies if (name := analysis.standing(policy))},
         beneath={policy: _verdict(analysis, policy) for policy in analysis.policies},
         text=lambda name, policy: cell(analysis, name, policy, interval=True),

@@ -20,10 +20,10 @@ from cje_core.inference.estimate import Status
 def test_effects_are_centred_on_the_labels_and_span_the_covariate(kind, n_columns):
     rows = unpack(world(4, m=300)[0], ["x", "same"])
     columns = effects(rows, kind)
-    assert columns.taught.shape == (300, 2 * n_columns) and columns.every.shape == (800, 2 * n_columns)
-    np.testing.assert_allclose(columns.taught.mean(axis=0), 0.0, atol=1e-12)
-    np.testing.assert_allclose(columns.every[:, n_columns:], 0.0, atol=1e-12)  # a constant has no effect
-    x, total = rows.z[rows.teaches, 1], columns.taught[:, :n_columns].sum(axis=1)
+    assert columns.shape == (800, 2 * n_columns) and rows.teaches.sum() == 300
+    np.testing.assert_allclose(columns[rows.teaches].mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(columns[:, n_columns:], 0.0, atol=1e-12)  # a constant has no effect
+    x, total = rows.z[rows.teaches, 1], columns[rows.teaches, :n_columns].sum(axis=1)
     assert np.corrcoef(x, total)[0, 1] > 0.97
     assert np.ptp(total) == pytest.approx(np.ptp(x) / x.std() if kind == "linear" else 4.0)
 

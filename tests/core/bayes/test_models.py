@@ -226,7 +226,8 @@ def models_and_priors():
         policies.hierarchical(labels, prior, deviation=0.4),
         noise | {"tau": stats.halfnorm(scale=0.4), "deviations": stats.norm()},
     )
-    joint = policies.joint_transport(seen.levels, probes, prior, scale=0.07, warn=False)
+    with pytest.warns(UserWarning, match="bend f"):
+        joint = policies.joint_transport(seen.levels, probes, prior, scale=0.07)
     spread = {"tau": stats.halfcauchy(scale=0.07), "sigma_probe": stats.halfnorm(scale=0.2)}
     yield joint, noise | spread | {"standard_delta": stats.t(3)}
     yield (

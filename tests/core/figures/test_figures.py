@@ -78,7 +78,9 @@ def test_forest_shows_every_estimate_refusal_and_failure(data):
         "labels_only": labels_only.estimate(data),
         "raw": raw_judge.estimate(data),
     }
-    axes = figures.forest(estimates, hollow={"odd": "level refused"}, truth=estimates["raw"]["estimate"])
+    axes = figures.forest(
+        estimates, hollow={("direct", "odd"): "level refused"}, truth=estimates["raw"]["estimate"]
+    )
     words = drawn(axes)
     assert "labels_only: no_labels" in words and any(word.endswith("level refused") for word in words)
     value, (low, high) = float(estimates["direct"].estimate[0]), estimates["direct"].interval.values[0]
