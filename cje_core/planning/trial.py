@@ -5,7 +5,9 @@ default (own labels, else probes, else the balanced one-step; or the paper's plu
 estimates and the power of a shifted contrast against what `cje_core.planning.allocation` promised. It finds what the
 1/n + 1/m law leaves out (few labels, uneven clusters, failures: a study that refuses a policy finds no difference
 with it). It cannot show scores that the pilot does not hold, and in the resampled world the calibrator's noise is a
-little smaller than in the pilot's: the truth there is the pilot's own isotonic fit.
+little smaller than in the pilot's: the truth there is the pilot's own isotonic fit. A borrowing policy's scores that no
+label reached are drawn in to those that one did (`_within_reach`); what is promised is that of the pilot as it is.
+Gates and audits are not run on the resamples: what they refuse on the pilot has no plan to be tried out.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -203,7 +205,10 @@ def simulate_plan(
     options = shared | {"borrowed": borrowed, "power_tuned": power_tuned}
     levels = variance_components(data, **options)
     probed = levels["route"].values == "probe_tuned"
+    shape = levels if alone else variance_components(data, reference=reference, **options)
     pool = check_pilot(data, with_probes=bool(probed.any()))
+    # From here on the data are what is resampled. The promises above are of the pilot itself: the plan that is printed
+    # is on trial, and drawn-in scores, which extrapolate no more, would promise less error than the plan counts on.
     data = _within_reach(data, levels["policy"].values[levels["route"].values == "balanced"])
     values, errors = np.full((2, replicates, len(names)), np.nan)
     effects, spreads, df = np.full((3, replicates, max(len(names) - 1, 1)), np.nan)
@@ -231,7 +236,6 @@ def simulate_plan(
     # what the pilot refuses is no number, though a resample may happen not to
     values, errors = (np.where(np.isfinite(planned), drawn, np.nan) for drawn in (values, errors))
     simulated, mcse = _spread(values)
-    shape = levels if alone else variance_components(data, reference=reference, **options)
     if not alone:
         shape = shape.isel(pair=[shape["first"].values.tolist().index(name) for name in first])
     planned_mde = effect_at(n, m, shape, power=power, ci_prob=ci_prob).values
