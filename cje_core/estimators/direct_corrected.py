@@ -90,7 +90,6 @@ def estimate(
     given = calibrated(data, calibration)
     data, rows, fitted = given.parts
     found = [probe_value(rows, fitted, p, tuned=tuned) for p in range(len(rows.policies))]
-    results, lam = zip(*found, strict=True)
     options = {
         "covariates": list(given.calibration.covariates),
         "calibrator": fitted.mode,
@@ -101,26 +100,36 @@ def estimate(
     return assemble(
         data,
         rows,
-        results,
+        [one.result for one in found],
         estimator="direct_corrected",
         options=options,
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.probe),
         decomposed=True,
-        extra={"lam": ("policy", lam)},
+        extra={"lam": ("policy", [one.lam for one in found])},
     )
 
 
-def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> tuple[PolicyResult, float]:
-    """Result of policy p and its lambda."""
+class ProbeValue(NamedTuple):
+    """A policy's probe value and what it is made of; without parts where there is none."""
+
+    result: PolicyResult
+    lam: float = np.nan
+    sampling: Part | None = None  # lambda f over the responses
+    correction: Part | None = None  # what the probes add, with the error of lambda
+    n_effective: float = np.nan  # probed clusters, those of unequal weight counted as Kish does
+
+
+def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> ProbeValue:
+    """Result of policy p, its lambda, and the two parts of its error that are not the noise of f."""
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     probes = np.flatnonzero((rows.policy == p) & rows.probe)
     if len(index) == 0:
-        return PolicyResult(Status.NO_RESPONSES, "none"), np.nan
+        return ProbeValue(PolicyResult(Status.NO_RESPONSES, "none"))
     if count_clusters(rows, probes) < MIN_LABELLED_CLUSTERS:
-        return PolicyResult(Status.NO_PROBES, "none"), np.nan
+        return ProbeValue(PolicyResult(Status.NO_PROBES, "none"))
     if fitted.calibrator is None and not tuned:
-        return PolicyResult(fitted.status, "none"), np.nan
+        return ProbeValue(PolicyResult(fitted.status, "none"))
     f_all, f_probes = np.zeros(len(index)), np.zeros(len(probes))
     if fitted.calibrator is not None:
         f_all, f_probes = (predict(fitted.calibrator, rows.z[which]) for which in (index, probes))
@@ -148,7 +157,7 @@ def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> tupl
         se_evaluation=float(cluster_se(sampling.influence, rows.cluster)),
         se_calibration=float(cluster_se(influence - sampling.influence, rows.cluster)),
     )
-    return result, lam
+    return ProbeValue(result, lam, sampling, correction, _n_effective(rows, probes))
 
 
 class _Slope(NamedTuple):
@@ -199,8 +208,14 @@ def _probe_part(rows: Rows, probes: IntArray, left: FloatArray, slope: _Slope) -
     cluster = rows.cluster[prompt]
     leverage = sum_by(cluster, v + slope.leverage, len(rows.cluster_names))[cluster]
     moves = (v + slope.moves) * (left - mean) / (1 - np.minimum(leverage, MOST_LEVERAGE))
-    m = effective_clusters(sum_by(prompt, v, n), rows.cluster)
+    m = _n_effective(rows, probes)
     return mean, Part(n * sum_by(prompt, moves, n), max(m - 2, (m - 1) / 2))
+
+
+def _n_effective(rows: Rows, probes: IntArray) -> float:
+    """Probed clusters behind the mean over probes."""
+    v = rows.weight[probes] / rows.weight[probes].sum()
+    return effective_clusters(sum_by(rows.prompt[probes], v, len(rows.prompts)), rows.cluster)
 
 
 def _fit_noise(rows: Rows, fitted: OracleSlice, index: IntArray, probes: IntArray) -> Part:

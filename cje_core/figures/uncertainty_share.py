@@ -10,7 +10,7 @@ from cje_core.verdict.guide import SHARE_HIGH, SHARE_LOW
 def uncertainty_share(estimate: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Share of Var_cal in Var_total per policy (the paper's "uncertainty ring").
 
-    As bars: lengths compare, angles do not.
+    As bars: lengths compare, angles do not. A mean label holds no calibration, whatever its labels cost: it says so.
 
     Parameters
     ----------
@@ -40,7 +40,8 @@ def uncertainty_share(estimate: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     for row in np.flatnonzero(~known).tolist():
         axes.text(0.01, row, "unknown", va="center", fontsize=8)
     for row in np.flatnonzero(known).tolist():
-        axes.text(1.01, row, f"{share[row]:.0%}", va="center", fontsize=8)
+        whole = ", all labelled" if str(estimate["route"].values[row]) == "label_mean" else ""
+        axes.text(1.01, row, f"{share[row]:.0%}{whole}", va="center", fontsize=8)
     for threshold in (SHARE_LOW, SHARE_HIGH):
         axes.axvline(threshold, color="black", lw=1, ls="--", zorder=3)
     advice = f"left of {SHARE_LOW:.0%}: buy prompts, right of {SHARE_HIGH:.0%}: buy labels"

@@ -6,7 +6,8 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.families.direct.balance import balancing_weights
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.estimate import clopper_pearson, sum_by
+from cje_core.inference.influence import kish_ess
 from cje_core.planning.components import design, read_pilot, split_policy
 
 
@@ -68,8 +69,42 @@ def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
         "df_eval": zero + attrs["n"] - 1,
         "df_cal": zero + max(attrs["m"] - 1, 1),
         "df_probes": zero + np.inf,
+        "probe_count": zero,
     }
     return xr.Dataset({key: ("policy", value) for key, value in found.items()}, {"policy": names}, attrs)
+
+
+def independent_prompts(data: xr.Dataset, m: int) -> float:
+    """How many of m prompts are independent at least: m times Kish's count of the pilot's clusters per prompt."""
+    names = data["cluster"].values if "cluster" in data else data["prompt"].values
+    _, size = np.unique(names.astype(str), return_counts=True)
+    return float(m * kish_ess(size.astype(float)) / size.sum())
+
+
+def worst_std_error(data: xr.Dataset, m: int) -> float:
+    """Largest standard error that a mean of m random own labels can have, whatever they turn out to be.
+
+    No variance on a scale of width w exceeds ``w^2 / 4`` (Popoviciu), so the mean over m independent prompts has at
+    most ``w / (2 sqrt(m))``. It claims nothing of the policy, so it stands where nothing may be borrowed to forecast
+    its labels with.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        The pilot, for its oracle scale and its clusters (`independent_prompts`).
+    m : int
+        Labelled prompts.
+    """
+    return float(np.ptp(data.attrs["oracle_range"]) / 2 / np.sqrt(independent_prompts(data, m)))
+
+
+def if_equal_again(data: xr.Dataset, m: int, ci_prob: float) -> float:
+    """How far from an end of the oracle scale m labels that all lie there leave a policy's value.
+
+    The exact bound of Clopper and Pearson, which `analyze` prints of equal labels at an end of the scale.
+    """
+    bound = clopper_pearson(0.0, independent_prompts(data, m), ci_prob)[1]
+    return float(np.ptp(data.attrs["oracle_range"]) * bound)
 
 
 def labels_to_match(std_error: xr.DataArray, n: int, components: xr.Dataset) -> xr.DataArray:

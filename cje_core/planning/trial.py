@@ -5,7 +5,9 @@ default (own labels, else probes, else the balanced one-step; or the paper's plu
 estimates and the power of a shifted contrast against what `cje_core.planning.allocation` promised. It finds what the
 1/n + 1/m law leaves out (few labels, uneven clusters, failures: a study that refuses a policy finds no difference
 with it). It cannot show scores that the pilot does not hold, and in the resampled world the calibrator's noise is a
-little smaller than in the pilot's: the truth there is the pilot's own isotonic fit.
+little smaller than in the pilot's: the truth there is the pilot's own isotonic fit. A borrowing policy's scores that no
+label reached are drawn in to those that one did (`_within_reach`); what is promised is that of the pilot as it is.
+Gates and audits are not run on the resamples: what they refuse on the pilot has no plan to be tried out.
 """
 
 from collections.abc import Callable, Iterable
@@ -202,13 +204,16 @@ def simulate_plan(
     options: dict[str, Any] = {"borrowed": borrowed, "power_tuned": power_tuned}
     levels = variance_components(given, **options)
     probed = levels["route"].values == "probe_tuned"
+    shape = levels if alone else variance_components(given, reference=reference, **options)
     pool = check_pilot(data, with_probes=bool(probed.any()))
-    near = _within_reach(data, levels["policy"].values[levels["route"].values == "balanced"])
+    # From here on the data are what is resampled. The promises above are of the pilot itself: the plan that is printed
+    # is on trial, and drawn-in scores, which extrapolate no more, would promise less error than the plan counts on.
+    data = _within_reach(data, levels["policy"].values[levels["route"].values == "balanced"])
     values, errors = np.full((2, replicates, len(names)), np.nan)
     effects, spreads, df = np.full((3, replicates, max(len(names) - 1, 1)), np.nan)
     first = names
     for r in (track or iter)(range(replicates)):
-        resampled = _resample(near, pool, n, m, rng)
+        resampled = _resample(data, pool, n, m, rng)
         drawn = calibrated(resampled, calibration)
         study = direct.estimate(drawn, inference="influence", ci_prob=ci_prob, **options)
         if probed.any():
@@ -231,9 +236,7 @@ def simulate_plan(
     # what the pilot refuses is no number, though a resample may happen not to
     values, errors = (np.where(np.isfinite(planned), drawn, np.nan) for drawn in (values, errors))
     simulated, mcse = _spread(values)
-    shape = levels
     if not alone:
-        shape = variance_components(calibrated(near, calibration), reference=reference, **options)
         shape = shape.isel(pair=[shape["first"].values.tolist().index(name) for name in first])
     planned_mde = effect_at(n, m, shape, power=power, ci_prob=ci_prob).values
     known = np.isfinite(std_error_at(n, m, shape)["std_error"].values)

@@ -128,7 +128,7 @@ def recommend(
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
         if refused is not None and name in refused and choice.estimator != "none":
             choice = Choice("none", f"its level is refused ({refused[name]}): {_more(facts)}")
-        spend = _spend(float((calibration_share or {}).get(name, np.nan)))
+        spend = _spend(float((calibration_share or {}).get(name, np.nan)), facts)
         choice = choice._replace(caution="; ".join(filter(None, [choice.caution, spend])))
         for key, value in (facts._asdict() | choice._asdict()).items():
             found.setdefault(key, []).append(value)
@@ -198,8 +198,14 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
     return Choice("direct", why, alternative, caution)
 
 
-def _spend(share: float) -> str:
-    """Where the next unit of budget goes, by the calibration's share of the variance."""
+def _spend(share: float, facts: Facts) -> str:
+    """Where the next unit of budget goes, by the calibration's share of the variance.
+
+    The mean label of responses that all have one holds no calibration, and its share, 0, says nothing of what fewer
+    labels would cost on more prompts: `cje_core.planning` splits that variance.
+    """
+    if facts.n_own_labels >= MIN_LABELLED_CLUSTERS and facts.n_unlabelled == 0 and not np.isnan(share):
+        return "every response is labelled, so no calibration is in the value: collect prompts, and label some of them"
     if SHARE_LOW <= share <= SHARE_HIGH or np.isnan(share):
         return ""
     return f"{share:.0%} of the variance comes from the labels: collect {'labels' if share > SHARE_HIGH else 'prompts'}"

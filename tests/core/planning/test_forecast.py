@@ -84,7 +84,9 @@ def test_probes_are_the_tuned_probe_value_and_neither_prompts_nor_labels_move_th
     printed = headline(direct.estimate(data), sources, corrected)
     versus = against(printed, "base").set_index(pair="first").sel(pair=pairs["first"].values)
     np.testing.assert_allclose(pairs.std_error, versus.std_error, rtol=1e-12)
-    without = variance_components(data, borrowed="plug_in")
+    paper = variance_components(data, borrowed="plug_in")  # of policies with probes it says the same
+    xr.testing.assert_identical(paper["std_error"], found["std_error"])
+    without = variance_components(data.assign(probe=data.probe & False), borrowed="plug_in")
     assert without["route"].values.tolist() == ["theta_aug", "plug_in", "plug_in"]
     assert (without["variance_probes"] == 0).all()
 
