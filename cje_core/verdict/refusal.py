@@ -73,9 +73,9 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
         status = Status(estimate["status"].sel(policy=policy).item())
         named, reasons, doubts = [], [], []
         owned = bool(own.sel(policy=policy)) and not status.failed
-        if owned and _bounded(estimate, policy):
+        if owned and bounded(estimate, policy):
             source, shown = "own", estimate
-        elif probed is not None and _bounded(probed, policy):
+        elif probed is not None and bounded(probed, policy):
             source, shown = "probes", probed
         elif owned:
             source, shown = "own", estimate
@@ -90,7 +90,7 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
                 [str(g["action"].item()) for g in blocked],
             )
             doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
-        if shown is not None and not _bounded(shown, policy):
+        if shown is not None and not bounded(shown, policy):
             named, reasons = ["interval", *named], [status.message, *reasons]
         earns = source in ("own", "probes")
         columns["level"].append("refused" if named else "reported" if earns else "assumed")
@@ -122,7 +122,7 @@ def _basis(level: xr.Dataset, estimate: xr.Dataset) -> str:
     return "bounds" if refused_by == "identification" or unsupported else "none"
 
 
-def _bounded(estimate: xr.Dataset, policy: str) -> bool:
+def bounded(estimate: xr.Dataset, policy: str) -> bool:
     """Whether one policy has a value with both ends of an interval."""
     at = estimate.sel(policy=policy)
     return bool(np.isfinite(at["estimate"]) and np.isfinite(at["interval"]).all())

@@ -123,10 +123,6 @@ class Analysis(Shows):
         """Name the estimator whose number stands first for a policy; None where its level is refused."""
         return str(self.value["taken_from"].sel(policy=policy).item()) or None
 
-    def refused(self, policy: str) -> bool:
-        """Whether the primary estimate has a number that is refused (a failed estimate has none to refuse)."""
-        return self.level(policy) == "refused" and not self.status(self.primary, policy).failed
-
     def refused_by(self, policy: str) -> list[str]:
         """The gates that forbid the level; ``estimate`` where there is none."""
         return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
@@ -142,6 +138,8 @@ class Analysis(Shows):
 
     def rests_on(self, policy: str) -> str:
         """Say whose labels the value is made of; empty where there is no value."""
+        if self.standing(policy) is None:
+            return ""
         teachers = [str(name) for name in self.data.attrs["calibration_policy"]]
         words = {
             "own": "own labels",
@@ -152,6 +150,12 @@ class Analysis(Shows):
             "none": "",
         }
         return words[self.source(policy)]
+
+    def probes_elsewhere(self, policy: str) -> list[str]:
+        """Prompts of a policy's probes to which no policy has an evaluated response: other prompts, or slips."""
+        known = self.data["evaluated"].any(["policy", "draw"])
+        probed = self.data["probe"].sel(policy=policy).any("draw")
+        return [str(name) for name in self.data["prompt"].values[(probed & ~known).values]]
 
     def verdict(self, policy: str) -> str:
         """Verdict on transport: the audit's, or the posterior's where that is stricter."""
@@ -343,6 +347,7 @@ def analyze(
             transport=judged,
             calibration_share=_calibration_share(value, found),
             estimate=found.get("direct"),
+            probed=found.get(CORRECTED),
             contradicted=levels["policy"].values[levels["refused_by"].values == "agreement"].tolist(),
             refused=_without_level(levels),
         ),

@@ -10,6 +10,7 @@ from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analyze import CORRECTED, Analysis
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
+from cje_core.workflow.standing import withheld
 from studies.cli.analysis.as_json import PLUG_IN, contrast_records
 from studies.cli.analysis.notes import notes
 from studies.cli.analysis.numbers import (
@@ -112,9 +113,7 @@ def _posterior_table(analysis: Analysis) -> list[Table]:
     for policy in analysis.policies:
         stands = analysis.source(policy) != "probes" and analysis.level(policy) != "refused"
         value = Text(_flagged(analysis, VALUE, policy), style="bold" if stands else "dim")
-        if analysis.level(policy) == "refused" and not analysis.status(VALUE, policy).failed:
-            value.append("\nlevel refused")
-        if not analysis.status(SHIFT, policy).failed:
+        if not (analysis.status(SHIFT, policy).failed or withheld(analysis, SHIFT, policy)):
             corrected = f"\n{_flagged(analysis, SHIFT, policy)}\n{LABELS[CORRECTED]}"
             value.append(corrected, style="not bold" if stands else "not dim bold")
         decision = analysis.posterior.decision.sel(policy=policy)
@@ -134,7 +133,8 @@ def _flagged(analysis: Analysis, estimator: str, policy: str) -> str:
     """Estimate with interval, and beneath it the named status of what is not plainly estimated."""
     status = analysis.status(estimator, policy)
     shown = cell(analysis, estimator, policy, interval=True)
-    return shown if status is Status.OK or status.failed else f"{shown}\n{status.name.lower()}"
+    plainly = status is Status.OK or status.failed or withheld(analysis, estimator, policy)
+    return shown if plainly else f"{shown}\n{status.name.lower()}"
 
 
 def _log_tables(analysis: Analysis) -> list[Table]:
