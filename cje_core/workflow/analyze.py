@@ -251,6 +251,11 @@ def analyze(
         raise DataError(f"bayes={bayes!r}: use one of {', '.join(ENGINES)}")
     if calibrator not in CALIBRATORS:
         raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
+    if covariates and calibrator == "monotone" and borrowed != "balanced" and bayes is None:
+        raise DataError(
+            f"calibrator={calibrator!r}: it sees the judge's score alone, and borrowed={borrowed!r} balances nothing, "
+            "so the covariates would not be used; leave them out, or take another calibrator"
+        )
     harmless = harmless_margin(margin, oracle_range)
     data, left_out = take(
         path,
@@ -321,6 +326,8 @@ def analyze(
         levels = _refused_by_posterior(levels, believed)
         refused = levels["policy"].values[levels["level"].values == "refused"].astype(str).tolist()
         believed = without(believed, refused)
+    bounds = refusal.partial_identification(data, **common)
+    levels = refusal.name_outside(levels, bounds)
     value = headline(found[primary], levels, probed)
     jointly = "influence" in value
     lent = value["borrowed"].values.astype(bool).tolist()
@@ -340,7 +347,7 @@ def analyze(
         verdicts=verdicts,
         balance=label_balance(data),
         agreement=agreed,
-        bounds=refusal.partial_identification(data, **common),
+        bounds=bounds,
         guide=guide.recommend(
             data,
             overlap=covered,

@@ -1,5 +1,6 @@
 """The lines below the tables of ``cje-lab analyze``: what the words mean here, why, and what to do next."""
 
+import json
 import math
 from collections.abc import Mapping
 
@@ -37,6 +38,7 @@ def notes(analysis: Analysis) -> list[Text]:
             if status is not Status.OK and shown and not said and not withheld(analysis, name, policy):
                 meanings.setdefault(status, []).append(f"{name} {policy}")
     lines += [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
+    lines += _unseen_covariates(analysis)
     if analysis.posterior is not None:
         seen = " and ".join(["the judge's score", *analysis.options["covariates"]])
         lines.append(f"posterior: monotone splines in {seen}; --calibrator does not apply to it")
@@ -55,6 +57,19 @@ def notes(analysis: Analysis) -> list[Text]:
     lines += _advice(analysis)
     lines += left_out_lines(analysis.left_out)
     return [Text("\n".join(lines))] if lines else []
+
+
+def _unseen_covariates(analysis: Analysis) -> list[str]:
+    """Where the covariates count, if the calibrator in use does not see them."""
+    names, fitted = analysis.options["covariates"], analysis.reliability
+    if not names or fitted is None or fitted.attrs["mode"] != "monotone":
+        return []
+    direct = analysis.estimates.get("direct")
+    balanced = direct is not None and json.loads(direct.attrs["options"])["borrowed"] == "balanced"
+    places = ["what is borrowed is balanced on them"] * balanced
+    places += ["the posterior sees them"] * (analysis.posterior is not None)
+    words = " and ".join(places) or "they are not used"
+    return [f"covariates ({', '.join(names)}): the calibrator in use sees the judge's score alone; {words}"]
 
 
 def left_out_lines(left_out: pd.DataFrame) -> list[str]:
