@@ -137,7 +137,7 @@ def recommend(
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
         if refused is not None and name in refused and choice.estimator != "none":
             choice = Choice("none", f"its level is refused ({refused[name]}): {_more(facts)}")
-        spend = _spend(float((calibration_share or {}).get(name, np.nan)))
+        spend = _spend(float((calibration_share or {}).get(name, np.nan)), facts)
         choice = choice._replace(caution="; ".join(filter(None, [choice.caution, spend])))
         for key, value in (facts._asdict() | choice._asdict()).items():
             found.setdefault(key, []).append(value)
@@ -210,8 +210,11 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
     return Choice("direct", why, alternative, caution)
 
 
-def _spend(share: float) -> str:
+def _spend(share: float, facts: Facts) -> str:
     """Where the next unit of budget goes, by the calibration's share of the variance."""
     if SHARE_LOW <= share <= SHARE_HIGH or np.isnan(share):
         return ""
-    return f"{share:.0%} of the variance comes from the labels: collect {'labels' if share > SHARE_HIGH else 'prompts'}"
+    if not facts.n_unlabelled and not facts.probes_make_value:
+        return "every response of it is labelled: only more prompts, with labels, make its interval narrower"
+    part = "less than 1%" if share < 0.005 else f"{share:.0%}"
+    return f"{part} of the variance comes from the labels: collect {'labels' if share > SHARE_HIGH else 'prompts'}"

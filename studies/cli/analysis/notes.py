@@ -21,7 +21,8 @@ from studies.cli.analysis.numbers import known, plain, probability, some
 def notes(analysis: Analysis) -> list[Text]:
     """What the words mean here, why levels are refused, what the arms disagree on, and what was left out."""
     lines = _levels(analysis) + _refusals(analysis) + _unused_probes(analysis) + _disagreements(analysis)
-    meanings: dict[Status, list[str]] = {}
+    meanings: set[Status] = set()
+    lent: dict[str, None] = {}  # estimators with logs that borrow, in their order
     for name in analysis.estimates:
         for policy in analysis.policies:
             status = analysis.status(name, policy)
@@ -35,9 +36,15 @@ def notes(analysis: Analysis) -> list[Text]:
                 and status.failed
                 and status.message in at_level(analysis, policy, "reason")
             )
-            if status is not Status.OK and shown and not said and not withheld(analysis, name, policy):
-                meanings.setdefault(status, []).append(f"{name} {policy}")
+            if status is Status.OK or said or not shown or withheld(analysis, name, policy):
+                continue
+            if status is Status.TRANSPORT_ASSUMED and name in analysis.off_policy:
+                lent.setdefault(name)
+            else:
+                meanings.add(status)
     lines += [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
+    if lent:
+        lines.append(f"{', '.join(lent)}: {Status.TRANSPORT_ASSUMED.message}")
     lines += _unseen_covariates(analysis)
     if analysis.posterior is not None:
         seen = " and ".join(["the judge's score", *analysis.options["covariates"]])
