@@ -325,6 +325,11 @@ def _basis(fitted: OracleSlice) -> Basis | None:
     return known.basis if known else make_basis(fitted.z, fitted.increasing)
 
 
+def outside(taught: FloatArray, z: FloatArray) -> BoolArray:
+    """Which responses lie outside the range of the labelled rows, by column of Z; shape of `z`."""
+    return np.asarray((z < taught.min(axis=0)) | (z > taught.max(axis=0)))
+
+
 def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: FloatArray) -> Part:
     """Error of ``sum_j weight_j f(z_j)`` that comes from having learned f on a finite slice.
 

@@ -21,6 +21,8 @@ from cje_core.checks import FloatArray
 from cje_core.data.contract import LOGP_ROUNDING, from_frame
 from cje_core.data.errors import DataError
 from cje_core.data.tables import (
+    LARGEST,
+    OVERFLOW,
     Source,
     check_covariates,
     flags,
@@ -66,8 +68,8 @@ def read(
         (true: the label only audits). In JSONL each field may also stand in ``metadata``.
     probes : path or DataFrame, optional
         Labels that only audit: a directory of ``{policy}_probe.jsonl`` or ``{policy}.jsonl``, or one table
-        with a ``policy`` column. A probe of a response in `path` is joined to it; another becomes a row that
-        does not enter its policy's mean.
+        with a ``policy`` column. A probe of a response in `path` is joined to it; another, even of a prompt that
+        `path` has not, becomes a row that does not enter its policy's mean.
     logged : path, optional
         JSONL with ``prompt_id``, ``judge_score``, ``base_policy_logprob``, ``target_policy_logprobs`` (an
         object of policy: log-likelihood, in nats), optional ``oracle_label``, ``n_tokens`` and the `covariates`
@@ -106,6 +108,8 @@ def read(
             raise DataError(
                 f"{DECLARED[field]}=({low:g}, {high:g}): LOW and HIGH must be finite, LOW below HIGH"
             )
+        if max(abs(low), abs(high)) > LARGEST:
+            raise DataError(f"{DECLARED[field]}=({low:g}, {high:g}): {OVERFLOW}")
     check_covariates(covariates)
     left_out: list[pd.DataFrame] = []
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)

@@ -93,7 +93,7 @@ class Status(IntEnum):
     )
     LOW_SUPPORT = (
         73,
-        "too much of the policy's scores lies where hardly any label taught the calibrator: label this policy",
+        "too many of the policy's responses lie where hardly any label taught the calibrator: label this policy",
     )
     LEVEL_REFUSED = 74, "a gate or an audit refuses this level: see what refused it"
 

@@ -127,10 +127,6 @@ class Analysis(Shows):
         """Name the estimator whose number stands first for a policy; None where its level is refused."""
         return str(self.value["taken_from"].sel(policy=policy).item()) or None
 
-    def refused(self, policy: str) -> bool:
-        """Whether the primary estimate has a number that is refused (a failed estimate has none to refuse)."""
-        return self.level(policy) == "refused" and not self.status(self.primary, policy).failed
-
     def refused_by(self, policy: str) -> list[str]:
         """The gates that forbid the level; ``estimate`` where there is none."""
         return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
@@ -146,6 +142,8 @@ class Analysis(Shows):
 
     def rests_on(self, policy: str) -> str:
         """Say whose labels the value is made of; empty where there is no value."""
+        if self.standing(policy) is None:
+            return ""
         teachers = [str(name) for name in self.data.attrs["calibration_policy"]]
         words = {
             "own": "own labels",
@@ -156,6 +154,12 @@ class Analysis(Shows):
             "none": "",
         }
         return words[self.source(policy)]
+
+    def probes_elsewhere(self, policy: str) -> list[str]:
+        """Prompts of a policy's probes to which no policy has an evaluated response: other prompts, or slips."""
+        known = self.data["evaluated"].any(["policy", "draw"])
+        probed = self.data["probe"].sel(policy=policy).any("draw")
+        return [str(name) for name in self.data["prompt"].values[(probed & ~known).values]]
 
     def verdict(self, policy: str) -> str:
         """Verdict on transport: the audit's, or the posterior's where that is stricter."""
@@ -242,6 +246,11 @@ def analyze(
         raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
     if bayes is not None and bayes not in ENGINES:
         raise DataError(f"bayes={bayes!r}: use one of {', '.join(ENGINES)}")
+    if calibration.covariates and calibration.mode == "monotone" and borrowed != "balanced" and bayes is None:
+        raise DataError(
+            f"calibrator={calibration.mode!r}: it sees the judge's score alone, and borrowed={borrowed!r} balances "
+            "nothing, so the covariates would not be used; leave them out, or take another calibrator"
+        )
     harmless = harmless_margin(margin, scale, DataError)
     data, left_out = take(path, calibration.covariates, **reading)
     if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
@@ -289,6 +298,8 @@ def analyze(
             levels = _refused_by_posterior(levels, believed)
             refused = levels["policy"].values[levels["level"].values == "refused"].astype(str).tolist()
             believed = without(believed, refused)
+        bounds = refusal.partial_identification(given)
+        levels = refusal.name_outside(levels, bounds)
         value = headline(found[primary], levels, probed)
         jointly = "influence" in value
         lent = value["borrowed"].values.astype(bool).tolist()
@@ -307,13 +318,14 @@ def analyze(
             verdicts=verdicts,
             balance=label_balance(data),
             agreement=agreed,
-            bounds=refusal.partial_identification(given),
+            bounds=bounds,
             guide=guide.recommend(
                 data,
                 overlap=covered,
                 transport=judged,
                 calibration_share=_calibration_share(value, found),
                 estimate=found.get("direct"),
+                probed=found.get(CORRECTED),
                 contradicted=levels["policy"].values[levels["refused_by"].values == "agreement"].tolist(),
                 refused=_without_level(levels),
             ),

@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError, check_data
+from cje_core.data.contract import check_names
 from cje_core.data.files import COLUMNS, read
 from cje_core.data.tables import Source
 
@@ -37,7 +38,7 @@ def take(
     for name in ("probes", "logged", "calibration_policy"):
         if reading.get(name) is not None:
             raise DataError(f"{name}= goes with files, and a Dataset brings its own; leave {name}= out")
-    return check_data(path).sortby("policy"), pd.DataFrame(columns=COLUMNS)
+    return check_names(check_data(path)).sortby("policy"), pd.DataFrame(columns=COLUMNS)
 
 
 def has_logs(path: Given, reading: Reading) -> bool:

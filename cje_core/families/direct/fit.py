@@ -219,7 +219,9 @@ def borrowed_residual(
     nothing = Part(np.full(len(rows.prompts), np.nan), np.nan)
     if not lender.judge.informative:
         return Status.UNINFORMATIVE_JUDGE, np.nan, nothing
-    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
+    # the covariates count where the value rests on them: in the balance, and in a calibrator that sees them
+    n_used = 1 if borrowed == "one_step" and fitted.mode == "monotone" else z.shape[1]
+    if not supported(fitted.z[:, :n_used], lender.lesson.n_clusters, z[:, :n_used], share):
         return Status.LOW_SUPPORT, np.nan, nothing
     if borrowed == "one_step":
         shift, part = _slice_residual(rows, fitted, z, share)

@@ -212,6 +212,23 @@ def test_support_is_the_range_of_the_labels(where):
     )
 
 
+@pytest.mark.parametrize(
+    ("borrowed", "status"), [("balanced", "LOW_SUPPORT"), ("one_step", "TRANSPORT_ASSUMED")]
+)
+def test_a_covariate_counts_for_support_where_the_value_rests_on_it(borrowed, status):
+    """With the monotone calibrator the balance uses it, the density ratio of the scores does not."""
+    rng = np.random.default_rng(3)
+    judge = rng.uniform(size=(2, 120))
+    judge[0, :2] = [0, 1]
+    x = np.stack([rng.uniform(size=120), rng.uniform(2, 3, 120)])[..., None]
+    label = np.where(np.arange(120) < np.array([[90], [0]]), judge, np.nan)
+    data = from_arrays(judge, policies=["a", "b"], oracle=label, covariate=x, features=["x"])
+    out = direct.estimate(data, covariates=["x"], calibrator="monotone", borrowed=borrowed).sel(policy="b")
+    assert Status(int(out.status)).name == status
+    both = direct.estimate(data, covariates=["x"], borrowed=borrowed).sel(policy="b")
+    assert Status(int(both.status)) is Status.LOW_SUPPORT  # the two-stage calibrator sees it by either route
+
+
 # --- the rank test ---------------------------------------------------------------------------------------------------
 
 
