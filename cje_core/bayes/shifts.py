@@ -88,7 +88,7 @@ def shifts(
     rng = np.random.default_rng(rng)
     one_of(prior, "prior", PRIORS)
     if not scale > 0:
-        raise ValueError(f"scale is {scale}; it must be positive")
+        raise ValueError(f"scale={scale}: it must be positive")
     probes = np.flatnonzero(rows.probe)
     n_policies = len(rows.policies)
     n_draws = len(draws.f)

@@ -70,7 +70,7 @@ def reliability(
     """
     probability(ci_prob)
     if n_bins < 1:
-        raise ValueError(f"n_bins is {n_bins}; there must be at least 1")
+        raise ValueError(f"n_bins={n_bins}: there must be at least 1")
     rows, fitted = _fit(data, covariates, calibrator, direction)
     if fitted.calibrator is None:
         return _untaught(fitted, ci_prob)

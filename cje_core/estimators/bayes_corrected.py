@@ -77,7 +77,7 @@ def estimate(
     low, high = data.attrs["oracle_range"]
     harmless = MARGIN * (high - low) if margin is None else margin
     if not harmless > 0:
-        raise ValueError(f"margin is {harmless:g}; it must be a positive number in units of the oracle scale")
+        raise ValueError(f"margin={harmless:g}: it must be a positive number in units of the oracle scale")
     if feedback and (covariates or prior != "student"):
         raise ValueError(
             "the joint posterior has Student-t shifts and no covariates; leave out feedback or these"

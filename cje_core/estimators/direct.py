@@ -151,11 +151,11 @@ def estimate(
     for name, value in chosen.items():
         one_of(value, name, CHOICES[name])
     if n_boot < 2:
-        raise ValueError(f"n_boot is {n_boot}; a bootstrap distribution needs at least 2 replicates")
+        raise ValueError(f"n_boot={n_boot}: a bootstrap distribution needs at least 2 replicates")
     if normalise == "ht" and "label_prob" not in data:
         raise ValueError("normalise='ht' needs known label probabilities: give label_prob, or use 'hajek'")
     if borrowed != "plug_in" and inference in ("bootstrap", "jackknife"):
-        raise ValueError(f"borrowed={borrowed!r} has no {inference}; use inference='influence'")
+        raise ValueError(f"borrowed={borrowed!r}: it has no {inference}; use inference='influence'")
     rows = unpack(data, covariates)
     fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
     low, high = data.attrs["oracle_range"]

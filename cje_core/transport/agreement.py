@@ -104,7 +104,7 @@ def agreement(
     low, high = data.attrs["oracle_range"]
     margin = MARGIN * (high - low) if margin is None else margin
     if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+        raise ValueError(f"margin={margin}: it must be positive (units of the oracle scale)")
     probability(ci_prob)
     rows = unpack(data, covariates)
     scale = float(low), float(high)

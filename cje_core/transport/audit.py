@@ -102,7 +102,7 @@ def audit(
     low, high = data.attrs["oracle_range"]
     margin = MARGIN * (high - low) if margin is None else margin
     if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+        raise ValueError(f"margin={margin}: it must be positive (units of the oracle scale)")
     rows, fitted = fit_rows(data, ci_prob, direction, covariates, calibrator)
     n_policies = len(rows.policies)
     residual, std_error, df, error_with_fit, df_with_fit, sd, fit_error, fit_df, needed = np.full(

@@ -23,6 +23,7 @@ from cje_core import estimators
 from cje_core.calibration.label_balance import label_balance
 from cje_core.calibration.oracle_slice import MODES
 from cje_core.calibration.reliability import coverage_badge, reliability
+from cje_core.checks import one_of
 from cje_core.data import DataError
 from cje_core.data.tables import Source
 from cje_core.families.posterior import ENGINES
@@ -243,14 +244,11 @@ def analyze(
                 f"chosen={name!r}: no such estimator; there are {', '.join(estimators.available())}"
             )
         modules[name] = estimators.load(name)
-    if direction not in ("increasing", "decreasing"):
-        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
-    if borrowed not in BORROWED:
-        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
-    if bayes is not None and bayes not in ENGINES:
-        raise DataError(f"bayes={bayes!r}: use one of {', '.join(ENGINES)}")
-    if calibrator not in CALIBRATORS:
-        raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
+    one_of(direction, "direction", ("increasing", "decreasing"), DataError)
+    one_of(borrowed, "borrowed", BORROWED, DataError)
+    if bayes is not None:
+        one_of(bayes, "bayes", ENGINES, DataError)
+    one_of(calibrator, "calibrator", CALIBRATORS, DataError)
     if covariates and calibrator == "monotone" and borrowed != "balanced" and bayes is None:
         raise DataError(
             f"calibrator={calibrator!r}: it sees the judge's score alone, and borrowed={borrowed!r} balances nothing, "
@@ -272,7 +270,7 @@ def analyze(
         )  # probes are the policy's own labels: they make its value
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
-            raise DataError(f"chosen={name!r} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}")
+            raise DataError(f"chosen={name!r}: it needs {need}; give {INGREDIENTS.get(need, 'data that has it')}")
     common: dict[str, Any] = {
         "direction": direction,
         "covariates": tuple(covariates),

@@ -126,7 +126,7 @@ def coverage(
     quantile a law of its own, some ten times that.
     """
     if not 0 < level < 1:
-        raise ValueError(f"level is {level}; it must lie in (0, 1)")
+        raise ValueError(f"level={level}: it must lie in (0, 1)")
     p, q = _aligned(target, logger)
     with np.errstate(invalid="ignore"):
         squared = np.where(p > -np.inf, 2 * p - q, -np.inf)

@@ -43,7 +43,7 @@ def log_cdf_monte_carlo(
     """
     rng = np.random.default_rng(rng)
     if n < 2:
-        raise ValueError(f"n is {n}; it must be at least 2")
+        raise ValueError(f"n={n}: it must be at least 2")
     theta = min(saddlepoint(values, log_law, x / length), 0.0)
     policy = iid_policy(log_normalise(log_law + theta * values), length)
     table = np.broadcast_to(values[:, None], (1, 2, policy.vocab, 1))

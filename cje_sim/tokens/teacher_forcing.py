@@ -76,22 +76,22 @@ class Noise:
         """Refuse what is not a mechanism, with the allowed range."""
         for name, value, allowed in (("law", self.law, get_args(Law)), ("per", self.per, get_args(Unit))):
             if value not in allowed:
-                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+                raise ValueError(f"{name}={value!r}: it must be one of {', '.join(allowed)}")
         if not 0 <= self.sd <= MAX_NATS:
-            raise ValueError(f"sd is {self.sd}; it must lie in [0, {MAX_NATS:g}] nats")
+            raise ValueError(f"sd={self.sd}: it must lie in [0, {MAX_NATS:g}] nats")
         if not abs(self.offset) <= MAX_NATS:
-            raise ValueError(f"offset is {self.offset}; it must lie within +-{MAX_NATS:g} nats")
+            raise ValueError(f"offset={self.offset}: it must lie within +-{MAX_NATS:g} nats")
         if not 0 <= self.share <= 1:
-            raise ValueError(f"share is {self.share}; it must lie in [0, 1]")
+            raise ValueError(f"share={self.share}: it must lie in [0, 1]")
         if not 2 < self.df < np.inf:
-            raise ValueError(f"df is {self.df}; it must be finite and > 2, or sd would not be the sd")
+            raise ValueError(f"df={self.df}: it must be finite and > 2, or sd would not be the sd")
         if self.law == "missing" and (self.sd or self.offset or self.unit_mean):
             raise ValueError(
                 "a missing row has no error: law='missing' takes a share and no sd, offset or unit_mean"
             )
         if self.unit_mean and np.isinf(_log_mgf(self, 1.0)):
             why = NO_EXPONENTIAL if self.law == "student_t" else "a Laplace sd must be < sqrt(2)"
-            raise ValueError(f"sd is {self.sd}; unit_mean needs a finite E[exp(error)]: {why}")
+            raise ValueError(f"sd={self.sd}: unit_mean needs a finite E[exp(error)]: {why}")
 
     @property
     def shift(self) -> float:
@@ -279,7 +279,7 @@ def sd_for_ess(
     0.6471
     """
     if not 0 < ess <= 1:
-        raise ValueError(f"ess is {ess}; it must lie in (0, 1]")
+        raise ValueError(f"ess={ess}: it must lie in (0, 1]")
     if law == "student_t":
         raise ValueError(f"{NO_EXPONENTIAL}, so ESS/n tends to 0; take normal or laplace noise")
     if law == "missing" or not 0 < share <= 1 or passes not in (1, 2):
