@@ -275,7 +275,7 @@ def garble(score: npt.ArrayLike, bits: int) -> FloatArray:
     a less informative judge (the setting of the paper's corollary on Blackwell ordering).
     """
     if not 0 <= bits <= 30:
-        raise ValueError(f"bits={bits}; it must lie in 0..30")
+        raise ValueError(f"bits={bits}: it must lie in 0..30")
     cells = 2**bits
     return np.asarray(np.minimum(np.floor(np.asarray(score, dtype=float) * cells), cells - 1) / cells)
 

@@ -94,7 +94,7 @@ def shifts(
     """
     one_of(prior, "prior", PRIORS)
     if not scale > 0:
-        raise ValueError(f"scale is {scale}; it must be positive")
+        raise ValueError(f"scale={scale}: it must be positive")
     probes, n_policies, n_draws = np.flatnonzero(rows.probe), len(rows.policies), len(draws.f)
     delta, tau = np.full((n_policies, n_draws), np.nan), np.full(n_draws, np.nan)
     policy, prompt = rows.policy[probes], rows.prompt[probes]

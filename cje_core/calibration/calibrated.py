@@ -35,7 +35,7 @@ class Calibration:
     --------
     >>> Calibration(mode="isotonic")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    cje_core.data.errors.DataError: calibrator is 'isotonic'; use one of default, monotone, two_stage, ...
+    cje_core.data.errors.DataError: calibrator='isotonic': use one of default, monotone, two_stage, ...
     """
 
     covariates: Sequence[str] = ()
@@ -45,7 +45,7 @@ class Calibration:
     def __post_init__(self) -> None:
         """Stop at a name that means nothing, before anything is fitted."""
         if isinstance(self.covariates, str):
-            raise DataError(f"covariates is {self.covariates!r}; give a list of names")
+            raise DataError(f"covariates={self.covariates!r}: give a list of names")
         object.__setattr__(self, "covariates", tuple(self.covariates))
         one_of(self.mode, "calibrator", CALIBRATORS, DataError)
         one_of(self.direction, "direction", DIRECTIONS, DataError)

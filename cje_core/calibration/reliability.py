@@ -64,7 +64,7 @@ def reliability(
     """
     probability(ci_prob)
     if n_bins < 1:
-        raise ValueError(f"n_bins is {n_bins}; there must be at least 1")
+        raise ValueError(f"n_bins={n_bins}: there must be at least 1")
     data, rows, fitted = calibrated(data).parts
     if fitted.calibrator is None:
         return _untaught(fitted, ci_prob)

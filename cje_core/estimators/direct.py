@@ -91,7 +91,7 @@ class Bootstrap:
         """Stop at what cannot be drawn."""
         one_of(self.kind, "bootstrap", KINDS)
         if self.n < 2:
-            raise ValueError(f"a bootstrap of n={self.n} replicates has no distribution; use at least 2")
+            raise ValueError(f"n={self.n}: a bootstrap distribution needs at least 2 replicates")
 
 
 def estimate(
@@ -158,10 +158,10 @@ def estimate(
         one_of(value, name, CHOICES[name])
     if correction == "horvitz_thompson" and "label_prob" not in data:
         raise ValueError(
-            f"{correction=!s} needs known label probabilities: give label_prob, or use 'theta_aug'"
+            f"correction={correction!r}: it needs known label probabilities; give label_prob, or use 'theta_aug'"
         )
     if borrowed != "plug_in" and inference in ("bootstrap", "jackknife"):
-        raise ValueError(f"borrowed={borrowed!r} has no {inference}; use inference='influence'")
+        raise ValueError(f"borrowed={borrowed!r}: it has no {inference}; use inference='influence'")
     _, rows, fitted = given.parts
     low, high = data.attrs["oracle_range"]
     options = Options(

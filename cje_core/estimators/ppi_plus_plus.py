@@ -60,7 +60,7 @@ def estimate(
     del rng
     one_of(quantile, "quantile", QUANTILES)
     if (lam not in TUNING) if isinstance(lam, str) else not 0 <= lam <= 1:
-        raise ValueError(f"lam is {lam!r}; use one of {', '.join(TUNING)} or a number in [0, 1]")
+        raise ValueError(f"lam={lam!r}: use one of {', '.join(TUNING)} or a number in [0, 1]")
     rows = unpack(data)
     score = oracle_units(data, rows.score)
     pairs = [powered_mean(rows, p, score, lam, quantile=quantile) for p in range(len(rows.policies))]

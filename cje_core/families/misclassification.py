@@ -55,7 +55,7 @@ def judge_verdicts(data: xr.Dataset, rows: Rows, threshold: float | None) -> Ver
     bottom, top = data.attrs["oracle_range"]
     cut = (low + high) / 2 if threshold is None else float(threshold)
     if not low < cut <= high:
-        raise ValueError(f"threshold is {threshold}; it must lie above {low:g} and at most at {high:g}")
+        raise ValueError(f"threshold={threshold}: it must lie above {low:g} and at most at {high:g}")
     good = rows.label == top
     return Verdicts(cut, rows.score >= cut, good, good | (rows.label == bottom))
 

@@ -46,7 +46,7 @@ def check_options(*, ci_prob: float, n_draws: int, interval: str) -> None:
     """Stop at options out of range before anything is sampled."""
     probability(ci_prob)
     if n_draws < 2:
-        raise ValueError(f"n_draws is {n_draws}; a posterior needs at least 2 draws")
+        raise ValueError(f"n_draws={n_draws}: a posterior needs at least 2 draws")
     one_of(interval, "interval", INTERVALS)
 
 

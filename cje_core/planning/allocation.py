@@ -397,7 +397,7 @@ def labels_needed(
         Over the dimension of the components; NaN where labelling all n prompts does not do it.
     """
     if not target_mde > 0:
-        raise ValueError(f"target_mde is {target_mde:g}; it must be positive")
+        raise ValueError(f"target_mde={target_mde:g}: it must be positive")
 
     def reached(m: xr.DataArray) -> xr.DataArray:
         return effect_at(float(n), m, components, power=power, ci_prob=ci_prob) <= target_mde

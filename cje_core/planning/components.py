@@ -316,7 +316,7 @@ def variance_components(
         out["status"] = ("policy", np.array([part.status for part in split], dtype=np.int8))
         return out.assign(route=("policy", np.array([part.route for part in split])))
     if reference not in names:
-        raise ValueError(f"reference is {reference!r}; the data have {', '.join(sorted(names))}")
+        raise ValueError(f"reference={reference!r}: the data have {', '.join(sorted(names))}")
     base = split[names.tolist().index(reference)]
     others = [(name, part) for name, part in zip(names, split, strict=True) if name != reference]
     found = (

@@ -192,7 +192,7 @@ def simulate_plan(
         planned by more than the slack (5% of a standard error, .04 of power) and two Monte Carlo standard errors.
     """
     if replicates < 20:
-        raise ValueError(f"replicates is {replicates}; a spread needs at least 20")
+        raise ValueError(f"replicates={replicates}: a spread needs at least 20")
     if not MIN_LABELLED_CLUSTERS <= m <= n:
         raise ValueError(f"n is {n} and m is {m}; {MIN_LABELLED_CLUSTERS} <= m <= n is needed")
     rng = np.random.default_rng(rng)

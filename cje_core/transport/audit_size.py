@@ -85,7 +85,7 @@ def audit_power(
     sizes, shifts = np.atleast_1d(np.asarray(n_probes)), np.atleast_1d(np.asarray(true_residual, float))
     design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob)
     if not (sizes >= MIN_PROBES).all():
-        raise ValueError(f"n_probes is {sizes.min()}; the audit needs at least {MIN_PROBES} probed prompts")
+        raise ValueError(f"n_probes={sizes.min()}: the audit needs at least {MIN_PROBES} probed prompts")
     table = np.stack([[_verdicts(float(n), float(s), design) for s in shifts] for n in sizes])
     return xr.Dataset(
         {
@@ -138,7 +138,7 @@ def audit_size(
     """
     probability(power, "power")
     if n_policies < 1:
-        raise ValueError(f"n_policies is {n_policies}; give at least 1")
+        raise ValueError(f"n_policies={n_policies}: give at least 1")
     design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob)
     shifts = np.atleast_1d(np.asarray(true_residual, float))
     needed = 1 - (1 - power) / n_policies
@@ -257,9 +257,9 @@ def sequential_audit(
     check_margin(margin)
     probability(alpha, "alpha")
     if not fit_error >= 0:
-        raise ValueError(f"fit_error is {fit_error}; it is a half-width and cannot be negative")
+        raise ValueError(f"fit_error={fit_error}: it is a half-width and cannot be negative")
     if n_grid < 3:
-        raise ValueError(f"n_grid is {n_grid}; give at least 3 candidate means")
+        raise ValueError(f"n_grid={n_grid}: give at least 3 candidate means")
     interval = np.empty((len(values), 2))
     _betting((values - low) / (high - low), alpha, n_grid, interval)
     interval = low + (high - low) * interval + np.array([-fit_error, fit_error])
@@ -282,11 +282,11 @@ def sequential_audit(
 def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: float, ci_prob: float) -> _Design:
     check_margin(margin)
     if not residual_sd > 0:
-        raise ValueError(f"residual_sd is {residual_sd}; without spread there is no sample size to plan")
+        raise ValueError(f"residual_sd={residual_sd}: without spread there is no sample size to plan")
     if not fit_std_error >= 0:
-        raise ValueError(f"fit_std_error is {fit_std_error}; a standard error cannot be negative")
+        raise ValueError(f"fit_std_error={fit_std_error}: a standard error cannot be negative")
     if not fit_df > 0:
-        raise ValueError(f"fit_df is {fit_df}; it must be positive (infinite for a known error)")
+        raise ValueError(f"fit_df={fit_df}: it must be positive (infinite for a known error)")
     probability(ci_prob)
     return _Design(margin, residual_sd, fit_std_error, fit_df, ci_prob)
 

@@ -68,7 +68,7 @@ def binned_audit(
         where a policy has fewer than two bins.
     """
     if n_bins < 2:
-        raise ValueError(f"n_bins is {n_bins}; a joint test needs at least 2")
+        raise ValueError(f"n_bins={n_bins}: a joint test needs at least 2")
     probability(ci_prob)
     data, rows, fitted = calibrated(data).parts
     n_policies = len(rows.policies)
@@ -147,9 +147,7 @@ def subgroup_audit(
     data, rows, fitted = calibrated(data).parts
     if isinstance(group, str):
         if group not in data or data[group].dims != ("prompt",):
-            raise ValueError(
-                f"group is {group!r}, which is not a variable over prompt; pass the groups as an array"
-            )
+            raise ValueError(f"group={group!r}: not a variable over prompt; pass the groups as an array")
         group = data[group].values
     of_prompt = np.asarray(group).astype(str)
     if of_prompt.shape != (data.sizes["prompt"],):

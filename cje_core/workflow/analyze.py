@@ -23,6 +23,7 @@ from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.label_balance import label_balance
 from cje_core.calibration.reliability import coverage_badge, reliability
+from cje_core.checks import one_of
 from cje_core.data import DataError
 from cje_core.data.arrays import unpacked_once
 from cje_core.families.direct.fit import BORROWED
@@ -242,10 +243,9 @@ def analyze(
                 f"chosen={name!r}: no such estimator; there are {', '.join(estimators.available())}"
             )
         modules[name] = estimators.load(name)
-    if borrowed not in BORROWED:
-        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
-    if bayes is not None and bayes not in ENGINES:
-        raise DataError(f"bayes={bayes!r}: use one of {', '.join(ENGINES)}")
+    one_of(borrowed, "borrowed", BORROWED, DataError)
+    if bayes is not None:
+        one_of(bayes, "bayes", ENGINES, DataError)
     if calibration.covariates and calibration.mode == "monotone" and borrowed != "balanced" and bayes is None:
         raise DataError(
             f"calibrator={calibration.mode!r}: it sees the judge's score alone, and borrowed={borrowed!r} balances "
@@ -259,7 +259,9 @@ def analyze(
         )  # probes are the policy's own labels: they make its value
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
-            raise DataError(f"chosen={name!r} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}")
+            raise DataError(
+                f"chosen={name!r}: it needs {need}; give {INGREDIENTS.get(need, 'data that has it')}"
+            )
     given = calibrated(data, calibration)
     with unpacked_once(data, checked=True):
         found = _estimates(given, modules, {"borrowed": borrowed, "margin": harmless}, bayes, seed)

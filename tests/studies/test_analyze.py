@@ -182,7 +182,7 @@ def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) ->
     assert to_json(analyze(table))["policies"]["base"]["estimates"]["direct"]["status"] == "inverted_judge"
     code, _, err = cli(write(table, tmp_path / "data"), "--direction", "up")
     assert code == 2
-    assert err == "cje-lab: --direction up: it must be increasing or decreasing\n"
+    assert err == "cje-lab: --direction up: use one of increasing, decreasing\n"
 
 
 def test_a_mirrored_judge_with_its_direction_declared_gives_the_same_numbers() -> None:

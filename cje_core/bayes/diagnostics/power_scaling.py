@@ -81,7 +81,7 @@ def power_scaling(
         "strong prior or weak likelihood" (the prior's sensitivity alone reaches .05), "prior-data conflict" (both do).
     """
     if not alpha > 1:
-        raise ValueError(f"alpha is {alpha}; it must be above 1")
+        raise ValueError(f"alpha={alpha}: it must be above 1")
     log_density = {"prior": log_prior(draws, prior), "likelihood": log_likelihood(draws, levels)}
     names = list(quantities)
     found = np.full((3, 2, len(names)), np.nan)

@@ -48,7 +48,7 @@ class NutsOptions:
     def __post_init__(self) -> None:
         """Stop at options that no sampler takes."""
         if self.engine not in ENGINES:
-            raise ValueError(f"engine is {self.engine!r}; use 'nutpie' or 'pymc'")
+            raise ValueError(f"engine={self.engine!r}: use 'nutpie' or 'pymc'")
         if min(self.n_draws, self.chains, self.cores) < 1 or self.tune < 0:
             raise ValueError(f"{self}: n_draws, chains and cores must be at least 1, tune at least 0")
 

@@ -303,7 +303,7 @@ def test_swept_block_length_finds_the_long_run_variance():
 
 
 def test_stationary_bootstrap_refuses_an_impossible_block_and_passes_on_nan():
-    with pytest.raises(ValueError, match="mean_block is 0"):
+    with pytest.raises(ValueError, match="mean_block=0"):
         stationary_bootstrap_se(np.ones(10), mean_block=0)
     assert np.isnan(stationary_bootstrap_se(np.full(30, np.nan)).std_error)
 

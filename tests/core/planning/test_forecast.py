@@ -197,5 +197,5 @@ def test_more_labels_than_the_pilots_are_not_refused_for_want_of_scores_that_it_
 
 
 def test_options_that_do_not_exist_are_refused():
-    with pytest.raises(ValueError, match="borrowed is 'one_step'; use one of balanced, plug_in"):
+    with pytest.raises(ValueError, match="borrowed='one_step': use one of balanced, plug_in"):
         variance_components(pilot(), borrowed="one_step")
