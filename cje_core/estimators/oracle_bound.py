@@ -20,6 +20,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data import check_data
 from cje_core.data.arrays import unpack
+from cje_core.data.tables import LARGEST
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
@@ -54,7 +55,7 @@ def estimate(
     if (
         known
     ):  # the regression takes the judge's place, so that rows and their order stay those of every estimator
-        spread = {"judge_range": [-np.finfo(float).max, np.finfo(float).max]}
+        spread = {"judge_range": [-LARGEST, LARGEST]}
         reward = data["true_reward"].where(np.isfinite(data["judge"]))
         rows = unpack(data.assign(judge=reward).assign_attrs(spread))
     for p in range(len(rows.policies)):

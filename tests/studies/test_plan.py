@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from cje_core.calibration.calibrated import Calibration
+from cje_core.data import DataError
 from cje_core.workflow import plan as _plan
 from cje_core.workflow.plan import plan
 from studies.cli import app as command_line
@@ -290,7 +291,9 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
     plain, seen = plan(table, **costs), plan(table, calibration=Calibration(["age"]), **costs)
     paper = costs | {"borrowed": "plug_in"}  # the balanced one-step balances the covariate all the same
-    forced = plan(table, calibration=Calibration(["age"], "monotone"), **paper)
+    with pytest.raises(DataError, match="covariates would not be used"):
+        plan(table, calibration=Calibration(["age"], "monotone"), **paper)
+    forced = plan(table, calibration=Calibration(mode="monotone"), **paper)
     cal = [float(p.components.sigma2_cal.sel(policy="base")) for p in (plain, seen, forced)]
     assert cal[1] < 0.5 * cal[0] and cal[2] == cal[0]
     spread = [float(p.check.simulated_std_error.sel(policy="base")) for p in (plain, seen)]

@@ -177,7 +177,7 @@ def test_mde_of_the_paper_and_of_paired_estimates():
     paper = (stats.norm.ppf(0.8) + stats.norm.ppf(0.975)) * np.sqrt(2) * 0.01
     np.testing.assert_allclose(mde(0.01), paper, rtol=1e-5)
     np.testing.assert_allclose(mde(0.01, paired_correlation=0.75), paper / 2, rtol=1e-5)
-    with pytest.raises(ValueError, match="paired_correlation is 1"):
+    with pytest.raises(ValueError, match="paired_correlation=1"):
         mde(0.01, paired_correlation=1.0)
 
 
@@ -276,7 +276,7 @@ def test_statistical_failure_of_a_pilot_is_data():
     assert np.isfinite(own.std_error.values).tolist() == [True, False]
     constant = variance_components(from_arrays([np.linspace(0, 1, 8)], policies=["a"], oracle=[np.ones(8)]))
     assert constant.status.values[0] == Status.CONSTANT_LABELS and np.isnan(constant.std_error[0])
-    with pytest.raises(ValueError, match="reference is 'z'; the data have base"):
+    with pytest.raises(ValueError, match="reference='z': the data have base"):
         variance_components(pilot(), reference="z")
 
 
@@ -368,5 +368,5 @@ def test_labels_needed_is_the_fewest():
             else:
                 assert float(effect_at(900, 900, components)[k]) > target
         assert np.isnan(labels_needed(1e-9, 900, components)).all()
-    with pytest.raises(ValueError, match="target_mde is 0"):
+    with pytest.raises(ValueError, match="target_mde=0"):
         labels_needed(0, 900, components)
