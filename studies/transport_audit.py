@@ -110,7 +110,7 @@ def _shares(audits: pd.DataFrame, by: list[str], **hits: "pd.Series[Any]") -> pd
     groups = pd.DataFrame(hits).astype(float).groupby([audits[name] for name in by], sort=False)
     share, n = groups.mean(), groups.count()
     error = (share * (1 - share) / (n - 1).where(n > 1)).apply(np.sqrt)
-    parts = share.join(error, rsuffix="_mcse").join(n.add_suffix("_audits"))
+    parts = pd.concat([share, error.add_suffix("_mcse"), n.add_suffix("_audits")], axis=1)
     return parts[[f"{name}{end}" for name in hits for end in ("_audits", "", "_mcse")]].reset_index()
 
 
