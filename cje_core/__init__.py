@@ -6,6 +6,7 @@ A first session::
     result = cje_core.analyze("responses/")            # estimates, audit, gates, differences, advice
     cje_core.compare([direct.estimate(data), bayes_direct.estimate(data)])
     cje_core.plan("pilot/", budget=5000, cost_judge=0.01, cost_oracle=16)
+    cje_core.Calibration(["response_length"])          # in another way: direct.estimate(data, calibration=...)
     cje_core.figures.forest(...)
 
 ``from cje_core.estimators import direct`` gives one estimator, ``cje_core.estimators.available()`` their names; worlds
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 from cje_core import caches
 
 if TYPE_CHECKING:
+    from cje_core.calibration.calibrated import Calibration, calibrated
     from cje_core.data import from_arrays, from_frame
     from cje_core.data.files import read
     from cje_core.inference.side_by_side import compare
@@ -50,6 +52,8 @@ _CALLS = {
     "from_arrays": "data",
     "analyze": "workflow.analyze",
     "compare": "inference.side_by_side",
+    "Calibration": "calibration.calibrated",
+    "calibrated": "calibration.calibrated",
     "plan": "workflow.plan",
 }
 _THEMES = (
@@ -57,7 +61,7 @@ _THEMES = (
     "planning", "workflow", "figures",
 )  # fmt: skip
 
-__all__ = ["analyze", "compare", "from_arrays", "from_frame", "plan", "read"]
+__all__ = ["Calibration", "analyze", "calibrated", "compare", "from_arrays", "from_frame", "plan", "read"]
 
 
 def __getattr__(name: str) -> Any:

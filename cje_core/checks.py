@@ -1,4 +1,8 @@
-"""Array types, and checks of options that many functions take: each said once."""
+"""Array types, and checks of options that many functions take: each said once.
+
+A message about an option says ``name=value: mend``, so that the command line can write it as ``--name value: mend``;
+one about a datum says where it stands: ``file, row n: field is value; mend``.
+"""
 
 from collections.abc import Iterable
 
@@ -17,10 +21,10 @@ def one_of(value: object, name: str, choices: Iterable[str], error: type[ValueEr
     --------
     >>> one_of("tukey", "adjust", ("bh", "by"))
     Traceback (most recent call last):
-    ValueError: adjust is 'tukey'; use one of bh, by
+    ValueError: adjust='tukey': use one of bh, by
     """
     if value not in (known := tuple(choices)):
-        raise error(f"{name} is {value!r}; use one of {', '.join(known)}")
+        raise error(f"{name}={value!r}: use one of {', '.join(known)}")
 
 
 def probability(value: float, name: str = "ci_prob") -> None:
@@ -30,7 +34,7 @@ def probability(value: float, name: str = "ci_prob") -> None:
     --------
     >>> probability(95)
     Traceback (most recent call last):
-    ValueError: ci_prob is 95; it must lie strictly between 0 and 1
+    ValueError: ci_prob=95: it must lie strictly between 0 and 1
     """
     if not 0 < value < 1:
-        raise ValueError(f"{name} is {value}; it must lie strictly between 0 and 1")
+        raise ValueError(f"{name}={value}: it must lie strictly between 0 and 1")

@@ -7,7 +7,7 @@ result, and any single replicate can be drawn again alone.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -16,14 +16,16 @@ Cell = Mapping[str, Level]
 
 
 def canonical(value: object) -> str:
-    """Canonical JSON: sorted keys, no spaces, NaN refused; the spelling that is hashed.
+    """Canonical JSON: sorted keys, no spaces, NaN refused, a dataclass as its fields; the spelling that is hashed.
 
     Examples
     --------
     >>> canonical({"n": 250, "design": "own"})
     '{"design":"own","n":250}'
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=asdict
+    )
 
 
 def digest(value: object, size: int = 16) -> str:

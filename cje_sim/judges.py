@@ -208,13 +208,6 @@ def draw_oracle(
     return np.asarray(np.where(v < zero, 0.0, np.where(v >= one, 1.0, m + half * (2 * inner - 1))))
 
 
-def oracle_variance(mean: npt.ArrayLike, *, spread: npt.ArrayLike = 0.8, atoms: float = 0.0) -> FloatArray:
-    """``Var(Y | S, X)`` of `draw_oracle`: ``atoms m (1 - m) + (1 - atoms) (spread min(m, 1 - m))^2 / 3``."""
-    m = np.asarray(mean, dtype=float)
-    half = np.asarray(spread, dtype=float) * np.minimum(m, 1 - m)
-    return np.asarray(atoms * m * (1 - m) + (1 - atoms) * half**2 / 3)
-
-
 def inflate(quality: npt.ArrayLike, amount: npt.ArrayLike) -> FloatArray:
     """Score of a judge that adds `amount` on the logit scale: ``expit(logit(quality) + amount)``.
 
@@ -282,7 +275,7 @@ def garble(score: npt.ArrayLike, bits: int) -> FloatArray:
     a less informative judge (the setting of the paper's corollary on Blackwell ordering).
     """
     if not 0 <= bits <= 30:
-        raise ValueError(f"bits={bits}; it must lie in 0..30")
+        raise ValueError(f"bits={bits}: it must lie in 0..30")
     cells = 2**bits
     return np.asarray(np.minimum(np.floor(np.asarray(score, dtype=float) * cells), cells - 1) / cells)
 

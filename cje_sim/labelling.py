@@ -61,9 +61,9 @@ class Labelling:
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"oracle_fraction={self.fraction}: a share of the prompts lies in [0, 1]")
         if self.design not in ("own", "base"):
-            raise ValueError(f"label_design={self.design!r}; it must be 'own' or 'base'")
+            raise ValueError(f"label_design={self.design!r}: it must be 'own' or 'base'")
         if self.scheme not in SCHEMES:
-            raise ValueError(f"label_scheme={self.scheme!r}; it must be one of {', '.join(SCHEMES)}")
+            raise ValueError(f"label_scheme={self.scheme!r}: it must be one of {', '.join(SCHEMES)}")
 
 
 def simple_random(n: int, size: int, rng: np.random.Generator) -> BoolArray:

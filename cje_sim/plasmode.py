@@ -80,7 +80,7 @@ def fit(
     World
     """
     if not (np.isfinite(bandwidth) and bandwidth >= 0):
-        raise ValueError(f"bandwidth={bandwidth}; it must be finite and >= 0")
+        raise ValueError(f"bandwidth={bandwidth}: it must be finite and >= 0")
     teachers = data.attrs["calibration_policy"]
     if not teachers:
         raise DataError("no response has an oracle label; a plasmode world needs some")

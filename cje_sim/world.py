@@ -154,7 +154,8 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
     law : function (prompts, *, <world parameters>) -> Responses
         A module-level function; each parameter is a keyword with a default. Its docstring describes them.
     **defaults
-        The world's defaults of keywords in `FRAME`. None: the world has no such keyword.
+        The world's defaults of keywords in `FRAME`. None, for those that not every world has: this one has no such
+        keyword.
 
     Returns
     -------
@@ -166,8 +167,9 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
     Raises
     ------
     TypeError
-        Now, for a law with a parameter that has no default or belongs to the frame, or a default of no keyword; in a
-        call, for an unknown keyword and for labels that take no noise from the frame that offers it.
+        Now, for a law with a parameter that has no default or belongs to the frame, a default of no keyword, and a
+        keyword taken away that every world has; in a call, for an unknown keyword and for labels that take no noise
+        from the frame that offers it.
     """
     own = list(inspect.signature(law).parameters.values())[1:]
     for parameter in own:
@@ -179,6 +181,11 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
             )
     if unknown := set(defaults) - set(FRAME):
         raise TypeError(f"{law.__module__}: {min(unknown)!r} is no keyword of the frame: {', '.join(FRAME)}")
+    for name in BEFORE:
+        if defaults.get(name, "") is None:
+            raise TypeError(
+                f"{law.__module__}: {name} is None, and every world has one: leave it out, or set a default"
+            )
     frame = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=keyword.kind)
         for name, keyword in FRAME.items()

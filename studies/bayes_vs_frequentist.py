@@ -16,6 +16,8 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
+from cje_core.bayes.prior import Prior
+from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import GREY, looks
 from cje_core.streams import Cell
 from studies.engine.measures import by_estimand, paired_table, side_by_side, summary_table
@@ -230,9 +232,12 @@ BAYESIAN = (
 )
 
 
-def _fewer(n_draws: int, n_boot: int) -> dict[str, dict[str, int]]:
+def _fewer(n_draws: int, n_boot: int) -> dict[str, dict[str, Any]]:
     """Method options of a profile that must be quick."""
-    return {**{name: {"n_draws": n_draws} for name in BAYESIAN}, "direct_bootstrap": {"n_boot": n_boot}}
+    return {
+        **{name: {"n_draws": n_draws} for name in BAYESIAN},
+        "direct_bootstrap": {"inference": Bootstrap(n=n_boot)},
+    }
 
 
 STUDY = Study(
@@ -271,7 +276,7 @@ STUDY = Study(
         "direct_bootstrap": Method(
             "theta_aug, cluster bootstrap that refits the calibrator, percentile interval",
             "direct",
-            {"inference": "bootstrap", "n_boot": 2000, "power_tuned": False, "borrowed": "plug_in"},
+            {"inference": Bootstrap(n=2000), "power_tuned": False, "borrowed": "plug_in"},
         ),
         "direct_plug_in": Method(
             "Direct with the borrowed calibrator's mean, as the paper has it",
@@ -283,10 +288,14 @@ STUDY = Study(
         ),
         "bayes_hdi": _posterior("the same, interval of highest density", interval="hdi"),
         "bayes_plug_in": _posterior("posterior plug-in, never corrected by own labels", route="plug_in"),
-        "bayes_sparse": _posterior("corrected posterior, Dirichlet concentration 0.5", concentration=0.5),
-        "bayes_smooth": _posterior("corrected posterior, Dirichlet concentration 2", concentration=2.0),
-        "bayes_tight_noise": _posterior("corrected posterior, scale of sigma 0.1", sigma_scale=0.1),
-        "bayes_wide_noise": _posterior("corrected posterior, scale of sigma 1", sigma_scale=1.0),
+        "bayes_sparse": _posterior(
+            "corrected posterior, Dirichlet concentration 0.5", curve=Prior(concentration=0.5)
+        ),
+        "bayes_smooth": _posterior(
+            "corrected posterior, Dirichlet concentration 2", curve=Prior(concentration=2.0)
+        ),
+        "bayes_tight_noise": _posterior("corrected posterior, scale of sigma 0.1", curve=Prior(scale=0.1)),
+        "bayes_wide_noise": _posterior("corrected posterior, scale of sigma 1", curve=Prior(scale=1.0)),
         "projection": Method(
             "projection posterior: isotonic plug-in, no prior on shape", "projection_posterior"
         ),

@@ -16,6 +16,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cje_core.checks import FloatArray
+from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import looks
 from cje_core.streams import Cell
 from studies.engine.measures import by_estimand, paired_table, performance, side_by_side, summary_table
@@ -240,7 +241,7 @@ METHODS = {
         "Direct (theta_aug where labelled), cluster bootstrap that refits the calibrator, percentile interval (its "
         "difference by the influence function)",
         "direct",
-        {"inference": "bootstrap", "n_boot": 2000, "power_tuned": False, "borrowed": "plug_in"},
+        {"inference": Bootstrap(n=2000), "power_tuned": False, "borrowed": "plug_in"},
     ),
     "direct_plug_in": Method(
         "Direct, a policy without labels gets the mean calibrated score; joint influence function",
@@ -287,9 +288,11 @@ STUDY = Study(
     profiles={
         # fewer bootstrap replicates than the paper's 2000 keep the quick profile near 75 s on two cores
         "smoke": Profile(
-            4, {"world": ("smooth", "weak", "equal"), "n": (1000,)}, {"direct_bootstrap": {"n_boot": 50}}
+            4,
+            {"world": ("smooth", "weak", "equal"), "n": (1000,)},
+            {"direct_bootstrap": {"inference": Bootstrap(n=50)}},
         ),
-        "quick": Profile(300, {}, {"direct_bootstrap": {"n_boot": 300}}),
+        "quick": Profile(300, {}, {"direct_bootstrap": {"inference": Bootstrap(n=300)}}),
         "paper": Profile(1000, {"n": (250, 500, 1000, 2500)}),
     },
     setting=setting,

@@ -22,6 +22,8 @@ from cje_core.estimators import direct, direct_corrected
 from cje_core.figures.style import GREY, OKABE_ITO
 from cje_core.streams import Cell, Streams
 from cje_core.transport import audit
+from cje_core.transport.audit_size import VERDICTS
+from cje_core.transport.margin import MARGIN
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 from studies.engine.measures import clopper_pearson, summary_table
@@ -34,7 +36,6 @@ JUDGES: dict[str, dict[str, float]] = {
     "weak": {"low": 0.42, "high": 0.62, "spread": 0.9, "atoms": 0.4},
     "binary": {"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0},
 }
-VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 PRINTED = ("old_rule", "probe_tuned")
 CELL = ["judge", "probes", "shift", "n", "labels"]
 N_QUANTILES = 2000
@@ -130,8 +131,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     errors = _shares(
         audits,
         [name for name in CELL if name != "shift"],
-        FAIL_within=is_["FAIL"].where(audits["size"] <= audit.MARGIN),
-        PASS_beyond=is_["PASS"].where(audits["size"] >= audit.MARGIN),
+        FAIL_within=is_["FAIL"].where(audits["size"] <= MARGIN),
+        PASS_beyond=is_["PASS"].where(audits["size"] >= MARGIN),
     )
     return {
         "Coverage of what is printed after each verdict": pd.concat(printed)[columns]
@@ -165,9 +166,9 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
             for method, face, style in (("probe_tuned", colours[count], "-"), ("old_rule", "white", ":")):
                 _marks(bottom, at, mine["shift"], mine[method], ls=style, marker="o", mfc=face, **look)
         for ax in (top, bottom):
-            ax.axvline(audit.MARGIN, color=GREY, lw=0.8, zorder=0)
+            ax.axvline(MARGIN, color=GREY, lw=0.8, zorder=0)
         top.annotate(
-            "margin", (audit.MARGIN, 1), xycoords=("data", "axes fraction"), xytext=(3, -2),
+            "margin", (MARGIN, 1), xycoords=("data", "axes fraction"), xytext=(3, -2),
             textcoords="offset points", va="top", fontsize=8, color=GREY,
         )  # fmt: skip
         bottom.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)

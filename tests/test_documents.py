@@ -1,5 +1,6 @@
 """Names in documents and docstrings exist, and the snippets of README run."""
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -52,6 +53,39 @@ def test_every_place_in_backticks_exists():
         if not (ROOT / place).exists() and "<" not in place
     }
     assert not missing
+
+
+def test_what_nothing_calls_is_for_users_and_documented():
+    """A public function that no module of the packages uses stands in README or in another module's docstring."""
+    texts_of = {
+        path: path.read_text(encoding="utf-8")
+        for path in texts()
+        if path.relative_to(ROOT).parts[0] != "tests"
+    }
+    modules = {path: ast.parse(text) for path, text in texts_of.items() if path.suffix == ".py"}
+    nodes = [node for tree in modules.values() for node in ast.walk(tree)]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    used |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    named = {path: set(re.findall(r"(?<=[a-z_])\.([A-Za-z_]\w*)", text)) for path, text in texts_of.items()}
+    silent = []
+    for path, tree in modules.items():
+        silent += [
+            f"{path.relative_to(ROOT)}: {node.name}"
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and not node.name.startswith("_")
+            and node.name not in used
+            and not any("command" in ast.unparse(how) for how in node.decorator_list)  # of the command line
+            and not any(node.name in found for other, found in named.items() if other != path)
+        ]
+    assert not silent
+
+
+def test_the_table_of_the_readme_names_what_exists():
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("| What for | Where |")[1].split("\n\n")[0]
+    names = re.findall(r"`((?:[a-z_]+\.){1,3}[a-z_]+)`", table)
+    assert len(names) > 20 and [name for name in names if not exists(f"cje_core.{name}")] == []
 
 
 def test_history_is_told_in_one_place():

@@ -21,7 +21,7 @@ import numpy as np
 
 from cje_core.bayes.gibbs import THIN, WARMUP, Draws, curve
 from cje_core.bayes.levels import Graded
-from cje_core.bayes.prior import Prior, check, draw_component, shapes
+from cje_core.bayes.prior import DEFAULT, Prior, check, draw_component, shapes
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, one_of
@@ -32,27 +32,29 @@ EFFECT_SPLINES = 4  # columns per covariate of a spline effect
 EFFECT_SCALE = 0.5  # prior standard deviation of a coefficient, in log odds
 
 
-class Effects(NamedTuple):
-    """Columns of the covariate effect h(X) = columns @ beta, centred on the labelled rows."""
+class Seen(NamedTuple):
+    """The teaching labels as the kernel takes them."""
 
-    taught: FloatArray  # (m, C) of the teaching labels
-    every: FloatArray  # (r, C) of all rows
+    basis: FloatArray  # (J, m) I-splines at each label
+    columns: FloatArray  # (C, m)
+    label: FloatArray
+    binary: bool
+    share: float  # what one label counts
 
 
-def effects(rows: Rows, kind: str = "linear") -> Effects:
-    """Columns of the covariate effect.
+def effects(rows: Rows, kind: str = "linear") -> FloatArray:
+    """Columns of the covariate effect h(X) = columns @ beta, for rows that were unpacked with covariates.
 
     Parameters
     ----------
-    rows : Rows
-        Unpacked with covariates.
     kind : {"linear", "spline"}
         One column per covariate, in standard deviations of the labelled rows; or I-splines of the covariate over its
         labelled range, constant outside it. With normal coefficients the latter are a random walk over the range.
 
     Returns
     -------
-    Effects
+    array, shape (r, C)
+        Centred on the labelled rows.
 
     Raises
     ------
@@ -72,8 +74,7 @@ def effects(rows: Rows, kind: str = "linear") -> Effects:
         low, high = x[taught].min(axis=0), x[taught].max(axis=0)
         unit = np.clip((x - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
         columns = np.hstack([isplines(one, EFFECT_SPLINES) for one in unit.T])
-    columns = columns - columns[taught].mean(axis=0)
-    return Effects(columns[taught], columns)
+    return np.asarray(columns - columns[taught].mean(axis=0))
 
 
 def sample(
@@ -83,20 +84,17 @@ def sample(
     n_draws: int = 1000,
     n_warmup: int = WARMUP,
     thin: int = THIN,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     effect_scale: float = EFFECT_SCALE,
     equal_ends: bool = False,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
-    """Draw from the posterior of the calibrator with covariates.
+    """Draw from the posterior of the calibrator with covariates; other parameters as in `cje_core.bayes.gibbs.sample`.
 
     Parameters
     ----------
-    rows : Rows
     graded : Graded
-        Of the same rows, with the ``columns`` of the effect (`effects`) for every row.
-    n_draws, n_warmup, thin, prior, rng
-        As in `cje_core.bayes.gibbs.sample`.
+        Of the same rows, with the ``columns`` of the effect (`effects`).
     effect_scale : float
         Prior standard deviation of a coefficient, in log odds.
     equal_ends : bool
@@ -109,20 +107,20 @@ def sample(
         ``graded.share``.
     """
     rng = np.random.default_rng(rng)
-    prior = prior or Prior()
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
     check(prior)
     taught = rows.teaches
-    basis = isplines(graded.levels.level, prior.n_splines)
-    table, log_mass = shapes(prior.n_splines, prior.concentration)
-    columns = graded.columns[taught]
+    basis, columns = isplines(graded.levels.level, prior.n_splines)[graded.at[taught]], graded.columns[taught]
+    seen = Seen(
+        np.ascontiguousarray(basis.T), np.ascontiguousarray(columns.T), graded.label[taught],
+        graded.levels.binary, graded.share,
+    )  # fmt: skip
     ends, shape = np.empty((n_draws, 2)), np.empty((n_draws, prior.n_splines))
     beta, sigma = np.empty((n_draws, columns.shape[1])), np.full(n_draws, np.nan)
     _chain(
-        np.ascontiguousarray(basis[graded.at[taught]].T), np.ascontiguousarray(columns.T), graded.label[taught],
-        graded.levels.binary, graded.share, table, log_mass, prior.flat, prior.scale, effect_scale, equal_ends,
-        n_warmup, thin, rng, ends, shape, beta, sigma,
+        rng, seen, shapes(prior.n_splines, prior.concentration), prior.flat, prior.scale, effect_scale, equal_ends,
+        n_warmup, thin, ends, shape, beta, sigma,
     )  # fmt: skip
     return Draws(curve(graded.levels.level, ends, shape), ends, shape, sigma, {}, beta)
 
@@ -154,25 +152,10 @@ _move_ends, _move_shape = moves_of(_log_likelihood)
 
 @numba.njit(cache=True)
 def _chain(  # type: ignore[no-untyped-def]
-    basis,
-    columns,
-    label,
-    binary,
-    share,
-    table,
-    log_mass,
-    flat,
-    scale,
-    effect_scale,
-    equal_ends,
-    n_warmup,
-    thin,
-    rng,
-    ends,
-    shape,
-    beta,
-    sigma,
+    rng, seen, mixture, flat, scale, effect_scale, equal_ends, n_warmup, thin, ends, shape, beta, sigma
 ):
+    basis, columns, label, binary, share = seen
+    table, log_mass = mixture
     size, m, n_effects = len(basis), len(label), len(columns)
     u = np.full(size, 1.0 / size)
     log_u, log_p = np.log(u), np.empty(len(log_mass))

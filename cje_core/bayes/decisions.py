@@ -20,8 +20,6 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
 
     Parameters
     ----------
-    estimate : xr.Dataset
-        With ``draws``.
     threshold : float, optional
         A value to clear, on the oracle scale.
 

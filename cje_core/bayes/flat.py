@@ -21,6 +21,7 @@ from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import Prior, draw_shapes, ends_density
 from cje_core.bayes.slice_sampling import draw_log_sigma
 from cje_core.bayes.splines import isplines
+from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows
 
 USED = 100  # draws that the density is a mean over
@@ -30,20 +31,7 @@ EDGE = 1e-12
 
 
 def probability(rows: Rows, graded: Graded, draws: Draws, prior: Prior) -> float:
-    """Posterior probability that the calibrator is flat.
-
-    Parameters
-    ----------
-    rows, graded : Rows, Graded
-        That the draws were made from.
-    draws : Draws
-        Of the posterior without the atom; with ``beta`` where the model has covariates.
-    prior : Prior
-
-    Returns
-    -------
-    float
-    """
+    """Posterior probability that the calibrator is flat, from draws of the posterior without the atom."""
     rise = np.diff(draws.ends)[:, 0]
     center, reach = float(rise.mean()), REACH * float(rise.std())
     if prior.atom == 0 or abs(center) > reach:
@@ -126,28 +114,17 @@ def _flat_chain(m, total, squares, scale, n_warmup, thin, rng, value, sigma):  #
 def mix(rows: Rows, graded: Graded, draws: Draws, *, prior: Prior, rng: np.random.Generator) -> Draws:
     """Put flat draws among those of the continuous posterior, as many as the atom's posterior probability says.
 
-    Parameters
-    ----------
-    rows, graded : Rows, Graded
-    draws : Draws
-        Of one calibrator for all policies.
-    prior : Prior
-    rng : Generator
-
-    Returns
-    -------
-    Draws
-        With ``flat``, that probability.
+    The draws are of one calibrator for all policies, and come back with ``flat``, that probability.
     """
     share = probability(rows, graded, draws, prior)
     chosen = np.flatnonzero(rng.random(len(draws.f)) < share)
     if len(chosen) == 0:
         return draws._replace(flat=share)
     flat = sample(rows, graded, n_draws=len(chosen), prior=prior, rng=rng)
-    f, ends, shape, sigma = (one.copy() for one in (draws.f, draws.ends, draws.shape, draws.sigma))
-    f[chosen], ends[chosen], shape[chosen], sigma[chosen] = flat.f, flat.ends, flat.shape, flat.sigma
-    beta = None
-    if draws.beta is not None:
-        beta = draws.beta.copy()
-        beta[chosen] = flat.beta
-    return Draws(f, ends, shape, sigma, draws.diagnostics, beta, flat=share)
+
+    def mixed(name: str, continuous: FloatArray) -> FloatArray:
+        out = continuous.copy()
+        out[chosen] = getattr(flat, name)
+        return out
+
+    return draws.each(mixed)._replace(flat=share)

@@ -18,19 +18,46 @@ that the prior wants near 0: a split from their beta distribution, accepted by t
 drawn by slice sampling on its logarithm.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.prior import LEAST, Prior, beta_split, check, draw_component, ends_density, shapes
+from cje_core.bayes.prior import (
+    DEFAULT,
+    LEAST,
+    Prior,
+    beta_split,
+    check,
+    draw_component,
+    ends_density,
+    shapes,
+)
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of, partner
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, IntArray
 
 RUN = 16  # probabilities per product: 1e-19 each would not underflow
 WARMUP, THIN = 300, 4  # sweeps; at these R-hat of every level is below 1.01 (tested)
+
+
+class Sums(NamedTuple):
+    """What the normal likelihood of a curve needs of `Levels`, with X the I-splines of the levels."""
+
+    gram: FloatArray  # X' diag(n) X
+    mass: FloatArray  # X' n
+    cross: FloatArray  # X' total
+    m: float
+    total: float
+    squares: float
+
+
+def sums(levels: Levels, n_splines: int) -> Sums:
+    """Sums of the slice over the I-splines of its levels."""
+    x, n, total = isplines(levels.level, n_splines), levels.n, levels.total
+    return Sums((x * n[:, None]).T @ x, x.T @ n, x.T @ total, n.sum(), total.sum(), levels.squares)
 
 
 class Draws(NamedTuple):
@@ -47,6 +74,14 @@ class Draws(NamedTuple):
         0.0  # posterior probability that f is constant, where that is allowed (`cje_core.bayes.flat`)
     )
 
+    def each(self, change: Callable[[str, FloatArray], FloatArray]) -> "Draws":
+        """Put ``change(name, draws)`` in place of the draws of each parameter that there is."""
+        names = ("f", "ends", "shape", "sigma", "beta", "own")
+        made: dict[str, Any] = {
+            name: change(name, one) for name in names if (one := getattr(self, name)) is not None
+        }
+        return self._replace(**made)
+
 
 def curve(level: FloatArray, ends: FloatArray, shape: FloatArray) -> FloatArray:
     """Calibrator at some levels for every draw of its parameters, shape (draws, K)."""
@@ -61,26 +96,19 @@ def sample(
     n_draws: int = 1000,
     n_warmup: int = WARMUP,
     thin: int = THIN,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
     """Draw from the posterior of the calibrator.
 
     Parameters
     ----------
-    levels : Levels
     n_draws : int
         Draws kept.
     n_warmup : int
         Sweeps left out at the start.
     thin : int
         Sweeps per draw kept.
-    prior : Prior, optional
-    rng : Generator, int or None
-
-    Returns
-    -------
-    Draws
 
     Examples
     --------
@@ -89,22 +117,18 @@ def sample(
     [0.2, 0.8]
     """
     rng = np.random.default_rng(rng)
-    prior = prior or Prior()
     if min(n_draws, thin) < 1 or n_warmup < 0:
         raise ValueError("n_draws and thin must be at least 1, n_warmup at least 0")
     check(prior)
-    x = isplines(levels.level, prior.n_splines)
-    table, log_mass = shapes(prior.n_splines, prior.concentration)
+    mixture = shapes(prior.n_splines, prior.concentration)
     ends, shape = np.empty((n_draws, 2)), np.empty((n_draws, prior.n_splines))
     sigma = np.full(n_draws, np.nan)
     if levels.binary:
-        terms, hit, count, end = _binary_terms(x, levels)
-        _binary_chain(terms, hit, count, end, table, log_mass, prior.flat, n_warmup, thin, rng, ends, shape)
+        terms = _binary_terms(isplines(levels.level, prior.n_splines), levels)
+        _binary_chain(rng, terms, mixture, prior.flat, n_warmup, thin, ends, shape)
     else:
-        _normal_chain(
-            (x * levels.n[:, None]).T @ x, x.T @ levels.n, x.T @ levels.total, levels.n.sum(), levels.total.sum(),
-            levels.squares, table, log_mass, prior.flat, prior.scale, n_warmup, thin, rng, ends, shape, sigma,
-        )  # fmt: skip
+        seen = sums(levels, prior.n_splines)
+        _normal_chain(rng, seen, mixture, prior.flat, prior.scale, n_warmup, thin, ends, shape, sigma)
     return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})
 
 
@@ -148,31 +172,13 @@ def _cut_normal(rng, mean, precision, low, high):  # type: ignore[no-untyped-def
 
 
 @numba.njit(cache=True)
-def _normal_chain(  # type: ignore[no-untyped-def]
-    gram,
-    mass,
-    cross,
-    m,
-    total,
-    squares,
-    table,
-    log_mass,
-    flat,
-    scale,
-    n_warmup,
-    thin,
-    rng,
-    ends,
-    shape,
-    sigma,
-):
+def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, ends, shape, sigma):  # type: ignore[no-untyped-def]
+    gram, mass, cross, m, total, squares = seen
+    table, log_mass = mixture
     size = len(cross)
     u = np.full(size, 1.0 / size)
-    log_u, slope, log_p = (
-        np.log(u),
-        gram @ u,
-        np.empty(len(log_mass)),
-    )  # slope: half the gradient of sum n g^2
+    log_u, log_p = np.log(u), np.empty(len(log_mass))
+    slope = gram @ u  # half the gradient of sum n g^2
     a, b, component = 0.4, 0.6, 0
     log_sigma = np.log(0.5 * scale)
     for sweep in range(n_warmup + thin * len(ends)):
@@ -201,11 +207,8 @@ def _normal_chain(  # type: ignore[no-untyped-def]
             j = partner(rng, i, size)
             both = u[i] + u[j]
             bend = precision * rise * rise * (gram[i, i] + gram[j, j] - 2.0 * gram[i, j])
-            steep = (
-                precision
-                * rise
-                * (a * (mass[i] - mass[j]) + rise * (slope[i] - slope[j]) - cross[i] + cross[j])
-            )
+            slant = a * (mass[i] - mass[j]) + rise * (slope[i] - slope[j]) - cross[i] + cross[j]
+            steep = precision * rise * slant
             first, second = table[component, i], table[component, j]
             start, old = u[i], u[i]
             mean = old - steep / bend if bend > 0.0 else 0.0
@@ -290,9 +293,9 @@ _move_ends, _move_shape = moves_of(_binary_log_density)
 
 
 @numba.njit(cache=True)
-def _binary_chain(  # type: ignore[no-untyped-def]
-    basis, hit, count, end, table, log_mass, flat, n_warmup, thin, rng, ends, shape
-):
+def _binary_chain(rng, runs, mixture, flat, n_warmup, thin, ends, shape):  # type: ignore[no-untyped-def]
+    basis, hit, count, end = runs
+    table, log_mass = mixture
     size = len(basis)
     u = np.full(size, 1.0 / size)
     log_u, log_p = np.log(u), np.empty(len(log_mass))

@@ -56,17 +56,12 @@ def grade(
 
     Parameters
     ----------
-    rows : Rows
     fitted : OracleSlice
         Which labels teach, and in which direction the judge points. Its calibrator is not used.
     judge_range, oracle_range : pair of float
         Declared scales.
     max_levels : int
         More distinct scores than this are binned to that many equal cells.
-
-    Returns
-    -------
-    Graded
     """
     low, high = judge_range
     bottom, top = oracle_range
@@ -97,14 +92,7 @@ def grade(
 
 
 def design_effect(fitted: OracleSlice, cluster: IntArray) -> float:
-    """Variance of a sum of the slice's residuals under its clusters, over that without; at least 1.
-
-    Parameters
-    ----------
-    fitted : OracleSlice
-    cluster : int array, shape (n,)
-        Cluster of every prompt.
-    """
+    """Variance of a sum of the slice's residuals under the prompts' clusters (n,), over that without; at least 1."""
     if fitted.calibrator is None:
         return 1.0
     residual = fitted.label - predict(fitted.calibrator, fitted.z)

@@ -64,17 +64,7 @@ def sample(
 ) -> Posterior:
     """Draw the share of good responses, sensitivity and specificity.
 
-    Parameters
-    ----------
-    counts : Counts
-    n_draws : int
-    accuracy_prior : pair of float
-        Beta prior of Se and of Sp.
-    rng : Generator, int or None
-
-    Returns
-    -------
-    Posterior
+    `accuracy_prior` has the two parameters of the beta prior of Se and of Sp.
 
     Examples
     --------

@@ -46,6 +46,9 @@ class Prior(NamedTuple):
     atom: float = 0.1  # probability that the ends are equal, in what the estimators report
 
 
+DEFAULT = Prior()
+
+
 def check(prior: Prior) -> None:
     """Stop at a prior that is none."""
     if not (prior.concentration > 0 and prior.scale > 0):
@@ -57,11 +60,6 @@ def check(prior: Prior) -> None:
 @lru_cache(maxsize=32)
 def shapes(n_splines: int, concentration: float) -> tuple[FloatArray, FloatArray]:
     """Mixture of Dirichlet distributions of the shape.
-
-    Parameters
-    ----------
-    n_splines : int
-    concentration : float
 
     Returns
     -------

@@ -24,46 +24,22 @@ def projected_values(
     n_draws: int = 1000,
     rng: np.random.Generator | int | None = None,
 ) -> FloatArray:
-    """Draws of every policy's plug-in value, shape (policies, draws), on the oracle scale.
-
-    Parameters
-    ----------
-    rows : Rows
-    fitted : OracleSlice
-        The labels that teach.
-    graded : Graded
-    n_draws : int
-    rng : Generator, int or None
-    """
-    rng = np.random.default_rng(rng)
+    """Draws of every policy's plug-in value, shape (policies, draws), on the oracle scale; `fitted` has the labels."""
     levels = graded.levels
     used = np.flatnonzero(rows.evaluated)
     cluster = rows.cluster[rows.prompt]
     taught = np.flatnonzero(rows.teaches)
     out = np.full((n_draws, len(rows.policies)), np.nan)
-    _projections(
-        rng, levels.level, len(rows.cluster_names),
-        rows.policy[used], cluster[used], graded.at[used], rows.weight[used],
-        cluster[taught], graded.at[taught], graded.label[taught], fitted.weight, out,
-    )  # fmt: skip
+    evaluated = rows.policy[used], cluster[used], graded.at[used], rows.weight[used]
+    labels = cluster[taught], graded.at[taught], graded.label[taught], fitted.weight
+    _projections(np.random.default_rng(rng), levels.level, len(rows.cluster_names), evaluated, labels, out)
     return levels.low + levels.width * out.T
 
 
 @numba.njit(cache=True)
-def _projections(  # type: ignore[no-untyped-def]
-    rng,
-    level,
-    n_clusters,
-    policy,
-    cluster,
-    at,
-    weight,
-    teach_cluster,
-    teach_at,
-    teach_label,
-    teach_weight,
-    out,
-):
+def _projections(rng, level, n_clusters, evaluated, labels, out):  # type: ignore[no-untyped-def]
+    policy, cluster, at, weight = evaluated
+    teach_cluster, teach_at, teach_label, teach_weight = labels
     n_levels, n_policies = len(level), out.shape[1]
     drawn = np.empty(n_clusters)
     count, summed = np.empty(n_levels), np.empty(n_levels)

@@ -25,6 +25,7 @@ import numpy as np
 
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
+from cje_core.bayes.slice_sampling import shrink_of
 from cje_core.bayes.value import curves_of, mean_at
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray, one_of
@@ -42,6 +43,20 @@ class Shifts(NamedTuple):
     delta: FloatArray  # (policies, draws)
     tau: FloatArray  # (draws,); NaN without pooling
     n_probes: IntArray  # (policies,) probed prompts
+
+
+class Probes(NamedTuple):
+    """Probed rows, and the units (clusters of their prompts) whose residuals are summed."""
+
+    row: IntArray  # (r,)
+    curve: IntArray
+    at: IntArray
+    label: FloatArray
+    share: FloatArray  # (r,) in the mean over its policy's prompts
+    place: IntArray  # (r,) of its policy among those checked
+    unit: IntArray  # (r,)
+    unit_place: IntArray  # (units,)
+    n_units: FloatArray  # (policies checked,)
 
 
 def probed(rows: Rows) -> tuple[IntArray, IntArray]:
@@ -69,9 +84,6 @@ def shifts(
 
     Parameters
     ----------
-    rows : Rows
-    graded : Graded
-        Of the same rows.
     draws : Draws
         Of f at ``graded.levels``; draw d of the shifts belongs to draw d of f.
     prior : {"student", "normal", "horseshoe", "flat"}
@@ -79,19 +91,11 @@ def shifts(
         Of the half-Cauchy on tau, on the [0, 1] oracle scale.
     inner : int
         Sweeps per draw of f.
-    rng : Generator, int or None
-
-    Returns
-    -------
-    Shifts
     """
-    rng = np.random.default_rng(rng)
     one_of(prior, "prior", PRIORS)
     if not scale > 0:
-        raise ValueError(f"scale is {scale}; it must be positive")
-    probes = np.flatnonzero(rows.probe)
-    n_policies = len(rows.policies)
-    n_draws = len(draws.f)
+        raise ValueError(f"scale={scale}: it must be positive")
+    probes, n_policies, n_draws = np.flatnonzero(rows.probe), len(rows.policies), len(draws.f)
     delta, tau = np.full((n_policies, n_draws), np.nan), np.full(n_draws, np.nan)
     policy, prompt = rows.policy[probes], rows.prompt[probes]
     n_probes, n_units = probed(rows)
@@ -109,14 +113,14 @@ def shifts(
     place[checked] = np.arange(len(checked))
     row = np.flatnonzero(place[policy] >= 0)
     kept = place[unit_policy] >= 0
-    found = np.empty((n_draws, len(checked)))
     c = curves_of(rows, graded, draws)
-    _cut_chain(
-        rng, c.f, c.curve[policy[row]], c.beta, c.columns, probes[row], place[policy[row]],
-        (np.cumsum(kept) - 1)[unit[row]], graded.at[probes[row]], graded.label[probes[row]],
-        share[row] / n_probes[policy[row]], place[unit_policy[kept]],
-        n_units[checked].astype(float), PRIORS.index(prior), scale, SLAB, inner, found, tau,
+    index, own = probes[row], policy[row]
+    seen = Probes(
+        index, c.curve[own], graded.at[index], graded.label[index], share[row] / n_probes[own], place[own],
+        (np.cumsum(kept) - 1)[unit[row]], place[unit_policy[kept]], n_units[checked].astype(float),
     )  # fmt: skip
+    found = np.empty((n_draws, len(checked)))
+    _cut_chain(np.random.default_rng(rng), c, seen, PRIORS.index(prior), scale, SLAB, inner, found, tau)
     delta[checked] = found.T
     return Shifts(delta, tau, n_probes)
 
@@ -152,91 +156,52 @@ def _log_tau_density(u, delta, log_lambda, kind, scale, slab):  # type: ignore[n
     return out
 
 
-LOW, HIGH = (
-    -14.0,
-    14.0,
-)  # bounds of the logarithms of tau and lambda: a local scale must reach a far-off policy
+# bounds of the logarithms of tau and lambda: a local scale must reach a far-off policy
+LOW, HIGH = -14.0, 14.0
+_shrink_lambda, _shrink_tau = shrink_of(_log_lambda_density), shrink_of(_log_tau_density)
 
 
 @numba.njit(cache=True)
-def _shrink(low, high, u, new):  # type: ignore[no-untyped-def]
-    return (new, high) if new < u else (low, new)
-
-
-@numba.njit(cache=True)
-def _cut_chain(  # type: ignore[no-untyped-def]
-    rng,
-    f,
-    row_curve,
-    beta,
-    columns,
-    row_index,
-    row_place,
-    row_unit,
-    row_at,
-    row_label,
-    row_share,
-    place,
-    n,
-    kind,
-    scale,
-    slab,
-    inner,
-    delta,
-    tau,
-):
-    n_checked, n_units = len(n), len(place)
-    residual, expected = np.empty(n_units), np.empty(n_units)
-    expected[:] = 0.0
+def _cut_chain(rng, c, probes, kind, scale, slab, inner, delta, tau):  # type: ignore[no-untyped-def]
+    n, n_units = probes.n_units, len(probes.unit_place)
+    residual, expected = np.empty(n_units), np.zeros(n_units)
     for r in range(
-        len(row_unit)
+        len(probes.row)
     ):  # share of a unit in its policy's mean: 1 / n unless clusters differ in size
-        expected[row_unit[r]] += row_share[r]
-    mean, square = np.empty(n_checked), np.empty(n_checked)
-    shift, log_lambda = np.zeros(n_checked), np.zeros(n_checked)
+        expected[probes.unit[r]] += probes.share[r]
+    mean, square = np.empty(len(n)), np.empty(len(n))
+    shift, log_lambda = np.zeros(len(n)), np.zeros(len(n))
     log_tau = np.log(scale)
-    for d in range(f.shape[0]):
+    for d in range(len(c.f)):
         residual[:] = 0.0
         mean[:] = 0.0
         square[:] = 0.0
-        for r in range(len(row_unit)):
-            expects = mean_at(f[d, row_curve[r], row_at[r]], beta, columns, row_index[r], d)
-            found = row_share[r] * (row_label[r] - expects)
-            residual[row_unit[r]] += found
-            mean[row_place[r]] += found
+        for r in range(len(probes.row)):
+            expects = mean_at(c, d, probes.curve[r], probes.at[r], probes.row[r])
+            found = probes.share[r] * (probes.label[r] - expects)
+            residual[probes.unit[r]] += found
+            mean[probes.place[r]] += found
         for j in range(n_units):
-            p = place[j]
+            p = probes.unit_place[j]
             square[p] += (n[p] * (residual[j] - expected[j] * mean[p])) ** 2
         if kind == 3:
-            for p in range(n_checked):
+            for p in range(len(n)):
                 variance = max(square[p], 1e-12) / (2.0 * rng.standard_gamma(0.5 * (n[p] - 1.0)))
                 delta[d, p] = mean[p] + np.sqrt(variance / n[p]) * rng.standard_normal()
             continue
         for _ in range(inner):
-            for p in range(n_checked):
+            for p in range(len(n)):
                 around = square[p] + n[p] * (mean[p] - shift[p]) ** 2
                 variance = max(around, 1e-12) / (2.0 * rng.standard_gamma(0.5 * n[p]))
                 prior = 1.0 / _variance(kind, log_tau, log_lambda[p], slab)
                 precision = n[p] / variance + prior
                 shift[p] = n[p] * mean[p] / variance / precision + rng.standard_normal() / np.sqrt(precision)
                 if kind != 1:
-                    u = log_lambda[p]
-                    height = _log_lambda_density(u, shift[p], log_tau, kind, slab) + np.log1p(-rng.random())
-                    low, high = LOW, HIGH
-                    while True:
-                        new = low + (high - low) * rng.random()
-                        if _log_lambda_density(new, shift[p], log_tau, kind, slab) >= height:
-                            break
-                        low, high = _shrink(low, high, u, new)
-                    log_lambda[p] = new
-            u = log_tau
-            height = _log_tau_density(u, shift, log_lambda, kind, scale, slab) + np.log1p(-rng.random())
-            low, high = LOW, HIGH
-            while True:
-                new = low + (high - low) * rng.random()
-                if _log_tau_density(new, shift, log_lambda, kind, scale, slab) >= height:
-                    break
-                low, high = _shrink(low, high, u, new)
-            log_tau = new
+                    terms = shift[p], log_tau, kind, slab
+                    height = _log_lambda_density(log_lambda[p], *terms) + np.log1p(-rng.random())
+                    log_lambda[p] = _shrink_lambda(rng, log_lambda[p], LOW, HIGH, height, terms)
+            others = shift, log_lambda, kind, scale, slab
+            height = _log_tau_density(log_tau, *others) + np.log1p(-rng.random())
+            log_tau = _shrink_tau(rng, log_tau, LOW, HIGH, height, others)
         delta[d] = shift
         tau[d] = np.exp(log_tau)

@@ -103,10 +103,30 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
     return move_ends, move_shape
 
 
+def shrink_of(log_density: Any) -> Any:
+    """Draw from an interval by shrinking it to where ``log_density(u, *terms)`` reaches a height."""
+
+    @numba.njit
+    def shrink(rng, u, low, high, height, terms):  # type: ignore[no-untyped-def]
+        while True:
+            new = low + (high - low) * rng.random()
+            if log_density(new, *terms) >= height:
+                return new
+            if new < u:
+                low = new
+            else:
+                high = new
+
+    return shrink
+
+
 @numba.njit(cache=True)
 def _sigma_log_density(u, m, rest, scale):  # type: ignore[no-untyped-def]
     """Log density of u = log sigma; the Jacobian is the 1 in 1 - m."""
     return (1.0 - m) * u - 0.5 * rest * np.exp(-2.0 * u) - 0.5 * np.exp(2.0 * u) / (scale * scale)
+
+
+_shrink_sigma = shrink_of(_sigma_log_density)
 
 
 @numba.njit(cache=True)
@@ -120,11 +140,4 @@ def draw_log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
         low -= width
     while _sigma_log_density(high, m, rest, scale) > height:
         high += width
-    while True:
-        new = low + (high - low) * rng.random()
-        if _sigma_log_density(new, m, rest, scale) >= height:
-            return new
-        if new < u:
-            low = new
-        else:
-            high = new
+    return _shrink_sigma(rng, u, low, high, height, (m, rest, scale))

@@ -28,7 +28,6 @@ def isplines(x: npt.ArrayLike, n_splines: int = N_SPLINES, *, degree: int = DEGR
     n_splines : int
         J, at least ``degree``.
     degree : int
-        Degree of the I-splines.
 
     Returns
     -------
@@ -41,7 +40,7 @@ def isplines(x: npt.ArrayLike, n_splines: int = N_SPLINES, *, degree: int = DEGR
     [[0.0, 0.0], [0.75, 0.25], [1.0, 1.0]]
     """
     if n_splines < degree:
-        raise ValueError(f"n_splines is {n_splines}; at least {degree} are needed for degree {degree}")
+        raise ValueError(f"n_splines={n_splines}: at least {degree} are needed for degree {degree}")
     points = np.asarray(x, float)
     if points.ndim != 1 or not ((points >= 0) & (points <= 1)).all():
         raise ValueError("x must be a 1-d array of points in [0, 1]; map the scale first")

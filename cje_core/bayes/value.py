@@ -32,19 +32,14 @@ from scipy import stats
 
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
+from cje_core.calibration.folds import count_clusters
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
+from cje_core.inference.influence import kish_ess
 
 MIN_NU = 3.0
 MIN_BINS, MAX_BINS, LABELS_PER_BIN = 3, 10, 12  # of `balance`
-
-
-class Values(NamedTuple):
-    """Posterior draws of the values on the oracle scale; a policy without responses has NaN."""
-
-    draws: FloatArray  # (policies, draws)
-    corrected: BoolArray  # (policies,) whether own labels corrected the value, not the slice's
 
 
 class Curves(NamedTuple):
@@ -54,6 +49,17 @@ class Curves(NamedTuple):
     curve: IntArray  # (P,) which curve is a policy's
     beta: FloatArray  # (draws, C); C is 0 without covariates
     columns: FloatArray  # (rows, C)
+
+
+class Weighted(NamedTuple):
+    """Rows of every policy, those of policy p being ``start[p]:start[p + 1]``, and what each weighs."""
+
+    start: IntArray  # (P + 1,)
+    row: IntArray
+    curve: IntArray
+    cluster: IntArray
+    at: IntArray
+    weight: FloatArray
 
 
 def curves_of(rows: Rows, graded: Graded, draws: Draws) -> Curves:
@@ -70,13 +76,14 @@ def curves_of(rows: Rows, graded: Graded, draws: Draws) -> Curves:
 
 
 @numba.njit(cache=True)
-def mean_at(f, beta, columns, row, c):  # type: ignore[no-untyped-def]
-    """Mean of Y at one row with f there: the odds of f times exp(columns @ beta)."""
-    if beta.shape[1] == 0:
+def mean_at(c, d, curve, at, row):  # type: ignore[no-untyped-def]
+    """Mean of Y at one row in draw d of some `Curves`: the odds of f times exp(columns @ beta)."""
+    f = c.f[d, curve, at]
+    if c.beta.shape[1] == 0:
         return f
     effect = 0.0
-    for k in range(beta.shape[1]):
-        effect += columns[row, k] * beta[c, k]
+    for k in range(c.beta.shape[1]):
+        effect += c.columns[row, k] * c.beta[d, k]
     if f <= 0.0 or f >= 1.0:
         return f
     if effect > 0.0:  # exp of either sign may overflow for a response far from the labelled ones
@@ -88,15 +95,11 @@ def mean_at(f, beta, columns, row, c):  # type: ignore[no-untyped-def]
 def spent(rows: Rows, graded: Graded, draws: Draws, taught: BoolArray) -> float:
     """Parameters that f spends on the labels of some rows: ``sum_i Var(f(S_i)) / E[noise variance at i]``.
 
-    Parameters
-    ----------
-    rows, graded, draws : Rows, Graded, Draws
-    taught : boolean array, shape (r,)
-        Rows whose labels f was fitted to; a label counts `Graded.share`.
+    `taught` marks the rows, shape (r,), whose labels f was fitted to; a label counts `Graded.share`.
     """
     index = np.flatnonzero(taught)
     c = curves_of(rows, graded, draws)
-    mean, variance = _moments(c.f, c.beta, c.columns, c.curve[rows.policy[index]], graded.at[index], index)
+    mean, variance = _moments(c, c.curve[rows.policy[index]], graded.at[index], index)
     if graded.levels.binary:
         noise = np.maximum(mean * (1.0 - mean), 1e-6)
     else:
@@ -105,15 +108,15 @@ def spent(rows: Rows, graded: Graded, draws: Draws, taught: BoolArray) -> float:
 
 
 @numba.njit(cache=True)
-def _moments(f, beta, columns, curve, at, row):  # type: ignore[no-untyped-def]
-    mean, variance = np.zeros(len(row)), np.zeros(len(row))
+def _moments(c, curve, at, row):  # type: ignore[no-untyped-def]
+    mean, variance, n_draws = np.zeros(len(row)), np.zeros(len(row)), len(c.f)
     for i in range(len(row)):
-        for d in range(f.shape[0]):
-            mean[i] += mean_at(f[d, curve[i], at[i]], beta, columns, row[i], d)
-        mean[i] /= f.shape[0]
-        for d in range(f.shape[0]):
-            variance[i] += (mean_at(f[d, curve[i], at[i]], beta, columns, row[i], d) - mean[i]) ** 2
-        variance[i] /= f.shape[0]
+        for d in range(n_draws):
+            mean[i] += mean_at(c, d, curve[i], at[i], row[i])
+        mean[i] /= n_draws
+        for d in range(n_draws):
+            variance[i] += (mean_at(c, d, curve[i], at[i], row[i]) - mean[i]) ** 2
+        variance[i] /= n_draws
     return mean, variance
 
 
@@ -137,10 +140,8 @@ def balance(rows: Rows, position: FloatArray, policy: int) -> FloatArray:
 
     Parameters
     ----------
-    rows : Rows
     position : array, shape (r,)
         What is binned, of every row: the judge's level, or under covariates the posterior mean of E[Y | S, X].
-    policy : int
 
     Returns
     -------
@@ -149,8 +150,7 @@ def balance(rows: Rows, position: FloatArray, policy: int) -> FloatArray:
     """
     taught = np.flatnonzero(rows.teaches)
     mine = np.flatnonzero(rows.evaluated & (rows.policy == policy))
-    n_clusters = len(np.unique(rows.cluster[rows.prompt[taught]]))
-    n_bins = max(MIN_BINS, min(MAX_BINS, n_clusters // LABELS_PER_BIN))
+    n_bins = max(MIN_BINS, min(MAX_BINS, count_clusters(rows, taught) // LABELS_PER_BIN))
     at = position[taught]
     edge = np.unique(np.quantile(at, np.arange(1, n_bins) / n_bins, method="inverted_cdf"))
     edge = edge[edge > at.min()]
@@ -169,14 +169,11 @@ def values(
     one_step: bool = True,
     inflate: bool = True,
     rng: np.random.Generator | int | None = None,
-) -> Values:
+) -> FloatArray:
     """Draw the policies' values.
 
     Parameters
     ----------
-    rows : Rows
-    graded : Graded
-        Of the same rows.
     draws : Draws
         Of f at ``graded.levels``, or of a model with covariates or with one f per policy.
     corrected : boolean array, shape (P,)
@@ -191,19 +188,17 @@ def values(
 
     Returns
     -------
-    Values
+    array, shape (P, draws)
+        On the oracle scale; a policy without responses has NaN.
     """
-    rng = np.random.default_rng(rng)
-    levels = graded.levels
-    n_policies = len(rows.policies)
+    levels, n_policies = graded.levels, len(rows.policies)
     cluster = rows.cluster[rows.prompt]
     used = np.flatnonzero(rows.evaluated)
     c = curves_of(rows, graded, draws)
     taught = np.flatnonzero(rows.teaches)
-    position = graded.levels.level[graded.at]
+    position = levels.level[graded.at]
     if one_step and draws.beta is not None:
-        every = np.arange(len(rows.policy))
-        position = _moments(c.f, c.beta, c.columns, c.curve[rows.policy], graded.at, every)[0]
+        position = _moments(c, c.curve[rows.policy], graded.at, np.arange(len(rows.policy)))[0]
     pooled = spent(rows, graded, draws, rows.teaches) if inflate and draws.own is None else np.nan
     label, weight, factor = [], [], np.ones(n_policies)
     for p in range(n_policies):
@@ -220,76 +215,52 @@ def values(
         if inflate and len(mine):
             fitted = rows.teaches & (rows.policy == p) if corrected[p] else rows.teaches
             df = pooled if draws.own is None else spent(rows, graded, draws, fitted)
-            by_cluster = sum_by(cluster[mine], v, len(rows.cluster_names))
-            factor[p] = inflation(float(by_cluster.sum() ** 2 / (by_cluster**2).sum()), df)
-    own = np.concatenate(label).astype(np.intp)
-    own_start = np.cumsum([0, *map(len, label)])
-    out = np.empty((len(c.f), n_policies))
+            factor[p] = inflation(kish_ess(sum_by(cluster[mine], v, len(rows.cluster_names))), df)
+
+    def weighted(index: IntArray, start: IntArray, weight: FloatArray) -> Weighted:
+        return Weighted(start, index, c.curve[rows.policy[index]], cluster[index], graded.at[index], weight)
+
     start = np.searchsorted(rows.policy[used], np.arange(n_policies + 1))  # rows are sorted by policy
+    own = np.concatenate(label).astype(np.intp)
+    corrects = weighted(own, np.cumsum([0, *map(len, label)]), np.concatenate(weight))
+    out = np.empty((len(c.f), n_policies))
     _value_draws(
-        rng, c.f, c.curve, c.beta, c.columns, len(rows.cluster_names),
-        used, start, cluster[used], graded.at[used], rows.weight[used],
-        own, own_start, c.curve[rows.policy[own]], cluster[own], graded.at[own], graded.label[own],
-        np.concatenate(weight), factor, out,
+        np.random.default_rng(rng), c, len(rows.cluster_names), weighted(used, start, rows.weight[used]),
+        corrects, graded.label[own], factor, out,
     )  # fmt: skip
-    return Values(levels.low + levels.width * out.T, corrected)
+    return levels.low + levels.width * out.T
 
 
 @numba.njit(cache=True)
-def _value_draws(  # type: ignore[no-untyped-def]
-    rng,
-    f,
-    curve,
-    beta,
-    columns,
-    n_clusters,
-    row,
-    start,
-    cluster,
-    at,
-    weight,
-    own_row,
-    own_start,
-    own_curve,
-    own_cluster,
-    own_at,
-    own_label,
-    own_weight,
-    factor,
-    out,
-):
-    n_policies, n_levels = len(factor), f.shape[2]
-    by_level = beta.shape[1] == 0  # f depends on the level alone: the rows collapse to their weight on each
+def _value_draws(rng, c, n_clusters, used, own, label, factor, out):  # type: ignore[no-untyped-def]
+    n_policies, n_levels = len(factor), c.f.shape[2]
+    by_level = c.beta.shape[1] == 0  # f depends on the level alone: the rows collapse to their weight on each
     mass = np.empty(n_levels)
     drawn = np.empty(n_clusters)
-    for d in range(f.shape[0]):
+    for d in range(len(c.f)):
         for g in range(n_clusters):
             drawn[g] = rng.standard_exponential()
         for p in range(n_policies):
-            curve_f = f[d, curve[p]]
             total, value = 0.0, 0.0
+            mass[:] = 0.0
+            for r in range(used.start[p], used.start[p + 1]):
+                w = drawn[used.cluster[r]] * used.weight[r]
+                total += w
+                if by_level:
+                    mass[used.at[r]] += w
+                else:
+                    value += w * mean_at(c, d, used.curve[r], used.at[r], used.row[r])
             if by_level:
-                mass[:] = 0.0
-                for r in range(start[p], start[p + 1]):
-                    w = drawn[cluster[r]] * weight[r]
-                    mass[at[r]] += w
-                    total += w
                 for k in range(n_levels):
-                    value += mass[k] * curve_f[k]
-            else:
-                for r in range(start[p], start[p + 1]):
-                    w = drawn[cluster[r]] * weight[r]
-                    value += w * mean_at(curve_f[at[r]], beta, columns, row[r], d)
-                    total += w
+                    value += mass[k] * c.f[d, c.curve[p], k]
             shift, spread, plain, plain_total = 0.0, 0.0, 0.0, 0.0
-            for r in range(own_start[p], own_start[p + 1]):
-                at_label = f[d, own_curve[r], own_at[r]]
-                residual = own_label[r] - mean_at(at_label, beta, columns, own_row[r], d)
-                w = drawn[own_cluster[r]] * own_weight[r]
+            for r in range(own.start[p], own.start[p + 1]):
+                residual = label[r] - mean_at(c, d, own.curve[r], own.at[r], own.row[r])
+                w = drawn[own.cluster[r]] * own.weight[r]
                 shift += w * residual
                 spread += w
-                plain += own_weight[r] * residual
-                plain_total += own_weight[r]
+                plain += own.weight[r] * residual
+                plain_total += own.weight[r]
             value = value / total if total > 0.0 else np.nan
             if spread > 0.0:
                 center = plain / plain_total

@@ -63,7 +63,7 @@ def assign_folds(
     [0, 0, 1, 1]
     """
     if n_folds < 2:
-        raise ValueError(f"n_folds is {n_folds}; cross-fitting needs at least 2")
+        raise ValueError(f"n_folds={n_folds}: cross-fitting needs at least 2")
     has_label = np.asarray(labelled, dtype=bool)
     hashes = np.array([stable_hash(str(name)) for name in names], dtype=np.uint64)
     n_labelled = int(has_label.sum())

@@ -31,7 +31,8 @@ from cje_core.inference.influence import Part, effective_clusters, hajek, make_p
 from cje_core.inference.rank_test import rank_test
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
-CHOICES = ("default", *MODES, "auto")
+CALIBRATORS = ("default", "auto", *MODES)
+DIRECTIONS = ("increasing", "decreasing")
 
 
 class Calibrator(NamedTuple):
@@ -199,8 +200,8 @@ def fit_slice(
         Its labels teach where no fresh response has a label that does (they are often the very same responses,
         so both together would count them twice).
     """
-    one_of(direction, "direction", ("increasing", "decreasing"))
-    one_of(calibrator, "calibrator", CHOICES)
+    one_of(direction, "direction", DIRECTIONS)
+    one_of(calibrator, "calibrator", CALIBRATORS)
     increasing = direction == "increasing"
     if logged is not None and not rows.teaches.any():
         prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))
@@ -322,6 +323,11 @@ def _basis(fitted: OracleSlice) -> Basis | None:
         return None
     known = fitted.calibrator and fitted.calibrator.first_stage
     return known.basis if known else make_basis(fitted.z, fitted.increasing)
+
+
+def outside(taught: FloatArray, z: FloatArray) -> BoolArray:
+    """Which responses lie outside the range of the labelled rows, by column of Z; shape of `z`."""
+    return np.asarray((z < taught.min(axis=0)) | (z > taught.max(axis=0)))
 
 
 def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: FloatArray) -> Part:

@@ -9,17 +9,16 @@ The intervals hold the noise of the labels, not that of f. They are Wilson's for
 ``oracle_range``) of one row per cluster, t intervals by cluster otherwise.
 """
 
-from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import (
     Calibrator,
     OracleSlice,
     fit,
-    fit_slice,
     held_out,
     index,
     predict,
@@ -27,7 +26,7 @@ from cje_core.calibration.oracle_slice import (
 from cje_core.calibration.two_stage import MIN_ROWS, evaluate
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import CI_BOUND, cluster_se, sum_by, wald, wilson
 from cje_core.inference.influence import hajek, make_part
 
@@ -36,12 +35,9 @@ FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary co
 
 
 def reliability(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     n_bins: int = 10,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
     ci_prob: float = 0.95,
 ) -> xr.Dataset:
     """Reliability table of the calibrator on the labelled slice.
@@ -52,8 +48,6 @@ def reliability(
         Evaluation data.
     n_bins : int
         Bins of equal mass of the judge score; fewer where scores are tied, since equal scores share a bin.
-    covariates, calibrator, direction
-        See `cje_core.calibration.oracle_slice.fit_slice`.
     ci_prob : float
         Probability of each bin's interval.
 
@@ -70,8 +64,8 @@ def reliability(
     """
     probability(ci_prob)
     if n_bins < 1:
-        raise ValueError(f"n_bins is {n_bins}; there must be at least 1")
-    rows, fitted = _fit(data, covariates, calibrator, direction)
+        raise ValueError(f"n_bins={n_bins}: there must be at least 1")
+    data, rows, fitted = calibrated(data).parts
     if fitted.calibrator is None:
         return _untaught(fitted, ci_prob)
     reward = held_out(fitted, fitted.z, fitted.prompt)
@@ -139,13 +133,6 @@ def _untaught(fitted: OracleSlice, ci_prob: float) -> xr.Dataset:
     )
 
 
-def _fit(
-    data: xr.Dataset, covariates: Sequence[str], calibrator: str, direction: str
-) -> tuple[Rows, OracleSlice]:
-    rows = unpack(data, covariates)
-    return rows, fit_slice(rows, direction=direction, calibrator=calibrator)
-
-
 def _bins(score: FloatArray, n_bins: int) -> tuple[IntArray, int]:
     """Bin of each score: upper edges at the quantiles, equal ones once, so that ties stay together."""
     edge = np.unique(np.quantile(score, np.arange(1, n_bins + 1) / n_bins, method="inverted_cdf"))
@@ -181,21 +168,13 @@ def fingerprint(calibrator: Calibrator) -> str:
     return blake2b(" ".join(text).encode(), digest_size=8).hexdigest()
 
 
-def coverage_badge(
-    data: xr.Dataset,
-    *,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-) -> xr.Dataset:
+def coverage_badge(data: xr.Dataset | Calibrated) -> xr.Dataset:
     """How far each policy's responses lie within the range that the labelled slice teaches about.
 
     Parameters
     ----------
     data : xr.Dataset
         Evaluation data.
-    covariates, calibrator, direction
-        See `cje_core.calibration.oracle_slice.fit_slice`.
 
     Returns
     -------
@@ -209,7 +188,7 @@ def coverage_badge(
         ``score_high``, the slice's range, and its ``status``. With fewer than 4 labelled prompts that is
         TOO_FEW_LABELS or NO_LABELS, and all but ``labels_near`` are NaN.
     """
-    rows, fitted = _fit(data, covariates, calibrator, direction)
+    data, rows, fitted = calibrated(data).parts
     f, score = fitted.calibrator, np.sort(fitted.z[:, 0])
     low, high = (np.nan, np.nan) if f is None else (score[0], score[-1])
     outside = np.full((2, len(rows.policies)), np.nan)
@@ -273,10 +252,8 @@ def _at_score(fitted: OracleSlice, score: FloatArray) -> FloatArray:
 
 
 def calibration_curve(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
-    covariates: Sequence[str] = (),
-    direction: str = "increasing",
     n_grid: int = N_GRID,
 ) -> xr.Dataset:
     """The paper's two figures of the calibrator: monotone against two-stage, and the effect of each covariate.
@@ -285,8 +262,6 @@ def calibration_curve(
     ----------
     data : xr.Dataset
         Evaluation data with at least 20 labels.
-    covariates, direction
-        See `cje_core.calibration.oracle_slice.fit_slice`.
     n_grid : int
         Points per curve.
 
@@ -303,7 +278,8 @@ def calibration_curve(
     DataError
         With fewer than 20 labels.
     """
-    rows, fitted = _fit(data, covariates, "two_stage", direction)
+    given = calibrated(data)
+    covariates, fitted = given.calibration.covariates, given.slice_as("two_stage")
     if fitted.mode != "two_stage" or fitted.calibrator is None or fitted.calibrator.first_stage is None:
         raise DataError(f"{len(fitted.label)} labels; the two-stage calibrator needs {MIN_ROWS}")
     two_stage, first_stage = fitted.calibrator, fitted.calibrator.first_stage
@@ -311,7 +287,7 @@ def calibration_curve(
     at_grid = _at_score(fitted, grid)
     slice_mean = _at_score(fitted, fitted.weight @ fitted.z[:, :1] / fitted.weight.sum())
     values, effects = [], []
-    for c in range(1, rows.z.shape[1]):
+    for c in range(1, fitted.z.shape[1]):
         z = np.tile(slice_mean, (n_grid, 1))
         z[:, c] = np.linspace(fitted.z[:, c].min(), fitted.z[:, c].max(), n_grid)
         own = np.tile(slice_mean, (len(fitted.z), 1))
@@ -342,5 +318,9 @@ def calibration_curve(
             "label_value": ("label", fitted.label),
         },
         coords={"score": grid, "feature": list(covariates), "point": np.arange(n_grid)},
-        attrs={"direction": direction, "penalty": first_stage.penalty, "edf": first_stage.edf},
+        attrs={
+            "direction": given.calibration.direction,
+            "penalty": first_stage.penalty,
+            "edf": first_stage.edf,
+        },
     )

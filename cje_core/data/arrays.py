@@ -46,11 +46,14 @@ _UNPACKED: ContextVar[tuple[xr.Dataset, dict[tuple[str, ...], Rows]] | None] = C
 
 
 @contextmanager
-def unpacked_once(data: xr.Dataset) -> Iterator[None]:
-    """Inside, `unpack` checks and flattens this very dataset once per choice of covariates.
+def unpacked_once(data: xr.Dataset, *, checked: bool = False) -> Iterator[None]:
+    """Inside, this very dataset is flattened by `unpack` once per choice of covariates, and not checked again.
 
-    For studies, where many estimators run on data that none of them changes; whoever changes data in between must not.
+    For whoever runs many estimators on data that none of them changes; who changes data in between must not. It is
+    checked here, unless it is `checked` already.
     """
+    if not checked:
+        check_data(data)
     token = _UNPACKED.set((data, {}))
     try:
         yield
@@ -76,8 +79,14 @@ def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
     return held[1][key]
 
 
+def _check(data: xr.Dataset) -> None:
+    held = _UNPACKED.get()
+    if held is None or held[0] is not data:
+        check_data(data)
+
+
 def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
-    check_data(data)
+    _check(data)
     chosen = _feature_index(data, covariates)
     policy_order = np.argsort(data.policy.values.astype(str), kind="stable")
     prompt_order = np.argsort(data.prompt.values.astype(str), kind="stable")
@@ -145,7 +154,7 @@ def unpack_logged(data: xr.Dataset, covariates: Sequence[str] = ()) -> Logged:
     covariates : sequence of str
         Features of ``logged_covariate`` that join the judge score in ``z``.
     """
-    check_data(data)
+    _check(data)
     for name in ("logp_target", "logp_logger", "logged_judge"):
         if name not in data:
             raise DataError(f"the dataset lacks {name!r}; off-policy estimators need logged responses")

@@ -37,7 +37,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data.errors import DataError
-from cje_core.data.tables import typed
+from cje_core.data.tables import CONTROL, LARGEST, ONE_LINE, OVERFLOW, typed
 
 SCHEMA = "cje-data/1"
 RESPONSE = ("policy", "prompt", "draw")
@@ -174,7 +174,7 @@ def from_arrays(
         "oracle_range": [float(v) for v in oracle_range],
         "calibration_policy": [str(p) for p in teachers],
     }
-    return check_data(ds)
+    return check_names(check_data(ds))
 
 
 def from_frame(
@@ -184,6 +184,7 @@ def from_frame(
     judge_range: tuple[float, float] = (0.0, 1.0),
     oracle_range: tuple[float, float] = (0.0, 1.0),
     calibration_policy: str | Sequence[str] | None = None,
+    logged: Mapping[str, npt.ArrayLike] | None = None,
 ) -> xr.Dataset:
     """Evaluation data from a table with one row per response.
 
@@ -195,8 +196,8 @@ def from_frame(
         Every row needs a score; leave out responses that were not judged.
     covariates : sequence of str
         Numeric columns that become ``covariate(..., feature)``.
-    judge_range, oracle_range, calibration_policy
-        As in `from_arrays`.
+    judge_range, oracle_range, calibration_policy, logged
+        As in `from_arrays`; logged responses in the order of the sorted policies and prompts.
 
     Returns
     -------
@@ -268,7 +269,21 @@ def from_frame(
         judge_range=judge_range,
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,
+        logged=logged,
     ).assign_coords(draw=axes[2])
+
+
+def check_names(data: xr.Dataset) -> xr.Dataset:
+    """Return `data` unchanged if its names each stand on one line, else raise `DataError`.
+
+    Done once, where data are made or given; `check_data` runs wherever they are used.
+    """
+    for dim in ("policy", "prompt"):
+        names = data[dim].values.astype(str).tolist()
+        if CONTROL.search("".join(names)):
+            bad = next(name for name in names if CONTROL.search(name))
+            raise DataError(f"{dim} is {bad!r}; {ONE_LINE}")
+    return data
 
 
 def check_data(data: xr.Dataset) -> xr.Dataset:
@@ -291,6 +306,8 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
         low, high = data.attrs[scale]
         if not (np.isfinite([low, high]).all() and low < high):
             raise DataError(f"{scale} is [{low}, {high}]; it must be two finite numbers, low < high")
+        if max(abs(low), abs(high)) > LARGEST:
+            raise DataError(f"{scale} is [{low:g}, {high:g}]; {OVERFLOW}")
         values = data.variables[name].values
         if np.isinf(values).any() or (values < low).any() or (values > high).any():
             wrong = np.isinf(values) | (values < low) | (values > high)
@@ -307,15 +324,14 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
         raise DataError(
             "an evaluated response lacks true_reward; give E[Y | Z] for all of them or drop the variable"
         )
-    if (
-        "covariate" in data
-        and not np.isfinite(
-            data.variables["covariate"].values[np.isfinite(data.variables["judge"].values)]
-        ).all()
-    ):
-        raise DataError(
-            "a response has a judge score but a missing or infinite covariate; fill it or drop the row"
-        )
+    if "covariate" in data:
+        values = data.variables["covariate"].values[np.isfinite(data.variables["judge"].values)]
+        if not np.isfinite(values).all():
+            raise DataError(
+                "a response has a judge score but a missing or infinite covariate; fill it or drop the row"
+            )
+        if values.size and np.abs(values).max() > LARGEST:
+            raise DataError(f"a covariate is {values[np.abs(values) > LARGEST][0]:g}; {OVERFLOW}")
     has_label = np.isfinite(data.variables["oracle"].values)
     for name in ("labelled", "probe"):
         if (data.variables[name].values & ~has_label).any():

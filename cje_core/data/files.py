@@ -18,9 +18,11 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.checks import FloatArray
-from cje_core.data.contract import LOGP_ROUNDING, check_data, from_frame
+from cje_core.data.contract import LOGP_ROUNDING, from_frame
 from cje_core.data.errors import DataError
 from cje_core.data.tables import (
+    LARGEST,
+    OVERFLOW,
     Source,
     check_covariates,
     flags,
@@ -66,8 +68,8 @@ def read(
         (true: the label only audits). In JSONL each field may also stand in ``metadata``.
     probes : path or DataFrame, optional
         Labels that only audit: a directory of ``{policy}_probe.jsonl`` or ``{policy}.jsonl``, or one table
-        with a ``policy`` column. A probe of a response in `path` is joined to it; another becomes a row that
-        does not enter its policy's mean.
+        with a ``policy`` column. A probe of a response in `path` is joined to it; another, even of a prompt that
+        `path` has not, becomes a row that does not enter its policy's mean.
     logged : path, optional
         JSONL with ``prompt_id``, ``judge_score``, ``base_policy_logprob``, ``target_policy_logprobs`` (an
         object of policy: log-likelihood, in nats), optional ``oracle_label``, ``n_tokens`` and the `covariates`
@@ -106,6 +108,8 @@ def read(
             raise DataError(
                 f"{DECLARED[field]}=({low:g}, {high:g}): LOW and HIGH must be finite, LOW below HIGH"
             )
+        if max(abs(low), abs(high)) > LARGEST:
+            raise DataError(f"{DECLARED[field]}=({low:g}, {high:g}): {OVERFLOW}")
     check_covariates(covariates)
     left_out: list[pd.DataFrame] = []
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
@@ -139,17 +143,20 @@ def read(
             )
     optional = ["oracle_label", "label_prob", "surprisal", "cluster", "stratum"]
     given = [field for field in optional if table[field].notna().any()]
+    logs = None
+    if logged is not None:
+        prompts = sorted(table["prompt_id"].unique())
+        logs = _read_logged(Path(logged), policies, prompts, scales, covariates, left_out)
     data = from_frame(
         table[[*KEY, "judge_score", "probe", "evaluated", *given, *covariates]],
         covariates=covariates,
         judge_range=judge_range,
         oracle_range=oracle_range,
         calibration_policy=teachers,
+        logged=logs,
     )
     if teachers and logged is None:
         _check_teachers(data, teachers)
-    if logged is not None:
-        data = check_data(data.assign(_read_logged(Path(logged), data, scales, covariates, left_out)))
     entries = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
     return data, entries.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
 
@@ -320,9 +327,14 @@ def _join_probes(
 
 
 def _read_logged(
-    path: Path, data: xr.Dataset, scales: Scales, covariates: Sequence[str], left_out: list[pd.DataFrame]
-) -> dict[str, tuple[tuple[str, ...], FloatArray]]:
-    """Log-likelihoods, scores, labels and covariates of logged responses, aligned with the prompts of `data`."""
+    path: Path,
+    policies: list[str],
+    prompts: list[str],
+    scales: Scales,
+    covariates: Sequence[str],
+    left_out: list[pd.DataFrame],
+) -> dict[str, FloatArray]:
+    """Log-likelihoods, scores, labels and covariates of logged responses, in the order of policies and prompts."""
     if path.is_dir():
         raise DataError(f"{path} is a directory; logged= takes one JSONL file")
     fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
@@ -354,14 +366,13 @@ def _read_logged(
     for field in covariates if with_covariates else ():
         _require(table, field, "other covariates are given: fill it in every logged row or in none")
 
-    position = pd.Index(data["prompt"].values).get_indexer(table["prompt_id"])
+    position = pd.Index(prompts).get_indexer(pd.Index(table["prompt_id"]))
     unknown, no_logger = position < 0, table["base_policy_logprob"].isna().to_numpy()
     mend = "judge fresh responses of the policies to the logged prompts and add them there"
     _leave_out(left_out, table[unknown], f"logged prompt_id without a response in DATA: {mend}")
     _leave_out(left_out, table[~unknown & no_logger], "base_policy_logprob is missing")
     keep = ~unknown & ~no_logger
-    target = np.full((data.sizes["policy"], data.sizes["prompt"]), np.nan)
-    policies = data["policy"].values.tolist()
+    target = np.full((len(policies), len(prompts)), np.nan)
     by_policy = [v or {} for v in table["target_policy_logprobs"]]
     for policy in sorted({name for values in by_policy for name in values}):
         field = f"target_policy_logprobs[{policy!r}]"
@@ -376,13 +387,13 @@ def _read_logged(
         _leave_out(left_out, column[keep & np.isnan(logp)], "target_policy_logprobs is missing")
         target[policies.index(policy), position[keep]] = logp[keep]
 
-    def spread(field: str) -> tuple[tuple[str, ...], FloatArray]:
-        out = np.full(data.sizes["prompt"], np.nan)
+    def spread(field: str) -> FloatArray:
+        out = np.full(len(prompts), np.nan)
         out[position[keep]] = table[field].to_numpy(dtype=float)[keep]
-        return ("prompt",), out
+        return out
 
-    variables: dict[str, tuple[tuple[str, ...], FloatArray]] = {
-        "logp_target": (("policy", "prompt"), target),
+    variables = {
+        "logp_target": target,
         "logp_logger": spread("base_policy_logprob"),
         "logged_judge": spread("judge_score"),
         "logged_oracle": spread("oracle_label"),
@@ -390,8 +401,7 @@ def _read_logged(
     if table["n_tokens"].notna().any():
         variables["n_tokens"] = spread("n_tokens")
     if with_covariates:
-        columns = [spread(field)[1] for field in data["feature"].values.tolist()]
-        variables["logged_covariate"] = (("prompt", "feature"), np.stack(columns, axis=1))
+        variables["logged_covariate"] = np.stack([spread(field) for field in covariates], axis=1)
     return variables
 
 

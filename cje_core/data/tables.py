@@ -8,6 +8,7 @@ how to mend it.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
@@ -26,6 +27,11 @@ Source = str | Path | pd.DataFrame
 FIELDS = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated", "label_prob",
           "surprisal", "cluster", "stratum", "response", "file", "row")  # fmt: skip
 FINITE = "a finite number is expected (or null where it is unknown)"
+LARGEST = 1e100  # products of a few larger numbers leave the range of floats
+OVERFLOW = f"numbers beyond {LARGEST:g} overflow when squared: give it in a larger unit"
+# Line breaks and other control characters break a table's row, and half of a surrogate pair cannot be printed at all.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+ONE_LINE = "a line break or other control character has no place in a name: write it without"
 NOTHING = ("", "na", "n/a", "<na>", "nan", "none", "null", "-")
 WORDS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
@@ -249,6 +255,7 @@ def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
     """Ids as text; 0 and "" are ids like any other, None and NaN are missing (and an error if `required`)."""
     kinds = set(map(type, table[field].to_numpy(dtype=object)))
     if kinds <= {str}:
+        _stop_control(table, field)
         return table[field]
     values: list[Any] = table[field].tolist()
     if not kinds <= {str, int, type(None)}:
@@ -258,15 +265,22 @@ def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
         stop(table, ~np.array(legal), field, "write a string or an integer")
     if required:
         stop(table, [v is None for v in values], field, "every row needs one")
+    _stop_control(table, field)
     return pd.Series([None if v is None else str(v) for v in values], index=table.index, dtype=object)
 
 
+def _stop_control(table: pd.DataFrame, field: str) -> None:
+    """Stop at a name with a control character; first one search, since a million rows need no look at each."""
+    texts = [v if isinstance(v, str) else "" for v in table[field]]
+    if CONTROL.search("".join(texts)):
+        stop(table, [CONTROL.search(v) is not None for v in texts], field, ONE_LINE)
+
+
 def numbers(table: pd.DataFrame, field: str) -> FloatArray:
-    """Column as float, NaN where missing; infinity and anything but a number stop the reading."""
+    """Column as float, NaN where missing; infinity, what overflows and anything but a number stop the reading."""
     values = table[field].to_numpy()
     if values.dtype.kind in "fiu":  # numbers already: a million rows need no look at each
-        stop(table, np.isinf(values), field, FINITE)
-        return np.asarray(values, dtype=float)
+        return _in_reach(table, field, np.asarray(values, dtype=float))
     values = table[field].to_numpy(dtype=object)
     kinds = set(map(type, values))
     missing = (type(None), type(pd.NA))
@@ -279,8 +293,14 @@ def numbers(table: pd.DataFrame, field: str) -> FloatArray:
         out = values.astype(float)
     except OverflowError:  # an integer beyond the range of floats
         out = np.array([float(v) if abs(v) < 1e300 else np.inf for v in values])
-    stop(table, np.isinf(out), field, FINITE)
-    return np.asarray(out, dtype=float)
+    return _in_reach(table, field, np.asarray(out, dtype=float))
+
+
+def _in_reach(table: pd.DataFrame, field: str, values: FloatArray) -> FloatArray:
+    """`values`, none of them infinite or so large that its square would be."""
+    stop(table, np.isinf(values), field, FINITE)
+    stop(table, np.abs(values) > LARGEST, field, OVERFLOW)
+    return values
 
 
 def _instead_of(value: object) -> str:

@@ -11,23 +11,22 @@ Failure modes: partial pooling pulls a small true shift towards zero, so ``shift
 policy's responses.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.shifts import shifts
 from cje_core.bayes.value import values
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
-from cje_core.transport.audit import MARGIN
+from cje_core.transport.margin import harmless_margin
 
 NEEDS = {"judge", "oracle", "probe"}
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
@@ -38,23 +37,18 @@ def estimate(
     engine: str | None = None,
     n_draws: int = 2000,
     interval: str = "eti",
-    concentration: float = 1.0,
-    sigma_scale: float = 0.3,
-    n_splines: int = 8,
-    flat_ends: float = 0.5,
-    atom: float = 0.1,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
+    curve: Prior = DEFAULT,
+    calibration: Calibration | None = None,
     effect: str = "linear",
 ) -> xr.Dataset:
     """Estimate each probed policy's value by its corrected posterior; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, engine, n_draws, interval, direction, covariates, effect
+    data, ci_prob, rng, engine, n_draws, interval, calibration, effect
         As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
-    concentration, sigma_scale, n_splines, flat_ends, atom
-        Prior of the calibrator, as there; with feedback there is no atom.
+    curve : Prior
+        Of the calibrator; with feedback there is no atom.
     prior : {"student", "normal", "horseshoe", "flat"}
         Of the shifts over policies.
     tau_scale : float
@@ -73,34 +67,33 @@ def estimate(
         the shift is smaller than the margin. Policies with fewer than 4 probed prompts have status NO_PROBES.
     """
     rng = np.random.default_rng(rng)
+    given = calibrated(data, calibration)
+    data = given.data
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     low, high = data.attrs["oracle_range"]
-    harmless = MARGIN * (high - low) if margin is None else margin
-    if not harmless > 0:
-        raise ValueError(f"margin is {harmless:g}; it must be a positive number in units of the oracle scale")
-    if feedback and (covariates or prior != "student"):
+    harmless = harmless_margin(margin, (low, high))
+    if feedback and (given.calibration.covariates or prior != "student"):
         raise ValueError(
             "the joint posterior has Student-t shifts and no covariates; leave out feedback or these"
         )
     engine = posterior.choose_engine(engine, extended=feedback)
-    setting = posterior.prepare(data, direction=direction, covariates=covariates, effect=effect)
+    setting = posterior.prepare(given, effect=effect)
     rows, levels = setting.rows, setting.graded.levels
     n_policies = len(rows.policies)
     draws = None
     delta = np.full((n_policies, n_draws), np.nan)
     convergence = Status.OK
     if not setting.fitted.status.failed:
-        calibration = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
         if feedback:
             f, delta, convergence = posterior.joint(
-                setting, engine=engine, n_draws=n_draws, prior=calibration, scale=tau_scale, rng=rng
+                setting, engine=engine, n_draws=n_draws, prior=curve, scale=tau_scale, rng=rng
             )
         else:
             f, convergence = posterior.calibrate(
-                setting, engine=engine, n_draws=n_draws, prior=calibration, rng=rng
+                setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng
             )
         never = np.zeros(n_policies, dtype=bool)
-        plug_in = values(rows, setting.graded, f, corrected=never, one_step=False, rng=rng).draws
+        plug_in = values(rows, setting.graded, f, corrected=never, one_step=False, rng=rng)
         if not feedback:
             delta = shifts(rows, setting.graded, f, prior=prior, scale=tau_scale, rng=rng).delta
         draws = plug_in + levels.width * delta
@@ -110,22 +103,15 @@ def estimate(
         correcting = rows.probe if probed[p] else None
         said = posterior.policy_status(setting, p, correcting=correcting, convergence=convergence)
         status.append(said if said.failed or probed[p] else Status.NO_PROBES)
-    order = [rows.policies.index(str(name)) for name in data.policy.values]
-    shift = np.full(n_policies, np.nan)
-    bounds = np.full((n_policies, 2), np.nan)
-    inside = np.full(n_policies, np.nan)
-    tails = (0.5 - ci_prob / 2, 0.5 + ci_prob / 2)
-    shift[probed] = levels.width * delta[probed].mean(axis=1)
-    if probed.any():
-        bounds[probed] = levels.width * np.quantile(delta[probed], tails, axis=1).T
-    inside[probed] = (levels.width * np.abs(delta[probed]) < harmless).mean(axis=1)
+    shift = levels.width * delta
+    bounds = np.quantile(shift, (0.5 - ci_prob / 2, 0.5 + ci_prob / 2), axis=1).T
+    within = np.where(probed, (np.abs(shift) < harmless).mean(axis=1), np.nan)
     return posterior.to_estimate(
         data,
         setting,
         draws,
         status,
-        route=["probe_corrected"] * n_policies,
-        source=["probes"] * n_policies,
+        ["probe_corrected"] * n_policies,
         estimator="bayes_corrected",
         options={
             "prior": prior,
@@ -134,21 +120,17 @@ def estimate(
             "feedback": feedback,
             "engine": engine,
             "n_draws": n_draws,
-            "concentration": concentration,
-            "sigma_scale": sigma_scale,
-            "n_splines": n_splines,
-            "flat_ends": flat_ends,
-            "atom": atom,
-            "direction": direction,
-            "covariates": list(covariates),
+            "curve": curve._asdict(),
+            "interval": interval,
+            "direction": given.calibration.direction,
+            "covariates": list(given.calibration.covariates),
             "effect": effect,
         },
         ci_prob=ci_prob,
-        interval=interval,
         extra={
-            "shift": ("policy", shift[order]),
-            "shift_interval": (("policy", "ci_bound"), bounds[order]),
-            "shift_draws": (("policy", "replicate"), levels.width * delta[order]),
-            "within_margin": ("policy", inside[order]),
+            "shift": ("policy", shift.mean(axis=1)),
+            "shift_interval": (("policy", "ci_bound"), bounds),
+            "shift_draws": (("policy", "replicate"), shift),
+            "within_margin": ("policy", within),
         },
     )

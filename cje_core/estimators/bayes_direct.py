@@ -20,13 +20,12 @@ is (LOW_SUPPORT). No posterior knows of transport: a borrowed value is as wrong 
 leaves out all corrections: it inherits the prior's pull where labels are few, and believes in monotonicity.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.value import values
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import one_of
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
@@ -36,7 +35,7 @@ ROUTES = ("one_step", "plug_in")
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
@@ -44,14 +43,8 @@ def estimate(
     engine: str | None = None,
     n_draws: int = 1000,
     interval: str = "eti",
-    concentration: float = 1.0,
-    sigma_scale: float = 0.3,
-    n_splines: int = 8,
-    flat_ends: float = 0.5,
-    atom: float = 0.1,
-    inflate: bool = True,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
+    curve: Prior = DEFAULT,
+    calibration: Calibration | None = None,
     effect: str = "linear",
     pooling: str = "complete",
 ) -> xr.Dataset:
@@ -73,16 +66,10 @@ def estimate(
         Posterior draws.
     interval : {"eti", "hdi"}
         Equal-tailed or highest density.
-    concentration, sigma_scale, n_splines, flat_ends, atom
-        `cje_core.bayes.prior.Prior`: factor on the concentration of the shape, scale of the half-normal on sigma
-        (oracle mapped to [0, 1]), basis size, share of the uniform part in the density of the ends, probability that
-        they are equal.
-    inflate : bool
-        Widen the correction as a t quantile does (c_m).
-    direction : {"increasing", "decreasing"}
-        Whether a higher judge score means a better response.
-    covariates : sequence of str
-        Features that enter the calibrator.
+    curve : Prior
+        Of the calibrator.
+    calibration : Calibration, optional
+        Covariates and direction of the calibrator, see `cje_core.calibration.calibrated`; its mode is not looked at.
     effect : {"linear", "spline"}
         Their effect on the log odds.
     pooling : {"complete", "partial"}
@@ -100,28 +87,20 @@ def estimate(
         divergences, bfmi``, the worst over the parameters.
     """
     rng = np.random.default_rng(rng)
+    given = calibrated(data, calibration)
+    data = given.data
     one_of(route, "route", ROUTES)
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     engine = posterior.choose_engine(engine, extended=pooling == "partial")
-    setting = posterior.prepare(
-        data, direction=direction, covariates=covariates, effect=effect, pooling=pooling
-    )
+    setting = posterior.prepare(given, effect=effect, pooling=pooling)
     rows = setting.rows
     own = rows.evaluated & rows.labelled
     corrected = posterior.enough(rows, own) & (route == "one_step")
     draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
-        prior = Prior(concentration, sigma_scale, n_splines, flat_ends, atom)
-        f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
-        draws = values(
-            rows,
-            setting.graded,
-            f,
-            corrected=corrected,
-            one_step=route == "one_step",
-            inflate=inflate,
-            rng=rng,
-        ).draws
+        f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng)
+        one_step = route == "one_step"
+        draws = values(rows, setting.graded, f, corrected=corrected, one_step=one_step, rng=rng)
     status = [
         posterior.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
         for p in range(len(corrected))
@@ -131,14 +110,10 @@ def estimate(
         "route": route,
         "engine": engine,
         "n_draws": n_draws,
-        "concentration": concentration,
-        "sigma_scale": sigma_scale,
-        "n_splines": n_splines,
-        "flat_ends": flat_ends,
-        "atom": atom,
-        "inflate": inflate,
-        "direction": direction,
-        "covariates": list(covariates),
+        "curve": curve._asdict(),
+        "interval": interval,
+        "direction": given.calibration.direction,
+        "covariates": list(given.calibration.covariates),
         "effect": effect,
         "pooling": pooling,
     }
@@ -147,11 +122,9 @@ def estimate(
         setting,
         draws,
         status,
-        route=["corrected" if c else route for c in corrected],
-        source=["own" if c else "borrowed" for c in corrected],
+        ["corrected" if c else route for c in corrected],
         estimator="bayes_direct",
         options=options,
         ci_prob=ci_prob,
-        interval=interval,
-        calibrator=f,
+        extra={} if f is None else posterior.trace(data, setting, f),
     )

@@ -20,8 +20,9 @@ import xarray as xr
 from cje_core.bayes.misclassification import Counts, Posterior, sample
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows, unpack
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.misclassification import (
+    ACCURACY,
     Verdicts,
     gather,
     judge_verdicts,
@@ -82,10 +83,17 @@ def estimate(
         status, route, counts = found[p]
         assert counts is not None
         posterior = sample(counts, n_draws=n_draws, accuracy_prior=accuracy_prior, rng=rng)
-        results[p] = _result(status, route, posterior, counts.own > 0, bottom, top, ci_prob, interval)
+        draws = bottom + (top - bottom) * posterior.value
+        value, spread = float(draws.mean()), float(draws.std(ddof=1))
+        said = _judged(status, posterior, counts.own > 0, ci_prob)
+        if said is Status.FEW_LABELS_POSTERIOR:
+            draws, spread = np.full_like(draws, np.nan), np.nan
+        bounds = hdi(draws, ci_prob) if interval == "hdi" and np.isfinite(spread) else None
+        results[p] = PolicyResult(
+            said, route, source_of(route), value, std_error=spread, draws=draws, bounds=bounds
+        )
         se, sp = posterior.sensitivity, posterior.specificity
         accuracy[p] = se.mean(), sp.mean(), (se + sp - 1.0).mean()
-    order = [rows.policies.index(str(name)) for name in data.policy.values]
     return assemble(
         data,
         rows,
@@ -98,40 +106,22 @@ def estimate(
             "interval": interval,
         },
         ci_prob=ci_prob,
-        draws_kind=interval,
-        extra={
-            name: ("policy", accuracy[order, k])
-            for k, name in enumerate(("sensitivity", "specificity", "youden"))
-        },
+        rule=IntervalRule(drawn=interval),
+        extra={name: ("policy", accuracy[:, k]) for k, name in enumerate(ACCURACY)},
     )
 
 
-def _result(
-    status: Status,
-    route: str,
-    posterior: Posterior,
-    sampled: bool,
-    bottom: float,
-    top: float,
-    ci_prob: float,
-    interval: str,
-) -> PolicyResult:
-    """From draws of the share of good responses to a result in oracle units; `sampled` where own labels tell it."""
-    draws = bottom + (top - bottom) * posterior.value
-    value = float(draws.mean())
+def _judged(status: Status, posterior: Posterior, sampled: bool, ci_prob: float) -> Status:
+    """Status of a value in the light of its posterior; `sampled` where own labels tell the share of good responses."""
     youden = posterior.sensitivity + posterior.specificity - 1.0
     ends = np.quantile(youden, [0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
     if status is Status.FEW_LABELS_POSTERIOR:
-        draws = np.full_like(draws, np.nan)
-    elif posterior.effective < MIN_EFFECTIVE:
-        status = Status.NOT_CONVERGED
-    elif ends[0] <= 0 <= ends[1] and not sampled:
-        status = Status.ILL_CONDITIONED
-    elif ends[1] < 0:
-        status = Status.INVERTED_JUDGE
-    spread = float(draws.std(ddof=1))
-    bounds = hdi(draws, ci_prob) if interval == "hdi" and np.isfinite(spread) else None
-    return PolicyResult(status, route, source_of(route), value, std_error=spread, draws=draws, bounds=bounds)
+        return status
+    if posterior.effective < MIN_EFFECTIVE:
+        return Status.NOT_CONVERGED
+    if ends[0] <= 0 <= ends[1] and not sampled:
+        return Status.ILL_CONDITIONED
+    return Status.INVERTED_JUDGE if ends[1] < 0 else status
 
 
 def _counts(rows: Rows, verdicts: Verdicts, p: int) -> tuple[Status, str, Counts | None]:

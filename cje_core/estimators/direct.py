@@ -6,7 +6,7 @@ policy takes the route that its labels allow, and the result says which:
 ``theta_aug``     own labels (4 labelled prompts or more): mean f(Z) + mean over own labels of Y - f^(-k)(Z), the
                   paper's equation for theta_aug (one-step estimator of its proposition "Direct: EIF")
 ``aipw_hajek``    the same with declared, unequal ``label_prob`` e: residuals weighted by 1 / e over the sum of 1 / e
-``aipw_ht``       (option) residuals weighted by 1 / e over the number of responses (Horvitz-Thompson)
+``aipw_ht``       (``horvitz_thompson``) residuals weighted by 1 / e over the number of responses (Horvitz-Thompson)
 ``aipw_tmle``     (option) mean of the fluctuated predictions (`cje_core.calibration.fluctuation`): stays within the
                   oracle range
 ``label_mean``    every evaluated response labelled: the mean label
@@ -52,46 +52,59 @@ Failure modes: a borrowed policy is biased where the calibration does not transp
 flat beyond the labelled scores; labels missing not at random bias everything.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import one_of
-from cje_core.data.arrays import unpack
-from cje_core.families.assemble import assemble
+from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.direct.bootstrap_intervals import add_draws
-from cje_core.families.direct.fit import Options, fit_policy, make_lender, oracle_folds
+from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
 
 NEEDS = {"judge", "oracle"}
 CHOICES = {
     "inference": ("influence", "bootstrap", "jackknife", "cluster", "plugin_iid"),
-    "correction": ("theta_aug", "tmle", "none"),
-    "normalise": ("hajek", "ht"),
-    "borrowed": ("balanced", "one_step", "plug_in"),
-    "quantile": ("t", "normal"),
-    "bootstrap": ("percentile", "bayesian", "bca", "studentised"),
+    "correction": ("theta_aug", "horvitz_thompson", "tmle", "none"),
+    "borrowed": BORROWED,
 }
+KINDS = ("percentile", "bayesian", "bca", "studentised")
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Inference by resampling: the kind of interval, and the number n of replicates.
+
+    Parameters
+    ----------
+    kind : {"percentile", "bayesian", "bca", "studentised"}
+        ``bayesian``: exponential cluster weights in place of counts, percentile.
+    n : int
+        The paper's B.
+    """
+
+    kind: str = "percentile"
+    n: int = 2000
+
+    def __post_init__(self) -> None:
+        """Stop at what cannot be drawn."""
+        one_of(self.kind, "bootstrap", KINDS)
+        if self.n < 2:
+            raise ValueError(f"n={self.n}: a bootstrap distribution needs at least 2 replicates")
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
-    inference: str = "influence",
+    inference: str | Bootstrap = "influence",
     correction: str = "theta_aug",
-    normalise: str = "hajek",
     borrowed: str | None = None,
     power_tuned: bool = True,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
-    quantile: str = "t",
+    calibration: Calibration | None = None,
     interval: str = "auto",
-    bootstrap: str = "percentile",
-    n_boot: int = 2000,
 ) -> xr.Dataset:
     """Estimate each policy's value by Direct; see the module for formulas, routes and kinds of inference.
 
@@ -103,31 +116,24 @@ def estimate(
         Probability of the interval.
     rng : Generator, int or None
         Source of the bootstrap; the other kinds of inference use no randomness.
-    inference : {"influence", "bootstrap", "jackknife", "cluster", "plugin_iid"}
-    correction : {"theta_aug", "tmle", "none"}
-        What own labels do; ``none`` never corrects (the paper's uncorrected baseline).
-    normalise : {"hajek", "ht"}
-        Form of the correction under a known ``label_prob``.
+    inference : {"influence", "bootstrap", "jackknife", "cluster", "plugin_iid"} or Bootstrap
+        ``bootstrap`` is ``Bootstrap()``.
+    correction : {"theta_aug", "horvitz_thompson", "tmle", "none"}
+        What own labels do; ``none`` never corrects (the paper's uncorrected baseline). Under a known ``label_prob``
+        ``theta_aug`` divides by the sum of the weights (Hajek), ``horvitz_thompson`` by the number of responses.
     borrowed : {"balanced", "one_step", "plug_in"}, optional
         What a policy without labels of its own gets; only ``plug_in`` goes with bootstrap and jackknife. Default:
         ``balanced`` where ``inference`` is ``influence`` and own labels correct, else (the paper's modes) ``plug_in``.
     power_tuned : bool
         Weigh calibrator and judge score by what they explain of a corrected policy's own labels
         (`cje_core.families.direct.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
-    covariates : sequence of str
-        Features that the calibrator sees beside the judge score.
-    calibrator, direction : str
-        See `cje_core.calibration.oracle_slice.fit_slice`.
-    quantile : {"t", "normal"}
-        Quantile of ``influence`` and ``jackknife`` intervals; ``normal`` is the paper's 1.96.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
+    calibration : Calibration, optional
+        How the judge is calibrated, see `cje_core.calibration.calibrated`.
+    interval : {"auto", "wald", "normal", "logit", "clopper_pearson"}
+        Of ``influence`` and ``jackknife``.
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
         with room for unseen drops where graded labels are few, else the t interval (``wald``); see
-        `cje_core.families.intervals`.
-    bootstrap : {"percentile", "bayesian", "bca", "studentised"}
-        Kind of bootstrap interval (``bayesian``: exponential cluster weights, percentile).
-    n_boot : int
-        Bootstrap replicates B.
+        `cje_core.families.intervals`. ``normal`` is the paper's: a standard error with 1.96.
 
     Returns
     -------
@@ -142,51 +148,56 @@ def estimate(
         the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may.
     """
     rng = np.random.default_rng(rng)
+    resampling = inference if isinstance(inference, Bootstrap) else Bootstrap()
+    inference = "bootstrap" if isinstance(inference, Bootstrap) else inference
+    given = calibrated(data, calibration)
+    data = given.data
     if borrowed is None:
         borrowed = "balanced" if inference == "influence" and correction != "none" else "plug_in"
-    chosen = {
-        "inference": inference, "correction": correction, "normalise": normalise, "borrowed": borrowed,
-        "quantile": quantile, "bootstrap": bootstrap,
-    }  # fmt: skip
-    for name, value in chosen.items():
+    for name, value in (("inference", inference), ("correction", correction), ("borrowed", borrowed)):
         one_of(value, name, CHOICES[name])
-    if n_boot < 2:
-        raise ValueError(f"n_boot is {n_boot}; a bootstrap distribution needs at least 2 replicates")
-    if normalise == "ht" and "label_prob" not in data:
-        raise ValueError("normalise='ht' needs known label probabilities: give label_prob, or use 'hajek'")
+    if correction == "horvitz_thompson" and "label_prob" not in data:
+        raise ValueError(
+            f"correction={correction!r}: it needs known label probabilities; give label_prob, or use 'theta_aug'"
+        )
     if borrowed != "plug_in" and inference in ("bootstrap", "jackknife"):
-        raise ValueError(f"borrowed={borrowed!r} has no {inference}; use inference='influence'")
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+        raise ValueError(f"borrowed={borrowed!r}: it has no {inference}; use inference='influence'")
+    _, rows, fitted = given.parts
     low, high = data.attrs["oracle_range"]
     options = Options(
-        inference, correction, normalise, quantile, power_tuned, borrowed, (float(low), float(high))
+        inference=inference,
+        correction="theta_aug" if correction == "horvitz_thompson" else correction,
+        normalise="ht" if correction == "horvitz_thompson" else "hajek",
+        quantile="normal" if interval == "normal" else "t",
+        power_tuned=power_tuned,
+        borrowed=borrowed,
+        scale=(float(low), float(high)),
     )
     lender = make_lender(rows, fitted, options)
     fits = [fit_policy(rows, fitted, p, options, lender) for p in range(len(rows.policies))]
     results = [fit.result for fit in fits]
     n_rejected = 0
     if inference == "bootstrap":
-        n_rejected = add_draws(rows, fitted, fits, results, options, bootstrap, n_boot, ci_prob, rng)
+        n_rejected = add_draws(
+            rows, fitted, fits, results, options, resampling.kind, resampling.n, ci_prob, rng
+        )
     recorded: dict[str, object] = {
-        "inference": inference, "correction": correction, "normalise": normalise, "borrowed": borrowed,
-        "power_tuned": power_tuned,
-        "covariates": list(covariates), "calibrator": fitted.mode, "direction": direction, "quantile": quantile,
-        "interval": interval,
+        "inference": inference, "correction": correction, "borrowed": borrowed, "power_tuned": power_tuned,
+        "covariates": list(given.calibration.covariates), "calibrator": fitted.mode,
+        "direction": given.calibration.direction, "interval": interval,
     }  # fmt: skip
     if inference == "bootstrap":
-        recorded |= {"bootstrap": bootstrap, "n_boot": n_boot}
-    order = [rows.policies.index(str(name)) for name in data.policy.values]
+        recorded |= {"bootstrap": resampling.kind, "n_boot": resampling.n}
     extra: dict[str, object] = {}
     if inference == "jackknife":
-        left_out = np.full((len(order), len(oracle_folds(fitted))), np.nan)
-        for row, p in enumerate(order):
-            if (without := fits[p].left_out) is not None:
-                left_out[row] = without
+        left_out = np.full((len(fits), len(oracle_folds(fitted))), np.nan)
+        for row, fit in zip(left_out, fits, strict=True):
+            if fit.left_out is not None:
+                row[:] = fit.left_out
         extra["jackknife"] = (("policy", "fold"), left_out)
     if power_tuned:
-        extra["power_calibrator"] = ("policy", [fits[p].prediction.power for p in order])
-        extra["power_line"] = ("policy", [fits[p].prediction.power_line for p in order])
+        extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
+        extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
     attrs: dict[str, object] = {}
     if inference == "bootstrap":
         attrs["n_rejected"] = n_rejected
@@ -199,9 +210,11 @@ def estimate(
         estimator="direct",
         options=recorded,
         ci_prob=ci_prob,
-        interval_scale=interval,
-        behind=rows.labelled & rows.evaluated if correction != "none" else None,
-        draws_kind=bootstrap,
+        rule=IntervalRule(
+            "wald" if interval == "normal" else interval,
+            rows.labelled & rows.evaluated if correction != "none" else None,
+            resampling.kind,
+        ),
         decomposed=True,
         extra=extra,
         attrs=attrs,

@@ -29,17 +29,17 @@ Failure modes: it corrects the mean only, not the calibration within subgroups; 
 the policy's responses; with a handful of probes it is as wide as they are few.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, mean_part, predict
 from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Rows, unpack
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.data.arrays import Rows
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import Part, combine, effective_clusters
 
@@ -51,13 +51,11 @@ MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
+    calibration: Calibration | None = None,
     interval: str = "auto",
     tuned: bool = True,
 ) -> xr.Dataset:
@@ -71,10 +69,8 @@ def estimate(
         Probability of the t interval.
     rng : Generator, int or None
         Unused: there is nothing random here.
-    covariates : sequence of str
-        Features that the calibrator sees beside the judge score.
-    calibrator, direction : str
-        See `cje_core.calibration.oracle_slice.fit_slice`.
+    calibration : Calibration, optional
+        How the judge is calibrated, see `cje_core.calibration.calibrated`.
     interval : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
         with room for unseen drops where graded labels are few, else the t interval (``wald``); see
@@ -91,41 +87,49 @@ def estimate(
         ``calibration_share`` and ``lam``, the lambda used.
     """
     del rng
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
-    found = {name: probe_value(rows, fitted, p, tuned=tuned) for p, name in enumerate(rows.policies)}
+    given = calibrated(data, calibration)
+    data, rows, fitted = given.parts
+    found = [probe_value(rows, fitted, p, tuned=tuned) for p in range(len(rows.policies))]
     options = {
-        "covariates": list(covariates),
+        "covariates": list(given.calibration.covariates),
         "calibrator": fitted.mode,
-        "direction": direction,
+        "direction": given.calibration.direction,
         "interval": interval,
         "tuned": tuned,
     }
-    lam = [found[str(name)][1] for name in data.policy.values]
     return assemble(
         data,
         rows,
-        [result for result, _ in found.values()],
+        [one.result for one in found],
         estimator="direct_corrected",
         options=options,
         ci_prob=ci_prob,
-        interval_scale=interval,
-        behind=rows.probe,
+        rule=IntervalRule(interval, rows.probe),
         decomposed=True,
-        extra={"lam": ("policy", np.array(lam))},
+        extra={"lam": ("policy", [one.lam for one in found])},
     )
 
 
-def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> tuple[PolicyResult, float]:
-    """Result of policy p and its lambda."""
+class ProbeValue(NamedTuple):
+    """A policy's probe value and what it is made of; without parts where there is none."""
+
+    result: PolicyResult
+    lam: float = np.nan
+    sampling: Part | None = None  # lambda f over the responses
+    correction: Part | None = None  # what the probes add, with the error of lambda
+    n_effective: float = np.nan  # probed clusters, those of unequal weight counted as Kish does
+
+
+def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> ProbeValue:
+    """Result of policy p, its lambda, and the two parts of its error that are not the noise of f."""
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     probes = np.flatnonzero((rows.policy == p) & rows.probe)
     if len(index) == 0:
-        return PolicyResult(Status.NO_RESPONSES, "none"), np.nan
+        return ProbeValue(PolicyResult(Status.NO_RESPONSES, "none"))
     if count_clusters(rows, probes) < MIN_LABELLED_CLUSTERS:
-        return PolicyResult(Status.NO_PROBES, "none"), np.nan
+        return ProbeValue(PolicyResult(Status.NO_PROBES, "none"))
     if fitted.calibrator is None and not tuned:
-        return PolicyResult(fitted.status, "none"), np.nan
+        return ProbeValue(PolicyResult(fitted.status, "none"))
     f_all, f_probes = np.zeros(len(index)), np.zeros(len(probes))
     if fitted.calibrator is not None:
         f_all, f_probes = (predict(fitted.calibrator, rows.z[which]) for which in (index, probes))
@@ -153,7 +157,7 @@ def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> tupl
         se_evaluation=float(cluster_se(sampling.influence, rows.cluster)),
         se_calibration=float(cluster_se(influence - sampling.influence, rows.cluster)),
     )
-    return result, lam
+    return ProbeValue(result, lam, sampling, correction, _n_effective(rows, probes))
 
 
 class _Slope(NamedTuple):
@@ -204,8 +208,14 @@ def _probe_part(rows: Rows, probes: IntArray, left: FloatArray, slope: _Slope) -
     cluster = rows.cluster[prompt]
     leverage = sum_by(cluster, v + slope.leverage, len(rows.cluster_names))[cluster]
     moves = (v + slope.moves) * (left - mean) / (1 - np.minimum(leverage, MOST_LEVERAGE))
-    m = effective_clusters(sum_by(prompt, v, n), rows.cluster)
+    m = _n_effective(rows, probes)
     return mean, Part(n * sum_by(prompt, moves, n), max(m - 2, (m - 1) / 2))
+
+
+def _n_effective(rows: Rows, probes: IntArray) -> float:
+    """Probed clusters behind the mean over probes."""
+    v = rows.weight[probes] / rows.weight[probes].sum()
+    return effective_clusters(sum_by(rows.prompt[probes], v, len(rows.prompts)), rows.cluster)
 
 
 def _fit_noise(rows: Rows, fitted: OracleSlice, index: IntArray, probes: IntArray) -> Part:

@@ -12,7 +12,7 @@ import xarray as xr
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data.arrays import unpack
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
 
@@ -68,6 +68,5 @@ def estimate(
         estimator="labels_only",
         options=options,
         ci_prob=ci_prob,
-        interval_scale=interval,
-        behind=rows.labelled & rows.evaluated,
+        rule=IntervalRule(interval, rows.labelled & rows.evaluated),
     )

@@ -18,7 +18,7 @@ import xarray as xr
 
 from cje_core.checks import one_of
 from cje_core.data.arrays import unpack
-from cje_core.families.assemble import assemble
+from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
 
 NEEDS = {"judge", "oracle"}
@@ -66,6 +66,5 @@ def estimate(
         estimator="ppi",
         options={"quantile": quantile, "interval": interval},
         ci_prob=ci_prob,
-        interval_scale=interval,
-        behind=rows.labelled & rows.evaluated,
+        rule=IntervalRule(interval, rows.labelled & rows.evaluated),
     )

@@ -17,7 +17,7 @@ import xarray as xr
 
 from cje_core.checks import one_of
 from cje_core.data.arrays import unpack
-from cje_core.families.assemble import assemble
+from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
 
 NEEDS = {"judge", "oracle"}
@@ -60,13 +60,12 @@ def estimate(
     del rng
     one_of(quantile, "quantile", QUANTILES)
     if (lam not in TUNING) if isinstance(lam, str) else not 0 <= lam <= 1:
-        raise ValueError(f"lam is {lam!r}; use one of {', '.join(TUNING)} or a number in [0, 1]")
+        raise ValueError(f"lam={lam!r}: use one of {', '.join(TUNING)} or a number in [0, 1]")
     rows = unpack(data)
     score = oracle_units(data, rows.score)
     pairs = [powered_mean(rows, p, score, lam, quantile=quantile) for p in range(len(rows.policies))]
     options = {"quantile": quantile, "lam": lam, "interval": interval}
-    results = [result for result, _ in pairs]
-    used = dict(zip(rows.policies, (value for _, value in pairs), strict=True))
+    results, used = zip(*pairs, strict=True)
     return assemble(
         data,
         rows,
@@ -74,7 +73,6 @@ def estimate(
         estimator="ppi_plus_plus",
         options=options,
         ci_prob=ci_prob,
-        interval_scale=interval,
-        behind=rows.labelled & rows.evaluated,
-        extra={"lam": ("policy", np.array([used[str(name)] for name in data.policy.values]))},
+        rule=IntervalRule(interval, rows.labelled & rows.evaluated),
+        extra={"lam": ("policy", used)},
     )

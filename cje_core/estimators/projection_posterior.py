@@ -13,10 +13,13 @@ Failure modes: it covers too little when labels are few (a weighted fit cannot l
 the judge's scale, where isotonic regression is biased.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import xarray as xr
 
 from cje_core.bayes.projection import projected_values
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.informative import taught_alone
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
@@ -25,19 +28,19 @@ NEEDS = {"judge", "oracle"}
 
 
 def estimate(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     rng: np.random.Generator | int | None = None,
     n_draws: int = 1000,
     interval: str = "eti",
-    direction: str = "increasing",
+    calibration: Calibration | None = None,
 ) -> xr.Dataset:
     """Estimate each policy's value by its projection posterior; see the module.
 
     Parameters
     ----------
-    data, ci_prob, rng, n_draws, interval, direction
+    data, ci_prob, rng, n_draws, interval, calibration
         As in `cje_core.estimators.bayes_direct.estimate`.
 
     Returns
@@ -46,8 +49,12 @@ def estimate(
         Estimate contract with ``draws(policy, replicate)``.
     """
     rng = np.random.default_rng(rng)
+    given = calibrated(data, calibration)
+    if given.calibration.covariates:  # none enter: support is that of the judge scores
+        given = calibrated(given.data, replace(given.calibration, covariates=()))
+    data = given.data
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    setting = posterior.prepare(data, direction=direction)
+    setting = posterior.prepare(given)
     n_policies = len(setting.rows.policies)
     draws = None
     if not setting.fitted.status.failed:
@@ -55,15 +62,15 @@ def estimate(
     status = [
         posterior.policy_status(setting, p, correcting=None, convergence=Status.OK) for p in range(n_policies)
     ]
+    options = {"n_draws": n_draws, "direction": given.calibration.direction, "interval": interval}
     return posterior.to_estimate(
         data,
         setting,
         draws,
         posterior.refuse(setting, status, ~taught_alone(setting.rows, setting.fitted)),
-        route=["projection"] * n_policies,
-        source=["borrowed"] * n_policies,
+        ["projection"] * n_policies,
         estimator="projection_posterior",
-        options={"n_draws": n_draws, "direction": direction},
+        options=options,
         ci_prob=ci_prob,
-        interval=interval,
+        extra={},
     )

@@ -10,7 +10,7 @@ import xarray as xr
 
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data.arrays import unpack
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
 
@@ -62,5 +62,5 @@ def estimate(
         estimator="raw_judge",
         options={"interval": interval},
         ci_prob=ci_prob,
-        interval_scale=interval,
+        rule=IntervalRule(interval),
     )

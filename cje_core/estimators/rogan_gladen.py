@@ -67,9 +67,10 @@ from scipy import optimize, stats
 from cje_core.checks import FloatArray, one_of, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.intervals import charged
 from cje_core.families.misclassification import (
+    ACCURACY,
     Verdicts,
     gather,
     judge_verdicts,
@@ -89,8 +90,8 @@ class Corrected(NamedTuple):
     """What the correction of one policy rests on, in shares of good responses."""
 
     result: PolicyResult
-    accuracy: dict[str, float]  # sensitivity, specificity, youden
-    accuracy_interval: dict[str, FloatArray]  # each (2,)
+    accuracy: FloatArray = np.full(3, np.nan)  # sensitivity, specificity, youden
+    accuracy_interval: FloatArray = np.full((3, 2), np.nan)
 
 
 def estimate(
@@ -129,26 +130,23 @@ def estimate(
     rows = unpack(data)
     bottom, top = data.attrs["oracle_range"]
     verdicts = judge_verdicts(data, rows, threshold)
-    policies = [
-        _one_policy(rows, verdicts, p, kind=interval, ci_prob=ci_prob) for p in range(len(rows.policies))
-    ]
-    results = [_rescale(corrected.result, bottom, top) for corrected in policies]
-    options = {"threshold": verdicts.threshold, "interval": interval}
-    order = [rows.policies.index(str(name)) for name in data.policy.values]
-    extra: dict[str, object] = {}
-    for name in ("sensitivity", "specificity", "youden"):
-        extra[name] = ("policy", np.array([policies[p].accuracy[name] for p in order]))
-        bounds = np.array([policies[p].accuracy_interval[name] for p in order])
-        extra[f"{name}_interval"] = (("policy", "ci_bound"), bounds)
-    extra["width_vs_labels"] = ("policy", _width_vs_labels(data, [results[p] for p in order], ci_prob))
+    found, accuracy, bounds = zip(
+        *(_one_policy(rows, verdicts, p, kind=interval, ci_prob=ci_prob) for p in range(len(rows.policies))),
+        strict=True,
+    )
+    results = [_rescale(result, bottom, top) for result in found]
+    extra: dict[str, object] = {"width_vs_labels": ("policy", _width_vs_labels(data, rows, results, ci_prob))}
+    for k, name in enumerate(ACCURACY):
+        extra[name] = ("policy", np.array(accuracy)[:, k])
+        extra[f"{name}_interval"] = (("policy", "ci_bound"), np.array(bounds)[:, k])
     return assemble(
         data,
         rows,
         results,
         estimator="rogan_gladen",
-        options=options,
+        options={"threshold": verdicts.threshold, "interval": interval},
         ci_prob=ci_prob,
-        draws_kind=KIND[interval],
+        rule=IntervalRule(drawn=KIND[interval]),
         extra=extra,
     )
 
@@ -164,18 +162,7 @@ def sweep(
 
     Picking the narrowest interval of a sweep is a selection: its nominal level no longer holds.
 
-    Parameters
-    ----------
-    data : xr.Dataset
-    thresholds : sequence of float
-        Inside ``judge_range``.
-    ci_prob, interval
-        As in `estimate`.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``threshold, policy``: the variables of `estimate` but the influence, and ``width`` of the interval.
+    Over ``threshold, policy`` it has the variables of `estimate` but the influence, and ``width`` of the interval.
     """
     cuts = [float(t) for t in thresholds]
     if not cuts:
@@ -208,11 +195,6 @@ def lee_interval(
         Observed shares.
     n, n_good, n_bad : float
         Observations behind each of them.
-    ci_prob : float
-
-    Returns
-    -------
-    (float, float)
 
     Examples
     --------
@@ -248,21 +230,8 @@ def fieller_interval(
 
     An end of [0, 1] that is not rejected is the end of the interval, also where the shares not rejected do not hang
     together. Where the observed p lies outside of what Se and Sp allow, the nearest p that they allow is tested, so
-    that the interval of a clipped value does not shrink to a point.
-
-    Parameters
-    ----------
-    passed, sensitivity, specificity : float
-        Observed shares.
-    n, n_good, n_bad : float
-        Observations behind each of them.
-    correlation : array, shape (3, 3), optional
-        Of the errors of p, 1 - Sp and Se; default: independent.
-    ci_prob : float
-
-    Returns
-    -------
-    (float, float)
+    that the interval of a clipped value does not shrink to a point. `correlation` (3, 3) is that of the errors of p,
+    1 - Sp and Se (default: independent); other parameters as in `lee_interval`.
 
     Examples
     --------
@@ -298,7 +267,7 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
     """Correct policy p; values are shares of good responses."""
     found = gather(rows, verdicts, p)
     if isinstance(found, Status):
-        return _failure(found)
+        return Corrected(PolicyResult(found, "none"))
     weight = label_weight(rows)
     share = proportion(rows, found.evaluated, verdicts.passed, rows.weight)
     se = proportion(rows, found.good, verdicts.passed, weight)
@@ -306,31 +275,25 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
     youden = se.value + sp.value - 1
     se_bounds, sp_bounds = (wilson(q.value, q.n, ci_prob) for q in (se, sp))
     youden_bounds = youden + np.array([-1, 1]) * np.hypot(se.value - se_bounds, sp.value - sp_bounds)
-    accuracy = {"sensitivity": se.value, "specificity": sp.value, "youden": youden}
-    bounds = {"sensitivity": se_bounds, "specificity": sp_bounds, "youden": youden_bounds}
+    accuracy = np.array([se.value, sp.value, youden]), np.stack([se_bounds, sp_bounds, youden_bounds])
+    route, source = found.route, source_of(found.route)
     # A judge that knows nothing at all leaves 0 / 0: the middle of what is possible stands for "anything".
     raw = (share.value + sp.value - 1) / youden if youden else 0.5
+    value = float(np.clip(raw, 0.0, 1.0))
     seen_twice = np.isfinite(se.part.df) and np.isfinite(sp.part.df)
     if not seen_twice or youden_bounds[0] <= 0 <= youden_bounds[1]:
-        value = float(np.clip(raw, 0.0, 1.0))
         # linearising a ratio whose denominator may be 0 says nothing: no influence, no standard error
-        result = PolicyResult(
-            Status.ILL_CONDITIONED, found.route, source_of(found.route), value, bounds=np.array([0.0, 1.0])
+        anything = np.array([0.0, 1.0])
+        return Corrected(
+            PolicyResult(Status.ILL_CONDITIONED, route, source, value, bounds=anything), *accuracy
         )
-        return Corrected(result, accuracy, bounds)
     parts = [
         _scaled(share.part, 1 / youden),
         _scaled(sp.part, (1 - raw) / youden),
         _scaled(se.part, -raw / youden),
     ]
     status = Status.INVERTED_JUDGE if youden < 0 else found.status
-    result = PolicyResult(
-        status,
-        found.route,
-        source_of(found.route),
-        float(np.clip(raw, 0.0, 1.0)),
-        *combine(parts, rows.cluster),
-    )
+    result = PolicyResult(status, route, source, value, *combine(parts, rows.cluster))
     if kind == "wald":
         lower, upper = np.clip(wald(raw, result.std_error, result.df, ci_prob), 0.0, 1.0)
         interval = float(lower), float(upper)
@@ -343,12 +306,14 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
             share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
             correlation=_correlation(rows, share.part, _scaled(sp.part, -1.0), se.part),
         )  # fmt: skip
-    return Corrected(result._replace(bounds=np.array(interval)), accuracy, bounds)
+    return Corrected(result._replace(bounds=np.array(interval)), *accuracy)
 
 
-def _width_vs_labels(data: xr.Dataset, results: Sequence[PolicyResult], ci_prob: float) -> FloatArray:
+def _width_vs_labels(
+    data: xr.Dataset, rows: Rows, results: Sequence[PolicyResult], ci_prob: float
+) -> FloatArray:
     """Width of each interval over that of the mean of the policy's own labels."""
-    alone = labels_only.estimate(data, ci_prob=ci_prob)
+    alone = labels_only.estimate(data, ci_prob=ci_prob).sel(policy=rows.policies)
     width = np.diff(alone["interval"].values, axis=1)[:, 0]
     own = np.array([result.route == "own_labels" for result in results])
     mine = np.array([np.nan if result.bounds is None else np.diff(result.bounds)[0] for result in results])
@@ -378,15 +343,5 @@ def _rescale(result: PolicyResult, bottom: float, top: float) -> PolicyResult:
     if result.bounds is not None and known:
         lower, upper = bottom + (top - bottom) * result.bounds
         bounds = np.array([np.fmin(lower, value), np.fmax(upper, value)])
-    return result._replace(
-        value=value,
-        bounds=bounds,
-        influence=influence,
-        std_error=(top - bottom) * result.std_error,
-    )
-
-
-def _failure(status: Status) -> Corrected:
-    nothing = dict.fromkeys(("sensitivity", "specificity", "youden"), np.nan)
-    unknown = np.full(2, np.nan)
-    return Corrected(PolicyResult(status, "none"), nothing, dict.fromkeys(nothing, unknown))
+    std_error = (top - bottom) * result.std_error
+    return result._replace(value=value, bounds=bounds, influence=influence, std_error=std_error)

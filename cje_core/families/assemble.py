@@ -30,6 +30,23 @@ class PolicyResult(NamedTuple):
     se_calibration: float = np.nan  # standard error from the finite number of labels
 
 
+class IntervalRule(NamedTuple):
+    """How values get their intervals.
+
+    ``kind`` is one of "auto", "wald", "logit", "clopper_pearson" (`cje_core.families.intervals`); all but ``wald`` keep
+    the interval inside the declared oracle range, and intervals from draws are cut to it.
+    """
+
+    kind: str = "wald"
+    # (rows,) whose labels correct or make their own policy's value: their counts are ``effective_count`` where they are
+    # binary and the interval rests on them; ``unseen_by`` is how many graded ones may have missed a tail
+    behind: BoolArray | None = None
+    drawn: str = "percentile"  # what to call an interval from draws or `PolicyResult.bounds`
+
+
+WALD = IntervalRule()
+
+
 def assemble(
     data: xr.Dataset,
     rows: Rows,
@@ -38,66 +55,50 @@ def assemble(
     estimator: str,
     options: Mapping[str, Any],
     ci_prob: float,
-    interval_scale: str = "wald",
-    behind: BoolArray | None = None,
-    draws_kind: str = "percentile",
+    rule: IntervalRule = WALD,
     decomposed: bool = False,
     extra: Mapping[str, Any] | None = None,
-    coords: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Intervals, labels and order: t intervals from the standard error, or intervals from draws.
 
     Constant labels and a single cluster give a value without a standard error: no spread was seen, so none can be
-    claimed. Labels that are all at one end of the scale bound their mean even so, see `_intervals`.
+    claimed. Labels that are all at one end of the scale bound their mean even so, see `cje_core.families.intervals`.
+    The kind of interval that each policy got is ``interval_kind``; the attribute ``ci_kind`` is theirs if they agree,
+    else ``mixed``.
 
     Parameters
     ----------
-    interval_scale : {"auto", "wald", "logit", "clopper_pearson"}
-        All but ``wald`` keep the interval inside the declared oracle range (intervals from draws are cut to it). The
-        kind that each policy got is ``interval_kind``; the attribute ``ci_kind`` is theirs if they agree, else
-        ``mixed``.
-    behind : array of bool, shape (rows,), optional
-        Rows whose labels correct or make their own policy's value. Their counts are ``effective_count`` where they are
-        binary and the interval rests on them; ``unseen_by`` is how many graded ones may have missed a tail.
-    draws_kind : str
-        What to call the interval where there are draws or `PolicyResult.bounds` (attribute ``ci_kind``).
     decomposed : bool
         Add ``std_error_evaluation``, ``std_error_calibration`` and ``calibration_share``.
     extra : mapping, optional
-        More variables, as ``(dims, values)``, policies in the order of `data`.
-    coords : mapping, optional
-        More coordinates.
+        More variables, as ``(dims, values)``, policies first and in the order of `rows`. One that has its dimension's
+        name is a coordinate.
     attrs : mapping, optional
         More attributes.
     """
-    one_of(interval_scale, "interval", INTERVALS)
+    one_of(rule.kind, "interval", INTERVALS)
     probability(ci_prob)
     for result in results:
         _check_source(result)
     results = [_name_missing_spread(result) for result in results]
     order = [rows.policies.index(str(name)) for name in data.policy.values]
-    n = len(rows.prompts)
     value = np.array([results[p].value for p in order])
-    influence = np.stack(
-        [np.full(n, np.nan) if (phi := results[p].influence) is None else phi for p in order]
-    )
+    influence = _stacked([results[p].influence for p in order], len(rows.prompts))
     silent = np.array([results[p].status is Status.CONSTANT_LABELS for p in order])
     std_error = np.array([results[p].std_error for p in order])
     df = np.array([results[p].df for p in order])
     scale = (float(data.attrs["oracle_range"][0]), float(data.attrs["oracle_range"][1]))
-    if interval_scale != "wald":
-        value = np.clip(
-            value, *scale
-        )  # E[Y] lies there: the nearest point of the range is never further from it
+    if rule.kind != "wald":  # E[Y] lies in the range: its nearest point is never further from it
+        value = np.clip(value, *scale)
     std_error[silent], influence[silent] = np.nan, np.nan
     chosen = [
         bounds(
             value[row],
             std_error[row],
             results[p].df,
-            evidence=None if behind is None else evidence_of(rows, p, behind, scale),
-            kind=interval_scale,
+            evidence=None if rule.behind is None else evidence_of(rows, p, rule.behind, scale),
+            kind=rule.kind,
             ci_prob=ci_prob,
             scale=scale,
         )
@@ -111,19 +112,18 @@ def assemble(
     sizes = [len(d) for d in drawn if d is not None]
     draws = None
     if sizes:
-        draws = np.stack([np.full(sizes[0], np.nan) if d is None else d for d in drawn])
+        draws = _stacked(drawn, sizes[0])
         std_error = np.array([np.nan if d is None else np.std(d, ddof=1) for d in drawn])
         bootstrapped = percentile(draws, value, ci_prob)
         for row, bound in enumerate(made):
             if bound is not None:
                 bootstrapped[row] = bound
-        if interval_scale != "wald":
+        if rule.kind != "wald":
             bootstrapped = into_scale(bootstrapped, value, scale)
         std_error[silent], bootstrapped[silent] = np.nan, interval[silent]
-        interval, kind = bootstrapped, np.where(silent, kind, draws_kind)
+        interval, kind = bootstrapped, np.where(silent, kind, rule.drawn)
     elif given:
-        interval = np.stack([np.full(2, np.nan) if bound is None else bound for bound in made])
-        kind = np.full(len(order), draws_kind)
+        interval, kind = _stacked(made, 2), np.full(len(order), rule.drawn)
     kind = np.where(np.isfinite(interval).all(axis=1), kind, "none")
     count = np.where(kind == "clopper_pearson", [found.effective for found in chosen], np.nan)
     more: dict[str, Any] = {
@@ -131,7 +131,10 @@ def assemble(
         "interval_kind": ("policy", kind),
         "effective_count": ("policy", count),
         "unseen_by": ("policy", np.where(kind == "unseen", [found.unseen_by for found in chosen], np.nan)),
-    } | dict(extra or {})
+    }
+    for name, (dims, values) in (extra or {}).items():
+        by_policy = (dims if isinstance(dims, str) else next(iter(dims), "")) == "policy"
+        more[name] = dims, np.asarray(values)[order] if by_policy else values
     if decomposed:
         evaluation, calibration = (
             np.where(silent, np.nan, [getattr(results[p], name) for p in order])
@@ -152,16 +155,21 @@ def assemble(
         source=[results[p].source for p in order],
         estimator=estimator,
         options=options,
-        ci_kind=draws_kind if sizes or given else _common(kind, interval_scale),
+        ci_kind=rule.drawn if sizes or given else _common(kind, rule.kind),
         ci_prob=ci_prob,
         influence=influence,
         prompts=rows.prompts,
         draws=draws,
         extra=more,
-        coords={"cluster": ("prompt", rows.cluster_names[rows.cluster]), **(coords or {})},
+        coords={"cluster": ("prompt", rows.cluster_names[rows.cluster])},
         oracle_range=scale,
         attrs=attrs,
     )
+
+
+def _stacked(arrays: Sequence[FloatArray | None], size: int) -> FloatArray:
+    """One row per array, shape (n, size); NaN where there is none."""
+    return np.stack([np.full(size, np.nan) if one is None else one for one in arrays])
 
 
 def _common(kind: npt.NDArray[np.str_], asked: str) -> str:

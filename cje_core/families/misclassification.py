@@ -17,6 +17,8 @@ from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import Status, sum_by
 from cje_core.inference.influence import Part, hajek, kish_ess
 
+ACCURACY = ("sensitivity", "specificity", "youden")
+
 
 class Verdicts(NamedTuple):
     """The judge's and the oracle's verdict on each row."""
@@ -53,7 +55,7 @@ def judge_verdicts(data: xr.Dataset, rows: Rows, threshold: float | None) -> Ver
     bottom, top = data.attrs["oracle_range"]
     cut = (low + high) / 2 if threshold is None else float(threshold)
     if not low < cut <= high:
-        raise ValueError(f"threshold is {threshold}; it must lie above {low:g} and at most at {high:g}")
+        raise ValueError(f"threshold={threshold}: it must lie above {low:g} and at most at {high:g}")
     good = rows.label == top
     return Verdicts(cut, rows.score >= cut, good, good | (rows.label == bottom))
 

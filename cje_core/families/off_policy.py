@@ -28,11 +28,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import xarray as xr
 
-from cje_core.calibration.oracle_slice import OracleSlice, fit, fit_slice, held_out, predict
+from cje_core.calibration.calibrated import Calibrated
+from cje_core.calibration.oracle_slice import OracleSlice, fit, held_out, predict
 from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
+from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.influence import hajek as weighted_mean
 from cje_core.offpolicy.weights import CANDIDATES, ess_fraction, log_ratios, mean_one, stabilise
 
@@ -117,12 +117,10 @@ class Value(NamedTuple):
 # --- rewards and outcome models ---
 
 
-def unpack_logs(data: xr.Dataset, *, direction: str, calibrator: str, covariates: Sequence[str]) -> Logs:
+def unpack_logs(given: Calibrated) -> Logs:
     """Rows, logged responses and calibrators of the data; labels of logged responses teach if no fresh ones do."""
-    rows, logged = unpack(data, covariates), unpack_logged(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
-    low, high = data.attrs["oracle_range"]
-    return reward_logs(rows, logged, fitted, (low, high))
+    low, high = given.data.attrs["oracle_range"]
+    return reward_logs(given.rows, given.logged, given.slice_with_logs, (low, high))
 
 
 def reward_logs(rows: Rows, logged: Logged, fitted: OracleSlice, oracle_range: tuple[float, float]) -> Logs:

@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.informative import informative, taught_alone
 from cje_core.calibration.oracle_slice import calibration_part
 from cje_core.checks import BoolArray, FloatArray, one_of
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.off_policy import (
     Along,
     Fact,
@@ -62,12 +63,8 @@ rng : Generator, int or None
 SHARED = """\
 inference : {"influence", "jackknife"}
     How the standard error comes about, see `cje_core.families.off_policy_estimate`.
-covariates : sequence of str
-    Features that join the judge score in the calibrator.
-calibrator : str
-    See `cje_core.calibration.oracle_slice.fit_slice`.
-direction : {"increasing", "decreasing"}
-    Whether a higher judge score means a better response.
+calibration : Calibration, optional
+    How the judge is calibrated, see `cje_core.calibration.calibrated`.
 interval : {"auto", "wald", "logit", "clopper_pearson"}
     ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
     the oracle range is near; see `cje_core.families.intervals`."""
@@ -163,28 +160,23 @@ def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[...,
         name = own.__module__.rpartition(".")[2]
 
         def estimate(
-            data: xr.Dataset,
+            data: xr.Dataset | Calibrated,
             *,
             ci_prob: float = 0.95,
             rng: np.random.Generator | int | None = None,
             inference: str = "influence",
-            covariates: Sequence[str] = (),
-            calibrator: str = "default",
-            direction: str = "increasing",
+            calibration: Calibration | None = None,
             interval: str = "auto",
             **options: Any,
         ) -> xr.Dataset:
             del rng
             return run(
-                data,
+                calibrated(data, calibration),
                 own(**options),
                 estimator=name,
                 fresh=fresh,
                 ci_prob=ci_prob,
                 inference=inference,
-                covariates=covariates,
-                calibrator=calibrator,
-                direction=direction,
                 interval=interval,
             )
 
@@ -210,21 +202,18 @@ def _described(doc: str, fresh: bool) -> str:
 
 
 def run(
-    data: xr.Dataset,
+    given: Calibrated,
     method: Method,
     *,
     estimator: str,
     fresh: bool,
     ci_prob: float,
     inference: str,
-    covariates: Sequence[str],
-    calibrator: str,
-    direction: str,
     interval: str,
 ) -> xr.Dataset:
-    """Estimate every policy of `data` by `method` and label the result; options as in `estimator`."""
+    """Estimate every policy of the data by `method` and label the result; options as in `estimator`."""
     one_of(inference, "inference", INFERENCE)
-    logs = unpack_logs(data, direction=direction, calibrator=calibrator, covariates=covariates)
+    data, logs = given.data, unpack_logs(given)
     barred = unfounded(logs) if inference == "influence" else np.zeros(len(logs.rows.policies), dtype=bool)
     again = rerun_logs(logs) if inference == "jackknife" and logs.fitted.calibrator is not None else []
     results, facts = [], []
@@ -244,13 +233,11 @@ def run(
         overlap = {"ess_fraction_raw": ess_fraction(raw_weights(logs, p)), "calibration_share": share}
         parts = decomposition(logs, found, ci_prob) if fresh else {}
         facts.append({**counted, **overlap, **found.facts, **parts})
-    order = [logs.rows.policies.index(str(name)) for name in data.policy.values]
-    variables, coords = _columns([facts[p] for p in order])
     shared = {
         "inference": inference,
-        "covariates": list(covariates),
-        "calibrator": calibrator,
-        "direction": direction,
+        "covariates": list(given.calibration.covariates),
+        "calibrator": given.calibration.mode,
+        "direction": given.calibration.direction,
         "interval": interval,
     }
     return assemble(
@@ -260,9 +247,8 @@ def run(
         estimator=estimator,
         options=shared | dict(method.options),
         ci_prob=ci_prob,
-        interval_scale=interval,
-        extra=variables,
-        coords=coords,
+        rule=IntervalRule(interval),
+        extra=_columns(facts),
     )
 
 
@@ -359,23 +345,21 @@ def decomposition(logs: Logs, value: Value, ci_prob: float) -> dict[str, Fact]:
     return facts
 
 
-def _columns(
-    facts: Sequence[Mapping[str, Fact]],
-) -> tuple[dict[str, tuple[tuple[str, ...], FloatArray]], dict[str, list[str]]]:
+def _columns(facts: Sequence[Mapping[str, Fact]]) -> dict[str, tuple[Any, ...]]:
     """Facts of all policies as variables, and the labels of their dimensions; a policy without one has NaN."""
-    variables: dict[str, tuple[tuple[str, ...], FloatArray]] = {}
-    coords: dict[str, list[str]] = {}
+    variables: dict[str, tuple[Any, ...]] = {}
     for name in sorted({name for fact in facts for name in fact}):
         first = next(fact[name] for fact in facts if name in fact)
         dims: tuple[str, ...] = ("policy",)
         shape: tuple[int, ...] = (len(facts),)
         if isinstance(first, Along):
             dims, shape = ("policy", first.dim), (len(facts), len(first.labels))
-            coords[first.dim] = list(first.labels)
+            if first.dim != "ci_bound":  # every estimate has that
+                variables[first.dim] = first.dim, list(first.labels)
         values = np.full(shape, np.nan)
         for row, fact in enumerate(facts):
             if name in fact:
                 at = fact[name]
                 values[row] = at.values if isinstance(at, Along) else at
         variables[name] = (dims, values)
-    return variables, coords
+    return variables

@@ -12,12 +12,13 @@ from cje_core.bayes.covariates import EFFECTS, effects
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded, grade
 from cje_core.bayes.prior import Prior
+from cje_core.calibration.calibrated import Calibrated
 from cje_core.calibration.folds import count_clusters
 from cje_core.calibration.informative import informative
-from cje_core.calibration.oracle_slice import OracleSlice, fit_slice
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of, probability
-from cje_core.data.arrays import Rows, unpack
-from cje_core.families.assemble import PolicyResult, assemble
+from cje_core.data.arrays import Rows
+from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.direct.balance import supported
 from cje_core.inference.estimate import Status, hdi, sum_by
 
@@ -25,9 +26,9 @@ ENGINES = ("gibbs", "nutpie", "pymc")
 POOLING = ("complete", "partial")
 INTERVALS = ("eti", "hdi")
 SILENT = (Status.FEW_LABELS_POSTERIOR, Status.CONSTANT_LABELS)  # a value, but no interval and no draws
-MIN_RUN = (
-    8000  # draws of a NUTS run before thinning: its gates ask for 400 effective ones of the worst weight
-)
+SOURCE = {"corrected": "own", "probe_corrected": "probes"}  # of a route; the others borrow
+# draws of a NUTS run before thinning: its gates ask for 400 effective ones of the worst weight
+MIN_RUN = 8000
 MIN_LABELS = 13  # labelled prompts below which the posterior is the prior's
 
 
@@ -45,25 +46,23 @@ def check_options(*, ci_prob: float, n_draws: int, interval: str) -> None:
     """Stop at options out of range before anything is sampled."""
     probability(ci_prob)
     if n_draws < 2:
-        raise ValueError(f"n_draws is {n_draws}; a posterior needs at least 2 draws")
+        raise ValueError(f"n_draws={n_draws}: a posterior needs at least 2 draws")
     one_of(interval, "interval", INTERVALS)
 
 
 def prepare(
-    data: xr.Dataset,
+    given: Calibrated,
     *,
-    direction: str,
-    covariates: Sequence[str] = (),
     effect: str = "linear",
     pooling: str = "complete",
 ) -> Setting:
     """Rows, teaching labels and judge levels of evaluation data, and the columns of a covariate effect."""
+    data, rows, fitted = given.data, given.rows, given.monotone
+    covariates = given.calibration.covariates
     one_of(effect, "effect", EFFECTS)
     one_of(pooling, "pooling", POOLING)
     if pooling == "partial" and covariates:
         raise ValueError("there is no model with covariates and partial pooling; leave out one of the two")
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator="monotone")
     graded = grade(
         rows,
         fitted,
@@ -71,7 +70,7 @@ def prepare(
         oracle_range=tuple(data.attrs["oracle_range"]),
     )
     if covariates and not fitted.status.failed:
-        graded = graded._replace(columns=effects(rows, effect).every)
+        graded = graded._replace(columns=effects(rows, effect))
     used = rows.evaluated
     empty = graded.levels.n[graded.at] == 0
     weight = np.where(used, rows.weight, 0.0)
@@ -101,31 +100,27 @@ def calibrate(
 
     One calibrator for all policies may be flat (`cje_core.bayes.flat`); with one per policy that is left out.
     """
-    found, status = _curves(setting, engine=engine, n_draws=n_draws, prior=prior, rng=rng)
-    if setting.pooling == "complete":
-        found = flat.mix(setting.rows, setting.graded, found, prior=prior, rng=rng)
-    return found, status
-
-
-def _curves(
-    setting: Setting, *, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator
-) -> tuple[Draws, Status]:
-    rows, graded = setting.rows, setting.graded
-    if engine == "gibbs" and graded.columns is not None:
-        return two_stage.sample(rows, graded, n_draws=n_draws, prior=prior, rng=rng), Status.OK
+    rows, graded, status = setting.rows, setting.graded, Status.OK
     if engine == "gibbs":
-        return gibbs.sample(graded.levels, n_draws=n_draws, prior=prior, rng=rng), Status.OK
-    from cje_core.bayes.models import draws as fits
-    from cje_core.bayes.models import nuts
-
-    options = nuts.NutsOptions(engine, n_draws=max(n_draws, MIN_RUN))
-    if setting.pooling == "partial":
-        run = fits.hierarchical(rows, graded, options, prior=prior, rng=rng)
-    elif graded.columns is not None:
-        run = fits.two_stage(rows, graded, options, prior=prior, rng=rng)
+        if graded.columns is None:
+            found = gibbs.sample(graded.levels, n_draws=n_draws, prior=prior, rng=rng)
+        else:
+            found = two_stage.sample(rows, graded, n_draws=n_draws, prior=prior, rng=rng)
     else:
-        run = fits.calibration(graded.levels, options, prior=prior, rng=rng)
-    return thin(run, n_draws), nuts.gates(run.diagnostics)
+        from cje_core.bayes.models import draws as fits
+        from cje_core.bayes.models import nuts
+
+        options = nuts.NutsOptions(engine, n_draws=max(n_draws, MIN_RUN))
+        if setting.pooling == "partial":
+            run = fits.hierarchical(rows, graded, options, prior=prior, rng=rng)
+        elif graded.columns is not None:
+            run = fits.two_stage(rows, graded, options, prior=prior, rng=rng)
+        else:
+            run = fits.calibration(graded.levels, options, prior=prior, rng=rng)
+        found, status = thin(run, n_draws), nuts.gates(run.diagnostics)
+    if setting.pooling == "complete":
+        found = flat.mix(rows, graded, found, prior=prior, rng=rng)
+    return found, status
 
 
 def joint(
@@ -148,23 +143,13 @@ def spaced(size: int, n: int) -> IntArray:
 def thin(run: Draws, n_draws: int) -> Draws:
     """`n_draws` of the draws, evenly spaced."""
     kept = spaced(len(run.f), n_draws)
-    return Draws(
-        run.f[kept],
-        run.ends[kept],
-        run.shape[kept],
-        run.sigma[kept],
-        run.diagnostics,
-        None if run.beta is None else run.beta[kept],
-        None if run.own is None else run.own[kept],
-    )
+    return run.each(lambda _, draws: draws[kept])
 
 
 def enough(rows: Rows, which: BoolArray) -> BoolArray:
     """Policies with `MIN_LABELS` labelled prompts (clusters of them) among some rows."""
-    cluster = rows.cluster[rows.prompt]
-    return np.array(
-        [len(np.unique(cluster[which & (rows.policy == p)])) >= MIN_LABELS for p in range(len(rows.policies))]
-    )
+    n_clusters = [count_clusters(rows, which & (rows.policy == p)) for p in range(len(rows.policies))]
+    return np.array(n_clusters) >= MIN_LABELS
 
 
 def policy_status(
@@ -210,16 +195,14 @@ def refuse(setting: Setting, status: Sequence[Status], borrows: BoolArray) -> li
     (`cje_core.families.direct.balance.supported`).
     """
     rows, fitted = setting.rows, setting.fitted
-    asked = [
-        bool(lent) and not said.failed and said is not Status.FEW_LABELS_POSTERIOR
-        for said, lent in zip(status, borrows, strict=True)
-    ]
-    if not any(asked):
-        return list(status)
+    spoken = [said.failed or said is Status.FEW_LABELS_POSTERIOR for said in status]
+    asked = np.flatnonzero(borrows & ~np.array(spoken))
+    found = list(status)
+    if len(asked) == 0:
+        return found
     ranks = informative(rows, fitted).informative
     n_clusters = count_clusters(rows, rows.teaches)
-    found = list(status)
-    for p in np.flatnonzero(asked):
+    for p in asked:
         mine = rows.evaluated & (rows.policy == p)
         share = rows.weight[mine] / rows.weight[mine].sum()
         if not ranks:
@@ -234,17 +217,14 @@ def to_estimate(
     setting: Setting,
     draws: FloatArray | None,
     status: Sequence[Status],
-    *,
     route: Sequence[str],
-    source: Sequence[str],
+    *,
     estimator: str,
     options: Mapping[str, Any],
     ci_prob: float,
-    interval: str,
-    calibrator: Draws | None = None,
-    extra: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Estimate with posterior means, and intervals from the draws (P, n); with what is given of the calibrator.
+    """Estimate with posterior means, and intervals of the kind ``options["interval"]`` from the draws (P, n).
 
     Where the status forbids an interval the draws are NaN too: a probability made of them would pretend as much.
     """
@@ -255,48 +235,41 @@ def to_estimate(
             continue
         value = float(draws[p].mean())
         own = np.full_like(draws[p], np.nan) if said in SILENT else draws[p]
+        bounds = hdi(own, ci_prob) if options["interval"] == "hdi" and said not in SILENT else None
+        source = SOURCE.get(route[p], "borrowed")
         spread = float(own.std(ddof=1))
-        bounds = hdi(own, ci_prob) if interval == "hdi" and said not in SILENT else None
         results.append(
-            PolicyResult(said, route[p], source[p], value, std_error=spread, draws=own, bounds=bounds)
+            PolicyResult(said, route[p], source, value, std_error=spread, draws=own, bounds=bounds)
         )
-    order = [setting.rows.policies.index(str(name)) for name in data.policy.values]
-    more, coords = {}, {}
-    if calibrator is not None:
-        more = trace(setting, calibrator, order)
-        low, high = data.attrs["judge_range"]
-        level = setting.graded.levels.level
-        coords = {"level": low + (high - low) * (level if setting.fitted.increasing else 1.0 - level)}
     return assemble(
         data,
         setting.rows,
         results,
         estimator=estimator,
-        options={**options, "interval": interval},
+        options=options,
         ci_prob=ci_prob,
-        draws_kind=interval,
-        extra={"unlabelled_mass": ("policy", setting.unlabelled[order]), **more, **(extra or {})},
-        coords=coords,
+        rule=IntervalRule(drawn=options["interval"]),
+        extra={"unlabelled_mass": ("policy", setting.unlabelled), **extra},
     )
 
 
-def trace(setting: Setting, draws: Draws, order: Sequence[int]) -> dict[str, tuple[Any, ...]]:
-    """Draws of every parameter, as variables of an estimate."""
-    levels = setting.graded.levels
+def trace(data: xr.Dataset, setting: Setting, draws: Draws) -> dict[str, tuple[Any, ...]]:
+    """Draws of every parameter, as variables of an estimate, with the judge's levels."""
+    levels, (low, high) = setting.graded.levels, data.attrs["judge_range"]
+    at = levels.level if setting.fitted.increasing else 1.0 - levels.level
     out: dict[str, tuple[Any, ...]] = {
+        "level": ("level", low + (high - low) * at),
         "calibrator": (("replicate", "level"), levels.low + levels.width * draws.f),
         "ends": (("replicate", "end"), levels.low + levels.width * draws.ends),
         "shape": (("replicate", "spline"), draws.shape),
     }
     if not levels.binary:
         out["sigma"] = ("replicate", levels.width * draws.sigma)
-    if draws.own is None:
-        out["flat_judge"] = ((), draws.flat)
     if draws.beta is not None:
         out["covariate_effect"] = (("replicate", "effect"), draws.beta)
-    if draws.own is not None:
-        own = levels.low + levels.width * draws.own[:, order]
+    if draws.own is None:
+        out["flat_judge"] = ((), draws.flat)
+    else:
+        own = levels.low + levels.width * draws.own
         out["own_calibrator"] = (("policy", "replicate", "level"), own.swapaxes(0, 1))
-    if draws.diagnostics:
-        out |= {name: ((), value) for name, value in draws.diagnostics.items()}
-    return out
+    return out | {name: ((), value) for name, value in draws.diagnostics.items()}

@@ -1,5 +1,7 @@
 """Figures of results: each function takes a result Dataset and draws on (and returns) matplotlib Axes.
 
+``ax`` (``axes`` for two panels) is where to draw; by default a new figure in the house style, of a size that fits.
+
 They print the field's panels (the paper's "Visualization primitives"): intervals and thresholds are drawn, colours are
 those of Okabe and Ito, and every distinction carried by colour is carried by shape, hatching or text as well, so a page
 printed in grey still reads. matplotlib is imported on the first call. ``with matplotlib.rc_context(style.STYLE)`` gives

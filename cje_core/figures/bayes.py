@@ -1,28 +1,18 @@
 """Figures of the calibration posterior: prior curves, fitted curve, and whether its labels look as it says."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, new_axes
 
 
-def prior_predictive(curves: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+def prior_predictive(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Calibrators drawn from the prior, with their pointwise band, before any label.
 
     Parameters
     ----------
     curves : xr.Dataset
         From `cje_core.bayes.diagnostics.predictive.curves` of prior draws.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 4.4, 3.6)
     level = curves["level"].values
@@ -33,18 +23,13 @@ def prior_predictive(curves: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     return axes
 
 
-def calibration_posterior(curves: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+def calibration_posterior(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Calibrator with its pointwise band over the judge levels, and the mean label at each, sized by their number.
 
     Parameters
     ----------
     curves : xr.Dataset
         From `cje_core.bayes.diagnostics.predictive.curves` of posterior draws.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 4.4, 3.6)
     _band(axes, curves, "posterior")
@@ -70,7 +55,7 @@ def calibration_posterior(curves: xr.Dataset, *, ax: "Axes | None" = None) -> "A
     return axes
 
 
-def _band(axes: "Axes", curves: xr.Dataset, what: str) -> None:
+def _band(axes: Axes, curves: xr.Dataset, what: str) -> None:
     level = curves["level"].values
     bound = curves["interval"].transpose("level", "ci_bound").values
     axes.fill_between(
@@ -81,7 +66,7 @@ def _band(axes: "Axes", curves: xr.Dataset, what: str) -> None:
     axes.set(xlabel="judge level (0 worst, 1 best)", ylabel="E[Y | S], oracle units")
 
 
-def pit_ecdf(found: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+def pit_ecdf(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """ECDF of the PIT values less the diagonal, with its simultaneous band.
 
     Parameters
@@ -89,11 +74,6 @@ def pit_ecdf(found: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     found : xr.Dataset
         From `cje_core.bayes.diagnostics.predictive.ecdf`; or one quantity of `cje_core.bayes.diagnostics.sbc.verdict`
         (ranks scaled to [0, 1]).
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 4.4, 3.2)
     point = found["point"].values

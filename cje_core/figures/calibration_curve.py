@@ -1,13 +1,10 @@
 """The calibrator itself: monotone against two-stage, and what each covariate adds."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, STYLE, new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import GREY, OKABE_ITO, STYLE, Axes, new_axes
 
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "monotone": ("monotone in S", {"color": OKABE_ITO[0], "lw": 2.0}),
@@ -16,18 +13,13 @@ LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def calibration_curve(curve: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+def calibration_curve(curve: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Calibrated reward against the judge score, with the labels behind it.
 
     Parameters
     ----------
     curve : xr.Dataset
         From `cje_core.calibration.reliability.calibration_curve`.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 5.0, 3.6)
     axes.plot(
@@ -47,7 +39,7 @@ def calibration_curve(curve: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     return axes
 
 
-def covariate_effects(curve: xr.Dataset) -> "list[Axes]":
+def covariate_effects(curve: xr.Dataset) -> list[Axes]:
     """Two-stage calibration: the first stage's effect of each covariate, and the isotonic second stage.
 
     Parameters
@@ -57,7 +49,7 @@ def covariate_effects(curve: xr.Dataset) -> "list[Axes]":
 
     Returns
     -------
-    list of matplotlib Axes
+    list of Axes
         One per covariate, then the second stage.
     """
     import matplotlib as mpl

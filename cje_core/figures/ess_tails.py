@@ -1,47 +1,26 @@
 """Effective sample size before and after stabilisation, the largest weight's share, and the tail index."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, policy_rows
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, legend_above, policy_panels
 from cje_core.verdict.gates import BY_NAME
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ESS, HILL = BY_NAME["ess"], BY_NAME["hill"]
 
 
-def ess_tails(overlap: xr.Dataset, *, axes: "tuple[Axes, Axes] | None" = None) -> "tuple[Axes, Axes]":
+def ess_tails(overlap: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
     """Two panels, one row per policy: ESS/n as bars with the largest share as a dot; the Hill band.
 
     Parameters
     ----------
     overlap : xr.Dataset
         From `cje_core.offpolicy.overlap.overlap`.
-    axes : pair of matplotlib Axes, optional
-
-    Returns
-    -------
-    pair of matplotlib Axes
     """
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
-    from cje_core.figures.style import STYLE
-
     policies = [str(p) for p in overlap["policy"].values]
-    if axes is None:
-        with mpl.rc_context(STYLE):
-            made = plt.subplots(
-                1, 2, figsize=(8.0, 1.5 + 0.45 * len(policies)), sharey=True, width_ratios=(3, 2)
-            )[1]
-        axes = (made[0], made[1])
-    left, right = axes
-    for panel in axes:
-        policy_rows(panel, policies)
+    left, right = policy_panels(axes, policies, 1.5, width_ratios=(3, 2))
     rows = np.arange(len(policies))
     looks: tuple[tuple[str, float, dict[str, Any]], ...] = (
         ("ess_fraction", -0.17, {"color": OKABE_ITO[0], "label": "ESS/n, raw"}),
@@ -76,9 +55,5 @@ def ess_tails(overlap: xr.Dataset, *, axes: "tuple[Axes, Axes] | None" = None) -
         xlabel=f"tail index (dashed: {HILL.good:g}, finite variance;\ndotted: {HILL.critical:g}, finite mean)"
     )
     right.set_xlim(left=0)
-    figure = left.get_figure()
-    assert figure is not None
-    handles = [h for panel in axes for h in panel.get_legend_handles_labels()[0]]
-    names = [n for panel in axes for n in panel.get_legend_handles_labels()[1]]
-    figure.legend(handles, names, loc="outside upper center", ncols=5, frameon=False, fontsize=8)
-    return axes
+    legend_above(left, right, ncols=5)
+    return left, right

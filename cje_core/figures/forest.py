@@ -2,15 +2,21 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from cje_core.figures.style import GREY, PALE, looks, new_axes
+from cje_core.figures.style import (
+    GREY,
+    PALE,
+    Axes,
+    figure_of,
+    grid_behind,
+    looks,
+    new_axes,
+    notes_beside,
+    plain_words,
+)
 from cje_core.inference.estimate import Status
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LINE_HEIGHT = 0.21  # inches per estimator
 GAP = 0.9  # between policies, in lines
@@ -21,15 +27,13 @@ def forest(
     *,
     labels: Mapping[str, str] | None = None,
     colours: Collection[str] = (),
-    hollow: Mapping[str, str] | None = None,
-    primary: str | None = None,
-    twins: Collection[str] = (),
+    hollow: Mapping[tuple[str, str], str] | None = None,
     bold: Mapping[str, str] | None = None,
     beneath: Mapping[str, str] | None = None,
     text: Callable[[str, str], str] | None = None,
     truth: xr.DataArray | None = None,
-    ax: "Axes | None" = None,
-) -> "Axes":
+    ax: Axes | None = None,
+) -> Axes:
     """Estimates with their intervals, one line per policy and estimator, the numbers beside the panel.
 
     A level that does not stand is hollow and grey; a failure stands as its named status where its numbers would be.
@@ -42,12 +46,8 @@ def forest(
         What to call an estimator; its own name by default.
     colours : collection of str
         Names that take the first colours in this order, so that they keep them in every figure.
-    hollow : mapping of policy to str, optional
-        Policies whose `primary` estimate does not stand, and the words that say why.
-    primary : str, optional
-        The estimator of those levels (default: the first).
-    twins : collection of str
-        Estimators whose levels stand or fall with the primary one's.
+    hollow : mapping of (estimator, policy) to str, optional
+        Levels that do not stand, and the words that say why.
     bold : mapping of policy to str, optional
         The estimator whose number stands first.
     beneath : mapping of policy to str, optional
@@ -56,20 +56,14 @@ def forest(
         The numbers beside a line (default: three decimals).
     truth : DataArray over policy, optional
         True values, drawn as diamonds.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     from matplotlib.lines import Line2D
 
     if isinstance(estimates, xr.Dataset):
         estimates = {str(name): estimates.sel({"method": name}) for name in estimates["method"].values}
     names = list(estimates)
-    primary = primary or names[0]
     hollow, bold = hollow or {}, bold or {}
-    policies = [str(p) for p in estimates[primary]["policy"].values]
+    policies = [str(p) for p in estimates[names[0]]["policy"].values]
     step = len(names) + GAP
     axes = new_axes(ax, 8.0, 1.3 + LINE_HEIGHT * step * len(policies))
     first = list(colours)
@@ -83,7 +77,7 @@ def forest(
             )
         for k, name in enumerate(names):
             y = row * step + k
-            empty = policy in hollow and (name == primary or name in twins)
+            empty = (name, policy) in hollow
             at = estimates[name].sel(policy=policy)
             status = Status(int(at["status"]))
             value, (low, high) = float(at["estimate"]), map(float, at["interval"].values)
@@ -91,7 +85,7 @@ def forest(
             if status.failed:
                 shown = f"{call[name]}: {shown}"
             elif empty:
-                shown += f"  {hollow[policy]}"
+                shown += f"  {hollow[name, policy]}"
             plain = status is Status.OK or (empty and status is Status.TRANSPORT_ASSUMED)
             if not (plain or status.failed):
                 shown += f"  {status.name.lower()}"
@@ -104,20 +98,13 @@ def forest(
                 axes.plot(value, y, look[name]["marker"], mfc=face, mec=colour, mew=1.2, ms=4, zorder=3)
         if truth is not None:
             x = float(truth.sel(policy=policy))
-            axes.plot(
-                [x, x],
-                [row * step - 0.4, row * step + len(names) - 0.6],
-                color="black",
-                lw=1,
-                ls=":",
-                zorder=1,
-            )
-            axes.plot(x, row * step - 0.4, "D", color="black", ms=4, zorder=4)
+            top, bottom = row * step - 0.4, row * step + len(names) - 0.6
+            axes.plot([x, x], [top, bottom], color="black", lw=1, ls=":", zorder=1)
+            axes.plot(x, top, "D", color="black", ms=4, zorder=4)
 
     axes.set_ylim(len(policies) * step - 0.5 - GAP / 2, -0.5 - GAP / 2)
     axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color="#DDDDDD", lw=0.6)
-    axes.set_axisbelow(True)
+    grid_behind(axes, "x")
     axes.set_xlabel("policy value V = E[Y], oracle scale")
     centers = [row * step + (len(names) - 1) / 2 for row in range(len(policies))]
     axes.set_yticks([y - 0.35 * bool(beneath) for y in centers], policies, fontweight="bold")
@@ -126,27 +113,22 @@ def forest(
     axes.tick_params(axis="y", which="both", length=0)
     axes.tick_params(axis="y", which="minor", labelsize=7, labelcolor=GREY)
 
-    right = axes.secondary_yaxis("right")
-    right.set_yticks([y for y, _, _ in numbers], [shown for _, shown, _ in numbers])
-    right.tick_params(length=0, labelsize=7)
-    right.spines["right"].set_visible(False)
+    right = notes_beside(axes, [y for y, _, _ in numbers], [shown for _, shown, _ in numbers], 7)
     for label, (_, _, strong) in zip(right.get_yticklabels(), numbers, strict=True):
         label.set_fontweight("bold" if strong else "normal")
-    for label in (*axes.get_yticklabels(), *axes.get_yticklabels(minor=True), *right.get_yticklabels()):
-        label.set_parse_math(False)  # a policy may be called "$best"
+    plain_words((*axes.get_yticklabels(), *axes.get_yticklabels(minor=True), *right.get_yticklabels()))
 
     handles = [
         Line2D([], [], color=look[n]["color"], marker=look[n]["marker"], ms=5, lw=1.6, label=call[n])
         for n in names
     ]
-    if set(hollow) & set(policies):
-        shape, words = look[primary]["marker"], " or ".join(sorted(set(hollow.values())))
+    doubted = [name for name in names if any((name, policy) in hollow for policy in policies)]
+    if doubted:
+        shape, words = look[doubted[0]]["marker"], " or ".join(sorted(set(hollow.values())))
         handles.append(Line2D([], [], color=GREY, marker=shape, mfc="white", ms=5, lw=1.6, label=words))
     if truth is not None:
         handles.append(Line2D([], [], color="black", marker="D", ms=4, lw=1, ls=":", label="truth"))
-    figure = axes.get_figure()
-    assert figure is not None
-    figure.legend(
+    figure_of(axes).legend(
         handles=handles, loc="outside lower center", ncols=min(len(handles), 6), frameon=False, fontsize=8
     )
     return axes

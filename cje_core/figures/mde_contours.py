@@ -1,20 +1,15 @@
 """Smallest detectable difference over sample size and label share, with iso-cost lines."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.figures.style import OKABE_ITO, new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import OKABE_ITO, Axes, new_axes
 
 
 def mde_contours(
-    surface: xr.Dataset, *, optimum: tuple[float, float] | None = None, ax: "Axes | None" = None
-) -> "Axes":
+    surface: xr.Dataset, *, optimum: tuple[float, float] | None = None, ax: Axes | None = None
+) -> Axes:
     """Contours of the minimum detectable effect (solid) and of cost (dashed).
 
     Parameters
@@ -23,11 +18,6 @@ def mde_contours(
         From `cje_core.planning.allocation.mde_surface`: ``mde`` and ``cost`` over ``n`` and ``fraction``.
     optimum : (n, fraction), optional
         The planned design, drawn as a star.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 5.6, 4.2)
     n, fraction = surface["n"].values.astype(float), surface["fraction"].values.astype(float)

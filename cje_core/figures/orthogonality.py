@@ -1,46 +1,26 @@
 """Is the correction of a doubly robust estimate noise or news? Orthogonality score and DM-IPS split."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, policy_rows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, legend_above, policy_panels
 
 
-def orthogonality(estimate: xr.Dataset, *, axes: "tuple[Axes, Axes] | None" = None) -> "tuple[Axes, Axes]":
+def orthogonality(estimate: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
     """Left: score with interval, zero drawn; right: direct and importance-weighted parts with intervals.
 
     Parameters
     ----------
     estimate : xr.Dataset
         A doubly robust estimate, with ``orthogonality``, ``direct_part`` and ``ips_part`` and their intervals.
-    axes : pair of matplotlib Axes, optional
-
-    Returns
-    -------
-    pair of matplotlib Axes
     """
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
-    from cje_core.figures.style import STYLE
-
     missing = {"orthogonality", "direct_part", "ips_part"} - set(estimate.data_vars)
     if missing:
         raise ValueError(f"the estimate lacks {', '.join(sorted(missing))}; use a doubly robust estimator")
     policies = [str(p) for p in estimate["policy"].values]
-    if axes is None:
-        with mpl.rc_context(STYLE):
-            made = plt.subplots(1, 2, figsize=(8.0, 1.4 + 0.45 * len(policies)), sharey=True)[1]
-        axes = (made[0], made[1])
-    left, right = axes
+    left, right = policy_panels(axes, policies, 1.4)
     rows = np.arange(len(policies))
-    for panel in axes:
-        policy_rows(panel, policies)
+    for panel in (left, right):
         panel.axvline(0.0, color=GREY, lw=1, zorder=1)
     series = (
         (left, "orthogonality", "orthogonality score", 0.0, OKABE_ITO[0], "o"),
@@ -63,9 +43,5 @@ def orthogonality(estimate: xr.Dataset, *, axes: "tuple[Axes, Axes] | None" = No
             )
     left.set_xlabel("mean of W (Y - q)\n(its interval should cover 0)")
     right.set_xlabel("parts of the estimate, which they add up to\n(oracle scale)")
-    figure = left.get_figure()
-    assert figure is not None
-    handles = [h for panel in axes for h in panel.get_legend_handles_labels()[0]]
-    names = [n for panel in axes for n in panel.get_legend_handles_labels()[1]]
-    figure.legend(handles, names, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
-    return axes
+    legend_above(left, right, ncols=3)
+    return left, right

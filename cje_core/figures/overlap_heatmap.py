@@ -1,19 +1,14 @@
 """Where logger and target put their responses on the judge's scale, and how large the weights are there."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, figure_of, new_axes
 
 
 def overlap_heatmap(
-    weights: xr.Dataset, policy: str, *, affinity: float | None = None, ax: "Axes | None" = None
-) -> "Axes":
+    weights: xr.Dataset, policy: str, *, affinity: float | None = None, ax: Axes | None = None
+) -> Axes:
     """Density of S under logger and target (two rows), with the mean log weight of each bin drawn over them.
 
     Parameters
@@ -23,11 +18,6 @@ def overlap_heatmap(
     policy : str
     affinity : float, optional
         Judge-space affinity A_B, for the title.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 5.6, 2.9)
     at = weights.sel(policy=policy)
@@ -51,7 +41,5 @@ def overlap_heatmap(
     axes.set_xlabel("judge score S")
     named = "" if affinity is None else f": affinity A_B = {affinity:.3f}"
     axes.set_title(f"{policy}{named}", loc="left", parse_math=False)
-    figure = axes.get_figure()
-    assert figure is not None
-    figure.colorbar(image, ax=[axes, over], label="share of responses", shrink=0.85, pad=0.14)
+    figure_of(axes).colorbar(image, ax=[axes, over], label="share of responses", shrink=0.85, pad=0.14)
     return axes

@@ -1,28 +1,18 @@
 """Reliability of the calibrated reward, and the calibration curve itself."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, new_axes
 
 
-def reliability(bins: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+def reliability(bins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Mean oracle label against mean out-of-fold reward per bin of the judge score, with intervals and the diagonal.
 
     Parameters
     ----------
     bins : xr.Dataset
         From `cje_core.calibration.reliability.reliability`.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 4.2, 4.0)
     reward, oracle = bins["reward_mean"].values, bins["oracle_mean"].values

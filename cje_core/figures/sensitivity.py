@@ -1,22 +1,15 @@
 """Borrowed levels and differences against the bound on their transport residual, with tipping points."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, MARKERS, OKABE_ITO, new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import GREY, MARKERS, OKABE_ITO, Axes, grid_behind, new_axes, plain_words
 
 DASHES = ("-", "--", "-.", ":")
 MOST = 6  # curves on one panel; more cannot be told apart
 
 
-def sensitivity_levels(
-    levels: xr.Dataset, *, margin: float | None = None, ax: "Axes | None" = None
-) -> "Axes":
+def sensitivity_levels(levels: xr.Dataset, *, margin: float | None = None, ax: Axes | None = None) -> Axes:
     """Interval of each level as |transport residual| may grow; a policy with labels of its own is a flat band.
 
     Parameters
@@ -25,11 +18,6 @@ def sensitivity_levels(
         From `cje_core.transport.sensitivity.levels`, delta rising; the first six policies are drawn.
     margin : float, optional
         The declared margin, a grey vertical line.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 7.6, 3.8)
     kind = {True: "borrowed", False: "labels of its own"}
@@ -45,8 +33,8 @@ def sensitivity_levels(
 
 
 def sensitivity_differences(
-    differences: xr.Dataset, tipping: xr.Dataset, *, margin: float | None = None, ax: "Axes | None" = None
-) -> "Axes":
+    differences: xr.Dataset, tipping: xr.Dataset, *, margin: float | None = None, ax: Axes | None = None
+) -> Axes:
     """Interval of each difference as |transport residual| may grow; a mark where a decided sign flips.
 
     Parameters
@@ -54,12 +42,8 @@ def sensitivity_differences(
     differences, tipping : xr.Dataset
         From `cje_core.transport.sensitivity.differences` and `tipping_points`, over the same pairs; the first six are
         drawn (choose with ``.isel(pair=...)``).
-    margin, ax
+    margin : float, optional
         As in `sensitivity_levels`.
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 7.6, 3.8)
     names = []
@@ -88,7 +72,7 @@ def _words(tipping: float) -> str:
     return "undecided" if tipping == 0 else f"flips at {tipping:.3g}"
 
 
-def _bands(axes: "Axes", interval: xr.DataArray, value: np.ndarray, names: list[str]) -> None:
+def _bands(axes: Axes, interval: xr.DataArray, value: np.ndarray, names: list[str]) -> None:
     """Shaded intervals (row, delta, ci_bound) between lines; the dash tells them apart without colour."""
     delta = interval["delta"].values.astype(float)
     for row, name in enumerate(names[:MOST]):
@@ -100,7 +84,7 @@ def _bands(axes: "Axes", interval: xr.DataArray, value: np.ndarray, names: list[
         axes.plot(delta[0], value[row], MARKERS[row], color=colour, ms=4, zorder=4, clip_on=False)
 
 
-def _finish(axes: "Axes", curves: xr.Dataset, margin: float | None) -> "Axes":
+def _finish(axes: Axes, curves: xr.Dataset, margin: float | None) -> Axes:
     delta = curves["delta"].values
     if margin is not None:
         axes.axvline(margin, color=GREY, lw=1, ls=":", zorder=1)
@@ -113,11 +97,7 @@ def _finish(axes: "Axes", curves: xr.Dataset, margin: float | None) -> "Axes":
     axes.set_xlabel(
         f"δ, bound on the transport residual |E[Y - f(S)]|\n(lines: {prob:g}% bias-aware intervals)"
     )
-    axes.grid(axis="y", color="#DDDDDD", lw=0.6)
-    axes.set_axisbelow(True)
-    figure = axes.get_figure()
-    assert figure is not None
+    grid_behind(axes, "y")
     legend = axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a policy may be called "$best"
+    plain_words(legend.get_texts())
     return axes

@@ -1,10 +1,13 @@
 """Look of the figures: one palette, one style, so that a method keeps its colour on a page."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import FigureBase
+else:  # matplotlib is imported on the first call
+    Axes = FigureBase = Any
 
 # Okabe and Ito (2008): colours that readers with colour-vision deficiency can tell apart, and markers to match
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -38,7 +41,7 @@ def looks(methods: Sequence[str]) -> dict[str, dict[str, str]]:
     }
 
 
-def new_axes(ax: "Axes | None", width: float = 6.0, height: float = 3.6) -> "Axes":
+def new_axes(ax: Axes | None, width: float = 6.0, height: float = 3.6) -> Axes:
     """Return `ax`, or the axes of a new figure in the house style (inches)."""
     if ax is not None:
         return ax
@@ -49,15 +52,69 @@ def new_axes(ax: "Axes | None", width: float = 6.0, height: float = 3.6) -> "Axe
         return plt.subplots(figsize=(width, height))[1]
 
 
-def policy_rows(ax: "Axes", policies: Sequence[str]) -> None:
+def policy_panels(
+    axes: tuple[Axes, Axes] | None, policies: Sequence[str], height: float, **grid: Any
+) -> tuple[Axes, Axes]:
+    """Return `axes`, or two panels of a new figure, of some height (inches) per policy, with `policy_rows`."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    if axes is None:
+        with mpl.rc_context(STYLE):
+            left, right = plt.subplots(
+                1, 2, figsize=(8.0, height + 0.45 * len(policies)), sharey=True, **grid
+            )[1]
+        axes = left, right
+    for panel in axes:
+        policy_rows(panel, policies)
+    return axes
+
+
+def figure_of(ax: Axes) -> FigureBase:
+    """Figure that the axes are in."""
+    figure = ax.get_figure()
+    assert figure is not None
+    return figure
+
+
+def legend_above(*panels: Axes, ncols: int) -> None:
+    """One legend of all panels above them."""
+    found = [panel.get_legend_handles_labels() for panel in panels]
+    handles = [handle for shown, _ in found for handle in shown]
+    names = [name for _, called in found for name in called]
+    figure_of(panels[0]).legend(
+        handles, names, loc="outside upper center", ncols=ncols, frameon=False, fontsize=8
+    )
+
+
+def plain_words(labels: Iterable[Any]) -> None:
+    """Show labels as they are: a policy may be called "$best"."""
+    for label in labels:
+        label.set_parse_math(False)
+
+
+def grid_behind(ax: Axes, axis: Literal["x", "y"]) -> None:
+    """Light lines across one axis, behind everything."""
+    ax.grid(axis=axis, color="#DDDDDD", lw=0.6)
+    ax.set_axisbelow(True)
+
+
+def notes_beside(ax: Axes, at: Sequence[float], notes: Sequence[str], size: float) -> Any:
+    """Words at the right edge, at some heights; returns their axis."""
+    right = ax.secondary_yaxis("right")
+    right.set_yticks(at, notes)
+    right.tick_params(length=0, labelsize=size)
+    right.spines["right"].set_visible(False)
+    return right
+
+
+def policy_rows(ax: Axes, policies: Sequence[str]) -> None:
     """One labelled row per policy, the first on top, every other one shaded."""
     for row in range(0, len(policies), 2):
         ax.axhspan(row - 0.5, row + 0.5, color=PALE, lw=0, zorder=0)
     ax.set_ylim(len(policies) - 0.5, -0.5)
     ax.set_yticks(range(len(policies)), list(policies))
     ax.tick_params(axis="y", length=0)
-    for label in ax.get_yticklabels():
-        label.set_parse_math(False)  # a policy may be called "$best"
+    plain_words(ax.get_yticklabels())
     ax.spines["left"].set_visible(False)
-    ax.grid(axis="x", color="#DDDDDD", lw=0.6)
-    ax.set_axisbelow(True)
+    grid_behind(ax, "x")

@@ -1,15 +1,10 @@
 """Mean residuals on probe labels against the declared margin."""
 
 import math
-from typing import TYPE_CHECKING
 
-import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, new_axes, policy_rows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, new_axes, notes_beside, policy_rows
 
 LOOK = {  # verdict: colour, marker, face
     "PASS": (OKABE_ITO[2], "o", OKABE_ITO[2]),
@@ -19,7 +14,7 @@ LOOK = {  # verdict: colour, marker, face
 }
 
 
-def transport_residuals(audit: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+def transport_residuals(audit: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Mean residual E[Y - f(Z)] of each policy with its interval; the margin of the equivalence test is shaded.
 
     The bar is the interval that decides, given f; the thin line adds the noise of the labels that taught f.
@@ -28,11 +23,6 @@ def transport_residuals(audit: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes
     ----------
     audit : xr.Dataset
         From `cje_core.transport.audit.audit`.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     policies = [str(p) for p in audit["policy"].values]
     axes = new_axes(ax, 6.2, 1.3 + 0.42 * len(policies))
@@ -51,10 +41,7 @@ def transport_residuals(audit: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes
             axes.plot(at["interval_with_fit"].values, [row, row], color=colour, lw=0.7, zorder=2)
             axes.plot(at["interval"].values, [row, row], color=colour, lw=2.2, zorder=2)
             axes.plot(residual, row, marker, mfc=face, mec=colour, mew=1.3, ms=6, zorder=3)
-    right = axes.secondary_yaxis("right")
-    right.set_yticks(np.arange(len(policies)), notes)
-    right.tick_params(length=0, labelsize=8)
-    right.spines["right"].set_visible(False)
+    notes_beside(axes, range(len(policies)), notes, 8)
     prob = 100 * float(audit.attrs["ci_prob"])
     axes.set_xlabel(
         f"mean residual of probes, Y - f(Z), with {prob:g}% interval\n"

@@ -1,31 +1,21 @@
 """How much of an estimate's variance comes from having learned the calibrator on few labels."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import OKABE_ITO, new_axes, policy_rows
+from cje_core.figures.style import OKABE_ITO, Axes, legend_above, new_axes, policy_rows
 from cje_core.verdict.guide import SHARE_HIGH, SHARE_LOW
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
-
-def uncertainty_share(estimate: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+def uncertainty_share(estimate: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Share of Var_cal in Var_total per policy (the paper's "uncertainty ring").
 
-    As bars: lengths compare, angles do not.
+    As bars: lengths compare, angles do not. A mean label holds no calibration, whatever its labels cost: it says so.
 
     Parameters
     ----------
     estimate : xr.Dataset
         An estimate with ``calibration_share(policy)``.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     if "calibration_share" not in estimate:
         raise ValueError("this estimate has no calibration_share; use the direct estimator")
@@ -50,14 +40,11 @@ def uncertainty_share(estimate: xr.Dataset, *, ax: "Axes | None" = None) -> "Axe
     for row in np.flatnonzero(~known).tolist():
         axes.text(0.01, row, "unknown", va="center", fontsize=8)
     for row in np.flatnonzero(known).tolist():
-        axes.text(1.01, row, f"{share[row]:.0%}", va="center", fontsize=8)
+        whole = ", all labelled" if str(estimate["route"].values[row]) == "label_mean" else ""
+        axes.text(1.01, row, f"{share[row]:.0%}{whole}", va="center", fontsize=8)
     for threshold in (SHARE_LOW, SHARE_HIGH):
         axes.axvline(threshold, color="black", lw=1, ls="--", zorder=3)
     advice = f"left of {SHARE_LOW:.0%}: buy prompts, right of {SHARE_HIGH:.0%}: buy labels"
     axes.set(xlim=(0, 1), xlabel=f"share of the variance; {advice}")
-    figure = axes.get_figure()
-    assert figure is not None
-    figure.legend(
-        *axes.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False, fontsize=8
-    )
+    legend_above(axes, ncols=2)
     return axes

@@ -1,17 +1,12 @@
 """Raw importance weights against the stabilised ones, by judge score."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, new_axes
 
 
-def weight_stabilisation(weights: xr.Dataset, policy: str, *, ax: "Axes | None" = None) -> "Axes":
+def weight_stabilisation(weights: xr.Dataset, policy: str, *, ax: Axes | None = None) -> Axes:
     """Raw mean-one weights (dots, log scale) and stabilised weights (line) of one policy against the judge score.
 
     Parameters
@@ -19,11 +14,6 @@ def weight_stabilisation(weights: xr.Dataset, policy: str, *, ax: "Axes | None" 
     weights : xr.Dataset
         From `cje_core.offpolicy.weight_map.weight_map`.
     policy : str
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     axes = new_axes(ax, 4.8, 3.4)
     at = weights.sel(policy=policy)

@@ -1,28 +1,18 @@
 """Who beats whom: the pairwise win matrix with marks for differences that survive multiplicity."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from cje_core.figures.style import Axes, figure_of, new_axes, plain_words
 
 
-def win_matrix(wins: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+def win_matrix(wins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Differences "row minus column", shaded by size; bold with a star where the adjusted p-value is below q.
 
     Parameters
     ----------
     wins : xr.Dataset
         From `cje_core.inference.contrasts.win_matrix`.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     policies = [str(p) for p in wins["policy"].values]
     count = len(policies)
@@ -49,13 +39,10 @@ def win_matrix(wins: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
             axes.text(j, i, "·" if i == j else "no number", ha="center", va="center", fontsize=8)
     axes.set_xticks(range(count), policies, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(count), policies)
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_parse_math(False)
+    plain_words((*axes.get_xticklabels(), *axes.get_yticklabels()))
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
     q, adjustment = wins.attrs["q"], str(wins.attrs["adjustment"])
     axes.set_title(f"V(row) - V(column); * adjusted p < {q:g} ({adjustment})", loc="left")
-    figure = axes.get_figure()
-    assert figure is not None
-    figure.colorbar(image, ax=axes, label="difference, oracle scale", shrink=0.8)
+    figure_of(axes).colorbar(image, ax=axes, label="difference, oracle scale", shrink=0.8)
     return axes

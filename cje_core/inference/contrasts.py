@@ -295,7 +295,7 @@ def against(
     """
     names = estimate.policy.values.astype(str)
     if reference not in names:
-        raise ValueError(f"reference is {reference!r}; the estimate has {', '.join(sorted(names))}")
+        raise ValueError(f"reference={reference!r}: the estimate has {', '.join(sorted(names))}")
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
     order = np.argsort(names, kind="stable")
     first = order[names[order] != reference]

@@ -93,7 +93,7 @@ class Status(IntEnum):
     )
     LOW_SUPPORT = (
         73,
-        "too much of the policy's scores lies where hardly any label taught the calibrator: label this policy",
+        "too many of the policy's responses lie where hardly any label taught the calibrator: label this policy",
     )
     LEVEL_REFUSED = 74, "a gate or an audit refuses this level: see what refused it"
 
@@ -220,8 +220,8 @@ def logit_wald(
     """Interval on the logit of the declared scale, mapped back: it never leaves the scale.
 
     With ``share = (estimate - low) / (high - low)`` the delta method gives the logit the standard error
-    ``SE / ((high - low) share (1 - share))``. An estimate at or beyond an end of the scale has no logit: it gets the
-    Wald interval, cut to the scale and widened where needed to contain the estimate (`into_scale`).
+    ``SE / ((high - low) share (1 - share))``. An estimate at or beyond an end of the scale has no logit: NaN. Near an
+    end the delta method fails, see `cje_core.families.intervals`.
 
     Examples
     --------
@@ -231,11 +231,11 @@ def logit_wald(
     low, high = scale
     center, error = np.asarray(estimate, float), np.asarray(std_error, float)
     share = (center - low) / (high - low)
-    inside = (share > 0) & (share < 1)
-    safe = np.where(inside, share, 0.5)
-    bounds = special.expit(wald(special.logit(safe), error / ((high - low) * safe * (1 - safe)), df, ci_prob))
-    edge = into_scale(wald(center, error, df, ci_prob), center, scale)
-    return np.where(inside[..., None], low + (high - low) * bounds, edge)
+    share = np.where((share > 0) & (share < 1), share, np.nan)
+    bounds = special.expit(
+        wald(special.logit(share), error / ((high - low) * share * (1 - share)), df, ci_prob)
+    )
+    return np.asarray(low + (high - low) * bounds)
 
 
 def into_scale(interval: FloatArray, estimate: npt.ArrayLike, scale: tuple[float, float]) -> FloatArray:

@@ -227,7 +227,7 @@ def stationary_bootstrap_se(influence: FloatArray, *, mean_block: float | None =
     """
     n = len(influence)
     if mean_block is not None and not 1 <= mean_block <= n:
-        raise ValueError(f"mean_block is {mean_block}; it must lie between 1 and the {n} prompts")
+        raise ValueError(f"mean_block={mean_block}: it must lie between 1 and the {n} prompts")
     centered = influence - influence.mean()
     spectrum = np.abs(np.fft.rfft(centered, 2 * n)) ** 2
     covariance = np.fft.irfft(spectrum, 2 * n)[:n] / n

@@ -8,7 +8,6 @@ coverage in response space: both are needed.
 What cannot be computed is NaN, which means unknown and never healthy.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -16,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.oracle_slice import predict
 from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
+from cje_core.data.arrays import Logged, Rows, unpack_logged
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.influence import kish_ess
 from cje_core.offpolicy.typicality import (
@@ -39,12 +39,9 @@ LARGEST_TAIL = 10  # the widest tail must hold this many weights, or there is no
 
 
 def overlap(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
-    covariates: Sequence[str] = (),
     ci_prob: float = 0.95,
-    direction: str = "increasing",
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Overlap diagnostics of every policy with the logger.
 
@@ -52,8 +49,6 @@ def overlap(
     ----------
     data : xr.Dataset
         Evaluation data with logged responses.
-    covariates, direction, calibrator
-        Of the reward calibrator, which the stabilised weights need, as in the estimators.
     ci_prob : float
         Probability of the intervals of TTC.
 
@@ -82,8 +77,8 @@ def overlap(
     DataError
         If the data have no logged responses.
     """
-    rows, logged = unpack(data, covariates), unpack_logged(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
+    given = calibrated(data)
+    data, rows, logged, fitted = given.data, given.rows, given.logged, given.slice_with_logs
     reward = np.full(len(logged.z), np.nan)
     judged = np.isfinite(logged.z).all(axis=1)
     if fitted.calibrator is not None and judged.any():

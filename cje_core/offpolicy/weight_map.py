@@ -3,25 +3,20 @@
 The data behind two panels of the paper, "Weight Stabilization Visualization" and the S-overlap heatmap.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.oracle_slice import predict
 from cje_core.checks import FloatArray
-from cje_core.data.arrays import unpack, unpack_logged
 from cje_core.offpolicy.weights import ess_fraction, guard_curve, log_ratios, mean_one, stabilise
 
 N_BINS = 20
 
 
 def weight_map(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
-    covariates: Sequence[str] = (),
-    direction: str = "increasing",
-    calibrator: str = "default",
     n_bins: int = N_BINS,
 ) -> xr.Dataset:
     """Weights of the logged responses against their judge scores.
@@ -30,8 +25,6 @@ def weight_map(
     ----------
     data : xr.Dataset
         Evaluation data with logged responses.
-    covariates, direction, calibrator
-        Of the reward calibrator, as in the estimators.
     n_bins : int
         Equal bins of the declared judge range.
 
@@ -46,8 +39,8 @@ def weight_map(
         - ``density_logged(bin)``, ``density_target(policy, bin)``: shares of logged and fresh responses, with
           coordinate ``bin`` the middle of a bin; ``log10_weight_mean(policy, bin)``: mean raw log weight there.
     """
-    rows, logged = unpack(data, covariates), unpack_logged(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
+    given = calibrated(data)
+    data, rows, logged, fitted = given.data, given.rows, given.logged, given.slice_with_logs
     score = logged.z[:, 0]
     judged = np.isfinite(logged.z).all(axis=1)
     low, high = data.attrs["judge_range"]
@@ -91,29 +84,21 @@ def weight_map(
     )
 
 
-def cap_curves(
-    data: xr.Dataset,
-    *,
-    covariates: Sequence[str] = (),
-    direction: str = "increasing",
-    calibrator: str = "default",
-) -> dict[str, xr.Dataset]:
+def cap_curves(data: xr.Dataset | Calibrated) -> dict[str, xr.Dataset]:
     """How calibrated IPS moves with its variance cap, for every policy with usable logged responses.
 
     Parameters
     ----------
     data : xr.Dataset
         Evaluation data with logged responses.
-    covariates, direction, calibrator
-        Of the reward calibrator, as in the estimators.
 
     Returns
     -------
     mapping of policy to xr.Dataset
         `cje_core.offpolicy.weights.guard_curve` with Delta = R; empty where there is no calibrator.
     """
-    rows, logged = unpack(data, covariates), unpack_logged(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
+    given = calibrated(data)
+    data, rows, logged, fitted = given.data, given.rows, given.logged, given.slice_with_logs
     judged = np.isfinite(logged.z).all(axis=1)
     if fitted.calibrator is None or not judged.any():
         return {}

@@ -127,7 +127,7 @@ def clip(weight: npt.ArrayLike, cap: float) -> FloatArray:
     [2.0, 2.0, 0.0, 0.0]
     """
     if not cap > 0:
-        raise ValueError(f"cap is {cap}; weights can only be clipped at a positive value")
+        raise ValueError(f"cap={cap}: weights can only be clipped at a positive value")
     w = np.asarray(weight, float)
     return _to_mean_one(np.minimum(w, cap))
 
@@ -239,7 +239,7 @@ def stabilise(
     if not candidates or not set(candidates) <= set(CANDIDATES):
         raise ValueError(f"candidates are {tuple(candidates)}; use some of {', '.join(CANDIDATES)}")
     if not rho > 0:
-        raise ValueError(f"rho is {rho}; it must be positive")
+        raise ValueError(f"rho={rho}: it must be positive")
     used = np.isfinite(w)
     if not np.isfinite(s[used]).all():
         raise ValueError("a row has a weight but no judge score; give the weight NaN or the row a score")

@@ -36,6 +36,7 @@ from cje_core.planning.power import detectable
 
 BALANCE_TOLERANCE = 0.05  # difference of shares that is not worth moving money for
 BEYOND = 1.1  # times the pilot's size from which a plan counts as outside
+MOST = 1e10  # judged prompts or labels that a budget may pay for; floats count no further without error
 FEW = 0.25  # share of the pilot's labels under which the 1/m law is an extrapolation too
 
 
@@ -89,7 +90,8 @@ def allocate(
     Raises
     ------
     ValueError
-        When the budget does not pay for `m_min` labelled prompts, saying what would.
+        When the budget does not pay for `m_min` labelled prompts, saying what would, or pays for more than 1e10 prompts
+        or labels, which no study has.
 
     Examples
     --------
@@ -105,13 +107,21 @@ def allocate(
         )
     if n_policies < 1 or m_min < 1:
         raise ValueError(f"n_policies is {n_policies} and m_min {m_min}; both must be at least 1")
-    per_prompt = cost_judge * n_policies
-    m_max = _affordable(budget, 0.0, per_prompt + cost_oracle)
-    if m_max < m_min:
-        needed = m_min * (per_prompt + cost_oracle)
+    price = float(cost_judge * n_policies), float(cost_oracle)
+    if not budget / MOST <= min(price):
+        raise ValueError(
+            f"a budget of {budget:g} pays for more than {MOST:g} prompts or labels at {price[0]:g} and "
+            f"{price[1]:g} each; give all three in one unit"
+        )
+    needed = m_min * (price[0] + price[1])
+    if not needed * (1 - 1e-12) <= budget:
         raise ValueError(
             f"a budget of {budget:g} does not pay for {m_min} labelled prompts; it takes at least {needed:g}"
         )
+    # in units about as large as the budget, by a power of two, so that nothing overflows and no digit changes
+    _, exponent = np.frexp(budget)
+    budget, per_prompt, cost_oracle = (float(np.ldexp(v, -exponent)) for v in (budget, *price))
+    m_max = _affordable(budget, 0.0, per_prompt + cost_oracle)
     root_eval, root_cal = np.sqrt(per_prompt * sigma2_eval), np.sqrt(cost_oracle * sigma2_cal)
     law = budget * np.sqrt(sigma2_cal / cost_oracle) / (root_eval + root_cal)
     near = int(np.clip(np.floor(law), m_min, m_max))
@@ -131,7 +141,7 @@ def allocate(
     return Plan(
         n=n_best,
         m=m_best,
-        cost=float(round(cost, 12)),
+        cost=float(round(price[0] * n_best + price[1] * m_best, 12)),
         std_error=float(np.sqrt(variance[best])),
         calibration_share=float(sigma2_cal / m_best / variance[best]),
         spend_share=float(cost_oracle * m_best / cost),
@@ -179,7 +189,8 @@ def spend_balance(
     -------
     Balance
         ``more labels`` where omega exceeds the spend share (under-labelled), ``more prompts`` where it falls short;
-        ``all labelled`` where more labels would help but every prompt has one, so both must grow together.
+        ``all labelled`` where more labels would help but every prompt has one, so both must grow together. Omega is
+        what falls with m, of a mean label too, where the ``calibration_share`` of `cje_core.estimators.direct` is 0.
 
     Examples
     --------
@@ -190,7 +201,9 @@ def spend_balance(
         raise ValueError(f"n is {n:g} and m is {m:g}; m must lie in (0, n]")
     from_cal, from_eval = sigma2_cal / m, max(sigma2_eval, 0.0) / n
     omega = from_cal / (from_cal + from_eval)
-    spend = cost_oracle * m / (cost_oracle * m + cost_judge * n_policies * n)
+    _, exponent = np.frexp(max(cost_judge, cost_oracle))  # a power of two off both, so that no sum overflows
+    per_prompt, per_label = float(np.ldexp(cost_judge, -exponent)), float(np.ldexp(cost_oracle, -exponent))
+    spend = per_label * m / (per_label * m + per_prompt * n_policies * n)
     if abs(omega - spend) <= tolerance:
         advice = "balanced"
     elif omega < spend:
@@ -256,7 +269,7 @@ def std_error_at(
     df_eval = np.maximum((c["df_eval"] + 1) * n / c.attrs["n"] - 1, 1.0)
     df_cal = np.maximum((c["df_cal"] + 1) * m / max(c.attrs["m"], 1) - 1, 1.0)
     alone = (c["sigma2_eval"] - c["sigma2_cross"]) / n  # the parts' own variances, as `combine` weighs them
-    df_probes = np.maximum((c["df_probes"] + 2) * probe_growth - 2, 1.0)
+    df_probes = np.maximum(c["df_probes"] + c["probe_count"] * (probe_growth - 1), 1.0)
     each = (alone, from_cal, from_probes, df_eval, df_cal, df_probes)
     df = xr.apply_ufunc(_pooled, *each, vectorize=True, output_dtypes=[float])
     out = xr.Dataset(
@@ -384,7 +397,7 @@ def labels_needed(
         Over the dimension of the components; NaN where labelling all n prompts does not do it.
     """
     if not target_mde > 0:
-        raise ValueError(f"target_mde is {target_mde:g}; it must be positive")
+        raise ValueError(f"target_mde={target_mde:g}: it must be positive")
 
     def reached(m: xr.DataArray) -> xr.DataArray:
         return effect_at(float(n), m, components, power=power, ci_prob=ci_prob) <= target_mde

@@ -21,13 +21,15 @@ Which value a policy gets is that of `analyze`:
 ``balanced``     neither: f on the responses, and on the labels their leverage on the policy mean less the balanced mean
                  (`cje_core.families.direct.balance`) times a residual whose square is unbiased (HC2), where the
                  estimate's own standard error takes the larger HC3: what is planned is the spread of the estimates
-``plug_in``      (option, the paper's) f on the responses, and on the labels the infinitesimal-jackknife term of the
-                 isotonic fit; probes are left out
+``plug_in``      (option, the paper's; no probes either) f on the responses, and on the labels the
+                 infinitesimal-jackknife term of the isotonic fit
 
 For borrowed values 1 / m is the leading order only (the paper's note on O(1/m) calibration variance). A policy that
-`analyze` would refuse has no components but a status: UNINFORMATIVE_JUDGE (the labels do not show that the judge ranks
-them; also where fewer than five hold the rarer of two values) or LOW_SUPPORT. It needs labels of its own, and for a
-policy that borrows `cje_core.planning.own_labels` says what those would do.
+Direct would refuse has no components but a status: UNINFORMATIVE_JUDGE (the labels do not show that the judge ranks
+them; also where fewer than five hold the rarer of two values) or LOW_SUPPORT. What gates, audit and the agreement of
+the labels refuse besides, `cje_core.workflow.plan` takes out. Own labels or probes that are all equal showed no spread
+to plan with: no components either, and the status CONSTANT_LABELS beside the route. What labels of its own would do for
+a policy that borrows says `cje_core.planning.own_labels`.
 """
 
 from collections.abc import Sequence
@@ -36,25 +38,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration.folds import count_clusters
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
     calibration_part,
-    fit_slice,
     held_out,
     mean_part,
     predict,
 )
-from cje_core.checks import FloatArray, IntArray, one_of
-from cje_core.data.arrays import Rows, unpack
+from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
+from cje_core.data.arrays import Rows
 from cje_core.estimators.direct_corrected import probe_value
 from cje_core.families.direct.balance import Lesson
 from cje_core.families.direct.fit import Lender, Options, borrowed_residual, corrects, make_lender, own_weight
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
+from cje_core.families.intervals import bounds, evidence_of
 from cje_core.inference.estimate import Status, cluster_sums, sum_by
 from cje_core.inference.influence import Part
 
-BORROWED = ("balanced", "plug_in")
+FORECAST = ("balanced", "plug_in")  # of the forms of borrowing, those whose components are known
 
 
 class Split(NamedTuple):
@@ -68,6 +70,7 @@ class Split(NamedTuple):
     df_eval: float
     df_cal: float
     df_probes: float = np.inf
+    probe_count: float = 0.0  # effective probed clusters
     shared: FloatArray | None = None  # (G,): the calibration part as the spread of a difference sees it
 
 
@@ -79,11 +82,26 @@ class Pilot(NamedTuple):
     lender: Lender | None  # None for the plug-in, or where nobody borrows
     borrowed: str
     power_tuned: bool
+    scale: tuple[float, float]  # of the oracle
 
 
 def _failed(rows: Rows, status: Status) -> Split:
     nothing = np.full(len(rows.cluster_names), np.nan)
-    return Split(status, "none", nothing, nothing, nothing, np.nan, np.nan, np.nan)
+    return Split(status, "none", nothing, nothing, nothing, np.nan, np.nan, np.nan, np.nan)
+
+
+def _spreadless(rows: Rows, route: str) -> Split:
+    """A value whose labels are all equal: no spread was seen, so none can be planned with."""
+    return _failed(rows, Status.CONSTANT_LABELS)._replace(route=route)
+
+
+def _bounded(
+    pilot: Pilot, p: int, behind: BoolArray, value: float, std_error: float = np.nan, df: float = np.nan
+) -> bool:
+    """Whether a value that these labels of policy p make has an interval (at one level or at all)."""
+    evidence = evidence_of(pilot.rows, p, behind, pilot.scale)
+    found = bounds(value, std_error, df, evidence=evidence, kind="auto", ci_prob=0.95, scale=pilot.scale)
+    return bool(np.isfinite(found.interval).all())
 
 
 def split_policy(pilot: Pilot, p: int) -> Split:
@@ -93,10 +111,17 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     if len(index) == 0:
         return _failed(rows, Status.NO_RESPONSES)
     own, corrected = corrects(rows, p)
-    if pilot.borrowed == "balanced" and not corrected:
-        probed = _probed(pilot, p, index)
+    # without an interval of its own labels a policy falls back on its probes, as in `refusal.level`
+    constant = corrected and np.ptp(rows.label[own]) == 0
+    if constant and _bounded(pilot, p, rows.labelled & rows.evaluated, float(rows.label[own[0]])):
+        return _spreadless(rows, "theta_aug")
+    untaught = fitted.status is Status.CONSTANT_LABELS and len(own) < len(index)
+    if constant or untaught or not corrected:
+        probed = _probed(pilot, p)
         if probed is not None:
             return probed
+    if constant:
+        return _spreadless(rows, "none")
     if fitted.calibrator is None:
         return _failed(rows, fitted.status)
     weight = rows.weight[index]
@@ -121,9 +146,7 @@ def split_policy(pilot: Pilot, p: int) -> Split:
         if refused is not None:
             return _failed(rows, refused)
     sampling = mean_part(rows, index, prediction, weight)[1]
-    if corrected and np.ptp(rows.label[own]) == 0:
-        status = Status.CONSTANT_LABELS
-    elif fitted.status is not Status.OK:
+    if fitted.status is not Status.OK:
         status = fitted.status
     found = Split(
         status,
@@ -136,9 +159,8 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     )
     if corrected and pilot.lender is not None and rows.teaches[own].all():
         found = found._replace(shared=_shared(rows, pilot.lender, own))
-    if status is Status.CONSTANT_LABELS:  # no spread was seen, so none can be planned with
-        nothing = np.full(len(rows.cluster_names), np.nan)
-        found = found._replace(evaluation=nothing, calibration=nothing)
+    if status is Status.CONSTANT_LABELS:  # of those that teach
+        return _spreadless(rows, route)
     return found
 
 
@@ -158,25 +180,28 @@ def _per_cluster(rows: Rows, part: Part) -> FloatArray:
     return np.asarray(cluster_sums(part.influence, rows.cluster) / len(rows.prompts))
 
 
-def _probed(pilot: Pilot, p: int, index: IntArray) -> Split | None:
+def _probed(pilot: Pilot, p: int) -> Split | None:
     """The tuned probe value, or None where the probes do not make one that has an interval."""
-    rows, fitted = pilot.rows, pilot.fitted
-    result, lam = probe_value(rows, fitted, p, tuned=True)
-    if result.status.failed or result.status is Status.CONSTANT_LABELS or not np.isfinite(result.std_error):
+    rows = pilot.rows
+    made = probe_value(rows, pilot.fitted, p, tuned=True)
+    result, constant = made.result, made.result.status is Status.CONSTANT_LABELS
+    if made.sampling is None or made.correction is None:
         return None
-    f = np.zeros(len(index)) if fitted.calibrator is None else predict(fitted.calibrator, rows.z[index])
-    sampling = mean_part(rows, index, lam * f, rows.weight[index])[1]
-    assert result.influence is not None
-    probes = count_clusters(rows, np.flatnonzero((rows.policy == p) & rows.probe))
+    std_error = np.nan if constant else result.std_error
+    if not _bounded(pilot, p, rows.probe, result.value, std_error, result.df):
+        return None
+    if constant:
+        return _spreadless(rows, result.route)
     return Split(
         result.status,
         result.route,
-        _per_cluster(rows, sampling),
+        _per_cluster(rows, made.sampling),
         np.zeros(len(rows.cluster_names)),
-        _per_cluster(rows, Part(result.influence - sampling.influence, np.nan)),
-        sampling.df,
+        _per_cluster(rows, made.correction),
+        made.sampling.df,
         np.inf,
-        max(probes - 2.0, (probes - 1) / 2),
+        made.correction.df,
+        made.n_effective,
     )
 
 
@@ -213,6 +238,7 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
         "df_eval": np.array([part.df_eval for part in split]),
         "df_cal": np.array([part.df_cal for part in split]),
         "df_probes": np.array([part.df_probes for part in split]),
+        "probe_count": np.array([part.probe_count for part in split]),
     }
 
 
@@ -222,25 +248,24 @@ def _minus(part: Split, base: Split, *, shared: bool) -> Split:
     ours, theirs = (
         one.shared if shared and one.shared is not None else one.calibration for one in (part, base)
     )
+    scarcer = min((part, base), key=lambda one: one.df_probes)
     return part._replace(
         evaluation=part.evaluation - base.evaluation,
         calibration=ours - theirs,
         probes=part.probes - base.probes,
         df_eval=min(part.df_eval, base.df_eval),
         df_cal=min(part.df_cal, base.df_cal),
-        df_probes=min(part.df_probes, base.df_probes),
+        df_probes=scarcer.df_probes,
+        probe_count=scarcer.probe_count,
     )
 
 
 def variance_components(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     reference: str | None = None,
     borrowed: str = "balanced",
     power_tuned: bool = True,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Components of the variance of a pilot's values, for levels or for contrasts.
 
@@ -252,9 +277,9 @@ def variance_components(
         Give the components of every other policy's difference to this one, over ``pair``; by default those of the
         levels, over ``policy``. What two policies share cancels here as it does in `cje_core.inference.contrasts`.
     borrowed : {"balanced", "plug_in"}
-        Value of a policy without labels of its own: what `analyze` prints by default (the tuned probe value where it
-        has probes), or the paper's plug-in, which leaves probes out and is never refused.
-    power_tuned, direction, covariates, calibrator
+        Value of a policy without labels or probes of its own: what `analyze` prints by default, or the paper's plug-in,
+        which a useless judge does not refuse.
+    power_tuned
         As in `cje_core.estimators.direct`.
 
     Returns
@@ -263,26 +288,26 @@ def variance_components(
         ``sigma2_eval`` (of it ``sigma2_cross`` the cross terms), ``sigma2_cal``, their standard errors ``*_se`` and
         ``sigma2_covariance`` (over independent clusters; the pilot's noise, not the error of the law),
         ``variance_probes`` with its standard error (at the pilot's number of probes), ``std_error`` and
-        ``calibration_share`` (omega) at the pilot's own size, ``df_eval``, ``df_cal``, ``df_probes``; for levels
-        ``status`` and ``route``. For differences, unless plug-ins, ``sigma2_eval_tested``, ``sigma2_cal_tested``: the
-        standard error that `cje_core.inference.contrasts` tests with. It exceeds the spread of a borrowing policy's
-        difference to one with labels of its own, the more the more alike the two are, for the labels behind both come
-        with two kinds of residual, which do not cancel. A pilot that is labelled entirely is split as theta_aug, the
-        route that fewer labels will take. Attributes count the pilot's design, which a plan scales: ``n`` prompts
-        with an evaluated response, ``m`` prompts with a label, ``responses_per_prompt`` and ``labels_per_prompt``
-        (judged responses per prompt, and labels per labelled prompt, over all policies), ``n_policies``;
-        ``scale_width`` is that of the oracle. NaN with the status that says why where a policy has no number. A
-        borrowed policy with few effective labels (``df_cal`` below 20, say) has a heavy-tailed component whose
-        standard error is too small: trust its order of magnitude only.
+        ``calibration_share`` (omega) at the pilot's own size, ``df_eval``, ``df_cal``, ``df_probes``, ``probe_count``
+        (effective probed clusters); for levels ``status`` and ``route``. For differences, unless plug-ins,
+        ``sigma2_eval_tested``, ``sigma2_cal_tested``: the standard error that `cje_core.inference.contrasts` tests
+        with. It exceeds the spread of a borrowing policy's difference to one with labels of its own, the more the more
+        alike the two are, for the labels behind both come with two kinds of residual, which do not cancel. A pilot that
+        is labelled entirely is split as theta_aug, the route that fewer labels will take. Attributes count the pilot's
+        design, which a plan scales: ``n`` prompts with an evaluated response, ``m`` prompts with a label,
+        ``responses_per_prompt`` and ``labels_per_prompt`` (judged responses per prompt, and labels per labelled prompt,
+        over all policies), ``n_policies``; ``scale_width`` is that of the oracle. NaN with the status that says why
+        where a policy has no number. A borrowed policy with few effective labels (``df_cal`` below 20, say) has a
+        heavy-tailed component whose standard error is too small: trust its order of magnitude only.
     """
-    pilot = read_pilot(data, borrowed, power_tuned, direction, covariates, calibrator)
+    pilot = read_pilot(data, borrowed, power_tuned)
+    data = calibrated(data).data
     rows = pilot.rows
     split = [split_policy(pilot, rows.policies.index(str(name))) for name in data.policy.values]
     names = data.policy.values.astype(str)
     strata = np.zeros(len(rows.cluster_names), dtype=np.intp)
     strata[rows.cluster[rows.prompt[rows.labelled]]] += 1
-    if pilot.borrowed == "balanced":
-        strata[np.unique(rows.cluster[rows.prompt[rows.probe]])] += 2
+    strata[np.unique(rows.cluster[rows.prompt[rows.probe]])] += 2
     attrs = design(data, rows)
     n, m = attrs["n"], max(attrs["m"], 1)
     if reference is None:
@@ -291,7 +316,7 @@ def variance_components(
         out["status"] = ("policy", np.array([part.status for part in split], dtype=np.int8))
         return out.assign(route=("policy", np.array([part.route for part in split])))
     if reference not in names:
-        raise ValueError(f"reference is {reference!r}; the data have {', '.join(sorted(names))}")
+        raise ValueError(f"reference={reference!r}: the data have {', '.join(sorted(names))}")
     base = split[names.tolist().index(reference)]
     others = [(name, part) for name, part in zip(names, split, strict=True) if name != reference]
     found = (
@@ -305,20 +330,13 @@ def variance_components(
     return xr.Dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)
 
 
-def read_pilot(
-    data: xr.Dataset,
-    borrowed: str,
-    power_tuned: bool,
-    direction: str,
-    covariates: Sequence[str],
-    calibrator: str,
-) -> Pilot:
+def read_pilot(data: xr.Dataset | Calibrated, borrowed: str, power_tuned: bool) -> Pilot:
     """The pilot with its calibrator and what the labels may lend; arguments as in `variance_components`."""
-    one_of(borrowed, "borrowed", BORROWED)
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    one_of(borrowed, "borrowed", FORECAST)
+    data, rows, fitted = calibrated(data).parts
     lender = make_lender(rows, fitted, Options(borrowed=borrowed))
-    return Pilot(rows, fitted, lender, borrowed, power_tuned)
+    low, high = data.attrs["oracle_range"]
+    return Pilot(rows, fitted, lender, borrowed, power_tuned, (float(low), float(high)))
 
 
 def design(data: xr.Dataset, rows: Rows) -> dict[str, Any]:

@@ -1,23 +1,17 @@
 """Labels of a policy's own instead of borrowed ones: what they would do, and how many do as well."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.families.direct.balance import balancing_weights
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.estimate import clopper_pearson, sum_by
+from cje_core.inference.influence import kish_ess
 from cje_core.planning.components import design, read_pilot, split_policy
 
 
-def if_labelled(
-    data: xr.Dataset,
-    *,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-) -> xr.Dataset:
+def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
     """Components of each policy that borrows, if the labels were its own: m labels of the policy, or as many probes.
 
     Estimand: the two-phase variance ``[Var Y - s2] / n + s2 / m`` of a mean prediction corrected by own labels, s2 the
@@ -32,10 +26,8 @@ def if_labelled(
 
     Parameters
     ----------
-    data : xr.Dataset
+    data : xr.Dataset or Calibrated
         The pilot.
-    direction, covariates, calibrator
-        As in `variance_components`.
 
     Returns
     -------
@@ -43,7 +35,8 @@ def if_labelled(
         As from `variance_components`, for `cje_core.planning.allocation.std_error_at` with m the labels on the policy
         itself, over the policies of the route ``balanced``; NaN for all others.
     """
-    pilot = read_pilot(data, "balanced", True, direction, covariates, calibrator)
+    pilot = read_pilot(data, "balanced", True)
+    data = calibrated(data).data
     rows, fitted = pilot.rows, pilot.fitted
     attrs = design(data, rows)
     names = data.policy.values.astype(str)
@@ -76,8 +69,42 @@ def if_labelled(
         "df_eval": zero + attrs["n"] - 1,
         "df_cal": zero + max(attrs["m"] - 1, 1),
         "df_probes": zero + np.inf,
+        "probe_count": zero,
     }
     return xr.Dataset({key: ("policy", value) for key, value in found.items()}, {"policy": names}, attrs)
+
+
+def independent_prompts(data: xr.Dataset, m: int) -> float:
+    """How many of m prompts are independent at least: m times Kish's count of the pilot's clusters per prompt."""
+    names = data["cluster"].values if "cluster" in data else data["prompt"].values
+    _, size = np.unique(names.astype(str), return_counts=True)
+    return float(m * kish_ess(size.astype(float)) / size.sum())
+
+
+def worst_std_error(data: xr.Dataset, m: int) -> float:
+    """Largest standard error that a mean of m random own labels can have, whatever they turn out to be.
+
+    No variance on a scale of width w exceeds ``w^2 / 4`` (Popoviciu), so the mean over m independent prompts has at
+    most ``w / (2 sqrt(m))``. It claims nothing of the policy, so it stands where nothing may be borrowed to forecast
+    its labels with.
+
+    Parameters
+    ----------
+    data : xr.Dataset
+        The pilot, for its oracle scale and its clusters (`independent_prompts`).
+    m : int
+        Labelled prompts.
+    """
+    return float(np.ptp(data.attrs["oracle_range"]) / 2 / np.sqrt(independent_prompts(data, m)))
+
+
+def if_equal_again(data: xr.Dataset, m: int, ci_prob: float) -> float:
+    """How far from an end of the oracle scale m labels that all lie there leave a policy's value.
+
+    The exact bound of Clopper and Pearson, which `analyze` prints of equal labels at an end of the scale.
+    """
+    bound = clopper_pearson(0.0, independent_prompts(data, m), ci_prob)[1]
+    return float(np.ptp(data.attrs["oracle_range"]) * bound)
 
 
 def labels_to_match(std_error: xr.DataArray, n: int, components: xr.Dataset) -> xr.DataArray:

@@ -111,6 +111,6 @@ def mde(
     0.03962
     """
     if paired_correlation is not None and not -1 <= paired_correlation < 1:
-        raise ValueError(f"paired_correlation is {paired_correlation:g}; it must lie in [-1, 1)")
+        raise ValueError(f"paired_correlation={paired_correlation:g}: it must lie in [-1, 1)")
     scale = np.sqrt(2 * (1 - (paired_correlation or 0.0)))
     return detectable(scale * np.asarray(std_error, float), df, power=power, ci_prob=ci_prob)

@@ -5,10 +5,12 @@ default (own labels, else probes, else the balanced one-step; or the paper's plu
 estimates and the power of a shifted contrast against what `cje_core.planning.allocation` promised. It finds what the
 1/n + 1/m law leaves out (few labels, uneven clusters, failures: a study that refuses a policy finds no difference
 with it). It cannot show scores that the pilot does not hold, and in the resampled world the calibrator's noise is a
-little smaller than in the pilot's: the truth there is the pilot's own isotonic fit.
+little smaller than in the pilot's: the truth there is the pilot's own isotonic fit. A borrowing policy's scores that no
+label reached are drawn in to those that one did (`_within_reach`); what is promised is that of the pilot as it is.
+Gates and audits are not run on the resamples: what they refuse on the pilot has no plan to be tried out.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
@@ -144,7 +147,7 @@ def _resample(data: xr.Dataset, pool: _Pool, n: int, m: int, rng: np.random.Gene
 
 
 def simulate_plan(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     n: int,
     m: int,
     *,
@@ -155,9 +158,6 @@ def simulate_plan(
     ci_prob: float = 0.95,
     borrowed: str = "balanced",
     power_tuned: bool = True,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
     track: Callable[[Iterable[int]], Iterable[int]] | None = None,
 ) -> xr.Dataset:
     """Run the planned study many times on resampled pilots and compare with the plan.
@@ -175,7 +175,7 @@ def simulate_plan(
         Policy that the others are compared with; default: the first that teaches the calibrator.
     power, ci_prob : float
         Of the planned test, by the t interval.
-    borrowed, power_tuned, direction, covariates, calibrator
+    borrowed, power_tuned
         As in `cje_core.planning.components.variance_components`.
     track : callable, optional
         Wraps the iterator of replicates, for a progress bar.
@@ -192,27 +192,32 @@ def simulate_plan(
         planned by more than the slack (5% of a standard error, .04 of power) and two Monte Carlo standard errors.
     """
     if replicates < 20:
-        raise ValueError(f"replicates is {replicates}; a spread needs at least 20")
+        raise ValueError(f"replicates={replicates}: a spread needs at least 20")
     if not MIN_LABELLED_CLUSTERS <= m <= n:
         raise ValueError(f"n is {n} and m is {m}; {MIN_LABELLED_CLUSTERS} <= m <= n is needed")
     rng = np.random.default_rng(rng)
+    given = calibrated(data)
+    data, calibration = given.data, given.calibration
     names = data["policy"].values.astype(str)
     reference = reference or sorted(data.attrs["calibration_policy"])[0]
     alone = len(names) == 1
-    shared: dict[str, Any] = {"direction": direction, "covariates": covariates, "calibrator": calibrator}
-    options = shared | {"borrowed": borrowed, "power_tuned": power_tuned}
-    levels = variance_components(data, **options)
+    options: dict[str, Any] = {"borrowed": borrowed, "power_tuned": power_tuned}
+    levels = variance_components(given, **options)
     probed = levels["route"].values == "probe_tuned"
+    shape = levels if alone else variance_components(given, reference=reference, **options)
     pool = check_pilot(data, with_probes=bool(probed.any()))
+    # From here on the data are what is resampled. The promises above are of the pilot itself: the plan that is printed
+    # is on trial, and drawn-in scores, which extrapolate no more, would promise less error than the plan counts on.
     data = _within_reach(data, levels["policy"].values[levels["route"].values == "balanced"])
     values, errors = np.full((2, replicates, len(names)), np.nan)
     effects, spreads, df = np.full((3, replicates, max(len(names) - 1, 1)), np.nan)
     first = names
     for r in (track or iter)(range(replicates)):
         resampled = _resample(data, pool, n, m, rng)
-        study = direct.estimate(resampled, inference="influence", ci_prob=ci_prob, **options)
+        drawn = calibrated(resampled, calibration)
+        study = direct.estimate(drawn, inference="influence", ci_prob=ci_prob, **options)
         if probed.any():
-            corrected = direct_corrected.estimate(resampled, ci_prob=ci_prob, **shared)
+            corrected = direct_corrected.estimate(drawn, ci_prob=ci_prob)
             study = headline(study, _sources(levels), corrected)
         values[r], errors[r] = study["estimate"].values, study["std_error"].values
         if alone:
@@ -231,7 +236,6 @@ def simulate_plan(
     # what the pilot refuses is no number, though a resample may happen not to
     values, errors = (np.where(np.isfinite(planned), drawn, np.nan) for drawn in (values, errors))
     simulated, mcse = _spread(values)
-    shape = levels if alone else variance_components(data, reference=reference, **options)
     if not alone:
         shape = shape.isel(pair=[shape["first"].values.tolist().index(name) for name in first])
     planned_mde = effect_at(n, m, shape, power=power, ci_prob=ci_prob).values

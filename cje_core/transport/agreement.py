@@ -30,19 +30,20 @@ Failure modes: a difference inside the margin, or in scores that only one of the
 isotonic fit to few labels is biased at the ends of its scale, which only the margin forgives.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, fit_slice
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import CI_BOUND, Status, wald
-from cje_core.transport.audit import MARGIN, constant_bounds, mean_residual
+from cje_core.transport.audit import constant_bounds, mean_residual
 from cje_core.transport.local_audits import score_bins
+from cje_core.transport.margin import harmless_margin
 
 REGIONS = 3  # most regions of a policy's scores, each with five labelled clusters or more
 REASON = (
@@ -68,13 +69,10 @@ class Found(NamedTuple):
 
 
 def agreement(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     margin: float | None = None,
     ci_prob: float = 0.95,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Check each labelled policy's labels against the calibrator of the other calibration policies; see the module.
 
@@ -89,8 +87,6 @@ def agreement(
         Largest harmless mean residual, in units of the oracle scale; by default 5% of the width of ``oracle_range``.
     ci_prob : float
         Probability that all intervals hold together.
-    direction, covariates, calibrator
-        As in `cje_core.transport.audit.audit`.
 
     Returns
     -------
@@ -101,14 +97,13 @@ def agreement(
         ``region_interval``, ``score_low``, ``score_high``; ``shown_region`` is -1 for the mean. NaN where fewer than
         four prompts can be compared.
     """
+    given = calibrated(data)
+    data, rows = given.data, given.rows
     low, high = data.attrs["oracle_range"]
-    margin = MARGIN * (high - low) if margin is None else margin
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+    margin = harmless_margin(margin, (low, high))
     probability(ci_prob)
-    rows = unpack(data, covariates)
     scale = float(low), float(high)
-    pairs = {p: _against_others(rows, p, direction, calibrator) for p in range(len(rows.policies))}
+    pairs = {p: _against_others(rows, p, given.calibration) for p in range(len(rows.policies))}
     checked = {p: pair for p, pair in pairs.items() if pair is not None}
     alpha = (1 - ci_prob) / 2 / max(len(checked), 1)
     n_policies = len(rows.policies)
@@ -195,7 +190,7 @@ def refuse_mixed(levels: xr.Dataset, found: xr.Dataset) -> xr.Dataset:
     )
 
 
-def _against_others(rows: Rows, p: int, direction: str, calibrator: str) -> Comparison | None:
+def _against_others(rows: Rows, p: int, calibration: Calibration) -> Comparison | None:
     """Labels of policy p against those of the other calibration policies; None where too few can be compared."""
     mine = rows.labelled & (rows.policy == p)
     others = rows.teaches & (rows.policy != p)
@@ -205,7 +200,7 @@ def _against_others(rows: Rows, p: int, direction: str, calibrator: str) -> Comp
     audited, teaches, sign = (mine, others, 1.0) if fewer else (others, mine, -1.0)
     prob = np.where(rows.labelled, rows.label_prob, 1.0)
     recast = rows._replace(teaches=teaches, weight=rows.weight / prob)
-    fitted = fit_slice(recast, direction=direction, calibrator=calibrator)
+    fitted = fit_slice(recast, direction=calibration.direction, calibrator=calibration.mode)
     if fitted.calibrator is None or fitted.status is Status.CONSTANT_LABELS:
         return None
     within = ((rows.z >= fitted.z.min(axis=0)) & (rows.z <= fitted.z.max(axis=0))).all(axis=1)

@@ -24,16 +24,16 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, fit_slice, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, mean_part, predict
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, cluster_se, wald
 from cje_core.inference.influence import Part, combine
 from cje_core.transport.audit_size import probes_to_pass
-
-MARGIN = 0.05  # harmless mean residual where none is declared, as a share of the oracle scale's width
+from cje_core.transport.margin import harmless_margin
 
 
 class Residual(NamedTuple):
@@ -49,13 +49,10 @@ class Residual(NamedTuple):
 
 
 def audit(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     margin: float | None = None,
     ci_prob: float = 0.95,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Audit mean transport of the calibrator to every policy with probes.
 
@@ -82,12 +79,6 @@ def audit(
         ``oracle_range``.
     ci_prob : float
         Probability of each policy's interval.
-    direction : {"increasing", "decreasing"}
-        Direction of the calibrator.
-    covariates : sequence of str
-        Covariates the calibrator sees besides the judge score.
-    calibrator : str
-        As in `cje_core.calibration.oracle_slice.fit_slice`.
 
     Returns
     -------
@@ -99,11 +90,10 @@ def audit(
         of this spread passes in 80% of samples if this f is right on average
         (`audit_size.probes_to_pass`). Fewer than 4 probed prompts: NOT_CHECKED.
     """
+    data, rows, fitted = calibrated(data).parts
     low, high = data.attrs["oracle_range"]
-    margin = MARGIN * (high - low) if margin is None else margin
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
-    rows, fitted = fit_rows(data, ci_prob, direction, covariates, calibrator)
+    margin = harmless_margin(margin, (low, high))
+    probability(ci_prob)
     n_policies = len(rows.policies)
     residual, std_error, df, error_with_fit, df_with_fit, sd, fit_error, fit_df, needed = np.full(
         (9, n_policies), np.nan
@@ -175,13 +165,7 @@ def verdicts(interval: FloatArray, margin: float) -> npt.NDArray[np.str_]:
     )
 
 
-def residuals(
-    data: xr.Dataset,
-    *,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-) -> xr.Dataset:
+def residuals(data: xr.Dataset | Calibrated) -> xr.Dataset:
     """Residual of every probe, for inspection, for plots and for `audit_size.sequential_audit`.
 
     Returns
@@ -190,7 +174,7 @@ def residuals(
         Over ``row`` (sorted by policy, prompt, draw): ``residual`` (NaN where no calibrator could be fitted), with
         coordinates ``policy``, ``prompt``, ``cluster`` and ``score``.
     """
-    rows, fitted = fit_rows(data, 0.95, direction, covariates, calibrator)
+    data, rows, fitted = calibrated(data).parts
     probes = np.flatnonzero(rows.probe)
     values = np.full(len(probes), np.nan)
     if fitted.calibrator is not None and len(probes):
@@ -211,15 +195,6 @@ def in_order(out: xr.Dataset, data: xr.Dataset) -> xr.Dataset:
     """Policies as the data have them; selecting costs milliseconds that a study need not pay for sorted data."""
     same = np.array_equal(out.policy.values, data.policy.values)
     return out if same else out.sel(policy=data.policy.values)
-
-
-def fit_rows(
-    data: xr.Dataset, ci_prob: float, direction: str, covariates: Sequence[str], calibrator: str
-) -> tuple[Rows, OracleSlice]:
-    """Rows of the data and the calibrator that their labels teach; stops at a `ci_prob` outside (0, 1)."""
-    probability(ci_prob)
-    rows = unpack(data, covariates)
-    return rows, fit_slice(rows, direction=direction, calibrator=calibrator)
 
 
 def mean_residual(rows: Rows, fitted: OracleSlice, probes: IntArray) -> Residual | None:

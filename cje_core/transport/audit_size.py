@@ -22,6 +22,7 @@ from scipy import special, stats
 
 from cje_core.checks import FloatArray, probability
 from cje_core.inference.estimate import CI_BOUND
+from cje_core.transport.margin import MARGIN, check_margin
 
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 N_NODES = 64  # quadrature nodes for each estimated variance
@@ -48,7 +49,7 @@ def audit_power(
     *,
     residual_sd: float,
     true_residual: npt.ArrayLike = 0.0,
-    margin: float = 0.05,
+    margin: float = MARGIN,
     fit_std_error: float = 0.0,
     fit_df: float = np.inf,
     ci_prob: float = 0.95,
@@ -84,7 +85,7 @@ def audit_power(
     sizes, shifts = np.atleast_1d(np.asarray(n_probes)), np.atleast_1d(np.asarray(true_residual, float))
     design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob)
     if not (sizes >= MIN_PROBES).all():
-        raise ValueError(f"n_probes is {sizes.min()}; the audit needs at least {MIN_PROBES} probed prompts")
+        raise ValueError(f"n_probes={sizes.min()}: the audit needs at least {MIN_PROBES} probed prompts")
     table = np.stack([[_verdicts(float(n), float(s), design) for s in shifts] for n in sizes])
     return xr.Dataset(
         {
@@ -101,7 +102,7 @@ def audit_size(
     *,
     residual_sd: float,
     true_residual: npt.ArrayLike = 0.0,
-    margin: float = 0.05,
+    margin: float = MARGIN,
     fit_std_error: float = 0.0,
     fit_df: float = np.inf,
     ci_prob: float = 0.95,
@@ -137,7 +138,7 @@ def audit_size(
     """
     probability(power, "power")
     if n_policies < 1:
-        raise ValueError(f"n_policies is {n_policies}; give at least 1")
+        raise ValueError(f"n_policies={n_policies}: give at least 1")
     design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob)
     shifts = np.atleast_1d(np.asarray(true_residual, float))
     needed = 1 - (1 - power) / n_policies
@@ -162,7 +163,7 @@ def audit_size(
 
 
 def probes_to_pass(
-    residual_sd: float, *, margin: float = 0.05, power: float = 0.8, ci_prob: float = 0.95
+    residual_sd: float, *, margin: float = MARGIN, power: float = 0.8, ci_prob: float = 0.95
 ) -> float:
     """Fewest probes with which the audit passes an f that is right on average.
 
@@ -191,7 +192,7 @@ def probes_to_pass(
 def sequential_audit(
     residual: npt.ArrayLike,
     *,
-    margin: float = 0.05,
+    margin: float = MARGIN,
     alpha: float = 0.05,
     bounds: tuple[float, float] = (-1.0, 1.0),
     fit_error: float = 0.0,
@@ -253,13 +254,12 @@ def sequential_audit(
         raise ValueError(
             f"residuals run from {values.min():g} to {values.max():g}, outside bounds ({low:g}, {high:g})"
         )
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+    check_margin(margin)
     probability(alpha, "alpha")
     if not fit_error >= 0:
-        raise ValueError(f"fit_error is {fit_error}; it is a half-width and cannot be negative")
+        raise ValueError(f"fit_error={fit_error}: it is a half-width and cannot be negative")
     if n_grid < 3:
-        raise ValueError(f"n_grid is {n_grid}; give at least 3 candidate means")
+        raise ValueError(f"n_grid={n_grid}: give at least 3 candidate means")
     interval = np.empty((len(values), 2))
     _betting((values - low) / (high - low), alpha, n_grid, interval)
     interval = low + (high - low) * interval + np.array([-fit_error, fit_error])
@@ -280,14 +280,13 @@ def sequential_audit(
 
 
 def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: float, ci_prob: float) -> _Design:
-    if not margin > 0:
-        raise ValueError(f"margin is {margin}; it must be positive (units of the oracle scale)")
+    check_margin(margin)
     if not residual_sd > 0:
-        raise ValueError(f"residual_sd is {residual_sd}; without spread there is no sample size to plan")
+        raise ValueError(f"residual_sd={residual_sd}: without spread there is no sample size to plan")
     if not fit_std_error >= 0:
-        raise ValueError(f"fit_std_error is {fit_std_error}; a standard error cannot be negative")
+        raise ValueError(f"fit_std_error={fit_std_error}: a standard error cannot be negative")
     if not fit_df > 0:
-        raise ValueError(f"fit_df is {fit_df}; it must be positive (infinite for a known error)")
+        raise ValueError(f"fit_df={fit_df}: it must be positive (infinite for a known error)")
     probability(ci_prob)
     return _Design(margin, residual_sd, fit_std_error, fit_df, ci_prob)
 

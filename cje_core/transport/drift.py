@@ -82,7 +82,7 @@ def rank_drift(
             f"historical has shape {then.shape}, current {now.shape}; they must score the same anchors"
         )
     if n_permutations < 1:
-        raise ValueError(f"n_permutations is {n_permutations}; give at least 1")
+        raise ValueError(f"n_permutations={n_permutations}: give at least 1")
     _check_levels(ci_prob=ci_prob, fdr=fdr)
     n_streams = len(then)
     tau, p_value, change, p_change = np.full((4, n_streams), np.nan)
@@ -184,14 +184,12 @@ def residual_drift(
         raise ValueError("a residual is missing or infinite; leave out rows without a label")
     _check_levels(false_alarm=false_alarm, fdr=fdr)
     if not (slack >= 0 and 0 < smoothing <= 1):
-        raise ValueError(
-            f"slack is {slack} and smoothing {smoothing}; use slack >= 0 and smoothing in (0, 1]"
-        )
+        raise ValueError(f"slack={slack}, smoothing={smoothing}: use slack >= 0 and smoothing in (0, 1]")
     names, code = np.unique(which, return_inverse=True)
     labels, time = np.unique(batches, return_inverse=True)
     if not 1 <= n_baseline < len(labels):
         raise ValueError(
-            f"n_baseline is {n_baseline}; with {len(labels)} batches it must be 1 to {len(labels) - 1}"
+            f"n_baseline={n_baseline}: with {len(labels)} batches it must be 1 to {len(labels) - 1}"
         )
     n_streams, n_batches = len(names), len(labels)
     z = np.full((n_streams, n_batches), np.nan)

@@ -9,7 +9,6 @@ departure from transport, not the error of this f. (The verdict of `cje_core.tra
 margin, and given f.)
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,24 +16,22 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, cluster_sums, sum_by, wald
-from cje_core.transport.audit import fit_rows, in_order, mean_residual, two_sided
+from cje_core.transport.audit import in_order, mean_residual, two_sided
 
 MIN_BIN_PROBES = 5  # a bin of the binned audit with fewer probed clusters joins its neighbour
 
 
 def binned_audit(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     n_bins: int = 10,
     ci_prob: float = 0.95,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Test jointly that the residual is zero in every bin of the judge's scale.
 
@@ -59,7 +56,7 @@ def binned_audit(
         Evaluation data.
     n_bins : int
         Most bins, at least 2.
-    ci_prob, direction, covariates, calibrator
+    ci_prob
         As in `audit`.
 
     Returns
@@ -71,8 +68,9 @@ def binned_audit(
         where a policy has fewer than two bins.
     """
     if n_bins < 2:
-        raise ValueError(f"n_bins is {n_bins}; a joint test needs at least 2")
-    rows, fitted = fit_rows(data, ci_prob, direction, covariates, calibrator)
+        raise ValueError(f"n_bins={n_bins}: a joint test needs at least 2")
+    probability(ci_prob)
+    data, rows, fitted = calibrated(data).parts
     n_policies = len(rows.policies)
     residual, std_error, low, high = np.full((4, n_policies, n_bins), np.nan)
     n_probes = np.zeros((n_policies, n_bins), dtype=int)
@@ -118,14 +116,11 @@ def binned_audit(
 
 
 def subgroup_audit(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     group: str | npt.ArrayLike = "stratum",
     fdr: float = 0.05,
     ci_prob: float = 0.95,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Audit the mean residual within groups of prompts, all policies and groups under one false discovery rate.
 
@@ -137,7 +132,7 @@ def subgroup_audit(
         A variable over ``prompt`` (``stratum``, ``cluster``), or one group name per prompt in the order of the data.
     fdr : float
         Level of the Benjamini-Hochberg procedure over all (policy, group) tests.
-    ci_prob, direction, covariates, calibrator
+    ci_prob
         As in `audit`.
 
     Returns
@@ -148,12 +143,11 @@ def subgroup_audit(
         NaN, and never flagged, with fewer than 4 probed prompts.
     """
     probability(fdr, "fdr")
-    rows, fitted = fit_rows(data, ci_prob, direction, covariates, calibrator)
+    probability(ci_prob)
+    data, rows, fitted = calibrated(data).parts
     if isinstance(group, str):
         if group not in data or data[group].dims != ("prompt",):
-            raise ValueError(
-                f"group is {group!r}, which is not a variable over prompt; pass the groups as an array"
-            )
+            raise ValueError(f"group={group!r}: not a variable over prompt; pass the groups as an array")
         group = data[group].values
     of_prompt = np.asarray(group).astype(str)
     if of_prompt.shape != (data.sizes["prompt"],):

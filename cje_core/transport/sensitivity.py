@@ -70,7 +70,7 @@ def half_width(
     b, error, nu = np.broadcast_arrays(*(np.asarray(a, float) for a in (bias, std_error, df)))
     with np.errstate(invalid="ignore"):
         if (b < 0).any():
-            raise ValueError("delta is negative; it bounds an absolute bias, give 0 or more")
+            raise ValueError("delta: it bounds an absolute bias, so none of it may be negative")
     ratio = np.full(b.shape, np.inf)
     np.divide(b, error, out=ratio, where=error > 0)
     # c = t + u with F(u) - F(-u - 2 t) = ci_prob and u between the one-sided and the two-sided quantile

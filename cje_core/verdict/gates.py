@@ -190,11 +190,14 @@ def ope_ok(evaluated: xr.Dataset) -> xr.Dataset:
 
 def describe(cell: xr.Dataset) -> str:
     """One gate of one policy in words: name, value, threshold."""
-    if str(cell["state"].item()) == "unknown":
+    metric, unknown = str(cell["metric"].item()), str(cell["state"].item()) == "unknown"
+    if metric == "transport_code":
+        return f"{cell['gate'].item()} {'NOT_CHECKED' if unknown else VERDICT[cell['value'].item()]}"
+    if unknown:
         return f"{cell['gate'].item()} unknown"
-    if str(cell["metric"].item()) == "transport_code":
-        return f"{cell['gate'].item()} {VERDICT[cell['value'].item()]}"
     bound = "at least" if cell["least"].item() else "at most"
+    if metric == "affinity":
+        bound = f"its upper bound; {bound}"  # see `collect`
     return f"{cell['gate'].item()} {cell['value'].item():.3g} ({bound} {cell['good'].item():.3g})"
 
 

@@ -25,6 +25,7 @@ from cje_core.calibration.informative import LEVEL
 from cje_core.data.arrays import unpack, unpack_logged
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import collect, evaluate, ope_ok
+from cje_core.verdict.refusal import bounded
 
 # the paper's takeaway on the calibration's share of the variance: above the first buy labels, below the second prompts
 SHARE_HIGH, SHARE_LOW = 0.5, 0.2
@@ -45,6 +46,7 @@ class Facts(NamedTuple):
     n_logged: int  # logged responses with both log-likelihoods
     ttc: float
     ope: str  # ok, blocked or unknown; "none" without log-probabilities
+    probes_make_value: bool  # whether a value made of them has an interval: equal labels show no spread
     transport: str  # verdict of the audit
     may_borrow: bool  # whether a calibration learned elsewhere can say anything of it
 
@@ -65,6 +67,7 @@ def recommend(
     transport: xr.Dataset | None = None,
     calibration_share: Mapping[str, float] | None = None,
     estimate: xr.Dataset | None = None,
+    probed: xr.Dataset | None = None,
     contradicted: Collection[str] = (),
     refused: Mapping[str, str] | None = None,
 ) -> xr.Dataset:
@@ -83,6 +86,9 @@ def recommend(
         Share of the variance that comes from the calibration.
     estimate : xr.Dataset, optional
         Of `cje_core.estimators.direct`: a policy that may not borrow there is told to label its own responses.
+    probed : xr.Dataset, optional
+        Of `cje_core.estimators.direct_corrected`: probes whose value has no interval there are not advised (default:
+        4 probed prompts make one).
     contradicted : collection of str
         Policies that would borrow from labels that contradict each other (`cje_core.transport.agreement`).
     refused : mapping of policy to str, optional
@@ -118,6 +124,9 @@ def recommend(
             n_unlabelled=prompts(rows.evaluated & ~rows.labelled),
             n_probes=clusters(rows.probe),
             n_logged=int(usable[code]),
+            probes_make_value=clusters(rows.probe) >= MIN_LABELLED_CLUSTERS
+            if probed is None
+            else bounded(probed, name),
             ttc=float(metrics["ttc"].values[p]),
             ope=str(ope["state"].values[p]) if usable[code] else "none",
             transport="NOT_CHECKED"
@@ -128,7 +137,7 @@ def recommend(
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
         if refused is not None and name in refused and choice.estimator != "none":
             choice = Choice("none", f"its level is refused ({refused[name]}): {_more(facts)}")
-        spend = _spend(float((calibration_share or {}).get(name, np.nan)))
+        spend = _spend(float((calibration_share or {}).get(name, np.nan)), facts)
         choice = choice._replace(caution="; ".join(filter(None, [choice.caution, spend])))
         for key, value in (facts._asdict() | choice._asdict()).items():
             found.setdefault(key, []).append(value)
@@ -170,7 +179,7 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
         )
         return Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
     own = facts.n_own_labels >= MIN_LABELLED_CLUSTERS
-    if not own and facts.n_probes >= MIN_LABELLED_CLUSTERS:
+    if not own and facts.probes_make_value:
         doubt = "" if facts.transport == "PASS" else f" (what it would borrow: transport {facts.transport})"
         return Choice("direct_corrected", f"its probes are labels of its own and make its value{doubt}")
     if not own and not facts.may_borrow:
@@ -194,12 +203,22 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
         why += f"; the logs add nothing to rely on ({overlap_reason})"
     caution, alternative = "", "stacked_dr" if covered else ""
     if not own:
-        caution = f"transport is assumed: probe {ENOUGH} to 200 of its responses before reporting a level"
+        more = "its probes make no value, so " if facts.n_probes else ""
+        caution = (
+            f"transport is assumed: {more}probe {ENOUGH} to 200 of its responses before reporting a level"
+        )
     return Choice("direct", why, alternative, caution)
 
 
-def _spend(share: float) -> str:
-    """Where the next unit of budget goes, by the calibration's share of the variance."""
+def _spend(share: float, facts: Facts) -> str:
+    """Where the next unit of budget goes, by the calibration's share of the variance.
+
+    The mean label of responses that all have one holds no calibration, and its share, 0, says nothing of what fewer
+    labels would cost on more prompts: `cje_core.planning` splits that variance.
+    """
     if SHARE_LOW <= share <= SHARE_HIGH or np.isnan(share):
         return ""
-    return f"{share:.0%} of the variance comes from the labels: collect {'labels' if share > SHARE_HIGH else 'prompts'}"
+    if not facts.n_unlabelled and not facts.probes_make_value:
+        return "every response of it is labelled: only more prompts, with labels, make its interval narrower"
+    part = "less than 1%" if share < 0.005 else f"{share:.0%}"
+    return f"{part} of the variance comes from the labels: collect {'labels' if share > SHARE_HIGH else 'prompts'}"

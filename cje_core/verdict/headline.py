@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.inference.estimate import Status, label_estimate
+from cje_core.inference.sources import borrows
 
 ORDER = ("reported", "assumed", "refused")  # from the strongest word to the weakest
 
@@ -36,7 +37,8 @@ def headline(
     xr.Dataset
         Estimate contract over the policies of `estimate`, with ``influence`` (or ``draws``) where all parts have it,
         ``df``, and over ``policy`` the ``level`` and ``source`` of `levels`, ``taken_from`` (estimator, or empty) and
-        ``borrowed``. Refused: NaN, with the estimate's own status where that is a failure and LEVEL_REFUSED elsewhere.
+        ``borrowed`` (`cje_core.inference.sources.borrows`). Refused: NaN, with the estimate's own status where that is
+        a failure and LEVEL_REFUSED elsewhere.
     """
     parts = {"own": estimate, "borrowed": estimate, "probes": estimate if probed is None else probed}
     names = [str(name) for name in estimate["policy"].values]
@@ -57,6 +59,7 @@ def headline(
     def shared(name: str) -> np.ndarray | None:
         return column(name) if all(name in row for row in rows) else None
 
+    said = xr.Dataset({"status": ("policy", status), "source": ("policy", source)})
     influence = shared("influence")
     scale = estimate.attrs.get("oracle_range")
     return label_estimate(
@@ -89,11 +92,7 @@ def headline(
             ),
             "level": ("policy", level),
             "source": ("policy", source),
-            # weighted logs rest on f as well, and f is another policy's unless their status is clean
-            "borrowed": (
-                "policy",
-                (source == "borrowed") | ((source == "logs") & (np.asarray(status) != Status.OK)),
-            ),
+            "borrowed": ("policy", borrows(said).values),
             "taken_from": (
                 "policy",
                 np.array(

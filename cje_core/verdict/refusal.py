@@ -9,8 +9,9 @@ oracle's scale [l, h], so with q the share of responses out of range
 
     E[f(Z) 1(in)] + q l  <=  V(policy)  <=  E[f(Z) 1(in)] + q h,
 
-which assumes transport *inside* the range: bounds are no answer to a failed audit. With ``monotone=True`` E[Y | S] is
-also taken to be nondecreasing, so f at the range's end bounds it from one side. The interval covers the value, not the
+which assumes transport *inside* the range: bounds are no answer to a failed audit. A covariate outside its labelled
+range puts a response out of range as well. With ``monotone=True`` E[Y | S] is also taken to be nondecreasing, so f at
+the range's end bounds it from one side (not where a covariate is outside). The interval covers the value, not the
 whole set of bounds (Imbens and Manski, "Confidence intervals for partially identified parameters"): its critical value
 falls from the two-sided to the one-sided t quantile as the bounds draw apart.
 
@@ -18,20 +19,22 @@ falls from the two-sided to the one-sided t quantile as the bounds draw apart.
 policy's interval: `rank_only`, the paper's "rank-only conclusions with conservative relative CIs".
 """
 
-from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import xarray as xr
 from scipy import optimize, stats
 
-from cje_core.calibration.oracle_slice import calibration_part, fit_slice, mean_part, predict
+from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.oracle_slice import calibration_part, mean_part, outside, predict
 from cje_core.checks import probability
-from cje_core.data.arrays import unpack
 from cje_core.inference.estimate import CI_BOUND, Status
 from cje_core.inference.influence import combine
 from cje_core.inference.sources import earned
 from cje_core.verdict.gates import describe
+
+JUDGE = "judge score"  # the column of Z that is no covariate
+SEEN = 0.005  # shares up to it are printed as 0%
 
 
 def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None = None) -> xr.Dataset:
@@ -73,9 +76,9 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
         status = Status(estimate["status"].sel(policy=policy).item())
         named, reasons, doubts = [], [], []
         owned = bool(own.sel(policy=policy)) and not status.failed
-        if owned and _bounded(estimate, policy):
+        if owned and bounded(estimate, policy):
             source, shown = "own", estimate
-        elif probed is not None and _bounded(probed, policy):
+        elif probed is not None and bounded(probed, policy):
             source, shown = "probes", probed
         elif owned:
             source, shown = "own", estimate
@@ -90,7 +93,7 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
                 [str(g["action"].item()) for g in blocked],
             )
             doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
-        if shown is not None and not _bounded(shown, policy):
+        if shown is not None and not bounded(shown, policy):
             named, reasons = ["interval", *named], [status.message, *reasons]
         earns = source in ("own", "probes")
         columns["level"].append("refused" if named else "reported" if earns else "assumed")
@@ -103,6 +106,26 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
         {name: ("policy", np.array(column, dtype=str)) for name, column in columns.items()},
         coords={"policy": evaluated["policy"].values},
     )
+
+
+def name_outside(levels: xr.Dataset, bounds: xr.Dataset) -> xr.Dataset:
+    """Levels whose reason LOW_SUPPORT says what lies outside the labels' range, and how much of it.
+
+    Parameters
+    ----------
+    levels : xr.Dataset
+        From `level`.
+    bounds : xr.Dataset
+        From `partial_identification`.
+    """
+    reasons = []
+    for policy, reason in zip(levels["policy"].values, levels["reason"].values.astype(str), strict=True):
+        share = bounds["outside"].sel(policy=policy)
+        named = [f"{column} {part:.0%}" for column, part in share.to_series().items() if part > SEEN]
+        if named and Status.LOW_SUPPORT.message in reason:
+            reason = f"{reason} (outside the labels' range: {', '.join(named)} of responses)"
+        reasons.append(reason)
+    return levels.assign(reason=("policy", np.array(reasons, dtype=str)))
 
 
 def _lent(estimate: xr.Dataset, policy: str) -> str:
@@ -122,47 +145,45 @@ def _basis(level: xr.Dataset, estimate: xr.Dataset) -> str:
     return "bounds" if refused_by == "identification" or unsupported else "none"
 
 
-def _bounded(estimate: xr.Dataset, policy: str) -> bool:
+def bounded(estimate: xr.Dataset, policy: str) -> bool:
     """Whether one policy has a value with both ends of an interval."""
     at = estimate.sel(policy=policy)
     return bool(np.isfinite(at["estimate"]) and np.isfinite(at["interval"]).all())
 
 
 def partial_identification(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
     monotone: bool = False,
-    direction: str = "increasing",
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
 ) -> xr.Dataset:
     """Bounds on each policy's value that claim nothing where no label was; see the module.
 
     Parameters
     ----------
     data : xr.Dataset
-        Evaluation data; the labelled range is that of the judge scores of the labels that teach.
+        Evaluation data; the labelled range is that of the judge scores, and of the covariates, of the labels that
+        teach.
     ci_prob : float
         Probability that the interval covers the value.
     monotone : bool
         Take E[Y | S] to be monotone in the judge score outside the range too.
-    direction, covariates, calibrator
-        Of the calibrator, as in `cje_core.calibration.oracle_slice.fit_slice`.
 
     Returns
     -------
     xr.Dataset
         Over ``policy``: ``bounds`` and ``interval`` (with ``ci_bound``), ``std_error`` of each bound, ``critical`` (the
-        Imbens-Manski value), ``out_of_range`` and its sides ``below`` and ``above``. NaN where nothing can be
-        estimated.
+        Imbens-Manski value), ``out_of_range``, its sides ``below`` and ``above`` in the judge score, and over
+        ``column`` (the judge score and each covariate) the share ``outside``. NaN where nothing can be estimated.
     """
     probability(ci_prob)
-    rows = unpack(data, covariates)
-    fitted = fit_slice(rows, direction=direction, calibrator=calibrator)
+    given = calibrated(data)
+    data, rows, fitted = given.parts
     scale = np.asarray(data.attrs["oracle_range"], float)
     shape = len(rows.policies), 2
-    bounds, std_error, interval, outside = np.full((4, *shape), np.nan)
+    bounds, std_error, interval, sides = np.full((4, *shape), np.nan)
+    columns = np.full((shape[0], rows.z.shape[1]), np.nan)
+    beyond_any = np.full(shape[0], np.nan)
     critical = np.full(shape[0], np.nan)
     for p in range(shape[0]):
         index = np.flatnonzero((rows.policy == p) & rows.evaluated)
@@ -172,13 +193,14 @@ def partial_identification(
         weight, score = rows.weight[index], rows.score[index]
         share = weight / weight.sum()
         beyond = np.stack([score < fitted.z[:, 0].min(), score > fitted.z[:, 0].max()])
-        outside[p] = beyond @ share
+        strange = outside(fitted.z, rows.z[index])
+        sides[p], columns[p], beyond_any[p] = beyond @ share, share @ strange, share @ strange.any(axis=1)
         value = predict(f, rows.z[index])
         df = np.empty(2)
         for side in range(2):
             # monotone: f at the end of the range bounds E[Y | S] from the side that faces the range
             worse = beyond[side if fitted.increasing else 1 - side]
-            unknown = worse if monotone else beyond.any(axis=0)
+            unknown = worse | strange[:, 1:].any(axis=1) if monotone else strange.any(axis=1)
             limit = np.where(unknown, scale[side], value)
             mean, sampling = mean_part(rows, index, limit, weight)
             learned = calibration_part(rows, fitted, rows.z[index], np.where(unknown, 0.0, share))
@@ -194,11 +216,16 @@ def partial_identification(
             "interval": (("policy", "ci_bound"), np.clip(interval, *scale)),
             "std_error": (("policy", "ci_bound"), std_error),
             "critical": ("policy", critical),
-            "out_of_range": ("policy", outside.sum(axis=1)),
-            "below": ("policy", outside[:, 0]),
-            "above": ("policy", outside[:, 1]),
+            "out_of_range": ("policy", beyond_any),
+            "below": ("policy", sides[:, 0]),
+            "above": ("policy", sides[:, 1]),
+            "outside": (("policy", "column"), columns),
         },
-        coords={"policy": rows.policies, "ci_bound": CI_BOUND},
+        coords={
+            "policy": rows.policies,
+            "ci_bound": CI_BOUND,
+            "column": [JUDGE, *given.calibration.covariates],
+        },
         attrs={"ci_prob": ci_prob, "monotone": int(monotone), "ci_kind": "imbens_manski"},
     )
     return out.sel(policy=data.policy.values)

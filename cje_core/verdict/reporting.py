@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.calibration.reliability import fingerprint
-from cje_core.data.arrays import unpack
+from cje_core.checks import one_of
 
 SCHEMA = "cje-ledger/1"
 
@@ -131,26 +132,20 @@ ENTRIES = (
     ),
 )
 
+# What `ledger` takes beside data, an estimate and rows left out.
+FOUND = (
+    "overlap", "coverage", "reliability", "transport", "agreement", "gates", "levels", "sensitivity", "contrasts",
+    "tipping",
+)  # fmt: skip
+
 
 def ledger(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     estimate: xr.Dataset | None = None,
-    overlap: xr.Dataset | None = None,
-    coverage: xr.Dataset | None = None,
-    reliability: xr.Dataset | None = None,
-    transport: xr.Dataset | None = None,
-    agreement: xr.Dataset | None = None,
-    gates: xr.Dataset | None = None,
-    levels: xr.Dataset | None = None,
-    sensitivity: xr.Dataset | None = None,
-    contrasts: xr.Dataset | None = None,
-    tipping: xr.Dataset | None = None,
     left_out: pd.DataFrame | None = None,
     q: float = 0.05,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
-    direction: str = "increasing",
+    **found: xr.Dataset | None,
 ) -> xr.Dataset:
     """Gather what there is into the reporting ledger.
 
@@ -158,20 +153,18 @@ def ledger(
     ----------
     data : xr.Dataset
         Evaluation data.
-    estimate, contrasts : xr.Dataset, optional
-        An estimate, and its contrasts (`cje_core.inference.contrasts.contrasts`).
-    sensitivity, tipping : xr.Dataset, optional
-        From `cje_core.transport.sensitivity.levels` and `tipping_points`.
-    overlap, coverage, reliability, transport, agreement, gates, levels : xr.Dataset, optional
-        From `cje_core.offpolicy.overlap.overlap`, `cje_core.calibration.reliability.coverage_badge` and
-        ``reliability``, `cje_core.transport.audit.audit`, `cje_core.transport.agreement.agreement`,
-        `cje_core.verdict.gates.evaluate` and `cje_core.verdict.refusal.level`.
+    estimate : xr.Dataset, optional
     left_out : DataFrame, optional
         Rows left out (`cje_core.data.files.read`): columns ``policy`` and ``reason``.
     q : float
         Level at which the adjusted p-values are read.
-    covariates, calibrator, direction
-        Of the calibrator.
+    **found : xr.Dataset, optional
+        Any of ``overlap``, ``coverage``, ``reliability``, ``transport``, ``agreement``, ``gates``, ``levels``,
+        ``sensitivity``, ``contrasts``, ``tipping``: from `cje_core.offpolicy.overlap.overlap`,
+        `cje_core.calibration.reliability.coverage_badge` and ``reliability``, `cje_core.transport.audit.audit`,
+        `cje_core.transport.agreement.agreement`, `cje_core.verdict.gates.evaluate`, `cje_core.verdict.refusal.level`,
+        `cje_core.transport.sensitivity.levels`, `cje_core.inference.contrasts.contrasts` (of the estimate) and
+        `cje_core.transport.sensitivity.tipping_points`.
 
     Returns
     -------
@@ -179,27 +172,26 @@ def ledger(
         Over ``policy``: the variables of `ENTRIES`, each with attributes ``item`` and ``about``; attributes ``missing``
         (JSON list), ``multiplicity`` (JSON: size of the family, method, q), ``estimator`` and ``options``.
     """
+    given = calibrated(data)
+    data = given.data
     names = [str(name) for name in data["policy"].values]
+    for name in found:
+        one_of(name, "a piece of the ledger", FOUND)
+    contrasts = found.get("contrasts")
     pieces: dict[str, Any] = {
+        **found,
         "estimate": _with_hash(estimate),
-        "overlap": overlap,
-        "coverage": coverage,
-        "reliability": _from_attributes(reliability, names),
-        "transport": transport,
-        "agreement": agreement,
-        "gates": gates,
-        "levels": levels,
-        "sensitivity": sensitivity,
+        "reliability": _from_attributes(found.get("reliability"), names),
         "contrasts": _symmetric(contrasts, ("p_adjusted", "p_bh"), "p_adjusted", names),
-        "tipping": _symmetric(tipping, ("tipping",), "flips_at", names),
+        "tipping": _symmetric(found.get("tipping"), ("tipping",), "flips_at", names),
         "left_out": _counted(left_out, names),
         "options": _options(estimate, names),
-        "data": _from_data(data, names, covariates, calibrator, direction),
+        "data": _from_data(data, given.slice, names),
     }
     out = xr.Dataset(coords={"policy": names})
     missing = []
     for entry in ENTRIES:
-        piece, source = pieces[entry.piece], entry.source or entry.name
+        piece, source = pieces.get(entry.piece), entry.source or entry.name
         if piece is not None and source in piece and "policy" in piece[source].dims:
             column = piece[source].reset_coords(drop=True).sel(policy=names)
             column = column.astype(str) if entry.text else column
@@ -237,10 +229,7 @@ def digest(*arrays: npt.ArrayLike) -> str:
     return out.hexdigest()
 
 
-def _from_data(
-    data: xr.Dataset, names: list[str], covariates: Sequence[str], calibrator: str, direction: str
-) -> xr.Dataset:
-    fitted = fit_slice(unpack(data, covariates), direction=direction, calibrator=calibrator)
+def _from_data(data: xr.Dataset, fitted: OracleSlice, names: list[str]) -> xr.Dataset:
     f = fitted.calibrator
     evaluated = data["evaluated"]
     included = evaluated.any("draw")

@@ -13,18 +13,20 @@ import inspect
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Unpack
 
 import pandas as pd
 import xarray as xr
 
 from cje_core import estimators
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.label_balance import label_balance
-from cje_core.calibration.oracle_slice import MODES
 from cje_core.calibration.reliability import coverage_badge, reliability
+from cje_core.checks import one_of
 from cje_core.data import DataError
-from cje_core.data.tables import Source
+from cje_core.data.arrays import unpacked_once
+from cje_core.families.direct.fit import BORROWED
 from cje_core.families.posterior import ENGINES
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
@@ -33,10 +35,11 @@ from cje_core.offpolicy.weight_map import cap_curves
 from cje_core.streams import generator
 from cje_core.transport import sensitivity
 from cje_core.transport.agreement import agreement, refuse_mixed
-from cje_core.transport.audit import MARGIN, audit
+from cje_core.transport.audit import audit
+from cje_core.transport.margin import harmless_margin
 from cje_core.verdict import gates, guide, refusal
 from cje_core.verdict.headline import headline
-from cje_core.workflow.given import Given, has_logs, oracle_scale, take
+from cje_core.workflow.given import Given, Reading, has_logs, oracle_scale, take
 from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, stricter, without
 from cje_core.workflow.shown import Shown, Shows, number
 
@@ -48,8 +51,6 @@ OFF_POLICY = (
     "stacked_dr",
 )  # join the default with logged responses
 CORRECTED = "direct_corrected"
-CALIBRATORS = ("default", "auto", *MODES)
-BORROWED = ("balanced", "one_step", "plug_in")
 # Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
 ELSEWHERE = ("drift",)
 ABOUT_CALIBRATOR = ("reliability", "label_support", "identification")
@@ -71,7 +72,7 @@ class Analysis(Shows):
     order of name.
     """
 
-    data: xr.Dataset
+    calibrated: Calibrated  # the data, and what their labels teach
     left_out: pd.DataFrame
     estimates: Mapping[str, xr.Dataset]
     primary: str
@@ -93,9 +94,13 @@ class Analysis(Shows):
         xr.Dataset | None
     )  # how far off it may be before each difference, and the best policy, is undecided
     posterior: Posterior | None  # with --bayes
-    options: Mapping[str, Any]  # of the calibrator, shared by all estimators that take them
     seed: int
     seconds: float
+
+    @property
+    def data(self) -> xr.Dataset:
+        """Evaluation data."""
+        return self.calibrated.data
 
     @property
     def policies(self) -> list[str]:
@@ -116,16 +121,12 @@ class Analysis(Shows):
         return str(self.levels["source"].sel(policy=policy).item())
 
     def borrows(self, policy: str) -> bool:
-        """Whether the value rests on a calibration learned elsewhere, or failed to (a failed value rests on none)."""
-        return self.source(policy) in ("borrowed", "logs", "none")
+        """Whether the value borrows, or would have, see `cje_core.inference.sources.borrows`."""
+        return bool(self.value["borrowed"].sel(policy=policy))
 
     def standing(self, policy: str) -> str | None:
         """Name the estimator whose number stands first for a policy; None where its level is refused."""
         return str(self.value["taken_from"].sel(policy=policy).item()) or None
-
-    def refused(self, policy: str) -> bool:
-        """Whether the primary estimate has a number that is refused (a failed estimate has none to refuse)."""
-        return self.level(policy) == "refused" and not self.status(self.primary, policy).failed
 
     def refused_by(self, policy: str) -> list[str]:
         """The gates that forbid the level; ``estimate`` where there is none."""
@@ -142,6 +143,8 @@ class Analysis(Shows):
 
     def rests_on(self, policy: str) -> str:
         """Say whose labels the value is made of; empty where there is no value."""
+        if self.standing(policy) is None:
+            return ""
         teachers = [str(name) for name in self.data.attrs["calibration_policy"]]
         words = {
             "own": "own labels",
@@ -152,6 +155,12 @@ class Analysis(Shows):
             "none": "",
         }
         return words[self.source(policy)]
+
+    def probes_elsewhere(self, policy: str) -> list[str]:
+        """Prompts of a policy's probes to which no policy has an evaluated response: other prompts, or slips."""
+        known = self.data["evaluated"].any(["policy", "draw"])
+        probed = self.data["probe"].sel(policy=policy).any("draw")
+        return [str(name) for name in self.data["prompt"].values[(probed & ~known).values]]
 
     def verdict(self, policy: str) -> str:
         """Verdict on transport: the audit's, or the posterior's where that is stricter."""
@@ -186,43 +195,37 @@ class Analysis(Shows):
 def analyze(
     path: Given,
     *,
-    probes: Source | None = None,
-    logged: str | Path | None = None,
-    calibration_policy: str | Sequence[str] | None = None,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
+    calibration: Calibration | None = None,
     chosen: Sequence[str] = (),
     margin: float | None = None,
-    direction: str = "increasing",
     borrowed: str = "balanced",
     bayes: str | None = None,
     seed: int = 1,
-    judge_range: tuple[float, float] = (0.0, 1.0),
-    oracle_range: tuple[float, float] = (0.0, 1.0),
+    **reading: Unpack[Reading],
 ) -> Analysis:
     """Read, estimate, audit, gate, compare.
 
     Parameters
     ----------
-    path, probes, logged, calibration_policy, covariates, judge_range, oracle_range
-        As in `cje_core.data.files.read`; the covariates also enter the calibrator. Evaluation data that are an
-        xr.Dataset already bring their own probes, logged responses and scales, see `cje_core.workflow.given.take`.
-    calibrator : {"default", "monotone", "two_stage", "two_stage_monotone", "auto"}
-        As in `cje_core.calibration.oracle_slice.fit_slice`.
+    path : str, Path, DataFrame or xr.Dataset
+        As in `cje_core.data.files.read`, or evaluation data already.
+    calibration : Calibration, optional
+        Covariates (which are read too), calibrator and direction, see `cje_core.calibration.calibrated`. Estimators
+        that fit no calibrator are given the judge's scale turned round where it is decreasing (`turned`).
     chosen : sequence of str
         Estimators; the primary one is ``direct`` if it is among them, else the first. Default: `DEFAULT`, and
         `OFF_POLICY` where logged responses are given.
     margin : float, optional
         Harmless mean residual of the transport audit, in units of the oracle scale (default: 5% of its width).
-    direction : {"increasing", "decreasing"}
-        Whether a higher judge score means a better response. Estimators that fit no calibrator are given the judge's
-        scale turned round (`turned`).
     borrowed : {"balanced", "one_step", "plug_in"}
         As in `cje_core.estimators.direct`.
     bayes : {"gibbs", "nutpie", "pymc"}, optional
         Sampler of the Bayesian estimators that join the others (`cje_core.workflow.posterior`); none by default.
     seed : int
         Root of the estimators' named streams.
+    **reading
+        ``probes``, ``logged``, ``calibration_policy``, ``judge_range``, ``oracle_range`` of `cje_core.data.files.read`.
+        An xr.Dataset brings its own, see `cje_core.workflow.given.take`.
 
     Raises
     ------
@@ -230,7 +233,8 @@ def analyze(
         With one line, before anything is written.
     """
     start = time.perf_counter()
-    logs, oracle_range = has_logs(path, logged), oracle_scale(path, oracle_range)
+    logs, scale = has_logs(path, reading), oracle_scale(path, reading)
+    calibration = calibration or Calibration()
     names = list(dict.fromkeys(chosen or ((*DEFAULT, *OFF_POLICY) if logs else DEFAULT)))
     modules = {}
     for name in names:
@@ -239,121 +243,121 @@ def analyze(
                 f"chosen={name!r}: no such estimator; there are {', '.join(estimators.available())}"
             )
         modules[name] = estimators.load(name)
-    if direction not in ("increasing", "decreasing"):
-        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
-    if borrowed not in BORROWED:
-        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
-    if bayes is not None and bayes not in ENGINES:
-        raise DataError(f"bayes={bayes!r}: use one of {', '.join(ENGINES)}")
-    if calibrator not in CALIBRATORS:
-        raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
-    harmless = harmless_margin(margin, oracle_range)
-    data, left_out = take(
-        path,
-        probes=probes,
-        logged=logged,
-        covariates=covariates,
-        calibration_policy=calibration_policy,
-        judge_range=judge_range,
-        oracle_range=oracle_range,
-    )
+    one_of(borrowed, "borrowed", BORROWED, DataError)
+    if bayes is not None:
+        one_of(bayes, "bayes", ENGINES, DataError)
+    if calibration.covariates and calibration.mode == "monotone" and borrowed != "balanced" and bayes is None:
+        raise DataError(
+            f"calibrator={calibration.mode!r}: it sees the judge's score alone, and borrowed={borrowed!r} balances "
+            "nothing, so the covariates would not be used; leave them out, or take another calibrator"
+        )
+    harmless = harmless_margin(margin, scale, DataError)
+    data, left_out = take(path, calibration.covariates, **reading)
     if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
         modules[CORRECTED] = estimators.load(
             CORRECTED
         )  # probes are the policy's own labels: they make its value
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
-            raise DataError(f"chosen={name!r} needs {need}; give {INGREDIENTS.get(need, 'data that has it')}")
-    common: dict[str, Any] = {
-        "direction": direction,
-        "covariates": tuple(covariates),
-        "calibrator": calibrator,
-    }
-    offered = common | {"borrowed": borrowed, "margin": harmless}
-    upright = turned(data) if direction == "decreasing" else data
+            raise DataError(
+                f"chosen={name!r}: it needs {need}; give {INGREDIENTS.get(need, 'data that has it')}"
+            )
+    given = calibrated(data, calibration)
+    with unpacked_once(data, checked=True):
+        found = _estimates(given, modules, {"borrowed": borrowed, "margin": harmless}, bayes, seed)
+        believed = None
+        if bayes is not None:
+            believed = posterior(given, engine=bayes, margin=harmless, seed=seed)
+            found |= believed.estimates
+        primary = "direct" if "direct" in found else names[0]
+        policies = [str(name) for name in data.policy.values]
+        transport = audit(given, margin=harmless)
+        verdicts = stricter(transport, believed)
+        judged = transport.assign(
+            verdict=("policy", [verdicts[str(name)] for name in transport["policy"].values])
+        )
+        covered = overlap(given) if logs else None
+        badge, bins = coverage_badge(given), reliability(given)
+        taught = not Status(bins["status"].item()).failed
+        metrics = gates.collect(
+            policies,
+            overlap=covered,
+            coverage=badge if taught else None,
+            reliability=bins,
+            transport=judged,
+            estimate=found[primary],
+            cap=cap_curves(given) if logs else None,
+            adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
+        )
+        metrics = metrics.assign(_about_logs(policies, found, primary))
+        fits = "calibration" in inspect.signature(estimators.load(primary).estimate).parameters
+        silent = ELSEWHERE if fits else ELSEWHERE + ABOUT_CALIBRATOR
+        evaluated = gates.evaluate(metrics, gates=[gate for gate in gates.GATES if gate.name not in silent])
+        probed = found.get(CORRECTED) if primary == "direct" else None
+        agreed = agreement(given, margin=harmless)
+        levels = refuse_mixed(refusal.level(evaluated, found[primary], probed), agreed)
+        if believed is not None:
+            levels = _refused_by_posterior(levels, believed)
+            refused = levels["policy"].values[levels["level"].values == "refused"].astype(str).tolist()
+            believed = without(believed, refused)
+        bounds = refusal.partial_identification(given)
+        levels = refusal.name_outside(levels, bounds)
+        value = headline(found[primary], levels, probed)
+        jointly = "influence" in value
+        lent = value["borrowed"].values.astype(bool).tolist()
+        return Analysis(
+            calibrated=given,
+            left_out=left_out,
+            estimates=found,
+            primary=primary,
+            transport=transport,
+            coverage=badge if taught else None,
+            reliability=bins if taught else None,
+            overlap=covered,
+            gates=evaluated,
+            levels=levels,
+            value=value,
+            verdicts=verdicts,
+            balance=label_balance(data),
+            agreement=agreed,
+            bounds=bounds,
+            guide=guide.recommend(
+                data,
+                overlap=covered,
+                transport=judged,
+                calibration_share=_calibration_share(value, found),
+                estimate=found.get("direct"),
+                probed=found.get(CORRECTED),
+                contradicted=levels["policy"].values[levels["refused_by"].values == "agreement"].tolist(),
+                refused=_without_level(levels),
+            ),
+            contrasts=contrasts(value) if jointly else None,
+            if_biased=sensitivity.levels(value, harmless, borrowed=lent, oracle_range=scale),
+            tipping=sensitivity.tipping_points(value, borrowed=lent) if jointly else None,
+            posterior=believed,
+            seed=seed,
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _estimates(
+    given: Calibrated,
+    modules: Mapping[str, ModuleType],
+    options: Mapping[str, Any],
+    bayes: str | None,
+    seed: int,
+) -> dict[str, xr.Dataset]:
+    """Estimates by the chosen estimators, each with those of the options that it has."""
+    upright = turned(given.data) if given.calibration.direction == "decreasing" else given.data
     found = {}
     for name, module in modules.items():
         if bayes is not None and name in BAYESIAN:
-            continue  # comes below, with its options
+            continue  # these come with their posterior
         known = inspect.signature(module.estimate).parameters
-        taken = {k: v for k, v in offered.items() if k in known}
-        found[name] = module.estimate(
-            data if "direction" in known else upright, rng=generator(seed, "analyze", name), **taken
-        )
-    believed = None
-    if bayes is not None:
-        believed = posterior(
-            data, engine=bayes, margin=harmless, direction=direction, seed=seed, covariates=covariates
-        )
-        found |= believed.estimates
-    primary = "direct" if "direct" in found else names[0]
-    policies = [str(name) for name in data.policy.values]
-    transport = audit(data, margin=harmless, **common)
-    verdicts = stricter(transport, believed)
-    judged = transport.assign(
-        verdict=("policy", [verdicts[str(name)] for name in transport["policy"].values])
-    )
-    covered = overlap(data, **common) if logs else None
-    badge, bins = coverage_badge(data, **common), reliability(data, **common)
-    taught = not Status(bins["status"].item()).failed
-    metrics = gates.collect(
-        policies,
-        overlap=covered,
-        coverage=badge if taught else None,
-        reliability=bins,
-        transport=judged,
-        estimate=found[primary],
-        cap=cap_curves(data, **common) if logs else None,
-        adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
-    )
-    metrics = metrics.assign(_about_logs(policies, found, primary))
-    calibrated = "direction" in inspect.signature(estimators.load(primary).estimate).parameters
-    silent = ELSEWHERE if calibrated else ELSEWHERE + ABOUT_CALIBRATOR
-    evaluated = gates.evaluate(metrics, gates=[gate for gate in gates.GATES if gate.name not in silent])
-    probed = found.get(CORRECTED) if primary == "direct" else None
-    agreed = agreement(data, margin=harmless, **common)
-    levels = refuse_mixed(refusal.level(evaluated, found[primary], probed), agreed)
-    if believed is not None:
-        levels = _refused_by_posterior(levels, believed)
-        refused = levels["policy"].values[levels["level"].values == "refused"].astype(str).tolist()
-        believed = without(believed, refused)
-    value = headline(found[primary], levels, probed)
-    jointly = "influence" in value
-    lent = value["borrowed"].values.astype(bool).tolist()
-    scale = (float(oracle_range[0]), float(oracle_range[1]))
-    return Analysis(
-        data=data,
-        left_out=left_out,
-        estimates=found,
-        primary=primary,
-        transport=transport,
-        coverage=badge if taught else None,
-        reliability=bins if taught else None,
-        overlap=covered,
-        gates=evaluated,
-        levels=levels,
-        value=value,
-        verdicts=verdicts,
-        balance=label_balance(data),
-        agreement=agreed,
-        bounds=refusal.partial_identification(data, **common),
-        guide=guide.recommend(
-            data,
-            overlap=covered,
-            transport=judged,
-            calibration_share=_calibration_share(value, found),
-            estimate=found.get("direct"),
-            contradicted=levels["policy"].values[levels["refused_by"].values == "agreement"].tolist(),
-            refused=_without_level(levels),
-        ),
-        contrasts=contrasts(value) if jointly else None,
-        if_biased=sensitivity.levels(value, harmless, borrowed=lent, oracle_range=scale),
-        tipping=sensitivity.tipping_points(value, borrowed=lent) if jointly else None,
-        posterior=believed,
-        options=common,
-        seed=seed,
-        seconds=time.perf_counter() - start,
-    )
+        taken = {k: v for k, v in options.items() if k in known}
+        data = given if "calibration" in known else upright
+        found[name] = module.estimate(data, rng=generator(seed, "analyze", name), **taken)
+    return found
 
 
 def _without_level(levels: xr.Dataset) -> dict[str, str]:
@@ -392,14 +396,6 @@ def _refused_by_posterior(levels: xr.Dataset, believed: Posterior) -> xr.Dataset
             columns["level"][k], columns["refused_by"][k] = "refused", "posterior"
             columns["reason"][k] = f"posterior: {status.message}"
     return levels.assign({name: ("policy", column.astype(str)) for name, column in columns.items()})
-
-
-def harmless_margin(margin: float | None, oracle_range: tuple[float, float]) -> float:
-    """Return the declared margin, or 5% of the width of the oracle scale; `DataError` where it is no such thing."""
-    harmless = MARGIN * (oracle_range[1] - oracle_range[0]) if margin is None else margin
-    if margin is not None and not 0 < harmless < float("inf"):
-        raise DataError(f"margin={harmless:g}: it must be a positive number in units of the oracle scale")
-    return harmless
 
 
 def turned(data: xr.Dataset) -> xr.Dataset:

@@ -2,26 +2,31 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError, check_data
+from cje_core.data.contract import check_names
 from cje_core.data.files import COLUMNS, read
 from cje_core.data.tables import Source
 
 Given = Source | xr.Dataset
 
 
+class Reading(TypedDict, total=False):
+    """How files are read: arguments of `cje_core.data.files.read`."""
+
+    probes: Source | None
+    logged: str | Path | None
+    calibration_policy: str | Sequence[str] | None
+    judge_range: tuple[float, float]
+    oracle_range: tuple[float, float]
+
+
 def take(
-    path: Given,
-    *,
-    probes: Source | None = None,
-    logged: str | Path | None = None,
-    calibration_policy: str | Sequence[str] | None = None,
-    covariates: Sequence[str] = (),
-    judge_range: tuple[float, float] = (0.0, 1.0),
-    oracle_range: tuple[float, float] = (0.0, 1.0),
+    path: Given, covariates: Sequence[str] = (), **reading: Unpack[Reading]
 ) -> tuple[xr.Dataset, pd.DataFrame]:
     """Read as `cje_core.data.files.read` does; a Dataset is checked, and its policies put in order of name.
 
@@ -29,30 +34,20 @@ def take(
     `calibration_policy` are refused beside it, the ranges not looked at; `covariates` names some of its features.
     """
     if not isinstance(path, xr.Dataset):
-        return read(
-            path,
-            probes=probes,
-            logged=logged,
-            covariates=covariates,
-            calibration_policy=calibration_policy,
-            judge_range=judge_range,
-            oracle_range=oracle_range,
-        )
-    beside = {"probes": probes, "logged": logged, "calibration_policy": calibration_policy}
-    for name, value in beside.items():
-        if value is not None:
+        return read(path, covariates=covariates, **reading)
+    for name in ("probes", "logged", "calibration_policy"):
+        if reading.get(name) is not None:
             raise DataError(f"{name}= goes with files, and a Dataset brings its own; leave {name}= out")
-    return check_data(path).sortby("policy"), pd.DataFrame(columns=COLUMNS)
+    return check_names(check_data(path)).sortby("policy"), pd.DataFrame(columns=COLUMNS)
 
 
-def has_logs(path: Given, logged: str | Path | None) -> bool:
+def has_logs(path: Given, reading: Reading) -> bool:
     """Whether logged responses are given."""
-    return "logp_target" in path if isinstance(path, xr.Dataset) else logged is not None
+    return "logp_target" in path if isinstance(path, xr.Dataset) else reading.get("logged") is not None
 
 
-def oracle_scale(path: Given, oracle_range: tuple[float, float]) -> tuple[float, float]:
+def oracle_scale(path: Given, reading: Reading) -> tuple[float, float]:
     """Return the declared scale of the labels: a Dataset's own."""
-    if not isinstance(path, xr.Dataset):
-        return oracle_range
-    low, high = path.attrs.get("oracle_range", oracle_range)
+    declared = reading.get("oracle_range", (0.0, 1.0))
+    low, high = path.attrs.get("oracle_range", declared) if isinstance(path, xr.Dataset) else declared
     return float(low), float(high)

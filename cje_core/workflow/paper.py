@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.estimators import load
 
-_COVARIATES = {"covariates": ("response_length",)}
-_PLUG_IN = {"correction": "none", "inference": "jackknife", "quantile": "normal", "interval": "wald"}
+_COVARIATES = {"calibration": Calibration(("response_length",))}
+_PLUG_IN = {"correction": "none", "inference": "jackknife", "interval": "normal"}
 _LOGGED = {"inference": "jackknife", "interval": "wald"}
 _STACK = _LOGGED | {"columns": "sampling", "members": ("dr_cpo", "tmle", "mrdr")}
 

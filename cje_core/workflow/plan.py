@@ -2,8 +2,9 @@
 
 The table is in `studies.cli.planning.tables`.
 
-What is forecast is the value that ``cje-lab analyze`` prints by default: own labels, else probes, else the balanced
-one-step. A policy that it would refuse on the pilot gets no number: it needs labels of its own, and the plan says so.
+What is forecast is the value that ``cje-lab analyze`` prints: own labels, else probes, else what may be borrowed. The
+pilot is analysed first, and a policy whose level `analyze` refuses, for whatever reason, gets no number here either,
+nor does a difference with it: it needs labels of its own, and the plan says how far these would lead at worst.
 
 The budget goes to the *median* policy: components are medians over the pilot's policies whose values rest on the labels
 that are bought (probes are not), since one policy that lives off the labelled scores can have a hundred times the
@@ -15,14 +16,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from cje_core.calibration.calibrated import Calibrated, Calibration
 from cje_core.data import DataError
-from cje_core.data.tables import Source
 from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import (
     Balance,
@@ -32,21 +33,20 @@ from cje_core.planning.allocation import (
     spend_balance,
     std_error_at,
 )
-from cje_core.planning.components import BORROWED, variance_components
-from cje_core.planning.own_labels import if_labelled, labels_to_match
+from cje_core.planning.components import FORECAST, variance_components
+from cje_core.planning.own_labels import if_equal_again, if_labelled, labels_to_match, worst_std_error
 from cje_core.planning.trial import check_pilot, simulate_plan
 from cje_core.streams import generator
-from cje_core.transport.audit import audit
 from cje_core.transport.audit_size import probes_to_pass
-from cje_core.workflow.analyze import CALIBRATORS, harmless_margin
-from cje_core.workflow.given import Given, oracle_scale, take
-from cje_core.workflow.shown import Shown, Shows
+from cje_core.transport.margin import harmless_margin
+from cje_core.workflow.analyze import analyze
+from cje_core.workflow.given import Given, Reading, oracle_scale, take
+from cje_core.workflow.shown import Shown, Shows, number
 
 REPLICATES = 200
 MOST_RESPONSES = 20_000_000  # simulated over all replicates, where their number is not asked for
 LARGEST_STUDY = 2_000_000  # responses of one simulated study; a larger plan is not tried out
 FEWEST_REPLICATES = 50
-REFUSED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 Track = Callable[[Iterable[int]], Iterable[int]]
 
 
@@ -54,8 +54,10 @@ Track = Callable[[Iterable[int]], Iterable[int]]
 class Planned(Shows):
     """Everything the outputs show; policies stand in order of name."""
 
-    data: xr.Dataset
+    calibrated: Calibrated  # the pilot, and what its labels teach
     left_out: pd.DataFrame
+    levels: xr.Dataset  # of the pilot, as `analyze` has them: what each value rests on, or why it is refused
+    value: xr.Dataset  # of the pilot, as `analyze` prints it
     components: xr.Dataset
     n_policies: int
     own: bool  # each policy of the plan gets labels of its own
@@ -65,6 +67,7 @@ class Planned(Shows):
     plan: Plan
     forecast: xr.Dataset
     if_labelled: xr.Dataset  # per borrowing policy: std_error with the plan's labels its own, labels_to_match
+    worst_own: float  # standard error that as many labels of a refused policy's own cannot exceed
     pilot_balance: Balance
     balance: Balance
     outside: list[str]
@@ -72,10 +75,14 @@ class Planned(Shows):
     probes: dict[str, float]  # per borrowed policy: probes that let an audit pass; NaN where unknown
     margin: float
     power: float
-    options: dict[str, Any]  # of the calibrator
     borrowed: str  # what a policy without labels or probes of its own gets
     seed: int
     seconds: float
+
+    @property
+    def data(self) -> xr.Dataset:
+        """The pilot."""
+        return self.calibrated.data
 
     @property
     def policies(self) -> list[str]:
@@ -102,8 +109,40 @@ class Planned(Shows):
 
     @property
     def refused(self) -> list[str]:
-        """Policies that need labels of their own: borrowing for them would be refused."""
-        return [policy for policy in self.policies if self.status(policy) in REFUSED]
+        """Policies whose level `analyze` refuses on the pilot: they need labels of their own."""
+        return _refused(self.levels)
+
+    def refused_by(self, policy: str) -> list[str]:
+        """What refuses the level; ``estimate`` where there is none."""
+        return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
+
+    def silent(self, policy: str) -> str:
+        """Why there is no forecast for a policy; empty where there is one."""
+        if policy in self.refused:
+            return str(self.levels["reason"].sel(policy=policy).item())
+        if math.isfinite(float(self.forecast["std_error"].sel(policy=policy))):
+            return ""
+        at = self.value.sel(policy=policy)
+        if math.isnan(float(at["std_error"])) and math.isfinite(float(at["interval"].sum())):
+            return self._equal(at)
+        return _spreadless(self.status(policy))
+
+    def _equal(self, at: xr.Dataset) -> str:
+        """What stands of labels that are all equal, and what more of them would do."""
+        scale = self.data.attrs["oracle_range"]
+        low, high = (number(float(bound), scale) for bound in at["interval"].values)
+        m, ci_prob = self.plan.m, self.value.attrs["ci_prob"]
+        within = number(if_equal_again(self.data, m, ci_prob), scale)
+        return (
+            f"all its labels are equal, at an end of the scale: [{low}, {high}] by their number alone, no spread to "
+            f"forecast with; {m} of them, equal too, leave it within {within} of that end"
+        )
+
+    @property
+    def labelled_entirely(self) -> list[str]:
+        """Policies whose every response has a label, so that their values in the pilot are mean labels."""
+        bare = (self.data["evaluated"] & ~self.data["labelled"]).any(("prompt", "draw"))
+        return [p for p in self.policies if not bool(bare.sel(policy=p)) and self.route(p) == "theta_aug"]
 
     def shown(self) -> Shown:
         """Per policy the standard error that the plan gives, by what route, or what stands in its way."""
@@ -112,7 +151,7 @@ class Planned(Shows):
             errors = [self.forecast["std_error"]]
             errors += [] if self.check is None else [self.check["simulated_std_error"]]
             numbers = [f"{float(error.sel(policy=policy)):.3g}".replace("nan", "-") for error in errors]
-            way = self.route(policy) if numbers[0] != "-" else self.status(policy).message
+            way = self.silent(policy) or self.route(policy)
             rows.append([policy, *numbers, way])
         heading = (
             f"judge {self.plan.n} prompts under {self.n_policies} policies, label {self.plan.m}: "
@@ -129,29 +168,21 @@ def plan(
     cost_judge: float,
     cost_oracle: float,
     n_policies: int | None = None,
-    probes: Source | None = None,
-    calibration_policy: str | Sequence[str] | None = None,
-    covariates: Sequence[str] = (),
-    calibrator: str = "default",
+    calibration: Calibration | None = None,
     borrowed: str = "balanced",
     power: float = 0.8,
     replicates: int | None = None,
     margin: float | None = None,
-    direction: str = "increasing",
     seed: int = 1,
-    judge_range: tuple[float, float] = (0.0, 1.0),
-    oracle_range: tuple[float, float] = (0.0, 1.0),
     track: Track | None = None,
+    **reading: Unpack[Reading],
 ) -> Planned:
     """Read a pilot, split its variance, spend the budget by the square-root law, and try the plan out.
 
     Parameters
     ----------
-    path, probes, calibration_policy, covariates, judge_range, oracle_range
-        As in `cje_core.data.files.read`; the covariates also enter the calibrator. Evaluation data that are an
-        xr.Dataset already bring their own probes and scales, see `cje_core.workflow.given.take`.
-    calibrator : {"default", "monotone", "two_stage", "auto"}
-        As in `cje_core.calibration.oracle_slice.fit_slice`.
+    path, calibration, **reading
+        As in `cje_core.workflow.analyze.analyze`.
     borrowed : {"balanced", "plug_in"}
         As in `cje_core.planning.components.variance_components`.
     budget, cost_judge, cost_oracle : float
@@ -165,8 +196,6 @@ def plan(
         Simulated studies; default 200, fewer for large plans.
     margin : float, optional
         Harmless mean residual of the transport audit; default 5% of the oracle scale.
-    direction : {"increasing", "decreasing"}
-        Whether a higher judge score means a better response.
     seed : int
     track : callable, optional
         Wraps the iterator of replicates.
@@ -177,31 +206,22 @@ def plan(
         With one line, for what the user can mend.
     """
     start = time.perf_counter()
-    _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates, direction)
-    if calibrator not in CALIBRATORS:
-        raise DataError(f"calibrator={calibrator!r}: use one of {', '.join(CALIBRATORS)}")
-    if borrowed not in BORROWED:
-        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(BORROWED)}")
-    harmless = harmless_margin(margin, oracle_scale(path, oracle_range))
-    data, left_out = take(
-        path,
-        probes=probes,
-        covariates=covariates,
-        calibration_policy=calibration_policy,
-        judge_range=judge_range,
-        oracle_range=oracle_range,
-    )
+    _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates)
+    if borrowed not in FORECAST:
+        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(FORECAST)}")
+    harmless = harmless_margin(margin, oracle_scale(path, reading), DataError)
+    calibration = calibration or Calibration()
+    data, left_out = take(path, calibration.covariates, **reading)
     check_pilot(data)
-    options: dict[str, Any] = {
-        "direction": direction,
-        "covariates": tuple(covariates),
-        "calibrator": calibrator,
-    }
-    components = variance_components(data, borrowed=borrowed, **options)
+    pilot = analyze(
+        data, calibration=calibration, chosen=("direct",), margin=harmless, borrowed=borrowed, seed=seed
+    )
+    given = pilot.calibrated
+    refused = _refused(pilot.levels)
+    components = _as_refused(variance_components(given, borrowed=borrowed), pilot.value, refused)
     known = np.isfinite(components["std_error"].values) & (components["route"].values != "probe_tuned")
     if not known.any():
-        worst = Status(components["status"].values[0])
-        raise DataError(f"the pilot has no variance to plan with: {worst.message}")
+        raise DataError(f"the pilot has no variance to plan with: {_nothing_known(components, pilot.levels)}")
     sigma2_eval, sigma2_cal = (
         max(float(np.median(components[name].values[known])), 0.0) for name in ("sigma2_eval", "sigma2_cal")
     )
@@ -222,21 +242,24 @@ def plan(
     if responses <= LARGEST_STUDY:
         fewer = int(np.clip(MOST_RESPONSES / responses, FEWEST_REPLICATES, REPLICATES))
         check = simulate_plan(
-            data,
+            given,
             chosen.n,
             chosen.m,
             replicates=replicates or fewer,
             rng=generator(seed, "plan"),
+            reference=_reference(data, components),
             power=power,
             borrowed=borrowed,
             track=track,
-            **options,
         )
+        check = _without(check, refused)
     forecast = std_error_at(chosen.n, chosen.m, components)
     money = (sigma2_eval, sigma2_cal, cost_per_prompt, cost_per_label)
     return Planned(
-        data=data,
+        calibrated=given,
         left_out=left_out,
+        levels=pilot.levels,
+        value=pilot.value,
         components=components,
         n_policies=count,
         own=own,
@@ -245,24 +268,74 @@ def plan(
         budget=budget,
         plan=chosen,
         forecast=forecast,
-        if_labelled=_if_labelled(data, chosen, forecast, options),
+        if_labelled=_without(_if_labelled(given, chosen, forecast), refused),
+        worst_own=worst_std_error(data, chosen.m),
         pilot_balance=spend_balance(pilot_n, min(pilot_m, pilot_n), *money),
         balance=spend_balance(chosen.n, chosen.m, *money),
         outside=extrapolation(chosen.n, chosen.m, components),
         check=check,
-        probes=_probes(data, components, harmless, options),
+        probes=_probes(data, components, pilot.transport),
         margin=harmless,
         power=power,
-        options=options,
         borrowed=borrowed,
         seed=seed,
         seconds=time.perf_counter() - start,
     )
 
 
-def _if_labelled(data: xr.Dataset, chosen: Plan, forecast: xr.Dataset, options: dict[str, Any]) -> xr.Dataset:
+def _refused(levels: xr.Dataset) -> list[str]:
+    return [str(name) for name in levels["policy"].values[levels["level"].values == "refused"]]
+
+
+def _without(found: xr.Dataset, refused: Sequence[str]) -> xr.Dataset:
+    """What is known of policies, or of pairs of them, with the numbers of those refused taken out."""
+    if "pair" in found.dims:
+        clear = ~(found["first"].isin(refused) | found["second"].isin(refused))
+        found = found.assign({k: _where(v, clear) for k, v in found.items() if v.dims == ("pair",)})
+    clear = ~found["policy"].isin(refused)
+    return found.assign({k: _where(v, clear) for k, v in found.items() if v.dims == ("policy",)})
+
+
+def _where(values: xr.DataArray, clear: xr.DataArray) -> xr.DataArray:
+    """Values where it is clear; elsewhere NaN, and nothing holds."""
+    if values.dtype == bool:
+        return values & clear
+    return values.where(clear) if values.dtype.kind == "f" else values
+
+
+def _as_refused(components: xr.Dataset, value: xr.Dataset, refused: Sequence[str]) -> xr.Dataset:
+    """Components without those of refused policies, whose status is that of the value that is not printed."""
+    clear = ~components["policy"].isin(refused)
+    status = components["status"].where(clear, value["status"].sel(policy=components["policy"]))
+    return _without(components, refused).assign(
+        status=status.astype(np.int8), route=components["route"].where(clear, "none")
+    )
+
+
+def _spreadless(status: Status) -> str:
+    """Why a value that stands has no forecast."""
+    if status in (Status.OK, Status.TRANSPORT_ASSUMED):
+        return "its responses and labels show no spread in the pilot, so none can be forecast"
+    return status.message
+
+
+def _nothing_known(components: xr.Dataset, levels: xr.Dataset) -> str:
+    """Why no policy of a pilot has components that labels move."""
+    for policy in components["policy"].values[np.isnan(components["std_error"].values)]:
+        reason = str(levels["reason"].sel(policy=policy).item())
+        return reason or _spreadless(Status(components["status"].sel(policy=policy).item()))
+    return "every value rests on probes of its own, and only more of these shorten its interval"
+
+
+def _reference(data: xr.Dataset, components: xr.Dataset) -> str:
+    """Policy that the others are compared with: one that teaches, if any has a number."""
+    names = [str(name) for name in components["policy"].values[np.isfinite(components["std_error"].values)]]
+    return min({str(name) for name in data.attrs["calibration_policy"]} & set(names) or names)
+
+
+def _if_labelled(given: Calibrated, chosen: Plan, forecast: xr.Dataset) -> xr.Dataset:
     """Standard error of each borrowing policy if the plan's labels were its own, and how many of those would do."""
-    own = if_labelled(data, **options)
+    own = if_labelled(given)
     return std_error_at(chosen.n, chosen.m, own)[["std_error"]].assign(
         labels_to_match=labels_to_match(forecast["std_error"], chosen.n, own)
     )
@@ -275,7 +348,6 @@ def _check_options(
     n_policies: int | None,
     power: float,
     replicates: int | None,
-    direction: str,
 ) -> None:
     for name, value in (("budget", budget), ("cost_judge", cost_judge), ("cost_oracle", cost_oracle)):
         if not (math.isfinite(value) and value > 0):
@@ -286,13 +358,9 @@ def _check_options(
         raise DataError(f"power={power:g}: it must lie between 0.05, the size of the test, and 1")
     if replicates is not None and replicates < 20:
         raise DataError(f"replicates={replicates}: a spread needs at least 20")
-    if direction not in ("increasing", "decreasing"):
-        raise DataError(f"direction={direction!r}: it must be increasing or decreasing")
 
 
-def _probes(
-    data: xr.Dataset, components: xr.Dataset, margin: float, options: dict[str, Any]
-) -> dict[str, float]:
+def _probes(data: xr.Dataset, components: xr.Dataset, transport: xr.Dataset) -> dict[str, float]:
     """Probe labels per policy without labels with which an audit passes at power .8 if f is right on average.
 
     The spread of the residuals is that of the policy's own probes, if it has some, else that of the policies with
@@ -301,10 +369,12 @@ def _probes(
     corrected = components["route"].values == "theta_aug"
     per_label = components["sigma2_cal"].values[corrected]
     usual = math.sqrt(np.median(per_label)) if len(per_label) else math.nan
-    seen = audit(data, margin=margin, **options)["residual_sd"] if data["probe"].any() else None
+    seen = transport["residual_sd"] if data["probe"].any() else None
     found = {}
     audited = np.isin(components["route"].values, ("plug_in", "balanced", "probe_tuned"))
     for policy in components["policy"].values[audited]:
         spread = usual if seen is None else float(seen.sel(policy=policy))
-        found[str(policy)] = probes_to_pass(usual if math.isnan(spread) else spread, margin=margin)
+        found[str(policy)] = probes_to_pass(
+            usual if math.isnan(spread) else spread, margin=transport.attrs["margin"]
+        )
     return found

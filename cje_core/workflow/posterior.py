@@ -15,6 +15,7 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.bayes.decisions import decide
+from cje_core.calibration.calibrated import Calibrated
 from cje_core.streams import generator
 
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
@@ -35,13 +36,11 @@ class Posterior(NamedTuple):
 
 
 def posterior(
-    data: xr.Dataset,
+    data: xr.Dataset | Calibrated,
     *,
     engine: str,
     margin: float,
-    direction: str,
     seed: int,
-    covariates: Sequence[str] = (),
 ) -> Posterior:
     """Fit the Bayesian estimators and decide.
 
@@ -52,11 +51,8 @@ def posterior(
     engine : {"gibbs", "nutpie", "pymc"}
     margin : float
         Harmless shift, in units of the oracle scale.
-    direction : {"increasing", "decreasing"}
     seed : int
         Root of the stream that both estimators start from.
-    covariates : sequence of str
-        Features that enter the calibrator.
 
     Returns
     -------
@@ -73,8 +69,6 @@ def posterior(
             rng=generator(seed, "analyze", "posterior"),
             engine=engine,
             n_draws=N_DRAWS,
-            direction=direction,
-            covariates=tuple(covariates),
             **options[name],
         )
         for name in BAYESIAN

@@ -120,7 +120,7 @@ def coverage(
     quantile a law of its own, some ten times that.
     """
     if not 0 < level < 1:
-        raise ValueError(f"level is {level}; it must lie in (0, 1)")
+        raise ValueError(f"level={level}: it must lie in (0, 1)")
     p, q, _, squared = _aligned(target, logger)
     kernels = (p, q, squared)
     # A token the target cannot say makes the response atypical, however likely the rest is.

@@ -62,7 +62,7 @@ def log_cdf(
     0.054688
     """
     if length < 1:
-        raise ValueError(f"length is {length}; it must be at least 1")
+        raise ValueError(f"length={length}: it must be at least 1")
     values, log_law = _possible(values, log_law)
     low, high = float(values.min()), float(values.max())
     margin = ROUNDING * max(1.0, abs(length * low), abs(length * high))
@@ -246,7 +246,7 @@ def lattice_spacing(start: float, stop: float, length: int, points: int) -> tupl
     """
     spill = int(np.ceil(np.sqrt(length * np.log(2e15) / 2)))
     if points < 8 * spill:
-        raise ValueError(f"points is {points}; it must be at least {8 * spill} at length {length}")
+        raise ValueError(f"points={points}: it must be at least {8 * spill} at length {length}")
     return max(stop - start, 1e-12) / (points - 2 * spill - 4), spill
 
 

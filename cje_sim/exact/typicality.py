@@ -118,7 +118,7 @@ def typical_region(
 ) -> Region:
     """The target's typical region, in total surprisal (nats); see `coverage`."""
     if not 0 < level < 1:
-        raise ValueError(f"level is {level}; it must lie in (0, 1)")
+        raise ValueError(f"level={level}: it must lie in (0, 1)")
     surprisal = -log_p
     centre = length * entropy(log_p)
     atoms = exact_sums(surprisal, log_p, length)

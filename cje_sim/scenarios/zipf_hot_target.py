@@ -42,7 +42,7 @@ def tokens(
     """
     for policy, value in temperature.items():
         if not value > 0:
-            raise ValueError(f"temperature of {policy!r} is {value}; it must be > 0")
+            raise ValueError(f"temperature={{{policy!r}: {value}}}: it must be > 0")
     laws = {name: iid_policy(zipf(vocab, alpha / t), length) for name, t in temperature.items()}
     return TokenLaws(laws, utilities(utility, vocab, rng=utility_seed))
 

@@ -114,7 +114,7 @@ class EpsilonMixture:
     def __post_init__(self) -> None:
         """Check the share."""
         if not 0 < self.epsilon < 1:
-            raise ValueError(f"epsilon is {self.epsilon}; it must lie in (0, 1)")
+            raise ValueError(f"epsilon={self.epsilon}: it must lie in (0, 1)")
 
     def sample(self, n: int, *, rng: Rng = None) -> Responses:
         """Draw `n` responses."""
@@ -175,9 +175,9 @@ class BestOfN:
         """Check sizes."""
         checked_utility(self.base, self.utility)
         if self.n < 1:
-            raise ValueError(f"n is {self.n}; best of n needs n >= 1")
+            raise ValueError(f"n={self.n}: best of n needs n >= 1")
         if not (np.isfinite(self.noise_sd) and self.noise_sd >= 0):
-            raise ValueError(f"noise_sd is {self.noise_sd}; it must be finite and >= 0")
+            raise ValueError(f"noise_sd={self.noise_sd}: it must be finite and >= 0")
 
     @cached_property
     def marginal(self) -> TokenPolicy:

@@ -43,7 +43,7 @@ def utilities(kind: str, vocab: int, *, tokens: npt.ArrayLike | None = None, rng
     """
     rng = np.random.default_rng(rng)
     if kind not in UTILITIES:
-        raise ValueError(f"utility kind is {kind!r}; it must be one of {', '.join(UTILITIES)}")
+        raise ValueError(f"kind={kind!r}: it must be one of {', '.join(UTILITIES)}")
     if kind == "token_set":
         return indicator(vocab, tokens)
     draws = rng.standard_normal(vocab)
@@ -66,7 +66,7 @@ def token_tilt(logger: TokenPolicy, utility: npt.ArrayLike, eta: float) -> Token
     """
     u = checked_utility(logger, utility)
     if not np.isfinite(eta):
-        raise ValueError(f"eta is {eta}; it must be finite")
+        raise ValueError(f"eta={eta}: it must be finite")
     return replace(logger, log_prob=log_normalise(logger.log_prob + eta * u))
 
 
@@ -118,7 +118,7 @@ def token_mixture(logger: TokenPolicy, other: TokenPolicy, epsilon: float) -> To
             f"token laws have shapes {logger.log_prob.shape} and {other.log_prob.shape}; they must agree"
         )
     if not 0 < epsilon < 1:
-        raise ValueError(f"epsilon is {epsilon}; it must lie in (0, 1)")
+        raise ValueError(f"epsilon={epsilon}: it must lie in (0, 1)")
     return replace(
         logger, log_prob=np.logaddexp(np.log1p(-epsilon) + logger.log_prob, np.log(epsilon) + other.log_prob)
     )
@@ -141,7 +141,7 @@ def adversarial_utility(
     if oracle.shape != log_law.shape:
         raise ValueError(f"oracle_utility has shape {oracle.shape}; the token law has {log_law.shape}")
     if not 0 < share < 1:
-        raise ValueError(f"share is {share}; it must lie in (0, 1)")
+        raise ValueError(f"share={share}: it must lie in (0, 1)")
     worst = np.argsort(oracle, kind="stable")
     count = max(1, int(np.searchsorted(np.cumsum(np.exp(log_law[worst])), share, side="right")))
     judge = oracle.copy()
@@ -170,5 +170,5 @@ def checked_utility(logger: TokenPolicy, utility: npt.ArrayLike) -> FloatArray:
 def positive(name: str, value: float) -> float:
     """The value, or an error that names it."""
     if not (np.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value}; it must be finite and > 0")
+        raise ValueError(f"{name}={value}: it must be finite and > 0")
     return float(value)

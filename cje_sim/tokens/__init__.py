@@ -1,4 +1,10 @@
 """Token sequences: laws with exact log-probabilities, sampling, and teacher forcing that fails.
 
+laws             `cje_sim.tokens.laws.iid_policy`, `cje_sim.tokens.laws.markov_policy` (with a given stationary law
+                 `cje_sim.tokens.laws.markov_with_stationary`), one law per prompt `cje_sim.tokens.laws.by_prompt`; sums
+                 of token scores of many responses in flat memory `cje_sim.tokens.laws.stream_sums`
+teacher_forcing  errors of recorded log-probabilities
+kernels          the loops behind both
+
 Rule of this package: it imports nothing of the project.
 """

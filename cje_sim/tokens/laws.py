@@ -84,9 +84,9 @@ class TokenPolicy:
                 f"log_prob has {rows} rows a class; it must have 2 (i.i.d.) or 1 + V = {1 + vocab} (Markov)"
             )
         if self.length < 1:
-            raise ValueError(f"length is {self.length}; it must be at least 1")
+            raise ValueError(f"length={self.length}: it must be at least 1")
         if self.stop is not None and not 0 <= self.stop < vocab:
-            raise ValueError(f"stop is {self.stop}; it must be a token in 0..{vocab - 1}")
+            raise ValueError(f"stop={self.stop}: it must be a token in 0..{vocab - 1}")
         if (
             len(self.class_prob) != n_classes
             or min(self.class_prob) < 0
@@ -191,9 +191,9 @@ def zipf(vocab: int, alpha: float) -> FloatArray:
     [0.5455, 0.2727, 0.1818]
     """
     if vocab < 2:
-        raise ValueError(f"vocab is {vocab}; it must be at least 2")
+        raise ValueError(f"vocab={vocab}: it must be at least 2")
     if not (np.isfinite(alpha) and alpha >= 0):
-        raise ValueError(f"alpha is {alpha}; Zipf's exponent must be finite and >= 0")
+        raise ValueError(f"alpha={alpha}: Zipf's exponent must be finite and >= 0")
     return log_normalise(-alpha * np.log(np.arange(1, vocab + 1)))
 
 
@@ -215,9 +215,9 @@ def markov_with_stationary(
     """
     rng = np.random.default_rng(rng)
     if not 0 <= persistence < 1:
-        raise ValueError(f"persistence is {persistence}; it must lie in [0, 1)")
+        raise ValueError(f"persistence={persistence}: it must lie in [0, 1)")
     if not (np.isfinite(spread) and spread >= 0):
-        raise ValueError(f"spread is {spread}; it must be finite and >= 0")
+        raise ValueError(f"spread={spread}: it must be finite and >= 0")
     log_law = np.asarray(log_stationary, dtype=float)
     kernel = spread * rng.standard_normal((log_law.size, log_law.size))
     column = np.zeros_like(log_law)
@@ -242,7 +242,7 @@ def draw_classes(
     """Prompt classes (n,): the given ones, checked, or draws from the policy's ``class_prob``."""
     n_classes = policy.log_prob.shape[0]
     if n < 0:
-        raise ValueError(f"n is {n}; the number of responses must be >= 0")
+        raise ValueError(f"n={n}: the number of responses must be >= 0")
     if prompt_class is None:
         if n_classes == 1:
             return np.zeros(n, dtype=np.int64)
@@ -309,7 +309,7 @@ def stream_sums(
     """
     rng = np.random.default_rng(rng)
     if chunk < 1:
-        raise ValueError(f"chunk is {chunk}; it must be at least 1")
+        raise ValueError(f"chunk={chunk}: it must be at least 1")
     for start in range(0, n, chunk):
         yield sample_sums(policy, tables, min(chunk, n - start), rng=rng)
 

@@ -77,22 +77,22 @@ class Noise:
         laws, units = get_args(Law), get_args(Unit)
         infinite = NO_EXPONENTIAL if self.law == "student_t" else "a Laplace sd must be < sqrt(2)"
         for right, message in (
-            (self.law in laws, f"law is {self.law!r}; it must be one of {', '.join(laws)}"),
-            (self.per in units, f"per is {self.per!r}; it must be one of {', '.join(units)}"),
-            (0 <= self.sd <= MAX_NATS, f"sd is {self.sd}; it must lie in [0, {MAX_NATS:g}] nats"),
+            (self.law in laws, f"law={self.law!r}: it must be one of {', '.join(laws)}"),
+            (self.per in units, f"per={self.per!r}: it must be one of {', '.join(units)}"),
+            (0 <= self.sd <= MAX_NATS, f"sd={self.sd}: it must lie in [0, {MAX_NATS:g}] nats"),
             (
                 abs(self.offset) <= MAX_NATS,
-                f"offset is {self.offset}; it must lie within +-{MAX_NATS:g} nats",
+                f"offset={self.offset}: it must lie within +-{MAX_NATS:g} nats",
             ),
-            (0 <= self.share <= 1, f"share is {self.share}; it must lie in [0, 1]"),
-            (2 < self.df < np.inf, f"df is {self.df}; it must be finite and > 2, or sd would not be the sd"),
+            (0 <= self.share <= 1, f"share={self.share}: it must lie in [0, 1]"),
+            (2 < self.df < np.inf, f"df={self.df}: it must be finite and > 2, or sd would not be the sd"),
             (
                 self.law != "missing" or not (self.sd or self.offset or self.unit_mean),
                 "a missing row has no error: law='missing' takes a share and no sd, offset or unit_mean",
             ),
             (
                 not (self.unit_mean and np.isinf(_log_mgf(self, 1.0))),
-                f"sd is {self.sd}; unit_mean needs a finite E[exp(error)]: {infinite}",
+                f"sd={self.sd}: unit_mean needs a finite E[exp(error)]: {infinite}",
             ),
         ):
             if not right:
@@ -269,7 +269,7 @@ def sd_for_ess(
     0.6471
     """
     if not 0 < ess <= 1:
-        raise ValueError(f"ess is {ess}; it must lie in (0, 1]")
+        raise ValueError(f"ess={ess}: it must lie in (0, 1]")
     if noise.law == "student_t":
         raise ValueError(f"{NO_EXPONENTIAL}, so ESS/n tends to 0; take normal or laplace noise")
     if noise.law == "missing" or not noise.share > 0 or passes not in (1, 2):

@@ -284,6 +284,7 @@ def analyze(
 ) -> None:
     """Estimate policy values from judge scores and oracle labels in files, audit the calibration, advise."""
     with one_line_errors():
+        from cje_core.calibration.calibrated import Calibration
         from cje_core.data import DataError
         from cje_core.workflow.analyze import analyze as analyze_files
         from studies.cli.analysis.as_json import to_json
@@ -302,11 +303,9 @@ def analyze(
                 probes=probes,
                 logged=logged,
                 calibration_policy=calibration_policy,
-                covariates=covariate or (),
-                calibrator=calibrator,
+                calibration=Calibration(covariate or (), calibrator, direction),
                 chosen=estimator or (),
                 margin=margin,
-                direction=direction,
                 borrowed=borrowed,
                 bayes=(bayes_engine or "gibbs") if bayes else None,
                 seed=seed,
@@ -359,6 +358,7 @@ def plan(
 ) -> None:
     """Spend a budget on judge scores and oracle labels, from a pilot; the plan is checked by simulation."""
     with one_line_errors():
+        from cje_core.calibration.calibrated import Calibration
         from cje_core.workflow.plan import plan as plan_files
         from studies.cli.analysis.save import check_out
         from studies.cli.planning.as_json import to_json
@@ -375,13 +375,11 @@ def plan(
             n_policies=policies,
             probes=probes,
             calibration_policy=calibration_policy,
-            covariates=covariate or (),
-            calibrator=calibrator,
+            calibration=Calibration(covariate or (), calibrator, direction),
             borrowed=borrowed,
             power=power,
             replicates=replicates,
             margin=margin,
-            direction=direction,
             seed=seed,
             judge_range=judge_range,
             oracle_range=oracle_range,

@@ -14,6 +14,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,18 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", function))
 
 
+def _bare(function: Any) -> Any:
+    """The function that a partial one is of, however often."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def code_digests(study: Study) -> dict[str, str]:
     """Digest of every source file of this project that a replicate of `study` depends on, by file name."""
-    own = getattr(study.replicate, "func", study.replicate).__module__
+    # a partial one is of the module functools; what it holds is in the definition (`_name`), or does not count
+    study = replace(study, **{part: _bare(getattr(study, part)) for part in ("replicate", "table", "figure")})
+    own = study.replicate.__module__
     queue = [own, getattr(study.table, "__module__", own), ENGINE]
     queue += [f"cje_sim.scenarios.{name}" for name in (study.scenario, *study.worlds) if name]
     home = _source(own)
@@ -131,7 +141,7 @@ def definition(study: Study, seed: int) -> dict[str, Any]:
         "replicate": _name(study.replicate),
         "theory": _name(study.theory),
         "methods": {
-            name: {"estimator": m.estimator or name, "options": dict(m.options)}
+            name: {"estimator": m.estimator or name, "options": json.loads(canonical(dict(m.options)))}
             for name, m in study.methods.items()
         },
         "code": code_digests(study),

@@ -237,7 +237,7 @@ def run_study(
         On Ctrl-C.
     """
     if seed < 0 or jobs < 1:
-        raise StudyError(f"seed is {seed} and jobs {jobs}; they must be at least 0 and 1")
+        raise StudyError(f"seed={seed}, jobs={jobs}: they must be at least 0 and 1")
     study = study.at(profile, levels or {})
     replicates = study.profiles[profile].replicates
     directory = out / study.name

@@ -14,6 +14,11 @@ def kumaraswamy_integral(
     return float(np.mean(np.where((s > low) & (s < high), f(s), 0.0)))
 
 
+def oracle_variance(mean, *, spread=0.8, atoms=0.0):
+    """``Var(Y | S, X)`` of `draw_oracle`: ``atoms m (1 - m) + (1 - atoms) (spread min(m, 1 - m))^2 / 3``."""
+    return atoms * mean * (1 - mean) + (1 - atoms) * (spread * min(mean, 1 - mean)) ** 2 / 3
+
+
 def proportional_allocation(sizes: list[int], total: int) -> list[int]:
     """Equal allocation by dealing labels one at a time, the stratum with the fewest and room first."""
     share = [0] * len(sizes)

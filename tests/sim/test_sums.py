@@ -174,7 +174,7 @@ def test_invariants_hold_anywhere(
     ("call", "message"),
     [
         (lambda: sums.log_cdf(np.arange(3.0), zipf(3, 1.0), 0, 1.0), "at least 1"),
-        (lambda: sums.log_cdf(-Q, Q, 400, 1000.0, points=256), "points is 256"),
+        (lambda: sums.log_cdf(-Q, Q, 400, 1000.0, points=256), "points=256"),
         (lambda: slow.log_cdf_bahadur_rao(-Q, Q, 10, 1000.0), "below the mean"),
         (lambda: slow.log_cdf_monte_carlo(-Q, Q, 10, 10.0, n=1), "at least 2"),
     ],

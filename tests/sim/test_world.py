@@ -121,6 +121,9 @@ def test_a_law_that_does_not_fit_the_frame_is_refused() -> None:
         world(positional)
     with pytest.raises(TypeError, match="'rng' belongs to the frame"):
         world(greedy)
+    for missing in ("n", "label_design", "label_scheme"):  # at once, not when somebody simulates
+        with pytest.raises(TypeError, match=f"{missing} is None, and every world has one"):
+            world(law, **{missing: None})
 
     def labelled(prompts):
         judge = prompts.uniforms(1)

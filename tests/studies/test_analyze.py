@@ -5,10 +5,13 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from analysis import Cli, printed, probes, world, write
 
+from cje_core.calibration.calibrated import Calibration
+from cje_core.data import DataError
 from cje_core.workflow.analyze import analyze
 from studies.cli.analysis.as_json import to_json
 from studies.cli.analysis.save import save
@@ -28,6 +31,7 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     for policy in result["policies"].values():
         contract = {"value", "estimates", "level", "source", "flags", "transport", "overlap"}
         more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended", "if_biased"}
+        more |= {"probes_of_unknown_prompts"}
         assert set(policy) == contract | more
         assert policy["overlap"] is None and policy["posterior"] is None
         assert set(policy["gates"].values()) <= {"pass", "warn", "fail", "unknown"}
@@ -170,7 +174,7 @@ def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) ->
     table = world()
     straight = to_json(analyze(table))["policies"]
     table["judge_score"] = 1 - table["judge_score"]
-    turned = to_json(analyze(table, direction="decreasing"))["policies"]
+    turned = to_json(analyze(table, calibration=Calibration(direction="decreasing")))["policies"]
     for policy, record in straight.items():
         for name in ("estimate", "std_error"):
             expected = pytest.approx(record["estimates"]["direct"][name], abs=1e-9)
@@ -178,7 +182,7 @@ def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) ->
     assert to_json(analyze(table))["policies"]["base"]["estimates"]["direct"]["status"] == "inverted_judge"
     code, _, err = cli(write(table, tmp_path / "data"), "--direction", "up")
     assert code == 2
-    assert err == "cje-lab: --direction up: it must be increasing or decreasing\n"
+    assert err == "cje-lab: --direction up: use one of increasing, decreasing\n"
 
 
 def test_a_mirrored_judge_with_its_direction_declared_gives_the_same_numbers() -> None:
@@ -196,7 +200,9 @@ def test_a_mirrored_judge_with_its_direction_declared_gives_the_same_numbers() -
     table["oracle_label"] = (table["oracle_label"] > 0.3).astype(float).where(table["oracle_label"].notna())
     straight = analyze(table, chosen=chosen, judge_range=(0.2, 0.9))
     mirrored = table.assign(judge_score=(1.1 - table["judge_score"]).clip(0.2, 0.9))
-    turned = analyze(mirrored, chosen=chosen, judge_range=(0.2, 0.9), direction="decreasing")
+    turned = analyze(
+        mirrored, chosen=chosen, judge_range=(0.2, 0.9), calibration=Calibration(direction="decreasing")
+    )
     for name in chosen:
         for variable in ("estimate", "interval"):
             np.testing.assert_allclose(
@@ -212,3 +218,33 @@ def test_an_unknown_calibrator_is_one_line(cli: Cli, tmp_path: Path) -> None:
     assert code == 2 and err.strip() == (
         "cje-lab: --calibrator spline: use one of default, auto, monotone, two_stage, two_stage_monotone"
     )
+
+
+def with_words(far: float) -> pd.DataFrame:
+    """A covariate that runs over [0, 1] where labels are, and `far` beyond for the second policy."""
+    table = world(200, labels=150)
+    table["words"] = np.random.default_rng(9).uniform(size=len(table)) + far * (table["policy"] == "other")
+    return table
+
+
+def test_what_lies_outside_the_labels_is_named() -> None:
+    text = " ".join(printed(analyze(with_words(2.0), calibration=Calibration(["words"])), 100).split())
+    assert "refused: other: too many of the policy's responses lie where hardly any label" in text
+    assert "(outside the labels' range: words 100% of responses)" in text
+
+
+def test_covariates_that_the_calibrator_does_not_see() -> None:
+    table = with_words(0.0)
+    options = {"calibration": Calibration(["words"], "monotone")}
+    line = "covariates (words): the calibrator in use sees the judge's score alone; what is borrowed is balanced on"
+    assert line in " ".join(printed(analyze(table, **options), 100).split())
+    both = " ".join(printed(analyze(table, bayes="gibbs", **options), 100).split())
+    assert f"{line} them and the posterior sees them" in both
+    assert "covariates (" not in printed(analyze(table, calibration=Calibration(["words"])), 100)
+    for borrowed in ("one_step", "plug_in"):
+        with pytest.raises(
+            DataError, match=f"calibrator='monotone': it sees .* borrowed='{borrowed}' balances"
+        ):
+            analyze(table, borrowed=borrowed, **options)
+    alone = printed(analyze(table, borrowed="one_step", bayes="gibbs", **options), 200)
+    assert "sees the judge's score alone; the posterior sees them" in alone

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from analysis import Cli, children_cpu, run_installed, world, write
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.workflow.analyze import analyze
 
 
@@ -141,7 +142,7 @@ def test_covariates_reach_every_estimator(arena: Path) -> None:
         arena / "fresh_draws",
         logged=arena / "logged_data.jsonl",
         calibration_policy="base",
-        covariates=["response_length"],
+        calibration=Calibration(["response_length"]),
         chosen=["direct", "snips", "raw_judge"],
     )
     plain = analyze(arena / "fresh_draws", calibration_policy="base", chosen=["direct", "raw_judge"])

@@ -22,6 +22,7 @@ from analysis import (
     write,
 )
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.estimators import bayes_direct
 from cje_core.streams import generator
 from cje_core.workflow.analyze import analyze
@@ -185,7 +186,7 @@ def test_the_margin_reaches_a_posterior_that_is_chosen_by_name() -> None:
 def test_covariates_reach_the_posteriors_and_the_notes_say_so(tmp_path: Path) -> None:
     table = world(200, labels=150).assign(words=lambda t: np.random.default_rng(0).normal(size=len(t)))
     low = world(200, labels=150).assign(words=0.0)
-    with_words = believed(table, covariates=["words"])
+    with_words = believed(table, calibration=Calibration(["words"]))
     options = json.loads(with_words.posterior.estimates["bayes_direct"].attrs["options"])
     assert options["covariates"] == ["words"] and options["engine"] == "gibbs"
     assert with_words.posterior.estimates["bayes_corrected"].attrs["options"].count("words") == 1

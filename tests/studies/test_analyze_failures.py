@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from analysis import Cli, Frame, named_in_plot, printed, world, write
+from analysis import Cli, Frame, named_in_plot, printed, probes, world, write
 
 from cje_core.workflow.analyze import analyze
 from studies.cli.analysis.as_json import to_json
@@ -201,10 +202,25 @@ def test_out_that_is_a_file(cli: Cli, tmp_path: Path) -> None:
     check_out(tmp_path / "new" / "deep")
 
 
-def test_left_out_rows_are_counted(cli: Cli, tmp_path: Path) -> None:
+def test_left_out_rows_are_named(cli: Cli, tmp_path: Path) -> None:
     data = write(world(), tmp_path / "data")
     (data / "notes.jsonl").write_text("{}\n")
     code, out, _ = cli(data)
-    assert code == 0 and "left out: 1" in out
+    assert code == 0 and f"left out: {data / 'notes.jsonl'}: file not named" in " ".join(out.split())
     left_out = json.loads(cli(data, "--json")[1])["manifest"]["left_out"]
     assert [entry["file"] for entry in left_out] == [str(data / "notes.jsonl")]
+
+
+def test_left_out_rows_are_named_by_file_row_and_field(tmp_path: Path) -> None:
+    table = world()
+    absent = probes(table, "other", 9, 0.0)
+    absent.loc[absent["prompt_id"] != 4, "oracle_label"] = None
+    one = probes(table, "base", 1, 0.0).assign(oracle_label=None)
+    audit = write(pd.concat([absent, one]), tmp_path / "p", "{policy}_probe.jsonl")
+    text = printed(analyze(table, probes=audit), 300)
+    words = "a probe without oracle_label audits nothing"
+    assert f"left out: {audit / 'base_probe.jsonl'}, row 1: {words} (policy base)" in text
+    assert (
+        f"left out: {audit / 'other_probe.jsonl'}, 8 rows (1, 2, 3, 4, 6, ...): {words} (policy other)"
+        in text
+    )

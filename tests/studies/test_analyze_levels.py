@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from analysis import mixed, printed, probes, world
+from analysis import in_plot, mixed, printed, probes, world
 
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.posterior import stricter
@@ -44,7 +44,11 @@ def test_what_is_refused_is_no_number_in_any_difference(monkeypatch: pytest.Monk
     assert (pair["level"], pair["difference"], pair["interval"]) == ("refused", None, [None, None])
     text = " ".join(printed(result, 100).split())
     assert "label or probe 50 of its responses" in text
-    assert f"{record['estimates']['direct']['estimate']:.3f}" not in text
+    hidden = f"{float(result.estimates['direct']['estimate'].sel(policy='other')):.3f}"
+    assert hidden not in text and hidden not in in_plot(result)
+    assert record["estimates"]["direct"]["status"] == "level_refused"
+    assert record["estimates"]["direct"]["interval"] == [None, None]
+    assert found["best"] is None  # one value is not the best of anything
 
 
 def test_own_labels_keep_a_level_that_the_pooled_audit_fails() -> None:
@@ -226,7 +230,64 @@ def test_probes_that_make_no_value_are_named_with_the_reason() -> None:
     few = printed(analyze(table, probes=probes(table, "other", 3, 0.0)), 200)
     assert "not used: probes of other (prompts: 3): a value takes 4; probe more" in few
     same = probes(table, "other", 30, 0.0).assign(oracle_label=0.5)
-    assert "not used: probes of other (prompts: 30): all oracle labels are equal" in printed(
-        analyze(table, probes=same), 300
+    result = analyze(table, probes=same)
+    assert "not used: probes of other (prompts: 30): their labels are all 0.500, which" in printed(
+        result, 300
     )
     assert "not used" not in printed(analyze(table, probes=probes(table, "other", 30, 0.0)), 200)
+
+
+def test_equal_probes_inside_the_scale_make_no_value_and_none_of_the_outputs_says_they_do() -> None:
+    """Level, guide, flags and notes agree; at an end of the scale the probes have an exact bound and make the value."""
+    table = world()
+    same = probes(table, "other", 12, 0.0).assign(oracle_label=0.5)
+    record = to_json(analyze(table, probes=same))["policies"]["other"]
+    assert (record["level"], record["source"], record["value"]["from"]) == ("assumed", "borrowed", "direct")
+    assert record["recommended"]["estimator"] == "direct"
+    assert "its probes make no value" in record["recommended"]["caution"]
+    assert "probes_not_used" in record["flags"] and record["transport"]["verdict"] == "NOT_CHECKED"
+    assert record["estimates"]["direct_corrected"]["interval"] == [None, None]
+    end = to_json(analyze(table, probes=same.assign(oracle_label=1.0)))["policies"]["other"]
+    assert (end["level"], end["source"]) == ("reported", "probes")
+    assert end["recommended"]["estimator"] == "direct_corrected" and "probes_not_used" not in end["flags"]
+
+
+def test_probes_of_unknown_prompts_are_counted_and_named() -> None:
+    table = world()
+    audit = probes(table, "other", 30, 0.0)
+    audit.loc[audit["prompt_id"] < 6, "prompt_id"] += 1000
+    result = analyze(table, probes=audit)
+    text = printed(result, 300)
+    assert (
+        "caution for other: 6 of its 30 probed prompts have no response in the data (1000, 1001, 1002,"
+        in text
+    )
+    found = to_json(result)["policies"]
+    assert found["other"]["probes_of_unknown_prompts"] == [str(1000 + k) for k in range(6)]
+    assert found["base"]["probes_of_unknown_prompts"] == []
+    assert "probed prompts" not in printed(analyze(table, probes=probes(table, "other", 30, 0.0)), 300)
+
+
+def test_a_refused_policy_has_no_posterior_number_and_best_says_who_was_compared() -> None:
+    result = analyze(contradicting(0.3), bayes="gibbs")
+    found, text = to_json(result), " ".join(printed(result, 100).split())
+    record = found["policies"]["third"]
+    for name in ("direct", "bayes_direct"):
+        number = float(result.estimates[name]["estimate"].sel(policy="third"))
+        assert np.isfinite(number)  # there is one to hide
+        assert record["estimates"][name] == {
+            "estimate": None,
+            "std_error": None,
+            "interval": [None, None],
+            "status": "level_refused",
+        }
+        assert f"{number:.3f} [" not in text and f"{number:.3f} [" not in in_plot(result)
+    assert record["estimates"]["raw_judge"]["estimate"] is not None  # what the judge says claims nothing
+    assert found["best"]["compared"] == ["base", "clone"] and found["best"]["decided"]
+    assert list(found["best"]["left_out"]) == ["third"] and "contradict" in found["best"]["left_out"]["third"]
+    assert found["best"]["p_best"] == {"compared": ["base", "clone"], "left_out": {"third": "level refused"}}
+    assert (
+        "best: clone: ahead of base by intervals that leave out 0; not compared: third (level refused)"
+        in text
+    )
+    assert "P(best): among base, clone; not compared: third (level refused)" in text

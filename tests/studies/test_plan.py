@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.workflow import plan as _plan
 from cje_core.workflow.plan import plan
 from studies.cli import app as command_line
@@ -287,9 +288,9 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
         table["oracle_label"].notna()
     )
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
-    plain, seen = plan(table, **costs), plan(table, covariates=["age"], **costs)
+    plain, seen = plan(table, **costs), plan(table, calibration=Calibration(["age"]), **costs)
     paper = costs | {"borrowed": "plug_in"}  # the balanced one-step balances the covariate all the same
-    forced = plan(table, covariates=["age"], calibrator="monotone", **paper)
+    forced = plan(table, calibration=Calibration(["age"], "monotone"), **paper)
     cal = [float(p.components.sigma2_cal.sel(policy="base")) for p in (plain, seen, forced)]
     assert cal[1] < 0.5 * cal[0] and cal[2] == cal[0]
     spread = [float(p.check.simulated_std_error.sel(policy="base")) for p in (plain, seen)]
@@ -298,7 +299,7 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     audit = table[table["policy"] == "other"].head(60).copy()
     audit["oracle_label"] = 0.5 * audit["judge_score"] ** 2 + 0.5 * audit["age"]
     needed = [
-        plan(table, probes=audit, covariates=names, margin=0.1, **costs).probes["other"]
+        plan(table, probes=audit, calibration=Calibration(names), margin=0.1, **costs).probes["other"]
         for names in ([], ["age"])
     ]
     assert needed[1] < 0.5 * needed[0]

@@ -299,6 +299,14 @@ def test_what_a_partial_replicate_holds_counts():
     assert len(names) == 2
 
 
+@pytest.mark.parametrize("part", ["replicate", "table", "figure"])
+def test_a_partial_function_is_of_its_own_module(part):
+    """Not of functools: no file of the standard library is digested, and the table's own code stays left out."""
+    held = partial(partial(getattr(TOY, part)))
+    digests = _manifest.code_digests(replace(TOY, **{part: held}))
+    assert digests == _manifest.code_digests(TOY) and "functools.py" not in digests
+
+
 def test_code_that_cannot_matter_does_not_count():
     """No figure's look, and no estimator that a study's method only shares its name with."""
     digests = set(_manifest.code_digests(_study.load("ttc_collapse")))

@@ -35,4 +35,4 @@ def world(seed, n=400, m=150, *, effect=0.0, center=(0.0, 0.0), binary=False, co
 def prepared(data, names, kind="linear"):
     rows = unpack(data, names)
     graded = grade(rows, fit_slice(rows, calibrator="monotone"), judge_range=UNIT, oracle_range=UNIT)
-    return rows, graded._replace(columns=effects(rows, kind).every)
+    return rows, graded._replace(columns=effects(rows, kind))

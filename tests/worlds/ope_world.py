@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cje_core.calibration.calibrated import calibrated
 from cje_core.data import from_arrays
 from cje_core.estimators import (
     calibrated_dr_cpo,
@@ -51,7 +52,7 @@ def small(seed=0, *, n=40, draws=2, missing=4, spread=0.6, share=0.6, cluster=No
 
 
 def logs_of(data):
-    return off_policy.unpack_logs(data, direction="increasing", calibrator="default", covariates=())
+    return off_policy.unpack_logs(calibrated(data))
 
 
 def world_of(data, policy="target"):

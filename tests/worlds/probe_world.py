@@ -62,7 +62,7 @@ def draw(judge, n_probes, shifts, *, n_fits=40, n_draws=25, n=1000, labels=250, 
                 label = rows.label.copy()
                 label[probes] = draw_oracle(mean - shift, u, spread=spread, atoms=atoms)
                 at = drawn._replace(label=label)
-                value, _ = probe_value(at, fitted, 1, tuned=True)
+                value = probe_value(at, fitted, 1, tuned=True).result
                 found = mean_residual(at, fitted, probes)
                 interval[s, k] = wald(value.value, value.std_error, value.df, 0.95)
                 given[s, k] = wald(found.value, found.std_error, found.df, 0.95)
@@ -113,7 +113,7 @@ def draw_clustered(judge="strong", n_fits=10, n_draws=60, *, size=3, n_probes=75
             at = rows._replace(score=score, z=score[:, None], label=label)
             row = []
             for known in (at._replace(cluster=cluster, cluster_names=names), at):
-                value, _ = probe_value(known, fitted, 1, tuned=True)
+                value = probe_value(known, fitted, 1, tuned=True).result
                 bounds = wald(value.value, value.std_error, value.df, 0.95)
                 row.append(bounds[0] <= truth <= bounds[1])
             hits.append(row)

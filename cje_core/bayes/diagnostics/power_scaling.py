@@ -13,7 +13,7 @@ from scipy import special
 from cje_core.bayes.diagnostics.predictive import TINY
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.prior import LEAST, Prior, ends_density, log_shape_density
+from cje_core.bayes.prior import DEFAULT, LEAST, Prior, ends_density, log_shape_density
 from cje_core.checks import FloatArray
 
 SENSITIVE = 0.05  # sensitivity at which Kallioinen et al. call a posterior sensitive
@@ -52,7 +52,7 @@ def power_scaling(
     levels: Levels,
     quantities: Mapping[str, FloatArray],
     *,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     alpha: float = ALPHA,
 ) -> xr.Dataset:
     """Sensitivity of posterior quantities to the power of the prior and of the likelihood.
@@ -63,14 +63,12 @@ def power_scaling(
 
     Parameters
     ----------
-    draws : Draws
-        Of the posterior.
-    levels : Levels
-        The slice it was fitted to.
+    draws, levels
+        Of the posterior, and the slice it was fitted to.
     quantities : mapping of name to array, shape (draws,)
         One number per draw *of the same f*: draws of a value (`cje_core.bayes.value.values`), of a shift
         (`cje_core.bayes.shifts.shifts`), of f at a level.
-    prior : Prior, optional
+    prior : Prior
         The one that was used.
     alpha : float
         Above 1, and near it.
@@ -83,8 +81,7 @@ def power_scaling(
         "strong prior or weak likelihood" (the prior's sensitivity alone reaches .05), "prior-data conflict" (both do).
     """
     if not alpha > 1:
-        raise ValueError(f"alpha is {alpha}; it must be above 1")
-    prior = prior or Prior()
+        raise ValueError(f"alpha={alpha}: it must be above 1")
     log_density = {"prior": log_prior(draws, prior), "likelihood": log_likelihood(draws, levels)}
     names = list(quantities)
     found = np.full((3, 2, len(names)), np.nan)

@@ -20,7 +20,7 @@ from scipy import special, stats
 from cje_core.bayes import prior as priors
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.checks import FloatArray, IntArray
 
 TINY = 1e-12  # a probability that Gibbs has put on the very edge
@@ -30,38 +30,24 @@ def prior_draws(
     levels: Levels,
     *,
     n_draws: int = 1000,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
     """Draw the calibrator from its prior.
 
-    Parameters
-    ----------
-    levels : Levels
-        Its levels and kind of label; labels are not used.
-    n_draws : int
-    prior : Prior, optional
-    rng : Generator, int or None
-
-    Returns
-    -------
-    Draws
+    Of `levels` the labels are not used, only the levels and the kind of label.
     """
     rng = np.random.default_rng(rng)
-    prior = prior or Prior()
     ends, shape = priors.draw(prior, n_draws, rng)
     sigma = np.full(n_draws, np.nan) if levels.binary else prior.scale * np.abs(rng.standard_normal(n_draws))
     return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})
 
 
 def curves(levels: Levels, draws: Draws, *, ci_prob: float = 0.95, n_examples: int = 20) -> xr.Dataset:
-    """The calibrator level by level, with the labels seen there, in oracle units.
+    """The calibrator level by level, by draws of its prior or its posterior, and the labels seen there; oracle units.
 
     Parameters
     ----------
-    levels : Levels
-    draws : Draws
-        Of the prior or of the posterior.
     ci_prob : float
         Probability of the pointwise equal-tailed interval.
     n_examples : int
@@ -76,13 +62,11 @@ def curves(levels: Levels, draws: Draws, *, ci_prob: float = 0.95, n_examples: i
     tails = [0.5 - ci_prob / 2, 0.5 + ci_prob / 2]
     seen = np.divide(levels.total, levels.n, out=np.full(len(levels.n), np.nan), where=levels.n > 0)
     chosen = np.unique(np.linspace(0, len(draws.f) - 1, n_examples).astype(int))
+    interval = levels.low + levels.width * np.quantile(draws.f, tails, axis=0).T
     return xr.Dataset(
         {
             "mean": ("level", levels.low + levels.width * draws.f.mean(axis=0)),
-            "interval": (
-                ("level", "ci_bound"),
-                levels.low + levels.width * np.quantile(draws.f, tails, axis=0).T,
-            ),
+            "interval": (("level", "ci_bound"), interval),
             "n_labels": ("level", levels.n),
             "label_mean": ("level", levels.low + levels.width * seen),
             "example": (("example", "level"), levels.low + levels.width * draws.f[chosen]),
@@ -107,13 +91,12 @@ def predictive_check(
 
     Parameters
     ----------
-    levels : Levels
     at : int array, shape (m,)
         Judge level of each label.
     label : array, shape (m,)
-        On [0, 1]. For the prior predictive, give prior draws.
+        On [0, 1].
     draws : Draws
-    rng : Generator, int or None
+        For the prior predictive, those of the prior.
 
     Returns
     -------
@@ -126,9 +109,8 @@ def predictive_check(
     order = stats.rankdata(at)
 
     def describe(y: FloatArray) -> list[float]:
-        with_level = (
-            np.nan if np.ptp(y) == 0 or np.ptp(order) == 0 else np.corrcoef(order, stats.rankdata(y))[0, 1]
-        )
+        constant = np.ptp(y) == 0 or np.ptp(order) == 0
+        with_level = np.nan if constant else np.corrcoef(order, stats.rankdata(y))[0, 1]
         return [y.mean(), y.std(), (y < 0).mean(), (y > 1).mean(), with_level]
 
     replicate = np.empty((len(STATISTICS), len(draws.f)))
@@ -162,24 +144,10 @@ def pit(
     leave_one_out: bool = True,
     rng: np.random.Generator | int | None = None,
 ) -> FloatArray:
-    """Probability integral transform of each label, randomised between the two ends for binary labels.
+    """Probability integral transform of each label (m,), randomised between the two ends for binary labels.
 
-    Parameters
-    ----------
-    levels : Levels
-    at : int array, shape (m,)
-    label : array, shape (m,)
-        On [0, 1].
-    draws : Draws
-    leave_one_out : bool
-        Weigh draw d by ``1 / p(Y_i | f^(d))``, so that the label does not vouch for itself. Without it the PIT uses
-        each label twice and looks better than it is.
-    rng : Generator, int or None
-        For the randomisation.
-
-    Returns
-    -------
-    array, shape (m,)
+    Labels as in `predictive_check`. `leave_one_out` weighs draw d by ``1 / p(Y_i | f^(d))``, so that the label does not
+    vouch for itself; without it the PIT uses each label twice and looks better than it is.
     """
     rng = np.random.default_rng(rng)
     y = np.asarray(label, float)
@@ -230,13 +198,7 @@ def ecdf_band(n: int, prob: float = 0.95, n_points: int = 100) -> xr.Dataset:
 
     At each point the band is the equal-tailed binomial interval of one level gamma; gamma is the largest for which all
     points hold at once with probability `prob`. That probability is exact: counts at increasing points are a Markov
-    chain of binomial steps.
-
-    Parameters
-    ----------
-    n : int
-    prob : float
-    n_points : int
+    chain of binomial steps. Parameters as in `ecdf`.
 
     Returns
     -------
@@ -265,10 +227,8 @@ def ecdf_band(n: int, prob: float = 0.95, n_points: int = 100) -> xr.Dataset:
 @lru_cache(maxsize=32)
 def _band(n: int, prob: float, n_points: int) -> tuple[IntArray, IntArray, float, float]:
     point = np.arange(1, n_points) / n_points
-    low, high = (
-        np.log(1.0 - prob) - np.log(2.0 * n_points),
-        np.log(1.0 - prob),
-    )  # Bonferroni, and no correction
+    high = np.log(1.0 - prob)  # no correction
+    low = high - np.log(2.0 * n_points)  # Bonferroni
     for _ in range(14):
         middle = 0.5 * (low + high)
         if band_coverage(*_limits(n, point, np.exp(middle)), point, n) >= prob:

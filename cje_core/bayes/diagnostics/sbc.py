@@ -18,7 +18,7 @@ from cje_core.bayes import gibbs
 from cje_core.bayes.diagnostics.predictive import ecdf, prior_draws
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.checks import FloatArray
 from cje_core.inference.estimate import sum_by
 
@@ -29,7 +29,7 @@ THIN = 150  # sweeps between the Gibbs draws that are ranked: ranks need indepen
 Sampler = Callable[[Levels, np.random.Generator], Draws]
 
 
-def gibbs_sampler(n_draws: int = 99, *, prior: Prior | None = None) -> Sampler:
+def gibbs_sampler(n_draws: int = 99, *, prior: Prior = DEFAULT) -> Sampler:
     """The Gibbs sampler, thinned enough for ranks."""
 
     def sampler(levels: Levels, rng: np.random.Generator) -> Draws:
@@ -56,7 +56,7 @@ def sbc(
     n_sims: int,
     n_ranks: int = 99,
     mass: FloatArray | None = None,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     rng: np.random.Generator | int | None = None,
 ) -> xr.Dataset:
     """Ranks of the truth among posterior draws.
@@ -67,14 +67,12 @@ def sbc(
         ``sampler(levels, rng) -> Draws`` with at least `n_ranks` draws; that many are ranked, evenly spaced.
     template : Levels
         Judge levels, labels at each and kind of label; its sums are not used.
-    n_sims : int
     n_ranks : int
         L, draws ranked.
     mass : array, shape (K,), optional
         Share of responses on each level, for V. Default: uniform.
-    prior : Prior, optional
+    prior : Prior
         That the truth is drawn from.
-    rng : Generator, int or None
 
     Returns
     -------
@@ -82,7 +80,6 @@ def sbc(
         ``rank(sim, quantity)``, integers 0..L; sigma only for continuous labels.
     """
     rng = np.random.default_rng(rng)
-    prior = prior or Prior()
     share = np.full(len(template.level), 1.0 / len(template.level)) if mass is None else mass / mass.sum()
     names = [name for name in QUANTITIES if not (template.binary and name == "sigma")]
 
@@ -108,12 +105,7 @@ def sbc(
 def verdict(ranks: xr.Dataset, *, prob: float = 0.95) -> xr.Dataset:
     """Hold the ECDF of the ranks of every quantity against a simultaneous band.
 
-    Parameters
-    ----------
-    ranks : xr.Dataset
-        From `sbc`.
-    prob : float
-        Probability that a correct sampler passes on all quantities, at least: each gets its Bonferroni share.
+    `prob` is the least probability that a correct sampler passes on all quantities: each gets its Bonferroni share.
 
     Returns
     -------

@@ -1,7 +1,9 @@
 """Draws of each model by NUTS, in the form that values and shifts are made of.
 
 The calibration of the judge alone, which `cje_core.bayes.gibbs` samples as well, and its extensions: covariates, one
-calibrator per policy, and the joint posterior of calibration and shifts.
+calibrator per policy, and the joint posterior of calibration and shifts. All take how NUTS is run, the prior of the
+calibrator, and ``rng`` as in `cje_core.bayes.models.nuts.run`; their draws carry the numbers of
+`cje_core.bayes.models.nuts.diagnose`.
 """
 
 import numpy as np
@@ -10,8 +12,9 @@ from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models import nuts, policies, slice
+from cje_core.bayes.models.nuts import DEFAULT as NUTS
 from cje_core.bayes.models.nuts import NutsOptions
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.shifts import Shifts, probed
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.data.arrays import Rows
@@ -19,27 +22,12 @@ from cje_core.data.arrays import Rows
 
 def calibration(
     levels: Levels,
-    options: NutsOptions | None = None,
+    options: NutsOptions = NUTS,
     *,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
-    """Draws of the calibrator.
-
-    Parameters
-    ----------
-    levels : Levels
-    options : NutsOptions, optional
-    prior : Prior, optional
-    rng : Generator, int or None
-        As in `cje_core.bayes.models.nuts.run`.
-
-    Returns
-    -------
-    Draws
-        With the numbers of `cje_core.bayes.models.nuts.diagnose`.
-    """
-    options = options or NutsOptions()
+    """Draws of the calibrator."""
     trace = nuts.run(slice.calibration(levels, prior), options, rng=rng)
     return nuts.to_draws(trace, levels, options.n_draws)
 
@@ -47,31 +35,21 @@ def calibration(
 def two_stage(
     rows: Rows,
     graded: Graded,
-    options: NutsOptions | None = None,
+    options: NutsOptions = NUTS,
     *,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     effect_scale: float = EFFECT_SCALE,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
-    """Draws of the calibration on Z = (S, X).
+    """Draws of the calibration on Z = (S, X), with ``beta``; f is the calibrator where the effect is 0.
 
     Parameters
     ----------
-    rows : Rows
-        Unpacked with covariates.
     graded : Graded
         With the ``columns`` of the effect (`cje_core.bayes.covariates.effects`) for every row.
-    options, prior, rng
-        As in `calibration`.
     effect_scale : float
         Prior standard deviation of a coefficient, in log odds.
-
-    Returns
-    -------
-    Draws
-        With ``beta``; f is the calibrator where the effect is 0.
     """
-    options = options or NutsOptions()
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
     seen, columns = slice.labelled(rows, graded), graded.columns[rows.teaches]
@@ -84,28 +62,16 @@ def two_stage(
 def hierarchical(
     rows: Rows,
     graded: Graded,
-    options: NutsOptions | None = None,
+    options: NutsOptions = NUTS,
     *,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     deviation: float = 0.5,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
-    """Draws of one calibrator per policy, partially pooled.
+    """Draws of one calibrator per policy, ``own``, partially pooled; f is that of the population of policies.
 
-    Parameters
-    ----------
-    rows, graded : Rows, Graded
-    options, prior, rng
-        As in `calibration`.
-    deviation : float
-        Prior scale of the spread of the policies' log odds and log weights.
-
-    Returns
-    -------
-    Draws
-        With ``own``; f is the calibrator of the population of policies.
+    `deviation` is the prior scale of the spread of the policies' log odds and log weights.
     """
-    options = options or NutsOptions()
     labels = policies.by_policy(rows, graded, rows.teaches)._replace(binary=graded.levels.binary)
     trace = nuts.run(policies.hierarchical(labels, prior, deviation=deviation), options, rng=rng)
     found = nuts.posterior(trace)
@@ -119,40 +85,22 @@ def hierarchical(
 def joint(
     rows: Rows,
     graded: Graded,
-    options: NutsOptions | None = None,
+    options: NutsOptions = NUTS,
     *,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     scale: float = 0.05,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[Draws, Shifts]:
-    """Draws of calibrator and shifts from one posterior, in which probes bend the calibrator.
+    """Draws of calibrator and shifts from one posterior, in which probes bend the calibrator: a `UserWarning` says so.
 
-    Parameters
-    ----------
-    rows, graded : Rows, Graded
-    options, prior, rng
-        As in `calibration`.
-    scale : float
-        Of the half-Cauchy on the spread of the shifts, on the [0, 1] oracle scale.
-
-    Returns
-    -------
-    Draws
-    Shifts
-        Student-t(3) shifts; NaN for a policy with fewer than 4 probed clusters.
-
-    Warns
-    -----
-    UserWarning
-        Always: of the feedback.
+    Shifts are Student-t(3), NaN for a policy with fewer than 4 probed clusters; `scale` is that of the half-Cauchy on
+    their spread, on the [0, 1] oracle scale.
     """
-    options = options or NutsOptions()
-    policies.warn_of_feedback(stacklevel=3)
     n_probes, n_clusters = probed(rows)
     checked = np.flatnonzero(n_clusters >= MIN_LABELLED_CLUSTERS)  # others would only draw from the prior
     every = policies.by_policy(rows, graded, rows.probe)
     probes = every._replace(n=every.n[checked], total=every.total[checked], squares=every.squares[checked])
-    model = policies.joint_transport(graded.levels, probes, prior, scale=scale, warn=False)
+    model = policies.joint_transport(graded.levels, probes, prior, scale=scale, stacklevel=4)
     trace = nuts.run(model, options, rng=rng)
     draws = nuts.to_draws(trace, graded.levels, options.n_draws)
     found = nuts.posterior(trace)

@@ -18,6 +18,7 @@ from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.models.engines import az, nutpie, pm, quiet
 from cje_core.bayes.models.specification import Specification
+from cje_core.checks import FloatArray
 from cje_core.inference.estimate import Status
 
 TARGET_ACCEPT = 0.95  # labels at 0 or 1 push f to the edge of what it can be: fewer divergences there
@@ -41,37 +42,30 @@ class NutsOptions:
     engine: str = "nutpie"  # or "pymc"
     n_draws: int = 1000  # draws kept, split evenly over the chains
     tune: int = 500  # warm-up steps of each chain
-    chains: int = 4
+    chains: int = 4  # one alone can be judged, see `diagnose`, but not against others
     cores: int = 1  # processes or threads
 
     def __post_init__(self) -> None:
         """Stop at options that no sampler takes."""
         if self.engine not in ENGINES:
-            raise ValueError(f"engine is {self.engine!r}; use 'nutpie' or 'pymc'")
+            raise ValueError(f"engine={self.engine!r}: use 'nutpie' or 'pymc'")
         if min(self.n_draws, self.chains, self.cores) < 1 or self.tune < 0:
             raise ValueError(f"{self}: n_draws, chains and cores must be at least 1, tune at least 0")
 
 
+DEFAULT = NutsOptions()
+
+
 def run(
     model: Specification,
-    options: NutsOptions | None = None,
+    options: NutsOptions = DEFAULT,
     *,
     rng: np.random.Generator | int | None = None,
 ) -> Any:
-    """Trace of a model; nutpie's compiled one is kept.
+    """Trace of a model, an InferenceData or a DataTree; nutpie's compiled model is kept.
 
-    Parameters
-    ----------
-    model : Specification
-    options : NutsOptions, optional
-    rng : Generator, int or None
-        An int is NUTS' seed itself; a generator draws one.
-
-    Returns
-    -------
-    arviz.InferenceData or xarray.DataTree
+    An int as `rng` is NUTS' seed itself; a generator draws one.
     """
-    options = options or NutsOptions()
     seed = int(rng if isinstance(rng, int | np.integer) else np.random.default_rng(rng).integers(2**31))
     shared: dict[str, Any] = {
         "draws": -(-options.n_draws // options.chains),
@@ -149,20 +143,16 @@ def to_draws(trace: Any, levels: Levels, n_draws: int) -> Draws:
 def diagnose(trace: Any) -> dict[str, float]:
     """Worst R-hat, worst bulk and tail ESS over the variables, divergences, smallest BFMI.
 
-    Parameters
-    ----------
-    trace : arviz.InferenceData or xarray.DataTree
-
-    Returns
-    -------
-    dict
-        ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``bfmi``.
+    Their names are ``rhat``, ``ess_bulk``, ``ess_tail``, ``divergences``, ``bfmi``. R-hat is the rank-normalised one of
+    Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), which compares the halves of every chain. A chain alone is
+    compared with itself, its halves taken for two chains: that shows drift and slow mixing, but no second mode that the
+    chain never saw. (ArviZ asks for two chains and answers NaN for one.)
     """
     rhat, bulk, tail = [], [], []
     for variable in posterior(trace).data_vars.values():
         values = variable.transpose("chain", "draw", ...).values
         for column in values.reshape(*values.shape[:2], -1).transpose(2, 0, 1):
-            rhat.append(float(az.rhat(column)))
+            rhat.append(float(az.rhat(column if len(column) > 1 else _halves(column))))
             bulk.append(float(az.ess(column, method="bulk")))
             tail.append(float(az.ess(column, method="tail", prob=(0.05, 0.95))))
     stats = group(trace, "sample_stats")
@@ -175,6 +165,12 @@ def diagnose(trace: Any) -> dict[str, float]:
         "divergences": float(stats["diverging"].values.sum()),
         "bfmi": float(((np.diff(energy, axis=1) ** 2).sum(axis=1) / around).min()),
     }
+
+
+def _halves(chain: FloatArray) -> FloatArray:
+    """Both halves of one chain, shape (1, draws), as two chains, (2, draws // 2)."""
+    half = chain.shape[1] // 2
+    return np.stack([chain[0, :half], chain[0, -half:]])
 
 
 def gates(found: dict[str, float]) -> Status:

@@ -21,7 +21,7 @@ from cje_core.bayes.models.slice import (
     teaching_log_likelihood,
 )
 from cje_core.bayes.models.specification import Specification
-from cje_core.bayes.prior import Prior
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.splines import isplines
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
@@ -41,17 +41,8 @@ class PolicyLevels(NamedTuple):
 def by_policy(rows: Rows, graded: Graded, which: BoolArray) -> PolicyLevels:
     """Sufficient statistics of the labels of each policy, in the order of ``rows.policies``.
 
-    A label counts ``graded.share``, as in `cje_core.bayes.levels.Levels`.
-
-    Parameters
-    ----------
-    rows, graded : Rows, Graded
-    which : boolean array, shape (r,)
-        Rows whose labels count, for instance ``rows.labelled`` or ``rows.probe``.
-
-    Returns
-    -------
-    PolicyLevels
+    `which` marks the rows, shape (r,), whose labels count; one counts ``graded.share``, as in
+    `cje_core.bayes.levels.Levels`.
     """
     n_policies, n_levels = len(rows.policies), len(graded.levels.level)
     at = rows.policy[which] * n_levels + graded.at[which]
@@ -66,9 +57,7 @@ def by_policy(rows: Rows, graded: Graded, which: BoolArray) -> PolicyLevels:
     )
 
 
-def hierarchical(
-    labels: PolicyLevels, prior: Prior | None = None, *, deviation: float = 0.5
-) -> Specification:
+def hierarchical(labels: PolicyLevels, prior: Prior = DEFAULT, *, deviation: float = 0.5) -> Specification:
     """Partial pooling of the calibrator itself, for several policies with labels.
 
     ::
@@ -86,8 +75,6 @@ def hierarchical(
 
     Parameters
     ----------
-    labels : PolicyLevels
-    prior : Prior, optional
     deviation : float
         Prior scale of tau, in log odds and log weight.
 
@@ -97,7 +84,6 @@ def hierarchical(
         With ``ends``, ``shape``, ``tau``, ``deviations`` z (P, J + 2), and each policy's ``own_ends`` (P, 2) and
         ``own_shape`` (P, J).
     """
-    prior = prior or Prior()
     start = {"deviation": float(deviation)}
     data = prior_data(prior) | {
         "basis": isplines(labels.level, prior.n_splines),
@@ -137,23 +123,13 @@ def _normal_log_likelihood(f: Any, sigma: Any, n: Any, total: Any, squares: Any)
     return -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
 
 
-def warn_of_feedback(*, stacklevel: int = 2) -> None:
-    """Say what a joint posterior of calibration and shifts does."""
-    warnings.warn(
-        "the joint posterior lets probe labels bend f, which hides part of the shift they should show; "
-        "use cje_core.bayes.shifts.shifts for the cut posterior",
-        UserWarning,
-        stacklevel=stacklevel + 1,
-    )
-
-
 def joint_transport(
     levels: Levels,
     probes: PolicyLevels,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     *,
     scale: float = 0.05,
-    warn: bool = True,
+    stacklevel: int = 2,
 ) -> Specification:
     """Calibration and shifts in one posterior: probe labels inform f as well.
 
@@ -170,13 +146,12 @@ def joint_transport(
 
     Parameters
     ----------
-    levels : Levels
-        Of the teaching labels.
-    probes : PolicyLevels
-        Of the probed policies, on the same levels.
-    prior : Prior, optional
+    levels, probes : Levels, PolicyLevels
+        Of the teaching labels, and of the probed policies on the same levels.
     scale : float
         Of tau, on the [0, 1] oracle scale.
+    stacklevel : int
+        Of the warning.
 
     Returns
     -------
@@ -184,9 +159,12 @@ def joint_transport(
         With ``ends``, ``shape``, ``sigma``, ``delta`` (P,), ``sigma_probe`` (P,) and ``tau``; a policy
         without probes has draws of its prior.
     """
-    if warn:
-        warn_of_feedback()
-    prior = prior or Prior()
+    warnings.warn(
+        "the joint posterior lets probe labels bend f, which hides part of the shift they should show; "
+        "use cje_core.bayes.shifts.shifts for the cut posterior",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
     if not np.array_equal(levels.level, probes.level):
         raise ValueError(
             "teaching labels and probes must share their judge levels; take both from one Graded"

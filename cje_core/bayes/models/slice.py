@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.bayes.covariates import EFFECT_SCALE
+from cje_core.bayes.gibbs import sums
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models.engines import pm, pt
 from cje_core.bayes.models.specification import Specification
-from cje_core.bayes.prior import Prior, check, shapes
+from cje_core.bayes.prior import DEFAULT, Prior, check, shapes
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
@@ -47,16 +48,8 @@ def prior_data(prior: Prior) -> dict[str, npt.NDArray[Any]]:
 
 def normal_data(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
     """What `teaching_log_likelihood` and the scale of its noise take as data, by name."""
-    x = isplines(levels.level, prior.n_splines)
-    return {
-        "gram": (x * levels.n[:, None]).T @ x,
-        "mass": x.T @ levels.n,
-        "cross": x.T @ levels.total,
-        "m": np.asarray(levels.n.sum()),
-        "sum": np.asarray(levels.total.sum()),
-        "squares": np.asarray(levels.squares),
-        "scale": np.asarray(prior.scale),
-    }
+    seen = sums(levels, prior.n_splines)._asdict() | {"scale": prior.scale}
+    return {name: np.asarray(value) for name, value in seen.items()}
 
 
 class Calibrator(NamedTuple):
@@ -79,12 +72,7 @@ def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
     prior wants near 0 has a logarithm that is exponential on a scale of 20; NUTS moves its root ``z``, below 0 with
     ``log x = z - z^2 / 2``, whose tail is a normal one (else the effective draws are half as many, and some diverge).
 
-    Parameters
-    ----------
-    held : mapping of name to data
-        With those of `prior_data`.
-    size : int
-        J.
+    `held` has the data of `prior_data`; `size` is J.
     """
     ends = pm.Uniform("ends", 0.0, 1.0, shape=2)
     rise = pt.maximum(ends[1] - ends[0], 0.0)
@@ -101,7 +89,7 @@ def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
     return Calibrator(ends[0], ends[1], u)
 
 
-def calibration(levels: Levels, prior: Prior | None = None) -> Specification:
+def calibration(levels: Levels, prior: Prior = DEFAULT) -> Specification:
     """Monotone calibration on sufficient statistics per judge level.
 
     ::
@@ -114,11 +102,6 @@ def calibration(levels: Levels, prior: Prior | None = None) -> Specification:
     a, u) in X'diag(n)X, X'n and X's: no shape depends on the data, so one compiled model serves every sample, every
     grid of levels and every prior.
 
-    Parameters
-    ----------
-    levels : Levels
-    prior : Prior, optional
-
     Returns
     -------
     Specification
@@ -126,14 +109,13 @@ def calibration(levels: Levels, prior: Prior | None = None) -> Specification:
         `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the number of levels at compile
         time.
     """
-    prior = prior or Prior()
     static = (levels.binary, prior.n_splines)
     if levels.binary:
         basis = isplines(levels.level, prior.n_splines)
         data = prior_data(prior) | {"basis": basis, "n": levels.n, "total": levels.total}
         return Specification(_calibration, static, data)
     # sigma starts where its prior says: one compiled model serves all, from the scale of the default
-    start = {"scale": Prior().scale}
+    start = {"scale": DEFAULT.scale}
     return Specification(_calibration, static, prior_data(prior) | normal_data(levels, prior), start)
 
 
@@ -155,39 +137,21 @@ def bernoulli_log_likelihood(f: Any, n: Any, total: Any) -> Any:
 def teaching_log_likelihood(f: Calibrator, sigma: Any, held: Mapping[str, Any]) -> Any:
     """Log likelihood of normal teaching labels from the data of `normal_data`; no constant."""
     a, rise, u = f.a, f.b - f.a, f.u
-    by_f = a * held["sum"] + rise * pt.dot(held["cross"], u)
+    by_f = a * held["total"] + rise * pt.dot(held["cross"], u)
     own = held["m"] * a**2 + 2.0 * a * rise * pt.dot(held["mass"], u)
     own = own + rise**2 * pt.dot(u, pt.dot(held["gram"], u))
     return -held["m"] * pt.log(sigma) - (held["squares"] - 2.0 * by_f + own) / (2.0 * sigma**2)
 
 
-def observations(levels: Levels, seen: Labelled, prior: Prior | None = None) -> Specification:
+def observations(levels: Levels, seen: Labelled, prior: Prior = DEFAULT) -> Specification:
     """The posterior of `calibration`, label by label: for leave-one-out scores and posterior predictive draws.
 
     Where labels come in clusters each counts ``seen.share``, as in `calibration`: the likelihood is raised to that
     power. Replicated labels and leave-one-out scores are those of single labels all the same. The prior is not among
     the data: PyMC would take parameters below mutable data for stale, and draw them from the prior when it is asked for
-    posterior predictive draws of a trace that another sampler made.
-
-    ::
-
-        a, b ~ p(a, b),  u ~ mixture of Dirichlet     f_k = a + (b - a) sum_j u_j I_j(level_k)
-        Y_i ~ Normal(f_k(i), sigma)                   sigma ~ HalfNormal(scale)              continuous labels
-        Y_i ~ Bernoulli(f_k(i))                                                              binary labels
-
-    Parameters
-    ----------
-    levels : Levels
-        Its levels and kind of label; counts and sums are not used.
-    seen : Labelled
-    prior : Prior, optional
-
-    Returns
-    -------
-    Specification
-        With the observed variable ``y``, so ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` apply.
+    posterior predictive draws of a trace that another sampler made. Counts and sums of `levels` are not used. The
+    observed variable is ``y``, so ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` apply.
     """
-    prior = prior or Prior()
     data = _observation_data(levels, seen, prior)
     return Specification(_observations, (levels.binary, prior), data)
 
@@ -224,29 +188,19 @@ def two_stage(
     levels: Levels,
     seen: Labelled,
     columns: FloatArray,
-    prior: Prior | None = None,
+    prior: Prior = DEFAULT,
     *,
     effect_scale: float = EFFECT_SCALE,
 ) -> Specification:
-    """Calibration on Z = (S, X): monotone in S at given X, covariates multiply the odds.
-
-    ::
-
-        a, b ~ p(a, b),  u ~ mixture of Dirichlet f(s) = a + (b - a) sum_j u_j I_j(s)
-        beta_c ~ Normal(0, effect_scale)          h(x) = sum_c beta_c B_c(x)
-        logit E[Y | s, x] = logit f(s) + h(x)     that is  f e^h / (1 - f + f e^h)
-        Y_i ~ Normal(E[Y | S_i, X_i], sigma)      sigma ~ HalfNormal(scale);  Bernoulli for binary labels
+    """Calibration on Z = (S, X): the model of `cje_core.bayes.covariates`, covariates multiply the odds.
 
     The effect is on the odds and not on Y itself, so that E[Y | S, X] stays in [0, 1] for every X; where f is 0 or 1
     no covariate moves it.
 
     Parameters
     ----------
-    levels : Levels
-    seen : Labelled
     columns : array, shape (m, C)
-        ``cje_core.bayes.covariates.effects(rows, kind).taught``.
-    prior : Prior, optional
+        Of the teaching labels, by `cje_core.bayes.covariates.effects`.
     effect_scale : float
         Prior standard deviation of a coefficient, in log odds.
 
@@ -255,7 +209,6 @@ def two_stage(
     Specification
         With ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``.
     """
-    prior = prior or Prior()
     data = _observation_data(levels, seen, prior) | {"columns": columns}
     return Specification(_two_stage, (levels.binary, prior, columns.shape[1], effect_scale), data)
 
@@ -268,27 +221,3 @@ def _two_stage(
     f = curve.at(held["basis"])[held["at"]]
     odds = pt.exp(pt.dot(held["columns"], beta))
     _labels(f * odds / (1.0 - f + f * odds), held, binary, prior)
-
-
-def graph(model: pm.Model) -> Any:
-    """Draw a model as a graph of its variables.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Returns
-    -------
-    graphviz.Digraph
-
-    Raises
-    ------
-    ImportError
-        Without the Python package graphviz, which this project does not require.
-    """
-    try:
-        return pm.model_to_graphviz(model)
-    except ImportError as err:
-        raise ImportError(
-            "a graph needs graphviz: pip install graphviz, and its `dot` program to render it"
-        ) from err

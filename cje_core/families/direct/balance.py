@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, knot_mass, label_leverage
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, knot_mass, label_leverage, outside
 from cje_core.calibration.two_stage import index_influence
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
@@ -170,6 +170,6 @@ def supported(taught: FloatArray, n_clusters: int, z: FloatArray, share: FloatAr
     however rare; how little is known there is for the standard error and its degrees of freedom to say. Why not
     quantiles of the labelled scores: ``docs/decisions.md``.
     """
-    beyond = ((z < taught.min(axis=0)) | (z > taught.max(axis=0))).any(axis=1)
+    beyond = outside(taught, z).any(axis=1)
     left_out = 2 * z.shape[1] / (n_clusters + 1)
     return bool(share[beyond].sum() <= MAX_OUTSIDE + ALLOWANCE * left_out)

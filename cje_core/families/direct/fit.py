@@ -36,6 +36,7 @@ from cje_core.inference.influence import (
     pooled_df,
 )
 
+BORROWED = ("balanced", "one_step", "plug_in")  # what a policy without labels of its own may get
 F_KNOWN = ("cluster", "plugin_iid")  # kinds of inference that take f as known
 
 
@@ -47,7 +48,7 @@ class Options(NamedTuple):
     normalise: str = "hajek"
     quantile: str = "t"
     power_tuned: bool = True
-    borrowed: str = "plug_in"
+    borrowed: str = "plug_in"  # one of BORROWED
     scale: tuple[float, float] = (0.0, 1.0)  # declared oracle range
 
 
@@ -218,7 +219,9 @@ def borrowed_residual(
     nothing = Part(np.full(len(rows.prompts), np.nan), np.nan)
     if not lender.judge.informative:
         return Status.UNINFORMATIVE_JUDGE, np.nan, nothing
-    if not supported(fitted.z, lender.lesson.n_clusters, z, share):
+    # the covariates count where the value rests on them: in the balance, and in a calibrator that sees them
+    n_used = 1 if borrowed == "one_step" and fitted.mode == "monotone" else z.shape[1]
+    if not supported(fitted.z[:, :n_used], lender.lesson.n_clusters, z[:, :n_used], share):
         return Status.LOW_SUPPORT, np.nan, nothing
     if borrowed == "one_step":
         shift, part = _slice_residual(rows, fitted, z, share)

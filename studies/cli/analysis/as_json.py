@@ -11,8 +11,9 @@ from cje_core.inference.contrasts import ROUNDING
 from cje_core.inference.estimate import Status
 from cje_core.verdict import gates
 from cje_core.verdict.headline import weaker
-from cje_core.workflow.analyze import Analysis
+from cje_core.workflow.analyze import CORRECTED, Analysis
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdict
+from cje_core.workflow.standing import best, compared_by_posterior, shown_estimates
 from studies.engine.manifest import provenance
 
 OVERLAP = (
@@ -37,7 +38,7 @@ PLUG_IN = (
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
     """Return the object that ``--json`` prints: JSON values only, null for NaN and for what was not computed."""
-    transport = analysis.transport
+    transport, shown = analysis.transport, shown_estimates(analysis)
     policies = {}
     for policy in analysis.policies:
         at = {"policy": policy}
@@ -47,9 +48,9 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
                     "estimate": _number(estimate["estimate"].sel(at)),
                     "std_error": _number(estimate["std_error"].sel(at)),
                     "interval": [_number(bound) for bound in estimate["interval"].sel(at).values],
-                    "status": analysis.status(name, policy).name.lower(),
+                    "status": Status(estimate["status"].sel(at).item()).name.lower(),
                 }
-                for name, estimate in analysis.estimates.items()
+                for name, estimate in shown.items()
             },
             "value": _value(analysis, policy),
             "level": analysis.level(policy),
@@ -68,6 +69,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
                 "verdict_of_audit": str(transport["verdict"].sel(at).item()),
                 "verdict_of_posterior": posterior_verdict(analysis.posterior, policy),
             },
+            "probes_of_unknown_prompts": analysis.probes_elsewhere(policy),
             "posterior": _posterior(analysis, policy),
             "overlap": _overlap(analysis, policy),
             "gates": {
@@ -106,8 +108,8 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "calibrator": None if analysis.reliability is None else analysis.reliability.attrs["mode"],
             "judge": _judge(analysis),
             "bayes_engine": None if analysis.posterior is None else analysis.posterior.engine,
-            "covariates": list(analysis.options["covariates"]),
-            "direction": analysis.options["direction"],
+            "covariates": list(analysis.calibrated.calibration.covariates),
+            "direction": analysis.calibrated.calibration.direction,
             "calibration_policy": analysis.data.attrs["calibration_policy"],
             "judge_range": analysis.data.attrs["judge_range"],
             "oracle_range": analysis.data.attrs["oracle_range"],
@@ -170,17 +172,30 @@ def _agreement(analysis: Analysis, policy: str) -> dict[str, Any]:
 
 
 def _best(analysis: Analysis) -> dict[str, Any] | None:
-    """The policy with the largest value of two or more, and how far transport may be off before that is undecided."""
-    several = int(np.isfinite(analysis.value["estimate"].values).sum()) > 1
-    if analysis.tipping is None or not several:
+    """The best policy, of which, and how far that holds; with what P(best) is about."""
+    found = best(analysis)
+    if found is None:
         return None
-    best, tipping = str(analysis.tipping["best"].item()), float(analysis.tipping["best_tipping"])
-    return {"policy": best, "decided": tipping > 0, "flips_at": _number(tipping) if tipping > 0 else None}
+    compared, left_out = compared_by_posterior(analysis)
+    return {
+        "policy": found.policy,
+        "decided": found.decided,
+        "flips_at": _number(found.flips_at),
+        "compared": found.compared,
+        "left_out": dict(found.left_out),
+        "p_best": {"compared": compared, "left_out": left_out} if compared else None,
+    }
 
 
 def at_level(analysis: Analysis, policy: str, variable: str) -> Any:
     """One field of the refusal table."""
     return analysis.levels[variable].sel(policy=policy).item()
+
+
+def unused_probes(analysis: Analysis, policy: str) -> bool:
+    """Whether a policy has probes that make no value: too few, or without spread."""
+    probed = int(analysis.guide["n_probes"].sel(policy=policy)) > 0
+    return probed and CORRECTED in analysis.estimates and analysis.source(policy) not in ("own", "probes")
 
 
 def flags(analysis: Analysis, policy: str) -> list[str]:
@@ -190,6 +205,8 @@ def flags(analysis: Analysis, policy: str) -> list[str]:
     named = [] if status is Status.OK else [status.name.lower()]
     if analysis.agreement["contradicts"].any() and analysis.borrows(policy):
         named.append("labels_disagree")
+    if unused_probes(analysis, policy):
+        named.append("probes_not_used")
     unbalanced = analysis.balance["unbalanced"].sel(policy=policy)
     named += [f"{kind}_not_random" for kind in unbalanced["kind"].values[unbalanced.values].astype(str)]
     if analysis.source(policy) in ("own", "probes"):

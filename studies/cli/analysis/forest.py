@@ -9,6 +9,7 @@ from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
 from cje_core.figures.style import STYLE
 from cje_core.workflow.analyze import CORRECTED, OFF_POLICY, Analysis
 from cje_core.workflow.posterior import BAYESIAN, VALUE
+from cje_core.workflow.standing import shown_estimates
 from studies.cli.analysis.numbers import LABELS, cell, plain
 
 if TYPE_CHECKING:
@@ -50,13 +51,17 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
     axes = figure.add_subplot()
     axes.set_xlim(*analysis.data.attrs["oracle_range"])  # stands only where there is nothing to draw
     axes.set_autoscalex_on(True)
+    shown = shown_estimates(analysis)
     forest(
-        {name: analysis.estimates[name] for name in names},
+        {name: shown[name] for name in names},
         labels=LABELS,
         colours=COLOURS,
-        hollow={policy: words for policy in analysis.policies if (words := _not_standing(analysis, policy))},
-        primary=analysis.primary,
-        twins=(VALUE,),
+        hollow={
+            (name, policy): words
+            for policy in analysis.policies
+            if (words := _not_standing(analysis, policy))
+            for name in (analysis.primary, VALUE)  # they stand or fall together
+        },
         bold={policy: name for policy in analysis.policies if (name := analysis.standing(policy))},
         beneath={policy: _verdict(analysis, policy) for policy in analysis.policies},
         text=lambda name, policy: cell(analysis, name, policy, interval=True),
@@ -69,8 +74,6 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
 
 def _not_standing(analysis: Analysis, policy: str) -> str:
     """Say why the primary estimate of a policy is not the number to use; empty where it is."""
-    if analysis.refused(policy):
-        return "level refused"
     borrowed = analysis.source(policy) == "probes" and not analysis.status(analysis.primary, policy).failed
     return "borrowed" if borrowed else ""
 

@@ -1,7 +1,10 @@
 """The lines below the tables of ``cje-lab analyze``: what the words mean here, why, and what to do next."""
 
+import json
 import math
+from collections.abc import Mapping
 
+import pandas as pd
 from rich.text import Text
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
@@ -10,14 +13,16 @@ from cje_core.transport import agreement
 from cje_core.verdict import guide
 from cje_core.workflow.analyze import CORRECTED, Analysis
 from cje_core.workflow.posterior import SHIFT, posterior_verdict
-from studies.cli.analysis.as_json import at_level
-from studies.cli.analysis.numbers import known, plain, probability
+from cje_core.workflow.standing import best, compared_by_posterior, withheld
+from studies.cli.analysis.as_json import at_level, unused_probes
+from studies.cli.analysis.numbers import known, plain, probability, some
 
 
 def notes(analysis: Analysis) -> list[Text]:
     """What the words mean here, why levels are refused, what the arms disagree on, and what was left out."""
     lines = _levels(analysis) + _refusals(analysis) + _unused_probes(analysis) + _disagreements(analysis)
-    meanings: dict[Status, list[str]] = {}
+    meanings: set[Status] = set()
+    lent: dict[str, None] = {}  # estimators with logs that borrow, in their order
     for name in analysis.estimates:
         for policy in analysis.policies:
             status = analysis.status(name, policy)
@@ -31,11 +36,18 @@ def notes(analysis: Analysis) -> list[Text]:
                 and status.failed
                 and status.message in at_level(analysis, policy, "reason")
             )
-            if status is not Status.OK and shown and not said:
-                meanings.setdefault(status, []).append(f"{name} {policy}")
+            if status is Status.OK or said or not shown or withheld(analysis, name, policy):
+                continue
+            if status is Status.TRANSPORT_ASSUMED and name in analysis.off_policy:
+                lent.setdefault(name)
+            else:
+                meanings.add(status)
     lines += [f"{status.name.lower()}: {status.message}" for status in sorted(meanings)]
+    if lent:
+        lines.append(f"{', '.join(lent)}: {Status.TRANSPORT_ASSUMED.message}")
+    lines += _unseen_covariates(analysis)
     if analysis.posterior is not None:
-        seen = " and ".join(["the judge's score", *analysis.options["covariates"]])
+        seen = " and ".join(["the judge's score", *analysis.calibrated.calibration.covariates])
         lines.append(f"posterior: monotone splines in {seen}; --calibrator does not apply to it")
     if "raw_judge" in analysis.estimates and analysis.primary != "raw_judge":
         lines.append("raw judge: what the judge says by itself, for comparison only")
@@ -43,14 +55,52 @@ def notes(analysis: Analysis) -> list[Text]:
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
     lines += (
         _contradictions(analysis)
+        + _probes_elsewhere(analysis)
         + _not_random(analysis)
         + _dearer_than_labels(analysis)
         + _cautions(analysis)
     )
+    lines += _best(analysis)
     lines += _advice(analysis)
-    counts = analysis.left_out.groupby("reason", sort=True).size()
-    lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
+    lines += left_out_lines(analysis.left_out)
     return [Text("\n".join(lines))] if lines else []
+
+
+def _unseen_covariates(analysis: Analysis) -> list[str]:
+    """Where the covariates count, if the calibrator in use does not see them."""
+    names, fitted = analysis.calibrated.calibration.covariates, analysis.reliability
+    if not names or fitted is None or fitted.attrs["mode"] != "monotone":
+        return []
+    direct = analysis.estimates.get("direct")
+    balanced = direct is not None and json.loads(direct.attrs["options"])["borrowed"] == "balanced"
+    places = ["what is borrowed is balanced on them"] * balanced
+    places += ["the posterior sees them"] * (analysis.posterior is not None)
+    words = " and ".join(places) or "they are not used"
+    return [f"covariates ({', '.join(names)}): the calibrator in use sees the judge's score alone; {words}"]
+
+
+def left_out_lines(left_out: pd.DataFrame) -> list[str]:
+    """Rows that were not usable, by file, policy and reason: which they are, and what of them is wrong."""
+    lines = []
+    for (file, reason, policy), entries in left_out.groupby(["file", "reason", "policy"], sort=True):
+        rows = entries["row"].dropna().astype(int).tolist()
+        where = f", row {rows[0]}" if len(rows) == 1 else f", {len(rows)} rows ({some(rows)})" if rows else ""
+        whose = f" (policy {policy})" if policy else ""
+        lines.append(f"left out: {file}{where}: {reason}{whose}")
+    return lines
+
+
+def _probes_elsewhere(analysis: Analysis) -> list[str]:
+    """Probes of prompts that the data have not: fresh prompts of the same kind, or a slip in the ids."""
+    lines = []
+    for policy in analysis.policies:
+        if names := analysis.probes_elsewhere(policy):
+            of = int(analysis.data["probe"].sel(policy=policy).any("draw").sum())
+            lines.append(
+                f"caution for {policy}: {len(names)} of its {of} probed prompts have no response in the data "
+                f"({some(names)}): right if they were drawn like the data's prompts, else correct their prompt_id"
+            )
+    return lines
 
 
 def _levels(analysis: Analysis) -> list[str]:
@@ -103,11 +153,17 @@ def _unused_probes(analysis: Analysis) -> list[str]:
     """Probes that make no value, and why: a user who bought them must not think that they did."""
     lines = []
     for policy in analysis.policies if CORRECTED in analysis.estimates else []:
-        n_probes = int(analysis.guide["n_probes"].sel(policy=policy))
-        if n_probes == 0 or analysis.source(policy) in ("own", "probes"):
+        if not unused_probes(analysis, policy):
             continue
-        status = analysis.status(CORRECTED, policy)
+        n_probes, status = (
+            int(analysis.guide["n_probes"].sel(policy=policy)),
+            analysis.status(CORRECTED, policy),
+        )
         why = f"a value takes {MIN_LABELLED_CLUSTERS}" if n_probes < MIN_LABELLED_CLUSTERS else status.message
+        if status is Status.CONSTANT_LABELS:
+            at = analysis.data.sel(policy=policy)
+            label = plain(analysis, float(at["oracle"].where(at["probe"]).max()))
+            why = f"their labels are all {label}, which shows no spread, so neither value nor audit has an interval"
         lines.append(
             f"not used: probes of {policy} (prompts: {n_probes}): {why}; probe more of its responses"
         )
@@ -164,6 +220,29 @@ def _disagreements(analysis: Analysis) -> list[str]:
                 "outside each other's intervals: trust neither before more labels"
             )
     return lines
+
+
+def _best(analysis: Analysis) -> list[str]:
+    """Which policies are compared, which of them is best, and which are left out and why."""
+    found, lines = best(analysis), []
+    if found is not None:
+        others = [policy for policy in found.compared if policy != found.policy]
+        words = f"best: {found.policy}: ahead of {some(others)} by intervals that leave out 0"
+        if not found.decided:
+            words = f"best: not decided among {some(found.compared)}: {found.policy} has the largest value"
+        elif math.isfinite(found.flips_at):
+            words += f", while transport is off by less than {plain(analysis, found.flips_at)}"
+        lines.append(words + _absent(dict.fromkeys(found.left_out, "level refused")))
+    compared, left_out = compared_by_posterior(analysis)
+    if left_out:
+        lines.append(f"P(best): among {some(compared)}{_absent(left_out)}")
+    return lines
+
+
+def _absent(left_out: Mapping[str, str]) -> str:
+    """The policies that are not compared, and why."""
+    named = [f"{policy} ({why})" for policy, why in left_out.items()]
+    return f"; not compared: {some(named)}" if named else ""
 
 
 def _contradictions(analysis: Analysis) -> list[str]:

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from cje_core.workflow.analyze import CORRECTED, Analysis
 from cje_core.workflow.posterior import SHIFT, VALUE
 from cje_core.workflow.shown import decimals
+from cje_core.workflow.standing import withheld
 
 LABELS = {"labels_only": "labels only", "raw_judge": "raw judge", CORRECTED: "probe-corrected"}
 LABELS |= {VALUE: "posterior", SHIFT: "probe-corrected posterior"}
 
 
 def cell(analysis: Analysis, estimator: str, policy: str, *, interval: bool = False) -> str:
-    """Estimate, with its interval on demand, or the named status of a failure."""
+    """Estimate, with its interval on demand, the named status of a failure, or that the level is refused."""
+    if withheld(analysis, estimator, policy):
+        return "level refused"
     status = analysis.status(estimator, policy)
     at = analysis.estimates[estimator].sel(policy=policy)
     value = float(at["estimate"])
@@ -59,3 +62,8 @@ def probability(p: float | None) -> str:
     if p is None:
         return "-"
     return "<0.001" if p < 0.001 else ">0.999" if p > 0.999 else f"{p:.3f}"
+
+
+def some(names: Sequence[object], most: int = 5) -> str:
+    """The first few of some names, and that there are more."""
+    return ", ".join([*map(str, names[:most]), *["..."] * (len(names) > most)])

@@ -80,10 +80,9 @@ def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
     if bins is not None:
         panels["reliability"] = lambda: figures.reliability(bins)
         if bins.attrs["mode"] == "two_stage":
-            covariates, direction = analysis.options["covariates"], analysis.options["direction"]
-            curve = calibration_curve(analysis.data, covariates=covariates, direction=direction)
+            curve = calibration_curve(analysis.calibrated)
             panels["calibration_curve"] = lambda: figures.calibration_curve(curve)
-            if covariates:
+            if analysis.calibrated.calibration.covariates:
                 panels["covariate_effects"] = lambda: figures.covariate_effects(curve)[0]
     if "calibration_share" in estimate:
         panels["uncertainty_share"] = lambda: figures.uncertainty_share(estimate)
@@ -99,7 +98,7 @@ def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
         one = analysis.estimates[name]
         if "orthogonality" in one:
             panels[f"orthogonality_{name}"] = lambda one=one: figures.orthogonality(one)[0]  # type: ignore[misc]
-    weights = weight_map(analysis.data, **analysis.options)
+    weights = weight_map(analysis.calibrated)
     for policy in analysis.policies:
         if int(overlap["n_usable"].sel(policy=policy)):
             named = re.sub(r"[^\w.-]+", "_", policy)  # a policy's name need not be a file's

@@ -56,7 +56,7 @@ def _ledgers(analysis: Analysis) -> bytes:
     """Reporting ledger of every estimator, one netCDF group each."""
     groups = {
         name: ledger(
-            analysis.data,
+            analysis.calibrated,
             estimate=estimate,
             overlap=analysis.overlap,
             coverage=analysis.coverage,
@@ -69,7 +69,6 @@ def _ledgers(analysis: Analysis) -> bytes:
             contrasts=analysis.contrasts if name == analysis.primary else None,
             tipping=analysis.tipping if name == analysis.primary else None,
             left_out=analysis.left_out,
-            **analysis.options,
         )
         for name, estimate in analysis.estimates.items()
     }

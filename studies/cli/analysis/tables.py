@@ -3,13 +3,13 @@
 import math
 
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analyze import CORRECTED, Analysis
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
+from cje_core.workflow.standing import withheld
 from studies.cli.analysis.as_json import PLUG_IN, contrast_records
 from studies.cli.analysis.notes import notes
 from studies.cli.analysis.numbers import (
@@ -22,6 +22,7 @@ from studies.cli.analysis.numbers import (
     plain,
     probability,
 )
+from studies.cli.analysis.wide import Wide
 
 FEW_PAIRS = 10
 
@@ -43,12 +44,12 @@ def print_summary(analysis: Analysis) -> None:
     Console(highlight=False).print(summary(analysis))
 
 
-def _policy_table(analysis: Analysis) -> Table:
+def _policy_table(analysis: Analysis) -> Wide:
     hidden = (analysis.primary, CORRECTED, *analysis.off_policy)
     if analysis.posterior is not None:
         hidden = (*hidden, *BAYESIAN)
     others = [name for name in analysis.estimates if name not in hidden]
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    shown = Wide()
     shown.add_column("policy", overflow="fold", min_width=8)
     shown.add_column(f"value\n[{percent(analysis)} interval]", no_wrap=True)
     for name in others:
@@ -98,12 +99,12 @@ def _value_cell(analysis: Analysis, policy: str) -> Text:
     return value
 
 
-def _posterior_table(analysis: Analysis) -> list[Table]:
+def _posterior_table(analysis: Analysis) -> list[Wide]:
     """What the posterior says of each policy: value, probe-corrected value, shift, and decisions."""
     if analysis.posterior is None:
         return []
     margin = plain(analysis, float(analysis.transport.attrs["margin"]))
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    shown = Wide()
     shown.add_column(f"posterior\n({analysis.posterior.engine})", overflow="fold", min_width=8)
     shown.add_column(f"{LABELS[VALUE]} mean\n[{percent(analysis)} interval]", no_wrap=True)
     shown.add_column("shift\n[interval]", no_wrap=True)
@@ -112,9 +113,7 @@ def _posterior_table(analysis: Analysis) -> list[Table]:
     for policy in analysis.policies:
         stands = analysis.source(policy) != "probes" and analysis.level(policy) != "refused"
         value = Text(_flagged(analysis, VALUE, policy), style="bold" if stands else "dim")
-        if analysis.level(policy) == "refused" and not analysis.status(VALUE, policy).failed:
-            value.append("\nlevel refused")
-        if not analysis.status(SHIFT, policy).failed:
+        if not (analysis.status(SHIFT, policy).failed or withheld(analysis, SHIFT, policy)):
             corrected = f"\n{_flagged(analysis, SHIFT, policy)}\n{LABELS[CORRECTED]}"
             value.append(corrected, style="not bold" if stands else "not dim bold")
         decision = analysis.posterior.decision.sel(policy=policy)
@@ -134,14 +133,16 @@ def _flagged(analysis: Analysis, estimator: str, policy: str) -> str:
     """Estimate with interval, and beneath it the named status of what is not plainly estimated."""
     status = analysis.status(estimator, policy)
     shown = cell(analysis, estimator, policy, interval=True)
-    return shown if status is Status.OK or status.failed else f"{shown}\n{status.name.lower()}"
+    said = status is Status.TRANSPORT_ASSUMED and estimator in analysis.off_policy  # once, below
+    plainly = status is Status.OK or said or status.failed or withheld(analysis, estimator, policy)
+    return shown if plainly else f"{shown}\n{status.name.lower()}"
 
 
-def _log_tables(analysis: Analysis) -> list[Table]:
+def _log_tables(analysis: Analysis) -> list[Wide]:
     """What the logged responses say: overlap with its gates, and the estimators that weight them."""
     if analysis.overlap is None:
         return []
-    overlap = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    overlap = Wide()
     overlap.add_column("logged\nresponses", overflow="fold", min_width=8)
     for name in ("ESS/n\nraw", "ESS/n\nstabilised", "largest\nshare", "tail\nindex", "affinity\nA_B", "TTC"):
         overlap.add_column(name, no_wrap=True, justify="right")
@@ -158,14 +159,12 @@ def _log_tables(analysis: Analysis) -> list[Table]:
         overlap.add_row(Text(policy), *(cells if usable else ["-"] * len(shown)), Text(state))
     if not analysis.off_policy:
         return [overlap]
-    values = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    values = Wide()
     values.add_column(f"off-policy\n[{percent(analysis)} interval]", overflow="fold", min_width=8)
     for name in analysis.off_policy:
         values.add_column(name.replace("_", "\n", 1), no_wrap=True)
     for policy in analysis.policies:
-        cells = [
-            cell(analysis, name, policy, interval=True).replace(" [", "\n[") for name in analysis.off_policy
-        ]
+        cells = [_flagged(analysis, name, policy).replace(" [", "\n[") for name in analysis.off_policy]
         state = {"ok": "", "blocked": "\nblocked", "unknown": "\nnot established"}[
             str(passed["state"].sel(policy=policy).item())
         ]
@@ -174,14 +173,14 @@ def _log_tables(analysis: Analysis) -> list[Table]:
     return [overlap, values]
 
 
-def _contrast_table(analysis: Analysis) -> list[Table | Text]:
+def _contrast_table(analysis: Analysis) -> list[Wide | Text]:
     records = contrast_records(analysis)
     if not records:
         return []
     notes = [Text(f"caution: {PLUG_IN}")] if any(record["caution"] for record in records) else []
     if len(records) > FEW_PAIRS:
         return [Text(f"{len(records)} pairwise differences: see --json or estimates.json"), *notes]
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    shown = Wide()
     shown.add_column("difference", overflow="fold")
     shown.add_column(f"value [{percent(analysis)} interval]", no_wrap=True)
     shown.add_column("p (BH)", no_wrap=True)

@@ -4,6 +4,8 @@ import json
 import math
 from typing import Any
 
+import xarray as xr
+
 from cje_core.workflow.plan import Planned
 from studies.engine.manifest import provenance
 
@@ -11,18 +13,25 @@ from studies.engine.manifest import provenance
 def to_json(planned: Planned) -> dict[str, Any]:
     """Return the object that ``--json`` prints: JSON values only, null for what is not known."""
     components, chosen, check = planned.components, planned.plan, planned.check
+    calibration = planned.calibrated.calibration
     numbers = ("sigma2_eval", "sigma2_eval_se", "sigma2_cal", "sigma2_cal_se", "calibration_share")
     policies: dict[str, Any] = {}
     for policy in planned.policies:
         at = {"policy": policy}
         policies[policy] = {name: _number(components[name].sel(at)) for name in numbers} | {
             "status": planned.status(policy).name.lower(),
+            "level": str(planned.levels["level"].sel(at).item()),
+            "refused_by": planned.refused_by(policy),
+            "no_forecast": planned.silent(policy) or None,
+            "pilot_std_error": _number(planned.value["std_error"].sel(at)),
+            "pilot_interval": [_number(bound) for bound in planned.value["interval"].sel(at).values],
             "route": str(components["route"].sel(at).item()),
             "planned_std_error": _number(planned.forecast["std_error"].sel(at)),
             "planned_std_error_se": _number(planned.forecast["std_error_se"].sel(at)),
             "probes_for_audit": _number(planned.probes.get(policy, math.nan)),
             "variance_probes": _number(components["variance_probes"].sel(at)),
-            "needs_labels": planned.status(policy).message if policy in planned.refused else None,
+            "needs_labels": planned.silent(policy) if policy in planned.refused else None,
+            "std_error_of_own_labels_at_most": planned.worst_own if policy in planned.refused else None,
             "std_error_if_labelled": _number(planned.if_labelled["std_error"].sel(at)),
             "labels_to_match_borrowing": _number(planned.if_labelled["labels_to_match"].sel(at)),
         }
@@ -33,7 +42,7 @@ def to_json(planned: Planned) -> dict[str, Any]:
                 "simulated_mcse": _number(seen["simulated_mcse"]),
                 "reported_std_error": _number(seen["reported_std_error"]),
                 "n_failed": int(seen["n_failed"]),
-                "held": bool(seen["held"]),
+                "held": bool(seen["held"]) if math.isfinite(float(seen["planned_std_error"])) else None,
             }
     return {
         "pilot": {
@@ -64,9 +73,10 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "seed": planned.seed,
             "margin": planned.margin,
             "power": planned.power,
-            **planned.options,
+            "direction": calibration.direction,
+            "covariates": list(calibration.covariates),
+            "calibrator": calibration.mode,
             "borrowed": planned.borrowed,
-            "covariates": list(planned.options["covariates"]),
             "calibration_policy": planned.data.attrs["calibration_policy"],
             "judge_range": planned.data.attrs["judge_range"],
             "oracle_range": planned.data.attrs["oracle_range"],
@@ -84,13 +94,20 @@ def contrast_records(planned: Planned) -> list[dict[str, Any]]:
     return [
         {"first": str(pair["first"].item()), "second": str(pair["second"].item())}
         | {name: _number(pair[name]) for name in names}
-        | (
-            {"held": None, "reason": nothing_detectable(planned)}
-            if bool(pair["beyond_scale"])
-            else {"held": bool(pair["power_held"])}
-        )
+        | _held(planned, pair)
         for pair in (planned.check.isel(pair=k) for k in range(planned.check.sizes["pair"]))
     ]
+
+
+def _held(planned: Planned, pair: xr.Dataset) -> dict[str, Any]:
+    """Whether the simulation bears out the power of one difference, or why there is none."""
+    if bool(pair["beyond_scale"]):
+        return {"held": None, "reason": nothing_detectable(planned)}
+    if math.isnan(float(pair["planned_mde"])):
+        named = (str(pair[end].item()) for end in ("first", "second"))
+        lacking = [policy for policy in named if planned.silent(policy)]
+        return {"held": None, "reason": f"no forecast for {', '.join(lacking)}"}
+    return {"held": bool(pair["power_held"])}
 
 
 def nothing_detectable(planned: Planned) -> str:
@@ -111,7 +128,11 @@ def next_steps(planned: Planned) -> list[str]:
         f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
         "then cje-lab analyze"
     ]
-    steps += [f"no forecast for {policy}: {planned.status(policy).message}" for policy in planned.refused]
+    steps += [
+        f"no forecast for {policy}: {why}{_own_labels(planned, policy)}"
+        for policy in planned.policies
+        if (why := planned.silent(policy))
+    ]
     lent = [p for p in planned.policies if planned.route(p) == "plug_in"]
     if lent:
         steps.append(
@@ -126,7 +147,8 @@ def next_steps(planned: Planned) -> list[str]:
         steps.append(
             f"labels or probes of their own that do as well as borrowing, and assume no transport: {', '.join(own)}"
         )
-    probed = [policy for policy in planned.policies if planned.route(policy) == "probe_tuned"]
+    routes = {policy: planned.route(policy) for policy in planned.policies}
+    probed = [policy for policy, route in routes.items() if route == "probe_tuned"]
     if probed:
         steps.append(
             f"the values of {', '.join(probed)} rest on their own probes, of which the plan keeps as many: more of "
@@ -151,6 +173,17 @@ def next_steps(planned: Planned) -> list[str]:
             "the plan leaves the pilot's range: run part of it, then plan again with that as the pilot"
         )
     return steps
+
+
+def _own_labels(planned: Planned, policy: str) -> str:
+    """What labels of its own would do for a policy without a forecast."""
+    if policy not in planned.refused:
+        return ""
+    where = "" if planned.own else ", on top of the budget,"
+    return (
+        f" ({planned.plan.m} labels or probes of its own{where} give a standard error of at most "
+        f"{planned.worst_own:.2g}, whatever they say)"
+    )
 
 
 def _number(value: Any) -> float | None:

@@ -1,12 +1,12 @@
 """The tables that ``cje-lab plan`` prints: the design, what it means for each policy and difference, the next steps."""
 
-import math
 from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import Balance
 from cje_core.workflow.plan import Planned
 from studies.cli.planning.as_json import contrast_records, next_steps
@@ -38,13 +38,19 @@ def _table(*columns: str) -> Table:
 
 def _policy_table(planned: Planned) -> Table:
     shown = _table(
-        "policy", "sigma2 eval\n(SE)", "sigma2 cal\n(SE)", "planned SE\n(its SE)", "simulated SE\n(MCSE)"
+        "policy",
+        "sigma2 eval\n(SE)",
+        "sigma2 cal\n(SE)",
+        "SE of the\npilot",
+        "planned SE\n(its SE)",
+        "simulated SE\n(MCSE)",
     )
     for policy in planned.policies:
         at = {"policy": policy}
         c, f = planned.components.sel(at), planned.forecast.sel(at)
-        if math.isnan(float(c["std_error"])):
-            shown.add_row(Text(policy), planned.status(policy).name.lower(), "-", "-", "-")
+        now = f"{float(planned.value['std_error'].sel(at)):.3g}".replace("nan", "-")
+        if planned.silent(policy):
+            shown.add_row(Text(policy), _word(planned, policy), "-", now, "-", "-")
             continue
         seen = "-"
         if planned.check is not None:
@@ -58,10 +64,20 @@ def _policy_table(planned: Planned) -> Table:
             "probes"
             if planned.route(policy) == "probe_tuned"
             else _pair(c["sigma2_cal"], c["sigma2_cal_se"]),
+            now,
             _pair(f["std_error"], f["std_error_se"]),
             seen,
         )
     return shown
+
+
+def _word(planned: Planned, policy: str) -> str:
+    """Why a policy has no number, in a word: the failed estimate, what refuses its level, or labels without spread."""
+    by = [name for name in planned.refused_by(policy) if name not in ("estimate", "interval")]
+    if by:
+        return f"refused by {', '.join(by)}"
+    status = planned.status(policy)
+    return "no spread" if status in (Status.OK, Status.TRANSPORT_ASSUMED) else status.name.lower()
 
 
 def _contrast_table(planned: Planned) -> list[Table]:
@@ -74,10 +90,11 @@ def _contrast_table(planned: Planned) -> list[Table]:
         first, second = record["first"], record["second"]
         name = f"{first} - {second}" if first != second else f"{first}, two independent studies"
         if record["planned_mde"] is None:
-            if "reason" in record:
-                shown.add_row(Text(name), "nothing on the scale", "-")
-                continue
-            shown.add_row(Text(name), "-", "-")
+            refused = first in planned.refused or second in planned.refused
+            unknown = planned.silent(first) or planned.silent(second)
+            shown.add_row(
+                Text(name), "refused" if refused else "-" if unknown else "nothing on the scale", "-"
+            )
             continue
         missed = "" if record["held"] else " missed"
         shown.add_row(
@@ -96,6 +113,11 @@ def _notes(planned: Planned) -> Text:
         )
 
     lines = [f"pilot's spend: {share(planned.pilot_balance)}", f"plan's spend: {share(planned.balance)}"]
+    if planned.labelled_entirely:
+        lines.append(
+            f"labels' part of the variance: what falls with their number. analyze counts none for "
+            f"{', '.join(planned.labelled_entirely)}: every response is labelled, so no calibration is in the value"
+        )
     if planned.check is None:
         lines.append("check: not simulated, the plan is too large; nothing confirms it")
     else:
@@ -106,7 +128,7 @@ def _notes(planned: Planned) -> Text:
         lines += [
             f"check: {int(failed)} of the simulated studies refuse {policy}"
             for policy in planned.policies
-            if (failed := planned.check["n_failed"].sel(policy=policy)) > 0 and policy not in planned.refused
+            if (failed := planned.check["n_failed"].sel(policy=policy)) > 0 and not planned.silent(policy)
         ]
     lines += [f"extrapolates: {phrase}" for phrase in planned.outside]
     counts = planned.left_out.groupby("reason", sort=True).size()

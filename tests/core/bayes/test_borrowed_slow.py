@@ -62,7 +62,7 @@ def posterior(rows, seed, route="one_step", flat_ends=0.5, only_printed=False):
     f = flat.mix(rows, graded, f, prior=prior, rng=rng)
     own = np.array([name == "base" and route == "one_step" for name in rows.policies])
     found = values(rows, graded, f, corrected=own, one_step=route == "one_step", rng=rng)
-    return found.draws, printed
+    return found, printed
 
 
 def as_dataset(rows):

@@ -8,6 +8,7 @@ from covariate_world import prepared, world
 from cje_core.bayes import covariates, gibbs
 from cje_core.bayes.covariates import effects
 from cje_core.bayes.prior import Prior
+from cje_core.calibration.calibrated import Calibration
 from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_corrected, bayes_direct
 from cje_core.inference.estimate import Status
@@ -19,10 +20,10 @@ from cje_core.inference.estimate import Status
 def test_effects_are_centred_on_the_labels_and_span_the_covariate(kind, n_columns):
     rows = unpack(world(4, m=300)[0], ["x", "same"])
     columns = effects(rows, kind)
-    assert columns.taught.shape == (300, 2 * n_columns) and columns.every.shape == (800, 2 * n_columns)
-    np.testing.assert_allclose(columns.taught.mean(axis=0), 0.0, atol=1e-12)
-    np.testing.assert_allclose(columns.every[:, n_columns:], 0.0, atol=1e-12)  # a constant has no effect
-    x, total = rows.z[rows.teaches, 1], columns.taught[:, :n_columns].sum(axis=1)
+    assert columns.shape == (800, 2 * n_columns) and rows.teaches.sum() == 300
+    np.testing.assert_allclose(columns[rows.teaches].mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(columns[:, n_columns:], 0.0, atol=1e-12)  # a constant has no effect
+    x, total = rows.z[rows.teaches, 1], columns[rows.teaches, :n_columns].sum(axis=1)
     assert np.corrcoef(x, total)[0, 1] > 0.97
     assert np.ptp(total) == pytest.approx(np.ptp(x) / x.std() if kind == "linear" else 4.0)
 
@@ -120,7 +121,7 @@ def test_copies_in_a_cluster_add_no_certainty():
 def test_covariates_mend_what_the_judge_alone_misses(kind):
     """Policy b's responses differ in x: borrowed without x its value is off, with x it is not."""
     data, truth = world(4, n=1500, m=600, effect=1.0, center=(0.0, 1.0), binary=True)
-    with_x = bayes_direct.estimate(data, rng=1, covariates=["x", "same"], effect=kind)
+    with_x = bayes_direct.estimate(data, rng=1, calibration=Calibration(["x", "same"]), effect=kind)
     without = bayes_direct.estimate(data, rng=1)
     assert [Status(s) for s in with_x.status.values] == [Status.OK, Status.TRANSPORT_ASSUMED]
     assert abs(with_x.estimate[1] - truth[1]) < 4 * with_x.std_error[1]
@@ -135,7 +136,7 @@ def test_covariates_mend_what_the_judge_alone_misses(kind):
 def test_a_shift_that_is_the_covariate_s_disappears_with_it():
     data, _ = world(8, n=1500, m=600, effect=1.0, center=(0.0, 1.5), binary=True, probes=200)
     plain, with_x = (
-        bayes_corrected.estimate(data, rng=1, prior="flat", covariates=names).sel(policy="b")
+        bayes_corrected.estimate(data, rng=1, prior="flat", calibration=Calibration(names)).sel(policy="b")
         for names in ([], ["x"])
     )
     assert plain["shift_interval"][0] > 0.05 and abs(with_x["shift"]) < 0.05
@@ -146,5 +147,5 @@ def test_a_response_far_from_the_labels_has_a_finite_value():
     data, _ = world(4, effect=1.0)
     far = data["covariate"].copy(deep=True)
     far[1, :2, 0, 0] = [1e5, -1e5]
-    out = bayes_direct.estimate(data.assign(covariate=far), rng=1, covariates=["x"])
+    out = bayes_direct.estimate(data.assign(covariate=far), rng=1, calibration=Calibration(["x"]))
     assert np.isfinite(out.draws).all() and ((out.draws > 0) & (out.draws < 1)).all()

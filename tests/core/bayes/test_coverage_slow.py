@@ -106,9 +106,7 @@ NAMES = np.array([f"{i:04d}" for i in range(N)])
 def interval(rows, fitted, rng):
     graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
     draws = gibbs.sample(graded.levels, n_draws=500, n_warmup=200, thin=2, rng=rng)
-    return np.quantile(
-        values(rows, graded, draws, corrected=np.array([True]), rng=rng).draws[0], [0.025, 0.975]
-    )
+    return np.quantile(values(rows, graded, draws, corrected=np.array([True]), rng=rng)[0], [0.025, 0.975])
 
 
 def coverage(bounds, truth, *, shrink=1.0):
@@ -145,7 +143,7 @@ def test_coverage_by_nuts():
             ]
             bounds = np.array(
                 [
-                    np.quantile(values(rows, graded, d, corrected=one, rng=seed).draws[0], [0.025, 0.975])
+                    np.quantile(values(rows, graded, d, corrected=one, rng=seed)[0], [0.025, 0.975])
                     for d in both
                 ]
             )
@@ -175,7 +173,7 @@ def paired(world, m=50):
         bounds = np.array(
             [
                 bayes_direct.estimate(data, rng=seed)["interval"].values[0],
-                direct.estimate(data, rng=seed, power_tuned=False, inference="bootstrap", n_boot=400)[
+                direct.estimate(data, rng=seed, power_tuned=False, inference=direct.Bootstrap(n=400))[
                     "interval"
                 ].values[0],
             ]

@@ -8,6 +8,7 @@ from cje_core.bayes import covariates
 from cje_core.bayes.models import draws
 from cje_core.bayes.models import nuts as sampling
 from cje_core.bayes.models.nuts import NutsOptions
+from cje_core.calibration.calibrated import Calibration
 from cje_core.data import files, from_arrays
 from cje_core.estimators import bayes_corrected, bayes_direct
 from cje_core.inference.estimate import Status
@@ -79,14 +80,17 @@ def test_what_gibbs_does_not_sample_is_refused():
     data, _ = world(9)
     for options, text in (
         ({"pooling": "partial", "engine": "gibbs"}, "'nutpie' or 'pymc'"),
-        ({"pooling": "partial", "covariates": ["x"]}, "no model with covariates and partial pooling"),
+        (
+            {"pooling": "partial", "calibration": Calibration(["x"])},
+            "no model with covariates and partial pooling",
+        ),
         ({"pooling": "some"}, "complete, partial"),
-        ({"covariates": ["x"], "effect": "cubic"}, "linear, spline"),
+        ({"calibration": Calibration(["x"]), "effect": "cubic"}, "linear, spline"),
     ):
         with pytest.raises(ValueError, match=text):
             bayes_direct.estimate(data, **options)
     for options, text in (
-        ({"covariates": ["x"]}, "joint posterior"),
+        ({"calibration": Calibration(["x"])}, "joint posterior"),
         ({"prior": "flat"}, "joint posterior"),
         ({"engine": "gibbs"}, "'nutpie' or 'pymc'"),
     ):

@@ -222,12 +222,15 @@ def test_diagnose_sees_a_chain_that_stays_apart():
     energy = rng.standard_normal((4, 500))
 
     def trace(values, diverging=0):
-        flags = np.zeros((4, 500), bool)
+        flags = np.zeros(values.shape, bool)
         flags[0, :diverging] = True
         return {
             "posterior": xr.Dataset({"w": (("chain", "draw"), values)}),
             "sample_stats": xr.Dataset(
-                {"energy": (("chain", "draw"), energy), "diverging": (("chain", "draw"), flags)}
+                {
+                    "energy": (("chain", "draw"), energy[: len(values), : values.shape[1]]),
+                    "diverging": (("chain", "draw"), flags),
+                }
             ),
         }
 
@@ -235,6 +238,13 @@ def test_diagnose_sees_a_chain_that_stays_apart():
     apart = x + 2.0 * (np.arange(4) == 3)[:, None]
     assert nuts.diagnose(trace(apart))["rhat"] > 1.2
     assert nuts.diagnose(trace(x, 3))["divergences"] == 3
+    # one chain is its own judge: halves that agree pass, a chain that wanders does not; an odd draw is left out
+    for alone in (x[:1], x[:1, :-1]):
+        assert nuts.gates(nuts.diagnose(trace(alone))) is Status.OK
+    assert nuts.diagnose(trace(x[:1] + np.linspace(-1, 1, 500)))["rhat"] > 1.1
+    assert np.isnan(
+        nuts.diagnose(trace(x[:1, :6]))["rhat"]
+    )  # halves of three draws tell nothing, and NaN fails
     # white energy: squared steps are twice the variance
     assert nuts.diagnose(trace(x))["bfmi"] == pytest.approx(2.0, abs=0.5)
 

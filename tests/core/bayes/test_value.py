@@ -91,10 +91,10 @@ def test_values_against_a_loop(name, model, corrected, one_step):
         size = kish(rows, p) if own[p] else kish(rows, p, omega[p]) if one_step else np.inf
         factor.append(inflation(size, spent(rows, graded, draws, taught)) if np.isfinite(size) else 1.0)
     expected = oracles_bayes.value_draws(rows, graded, means, own, factor, 2, borrowed=omega)
-    np.testing.assert_allclose(found.draws, expected, rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     plain = values(rows, graded, draws, corrected=own, one_step=one_step, inflate=False, rng=2)
     expected = oracles_bayes.value_draws(rows, graded, means, own, [1, 1], 2, borrowed=omega)
-    np.testing.assert_allclose(plain.draws, expected, rtol=1e-12)
+    np.testing.assert_allclose(plain, expected, rtol=1e-12)
 
 
 def test_weights_of_a_policy_that_borrows():
@@ -117,7 +117,7 @@ def test_borrowing_from_oneself_is_the_correction_by_own_labels():
     rows = unpack(from_arrays(score, policies=["a"], oracle=label))
     graded = grade(rows, fit_slice(rows, calibrator="monotone"), judge_range=(0, 1), oracle_range=(0, 1))
     draws = gibbs.sample(graded.levels, n_draws=50, rng=1)
-    own, borrowed = (values(rows, graded, draws, corrected=np.array([c]), rng=2).draws for c in (True, False))
+    own, borrowed = (values(rows, graded, draws, corrected=np.array([c]), rng=2) for c in (True, False))
     np.testing.assert_allclose(own, borrowed, rtol=1e-12)
 
 
@@ -181,7 +181,7 @@ def test_the_value_does_not_depend_on_f_where_all_is_labelled():
     one, other = (
         values(
             rows, graded, gibbs.sample(graded.levels, n_draws=50, rng=r), corrected=own, inflate=False, rng=9
-        ).draws
+        )
         for r in (1, 2)
     )
     np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -195,7 +195,7 @@ def test_a_contrast_keeps_the_covariance_of_its_policies():
     graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
     draws = gibbs.sample(graded.levels, n_draws=2000, rng=1)
     never = np.zeros(len(rows.policies), bool)
-    v = values(rows, graded, draws, corrected=never, one_step=False, rng=2).draws
+    v = values(rows, graded, draws, corrected=never, one_step=False, rng=2)
     a, b = rows.policies.index("base"), rows.policies.index("clone")
     apart = np.hypot(v[a].std(), v[b].std())
     # f is shared, and the prompts' own scores are correlated: under half of the variance is left
@@ -206,7 +206,7 @@ def test_a_policy_without_responses_has_no_value():
     rows, _, graded = world()
     lost = rows._replace(evaluated=rows.evaluated & (rows.policy == 0))
     draws = gibbs.sample(graded.levels, n_draws=5, rng=1)
-    found = values(lost, graded, draws, corrected=np.array([True, False]), rng=2).draws
+    found = values(lost, graded, draws, corrected=np.array([True, False]), rng=2)
     assert np.isfinite(found[0]).all()
     assert np.isnan(found[1]).all()
 

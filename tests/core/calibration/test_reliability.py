@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
+from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.calibration.oracle_slice import fit, fit_slice, held_out, predict
 from cje_core.calibration.reliability import (
     calibration_curve,
@@ -50,7 +51,7 @@ def test_binary_labels_are_the_ends_of_the_declared_scale():
 @pytest.mark.parametrize("covariates", [(), ("x0",)])
 def test_the_table_is_what_it_says_row_by_row(covariates):
     data = binary_world(150, 1)
-    table = reliability(data, n_bins=4, covariates=covariates)
+    table = reliability(calibrated(data, Calibration(covariates)), n_bins=4)
     rows = unpack(data, covariates)
     fitted = fit_slice(rows)
     reward = held_out(fitted, fitted.z, fitted.prompt)
@@ -101,7 +102,7 @@ def test_covers_diagonal_sees_a_calibrator_that_is_wrong_and_passes_one_that_is_
     label = (rng.uniform(size=400) < 0.1 + 0.8 * np.abs(2 * judge - 1)).astype(float)
     data = from_arrays([judge], policies=["a"], oracle=[label])
     assert reliability(data).attrs["covers_diagonal"] == 0
-    assert reliability(data, calibrator="two_stage").attrs["covers_diagonal"] == 1
+    assert reliability(calibrated(data, Calibration(mode="two_stage"))).attrs["covers_diagonal"] == 1
 
 
 def test_the_band_is_simultaneous():
@@ -162,7 +163,7 @@ def test_labels_near_counts_where_the_policy_lives():
 
 def test_the_curve_is_the_calibrators():
     data = binary_world(150, 6)
-    curve = calibration_curve(data, covariates=["x0"], n_grid=21)
+    curve = calibration_curve(calibrated(data, Calibration(["x0"])), n_grid=21)
     fitted = fit_slice(unpack(data, ["x0"]))
     z = np.column_stack([curve["score"].values, np.full(21, fitted.z[:, 1].mean())])
     np.testing.assert_allclose(curve["two_stage"], predict(fitted.calibrator, z))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.oracle_slice import calibration_part, fit, fit_slice, held_out, index, predict
 from cje_core.calibration.two_stage import evaluate, index_influence
 from cje_core.data import from_arrays, from_frame
@@ -391,10 +392,9 @@ def test_arena_bootstrap_with_length_agrees_with_the_peer(arena_data):
     """
     out = direct.estimate(
         arena_data,
-        covariates=["response_length"],
-        inference="bootstrap",
+        calibration=Calibration(["response_length"]),
         power_tuned=False,
-        n_boot=500,
+        inference=direct.Bootstrap(n=500),
         rng=15,
     )
     own = out.sel({"policy": ["base", "clone", "parallel_universe_prompt"]})

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from user_files import Row, refuse, rows, write
 
-from cje_core.data import from_frame
+from cje_core.data import DataError, from_arrays, from_frame
 from cje_core.data.files import read
 
 
@@ -271,3 +271,41 @@ def test_a_label_without_its_probability_is_named() -> None:
     refuse(
         lambda: from_frame(table), "policy 'a', prompt 'q' is nan", "for every labelled response, or for none"
     )
+
+
+# --- names on one line, numbers that can be squared ---
+
+
+@pytest.mark.parametrize("field", ["policy", "prompt_id", "cluster", "stratum"])
+@pytest.mark.parametrize("broken", ["a\nb", "a\tb", "\x1b[31ma", "a\u2028b", "a\ud800"])
+def test_a_control_character_in_a_name(tmp_path: Path, field: str, broken: str) -> None:
+    table = [{**row, "policy": "p", "cluster": "c", "stratum": "s"} for row in rows()]
+    table[2][field] = broken
+    path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in table))
+    found = f"row 3: {field} is {broken!r}; a line break or other control character"
+    refuse(lambda: read(path), f"{path}, {found}", "write it without")
+    refuse(lambda: from_frame(pd.DataFrame(table, dtype=object)), f"the table, {found}")
+
+
+@pytest.mark.parametrize("name", ["日本語 😀", "a b", "x\u00a0y", "naïve", "👩‍👧"])
+def test_any_other_character_may_stand_in_a_name(tmp_path: Path, name: str) -> None:
+    data, _ = read(write(tmp_path / "x.jsonl", [row | {"policy": name} for row in rows()]))
+    assert data.policy.values.tolist() == [name]
+
+
+def test_names_of_arrays_stand_on_one_line() -> None:
+    with pytest.raises(DataError, match=r"policy is 'a\\nb'; a line break"):
+        from_arrays([[0.5]], policies=["a\nb"])
+    with pytest.raises(DataError, match=r"prompt is 'x\\x01y'; a line break"):
+        from_arrays([[0.5]], policies=["a"], prompts=["x\x01y"])
+
+
+@pytest.mark.parametrize("value", [1e300, -1e101, 10**200])
+def test_a_number_whose_square_overflows(tmp_path: Path, value: float) -> None:
+    table = [{**row, "policy": "p", "size": 1.0} for row in rows()]
+    table[4]["size"] = value
+    path = write(tmp_path / "x.jsonl", table)
+    refuse(lambda: read(path, covariates=["size"]), f"{path}, row 5: size is", "overflow", "larger unit")
+    refuse(lambda: read(path, oracle_range=(0, 1e200)), "oracle_range=(0, 1e+200)", "overflow")
+    with pytest.raises(DataError, match="covariate is 1e"):
+        from_arrays([[0.5]], policies=["a"], covariate=[[[abs(float(value))]]])

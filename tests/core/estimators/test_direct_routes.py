@@ -23,7 +23,7 @@ def test_every_route_is_its_definition(kind, scale):
     chosen = {
         "plug_in": {"correction": "none"},
         "hajek": {},
-        "ht": {"normalise": "ht"},
+        "ht": {"correction": "horvitz_thompson"},
         "tmle": {"correction": "tmle"},
     }
     out = direct.estimate(data, power_tuned=False, **chosen[kind])
@@ -40,7 +40,7 @@ def test_horvitz_thompson_influence_is_that_of_its_pseudo_outcome():
     frame = table(own=("a",), policies=("a",), seed=3, n=200)
     frame["label_prob"] = 0.3 + 0.4 * frame["judge_score"]
     data = from_frame(frame)
-    out = direct.estimate(data, power_tuned=False, normalise="ht")
+    out = direct.estimate(data, power_tuned=False, correction="horvitz_thompson")
     dicts, folds = row_dicts(data)
     evaluated, labelled = slow.pieces(dicts, "a", folds, "ht")
     psi = np.zeros(200)
@@ -58,12 +58,12 @@ def test_horvitz_thompson_with_equal_probabilities_differs_by_the_number_drawn()
     frame = table(own=("a",), policies=("a",), n=100)
     seen = frame.oracle_label.notna().mean()
     same = [
-        direct.estimate(from_frame(frame.assign(label_prob=seen)), normalise=form).estimate.item()
-        for form in ("hajek", "ht")
+        direct.estimate(from_frame(frame.assign(label_prob=seen)), correction=form).estimate.item()
+        for form in ("theta_aug", "horvitz_thompson")
     ]
     np.testing.assert_allclose(same[0], same[1])
     data = from_frame(frame.assign(label_prob=0.9 * seen))
-    assert direct.estimate(data, normalise="ht").estimate != direct.estimate(data).estimate
+    assert direct.estimate(data, correction="horvitz_thompson").estimate != direct.estimate(data).estimate
 
 
 @pytest.mark.parametrize("seed", range(3))

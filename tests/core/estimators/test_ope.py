@@ -5,6 +5,7 @@ import oracles_ope as slow
 import pytest
 from ope_world import DR, FAMILY, IPS, logs_of, names, of_target, small, world_of
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.data import DataError
 from cje_core.estimators import (
     calibrated_dr_cpo,
@@ -238,20 +239,20 @@ def test_data_without_logged_responses_are_refused():
     with pytest.raises(DataError, match="logp_target"):
         snips.estimate(data)
     with pytest.raises(DataError, match="covariate"):
-        snips.estimate(small(22), covariates=("response_length",))
+        snips.estimate(small(22), calibration=Calibration(["response_length"]))
 
 
 @pytest.mark.parametrize(
     ("module", "options", "message"),
     [
-        (snips, {"inference": "bootstrap"}, "inference is 'bootstrap'"),
-        (snips, {"clip": 0.0}, "cap is 0.0"),
-        (mrdr, {"omega": "w3"}, "omega is 'w3'"),
-        (mrdr, {"weights": "clipped"}, "weights is 'clipped'"),
+        (snips, {"inference": "bootstrap"}, "inference='bootstrap'"),
+        (snips, {"clip": 0.0}, "cap=0.0"),
+        (mrdr, {"omega": "w3"}, "omega='w3'"),
+        (mrdr, {"weights": "clipped"}, "weights='clipped'"),
         (stacked_dr, {"members": ()}, "members are"),
         (stacked_dr, {"members": ("tmle", "tmle")}, "each once"),
-        (stacked_dr, {"columns": "all"}, "columns is 'all'"),
-        (calibrated_ips, {"guard": "hard"}, "guard is 'hard'"),
+        (stacked_dr, {"columns": "all"}, "columns='all'"),
+        (calibrated_ips, {"guard": "hard"}, "guard='hard'"),
     ],
 )
 def test_bad_options_raise_with_the_mend(module, options, message):

@@ -20,7 +20,7 @@ def test_the_paper_has_thirteen_estimators():
     assert sum(name.endswith("+cov") for name in paper.PAPER) == 6
     for name, (module, options) in paper.PAPER.items():
         assert module in estimators.available()
-        assert ("covariates" in options) is name.endswith("+cov")
+        assert ("calibration" in options) is name.endswith("+cov")
     with pytest.raises(ValueError, match="the paper has no estimator named 'ips'"):
         paper.paper_estimator("ips")
 

@@ -7,9 +7,10 @@ import scipy.stats
 import statsmodels.api as sm
 from statsmodels.stats.multitest import multipletests
 
-from cje_core.calibration.oracle_slice import predict
+from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_frame
-from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
+from cje_core.data.arrays import unpack
+from cje_core.estimators import direct_corrected, labels_only, raw_judge
 from cje_core.inference.contrasts import adjust_p
 
 
@@ -57,7 +58,7 @@ def test_probe_correction_is_prediction_powered_inference_with_a_fitted_f():
     ppi_py = pytest.importorskip("ppi_py", reason="ppi-python is not installed (extra dev)")
     frame = world()
     data = from_frame(frame)
-    f = direct.fit_slice(direct.unpack(data)).calibrator
+    f = fit_slice(unpack(data)).calibrator
     b = frame[frame.policy == "b"]
     probes, rest = b[b.probe], b[b.evaluated]
     arguments = (

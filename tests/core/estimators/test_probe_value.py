@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from audit_world import world
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_arrays, from_frame
 from cje_core.data.arrays import unpack
@@ -114,7 +115,7 @@ def test_an_inverted_judge_is_ignored_and_a_direction_turns_it_round():
     score, oracle, probe = two()
     turned = judged(1 - score, oracle, probe)
     ignored = direct_corrected.estimate(turned).sel(policy="b")
-    used = direct_corrected.estimate(turned, direction="decreasing").sel(policy="b")
+    used = direct_corrected.estimate(turned, calibration=Calibration(direction="decreasing")).sel(policy="b")
     plain = direct_corrected.estimate(judged(score, oracle, probe)).sel(policy="b")
     np.testing.assert_allclose(used.estimate, plain.estimate)
     assert used.std_error < 0.8 * ignored.std_error
@@ -128,7 +129,9 @@ def test_covariates_enter_f():
     data = judged(
         score, label.clip(-1, 2), probe, covariate=x[..., None, None], features=["x"], oracle_range=(-1, 2)
     )
-    plain, helped = (direct_corrected.estimate(data, covariates=c).sel(policy="b") for c in ([], ["x"]))
+    plain, helped = (
+        direct_corrected.estimate(data, calibration=Calibration(c)).sel(policy="b") for c in ([], ["x"])
+    )
     assert helped.std_error < plain.std_error
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import oracles_peers
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
@@ -108,7 +108,16 @@ def test_the_default_at_the_ends():
     assert rogan_gladen.fieller_interval(0.4, 0.3, 0.7, n=100, n_good=20, n_bad=20) == (0.0, 1.0)
     low, high = rogan_gladen.fieller_interval(0.01, 0.9, 0.7, n=1000, n_good=50, n_bad=50)
     assert low == 0
-    assert 0.05 < high < 0.4
+    up, down_f, down_s = (
+        abs(wilson(q, n, 0.95)[k] - q) for q, n, k in ((0.01, 1000, 1), (0.3, 50, 0), (0.9, 50, 0))
+    )
+
+    def spare(
+        at,
+    ):  # the nearest p that Se and Sp allow is .3, at a distance of .6 at from that of a share `at`
+        return up**2 + ((1 - at) * down_f) ** 2 + (at * down_s) ** 2 - (0.6 * at) ** 2
+
+    assert high == pytest.approx(optimize.brentq(spare, 0, 1))
     turned = rogan_gladen.fieller_interval(0.99, 0.1, 0.3, n=1000, n_good=50, n_bad=50)
     np.testing.assert_allclose(turned, (low, high), atol=1e-9)
     weak = rogan_gladen.fieller_interval(0.5, 0.55, 0.55, n=1000, n_good=20, n_bad=20)
@@ -199,7 +208,7 @@ def test_statuses():
     np.testing.assert_allclose(
         inverted.estimate, first(data).estimate
     )  # turning the judge round changes nothing
-    np.testing.assert_allclose(inverted.interval, first(data).interval, rtol=0.05)
+    np.testing.assert_allclose(inverted.interval, first(data).interval)
     constant = first(data.assign(judge=xr_full(data.judge, 7.0)))
     assert constant.status == Status.ILL_CONDITIONED
     np.testing.assert_array_equal(constant.interval, [1, 3])
@@ -285,8 +294,10 @@ def test_keeps_its_level_under_label_shift(replicates):
         narrow = (np.abs(truth - center) <= 0.8 * half).sum(axis=0)
         assert (narrow[1:] < least).all()
         width[name] = 2 * half.mean(axis=0)
-    assert width["wald"][0] < 0.85 * width["lee"][0]
-    np.testing.assert_allclose(width["wald"][1:], width["lee"][1:], rtol=0.02)
+    # lee's added successes and failures move a share of k labels, and J, by 2 / k at most: k is about 100 here
+    share = float(truth[0])
+    alike = np.abs(width["wald"] / width["lee"] - 1) <= 2 / (0.25 * 800 * min(share, 1 - share))
+    assert alike.tolist() == [False, True, True, True]
 
 
 @pytest.mark.slow
@@ -333,13 +344,19 @@ def test_the_default_holds_where_prevalence_shifts(se, sp, before, after):
 
 @pytest.mark.slow
 def test_standard_error_is_the_spread(replicates):
-    """Mean SE^2 over the variance, within five Monte Carlo standard errors and 10% for a ratio estimator."""
+    """Mean SE^2 over the variance is 1 within five Monte Carlo standard errors (delta method); a fifth less is not."""
     estimates = np.stack([out.estimate.values for out in replicates["wald"]])
-    squared = np.stack([out.std_error.values for out in replicates["wald"]]) ** 2
-    ratio = np.nanmean(squared, axis=0) / estimates.var(axis=0, ddof=1)
-    noise = 5 * ratio * np.sqrt(2 / N_REPLICATES)
-    assert (np.abs(ratio - 1) < noise + 0.1).all()
-    assert (np.abs(0.8**2 * ratio - 1) > 0.1).all()
+    std_errors = np.stack([out.std_error.values for out in replicates["wald"]])
+    apart = (estimates - estimates.mean(axis=0)) ** 2
+
+    def right(shrink):
+        squared = (shrink * std_errors) ** 2
+        ratio = squared.mean(axis=0) / estimates.var(axis=0, ddof=1)
+        terms = squared / squared.mean(axis=0) - apart / apart.mean(axis=0)
+        return np.abs(ratio - 1) < 5 * ratio * terms.std(axis=0, ddof=1) / np.sqrt(N_REPLICATES)
+
+    assert right(1.0).all()
+    assert not right(0.8).any()
 
 
 def test_the_width_beside_the_labels_alone_is_reported():

@@ -12,6 +12,7 @@ import pytest
 from conformance_world import BINARY, NAMES, POLICIES, rich
 
 from cje_core import estimators
+from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, ppi, raw_judge
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.inference.estimate import Status
@@ -119,7 +120,7 @@ def test_the_source_agrees_with_what_moves_the_value(name, which):
         ("direct", {"correction": "none"}),
         ("direct", {"borrowed": "one_step"}),
         ("direct", {"borrowed": "plug_in", "correction": "tmle"}),
-        ("direct", {"normalise": "ht", "power_tuned": False}),
+        ("direct", {"correction": "horvitz_thompson", "power_tuned": False}),
         ("direct_corrected", {"tuned": False}),
         ("bayes_direct", {"route": "plug_in"}),
     ],
@@ -167,7 +168,7 @@ def test_a_value_must_say_what_it_rests_on():
     for source in ("none", "hearsay"):
         result = PolicyResult(Status.OK, "guess", source, 2.0)
         with pytest.raises(ValueError, match="say what it rests on"):
-            assemble(data, direct.unpack(data), [result] * 3, estimator="guess", options={}, ci_prob=0.95)
+            assemble(data, unpack(data), [result] * 3, estimator="guess", options={}, ci_prob=0.95)
 
 
 @pytest.mark.parametrize("name", NAMES)

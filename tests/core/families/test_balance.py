@@ -7,6 +7,7 @@ import pytest
 from oracles_uncertainty import row_dicts, table
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.informative import informative
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays, from_frame
@@ -154,7 +155,7 @@ def test_modes_of_the_paper_keep_the_plug_in():
             {"inference": "jackknife"},
             {"inference": "cluster"},
             {"inference": "plugin_iid"},
-            {"inference": "bootstrap", "n_boot": 10, "rng": 0},
+            {"inference": direct.Bootstrap(n=10), "rng": 0},
             {"correction": "none"},
         ],
     }
@@ -173,7 +174,7 @@ def test_the_test_is_of_the_declared_direction_and_of_the_prediction_with_covari
     label = np.clip(0.5 + 0.2 * x[0, :100] + rng.normal(0, 0.1, 100), 0, 1)
     data = lent(score, label, covariate=x[..., None], features=["x"])
     assert direct.estimate(data).status.values[1] == Status.UNINFORMATIVE_JUDGE
-    knowing = direct.estimate(data, covariates=["x"])
+    knowing = direct.estimate(data, calibration=Calibration(["x"]))
     assert knowing.status.values[1] == Status.TRANSPORT_ASSUMED
     assert knowing.attrs["judge_p_value"] < 1e-6
     falling = lent(score, 1 - score[0, :100])
@@ -209,6 +210,23 @@ def test_support_is_the_range_of_the_labels(where):
     assert supported(fitted.z, make_lesson(rows, fitted).n_clusters, z, np.full(300, 1 / 300)) == (
         where == 0.5
     )
+
+
+@pytest.mark.parametrize(
+    ("borrowed", "status"), [("balanced", "LOW_SUPPORT"), ("one_step", "TRANSPORT_ASSUMED")]
+)
+def test_a_covariate_counts_for_support_where_the_value_rests_on_it(borrowed, status):
+    """With the monotone calibrator the balance uses it, the density ratio of the scores does not."""
+    rng = np.random.default_rng(3)
+    judge = rng.uniform(size=(2, 120))
+    judge[0, :2] = [0, 1]
+    x = np.stack([rng.uniform(size=120), rng.uniform(2, 3, 120)])[..., None]
+    label = np.where(np.arange(120) < np.array([[90], [0]]), judge, np.nan)
+    data = from_arrays(judge, policies=["a", "b"], oracle=label, covariate=x, features=["x"])
+    out = direct.estimate(data, covariates=["x"], calibrator="monotone", borrowed=borrowed).sel(policy="b")
+    assert Status(int(out.status)).name == status
+    both = direct.estimate(data, covariates=["x"], borrowed=borrowed).sel(policy="b")
+    assert Status(int(both.status)) is Status.LOW_SUPPORT  # the two-stage calibrator sees it by either route
 
 
 # --- the rank test ---------------------------------------------------------------------------------------------------

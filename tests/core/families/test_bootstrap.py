@@ -8,11 +8,13 @@ import pytest
 from oracles_uncertainty import GRID, row_dicts, table
 from scipy import special
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.folds import assign_folds
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays, from_frame
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct
+from cje_core.estimators.direct import Bootstrap
 from cje_core.families.direct.bootstrap import _cells, _pool, bootstrap_direct, replicate_values
 from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
 from cje_core.families.direct.fit import Options, fit_policy
@@ -35,7 +37,7 @@ def test_bootstrap_replicates_are_the_estimator_on_the_resampled_table(own):
     data = from_frame(table(n=30, own=own, share=0.6))
     n_boot = 25
     out = direct.estimate(
-        data, inference="bootstrap", n_boot=n_boot, rng=np.random.default_rng(9), power_tuned=False
+        data, inference=Bootstrap(n=n_boot), rng=np.random.default_rng(9), power_tuned=False
     )
     assert out.attrs["n_rejected"] == 0
     drawn = np.random.default_rng(9).integers(0, 30, size=(n_boot, 30), dtype=np.int32)
@@ -57,13 +59,13 @@ def test_pooled_cells_have_the_distribution_of_resampled_rows():
     frame = pd.DataFrame(
         {"policy": "a", "prompt_id": np.arange(n), "judge_score": score, "oracle_label": label}
     )
-    pooled = direct.estimate(from_frame(frame), inference="bootstrap", n_boot=n_boot, rng=1).draws.values[0]
+    pooled = direct.estimate(from_frame(frame), inference=Bootstrap(n=n_boot), rng=1).draws.values[0]
     frame["cluster"] = frame.prompt_id
     frame["draw_idx"] = 0
     twice = pd.concat(
         [frame, frame.assign(draw_idx=1, oracle_label=np.nan)[:1]]
     )  # one repeated draw: no pooling
-    alone = direct.estimate(from_frame(twice), inference="bootstrap", n_boot=n_boot, rng=2).draws.values[0]
+    alone = direct.estimate(from_frame(twice), inference=Bootstrap(n=n_boot), rng=2).draws.values[0]
     sizes, _ = _cells(arrays(from_frame(frame))[0])
     assert len(sizes) < n / 30  # the pooled path really was taken
     sd = np.sqrt((pooled.var() + alone.var()) / n_boot)
@@ -82,7 +84,7 @@ def test_resamples_without_enough_labels_are_named_not_reported():
         mine = slice(10 * p, 10 * p + 4)
         label[p, mine] = np.clip(score[p, mine] + rng.normal(0, 0.2, 4), 0, 1)
     data = from_arrays(score, policies=[f"p{k:02d}" for k in range(40)], oracle=label)
-    out = direct.estimate(data, inference="bootstrap", rng=0, n_boot=40)
+    out = direct.estimate(data, inference=Bootstrap(n=40), rng=0)
     assert (out.status == Status.FEW_RESAMPLES).all()
     assert np.isfinite(out.estimate).all()
     assert np.isnan(out.interval).all()
@@ -112,7 +114,7 @@ def test_rejected_resamples_are_those_with_too_few_labels(correction):
     frame = table(n=60, policies=("a",), share=0.0)
     frame.loc[:7, "oracle_label"] = np.linspace(0.1, 0.9, 8)
     n_boot = 200
-    options = {"inference": "bootstrap", "n_boot": n_boot, "correction": correction, "power_tuned": False}
+    options = {"inference": Bootstrap(n=n_boot), "correction": correction, "power_tuned": False}
     data = from_frame(frame)
     out = direct.estimate(data, rng=4, **options)
     expected = rejections(data, n_boot, 4, residuals=correction != "none")
@@ -125,7 +127,7 @@ def test_seven_labels_terminate_and_rejections_are_counted(power_tuned):
     """The paper's n_min = 30 never ends here; half the labels does, and the rejected resamples are reported."""
     data = from_frame(table(n=250, policies=("a",), share=0.05, seed=3))
     assert data.labelled.sum() == 7
-    out = direct.estimate(data, inference="bootstrap", rng=0, n_boot=500, power_tuned=power_tuned)
+    out = direct.estimate(data, inference=Bootstrap(n=500), rng=0, power_tuned=power_tuned)
     assert out.draws.notnull().all()
     # tuning gives the calibrator no weight here, so no resample is lost for want of a held-out fit
     assert out.attrs["n_rejected"] == rejections(data, 500, 0, residuals=not power_tuned) > 0
@@ -234,8 +236,8 @@ def test_pitfall_26_bayesian_bootstrap_rejects_nothing():
     frame = table(n=60, policies=("a",), share=0.0)
     frame.loc[:7, "oracle_label"] = np.linspace(0.1, 0.9, 8)
     data = from_frame(frame)
-    paper = direct.estimate(data, inference="bootstrap", rng=0, n_boot=300)
-    positive = direct.estimate(data, inference="bootstrap", bootstrap="bayesian", rng=0, n_boot=300)
+    paper = direct.estimate(data, inference=Bootstrap(n=300), rng=0)
+    positive = direct.estimate(data, inference=Bootstrap("bayesian", 300), rng=0)
     assert paper.attrs["n_rejected"] > 0
     assert positive.attrs["n_rejected"] == 0
 
@@ -245,9 +247,7 @@ def test_pitfall_26_bayesian_bootstrap_rejects_nothing():
 def test_every_bootstrap_interval_contains_the_same_estimate(kind, correction):
     data = from_frame(table(n=80, seed=1))
     analytic = direct.estimate(data, correction=correction, borrowed="plug_in")
-    out = direct.estimate(
-        data, inference="bootstrap", bootstrap=kind, correction=correction, n_boot=200, rng=0
-    )
+    out = direct.estimate(data, inference=Bootstrap(kind, 200), correction=correction, rng=0)
     assert out.attrs["ci_kind"] == kind
     np.testing.assert_array_equal(out.estimate, analytic.estimate)
     np.testing.assert_allclose(out.std_error, out.draws.std("replicate", ddof=1))
@@ -292,7 +292,7 @@ def test_studentised_interval_is_students_for_normal_labels():
     m = 12
     label = rng.normal(0.5, 0.05, m)
     data = from_arrays(np.full((1, m), 0.5), policies=["a"], oracle=label[None])
-    out = direct.estimate(data, inference="bootstrap", bootstrap="studentised", n_boot=4000, rng=3)
+    out = direct.estimate(data, inference=Bootstrap("studentised", 4000), rng=3)
     low, high = out.interval.values[0]
     se = label.std(ddof=1) / np.sqrt(m)
     assert 1.96 < (high - low) / 2 / se < 3.2  # t_11 is 2.20; percentile gives 1.9
@@ -301,7 +301,7 @@ def test_studentised_interval_is_students_for_normal_labels():
 def test_pitfall_32_a_label_shared_by_policies_gets_one_weight():
     """Teacher and borrower answer the same prompts: their replicates move together."""
     data = from_frame(table(n=100, seed=3))
-    out = direct.estimate(data, inference="bootstrap", n_boot=800, rng=1, correction="none")
+    out = direct.estimate(data, inference=Bootstrap(n=800), rng=1, correction="none")
     a, b = out.draws.values
     assert np.corrcoef(a, b)[0, 1] > 0.4
 
@@ -317,10 +317,10 @@ def with_covariate(n=80, seed=0):
 @pytest.mark.parametrize("correction", ["theta_aug", "tmle", "none"])
 def test_covariates_give_one_estimate_whatever_the_interval(correction):
     data = with_covariate()
-    options = {"covariates": ("x",), "correction": correction, "rng": 0}
+    options = {"calibration": Calibration(["x"]), "correction": correction, "rng": 0}
     analytic = direct.estimate(data, **options)
     for more in (
-        {"inference": "bootstrap", "n_boot": 30},
+        {"inference": Bootstrap(n=30)},
         {"inference": "jackknife"},
         {"inference": "plugin_iid"},
     ):
@@ -330,4 +330,4 @@ def test_covariates_give_one_estimate_whatever_the_interval(correction):
 
 def test_a_studentised_two_stage_bootstrap_is_refused():
     with pytest.raises(ValueError, match="monotone"):
-        direct.estimate(with_covariate(), covariates=("x",), inference="bootstrap", bootstrap="studentised")
+        direct.estimate(with_covariate(), calibration=Calibration(["x"]), inference=Bootstrap("studentised"))

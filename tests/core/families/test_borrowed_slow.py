@@ -92,31 +92,38 @@ def coverage(cell, shrink=1.0, only_printed=False):
     return np.array(each), there.sum(axis=0)[kept], float(hit[there].mean()), there.any(axis=1).sum()
 
 
+def keeps(cell, each_least, least, **options):
+    """Whether coverage holds what is asked of each policy or pair, and of all of them (and of these 97.5% at most)."""
+    each, printed, together, runs = coverage(cell, **options)
+    singly = all(share >= at_least(each_least, n) for share, n in zip(each, printed, strict=True))
+    return singly and at_least(least, runs) <= together <= at_most(0.975, runs)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "m"), TRUE)
 @pytest.mark.parametrize("what", ["levels", "differences"])
 def test_balanced_values_and_differences_keep_their_level(world, m, what):
-    """Each at least 91%, together 93% to 97.5%; not so with standard errors planted 30% too small."""
+    """Each and together at least 95%, together at most 97.5%; not so with standard errors planted 30% too small."""
     cell = simulate(world, m)[what == "differences"]
-    each, _, together, runs = coverage(cell)
+    each, _, together, _ = coverage(cell)
     print(f"{world} m={m} {what}: pooled {together:.3f}, worst {each.min():.3f}")
-    assert each.min() >= 0.91
-    assert 0.93 <= together <= at_most(0.975, runs)
-    assert coverage(cell, shrink=0.7)[2] < 0.93
+    assert keeps(cell, 0.95, 0.95)
+    assert not keeps(cell, 0.95, 0.95, shrink=0.7)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "m"), [cell for cell in TRUE if cell[0] not in NO_JUDGE])
 @pytest.mark.parametrize("what", ["levels", "differences"])
 def test_what_is_printed_keeps_its_level(world, m, what):
-    """The same among the runs that print: who passes the test of the judge with few labels has a steep fit."""
+    """Among the runs that print each 91%, together 93%: who passes the judge's test with few labels has a steep fit.
+
+    Planted: standard errors of half their size.
+    """
     cell = simulate(world, m)[what == "differences"]
-    each, printed, together, runs = coverage(cell, only_printed=True)
+    each, _, together, runs = coverage(cell, only_printed=True)
     print(f"{world} m={m} {what}: printed {runs}, pooled {together:.3f}, worst {each.min():.3f}")
-    assert at_least(0.93, runs) <= together <= at_most(0.975, runs)
-    assert all(share >= at_least(0.91, n) for share, n in zip(each, printed, strict=True))
-    if runs > 500:
-        assert coverage(cell, shrink=0.5, only_printed=True)[2] < at_least(0.93, runs)
+    assert keeps(cell, 0.91, 0.93, only_printed=True)
+    assert not keeps(cell, 0.91, 0.93, shrink=0.5, only_printed=True)
 
 
 @pytest.mark.slow
@@ -141,18 +148,21 @@ def test_printed_or_refused(world, m):
 def test_equal_policies_and_an_independent_judge(m):
     """The judge passes in 5% of the data sets; a difference is false in 6% of all at most, printed or not.
 
-    The plug-in's are false far more often.
+    The plug-in's (planted) are false more often than that.
     """
     cell = simulate("equal_policies", m)[1]
-    bound = 5 * np.sqrt(0.05 * 0.95 / len(cell))
-    assert abs(cell[:, 0, PRINTED].mean() - 0.05) < bound
-    hit, there = covered(cell)
-    false, wrong = 1 - hit[there].mean(), (there & ~hit & (cell[..., PRINTED] > 0)).mean()
-    print(f"equal_policies m={m}: false {false:.3f}, printed and false {wrong:.3f}")
-    assert false <= 0.06 and wrong <= 0.06
+    assert is_share(cell[:, 0, PRINTED].mean(), 0.05, len(cell))
+
+    def false(values, only_printed=False):
+        hit, there = covered(values)
+        if only_printed:
+            return (there & ~hit & (values[..., PRINTED] > 0)).mean()
+        return 1 - hit[there].mean()
+
+    print(f"equal_policies m={m}: false {false(cell):.3f}, printed and false {false(cell, True):.3f}")
+    assert false(cell) <= 0.06 and false(cell, True) <= 0.06
     if m == 250:
-        plug_in, _ = covered(simulate("equal_policies", m, "plug_in")[1])
-        assert 1 - plug_in.mean() > 0.2
+        assert false(simulate("equal_policies", m, "plug_in")[1]) > 0.06
 
 
 @pytest.mark.slow
@@ -171,7 +181,7 @@ def test_the_price_in_refusals():
 @pytest.mark.slow
 def test_planted_error_a_plug_in_in_place_of_the_balanced_value():
     """The check has the power to see what it is for."""
-    assert coverage(simulate("weak_judge", 250, "plug_in")[1])[2] < 0.87
+    assert not keeps(simulate("weak_judge", 250, "plug_in")[1], 0.95, 0.95)
 
 
 def test_the_statuses_of_the_worlds():

@@ -7,6 +7,7 @@ from matplotlib import pyplot as plt
 
 from cje_core import figures
 from cje_core.calibration import reliability
+from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.data import from_arrays
 from cje_core.estimators import calibrated_dr_cpo, direct, labels_only, raw_judge
 from cje_core.figures.style import MARKERS, OKABE_ITO, looks
@@ -77,7 +78,9 @@ def test_forest_shows_every_estimate_refusal_and_failure(data):
         "labels_only": labels_only.estimate(data),
         "raw": raw_judge.estimate(data),
     }
-    axes = figures.forest(estimates, hollow={"odd": "level refused"}, truth=estimates["raw"]["estimate"])
+    axes = figures.forest(
+        estimates, hollow={("direct", "odd"): "level refused"}, truth=estimates["raw"]["estimate"]
+    )
     words = drawn(axes)
     assert "labels_only: no_labels" in words and any(word.endswith("level refused") for word in words)
     value, (low, high) = float(estimates["direct"].estimate[0]), estimates["direct"].interval.values[0]
@@ -124,7 +127,7 @@ def test_calibration_curve_and_covariate_effects(data):
     wider = data.assign(covariate=((*data["judge"].dims, "feature"), length[..., None])).assign_coords(
         feature=["words"]
     )
-    curve = reliability.calibration_curve(wider, covariates=["words"])
+    curve = reliability.calibration_curve(calibrated(wider, Calibration(["words"])))
     axes = figures.calibration_curve(curve)
     by_name = {line.get_label(): line for line in axes.lines}
     np.testing.assert_allclose(by_name["two-stage"].get_ydata(), curve["two_stage"])

@@ -8,6 +8,7 @@ import pytest
 from oracles_uncertainty import row_dicts, table
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibration
 from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct
 from cje_core.inference.influence import (
@@ -43,7 +44,7 @@ def test_jackknife_leaves_out_one_oracle_fold_at_a_time(correction):
     """Refits by loops; the standard error adds their variance to the cluster variance; 1.96 in paper mode."""
     data = from_frame(table(own=("a",), draws=2, n=61))
     out = direct.estimate(
-        data, inference="jackknife", correction=correction, power_tuned=False, quantile="normal"
+        data, inference="jackknife", correction=correction, power_tuned=False, interval="normal"
     )
     dicts, folds = row_dicts(data)
     labelled = {r["prompt"] for r in dicts if r["teaches"]}
@@ -76,7 +77,7 @@ def test_pitfall_02_jackknife_of_a_two_stage_calibrator_goes_through_held_out_pr
     label = np.clip(0.6 * score + 0.3 * x[..., 0] + rng.normal(0, 0.05, (2, 120)), 0, 1)
     label[1], label[0, 80:] = np.nan, np.nan
     data = from_arrays(10 * score, policies=["a", "b"], oracle=label, covariate=x, judge_range=(0, 10))
-    out = direct.estimate(data, covariates=("x0",), inference="jackknife")
+    out = direct.estimate(data, calibration=Calibration(["x0"]), inference="jackknife")
     assert (np.abs(out.jackknife - out.estimate) < 0.05).all()
     assert json.loads(out.attrs["options"])["calibrator"] == "two_stage"
 

@@ -142,7 +142,7 @@ def test_rank_sets_from_draws_and_from_small_chunks(monkeypatch):
 
 
 def test_unknown_rank_method_is_named():
-    with pytest.raises(ValueError, match="'tukey'; use one of max_t, holm"):
+    with pytest.raises(ValueError, match="'tukey': use one of max_t, holm"):
         rank_confidence_sets(independent([0, 1], [1, 1]), method="tukey")
 
 

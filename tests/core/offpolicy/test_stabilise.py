@@ -186,12 +186,12 @@ def test_when_the_stack_turns_constant(rewards, ratio):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"projection": "other"}, "projection is 'other'"),
-        ({"guard": "other"}, "guard is 'other'"),
-        ({"objective": "other"}, "objective is 'other'; use one of variance, fit"),
+        ({"projection": "other"}, "projection='other'"),
+        ({"guard": "other"}, "guard='other'"),
+        ({"objective": "other"}, "objective='other': use one of variance, fit"),
         ({"candidates": ("sideways",)}, "use some of base, up, down"),
         ({"candidates": ()}, "use some of base, up, down"),
-        ({"rho": 0.0}, "rho is 0"),
+        ({"rho": 0.0}, "rho=0"),
     ],
 )
 def test_stabilise_refuses(change, message):

@@ -183,7 +183,8 @@ def test_only_what_borrows_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [({"margin": 0.0}, "margin is 0.0"), ({"ci_prob": 1.0}, "ci_prob")]
+    ("option", "message"),
+    [({"margin": 0.0}, "margin=0: it must be a positive number"), ({"ci_prob": 1.0}, "ci_prob")],
 )
 def test_bad_options_raise_with_the_mend(option, message):
     with pytest.raises(ValueError, match=message):

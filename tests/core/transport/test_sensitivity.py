@@ -59,7 +59,7 @@ def test_without_a_bias_every_printed_interval_comes_back(estimate):
     data = well_specified.simulate(n=200, oracle_fraction=0.25, label_design="base", rng=6)
     for other in (
         direct.estimate(data, borrowed="plug_in", interval="logit"),
-        direct.estimate(data, borrowed="plug_in", inference="bootstrap", n_boot=50, rng=1),
+        direct.estimate(data, borrowed="plug_in", inference=direct.Bootstrap(n=50), rng=1),
         bayes_direct.estimate(data, n_draws=200, rng=1),
     ):
         curve = sensitivity.levels(other, DELTA)["interval"]

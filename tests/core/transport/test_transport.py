@@ -6,6 +6,7 @@ import xarray as xr
 from audit_world import world
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
@@ -125,9 +126,11 @@ def test_audit_hands_on_covariates():
         covariate=x, features=["length"], oracle_range=(-1, 2),
     )  # fmt: skip
     plain = audit(data).sel(policy="b")
-    with_covariate = audit(data, covariates=["length"]).sel(policy="b")
+    with_covariate = audit(calibrated(data, Calibration(["length"]))).sel(policy="b")
     assert float(with_covariate.residual_sd) < 0.7 * float(plain.residual_sd)
-    assert float(audit(data, calibrator="monotone").sel(policy="b").residual) == float(plain.residual)
+    assert float(audit(calibrated(data, Calibration(mode="monotone"))).sel(policy="b").residual) == float(
+        plain.residual
+    )
 
 
 def test_residuals_are_those_of_the_audit_and_name_their_rows():
@@ -159,21 +162,21 @@ def test_well_specified_probes_of_several_policies_run_through():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: audit(world(), margin=0.0), "margin is 0.0"),
-        (lambda: audit(world(), margin=float("nan")), "margin is nan"),
+        (lambda: audit(world(), margin=0.0), "margin=0: it must be a positive number"),
+        (lambda: audit(world(), margin=float("nan")), "margin=nan: it must be a positive number"),
         (lambda: audit(world(), ci_prob=1.0), "strictly between"),
-        (lambda: audit(world(), calibrator="spline"), "calibrator is 'spline'"),
+        (lambda: audit(calibrated(world(), Calibration(mode="spline"))), "calibrator='spline'"),
         (lambda: binned_audit(world(), n_bins=1), "at least 2"),
         (lambda: subgroup_audit(world()), "not a variable over prompt"),
         (lambda: subgroup_audit(world(), group=["a"]), "one name for each of the 400"),
-        (lambda: subgroup_audit(world(), group=["a"] * 400, fdr=0.0), "fdr is 0.0"),
+        (lambda: subgroup_audit(world(), group=["a"] * 400, fdr=0.0), "fdr=0.0"),
         (lambda: audit_power(3, residual_sd=0.1), "at least 4 probed"),
         (lambda: audit_power(50, residual_sd=0.0), "without spread"),
         (lambda: audit_power(50, residual_sd=0.1, fit_std_error=-1.0), "cannot be negative"),
         (lambda: audit_power(50, residual_sd=0.1, fit_df=0.0), "fit_df"),
         (lambda: audit_power(50, residual_sd=0.1, margin=-1), "margin"),
         (lambda: audit_power(50, residual_sd=0.1, ci_prob=0), "ci_prob"),
-        (lambda: audit_size(1.0, residual_sd=0.1), "power is 1.0"),
+        (lambda: audit_size(1.0, residual_sd=0.1), "power=1.0"),
         (lambda: audit_size(residual_sd=0.1, n_policies=0), "at least 1"),
         (lambda: sequential_audit([]), "non-empty"),
         (lambda: sequential_audit([0.1, np.nan]), "finite"),
@@ -212,7 +215,9 @@ def test_a_covariate_does_not_undo_a_clear_fail():
         score, policies=["a", "b"], oracle=np.where(probe | taught, label, np.nan), probe=probe, covariate=noise,
         features=["p", "q", "r", "s"], calibration_policy="a",
     )  # fmt: skip
-    plain, noisy = (audit(data, covariates=names).sel(policy="b") for names in ([], ["p", "q", "r", "s"]))
+    plain, noisy = (
+        audit(calibrated(data, Calibration(names))).sel(policy="b") for names in ([], ["p", "q", "r", "s"])
+    )
     assert plain.verdict == noisy.verdict == "FAIL"
     for report in (plain, noisy):
         np.testing.assert_allclose(report.df, 49)

@@ -7,6 +7,7 @@ import xarray as xr
 from cje_core.estimators import direct, direct_corrected
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
+from cje_core.inference.sources import borrows
 from cje_core.verdict import headline
 from cje_core.workflow.analyze import analyze
 from cje_sim.scenarios import arena_like, binary_oracle, transport_shift
@@ -45,6 +46,22 @@ def test_each_row_is_that_of_its_source(parts: tuple[xr.Dataset, xr.Dataset]) ->
     assert out["borrowed"].sel(policy=[a, b]).values.tolist() == [False, True]
     assert np.isnan(out["estimate"].sel(policy=c)) and np.isnan(out["influence"].sel(policy=c)).all()
     assert int(out["status"].sel(policy=c)) == Status.LEVEL_REFUSED
+
+
+def test_to_borrow_has_one_meaning() -> None:
+    """The page, the value that stands and an estimate by itself agree, whatever a value rests on."""
+    pages = [
+        analyze(arena_like.simulate(n=300, oracle_fraction=0.5, label_design="base", rng=2), chosen=[name])
+        for name in ("calibrated_ips", "direct", "raw_judge")
+    ]
+    for page in pages:
+        expected = borrows(page.value).values.tolist()
+        assert page.value["borrowed"].values.tolist() == expected
+        assert [page.borrows(policy) for policy in page.policies] == expected
+        both = (page.levels["level"] != "refused").values & np.isfinite(page.value["estimate"].values)
+        alone = borrows(page.estimates[page.primary]).sel(policy=page.policies).values
+        assert both.any() and (alone == expected)[both].all()
+    assert {source for page in pages for source in page.levels["source"].values} >= {"logs", "judge", "own"}
 
 
 def test_differences_are_of_the_values_that_stand(parts: tuple[xr.Dataset, xr.Dataset]) -> None:

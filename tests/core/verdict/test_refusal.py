@@ -7,8 +7,10 @@ import xarray as xr
 from gates_world import HEALTHY, world
 from scipy import stats
 
+from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.calibration.reliability import coverage_badge, reliability
+from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.data.files import read
 from cje_core.estimators import (
@@ -109,9 +111,10 @@ def test_bounds_against_their_definition():
 @pytest.mark.parametrize("direction", ["increasing", "decreasing"])
 def test_monotone_bounds_are_tighter_and_hold_the_plug_in(direction):
     data = world(decreasing=direction == "decreasing")
-    free = refusal.partial_identification(data, direction=direction).sel(policy="b")
-    tight = refusal.partial_identification(data, direction=direction, monotone=True).sel(policy="b")
-    plug_in = direct.estimate(data, direction=direction, borrowed="plug_in").estimate.sel(policy="b")
+    given = calibrated(data, Calibration(direction=direction))
+    free = refusal.partial_identification(given).sel(policy="b")
+    tight = refusal.partial_identification(given, monotone=True).sel(policy="b")
+    plug_in = direct.estimate(given, borrowed="plug_in").estimate.sel(policy="b")
     low, high = tight.bounds.values
     assert free.bounds.values[0] < low < float(plug_in) < high < free.bounds.values[1]
     rows = unpack(data)
@@ -130,6 +133,45 @@ def test_a_policy_wholly_out_of_range_has_the_scale_for_bounds_and_no_error():
     np.testing.assert_allclose([out.bounds, out.interval], [[0, 1]] * 2, atol=1e-12)
     np.testing.assert_allclose(out.std_error, 0, atol=1e-12)
     np.testing.assert_allclose([out.above, out.below], [1, 0])
+
+
+def strange_covariate():
+    """Scores alike under both policies; half of b's covariates lie beyond every labelled one."""
+    rng = np.random.default_rng(4)
+    judge, x = rng.uniform(size=(2, 200)), rng.uniform(size=(2, 200))
+    judge[0, :2], x[0, :2] = [0, 1], [0, 1]
+    x[1, :100] += 2
+    label = np.where(np.arange(200) < np.array([[150], [0]]), judge, np.nan)
+    return from_arrays(judge, policies=["a", "b"], oracle=label, covariate=x[..., None], features=["x"])
+
+
+@pytest.mark.parametrize("calibrator", ["default", "monotone"])
+def test_a_covariate_out_of_range_claims_nothing_either(calibrator):
+    data = strange_covariate()
+    given = calibrated(data, Calibration(["x"], calibrator))
+    out = refusal.partial_identification(given).sel(policy="b")
+    rows = unpack(data, ["x"])
+    at = rows.policy == 1
+    f = predict(fit_slice(rows, calibrator=calibrator).calibrator, rows.z[at])
+    far = rows.z[at, 1] > rows.z[rows.teaches, 1].max()
+    assert far.mean() == 0.5
+    np.testing.assert_allclose([out.out_of_range, out.outside.sel(column="x")], 0.5)
+    assert out.outside.sel(column="judge score") == out.above == out.below == 0
+    np.testing.assert_allclose(out.bounds, [np.where(far, end, f).mean() for end in (0.0, 1.0)])
+    tight = refusal.partial_identification(given, monotone=True)
+    np.testing.assert_allclose(tight.bounds.sel(policy="b"), out.bounds)
+    without = refusal.partial_identification(data).sel(policy="b")
+    assert without.out_of_range == 0 and without.outside.sizes["column"] == 1
+
+
+def test_the_reason_names_what_lies_outside():
+    data = strange_covariate()
+    found = gates.evaluate({name: [value] * 2 for name, value in HEALTHY.items()}, policies=["a", "b"])
+    estimate = direct.estimate(data, calibration=Calibration(["x"]))
+    assert Status(int(estimate.status.sel(policy="b"))) is Status.LOW_SUPPORT
+    bounds = refusal.partial_identification(calibrated(data, Calibration(["x"])))
+    named = refusal.name_outside(refusal.level(found, estimate), bounds).reason.sel(policy="b").item()
+    assert named == f"{Status.LOW_SUPPORT.message} (outside the labels' range: x 50% of responses)"
 
 
 def test_imbens_manski_between_one_and_two_sides():

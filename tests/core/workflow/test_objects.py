@@ -37,7 +37,7 @@ def test_policies_of_a_dataset_stand_in_order_of_name():
 
 def test_logs_covariates_and_scales_of_a_dataset_are_its_own():
     data = arena_like.simulate(n=200, rng=1)
-    result = cje_core.analyze(data, covariates=["response_length"])
+    result = cje_core.analyze(data, calibration=cje_core.Calibration(["response_length"]))
     assert result.off_policy and result.overlap is not None
     wide = data.assign(oracle=100 * data["oracle"], logged_oracle=100 * data["logged_oracle"])
     scaled = cje_core.analyze(wide.assign_attrs(oracle_range=[0.0, 100.0]))
@@ -57,7 +57,7 @@ def test_what_goes_with_files_is_refused_beside_a_dataset(name):
 def test_a_dataset_that_is_no_evaluation_data():
     with pytest.raises(DataError):
         cje_core.analyze(xr.Dataset())
-    with pytest.raises(DataError, match="chosen='snips' needs logged_judge; give logged=FILE"):
+    with pytest.raises(DataError, match="chosen='snips': it needs logged_judge; give logged=FILE"):
         cje_core.analyze(table(), chosen=["snips"])
 
 

@@ -1,0 +1,96 @@
+"""What stands of an analysis: which numbers a refused level takes with it, and which policies are compared.
+
+A level is refused because no number holds. So none is shown of whatever estimator would rest on the same: the primary
+one and the posteriors always; where what was to be borrowed is what is wrong (labels that contradict each other,
+transport, the posterior's test of the judge), every estimator that borrows it, the off-policy ones too. What the judge
+says by itself and the mean of own labels claim nothing of that kind, and stay.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from cje_core.inference.estimate import Status
+from cje_core.inference.sources import borrows
+from cje_core.workflow.analyze import Analysis
+from cje_core.workflow.posterior import BAYESIAN
+
+ABOUT_BORROWING = {"agreement", "transport", "posterior"}
+
+
+class Best(NamedTuple):
+    """The policy with the largest value that stands."""
+
+    policy: str
+    decided: bool  # the intervals of its differences from all the others leave out 0
+    flips_at: (
+        float  # transport off by so much leaves it undecided; infinite where nothing is borrowed, else NaN
+    )
+    compared: list[str]
+    left_out: Mapping[str, str]  # policy -> why it has no value
+
+
+def withheld(analysis: Analysis, estimator: str, policy: str) -> bool:
+    """Whether an estimate is not shown because the level of its policy is refused.
+
+    One without an interval, as of equal labels, claims nothing: it stands with its named status.
+    """
+    claims = bool(analysis.estimates[estimator]["interval"].sel(policy=policy).notnull().all())
+    if analysis.level(policy) != "refused" or not claims:
+        return False
+    if estimator in (analysis.primary, *BAYESIAN):
+        return True
+    lent = bool(borrows(analysis.estimates[estimator]).sel(policy=policy))
+    return lent and not ABOUT_BORROWING.isdisjoint(analysis.refused_by(policy))
+
+
+def shown_estimates(analysis: Analysis) -> dict[str, xr.Dataset]:
+    """The estimates, those withheld blank with status LEVEL_REFUSED."""
+    found = {}
+    for name, estimate in analysis.estimates.items():
+        hidden = [policy for policy in analysis.policies if withheld(analysis, name, policy)]
+        kept = ~estimate["policy"].isin(hidden)
+        blank = {part: estimate[part].where(kept) for part in ("estimate", "std_error", "interval")}
+        blank["status"] = (
+            estimate["status"].where(kept, int(Status.LEVEL_REFUSED)).assign_attrs(estimate["status"].attrs)
+        )
+        found[name] = estimate.assign(blank)
+    return found
+
+
+def best(analysis: Analysis) -> Best | None:
+    """Say which policy is best, of which, and how far that holds; None where fewer than two have a value."""
+    known = np.isfinite(analysis.value["estimate"].values)
+    if analysis.tipping is None or known.sum() < 2:
+        return None
+    tipping = float(analysis.tipping["best_tipping"])
+    compared = analysis.value["policy"].values[known].astype(str).tolist()
+    reasons = {
+        policy: str(analysis.levels["reason"].sel(policy=policy).item()) for policy in analysis.policies
+    }
+    return Best(
+        str(analysis.tipping["best"].item()),
+        tipping > 0,
+        tipping if tipping > 0 else np.nan,
+        compared,
+        {policy: why for policy, why in reasons.items() if policy not in compared},
+    )
+
+
+def compared_by_posterior(analysis: Analysis) -> tuple[list[str], dict[str, str]]:
+    """The policies that P(best) is about, and of each other one why it has none; empty without a posterior."""
+    if analysis.posterior is None:
+        return [], {}
+    decision = analysis.posterior.decision
+    compared, left_out = [], {}
+    for policy in analysis.policies:
+        at = decision.sel(policy=policy)
+        if np.isfinite(at["best"]):
+            compared.append(policy)
+        elif analysis.level(policy) == "refused":
+            left_out[policy] = "level refused"
+        else:
+            left_out[policy] = analysis.status(str(at["source"].item()), policy).name.lower()
+    return compared, left_out if compared else {}
