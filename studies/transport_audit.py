@@ -7,7 +7,6 @@ the old rule, which prints the borrowed level unless the audit FAILs, and the tu
 whatever the audit says.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ JUDGES: dict[str, dict[str, float]] = {
     "weak": {"low": 0.42, "high": 0.62, "spread": 0.9, "atoms": 0.4},
     "binary": {"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0},
 }
+PRINTED = ("old_rule", "probe_tuned")
 CELL = ["judge", "probes", "shift", "n", "labels"]
 N_QUANTILES = 2000
 MEASURES = ("coverage", "width", "bias", "se_calibration", "n_failed")
@@ -96,67 +96,50 @@ def _code(verdict: str) -> float:
     return float(VERDICTS.index(verdict)) if verdict in VERDICTS else np.nan
 
 
-def _share(hits: np.ndarray[Any, Any], of: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Share of `hits` among `of` and its MCSE; NaN of none."""
-    n = int(of.sum())
-    share = float((hits & of).sum() / n) if n else np.nan
-    return share, float(np.sqrt(share * (1 - share) / (n - 1))) if n > 1 else np.nan
+def _audits(ds: xr.Dataset) -> pd.DataFrame:
+    """One row per audit: cell, codes of its verdicts, size of this f's residual; whether printed intervals hold."""
+    at = ds.isel(policy=0, drop=True)
+    low, high = (at["interval"].sel(ci_bound=end, drop=True) for end in ("lower", "upper"))
+    hit = ((low <= at["truth"]) & (at["truth"] <= high)).where(np.isfinite(at["estimate"]))
+    columns = {"code": at["verdict"], "with_fit": at["verdict_with_fit"], "size": np.abs(at["residual_of_f"])}
+    columns |= {name: hit.sel({"method": name}, drop=True).astype(float) for name in PRINTED}
+    return xr.Dataset(columns).to_dataframe(dim_order=[*CELL, "replicate"]).reset_index()
 
 
-def _cells(ds: xr.Dataset) -> list[tuple[dict[str, Any], xr.Dataset]]:
-    """Every cell with its levels."""
-    flat = ds.isel(policy=0).stack(cell=CELL)
-    return [
-        (dict(zip(CELL, values, strict=True)), flat.isel(cell=k))
-        for k, values in enumerate(flat["cell"].values)
-    ]
-
-
-def _hits(part: xr.Dataset, method: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Whether a method's interval holds the truth, and whether it printed an estimate, per replicate."""
-    one = part.sel({"method": method})
-    bounds = one["interval"].transpose("replicate", "ci_bound").values
-    truth = one["truth"].values
-    return (bounds[:, 0] <= truth) & (truth <= bounds[:, 1]), np.isfinite(one["estimate"].values)
+def _shares(audits: pd.DataFrame, by: list[str], **hits: "pd.Series[Any]") -> pd.DataFrame:
+    """Mean of each series of 0, 1 and NaN by group, with its MCSE and the number of audits behind it."""
+    groups = pd.DataFrame(hits).astype(float).groupby([audits[name] for name in by], sort=False)
+    share, n = groups.mean(), groups.count()
+    error = (share * (1 - share) / (n - 1).where(n > 1)).apply(np.sqrt)
+    parts = pd.concat([share, error.add_suffix("_mcse"), n.add_suffix("_audits")], axis=1)
+    return parts[[f"{name}{end}" for name in hits for end in ("_audits", "", "_mcse")]].reset_index()
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     """Coverage of what is printed, shares of verdicts, their errors against the residual of this f, every measure."""
-    printed, verdicts, errors = [], [], []
-    about = [name for name in CELL if name != "shift"]
-    pooled: dict[tuple[Any, ...], list[np.ndarray[Any, Any]]] = {}
-    for level, part in _cells(ds):
-        code, with_fit = part["verdict"].values, part["verdict_with_fit"].values
-        ran = np.isfinite(code)
-        row: dict[str, Any] = dict(level)
-        for k, name in enumerate(VERDICTS):
-            row[name], row[f"{name}_mcse"] = _share(code == k, ran)
-        row["FAIL_with_fit"], row["FAIL_with_fit_mcse"] = _share(with_fit == 1, ran)
-        verdicts.append(row)
-        for k, name in [*enumerate(VERDICTS), (-1, "any")]:
-            chosen = ran if k < 0 else code == k
-            line: dict[str, Any] = {**level, "verdict": name, "audits": int(chosen.sum())}
-            for method in ("old_rule", "probe_tuned"):
-                hit, there = _hits(part, method)
-                line[method], line[f"{method}_mcse"] = _share(hit, chosen & there)
-            printed.append(line)
-        pooled.setdefault(tuple(level[name] for name in about), []).append(
-            np.stack([code, np.abs(part["residual_of_f"].values)])
-        )
-    for key, parts in pooled.items():
-        code, size = np.concatenate(parts, axis=1)
-        line = dict(zip(about, key, strict=True))
-        for name, wrong, where in (
-            ("FAIL_within", code == 1, size <= MARGIN),
-            ("PASS_beyond", code == 0, size >= MARGIN),
-        ):
-            line[f"{name}_audits"] = int((where & np.isfinite(code)).sum())
-            line[name], line[f"{name}_mcse"] = _share(wrong, where & np.isfinite(code))
-        errors.append(line)
+    audits, printed = _audits(ds), []
+    code, ran = audits["code"], audits["code"].notna()
+    is_ = {name: (code == k).where(ran) for k, name in enumerate(VERDICTS)}
+    shown = {**is_, "FAIL_with_fit": (audits["with_fit"] == 1).where(ran)}
+    verdicts = _shares(audits, CELL, **shown).drop(columns=[f"{name}_audits" for name in shown])
+    for name in (*VERDICTS, "any"):
+        chosen = ran if name == "any" else is_[name] == 1
+        rows = _shares(audits, CELL, any=ran.where(chosen), **{m: audits[m].where(chosen) for m in PRINTED})
+        rows.insert(len(CELL), "verdict", name)
+        printed.append(rows.rename(columns={"any_audits": "audits"}))
+    columns = [*CELL, "verdict", "audits", *(f"{m}{end}" for m in PRINTED for end in ("", "_mcse"))]
+    errors = _shares(
+        audits,
+        [name for name in CELL if name != "shift"],
+        FAIL_within=is_["FAIL"].where(audits["size"] <= MARGIN),
+        PASS_beyond=is_["PASS"].where(audits["size"] >= MARGIN),
+    )
     return {
-        "Coverage of what is printed after each verdict": pd.DataFrame(printed),
-        "Verdicts (FAIL_with_fit: decided by the interval that adds the fit's noise)": pd.DataFrame(verdicts),
-        "Wrong verdicts about the residual of this f, all shifts together": pd.DataFrame(errors),
+        "Coverage of what is printed after each verdict": pd.concat(printed)[columns]
+        .sort_index(kind="stable")
+        .reset_index(drop=True),
+        "Verdicts (FAIL_with_fit: decided by the interval that adds the fit's noise)": verdicts,
+        "Wrong verdicts about the residual of this f, all shifts together": errors,
         "All measures (the old rule's refusals count as failures)": summary_table(ds, MEASURES),
     }
 
@@ -168,21 +151,20 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     size = (3.0 * len(judges) + 1.0, 5.4)
     fig, axes = plt.subplots(2, len(judges), figsize=size, sharex=True, sharey="row", squeeze=False)
     colours = dict(zip(probes, OKABE_ITO, strict=False))
+    audits = _audits(ds)
     step = 0.016 * max(float(np.ptp(ds["shift"].values)), 0.05)  # beside each other, not on top
     for column, judge in enumerate(judges):
         top, bottom = axes[:, column]
         for k, count in enumerate(probes):
-            mine = [part for _, part in _cells(ds.sel(judge=[judge], probes=[count]))]
+            mine = audits[(audits["judge"] == judge) & (audits["probes"] == count)]
             at = ds["shift"].values + step * (k - (len(probes) - 1) / 2)
             look: dict[str, Any] = {"color": colours[count], "lw": 1.2, "ms": 4}
             for code, style, marker in ((1, "-", "o"), (0, ":", "s")):
-                verdicts = [part["verdict"].values for part in mine]
                 label = f"{count} probes" if code == 1 else None
-                _shares(top, at, [v == code for v in verdicts], [np.isfinite(v) for v in verdicts], ls=style,
-                        marker=marker, label=label, **look)  # fmt: skip
+                said = (mine["code"] == code).where(mine["code"].notna())
+                _marks(top, at, mine["shift"], said, ls=style, marker=marker, label=label, **look)
             for method, face, style in (("probe_tuned", colours[count], "-"), ("old_rule", "white", ":")):
-                hits, there = zip(*(_hits(part, method) for part in mine), strict=True)
-                _shares(bottom, at, hits, there, ls=style, marker="o", mfc=face, **look)
+                _marks(bottom, at, mine["shift"], mine[method], ls=style, marker="o", mfc=face, **look)
         for ax in (top, bottom):
             ax.axvline(MARGIN, color=GREY, lw=0.8, zorder=0)
         top.annotate(
@@ -198,14 +180,11 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     return {CAPTION: fig}
 
 
-def _shares(
-    ax: Axes, at: np.ndarray[Any, Any], hits: Sequence[Any], there: Sequence[Any], **look: Any
-) -> None:
-    """Shares of `hits` among `there`, one pair of arrays per place, joined, with exact Monte Carlo bounds."""
-    number = np.array([of.sum() for of in there])
-    share = np.array([_share(hit, of)[0] for hit, of in zip(hits, there, strict=True)])
-    error = np.abs(clopper_pearson(share * number, number).T - share)
-    ax.errorbar(at, share, error, elinewidth=0.8, **look)
+def _marks(ax: Axes, at: Any, shifts: "pd.Series[Any]", hits: "pd.Series[Any]", **look: Any) -> None:
+    """Share of hits, 0, 1 and NaN, at each shift, joined, with exact Monte Carlo bounds."""
+    groups = hits.astype(float).groupby(shifts, sort=False)
+    share, number = groups.mean().to_numpy(), groups.count().to_numpy()
+    ax.errorbar(at, share, np.abs(clopper_pearson(share * number, number).T - share), elinewidth=0.8, **look)
 
 
 STUDY = Study(
