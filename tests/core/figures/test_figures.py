@@ -3,7 +3,6 @@
 import matplotlib as mpl
 import numpy as np
 import pytest
-import xarray as xr
 from matplotlib import pyplot as plt
 
 from cje_core import figures
@@ -143,7 +142,7 @@ def test_uncertainty_share_draws_both_thresholds(data):
     assert f"{float(estimate.calibration_share[0]):.0%}" in drawn(axes)
     assert "all labelled" not in " ".join(drawn(axes))
     whole = estimate.assign(
-        route=xr.full_like(estimate.route, "label_mean"), calibration_share=0 * estimate.calibration_share
+        route=("policy", ["label_mean"] * 3), calibration_share=0 * estimate.calibration_share
     )
     assert "0%, all labelled" in drawn(figures.uncertainty_share(whole))
     with pytest.raises(ValueError, match="calibration_share"):
