@@ -1,5 +1,7 @@
 """Budget allocation, variance components and power against definitions and brute force."""
 
+import warnings
+
 import numpy as np
 import oracles_compare as slow
 import pytest
@@ -138,6 +140,30 @@ def test_money_has_no_unit():
 def test_bad_budgets_say_why(arguments, message):
     with pytest.raises(ValueError, match=message):
         allocate(*arguments)
+
+
+def test_money_in_any_unit_buys_the_same_plan():
+    """Squares of 1e300 are no number, and neither is a price in so small a unit that it pays for 1e300 labels."""
+    sigma2 = 0.012, 0.049
+    plain = allocate(100.0, 0.01, 0.16, *sigma2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for unit in (2.0**900, 2.0**-900, 1e300, 1e-300):
+            plan = allocate(100.0 * unit, 0.01 * unit, 0.16 * unit, *sigma2)
+            assert plan[:2] == plain[:2] and plan.spend_share == pytest.approx(plain.spend_share)
+            balance = spend_balance(1e4, 500, *sigma2, 0.01 * unit, 0.16 * unit)
+            assert balance.spend_share == pytest.approx(80 / 180)
+        assert spend_balance(1e4, 500, *sigma2, 1e307, 1e307).spend_share == pytest.approx(500 / 10_500)
+        for budget, judge, oracle in (
+            (1e300, 0.01, 0.16),
+            (100, 1e-300, 0.16),
+            (100, 0.01, 5e-324),
+            (1e18, 1, 1),
+        ):
+            with pytest.raises(ValueError, match=r"pays for more than 1e\+10 prompts or labels"):
+                allocate(budget, judge, oracle, *sigma2)
+        with pytest.raises(ValueError, match=r"1e\+308 does not pay for 4 labelled prompts"):
+            allocate(1e308, 1e308, 1e308, *sigma2)
 
 
 def test_spend_balance_advice():
