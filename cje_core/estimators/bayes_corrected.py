@@ -47,7 +47,7 @@ def estimate(
 
     Parameters
     ----------
-    data, ci_prob, rng, engine, n_draws, interval, direction, covariates, effect
+    engine, n_draws, direction, covariates, effect
         As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
     curve : Prior
         Of the calibrator; with feedback there is no atom.

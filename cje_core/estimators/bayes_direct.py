@@ -54,11 +54,6 @@ def estimate(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval.
-    rng : Generator, int or None
     route : {"one_step", "plug_in"}
         ``plug_in`` leaves out the correction by labels.
     engine : {"gibbs", "nutpie", "pymc"}, optional
@@ -66,8 +61,6 @@ def estimate(
         Default: ``gibbs``, or ``nutpie`` with partial pooling, which Gibbs does not sample.
     n_draws : int
         Posterior draws.
-    interval : {"eti", "hdi"}
-        Equal-tailed or highest density.
     curve : Prior
         Of the calibrator.
     direction : {"increasing", "decreasing"}

@@ -51,18 +51,12 @@ def estimate(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with binary labels.
-    ci_prob : float
-        Probability of the intervals.
-    rng : Generator, int or None
     threshold : float, optional
         A score at or above it passes. Default: the middle of ``judge_range``.
     accuracy_prior : pair of float
         Beta prior of sensitivity and of specificity.
     n_draws : int
         Posterior draws.
-    interval : {"eti", "hdi"}
 
     Returns
     -------

@@ -97,12 +97,6 @@ def estimate(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval.
-    rng : Generator, int or None
-        Source of the bootstrap; the other kinds of inference use no randomness.
     inference : {"influence", "bootstrap", "jackknife", "cluster", "plugin_iid"}
     correction : {"theta_aug", "tmle", "none"}
         What own labels do; ``none`` never corrects (the paper's uncorrected baseline).
@@ -120,10 +114,6 @@ def estimate(
         See `cje_core.calibration.oracle_slice.fit_slice`.
     quantile : {"t", "normal"}
         Quantile of ``influence`` and ``jackknife`` intervals; ``normal`` is the paper's 1.96.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
-        `cje_core.families.intervals`.
     bootstrap : {"percentile", "bayesian", "bca", "studentised"}
         Kind of bootstrap interval (``bayesian``: exponential cluster weights, percentile).
     n_boot : int

@@ -35,15 +35,7 @@ def estimate(
 ) -> xr.Dataset:
     """Estimate each policy's value by its projection posterior; see the module.
 
-    Parameters
-    ----------
-    data, ci_prob, rng, n_draws, interval, direction
-        As in `cje_core.estimators.bayes_direct.estimate`.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract with ``draws(policy, replicate)``.
+    `n_draws` and `direction` are as in `cje_core.estimators.bayes_direct.estimate`; with ``draws(policy, replicate)``.
     """
     rng = np.random.default_rng(rng)
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)

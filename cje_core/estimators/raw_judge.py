@@ -24,25 +24,7 @@ def estimate(
     rng: np.random.Generator | int | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by its mean judge score; see the module.
-
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval (clusters of prompts).
-    rng : Generator, int or None
-        Unused: there is nothing random here.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
-        the oracle range is near; see `cje_core.families.intervals`.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`.
-    """
+    """Estimate each policy's value by its mean judge score; see the module."""
     del rng
     rows = unpack(data)
     (low, high), (bottom, top) = data.attrs["judge_range"], data.attrs["oracle_range"]

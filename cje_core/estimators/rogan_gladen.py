@@ -106,12 +106,6 @@ def estimate(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with binary labels.
-    ci_prob : float
-        Probability of the intervals.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
     threshold : float, optional
         A score at or above it passes. Default: the middle of ``judge_range``.
     interval : {"auto", "wald", "lee"}
