@@ -41,6 +41,11 @@ from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
 
 CANDIDATES = ("base", "up", "down")
+KNOWN = {
+    "projection": ("rescale", "exact"),
+    "objective": ("variance", "fit"),
+    "guard": ("absolute", "relative", "none"),
+}
 MOST_COLUMNS = 12  # the simplex solver visits every support: 4,095 of them
 
 
@@ -214,9 +219,8 @@ def stabilise(
     ([0.5, 0.0, 0.5], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], False)
     """
     w, s, d, k = (np.asarray(v, float) for v in (weight, score, delta, fold))
-    one_of(projection, "projection", ("rescale", "exact"))
-    one_of(objective, "objective", ("variance", "fit"))
-    one_of(guard, "guard", ("absolute", "relative", "none"))
+    for name, value in (("projection", projection), ("objective", objective), ("guard", guard)):
+        one_of(value, name, KNOWN[name])
     if not candidates or not set(candidates) <= set(CANDIDATES):
         raise ValueError(f"candidates are {tuple(candidates)}; use some of {', '.join(CANDIDATES)}")
     if not rho > 0:
