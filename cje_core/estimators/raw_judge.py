@@ -11,6 +11,7 @@ import xarray as xr
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.prediction_powered import oracle_units
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
 
@@ -27,8 +28,7 @@ def estimate(
     """Estimate each policy's value by its mean judge score; see the module."""
     del rng
     rows = unpack(data)
-    (low, high), (bottom, top) = data.attrs["judge_range"], data.attrs["oracle_range"]
-    score = bottom + (rows.score - low) / (high - low) * (top - bottom)
+    score = oracle_units(data, rows.score)
     results = []
     for p in range(len(rows.policies)):
         index = np.flatnonzero((rows.policy == p) & rows.evaluated)
