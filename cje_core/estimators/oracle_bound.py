@@ -32,28 +32,14 @@ def estimate(
 ) -> xr.Dataset:
     """Estimate each policy's value with the true regression in place of a calibrator; see the module.
 
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data with ``true_reward``.
-    ci_prob : float
-        Probability of the t interval.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`; every status is NO_TRUTH without ``true_reward``.
+    Every status is NO_TRUTH without ``true_reward``.
     """
     del rng
     check_data(data)
     known = "true_reward" in data
     rows = unpack(data)
     results = []
-    if (
-        known
-    ):  # the regression takes the judge's place, so that rows and their order stay those of every estimator
+    if known:  # the regression takes the judge's place: rows and their order stay those of every estimator
         spread = {"judge_range": [-np.finfo(float).max, np.finfo(float).max]}
         reward = data["true_reward"].where(np.isfinite(data["judge"]))
         rows = unpack(data.assign(judge=reward).assign_attrs(spread))
