@@ -31,30 +31,16 @@ NEEDS = {"oracle", "true_reward"}
 def estimate(
     data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
 ) -> xr.Dataset:
-    """Estimate each policy's value with the true regression in place of a calibrator; see the module.
+    """Estimate each policy's value with the true regression in place of a calibrator; see the module and, for what all estimators take, its package.
 
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data with ``true_reward``.
-    ci_prob : float
-        Probability of the t interval.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`; every status is NO_TRUTH without ``true_reward``.
+    Every status is NO_TRUTH without ``true_reward``.
     """
     del rng
     check_data(data)
     known = "true_reward" in data
     rows = unpack(data)
     results = []
-    if (
-        known
-    ):  # the regression takes the judge's place, so that rows and their order stay those of every estimator
+    if known:  # the regression takes the judge's place: rows and their order stay those of every estimator
         spread = {"judge_range": [-LARGEST, LARGEST]}
         reward = data["true_reward"].where(np.isfinite(data["judge"]))
         rows = unpack(data.assign(judge=reward).assign_attrs(spread))

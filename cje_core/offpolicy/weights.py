@@ -50,33 +50,25 @@ MOST_COLUMNS = 12  # the simplex solver visits every support: 4,095 of them
 
 
 def log_ratios(logged: Logged) -> FloatArray:
-    """Log importance ratio ``log p_target - log p_logger`` of each logged response, in nats.
+    """Log importance ratio ``log p_target - log p_logger`` of each logged response, in nats, shape (policies, n).
 
-    Returns
-    -------
-    array, shape (policies, n)
-        NaN where the response is not usable for that policy (`cje_core.data.arrays.Logged.usable`).
+    NaN where the response is not usable for that policy (`cje_core.data.arrays.Logged.usable`).
     """
     return np.where(logged.usable, logged.logp_target - logged.logp_logger, np.nan)
+
+
+def place_of(data: xr.Dataset, policy: str) -> int:
+    """Row of a policy in `Logged`."""
+    names = sorted(data.policy.values.astype(str).tolist())
+    if policy not in names:
+        raise ValueError(f"no policy {policy!r} in the data; there are: {', '.join(names)}")
+    return names.index(policy)
 
 
 def mean_one(log_ratio: npt.ArrayLike) -> FloatArray:
     """Self-normalised weights of one policy: ``exp(log W - logsumexp(log W) + log n)`` over the rows that have one.
 
-    Parameters
-    ----------
-    log_ratio : array, shape (n,)
-        NaN where unknown.
-
-    Returns
-    -------
-    array, shape (n,)
-        Mean one over the rows that are not NaN.
-
-    Raises
-    ------
-    ValueError
-        At an infinite ratio, which no pair of finite log-likelihoods gives.
+    Ratios (n,) are NaN where unknown; an infinite one, which no finite log-likelihoods give, is a `ValueError`.
 
     Examples
     --------
@@ -139,10 +131,7 @@ def overlap_weights(log_ratio: npt.ArrayLike) -> FloatArray:
     density proportional to ``p_logger p_target / (p_logger + p_target)``, and not to ``V(policy)``. The weights before
     normalisation lie in (0, 1), so they have every moment whatever the overlap is.
 
-    Parameters
-    ----------
-    log_ratio : array, shape (n,)
-        NaN where unknown. Its level counts: add no constant.
+    Ratios are as in `mean_one`, and their level counts: add no constant.
 
     Examples
     --------
@@ -222,10 +211,6 @@ def stabilise(
     rho, ridge : float
         Positive; ridge is added to the diagonal of the stack's matrix, relative to its mean.
 
-    Returns
-    -------
-    Stabilised
-
     Examples
     --------
     >>> score = np.arange(6) / 6
@@ -262,7 +247,8 @@ def stabilise(
                 parts[c] = iso_mean_one(w, s, name == "up")
                 maps.append(_fit_map(w[used], s[used], -1, name))
     stack = _to_mean_one(beta @ parts)
-    alpha = guard_blend(stack, guard_limit(w, guard, rho))
+    raw = w[used].var() if guard == "relative" and used.any() else 1.0
+    alpha = guard_blend(stack, np.inf if guard == "none" else float(rho * raw))
     out = _to_mean_one(1.0 + alpha * (stack - 1.0))
     return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, tuple(maps))
 
@@ -292,13 +278,6 @@ def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray, 
     return simplex_qp(sigma + ridge * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
 
 
-def guard_limit(weight: npt.ArrayLike, guard: str, rho: float) -> float:
-    """Largest variance that the guard allows: rho, rho times the variance of the raw weights, or no limit."""
-    if guard == "none":
-        return float("inf")
-    return float(rho * (_present(weight).var() if guard == "relative" and len(_present(weight)) else 1.0))
-
-
 def guard_blend(stack: npt.ArrayLike, limit: float) -> float:
     """Blend ``alpha = min(1, sqrt(limit / Var(stack)))`` that keeps ``Var(1 + alpha (stack - 1)) <= limit``."""
     spread = float(_present(stack).var()) if len(_present(stack)) else 0.0
@@ -315,8 +294,7 @@ def guard_curve(
     stabilised : Stabilised
         Only its stack before the guard is used.
     delta : array, shape (n,)
-        What the estimator multiplies by the weights, R for IPS and ``R - q`` for DR: the rest of a DR estimate does not
-        move with rho.
+        As in `stabilise`: the rest of a DR estimate does not move with rho.
     rhos : array, shape (r,)
         Absolute caps on the variance of the weights; ``inf`` is no guard.
 
@@ -329,17 +307,15 @@ def guard_curve(
     d, stack = np.asarray(delta, float), stabilised.stack
     rows = np.isfinite(stack) & np.isfinite(d)
     grid = np.asarray(rhos, float)
-    columns = np.full((4, len(grid)), np.nan)
+    table = np.full((len(grid), 4), np.nan)
     for j, limit in enumerate(grid if rows.any() else []):
         alpha = guard_blend(stack, float(limit))
         w = 1.0 + alpha * (stack - 1.0)
         value = (w[rows] * d[rows]).sum() / w[rows].sum()
         spread = np.sqrt((w[rows] ** 2 * (d[rows] - value) ** 2).sum()) / w[rows].sum()
-        columns[:, j] = alpha, ess_fraction(w), value, spread
+        table[j] = alpha, ess_fraction(w), value, spread
     names = ("alpha", "ess_fraction", "value", "std_error")
-    out = xr.Dataset(
-        {name: ("rho", column) for name, column in zip(names, columns, strict=True)}, coords={"rho": grid}
-    )
+    out = xr.Dataset({name: ("rho", table[:, k]) for k, name in enumerate(names)}, coords={"rho": grid})
     free = (stack[rows] * d[rows]).sum() / stack[rows].sum() if rows.any() else np.nan
     return out.assign(shift=out["value"] - free)
 
@@ -351,15 +327,7 @@ def simplex_qp(sigma: npt.ArrayLike) -> FloatArray:
     are nonnegative is the minimum. Of several minimisers the one of least norm is taken, so equal columns get equal
     weights and the answer does not depend on their order.
 
-    Parameters
-    ----------
-    sigma : array, shape (C, C)
-        Symmetric, positive semidefinite; C at most 12.
-
-    Returns
-    -------
-    array, shape (C,)
-        Nonnegative, sum one.
+    `sigma` (C, C) is symmetric and positive semidefinite, C at most 12; the weights (C,) are nonnegative with sum one.
 
     Examples
     --------
