@@ -41,7 +41,7 @@ def estimate(
     calibration: Calibration | None = None,
     effect: str = "linear",
 ) -> xr.Dataset:
-    """Estimate each probed policy's value by its corrected posterior; see the module and, for what all estimators take, its package.
+    """Estimate each probed policy's value by its corrected posterior; see the module and its package.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def estimate(
     effect: str = "linear",
     pooling: str = "complete",
 ) -> xr.Dataset:
-    """Estimate each policy's value by its posterior; see the module and, for what all estimators take, its package.
+    """Estimate each policy's value by its posterior; see the module and its package.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def estimate(
     n_draws: int = 2000,
     interval: str = "eti",
 ) -> xr.Dataset:
-    """Estimate each policy's value by the posterior of its share of good responses; see the module and, for what all estimators take, its package.
+    """Estimate each policy's value by the posterior of its share of good responses; see the module and its package.
 
     Parameters
     ----------

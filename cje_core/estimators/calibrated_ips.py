@@ -29,7 +29,7 @@ def policy_value(
 
 @estimator(fresh=False)
 def estimate(*, weighting: off_policy.Stabilisation = off_policy.DEFAULT) -> Method:
-    """Estimate each policy's value by calibrated IPS; see the module and, for what all estimators take, its package.
+    """Estimate each policy's value by calibrated IPS; see the module and its package.
 
     Parameters
     ----------

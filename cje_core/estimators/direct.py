@@ -106,7 +106,7 @@ def estimate(
     calibration: Calibration | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by Direct; see the module and, for what all estimators take, its package.
+    """Estimate each policy's value by Direct; see the module and its package.
 
     Parameters
     ----------

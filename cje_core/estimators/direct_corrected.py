@@ -59,7 +59,7 @@ def estimate(
     interval: str = "auto",
     tuned: bool = True,
 ) -> xr.Dataset:
-    """Estimate each probed policy's value from its probes; see the module and, for what all estimators take, its package.
+    """Estimate each probed policy's value from its probes; see the module and its package.
 
     Parameters
     ----------

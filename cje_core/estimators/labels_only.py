@@ -26,7 +26,7 @@ def estimate(
     rng: np.random.Generator | int | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by the mean of its own labels; see the module and, for what all estimators take, its package."""
+    """Estimate each policy's value by the mean of its own labels; see the module and its package."""
     del rng
     rows = unpack(data)
     results = []

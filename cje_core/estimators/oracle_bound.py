@@ -31,7 +31,7 @@ NEEDS = {"oracle", "true_reward"}
 def estimate(
     data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
 ) -> xr.Dataset:
-    """Estimate each policy's value with the true regression in place of a calibrator; see the module and, for what all estimators take, its package.
+    """Estimate each policy's value with the true regression in place of a calibrator; see the module and its package.
 
     Every status is NO_TRUTH without ``true_reward``.
     """

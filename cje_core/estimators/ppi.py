@@ -32,7 +32,7 @@ def estimate(
     quantile: str = "t",
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each labelled policy's value by its prediction-powered mean; see the module and, for what all estimators take, its package.
+    """Estimate each labelled policy's value by its prediction-powered mean; see the module and its package.
 
     Parameters
     ----------

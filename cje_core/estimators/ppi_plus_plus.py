@@ -33,7 +33,7 @@ def estimate(
     lam: str | float = "tuned",
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each labelled policy's value by its power-tuned prediction-powered mean; see the module and, for what all estimators take, its package.
+    """Estimate each labelled policy's value by its power-tuned prediction-powered mean; see the module and its package.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def estimate(
     interval: str = "eti",
     calibration: Calibration | None = None,
 ) -> xr.Dataset:
-    """Estimate each policy's value by its projection posterior; see the module and, for what all estimators take, its package.
+    """Estimate each policy's value by its projection posterior; see the module and its package.
 
     `n_draws` and `calibration` are as in `cje_core.estimators.bayes_direct`; with ``draws(policy, replicate)``.
     """

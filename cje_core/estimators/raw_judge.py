@@ -25,7 +25,7 @@ def estimate(
     rng: np.random.Generator | int | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by its mean judge score; see the module and, for what all estimators take, its package."""
+    """Estimate each policy's value by its mean judge score; see the module and its package."""
     del rng
     rows = unpack(data)
     score = oracle_units(data, rows.score)

@@ -102,7 +102,7 @@ def estimate(
     threshold: float | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by misclassification correction; see the module and, for what all estimators take, its package.
+    """Estimate each policy's value by misclassification correction; see the module and its package.
 
     Parameters
     ----------

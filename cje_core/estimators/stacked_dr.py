@@ -140,7 +140,7 @@ def estimate(
     ridge: float = 1e-4,
     outer_split: bool = False,
 ) -> Method:
-    """Estimate each policy's value by the stack; see the module and, for what all estimators take, its package.
+    """Estimate each policy's value by the stack; see the module and its package.
 
     Parameters
     ----------

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from cje_core.calibration.calibrated import Calibration
+
 N = 120  # prompts
 
 Floats = np.ndarray
@@ -111,7 +113,9 @@ def worlds() -> dict[str, World]:
         "useless_judge": World(table(three, relation=noise), {}),
         "constant_judge": World(table(three, score=lambda policy, rng: np.full(N, 0.5)), {}),
         "judge_the_wrong_way": World(table(three, relation=falling), {}),
-        "judge_the_other_way": World(table(three, relation=falling), {"direction": "decreasing"}),
+        "judge_the_other_way": World(
+            table(three, relation=falling), {"calibration": Calibration(direction="decreasing")}
+        ),
         "labels_equal_at_the_end": World(
             table(
                 {"base": 50, "other": 40, "third": 0},
@@ -161,9 +165,9 @@ def worlds() -> dict[str, World]:
     aged["oracle_label"] = (0.5 * aged["oracle_label"] + 0.5 * aged["age"]).where(
         aged["oracle_label"].notna()
     )
-    found["covariate"] = World(aged, {"covariates": ["age"]})
+    found["covariate"] = World(aged, {"calibration": Calibration(["age"])})
     far = aged.assign(age=aged["age"] + (aged["policy"] == "other"))
-    found["covariate_out_of_reach"] = World(far, {"covariates": ["age"]})
+    found["covariate_out_of_reach"] = World(far, {"calibration": Calibration(["age"])})
     clustered = plain.assign(cluster=[f"k{int(name[1:]) // 5}" for name in plain["prompt_id"]])
     found["clusters"] = World(clustered, {})
     wide = plain.assign(oracle_label=100 * plain["oracle_label"])

@@ -101,7 +101,7 @@ def test_a_mean_label_has_no_calibration_and_no_share_to_spend_by():
     share = direct.estimate(data)["calibration_share"].sel(policy=taught)
     assert share == 0
     caution = recommend(data, calibration_share={str(taught): 0.0}).caution.sel(policy=taught).item()
-    assert "every response is labelled, so no calibration is in the value" in caution and "0%" not in caution
+    assert "every response of it is labelled: only more prompts" in caution and "0%" not in caution
 
 
 def test_no_estimator_is_advised_where_its_level_is_refused():

@@ -67,7 +67,7 @@ def test_what_is_forecast_is_the_value_that_is_printed(name, monkeypatch):
     """At the pilot's own size; with the larger residuals of its interval a borrowed value is the printed one too."""
     analysis, planned = analysed(name), planned_for(name)
     monkeypatch.setattr(splitting, "_unbiased", lambda lesson: lesson)
-    cautious = splitting.variance_components(planned.data, borrowed=planned.borrowed, **planned.options)
+    cautious = splitting.variance_components(planned.calibrated, borrowed=planned.borrowed)
     shape = planned.components.attrs
     m = min(shape["m"], shape["n"])
     forecast = std_error_at(shape["n"], m, planned.components)
