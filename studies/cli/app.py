@@ -121,8 +121,7 @@ def run(
         from studies.engine.study import available, load, parse_levels
         from studies.report.page import headline
 
-        names = list(dict.fromkeys(study or available()))
-        chosen = [load(name) for name in names]
+        chosen = [load(name) for name in dict.fromkeys(study or available())]
         levels = parse_levels(chosen, set_ or [])
         workers = jobs or cpu_count()
         directory = out or Path("results") / profile
@@ -168,12 +167,12 @@ def _summary_json(study: "Study", summary: "Summary") -> dict[str, Any]:
     from studies.report.page import records, tables
 
     return {
-        "study": summary.study,
+        **{
+            name: getattr(summary, name)
+            for name in ("study", "replicates_run", "replicates_found", "crashes")
+        },
         "directory": str(summary.directory),
         "results": str(summary.directory / "results.nc"),
-        "replicates_run": summary.replicates_run,
-        "replicates_found": summary.replicates_found,
-        "crashes": summary.crashes,
         "seconds": round(summary.seconds, 2),
         "tables": {title: records(frame) for title, frame in tables(study, summary.results).items()},
     }
