@@ -49,10 +49,6 @@ def oracle_mean(
     low, high : float
         Oracle means at the two ends of the shape, ``0 <= low <= high <= 1``.
 
-    Returns
-    -------
-    float array shaped like `score`
-
     Examples
     --------
     >>> oracle_mean([0.0, 0.3, 0.6, 1.0], "plateau", low=0.0, high=1.0).tolist()
@@ -146,10 +142,6 @@ def prompt_uniforms(
         Intraclass correlations on the normal scale, each >= 0, with sum <= 1.
     cluster : int array, shape (prompts,), optional
         Cluster code of each prompt, 0, 1, ...
-
-    Returns
-    -------
-    float array of the given shape
     """
     if not (corr >= 0 and cluster_corr >= 0 and corr + cluster_corr <= 1):
         raise ValueError(f"corr={corr}, cluster_corr={cluster_corr}: need both >= 0 and their sum <= 1")
@@ -185,10 +177,6 @@ def draw_oracle(
         (heteroscedastic labels).
     atoms : float in [0, 1]
         Share of labels at 0 and 1; 1 gives a binary oracle.
-
-    Returns
-    -------
-    float array
 
     Examples
     --------
@@ -310,7 +298,7 @@ def shifted_mean(
     b: float,
     kinks: Sequence[float] = (),
 ) -> Callable[[FloatArray], FloatArray]:
-    """``E[Y | S]`` of a policy for which the calibrator ``mean`` is wrong in a stated way.
+    """``E[Y | S]`` of a policy for which the calibrator ``mean`` is wrong in a stated way, checked to stay in [0, 1].
 
     Parameters
     ----------
@@ -324,11 +312,6 @@ def shifted_mean(
     size : float
     a, b, kinks
         The policy's score law, and where `mean` is not smooth.
-
-    Returns
-    -------
-    callable
-        Checked to stay in [0, 1].
     """
     center = expected_over_scores(mean, a, b, kinks) if kind == "shape" else 0.0
     median = float(score_quantile(0.5, a, b))

@@ -74,10 +74,6 @@ def fit(
         Whether nearness looks at covariates besides the judge score.
     min_donors : int
         Labels that a policy needs to have laws of its own.
-
-    Returns
-    -------
-    World
     """
     if not (np.isfinite(bandwidth) and bandwidth >= 0):
         raise ValueError(f"bandwidth={bandwidth}: it must be finite and >= 0")
@@ -99,9 +95,8 @@ def fit(
     donor = np.isfinite(oracle)
     pooled = donor & np.isin(order, teachers)[:, None, None]
     row = np.full(judge.shape, -1, dtype=np.intp)
-    labels: list[FloatArray] = []
     ladders: list[FloatArray] = []
-    own, borrowed = [], []
+    labels, own, borrowed = [], [], []
     for p, policy in enumerate(order):
         if not counts[p].any():
             raise DataError(
@@ -174,9 +169,7 @@ def _donor_weights(places: FloatArray, donors: FloatArray, bandwidth: float) -> 
 
 
 def truth(world: World) -> xr.DataArray:
-    """``V(policy)``: mean over prompts of the mean over its responses of ``E[Y | response]``, a finite
-    average.
-    """
+    """``V(policy)``: mean over prompts of the mean over its responses of ``E[Y | response]``, a finite average."""
     values = []
     for p, (labels, ladder) in enumerate(zip(world.labels, world.ladder, strict=True)):
         mean = np.diff(ladder - np.arange(len(ladder))[:, None], axis=1, prepend=0.0) @ labels
@@ -185,9 +178,7 @@ def truth(world: World) -> xr.DataArray:
 
 
 def residual(world: World) -> xr.DataArray:
-    """Transport residual: truth minus what the calibration policies' laws would give on the same
-    responses.
-    """
+    """Transport residual: truth minus what the calibration policies' laws would give on the same responses."""
     return (truth(world) - world.borrowed).rename("residual")
 
 
@@ -233,17 +224,13 @@ def simulate(
         rung = np.searchsorted(ladder.ravel(), (row[p] + u[p])[there], side="right")
         oracle[p][there] = labels[np.minimum(rung - row[p][there] * len(labels), len(labels) - 1)]
 
-    fields: dict[str, Any] = {"evaluated": row >= 0, "cluster": cluster}
-    if "covariate" in source:
-        fields |= {
-            "covariate": source["covariate"].values[:, picked],
-            "features": source["feature"].values.tolist(),
-        }
-    if "surprisal" in source:
-        fields["surprisal"] = source["surprisal"].values[:, picked]
-    logged = {k: source[k].isel(prompt=picked).values for k in LOGGED if k in source and k != "logged_oracle"}
-    if logged:
-        fields["logged"] = logged
+    drawn = source.isel(prompt=picked)
+    fields: dict[str, Any] = {
+        name: drawn[name].values for name in ("covariate", "surprisal") if name in drawn
+    }
+    if "covariate" in fields:
+        fields["features"] = source["feature"].values.tolist()
+    logged = {k: drawn[k].values for k in LOGGED if k in drawn and k != "logged_oracle"}
     data = label(
         judge,
         oracle,
@@ -252,6 +239,9 @@ def simulate(
         judge_range=tuple(source.attrs["judge_range"]),
         oracle_range=tuple(source.attrs["oracle_range"]),
         rng=rng,
+        evaluated=row >= 0,
+        cluster=cluster,
+        logged=logged,
         **fields,
     )
     if "logged_judge" in logged and np.array_equal(logged["logged_judge"], judge[0, :, 0], equal_nan=True):

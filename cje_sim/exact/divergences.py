@@ -61,9 +61,7 @@ def log1p_chi2(log_p: FloatArray, log_q: FloatArray) -> float:
 
 
 def log_limit_ess(log_p: FloatArray, log_q: FloatArray, length: int) -> float:
-    """Log of the limit of ESS/n, ``1 / E0[W^2] = (1 + chi2)^(-L)``; the ESS fraction of infinitely many
-    rows.
-    """
+    """Log of the limit of ESS/n, ``1 / E0[W^2] = (1 + chi2)^(-L)``; the ESS fraction of infinitely many rows."""
     return -length * log1p_chi2(log_p, log_q)
 
 

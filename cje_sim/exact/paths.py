@@ -44,6 +44,13 @@ class Paths:
         possible = self.scores[self.log_kernel > -np.inf]
         return float(possible.min()), float(possible.max())
 
+    @property
+    def _reach(self) -> tuple[float, float]:
+        """Ends of the sum."""
+        low, high = self._ends
+        n = np.array([1 if self.stop is not None else self.length, self.length])
+        return float((low * n).min()), float((high * n).max())
+
     def atoms(self) -> list[tuple[int, FloatArray, FloatArray]] | None:
         """Every (number of tokens, sums of scores, log-mass), or None beyond `MAX_ATOMS` atoms."""
         rows, vocab = self.log_kernel.shape
@@ -54,11 +61,10 @@ class Paths:
             reached: list[tuple[FloatArray, FloatArray]] = []
             target_rows: list[int] = []
             for token in range(vocab):
-                sums = np.concatenate(
-                    [s + self.scores[r, token] for (s, _), r in zip(states, origin, strict=True)]
-                )
-                mass = np.concatenate(
-                    [m + self.log_kernel[r, token] for (_, m), r in zip(states, origin, strict=True)]
+                steps = [(self.scores[r, token], self.log_kernel[r, token]) for r in origin]
+                sums, mass = (
+                    np.concatenate([state[i] + step[i] for state, step in zip(states, steps, strict=True)])
+                    for i in (0, 1)
                 )
                 keep = mass > -np.inf
                 if not keep.any():
@@ -97,10 +103,10 @@ class Paths:
         """Log of the factors' sum over the paths whose scores sum to at most x."""
         total = self.log_mgf(0.0)
         low, high = self._ends
-        n = np.array([1 if self.stop is not None else self.length, self.length])
-        if x >= float((high * n).max()):
+        least, most = self._reach
+        if x >= most:
             return LogProb(total, total, total)
-        if x < float((low * n).min()):
+        if x < least:
             return LogProb(*(3 * [float(-np.inf)]))
         mean, variance = self.slopes(0.0)
         scale = 1 / np.sqrt(max(variance, 1e-12 * (high - low) ** 2))
@@ -113,8 +119,8 @@ class Paths:
         low, high = self._ends
         variance = max(self.slopes(theta)[1], 1e-8 * (high - low) ** 2)
         ends = chernoff_window(lambda t: self.log_mgf(theta + t) - log_top, variance)
-        n = np.array([1 if self.stop is not None else self.length, self.length])
-        start, stop = max(ends[0], float((low * n).min())), min(ends[1], float((high * n).max()))
+        least, most = self._reach
+        start, stop = max(ends[0], least), min(ends[1], most)
         h, spill = lattice_spacing(start, stop, self.length, points)
         mass = np.fft.irfft(self._transform(theta, h, points), points)
         return place(mass, start, h, spill, theta, log_top - self.log_mgf(0.0), self.length)
@@ -150,9 +156,8 @@ class Paths:
         top = float(kernel.max())
         factor = np.exp(kernel - top)
         index, fraction = split_cells(np.where(factor > 0, self.scores, 0.0), h)
-        steps = min(
-            int(np.isfinite(running).sum()), self.length
-        )  # after the last finite scale all have stopped
+        # After the last finite scale all have stopped.
+        steps = min(int(np.isfinite(running).sum()), self.length)
         out = np.empty(points // 2 + 1, dtype=np.complex128)
         block = max(1, CHUNK // factor.size)
         for begin in range(0, len(out), block):
@@ -167,11 +172,7 @@ class Paths:
                     total += here[:, self.stop] * np.exp(running[t] + top - log_total)
                     here[:, self.stop] = 0.0
                 alive = here if len(factor) > 2 else here.sum(axis=1, keepdims=True)
-                alive = (
-                    alive * np.exp(running[t] + top - running[t + 1])
-                    if np.isfinite(running[t + 1])
-                    else 0 * alive
-                )
+                alive *= np.exp(running[t] + top - running[t + 1]) if np.isfinite(running[t + 1]) else 0
             tail = np.exp(running[-1] - log_total) if np.isfinite(running[-1]) else 0.0
             out[begin : begin + len(omega)] = total + alive.sum(axis=1) * tail
         return out

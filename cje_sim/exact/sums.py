@@ -91,17 +91,19 @@ def log_interval(
     """Log-probability that the sum lies in ``[low, high]``, computed in the tail where it is rare."""
     if low == -np.inf:
         return log_cdf(values, log_law, length, high, points=points)
+
+    def above(x: float) -> LogProb:
+        return log_cdf(-values, log_law, length, -x, points=points)
+
     if high == np.inf:
-        return log_cdf(-values, log_law, length, -low, points=points)
+        return above(low)
     possible, law = _possible(values, log_law)
     mean = length * float(np.exp(law) @ possible)
-    return combine_tails(
-        mean,
-        low,
-        high,
-        lambda x: log_cdf(values, log_law, length, x, points=points),
-        lambda x: log_cdf(-values, log_law, length, -x, points=points),
-    )
+
+    def below(x: float) -> LogProb:
+        return log_cdf(values, log_law, length, x, points=points)
+
+    return combine_tails(mean, low, high, below, above)
 
 
 def cumulant(values: FloatArray, log_law: FloatArray, theta: float) -> tuple[float, float, float]:
@@ -146,9 +148,7 @@ def cramer_rate(values: FloatArray, log_law: FloatArray, mean: float) -> float:
 
 
 def exact_sums(values: FloatArray, log_law: FloatArray, length: int) -> tuple[FloatArray, FloatArray] | None:
-    """All distinct sums with their log-probabilities, or None where they may be too many
-    (`MAX_EXACT_SUMS`).
-    """
+    """All distinct sums with their log-probabilities, or None where they may be too many (`MAX_EXACT_SUMS`)."""
     atoms, log_masses = merge_atoms(*_possible(values, log_law))
     n_types = len(atoms)
     # Sums of L tokens over D distinct scores: at most C(L + D - 1, D - 1) of them.
@@ -161,11 +161,9 @@ def exact_sums(values: FloatArray, log_law: FloatArray, length: int) -> tuple[Fl
 
 
 class Lattice(NamedTuple):
-    """Law of a sum under a tilt `theta`, on a lattice: points `at` (spacing `h`), `mass`, and the tilt's
-    log-mgf.
+    """Law of a sum under a tilt `theta`, on a lattice: points `at` (spacing `h`), `mass`, and the tilt's log-mgf.
 
-    `delta` is how far splitting errors may move mass, `slack` how much they may change the log of a tilted
-    tail.
+    `delta` is how far splitting errors may move mass, `slack` how much they may change the log of a tilted tail.
     """
 
     at: FloatArray
@@ -227,9 +225,7 @@ def iid_lattice(values: FloatArray, log_law: FloatArray, length: int, theta: flo
 
 
 def chernoff_window(log_mgf: Callable[[float], float], variance: float) -> tuple[float, float]:
-    """Ends outside which a sum has mass below ``2 exp(-LOG_OUTSIDE)``, from Chernoff's bound on a grid of
-    tilts.
-    """
+    """Ends outside which a sum has mass below ``2 exp(-LOG_OUTSIDE)``, from Chernoff's bound on a grid of tilts."""
     best = np.sqrt(2 * LOG_OUTSIDE / max(variance, 1e-300))
     low, high = -np.inf, np.inf
     for t in best * 2.0 ** np.arange(-6, 4):
@@ -270,9 +266,7 @@ def place(
 def solve_tilt(
     slope: Callable[[float], float], mean: float, centre: float, scale: float, limit: float
 ) -> float:
-    """Root of ``slope(theta) = mean`` for an increasing slope with ``slope(0) = centre``; at most
-    +-`limit`.
-    """
+    """Root of ``slope(theta) = mean`` for an increasing slope with ``slope(0) = centre``; at most +-`limit`."""
     if centre == mean:
         return 0.0
     sign = float(np.sign(mean - centre))

@@ -67,9 +67,7 @@ def truth(*, judge_noise: float = 0.2, surrogacy: float = 1.0) -> xr.DataArray:
 
 
 def joint(*, judge_noise: float = 0.2, surrogacy: float = 1.0) -> xr.DataArray:
-    """Law of (x, a, s, y) under every policy, dims ``policy, x, a, s, y``; s and y are coordinates in their
-    units.
-    """
+    """Law of (x, a, s, y) under every policy, dims ``policy, x, a, s, y``; s and y are coordinates in their units."""
     pi, score_law, label_law = tables(judge_noise=judge_noise, surrogacy=surrogacy)
     law = np.einsum("x,pxa,xas,xasy->pxasy", PROMPTS, pi, score_law, label_law)
     coords = {"policy": list(POLICIES), "s": JUDGE_LEVELS, "y": ORACLE_LEVELS}

@@ -30,18 +30,14 @@ BLOCK_TOKENS = 2**16
 
 
 class Responses(NamedTuple):
-    """Token sequences: `tokens` (n, length), padded with -1 after a stop token, and the `prompt_class`
-    (n,).
-    """
+    """Token sequences: `tokens` (n, length), padded with -1 after a stop token, and the `prompt_class` (n,)."""
 
     tokens: npt.NDArray[np.int32]
     prompt_class: IntArray
 
 
 class TokenSums(NamedTuple):
-    """What `sample_sums` keeps of each response: `first_token`, `n_tokens`, `prompt_class` (n,), `sums` (n,
-    k).
-    """
+    """What `sample_sums` keeps of each response: `first_token`, `n_tokens`, `prompt_class` (n,), `sums` (n, k)."""
 
     first_token: IntArray
     n_tokens: IntArray
@@ -114,9 +110,7 @@ class TokenPolicy:
 
     @cached_property
     def alias(self) -> FloatArray:
-        """Alias tables, shape (K * (1 + S), V, 2): acceptance threshold and alternative token of each
-        cell.
-        """
+        """Alias tables, shape (K * (1 + S), V, 2): acceptance threshold and alternative token of each cell."""
         flat = self.log_prob.reshape(-1, self.vocab)
         return np.asarray(kernels.alias_tables(np.exp(flat - logsumexp(flat, axis=1, keepdims=True))))
 
@@ -153,9 +147,7 @@ def iid_policy(log_prob: npt.ArrayLike, length: int, *, stop: int | None = None)
 def markov_policy(
     log_first: npt.ArrayLike, log_next: npt.ArrayLike, length: int, *, stop: int | None = None
 ) -> TokenPolicy:
-    """First-order Markov chain with initial law (V,) and transition law (V, V), rows indexed by the past
-    token.
-    """
+    """First-order Markov chain with initial law (V,) and transition law (V, V), rows indexed by the past token."""
     first, later = np.asarray(log_first, dtype=float), np.asarray(log_next, dtype=float)
     if later.shape != (first.size, first.size):
         raise ValueError(
@@ -272,10 +264,6 @@ def sample_sums(
     n : int
     prompt_class : array, shape (n,), optional
     rng : Generator, int or None
-
-    Returns
-    -------
-    TokenSums
     """
     rng = np.random.default_rng(rng)
     classes = draw_classes(policy, n, prompt_class, rng)

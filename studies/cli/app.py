@@ -4,11 +4,9 @@ Heavy libraries are imported inside the commands, so that ``--help`` and ``list`
 """
 
 import ast
-import contextlib
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,21 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 REGISTRIES = {"studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators"}
-
-
-@contextlib.contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn the errors that a user can mend into one line on stderr and exit code 2."""
-    from cje_core.data import DataError
-    from studies.engine.run import InterruptedRunError
-    from studies.engine.study import StudyError
-
-    try:
-        yield
-    except (DataError, StudyError, InterruptedRunError) as error:
-        said = in_options(str(error), _options()) if isinstance(error, DataError) else error
-        typer.echo(f"cje-lab: {said}", err=True)
-        raise typer.Exit(130 if isinstance(error, InterruptedRunError) else 2) from None
 
 
 def _options() -> dict[str, str]:
@@ -114,41 +97,37 @@ def run(
     What is there already is kept: more replicates or levels only add to it, and the result depends on neither
     the number of jobs nor the number of interruptions.
     """
-    with one_line_errors():
-        from joblib import cpu_count
+    from joblib import cpu_count
 
-        from studies.engine.run import run_study
-        from studies.engine.study import available, load, parse_levels
-        from studies.report.page import headline
+    from studies.engine.run import run_study
+    from studies.engine.study import available, load, parse_levels
+    from studies.report.page import headline
 
-        names = list(dict.fromkeys(study or available()))
-        chosen = [load(name) for name in names]
-        levels = parse_levels(chosen, set_ or [])
-        workers = jobs or cpu_count()
-        directory = out or Path("results") / profile
-        summaries = []
-        for item in chosen:
-            words = f"cje-lab run {item.name} --profile {profile} --seed {seed} --jobs {workers}"
-            done = run_study(
-                item,
-                profile=profile,
-                out=directory,
-                seed=seed,
-                jobs=workers,
-                levels=levels,
-                command=" ".join([words, *(f"--set {setting}" for setting in set_ or [])]),
-                say=lambda line, name=item.name: typer.echo(f"{name}: {line}", err=True),  # type: ignore[misc]
-                track=progress.blocks(item.name),
-            )
-            summaries.append(done)
-            if not as_json:
-                typer.echo(f"\n{headline(item, done.results)}\n\n{_closing_line(done)}")
-        if as_json:
-            typer.echo(
-                json.dumps([_summary_json(item, s) for item, s in zip(chosen, summaries, strict=True)])
-            )
-        if any(s.crashes for s in summaries):
-            raise typer.Exit(1)
+    chosen = [load(name) for name in dict.fromkeys(study or available())]
+    levels = parse_levels(chosen, set_ or [])
+    workers = jobs or cpu_count()
+    directory = out or Path("results") / profile
+    summaries = []
+    for item in chosen:
+        words = f"cje-lab run {item.name} --profile {profile} --seed {seed} --jobs {workers}"
+        done = run_study(
+            item,
+            profile=profile,
+            out=directory,
+            seed=seed,
+            jobs=workers,
+            levels=levels,
+            command=" ".join([words, *(f"--set {setting}" for setting in set_ or [])]),
+            say=lambda line, name=item.name: typer.echo(f"{name}: {line}", err=True),  # type: ignore[misc]
+            track=progress.blocks(item.name),
+        )
+        summaries.append(done)
+        if not as_json:
+            typer.echo(f"\n{headline(item, done.results)}\n\n{_closing_line(done)}")
+    if as_json:
+        typer.echo(json.dumps([_summary_json(item, s) for item, s in zip(chosen, summaries, strict=True)]))
+    if any(s.crashes for s in summaries):
+        raise typer.Exit(1)
 
 
 def _closing_line(summary: "Summary") -> str:
@@ -168,12 +147,12 @@ def _summary_json(study: "Study", summary: "Summary") -> dict[str, Any]:
     from studies.report.page import records, tables
 
     return {
-        "study": summary.study,
+        **{
+            name: getattr(summary, name)
+            for name in ("study", "replicates_run", "replicates_found", "crashes")
+        },
         "directory": str(summary.directory),
         "results": str(summary.directory / "results.nc"),
-        "replicates_run": summary.replicates_run,
-        "replicates_found": summary.replicates_found,
-        "crashes": summary.crashes,
         "seconds": round(summary.seconds, 2),
         "tables": {title: records(frame) for title, frame in tables(study, summary.results).items()},
     }
@@ -185,24 +164,21 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Say how far the runs in a directory have come."""
-    with one_line_errors():
-        from studies.engine.run import status as how_far
-        from studies.report.page import find
+    from studies.engine.run import status as how_far
+    from studies.report.page import find
 
-        rows = [how_far(path) for path in find(directory)]
-        if as_json:
-            typer.echo(json.dumps(rows, indent=1))
-            return
-        for row in rows:
-            state = (
-                f"finished {row['finished']}" if row["finished"] else "not finished: run it again to resume"
-            )
-            typer.echo(
-                f"{row['study']} ({row['profile']}, seed {row['seed']}): {row['replicates_done']} of "
-                f"{row['replicates_asked']} replicates in {row['cells']} cells; "
-                f"{row['estimates_failed']} of {row['estimates']} estimates failed, "
-                f"{row['crashes']} exceptions, {row['blocks_broken']} broken blocks; {state}"
-            )
+    rows = [how_far(path) for path in find(directory)]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        state = f"finished {row['finished']}" if row["finished"] else "not finished: run it again to resume"
+        typer.echo(
+            f"{row['study']} ({row['profile']}, seed {row['seed']}): {row['replicates_done']} of "
+            f"{row['replicates_asked']} replicates in {row['cells']} cells; "
+            f"{row['estimates_failed']} of {row['estimates']} estimates failed, "
+            f"{row['crashes']} exceptions, {row['blocks_broken']} broken blocks; {state}"
+        )
 
 
 @app.command()
@@ -215,20 +191,19 @@ def report(
     It holds the tables with Monte Carlo standard errors, the figures, the design and the manifest; every measure
     of every cell goes to performance.csv beside the results.
     """
-    with one_line_errors():
-        from studies.report.page import headline, records, write
+    from studies.report.page import headline, records, write
 
-        page = write(directory)
-        if as_json:
-            tables = {
-                item.study.name: {title: records(frame) for title, frame in item.tables.items()}
-                for item in page.items
-            }
-            typer.echo(json.dumps({"report": str(page.path), "tables": tables}))
-            return
-        for item in page.items:
-            typer.echo(f"\n{headline(item.study, item.results)}")
-        typer.echo(f"\nreport: {page.path}")
+    page = write(directory)
+    if as_json:
+        tables = {
+            item.study.name: {title: records(frame) for title, frame in item.tables.items()}
+            for item in page.items
+        }
+        typer.echo(json.dumps({"report": str(page.path), "tables": tables}))
+        return
+    for item in page.items:
+        typer.echo(f"\n{headline(item.study, item.results)}")
+    typer.echo(f"\nreport: {page.path}")
 
 
 @app.command()
@@ -283,43 +258,40 @@ def analyze(
     as_json: Json = False,
 ) -> None:
     """Estimate policy values from judge scores and oracle labels in files, audit the calibration, advise."""
-    with one_line_errors():
-        from cje_core.calibration.calibrated import Calibration
-        from cje_core.data import DataError
-        from cje_core.workflow.analyze import analyze as analyze_files
-        from studies.cli.analysis.as_json import to_json
-        from studies.cli.analysis.save import check_out, save
-        from studies.cli.analysis.tables import print_summary
+    from cje_core.calibration.calibrated import Calibration
+    from cje_core.data import DataError
+    from cje_core.workflow.analyze import analyze as analyze_files
+    from studies.cli.analysis.as_json import to_json
+    from studies.cli.analysis.save import check_out, save
+    from studies.cli.analysis.tables import print_summary
 
-        if bayes_engine is not None and not bayes:
-            raise DataError(
-                f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes"
-            )
-        if out is not None:
-            check_out(out)
-        with progress.working("reading, estimating, auditing"):
-            result = analyze_files(
-                data,
-                probes=probes,
-                logged=logged,
-                calibration_policy=calibration_policy,
-                calibration=Calibration(covariate or (), calibrator, direction),
-                chosen=estimator or (),
-                margin=margin,
-                borrowed=borrowed,
-                bayes=(bayes_engine or "gibbs") if bayes else None,
-                seed=seed,
-                judge_range=judge_range,
-                oracle_range=oracle_range,
-            )
-        if out is not None:
-            with progress.working("drawing"):
-                written = save(result, out)
-            typer.echo(f"written to {out}: {', '.join(written)}", err=True)
-        if as_json:
-            typer.echo(json.dumps(to_json(result), allow_nan=False))
-        else:
-            print_summary(result)
+    if bayes_engine is not None and not bayes:
+        raise DataError(f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes")
+    if out is not None:
+        check_out(out)
+    with progress.working("reading, estimating, auditing"):
+        result = analyze_files(
+            data,
+            probes=probes,
+            logged=logged,
+            calibration_policy=calibration_policy,
+            calibration=Calibration(covariate or (), calibrator, direction),
+            chosen=estimator or (),
+            margin=margin,
+            borrowed=borrowed,
+            bayes=(bayes_engine or "gibbs") if bayes else None,
+            seed=seed,
+            judge_range=judge_range,
+            oracle_range=oracle_range,
+        )
+    if out is not None:
+        with progress.working("drawing"):
+            written = save(result, out)
+        typer.echo(f"written to {out}: {', '.join(written)}", err=True)
+    if as_json:
+        typer.echo(json.dumps(to_json(result), allow_nan=False))
+    else:
+        print_summary(result)
 
 
 @app.command()
@@ -357,54 +329,66 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Spend a budget on judge scores and oracle labels, from a pilot; the plan is checked by simulation."""
-    with one_line_errors():
-        from cje_core.calibration.calibrated import Calibration
-        from cje_core.workflow.plan import plan as plan_files
-        from studies.cli.analysis.save import check_out
-        from studies.cli.planning.as_json import to_json
-        from studies.cli.planning.save import save
-        from studies.cli.planning.tables import print_summary
+    from cje_core.calibration.calibrated import Calibration
+    from cje_core.workflow.plan import plan as plan_files
+    from studies.cli.analysis.save import check_out
+    from studies.cli.planning.as_json import to_json
+    from studies.cli.planning.save import save
+    from studies.cli.planning.tables import print_summary
 
-        if out is not None:
-            check_out(out)
-        planned = plan_files(
-            data,
-            budget=budget,
-            cost_judge=cost_judge,
-            cost_oracle=cost_oracle,
-            n_policies=policies,
-            probes=probes,
-            calibration_policy=calibration_policy,
-            calibration=Calibration(covariate or (), calibrator, direction),
-            borrowed=borrowed,
-            power=power,
-            replicates=replicates,
-            margin=margin,
-            seed=seed,
-            judge_range=judge_range,
-            oracle_range=oracle_range,
-            track=progress.simulating,
-        )
-        if out is not None:
-            save(planned, out)
-            typer.echo(f"written to {out}: plan.json, mde.png", err=True)
-        if as_json:
-            typer.echo(json.dumps(to_json(planned), allow_nan=False))
-        else:
-            print_summary(planned)
+    if out is not None:
+        check_out(out)
+    planned = plan_files(
+        data,
+        budget=budget,
+        cost_judge=cost_judge,
+        cost_oracle=cost_oracle,
+        n_policies=policies,
+        probes=probes,
+        calibration_policy=calibration_policy,
+        calibration=Calibration(covariate or (), calibrator, direction),
+        borrowed=borrowed,
+        power=power,
+        replicates=replicates,
+        margin=margin,
+        seed=seed,
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+        track=progress.simulating,
+    )
+    if out is not None:
+        save(planned, out)
+        typer.echo(f"written to {out}: plan.json, mde.png", err=True)
+    if as_json:
+        typer.echo(json.dumps(to_json(planned), allow_nan=False))
+    else:
+        print_summary(planned)
 
 
 def main() -> None:
-    """Run the command line; usage errors too are one line on stderr and exit code 2."""
+    """Run the command line; what a user can mend is one line on stderr and exit code 2."""
     try:
         code = app(standalone_mode=False, prog_name="cje-lab")
     except KeyboardInterrupt:
         typer.echo("cje-lab: interrupted", err=True)
         code = 130
     except Exception as error:
-        message = getattr(error, "format_message", None)
-        if message is None:  # not a usage error: a bug, and its traceback is wanted
-            raise
-        typer.echo(f"cje-lab: {message().rstrip('.')}; see cje-lab --help", err=True)
-        code = 2
+        said, code = _one_line(error)
+        typer.echo(f"cje-lab: {said}", err=True)
     sys.exit(code)
+
+
+def _one_line(error: Exception) -> tuple[str, int]:
+    """What to say of an error that a user can mend, and the exit code; any other is a bug: its traceback is wanted."""
+    from cje_core.data import DataError
+    from studies.engine.run import InterruptedRunError
+    from studies.engine.study import StudyError
+
+    if isinstance(error, DataError):
+        return in_options(str(error), _options()), 2
+    if isinstance(error, StudyError | InterruptedRunError):
+        return str(error), 130 if isinstance(error, InterruptedRunError) else 2
+    message = getattr(error, "format_message", None)
+    if message is None:
+        raise error
+    return f"{message().rstrip('.')}; see cje-lab --help", 2

@@ -30,7 +30,7 @@ n_failed             replicates run without an estimate
 A method without any interval has NaN for the interval measures, unless it failed in every replicate.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -274,19 +274,23 @@ def long_table(measured: xr.Dataset) -> pd.DataFrame:
     return frame.merge(ran[ran["replicates"] > 0]).reset_index(drop=True)
 
 
+def _that_ran(columns: xr.Dataset, dims: Sequence[Hashable]) -> pd.DataFrame:
+    """Rows of a table where the column ``ran`` is positive."""
+    frame = columns.to_dataframe(dim_order=list(dims))
+    return frame[frame.pop("ran") > 0].reset_index()
+
+
 def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True) -> pd.DataFrame:
     """One row per cell and method (and policy, unless pooled): ``<measure>`` and ``<measure>_mcse`` columns.
 
     The reader's tables and the report print such a pair of columns as "value (MCSE)".
     """
     measured = performance(ds, pool=pool)
-    dims = list(measured["replicates"].dims)
-    columns = {}
+    columns = {"ran": measured["replicates"]}
     for name in measures:
-        columns[name] = measured["value"].sel(measure=name, drop=True)
-        columns[f"{name}_mcse"] = measured["mcse"].sel(measure=name, drop=True)
-    frame = xr.Dataset({**columns, "ran": measured["replicates"]}).to_dataframe(dim_order=dims)
-    return frame[frame.pop("ran") > 0].reset_index()
+        one = measured.sel(measure=name, drop=True)
+        columns |= {name: one["value"], f"{name}_mcse": one["mcse"]}
+    return _that_ran(xr.Dataset(columns), measured["replicates"].dims)
 
 
 def cell_table(
@@ -299,9 +303,7 @@ def cell_table(
         one = measured.sel({"method": method}, drop=True)
         columns |= {f"{method}_{measure}": one["value"], f"{method}_{measure}_mcse": one["mcse"]}
     factors = [d for d in measured["replicates"].dims if d != "method"]
-    columns = {**columns, **after, "ran": measured["replicates"].max("method")}
-    frame = xr.Dataset(columns).to_dataframe(dim_order=factors)
-    return frame[frame.pop("ran") > 0].reset_index()
+    return _that_ran(xr.Dataset({**columns, **after, "ran": measured["replicates"].max("method")}), factors)
 
 
 def paired_table(
@@ -339,14 +341,11 @@ def paired_table(
         if name in ratios:
             ratio = value / np.where(other > 0, other, np.nan)
             columns[f"{name}_ratio"] = ratio, (share - ratio * other_share) * ratio / value
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = {"ran": (dims[:-1], ran.sum(axis=0)[..., 0])}
     for name, (value, share) in columns.items():
-        data[name] = (dims[:-1], value)
-        data[f"{name}_mcse"] = (dims[:-1], np.where(np.isnan(value), np.nan, np.sqrt((share**2).sum(axis=0))))
-    data["ran"] = (dims[:-1], ran.sum(axis=0)[..., 0])
-    coords = {d: ds[d].values for d in dims[:-1]}
-    frame = xr.Dataset(data, coords=coords).to_dataframe(dim_order=dims[:-1])
-    frame = frame[frame.pop("ran") > 0].reset_index()
+        mcse = np.where(np.isnan(value), np.nan, np.sqrt((share**2).sum(axis=0)))
+        data |= {name: (dims[:-1], value), f"{name}_mcse": (dims[:-1], mcse)}
+    frame = _that_ran(xr.Dataset(data, coords={d: ds[d].values for d in dims[:-1]}), dims[:-1])
     return frame[frame["method"] != reference].reset_index(drop=True)
 
 

@@ -154,10 +154,6 @@ def write(directory: Path) -> Page:
     ----------
     directory : Path
         The ``--out`` of a run, or one study's directory in it.
-
-    Returns
-    -------
-    Page
     """
     import jinja2
 
