@@ -270,7 +270,9 @@ def analyze(
         )  # probes are the policy's own labels: they make its value
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
-            raise DataError(f"chosen={name!r}: it needs {need}; give {INGREDIENTS.get(need, 'data that has it')}")
+            raise DataError(
+                f"chosen={name!r}: it needs {need}; give {INGREDIENTS.get(need, 'data that has it')}"
+            )
     common: dict[str, Any] = {
         "direction": direction,
         "covariates": tuple(covariates),
