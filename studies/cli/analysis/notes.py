@@ -232,6 +232,8 @@ def _best(analysis: Analysis) -> list[str]:
             words = f"best: not decided among {some(found.compared)}: {found.policy} has the largest value"
         elif math.isfinite(found.flips_at):
             words += f", while transport is off by less than {plain(analysis, found.flips_at)}"
+        elif any(analysis.level(policy) == "assumed" for policy in found.compared):
+            words += ", if what is assumed holds"
         lines.append(words + _absent(dict.fromkeys(found.left_out, "level refused")))
     compared, left_out = compared_by_posterior(analysis)
     if left_out:

@@ -146,7 +146,7 @@ def _log_tables(analysis: Analysis) -> list[Wide]:
     overlap.add_column("logged\nresponses", overflow="fold", min_width=8)
     for name in ("ESS/n\nraw", "ESS/n\nstabilised", "largest\nshare", "tail\nindex", "affinity\nA_B", "TTC"):
         overlap.add_column(name, no_wrap=True, justify="right")
-    overlap.add_column("off-policy\ngates", overflow="fold", min_width=10)
+    overlap.add_column("off-policy\ngates", overflow="fold", min_width=20)
     passed = ope_ok(analysis.gates)
     shown = ("ess_fraction", "ess_fraction_stabilised", "max_share", "hill", "affinity_corrected", "ttc")
     for policy in analysis.policies:
