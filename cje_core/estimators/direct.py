@@ -189,11 +189,10 @@ def estimate(
     if power_tuned:
         extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
         extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
-    attrs: dict[str, object] = {}
     if inference == "bootstrap":
-        attrs["n_rejected"] = n_rejected
+        extra["n_rejected"] = n_rejected
     if lender is not None:
-        attrs |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
+        extra |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
     return assemble(
         data,
         rows,
@@ -208,5 +207,4 @@ def estimate(
         ),
         decomposed=True,
         extra=extra,
-        attrs=attrs,
     )

@@ -41,6 +41,7 @@ from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
 
 CANDIDATES = ("base", "up", "down")
+RIDGE = 1e-8  # on the diagonal of the stack's matrix, relative to its mean
 KNOWN = {
     "projection": ("rescale", "exact"),
     "objective": ("variance", "fit"),
@@ -177,7 +178,6 @@ def stabilise(
     objective: str = "variance",
     guard: str = "absolute",
     rho: float = 1.0,
-    ridge: float = 1e-8,
 ) -> Stabilised:
     """Weight stabilisation: out-of-fold monotone candidates, variance-optimal stack, guard.
 
@@ -208,8 +208,8 @@ def stabilise(
     guard : {"absolute", "relative", "none"}
         The variance may not exceed rho ("absolute", the paper's algorithm) or rho times that of `weight` ("relative",
         the paper's lemma on the variance guard).
-    rho, ridge : float
-        Positive; ridge is added to the diagonal of the stack's matrix, relative to its mean.
+    rho : float
+        Positive.
 
     Examples
     --------
@@ -237,7 +237,7 @@ def stabilise(
             if w[train].sum() > 0:
                 maps.append(_fit_map(w[train], s[train], int(held_out), name))
                 candidate[c, test] = np.interp(s[test], maps[-1].knot, maps[-1].value)
-    beta = _stack(candidate, d if objective == "variance" else None, w, ridge)
+    beta = _stack(candidate, d if objective == "variance" else None, w)
     parts = candidate
     if projection == "exact" and used.any():
         parts = np.full_like(candidate, np.nan)
@@ -265,7 +265,7 @@ def _fit_map(weight: FloatArray, score: FloatArray, fold: int, candidate: str) -
     return FoldMap(fold, candidate, knot, value * size.sum() / (value * size).sum())
 
 
-def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray, ridge: float) -> FloatArray:
+def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray) -> FloatArray:
     """Simplex weights of least variance of ``W_c * (Delta - mean Delta)``, or of least distance from the weights."""
     rows = np.isfinite(candidate).all(axis=0) & (True if delta is None else np.isfinite(delta))
     if rows.sum() < 2:
@@ -275,7 +275,7 @@ def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray, 
         sigma = left @ left.T / rows.sum()
     else:
         sigma = np.atleast_2d(np.cov(candidate[:, rows] * (delta[rows] - delta[rows].mean())))
-    return simplex_qp(sigma + ridge * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
+    return simplex_qp(sigma + RIDGE * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
 
 
 def guard_blend(stack: npt.ArrayLike, limit: float) -> float:
