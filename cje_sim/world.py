@@ -247,11 +247,9 @@ def collect(
         oracle = draw_oracle(np.asarray(responses.mean), noise, spread=spread, atoms=atoms)
     fields: dict[str, Any] = {"surprisal": responses.surprisal}
     if responses.true_reward is not None:
-        fields["true_reward"] = np.broadcast_to(np.asarray(responses.true_reward), judge.shape).copy()
+        fields["true_reward"] = np.broadcast_to(responses.true_reward, judge.shape).copy()
     if responses.covariate:
-        values = [
-            np.broadcast_to(np.asarray(x, dtype=float), judge.shape) for x in responses.covariate.values()
-        ]
+        values = [np.broadcast_to(np.asarray(x, float), judge.shape) for x in responses.covariate.values()]
         fields |= {"covariate": np.stack(values, axis=-1), "features": list(responses.covariate)}
     if responses.logp_target is not None:
         logged = {

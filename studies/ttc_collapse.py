@@ -14,11 +14,11 @@ fresh draws from the target judged without error, that of `labels_only` (unbiase
 """
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.figure import Figure
 
 from cje_core.figures.style import MARKERS, OKABE_ITO
 from cje_core.offpolicy.weights import ess_fraction
@@ -28,9 +28,6 @@ from cje_sim.targets.tilts import token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 from studies.engine.measures import cell_table, clopper_pearson
 from studies.engine.study import Method, Outcome, Profile, Study, outcome_of_means
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 VOCAB, ZIPF_ALPHA, NOISE_SD, N, LEVEL = 1000, 1.2, 0.5, 10_000, 0.9
 GATE, ESS_GATE = 0.70, 0.30
@@ -195,10 +192,8 @@ def _per_cell(ds: xr.Dataset) -> pd.DataFrame:
     return cell_table(ds, [str(m) for m in ds["method"].values], "rmse", before, after)
 
 
-def figure(ds: xr.Dataset) -> "dict[str, Figure]":
+def figure(ds: xr.Dataset) -> dict[str, Figure]:
     """The paper's figure in each world; then where TTC and ESS disagree, and the decay against its exact rate."""
-    from matplotlib.figure import Figure
-
     cells = _per_cell(ds)
     first = Figure(figsize=(3.0 * cells["utility"].nunique() + 0.6, 6.6), layout="constrained")
     second = Figure(figsize=(11, 4.2), layout="constrained")
@@ -211,7 +206,7 @@ def figure(ds: xr.Dataset) -> "dict[str, Figure]":
     }
 
 
-def _draw_worlds(fig: "Figure", cells: pd.DataFrame) -> None:
+def _draw_worlds(fig: Figure, cells: pd.DataFrame) -> None:
     worlds = list(dict.fromkeys(cells["utility"]))
     axes = fig.subplots(2, len(worlds), sharex=True, sharey="row", squeeze=False)
     lengths = sorted(cells["length"].unique())
@@ -241,7 +236,7 @@ def _draw_worlds(fig: "Figure", cells: pd.DataFrame) -> None:
     fig.legend(handles, names, loc="outside lower center", ncols=9, fontsize=7, frameon=False)
 
 
-def _draw_disagreement(fig: "Figure", cells: pd.DataFrame) -> None:
+def _draw_disagreement(fig: Figure, cells: pd.DataFrame) -> None:
     left, right = fig.subplots(1, 2)
     for k, (world, rows) in enumerate(cells.groupby("utility", sort=False)):
         look = {"color": OKABE_ITO[k % 8], "marker": MARKERS[k % 8], "ls": "", "ms": 4}

@@ -52,8 +52,7 @@ class CountTilt:
                 f"reward must be L + 1 = {self.base.length + 1} finite numbers, for 0..L tokens in the set"
             )
         positive("beta", self.beta)
-        inside = self._inside
-        if inside.all():
+        if self._inside.all():
             raise ValueError("the set holds every token; leave at least one out")
 
     @cached_property
@@ -224,39 +223,32 @@ class BestOfN:
 
     def divergence(self) -> Divergence:
         """KL and chi-square of (response, reward) from the logger's; without noise, of the tokens."""
+        of_tokens = divergence(self.marginal, self.base)
         if self.noise_sd == 0:
-            return divergence(self.marginal, self.base)
-        length = divergence(self.marginal, self.base).mean_length
-        return Divergence(
-            float(np.log(self.n) - (self.n - 1) / self.n),
-            float(2 * np.log(self.n) - np.log(2 * self.n - 1)),
-            length,
-        )
+            return of_tokens
+        kl, chi2 = np.log(self.n) - (self.n - 1) / self.n, 2 * np.log(self.n) - np.log(2 * self.n - 1)
+        return Divergence(float(kl), float(chi2), of_tokens.mean_length)
 
     def _first_token(self, law: FloatArray) -> FloatArray:
         """Log-law of the first token of the winner, up to a constant."""
         u, sd = self.utility, self.noise_sd
         if sd == 0:
-            order = np.argsort(u, kind="stable")
-            levels, group = np.unique(u[order], return_inverse=True)
-            upto = np.cumsum(np.bincount(group, law[order], len(levels))).astype(float)
+            _, group = np.unique(u, return_inverse=True)
+            upto = np.cumsum(np.bincount(group, law)).astype(float)
             below = np.concatenate([[0.0], upto[:-1]])
-            out = np.empty(len(u))
-            out[order] = _log_tie_ratio(upto, below, self.n)[group]
-            return np.asarray(np.log(law) + out)
+            return np.asarray(np.log(law) + _log_tie_ratio(upto, below, self.n)[group])
         # The trapezoid rule is accurate to rounding for Gaussian integrands at this spacing.
         grid = np.arange(u.min() - 9 * sd, u.max() + 9 * sd, sd / 12)
-        log_cdf = np.full(len(grid), -np.inf)
-        log_mean = np.full(len(u), -np.inf)
         with np.errstate(divide="ignore"):
             log_law = np.log(law)
-        for part in np.array_split(np.arange(len(u)), max(1, len(u) * len(grid) // 2**22)):
-            log_cdf = np.logaddexp(
-                log_cdf, logsumexp(log_law[part] + log_ndtr((grid[:, None] - u[part]) / sd), axis=1)
-            )
-        for part in np.array_split(np.arange(len(u)), max(1, len(u) * len(grid) // 2**22)):
-            z = (grid[:, None] - u[part]) / sd
-            log_mean[part] = logsumexp((self.n - 1) * log_cdf[:, None] - z**2 / 2, axis=0)
+        parts = np.array_split(np.arange(len(u)), max(1, len(u) * len(grid) // 2**22))
+
+        def z(part: npt.NDArray[np.intp]) -> FloatArray:
+            return np.asarray((grid[:, None] - u[part]) / sd)
+
+        cdfs = [logsumexp(log_law[part] + log_ndtr(z(part)), axis=1) for part in parts]
+        others = (self.n - 1) * np.logaddexp.reduce(cdfs)[:, None]
+        log_mean = np.concatenate([logsumexp(others - z(part) ** 2 / 2, axis=0) for part in parts])
         return np.asarray(log_law + log_mean)
 
 
