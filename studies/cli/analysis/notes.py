@@ -11,7 +11,8 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.inference.estimate import Status
 from cje_core.transport import agreement
 from cje_core.verdict import guide
-from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.analysis import Analysis
+from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import SHIFT, posterior_verdict
 from cje_core.workflow.standing import best, compared_by_posterior, withheld
 from studies.cli.analysis.as_json import at_level, unused_probes

@@ -7,7 +7,8 @@ from rich.text import Text
 
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import ope_ok
-from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.analysis import Analysis
+from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
 from cje_core.workflow.standing import withheld
 from studies.cli.analysis.as_json import PLUG_IN, contrast_records
