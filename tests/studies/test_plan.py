@@ -209,6 +209,17 @@ def test_what_labels_make_of_the_variance_is_told_apart_where_everything_is_labe
     assert "analyze counts none" not in text
 
 
+def test_a_pilot_that_judged_a_policy_in_part_is_said_to_be_kept() -> None:
+    table = world()
+    whole = to_json(plan(table, **COSTS))
+    assert not any("the pilot judged" in step for step in whole["next"])
+    part = to_json(
+        plan(table.drop(table.index[(table["policy"] == "other") & (table["prompt_id"] < 50)]), **COSTS)
+    )
+    assert sum("of its 150 prompts the pilot judged other on 100:" in step for step in part["next"]) == 1
+    assert part["plan"]["cost_per_prompt"] == pytest.approx(0.02 * 250 / 150)
+
+
 def test_the_reference_is_a_policy_with_a_number() -> None:
     table = world(policies=("a", "b", "c"), own=True)
     table.loc[(table["policy"] == "a") & table["oracle_label"].notna(), "oracle_label"] = 1.0

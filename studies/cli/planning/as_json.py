@@ -126,6 +126,14 @@ def next_steps(planned: Planned) -> list[str]:
         f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
         "then cje-lab analyze"
     ]
+    judged = planned.data["evaluated"].any("draw").sum("prompt")
+    prompts = planned.components.attrs["n"]
+    partly = [f"{p} on {n}" for p in planned.policies if 0 < (n := int(judged.sel(policy=p))) < prompts]
+    if partly:
+        steps.append(
+            f"of its {prompts} prompts the pilot judged {', '.join(partly)}: cost and forecasts keep such shares, so "
+            "more of them cost more and leave smaller errors"
+        )
     steps += [
         f"no forecast for {policy}: {why}{_own_labels(planned, policy)}"
         for policy in planned.policies
