@@ -57,6 +57,7 @@ class Planned(Shows):
     left_out: pd.DataFrame
     levels: xr.Dataset  # of the pilot, as `analyze` has them: what each value rests on, or why it is refused
     value: xr.Dataset  # of the pilot, as `analyze` prints it
+    transport: xr.Dataset  # its audit of the pilot
     components: xr.Dataset
     n_policies: int
     own: bool  # each policy of the plan gets labels of its own
@@ -276,6 +277,7 @@ def plan(
         left_out=left_out,
         levels=pilot.levels,
         value=pilot.value,
+        transport=pilot.transport,
         components=components,
         n_policies=count,
         own=own,
