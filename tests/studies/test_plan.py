@@ -211,6 +211,17 @@ def test_what_labels_make_of_the_variance_is_told_apart_where_everything_is_labe
     assert "analyze counts none" not in text
 
 
+def test_a_pilot_that_judged_a_policy_in_part_is_said_to_be_kept() -> None:
+    table = world()
+    whole = to_json(plan(table, **COSTS))
+    assert not any("the pilot judged" in step for step in whole["next"])
+    part = to_json(
+        plan(table.drop(table.index[(table["policy"] == "other") & (table["prompt_id"] < 50)]), **COSTS)
+    )
+    assert sum("of its 150 prompts the pilot judged other on 100:" in step for step in part["next"]) == 1
+    assert part["plan"]["cost_per_prompt"] == pytest.approx(0.02 * 250 / 150)
+
+
 def test_the_reference_is_a_policy_with_a_number() -> None:
     table = world(policies=("a", "b", "c"), own=True)
     table.loc[(table["policy"] == "a") & table["oracle_label"].notna(), "oracle_label"] = 1.0
@@ -394,7 +405,8 @@ def test_the_figure_is_drawn_at_the_power_that_was_asked_for(monkeypatch: pytest
         (["--budget", 1e300, "--cost-judge", 1e308, "--cost-oracle", 1e308], "--budget 1e+300"),
         (["--budget", 100, "--cost-judge", 1e-300, "--cost-oracle", 0.3], "pays for more than 1e+10 prompts"),
         (["--budget", "much", "--cost-judge", 1, "--cost-oracle", 1], "Invalid value for '--budget'"),
-        ([*MONEY, "--policies", 0], "--policies 0"),
+        ([*MONEY, "--policies", 0], "--policies 0: it must lie between 1 and 1e+10"),
+        ([*MONEY, "--policies", 10**400], "it must lie between 1 and 1e+10"),
         ([*MONEY, "--power", 1.2], "--power 1.2"),
         ([*MONEY, "--replicates", 3], "--replicates 3: a spread needs at least 20"),
         ([*MONEY, "--margin", 0], "--margin 0"),

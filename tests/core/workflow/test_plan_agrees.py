@@ -113,6 +113,14 @@ def test_the_worlds_hold_every_kind_of_refusal_and_of_value():
     assert routes >= {"theta_aug", "label_mean", "probe_tuned", "balanced", "plug_in"}
 
 
+def test_no_probes_are_advised_for_an_audit_that_has_failed():
+    for name, failed in (("probes_mismatched", True), ("probes_30", False)):
+        assert (analysed(name).verdict("other") == "FAIL") == failed
+        steps = to_json(planned_for(name))["next"]
+        assert any("probe labels for an audit" in step and "other" in step for step in steps) != failed
+        assert any("does not transport to other" in step for step in steps) == failed
+
+
 def test_without_labels_neither_has_a_number():
     for labels in ({"base": 0, "other": 0}, {"base": 3, "other": 0}):
         bare = table(labels)
