@@ -3,9 +3,16 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # shared checks that are no test modules: their asserts too say what was compared
 pytest.register_assert_rewrite("conformance_world", "user_files", "world_checks")
+
+# The same examples in every run, as all seeds here are fixed; a slow machine is no failure.
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(scope="session")
