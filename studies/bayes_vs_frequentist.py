@@ -288,12 +288,8 @@ STUDY = Study(
         ),
         "bayes_hdi": _posterior("the same, interval of highest density", interval="hdi"),
         "bayes_plug_in": _posterior("posterior plug-in, never corrected by own labels", route="plug_in"),
-        "bayes_sparse": _posterior(
-            "corrected posterior, Dirichlet concentration 0.5", curve=Prior(concentration=0.5)
-        ),
-        "bayes_smooth": _posterior(
-            "corrected posterior, Dirichlet concentration 2", curve=Prior(concentration=2.0)
-        ),
+        "bayes_sparse": _posterior("corrected posterior, Dirichlet concentration 0.5", curve=Prior(0.5)),
+        "bayes_smooth": _posterior("corrected posterior, Dirichlet concentration 2", curve=Prior(2.0)),
         "bayes_tight_noise": _posterior("corrected posterior, scale of sigma 0.1", curve=Prior(scale=0.1)),
         "bayes_wide_noise": _posterior("corrected posterior, scale of sigma 1", curve=Prior(scale=1.0)),
         "projection": Method(

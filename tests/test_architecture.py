@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -277,3 +278,41 @@ def test_nothing_is_added_to_an_estimate_after_it_is_assembled(folder):
 @pytest.mark.parametrize("name", studies_engine.available())
 def test_studies_keep_the_convention(name):
     study_convention(studies_engine.load(name))
+
+
+MOST_PARAMETERS = 9
+# A plan asks for money, prices and power; the commands of the command line for what a user may choose; the joint models
+# of the two posteriors for a prior each.
+LONGER = {"plan", "studies.cli.app", "bayes_direct.estimate", "bayes_corrected.estimate"}
+
+
+def crowded(source: str, module: str) -> list[str]:
+    """Public functions with more than nine parameters; kernels take arrays one by one and are left out."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        if any("njit" in ast.unparse(decorator) for decorator in node.decorator_list):
+            continue
+        taken = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+        names = {node.name, module, f"{module.rpartition('.')[2]}.{node.name}"}
+        if len(taken) + (node.args.kwarg is not None) > MOST_PARAMETERS and not names & LONGER:
+            found.append(f"{module}.{node.name}")
+    return found
+
+
+def test_no_public_function_has_more_parameters_than_can_be_read():
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            assert not crowded(path.read_text(), module)
+    planted = f"def estimate({', '.join(f'x{k}' for k in range(10))}): ..."
+    assert crowded(planted, "cje_core.estimators.planted") == ["cje_core.estimators.planted.estimate"]
+    assert not crowded(planted.replace("x9", "*, x9").replace(", x8", ""), "cje_core.estimators.planted")
+
+
+@pytest.mark.parametrize("name", estimators.available())
+def test_no_estimator_shows_more_options_than_can_be_read(name):
+    """The off-policy family's signatures are put together when they are imported."""
+    shown = inspect.signature(estimators.load(name).estimate).parameters
+    assert len(shown) <= MOST_PARAMETERS or f"{name}.estimate" in LONGER

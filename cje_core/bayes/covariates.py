@@ -120,7 +120,7 @@ def sample(
     beta, sigma = np.empty((n_draws, columns.shape[1])), np.full(n_draws, np.nan)
     _chain(
         rng, seen, shapes(prior.n_splines, prior.concentration), prior.flat, prior.scale, effect_scale, equal_ends,
-        n_warmup, thin, ends, shape, beta, sigma,
+        n_warmup, thin, (ends, shape, beta, sigma),
     )  # fmt: skip
     return Draws(curve(graded.levels.level, ends, shape), ends, shape, sigma, {}, beta)
 
@@ -152,10 +152,10 @@ _move_ends, _move_shape = moves_of(_log_likelihood)
 
 @numba.njit(cache=True)
 def _chain(  # type: ignore[no-untyped-def]
-    rng, seen, mixture, flat, scale, effect_scale, equal_ends, n_warmup, thin, ends, shape, beta, sigma
+    rng, seen, mixture, flat, scale, effect_scale, equal_ends, n_warmup, thin, out
 ):
     basis, columns, label, binary, share = seen
-    table, log_mass = mixture
+    (table, log_mass), (ends, shape, beta, sigma) = mixture, out
     size, m, n_effects = len(basis), len(label), len(columns)
     u = np.full(size, 1.0 / size)
     log_u, log_p = np.log(u), np.empty(len(log_mass))

@@ -128,7 +128,7 @@ def sample(
         _binary_chain(rng, terms, mixture, prior.flat, n_warmup, thin, ends, shape)
     else:
         seen = sums(levels, prior.n_splines)
-        _normal_chain(rng, seen, mixture, prior.flat, prior.scale, n_warmup, thin, ends, shape, sigma)
+        _normal_chain(rng, seen, mixture, prior.flat, prior.scale, n_warmup, thin, (ends, shape, sigma))
     return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})
 
 
@@ -172,9 +172,9 @@ def _cut_normal(rng, mean, precision, low, high):  # type: ignore[no-untyped-def
 
 
 @numba.njit(cache=True)
-def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, ends, shape, sigma):  # type: ignore[no-untyped-def]
+def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type: ignore[no-untyped-def]
     gram, mass, cross, m, total, squares = seen
-    table, log_mass = mixture
+    (table, log_mass), (ends, shape, sigma) = mixture, out
     size = len(cross)
     u = np.full(size, 1.0 / size)
     log_u, log_p = np.log(u), np.empty(len(log_mass))

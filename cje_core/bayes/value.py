@@ -55,10 +55,10 @@ class Weighted(NamedTuple):
     """Rows of every policy, those of policy p being ``start[p]:start[p + 1]``, and what each weighs."""
 
     start: IntArray  # (P + 1,)
-    row: IntArray
-    curve: IntArray
+    row: IntArray  # (r,)
+    curve: IntArray  # which its policy has
     cluster: IntArray
-    at: IntArray
+    at: IntArray  # judge level
     weight: FloatArray
 
 

@@ -35,7 +35,7 @@ class Calibration:
     --------
     >>> Calibration(mode="isotonic")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    cje_core.data.errors.DataError: calibrator='isotonic': use one of default, monotone, two_stage, ...
+    cje_core.data.errors.DataError: calibrator='isotonic': use one of default, auto, monotone, ...
     """
 
     covariates: Sequence[str] = ()

@@ -232,11 +232,11 @@ def fit_slice(
         status = Status.COVARIATES_DROPPED
     if calibrator == "auto" and not dropped:
         out = out._replace(mode=lower_risk(out, rows.cluster))
-    return out._replace(status=status, calibrator=_fit(out, np.ones(len(label), dtype=bool), None))
+    return out._replace(status=status, calibrator=refit(out, np.ones(len(label), dtype=bool), None))
 
 
-def _fit(fitted: OracleSlice, train: BoolArray, basis: Basis | None) -> Calibrator:
-    """Calibrator of the slice's mode on some of its rows."""
+def refit(fitted: OracleSlice, train: BoolArray, basis: Basis | None) -> Calibrator:
+    """Calibrator of the slice's mode on some of its rows; `basis_of` gives the first stage the slice's own basis."""
     return fit(
         fitted.z[train],
         fitted.label[train],
@@ -289,11 +289,11 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     """
     out = np.full(len(z), np.nan)
     new_fold, fold = fitted.fold[prompt], fitted.fold[fitted.prompt]
-    basis = _basis(fitted)
+    basis = basis_of(fitted)
     for k in np.unique(new_fold):
         train = fold != k
         if train.any():
-            out[new_fold == k] = predict(_fit(fitted, train, basis), z[new_fold == k])
+            out[new_fold == k] = predict(refit(fitted, train, basis), z[new_fold == k])
     return out
 
 
@@ -318,7 +318,8 @@ def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
     return float(weighted.sum() / fitted.weight.sum()), outside
 
 
-def _basis(fitted: OracleSlice) -> Basis | None:
+def basis_of(fitted: OracleSlice) -> Basis | None:
+    """Knots of the slice's first stage, if its mode has one."""
     if fitted.mode == "monotone":
         return None
     known = fitted.calibrator and fitted.calibrator.first_stage

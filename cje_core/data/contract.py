@@ -29,7 +29,7 @@ the list of policies whose labels teach the calibrator.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -48,25 +48,31 @@ LOGP_ROUNDING = (
 )
 
 
+class Fields(TypedDict, total=False):
+    """What `from_arrays` takes beside judge scores: each an array, or None for nothing known."""
+
+    oracle: npt.ArrayLike | None
+    probe: npt.ArrayLike | None
+    evaluated: npt.ArrayLike | None
+    label_prob: npt.ArrayLike | None
+    covariate: npt.ArrayLike | None
+    surprisal: npt.ArrayLike | None
+    true_reward: npt.ArrayLike | None
+    cluster: npt.ArrayLike | None
+    stratum: npt.ArrayLike | None
+
+
 def from_arrays(
     judge: npt.ArrayLike,
     *,
     policies: Sequence[str],
     prompts: Sequence[object] | None = None,
-    oracle: npt.ArrayLike | None = None,
-    probe: npt.ArrayLike | None = None,
-    evaluated: npt.ArrayLike | None = None,
-    label_prob: npt.ArrayLike | None = None,
-    covariate: npt.ArrayLike | None = None,
     features: Sequence[str] | None = None,
-    surprisal: npt.ArrayLike | None = None,
-    true_reward: npt.ArrayLike | None = None,
-    cluster: npt.ArrayLike | None = None,
-    stratum: npt.ArrayLike | None = None,
     logged: Mapping[str, npt.ArrayLike] | None = None,
     judge_range: tuple[float, float] = (0.0, 1.0),
     oracle_range: tuple[float, float] = (0.0, 1.0),
     calibration_policy: str | Sequence[str] | None = None,
+    **fields: Unpack[Fields],
 ) -> xr.Dataset:
     """Evaluation data from arrays.
 
@@ -106,6 +112,10 @@ def from_arrays(
     >>> dict(ds.sizes), int(ds.labelled.sum()), ds.attrs["calibration_policy"]
     ({'policy': 1, 'prompt': 2, 'draw': 1}, 1, ['base'])
     """
+    if unknown := set(fields) - set(Fields.__annotations__):
+        raise TypeError(
+            f"from_arrays takes no {min(unknown)!r}; it takes {', '.join(Fields.__annotations__)}"
+        )
     scores = np.asarray(judge, dtype=float)
     if scores.ndim == 2:
         scores = scores[:, :, None]
@@ -125,34 +135,35 @@ def from_arrays(
             )
         return out
 
-    labels = response(oracle, "oracle", np.nan, float)
-    audits = response(probe, "probe", False, bool)
+    labels = response(fields.get("oracle"), "oracle", np.nan, float)
+    audits = response(fields.get("probe"), "probe", False, bool)
     variables: dict[str, Any] = {
         "judge": (RESPONSE, scores),
         "oracle": (RESPONSE, labels),
         "labelled": (RESPONSE, np.isfinite(labels) & ~audits),
         "probe": (RESPONSE, audits),
-        "evaluated": (RESPONSE, response(evaluated, "evaluated", np.isfinite(scores), bool)),
+        "evaluated": (RESPONSE, response(fields.get("evaluated"), "evaluated", np.isfinite(scores), bool)),
     }
-    if label_prob is not None:
-        variables["label_prob"] = (RESPONSE, response(label_prob, "label_prob", None, float))
-    if surprisal is not None:
-        variables["surprisal"] = (RESPONSE, response(surprisal, "surprisal", None, float))
+    for name, values in (
+        ("label_prob", fields.get("label_prob")),
+        ("surprisal", fields.get("surprisal")),
+        ("true_reward", fields.get("true_reward")),
+    ):
+        if values is not None:
+            variables[name] = (RESPONSE, response(values, name, None, float))
     coords: dict[str, Any] = {
         "policy": [str(p) for p in policies],
         "prompt": [str(p) for p in (range(shape[1]) if prompts is None else prompts)],
         "draw": np.arange(shape[2]),
     }
-    if true_reward is not None:
-        variables["true_reward"] = (RESPONSE, response(true_reward, "true_reward", None, float))
-    if covariate is not None:
+    if (covariate := fields.get("covariate")) is not None:
         values = np.asarray(covariate, dtype=float)
         if values.ndim == 3:
             values = values[:, :, None, :]
         names = features if features is not None else [f"x{j}" for j in range(values.shape[-1])]
         variables["covariate"] = ((*RESPONSE, "feature"), values)
         coords["feature"] = list(names)
-    for name, per_prompt in (("cluster", cluster), ("stratum", stratum)):
+    for name, per_prompt in (("cluster", fields.get("cluster")), ("stratum", fields.get("stratum"))):
         if per_prompt is not None:
             variables[name] = ("prompt", np.asarray(per_prompt).astype(str))
     for name, per_logged in (logged or {}).items():

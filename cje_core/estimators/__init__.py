@@ -3,6 +3,17 @@
 Each module states its estimand, formula (with the paper's equation) and failure modes, declares ``NEEDS`` (what
 the evaluation data must hold) and defines ``estimate(data, *, ci_prob=0.95, rng=None, **options) -> xr.Dataset``.
 
+What all of them take and give is not said again by each:
+
+``data``         evaluation data, see `cje_core.data.contract`
+``ci_prob``      probability of the intervals (over clusters of prompts)
+``rng``          source of randomness: a generator, or the seed of one; unused where nothing is random
+``interval``     {"auto", "wald", "logit", "clopper_pearson"}: ``auto`` is binomial tails on effective counts where own
+                 labels are binary or an end of the oracle range is near, with room for unseen drops where graded labels
+                 are few, else the t interval (``wald``); see `cje_core.families.intervals`. Of a posterior
+                 {"eti", "hdi"}, equal-tailed or of highest density
+returned         the estimate contract, see `cje_core.inference.estimate`
+
 Rule of this package: it holds estimators and nothing else; what they are assembled from is in `cje_core.families`.
 """
 

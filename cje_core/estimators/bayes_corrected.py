@@ -41,11 +41,11 @@ def estimate(
     calibration: Calibration | None = None,
     effect: str = "linear",
 ) -> xr.Dataset:
-    """Estimate each probed policy's value by its corrected posterior; see the module.
+    """Estimate each probed policy's value by its corrected posterior; see the module and its package.
 
     Parameters
     ----------
-    data, ci_prob, rng, engine, n_draws, interval, calibration, effect
+    engine, n_draws, calibration, effect
         As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
     curve : Prior
         Of the calibrator; with feedback there is no atom.

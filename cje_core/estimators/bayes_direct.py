@@ -48,15 +48,10 @@ def estimate(
     effect: str = "linear",
     pooling: str = "complete",
 ) -> xr.Dataset:
-    """Estimate each policy's value by its posterior; see the module.
+    """Estimate each policy's value by its posterior; see the module and its package.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval.
-    rng : Generator, int or None
     route : {"one_step", "plug_in"}
         ``plug_in`` leaves out the correction by labels.
     engine : {"gibbs", "nutpie", "pymc"}, optional
@@ -64,8 +59,6 @@ def estimate(
         Default: ``gibbs``, or ``nutpie`` with partial pooling, which Gibbs does not sample.
     n_draws : int
         Posterior draws.
-    interval : {"eti", "hdi"}
-        Equal-tailed or highest density.
     curve : Prior
         Of the calibrator.
     calibration : Calibration, optional

@@ -47,22 +47,16 @@ def estimate(
     n_draws: int = 2000,
     interval: str = "eti",
 ) -> xr.Dataset:
-    """Estimate each policy's value by the posterior of its share of good responses; see the module.
+    """Estimate each policy's value by the posterior of its share of good responses; see the module and its package.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with binary labels.
-    ci_prob : float
-        Probability of the intervals.
-    rng : Generator, int or None
     threshold : float, optional
         A score at or above it passes. Default: the middle of ``judge_range``.
     accuracy_prior : pair of float
         Beta prior of sensitivity and of specificity.
     n_draws : int
         Posterior draws.
-    interval : {"eti", "hdi"}
 
     Returns
     -------

@@ -7,7 +7,6 @@ Failure modes: those of dr_cpo; stabilised weights are not the importance weight
 is incomplete and the estimate is no longer doubly robust.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 from cje_core.families import off_policy
@@ -26,24 +25,17 @@ def policy_value(
 
 
 @estimator(fresh=True)
-def estimate(
-    *,
-    candidates: Sequence[str] = off_policy.DEFAULT.candidates,
-    projection: str = off_policy.DEFAULT.projection,
-    guard: str = off_policy.DEFAULT.guard,
-    rho: float = off_policy.DEFAULT.rho,
-) -> Method:
-    """Estimate each policy's value by calibrated DR; see the module.
+def estimate(*, weighting: off_policy.Stabilisation = off_policy.DEFAULT) -> Method:
+    """Estimate each policy's value by calibrated DR; see the module and its package.
 
     Parameters
     ----------
-    candidates, projection, guard, rho
-        As in `cje_core.offpolicy.weights.stabilise`.
+    weighting : Stabilisation
+        Its fields are as in `cje_core.offpolicy.weights.stabilise`.
 
     Returns
     -------
     And ``ess_fraction(policy)`` of the stabilised weights, ``beta(policy, candidate)``, ``alpha`` and
     ``guard_engaged`` (1 or 0).
     """
-    weighting = off_policy.Stabilisation(tuple(candidates), projection, guard, rho)
     return Method(partial(policy_value, weighting=weighting), weighting._asdict())

@@ -29,7 +29,7 @@ def policy_value(logs: off_policy.Logs, p: int, *, cap: float | None = None) -> 
 
 @estimator(fresh=False)
 def estimate(*, cap: float | None = None) -> Method:
-    """Estimate each policy's value by capped IPS; see the module.
+    """Estimate each policy's value by capped IPS; see the module and its package.
 
     Parameters
     ----------

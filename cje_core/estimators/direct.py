@@ -106,16 +106,10 @@ def estimate(
     calibration: Calibration | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by Direct; see the module for formulas, routes and kinds of inference.
+    """Estimate each policy's value by Direct; see the module and its package.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval.
-    rng : Generator, int or None
-        Source of the bootstrap; the other kinds of inference use no randomness.
     inference : {"influence", "bootstrap", "jackknife", "cluster", "plugin_iid"} or Bootstrap
         ``bootstrap`` is ``Bootstrap()``.
     correction : {"theta_aug", "horvitz_thompson", "tmle", "none"}
@@ -129,11 +123,8 @@ def estimate(
         (`cje_core.families.direct.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
     calibration : Calibration, optional
         How the judge is calibrated, see `cje_core.calibration.calibrated`.
-    interval : {"auto", "wald", "normal", "logit", "clopper_pearson"}
-        Of ``influence`` and ``jackknife``.
-        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
-        `cje_core.families.intervals`. ``normal`` is the paper's: a standard error with 1.96.
+    interval : str
+        Of ``influence`` and ``jackknife``: also ``normal``, the paper's 1.96 standard errors.
 
     Returns
     -------
@@ -198,11 +189,10 @@ def estimate(
     if power_tuned:
         extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
         extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
-    attrs: dict[str, object] = {}
     if inference == "bootstrap":
-        attrs["n_rejected"] = n_rejected
+        extra["n_rejected"] = n_rejected
     if lender is not None:
-        attrs |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
+        extra |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
     return assemble(
         data,
         rows,
@@ -217,5 +207,4 @@ def estimate(
         ),
         decomposed=True,
         extra=extra,
-        attrs=attrs,
     )

@@ -20,10 +20,10 @@ fit has no term of its own: its error enters as lambda times the difference of m
 whose mean is zero given f. The untuned value keeps the term (the leverage of the teaching labels is the *difference* of
 the knot masses of responses and probes, so an error common to both cancels).
 
-Few probes (20,000 replicates of a strong, a weak and a binary judge at shifts 0 and .25, f known, as for the figures
-above): with 4 to 9 probes the tuned t interval covers .94-.97 with the strong, .94-.96 with the weak judge, never less
-than that of the probes' mean; at 6 it is .88-1.17 times as wide, at 4 it is 1.2-1.6 times. So 4 and 5
-probed clusters get the mean. Binary labels near an end of the scale are too few at 9 for either t interval (.91).
+Few probes (20,000 replicates of a strong, a weak and a binary judge at shifts 0 and .25, f known): with 4 to 9 probes
+the tuned t interval covers .94-.97 with the strong, .94-.96 with the weak judge, never less than that of the probes'
+mean; at 6 it is .88-1.17 times as wide, at 4 it is 1.2-1.6 times. So 4 and 5 probed clusters get the mean. Binary
+labels near an end of the scale are too few at 9 for either t interval (.91).
 
 Failure modes: it corrects the mean only, not the calibration within subgroups; the probes must be a random sample of
 the policy's responses; with a handful of probes it is as wide as they are few.
@@ -59,7 +59,7 @@ def estimate(
     interval: str = "auto",
     tuned: bool = True,
 ) -> xr.Dataset:
-    """Estimate each probed policy's value from its probes; see the module.
+    """Estimate each probed policy's value from its probes; see the module and its package.
 
     Parameters
     ----------

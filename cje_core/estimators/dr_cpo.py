@@ -30,7 +30,7 @@ def policy_value(
 
 @estimator(fresh=True)
 def estimate() -> Method:
-    """Estimate each policy's value by DR with raw weights; see the module.
+    """Estimate each policy's value by DR with raw weights; see the module and its package.
 
     Returns
     -------

@@ -26,26 +26,7 @@ def estimate(
     rng: np.random.Generator | int | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by the mean of its own labels; see the module.
-
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval (clusters of prompts).
-    rng : Generator, int or None
-        Unused: there is nothing random here.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
-        `cje_core.families.intervals`.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`.
-    """
+    """Estimate each policy's value by the mean of its own labels; see the module and its package."""
     del rng
     rows = unpack(data)
     results = []

@@ -73,7 +73,7 @@ def policy_value(
 
 @estimator(fresh=True)
 def estimate(*, omega: str = "w", weights: str = "stabilised") -> Method:
-    """Estimate each policy's value by MRDR; see the module.
+    """Estimate each policy's value by MRDR; see the module and its package.
 
     Parameters
     ----------

@@ -20,6 +20,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data import check_data
 from cje_core.data.arrays import unpack
+from cje_core.data.tables import LARGEST
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
@@ -30,31 +31,17 @@ NEEDS = {"oracle", "true_reward"}
 def estimate(
     data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
 ) -> xr.Dataset:
-    """Estimate each policy's value with the true regression in place of a calibrator; see the module.
+    """Estimate each policy's value with the true regression in place of a calibrator; see the module and its package.
 
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data with ``true_reward``.
-    ci_prob : float
-        Probability of the t interval.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`; every status is NO_TRUTH without ``true_reward``.
+    Every status is NO_TRUTH without ``true_reward``.
     """
     del rng
     check_data(data)
     known = "true_reward" in data
     rows = unpack(data)
     results = []
-    if (
-        known
-    ):  # the regression takes the judge's place, so that rows and their order stay those of every estimator
-        spread = {"judge_range": [-np.finfo(float).max, np.finfo(float).max]}
+    if known:  # the regression takes the judge's place: rows and their order stay those of every estimator
+        spread = {"judge_range": [-LARGEST, LARGEST]}
         reward = data["true_reward"].where(np.isfinite(data["judge"]))
         rows = unpack(data.assign(judge=reward).assign_attrs(spread))
     for p in range(len(rows.policies)):

@@ -32,27 +32,12 @@ def estimate(
     quantile: str = "t",
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each labelled policy's value by its prediction-powered mean; see the module.
+    """Estimate each labelled policy's value by its prediction-powered mean; see the module and its package.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
     quantile : {"t", "z"}
         Reference distribution of the interval.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
-        `cje_core.families.intervals`.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`; policies without labels of their own have no value.
     """
     del rng
     one_of(quantile, "quantile", QUANTILES)

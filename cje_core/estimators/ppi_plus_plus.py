@@ -33,24 +33,14 @@ def estimate(
     lam: str | float = "tuned",
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each labelled policy's value by its power-tuned prediction-powered mean; see the module.
+    """Estimate each labelled policy's value by its power-tuned prediction-powered mean; see the module and its package.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
     quantile : {"t", "z"}
         Reference distribution of the interval.
     lam : {"tuned", "cross_fitted"} or float in [0, 1]
         How much of the judge enters.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
-        `cje_core.families.intervals`.
 
     Returns
     -------

@@ -36,17 +36,9 @@ def estimate(
     interval: str = "eti",
     calibration: Calibration | None = None,
 ) -> xr.Dataset:
-    """Estimate each policy's value by its projection posterior; see the module.
+    """Estimate each policy's value by its projection posterior; see the module and its package.
 
-    Parameters
-    ----------
-    data, ci_prob, rng, n_draws, interval, calibration
-        As in `cje_core.estimators.bayes_direct.estimate`.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract with ``draws(policy, replicate)``.
+    `n_draws` and `calibration` are as in `cje_core.estimators.bayes_direct`; with ``draws(policy, replicate)``.
     """
     rng = np.random.default_rng(rng)
     given = calibrated(data, calibration)

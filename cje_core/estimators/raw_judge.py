@@ -11,6 +11,7 @@ import xarray as xr
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.prediction_powered import oracle_units
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
 
@@ -24,29 +25,10 @@ def estimate(
     rng: np.random.Generator | int | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by its mean judge score; see the module.
-
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data.
-    ci_prob : float
-        Probability of the interval (clusters of prompts).
-    rng : Generator, int or None
-        Unused: there is nothing random here.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
-        the oracle range is near; see `cje_core.families.intervals`.
-
-    Returns
-    -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`.
-    """
+    """Estimate each policy's value by its mean judge score; see the module and its package."""
     del rng
     rows = unpack(data)
-    (low, high), (bottom, top) = data.attrs["judge_range"], data.attrs["oracle_range"]
-    score = bottom + (rows.score - low) / (high - low) * (top - bottom)
+    score = oracle_units(data, rows.score)
     results = []
     for p in range(len(rows.policies)):
         index = np.flatnonzero((rows.policy == p) & rows.evaluated)

@@ -102,16 +102,10 @@ def estimate(
     threshold: float | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
-    """Estimate each policy's value by misclassification correction; see the module.
+    """Estimate each policy's value by misclassification correction; see the module and its package.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with binary labels.
-    ci_prob : float
-        Probability of the intervals.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
     threshold : float, optional
         A score at or above it passes. Default: the middle of ``judge_range``.
     interval : {"auto", "wald", "lee"}

@@ -31,7 +31,7 @@ def policy_value(logs: off_policy.Logs, p: int, *, clip: float | None = None) ->
 
 @estimator(fresh=False)
 def estimate(*, clip: float | None = None) -> Method:
-    """Estimate each policy's value by SNIPS; see the module.
+    """Estimate each policy's value by SNIPS; see the module and its package.
 
     Parameters
     ----------

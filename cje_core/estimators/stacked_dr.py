@@ -36,6 +36,7 @@ from cje_core.offpolicy.weights import simplex_qp
 
 NEEDS = off_policy.NEEDS
 LIBRARY = tuple(module.__name__.rpartition(".")[2] for module in (calibrated_dr_cpo, tmle, mrdr))
+RIDGE = 1e-4  # lambda, relative to the mean variance of the columns
 COLUMNS = ("total", "sampling")
 
 
@@ -89,7 +90,7 @@ def policy_value(
     *,
     members: Sequence[str],
     columns: str = "total",
-    ridge: float = 1e-4,
+    ridge: float = RIDGE,
     outer_split: bool = False,
 ) -> off_policy.Value | Status:
     """Stack of the members that policy p allows; the first member's status if it allows none."""
@@ -137,10 +138,9 @@ def estimate(
     *,
     members: Sequence[str] = LIBRARY,
     columns: str = "total",
-    ridge: float = 1e-4,
     outer_split: bool = False,
 ) -> Method:
-    """Estimate each policy's value by the stack; see the module.
+    """Estimate each policy's value by the stack; see the module and its package.
 
     Parameters
     ----------
@@ -148,8 +148,6 @@ def estimate(
         Other estimators that have a `policy_value`. One that fails for a policy has weight 0 there.
     columns : {"total", "sampling"}
         Influence columns that the weights are learned on.
-    ridge : float
-        lambda, relative to the mean variance of the columns.
     outer_split : bool
 
     Returns
@@ -160,6 +158,6 @@ def estimate(
         known = ", ".join(filter(_can_be_member, available()))
         raise ValueError(f"members are {tuple(members)}; use some of {known}, each once")
     one_of(columns, "columns", COLUMNS)
-    options = {"members": tuple(members), "columns": columns, "ridge": ridge, "outer_split": outer_split}
-    value = partial(policy_value, members=members, columns=columns, ridge=ridge, outer_split=outer_split)
+    options = {"members": tuple(members), "columns": columns, "ridge": RIDGE, "outer_split": outer_split}
+    value = partial(policy_value, members=members, columns=columns, outer_split=outer_split)
     return Method(value, options)

@@ -107,7 +107,7 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
 
 @estimator(fresh=True)
 def estimate() -> Method:
-    """Estimate each policy's value by TMLE; see the module.
+    """Estimate each policy's value by TMLE; see the module and its package.
 
     Returns
     -------

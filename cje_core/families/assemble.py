@@ -58,7 +58,6 @@ def assemble(
     rule: IntervalRule = WALD,
     decomposed: bool = False,
     extra: Mapping[str, Any] | None = None,
-    attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Intervals, labels and order: t intervals from the standard error, or intervals from draws.
 
@@ -73,9 +72,7 @@ def assemble(
         Add ``std_error_evaluation``, ``std_error_calibration`` and ``calibration_share``.
     extra : mapping, optional
         More variables, as ``(dims, values)``, policies first and in the order of `rows`. One that has its dimension's
-        name is a coordinate.
-    attrs : mapping, optional
-        More attributes.
+        name is a coordinate; what is no such pair is an attribute.
     """
     one_of(rule.kind, "interval", INTERVALS)
     probability(ci_prob)
@@ -132,7 +129,8 @@ def assemble(
         "effective_count": ("policy", count),
         "unseen_by": ("policy", np.where(kind == "unseen", [found.unseen_by for found in chosen], np.nan)),
     }
-    for name, (dims, values) in (extra or {}).items():
+    said = {name: value for name, value in (extra or {}).items() if not isinstance(value, tuple)}
+    for name, (dims, values) in ((k, v) for k, v in (extra or {}).items() if k not in said):
         by_policy = (dims if isinstance(dims, str) else next(iter(dims), "")) == "policy"
         more[name] = dims, np.asarray(values)[order] if by_policy else values
     if decomposed:
@@ -147,23 +145,23 @@ def assemble(
         more["calibration_share"] = ("policy", share)
     return label_estimate(
         [str(name) for name in data.policy.values],
-        value,
-        std_error,
-        interval,
-        [results[p].status for p in order],
-        route=[results[p].route for p in order],
-        source=[results[p].source for p in order],
+        {
+            "estimate": value,
+            "std_error": std_error,
+            "interval": interval,
+            "status": [results[p].status for p in order],
+            "route": [results[p].route for p in order],
+            "source": [results[p].source for p in order],
+            "influence": influence,
+            "draws": draws,
+            **more,
+        },
         estimator=estimator,
         options=options,
         ci_kind=rule.drawn if sizes or given else _common(kind, rule.kind),
         ci_prob=ci_prob,
-        influence=influence,
-        prompts=rows.prompts,
-        draws=draws,
-        extra=more,
-        coords={"cluster": ("prompt", rows.cluster_names[rows.cluster])},
-        oracle_range=scale,
-        attrs=attrs,
+        coords={"prompt": rows.prompts, "cluster": ("prompt", rows.cluster_names[rows.cluster])},
+        attrs={"oracle_range": list(scale), **said},
     )
 
 

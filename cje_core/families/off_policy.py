@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cje_core.calibration.calibrated import Calibrated
-from cje_core.calibration.oracle_slice import OracleSlice, fit, held_out, predict
+from cje_core.calibration.oracle_slice import OracleSlice, basis_of, held_out, predict, refit
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.influence import hajek as weighted_mean
@@ -150,17 +150,8 @@ def without_fold(logs: Logs, k: int) -> Logs:
     """
     fitted = logs.fitted
     keep = fitted.fold[fitted.prompt] != k
-    z, label, weight = fitted.z[keep], fitted.label[keep], fitted.weight[keep]
-    first = None if fitted.calibrator is None else fitted.calibrator.first_stage
-    model = fit(
-        z,
-        label,
-        weight,
-        mode=fitted.mode,
-        increasing=fitted.increasing,
-        basis=None if first is None else first.basis,
-    )
-    rest = fitted._replace(calibrator=model, z=z, label=label, weight=weight, prompt=fitted.prompt[keep])
+    kept = {name: getattr(fitted, name)[keep] for name in ("z", "label", "weight", "prompt")}
+    rest = fitted._replace(calibrator=refit(fitted, keep, basis_of(fitted)), **kept)
     logged = logs.logged._replace(label=np.where(fitted.fold == k, np.nan, logs.logged.label))
     return reward_logs(logs.rows, logged, rest, logs.oracle_range)
 
@@ -186,13 +177,7 @@ def raw_weights(logs: Logs, p: int) -> FloatArray:
 def stabilised_weights(
     logs: Logs, p: int, delta: FloatArray, weighting: Stabilisation = DEFAULT
 ) -> tuple[FloatArray, dict[str, Fact]]:
-    """Stabilised weights of `used_rows` and the facts of how they came about.
-
-    Parameters
-    ----------
-    delta : array, shape (n,)
-        What the estimator multiplies by the weights, per prompt.
-    """
+    """Stabilised weights of `used_rows` and the facts of how they came about; `delta` (n,) is what they multiply."""
     used = used_rows(logs, p)
     out = stabilise(
         raw_weights(logs, p),
@@ -219,13 +204,7 @@ def hajek(n: int, prompt: IntArray, weight: FloatArray, values: FloatArray) -> S
 
 
 def ips_value(logs: Logs, p: int, weight: FloatArray, facts: Mapping[str, Fact]) -> Value:
-    """Self-normalised importance sampling of the calibrated reward: ``sum W R / sum W``.
-
-    Parameters
-    ----------
-    weight : array, shape (used rows,)
-        In the order of `used_rows`.
-    """
+    """Self-normalised importance sampling of the calibrated reward: ``sum W R / sum W``, W of `used_rows`."""
     n, used = len(logs.rows.prompts), used_rows(logs, p)
     return Value(
         direct=Source(0.0, np.zeros(n), np.zeros(n)),
@@ -246,12 +225,7 @@ def dr_value(
 ) -> Value:
     """Doubly robust value ``mean_fresh q + sum W (R - q) / sum W`` (the paper's algorithm Calibrated-DR).
 
-    Parameters
-    ----------
-    weight : array, shape (used rows,)
-        In the order of `used_rows`.
-    outcome : Outcome, optional
-        q; default f^(-k).
+    W is of `used_rows`; q is `outcome`, by default f^(-k).
     """
     q = logs.outcome if outcome is None else outcome
     n, used, index = len(logs.rows.prompts), used_rows(logs, p), fresh_rows(logs, p)

@@ -43,17 +43,11 @@ def powered_mean(
 
     Parameters
     ----------
-    rows : Rows
-    p : int
     score : array, shape (rows,)
         Judge scores in oracle units.
     lam : {"tuned", "cross_fitted"} or float
     quantile : {"t", "z"}
         ``z``: the variances of ppi-python, divided by counts, and a normal interval.
-
-    Returns
-    -------
-    PolicyResult, float
     """
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     own = index[rows.labelled[index]]

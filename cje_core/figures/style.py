@@ -55,7 +55,7 @@ def new_axes(ax: Axes | None, width: float = 6.0, height: float = 3.6) -> Axes:
 def policy_panels(
     axes: tuple[Axes, Axes] | None, policies: Sequence[str], height: float, **grid: Any
 ) -> tuple[Axes, Axes]:
-    """Return `axes`, or two panels of a new figure, of some height (inches) per policy, with `policy_rows`."""
+    """Return `axes`, or two panels of a new figure (`height` and .45 inches per policy), with `policy_rows`."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 

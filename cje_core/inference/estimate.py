@@ -103,26 +103,24 @@ class Status(IntEnum):
         return self >= Status.TOO_FEW_LABELS
 
 
+# Dimensions of what an estimate holds; anything else is over policies, or says its own.
+DIMS = {
+    "interval": ("policy", "ci_bound"),
+    "influence": ("policy", "prompt"),
+    "draws": ("policy", "replicate"),
+}
+ESTIMAND = "V(policy) = E[Y under the policy]"
+
+
 def label_estimate(
     policies: Sequence[str],
-    estimate: npt.ArrayLike,
-    std_error: npt.ArrayLike,
-    interval: npt.ArrayLike,
-    status: npt.ArrayLike,
+    values: Mapping[str, Any],
     *,
-    route: Sequence[str],
-    source: Sequence[str] | None = None,
     estimator: str,
     options: Mapping[str, Any],
     ci_kind: str,
     ci_prob: float,
-    estimand: str = "V(policy) = E[Y under the policy]",
-    influence: npt.ArrayLike | None = None,
-    prompts: npt.ArrayLike | None = None,
-    draws: npt.ArrayLike | None = None,
-    extra: Mapping[str, tuple[Any, ...]] | None = None,
     coords: Mapping[str, Any] | None = None,
-    oracle_range: tuple[float, float] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Put labels on arrays: the only place where an estimate is built.
@@ -130,59 +128,47 @@ def label_estimate(
     Parameters
     ----------
     policies : sequence of str, length P
-    estimate, std_error, status : arrays, shape (P,)
-        In units of the oracle scale; NaN where the status is a failure.
-    interval : array, shape (P, 2)
-    route : sequence of str
-        How each policy's number came about, for instance ``"theta_aug"``.
-    source : sequence of str, optional
-        What each value rests on, see `cje_core.inference.sources`.
-    estimator, options, ci_kind, ci_prob, estimand
-        Recorded as attributes.
-    influence : array, shape (P, prompts), optional
-        Influence value of each prompt, scaled so that the estimate's error is their mean.
-    draws : array, shape (P, replicates), optional
-        Bootstrap or posterior draws of the value.
-    extra, coords : mapping, optional
-        More variables, as ``(dims, values)``, and more coordinates.
-    oracle_range : (float, float), optional
-        Ends of the oracle scale, recorded as an attribute; `attrs` are more of these.
+    values : mapping of str
+        ``estimate``, ``std_error``, ``status``, shape (P,), in units of the oracle scale, NaN where the status is a
+        failure; ``interval``, shape (P, 2); ``route``, how each number came about, for instance ``"theta_aug"``.
+        Optional: ``source``, what each value rests on (`cje_core.inference.sources`); ``influence``, shape (P,
+        prompts), scaled so that the estimate's error is their mean, with the coordinate ``prompt``; ``draws``, shape
+        (P, replicates); more, over policies or as ``(dims, array)``. None is left out.
+    estimator, options, ci_kind, ci_prob
+        Recorded as attributes; `attrs` are more of these.
+    coords : mapping, optional
+        More coordinates.
 
     Returns
     -------
     xr.Dataset
     """
+    kinds = {"estimate": float, "std_error": float, "interval": float, "route": str, "source": str}
+    kinds |= {"influence": float, "draws": float, "status": np.int8}
+    variables: dict[str, tuple[Any, ...]] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        labelled = isinstance(value, tuple)
+        variables[name] = (
+            value if labelled else (DIMS.get(name, ("policy",)), np.asarray(value, kinds.get(name)))
+        )
     flags = {
         "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
         "flag_meanings": " ".join(s.name.lower() for s in Status),
     }
-    variables: dict[str, tuple[Any, ...]] = {
-        "estimate": ("policy", np.asarray(estimate, float)),
-        "std_error": ("policy", np.asarray(std_error, float)),
-        "interval": (("policy", "ci_bound"), np.asarray(interval, float)),
-        "status": ("policy", np.asarray(status, dtype=np.int8), flags),
-        "route": ("policy", np.asarray(route, dtype=str)),
-    }
-    if source is not None:
-        variables["source"] = ("policy", np.asarray(source, dtype=str))
-    labels: dict[str, Any] = {"policy": list(policies), "ci_bound": CI_BOUND}
-    if influence is not None:
-        variables["influence"] = (("policy", "prompt"), np.asarray(influence, float))
-        labels["prompt"] = np.asarray(prompts)
-    if draws is not None:
-        variables["draws"] = (("policy", "replicate"), np.asarray(draws, float))
+    variables["status"] = (*variables["status"], flags)
     return xr.Dataset(  # in one go: each later merge would cost a study a millisecond
-        variables | dict(extra or {}),
-        coords=labels | dict(coords or {}),
+        variables,
+        coords={"policy": list(policies), "ci_bound": CI_BOUND, **(coords or {})},
         attrs={
             "estimator": estimator,
             "options": json.dumps(dict(options), sort_keys=True, default=_plain),
             "ci_kind": ci_kind,
             "ci_prob": float(ci_prob),
-            "estimand": estimand,
-        }
-        | ({} if oracle_range is None else {"oracle_range": list(oracle_range)})
-        | dict(attrs or {}),
+            "estimand": ESTIMAND,
+            **(attrs or {}),
+        },
     )
 
 

@@ -18,10 +18,14 @@ MIN_EFFECTIVE = (
 
 
 class RankTest(NamedTuple):
-    """Spearman's correlation and the p-value of "it is not positive"."""
+    """Spearman's correlation and the p-value of "it is not positive".
 
-    spearman: float  # NaN where either side is constant
-    p_value: float  # one-sided; 1 where there is nothing to rank
+    Where nothing can be tested (a side is constant, fewer than 3 clusters, fewer than 4 effective ones under unequal
+    weights) it is NaN with a p-value of 1 and no degrees of freedom.
+    """
+
+    spearman: float
+    p_value: float  # one-sided
     df: float
 
     def against(self, size: float = 0.05) -> bool:
@@ -40,13 +44,14 @@ def rank_test(
     the correlation, x and y the standardised ranks, and the degrees of freedom are at most G - 2. The p-value is kept
     ``1 / G!`` away from 0 and from 1, which is as far as any order of G clusters can go.
 
-    Rows that were labelled with unequal probabilities e come with weights ``w = 1 / e``: labels chosen for a score and
+    Rows that were labelled with unequal probabilities p come with weights ``w = 1 / p``: labels chosen for a score and
     for a trait that tells of the label are correlated with the score even where the judge is independent of the label.
     Ranks, means and rho are then weighted (a mid-rank is the weight below plus half of the weight tied), so that rho is
     that of all responses, and ``t = sum_i w_i x_i y_i / sqrt(V)``, V the larger of two sums ``sum_g (sum_{i in g} w_i
-    x_i e_i)^2``: with e the residual ``(y - rho x) / (1 - h)``, h the leverage ``w (1 + x^2) / sum w`` (HC3), and, as
-    if rho were zero, with ``y / (1 - w / sum w)^2``. The degrees of freedom are the `effective_clusters` of w x, less
-    two. That ranks were estimated is of second order at independence. Equal weights are none.
+    x_i e_i)^2``: e is the residual ``(y - rho x) / (1 - h)`` in the first, h the leverage ``w (1 + x^2) / sum w``
+    (HC3), and, as if rho were zero, ``y / (1 - w / sum w)^2`` in the second. The degrees of freedom are the
+    `effective_clusters` of w x, less two. That ranks were estimated is of second order at independence. Equal weights
+    are none.
 
     Simulated with an independent judge, labels chosen with probabilities of .03 to .8 by the score, or by the score and
     a cause of the label together, 9 to 315 labels, continuous and binary, in clusters and not: of 27 worlds 26 reject

@@ -29,7 +29,7 @@ import xarray as xr
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data import LOGP_ROUNDING, DataError
 from cje_core.data.arrays import unpack_logged
-from cje_core.offpolicy.weights import ess_fraction, mean_one
+from cje_core.offpolicy.weights import ess_fraction, mean_one, place_of
 
 CHECKS = ("finite", "repeatable", "token_sum", "additive", "snapshot", "unmasked")
 REPEAT_TOLERANCE = 1e-7  # nats; the paper's
@@ -37,15 +37,9 @@ REPEAT_TOLERANCE = 1e-7  # nats; the paper's
 SUM_TOLERANCE = 1e-3
 COLUMNS = ["policy", "prompt_id", "check", "reason"]
 CLONE_COLUMNS = (
-    "n_usable",
-    "mean",
-    "sd",
-    "equal_share",
-    "ess_fraction",
-    "ess_fraction_normal",
-    "mean_ratio",
+    "n_usable", "mean", "sd", "equal_share", "ess_fraction", "ess_fraction_normal", "mean_ratio",
     "mean_ratio_std_error",
-)
+)  # fmt: skip
 
 
 def finite(logp: npt.ArrayLike) -> BoolArray:
@@ -61,20 +55,9 @@ def finite(logp: npt.ArrayLike) -> BoolArray:
 
 
 def repeatable(logp: npt.ArrayLike, call: npt.ArrayLike, tolerance: float = REPEAT_TOLERANCE) -> BoolArray:
-    """Whether identical calls agree: the range of their answers is at most `tolerance`.
+    """Whether identical calls agree: the range of their answers is at most `tolerance` (nats), row by row.
 
-    Parameters
-    ----------
-    logp : array, shape (r,)
-    call : int array, shape (r,)
-        Code of the call (policy, prompt, response); equal codes are repetitions.
-    tolerance : float
-        Nats.
-
-    Returns
-    -------
-    array, shape (r,)
-        False for every row of a call whose answers differ.
+    `call` has the code of each row's call (policy, prompt, response); equal codes are repetitions.
     """
     values, code = np.asarray(logp, float), np.asarray(call, dtype=np.intp)
     if len(values) == 0:
@@ -90,16 +73,7 @@ def repeatable(logp: npt.ArrayLike, call: npt.ArrayLike, tolerance: float = REPE
 def token_sum(
     logp: npt.ArrayLike, tokens: Sequence[npt.ArrayLike], tolerance: float = SUM_TOLERANCE
 ) -> BoolArray:
-    """Whether the per-token log-likelihoods are valid and sum to the total, row by row.
-
-    Parameters
-    ----------
-    logp : array, shape (r,)
-    tokens : sequence of r arrays
-        Per-token log-likelihoods; a response has at least one token.
-    tolerance : float
-        Nats.
-    """
+    """Whether the log-likelihoods of each row's tokens, at least one, are valid and sum to the total (nats)."""
     sums = np.array([np.sum(np.asarray(row, float)) for row in tokens])
     valid = np.array([np.size(row) > 0 and bool(finite(row).all()) for row in tokens], dtype=bool)
     return np.asarray(valid & (np.abs(sums - np.asarray(logp, float)) <= tolerance))
@@ -125,7 +99,7 @@ def additive(
 
 
 def check(table: pd.DataFrame) -> pd.DataFrame:
-    """Run every check whose columns are there, and list the rows that fail.
+    """Run every check whose columns are there, and list the rows that fail; without ``logp`` it is a `DataError`.
 
     Parameters
     ----------
@@ -138,11 +112,6 @@ def check(table: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         ``policy, prompt_id, check, reason``, one row per violation, indexed as in `table`. `summarise` counts it.
-
-    Raises
-    ------
-    DataError
-        If a required column is missing.
 
     Examples
     --------
@@ -159,12 +128,7 @@ def check(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def summarise(table: pd.DataFrame) -> xr.Dataset:
-    """Shares of rows that pass, per policy and check.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As in `check`.
+    """Shares of rows that pass, per policy and check, of a table as in `check`.
 
     Returns
     -------
@@ -232,12 +196,6 @@ def clones(data: xr.Dataset, policies: Sequence[str]) -> xr.Dataset:
     Their ratio is 1 whatever the response, so all spread is teacher-forcing error; with normal errors of standard
     deviation s the effective sample size is ``n exp(-s^2)``.
 
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data with logged responses.
-    policies : sequence of str
-
     Returns
     -------
     xr.Dataset
@@ -245,20 +203,11 @@ def clones(data: xr.Dataset, policies: Sequence[str]) -> xr.Dataset:
         within 1e-7 of 0), ``ess_fraction``, ``ess_fraction_normal = exp(-sd^2)``, and ``mean_ratio`` with
         ``mean_ratio_std_error``: the mean of the ratios themselves, whose expectation under the logger is 1 for every
         policy.
-
-    Raises
-    ------
-    ValueError
-        If a policy is not in the data.
     """
     logged = unpack_logged(data)
-    names = sorted(data.policy.values.astype(str).tolist())
-    for name in policies:
-        if name not in names:
-            raise ValueError(f"no policy {name!r} in the data; there are: {', '.join(names)}")
     table = np.full((len(CLONE_COLUMNS), len(policies)), np.nan)
     for j, name in enumerate(policies):
-        row = logged.logp_target[names.index(name)] - logged.logp_logger
+        row = logged.logp_target[place_of(data, name)] - logged.logp_logger
         x = row[np.isfinite(row)]
         table[0, j] = len(x)
         if len(x) > 1:

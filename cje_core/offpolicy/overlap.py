@@ -30,7 +30,7 @@ from cje_core.offpolicy.typicality import (
     typicality,
     weighted_typicality,
 )
-from cje_core.offpolicy.weights import ess_fraction, log_ratios, mean_one, stabilise
+from cje_core.offpolicy.weights import ess_fraction, log_ratios, mean_one, place_of, stabilise
 
 N_BINS = 20
 TAIL = (0.01, 0.05)  # share of the largest weights that the tail index sweeps
@@ -118,16 +118,14 @@ def overlap(
 
 
 def _label(table: list[dict[str, Any]], policies: list[str], ci_prob: float) -> xr.Dataset:
-    second = {"ttc_interval": "ci_bound", "ttc_two_sided_interval": "ci_bound", "weight_variance": "region"}
-    variables = {
-        name: (
-            ("policy", second[name]) if name in second else ("policy",),
-            np.array([row[name] for row in table]),
-        )
-        for name in table[0]
+    second = {
+        "ttc_interval": ("ci_bound",),
+        "ttc_two_sided_interval": ("ci_bound",),
+        "weight_variance": ("region",),
     }
+    dims = {name: ("policy", *second.get(name, ())) for name in table[0]}
     return xr.Dataset(
-        variables,
+        {name: (dims[name], np.array([row[name] for row in table])) for name in table[0]},
         coords={"policy": policies, "ci_bound": CI_BOUND, "region": ["inside", "outside"]},
         attrs={"ci_prob": ci_prob, "level": LEVEL, "n_bins": N_BINS, "tail": list(TAIL)},
     )
@@ -153,16 +151,9 @@ def hill(log_weight: npt.ArrayLike) -> Hill:
     zero and whose alpha is k / (k - 1) times too large. Logs come in and stay, so weights that underflow keep their
     order.
 
-    Parameters
-    ----------
-    log_weight : array, shape (n,)
-        Up to a constant; NaN rows do not count.
-
-    Returns
-    -------
-    Hill
-        Median and quartiles are NaN with fewer than 200 weights (5% of them are fewer than ten) and where the
-        largest weights are equal: no tail was seen, and none is claimed to be light.
+    Log weights (n,) are up to a constant; NaN rows do not count. Median and quartiles are NaN with fewer than 200
+    weights (5% of them are fewer than ten) and where the largest weights are equal: no tail was seen, and none is
+    claimed to be light.
 
     Examples
     --------
@@ -192,16 +183,9 @@ def hill(log_weight: npt.ArrayLike) -> Hill:
 def ccdf(data: xr.Dataset, policy: str) -> xr.DataArray:
     """Empirical ``P(W >= w)`` of a policy's mean-one weights, for a log-log plot.
 
-    Returns
-    -------
-    xr.DataArray
-        Over ``log10_weight``, increasing; in logs, since weights of sequences span more than floats do.
+    Over ``log10_weight``, increasing; in logs, since weights of sequences span more than floats do.
     """
-    logged = unpack_logged(data)
-    names = sorted(data.policy.values.astype(str).tolist())
-    if policy not in names:
-        raise ValueError(f"no policy {policy!r} in the data; there are: {', '.join(names)}")
-    row = log_ratios(logged)[names.index(policy)]
+    row = log_ratios(unpack_logged(data))[place_of(data, policy)]
     x = np.sort(row[np.isfinite(row)])
     if len(x):
         x = x - x[-1] - np.log(np.exp(x - x[-1]).mean())
@@ -250,7 +234,6 @@ def affinity(
     logger_mass, target_mass : arrays, shape (r,)
         Mass of each row in either sample, 0 where it does not belong to it.
     cluster : int array, shape (r,)
-    n_bins : int
 
     Returns
     -------
@@ -350,21 +333,18 @@ def _typicality_row(
     used = np.flatnonzero(np.isfinite(weight) & np.isfinite(logged.n_tokens))
     per_token = -logged.logp_target[policy, used] / logged.n_tokens[used]
     sample = Sample(per_token, np.ones(len(used)), rows.cluster[used])
-    source, draws = "unknown", np.nan
-    nothing = Typicality(np.nan, np.nan, np.nan, np.nan, np.full(2, np.nan))
-    one = two = nothing
-    if len(used):
-        fresh = None if surprisal is None else _fresh_sample(rows, surprisal[policy])
+    fresh = None if surprisal is None else _fresh_sample(rows, surprisal[policy])
+    if len(used) == 0:
+        source, draws = "unknown", np.nan
+        one = two = Typicality(np.nan, np.nan, np.nan, np.nan, np.full(2, np.nan))
+        cle = Cle(np.nan, np.nan, np.nan, np.full(2, np.nan))
+    else:
         if fresh is not None:
             source, draws = "fresh", kish_ess(fresh.mass)
-            one = typicality(fresh, sample, ci_prob=ci_prob)
-            two = typicality(fresh, sample, two_sided=True, ci_prob=ci_prob)
+            one, two = (typicality(fresh, sample, two_sided=both, ci_prob=ci_prob) for both in (False, True))
         else:
             source, draws = "weighted_logged", ess_fraction(weight[used]) * len(used)
-            one = weighted_typicality(sample, weight[used])
-            two = weighted_typicality(sample, weight[used], two_sided=True)
-    cle = Cle(np.nan, np.nan, np.nan, np.full(2, np.nan))
-    if len(used):
+            one, two = (weighted_typicality(sample, weight[used], two_sided=both) for both in (False, True))
         cle = cle_factor(weight[used], per_token, one)
     return {
         "ttc": one.ttc,

@@ -69,11 +69,6 @@ def typicality(
         Target mass of the region.
     two_sided : bool
         ``|surprisal - mean| <= d`` in place of ``surprisal <= q``.
-    ci_prob : float
-
-    Returns
-    -------
-    Typicality
 
     Examples
     --------
@@ -118,16 +113,7 @@ def weighted_typicality(logged: Sample, weight: FloatArray, *, two_sided: bool =
 
     The paper's reference does this. The threshold is as good as the effective sample size of the weights, and that is
     itself estimated from weights that may have missed the target altogether: there is no honest interval, so it is NaN.
-
-    Parameters
-    ----------
-    logged : Sample
-    weight : array, shape (r,)
-        Mean-one importance weights of these rows.
-
-    Returns
-    -------
-    Typicality
+    Weights (r,) of these rows are of mean one.
     """
     target = logged._replace(mass=weight)
     centre = float(np.average(logged.surprisal, weights=weight)) if two_sided else None
@@ -149,19 +135,8 @@ class Cle(NamedTuple):
 def cle_factor(weight: FloatArray, surprisal: FloatArray, region: Typicality) -> Cle:
     """Factor by which the CLE bound exceeds the on-policy floor ``sigma_T / sqrt(n)``.
 
-    Parameters
-    ----------
-    weight : array, shape (n,)
-        Mean-one weights of the logged responses.
-    surprisal : array, shape (n,)
-        Their mean per-token surprisal under the target.
-    region : Typicality
-
-    Returns
-    -------
-    Cle
-        NaN where no logged response lies in T. The shape is a sample moment of heavy-tailed weights: read it as a lower
-        bound.
+    Weights (n,) of the logged responses are of mean one, surprisals (n,) their means per token under the target. NaN
+    where no logged response lies in T. The shape is a sample moment of heavy-tailed weights: read it as a lower bound.
     """
     inside = (surprisal >= region.low) & (surprisal <= region.high)
     squares = (weight - 1.0) ** 2

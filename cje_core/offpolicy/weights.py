@@ -41,6 +41,7 @@ from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
 
 CANDIDATES = ("base", "up", "down")
+RIDGE = 1e-8  # on the diagonal of the stack's matrix, relative to its mean
 KNOWN = {
     "projection": ("rescale", "exact"),
     "objective": ("variance", "fit"),
@@ -50,33 +51,25 @@ MOST_COLUMNS = 12  # the simplex solver visits every support: 4,095 of them
 
 
 def log_ratios(logged: Logged) -> FloatArray:
-    """Log importance ratio ``log p_target - log p_logger`` of each logged response, in nats.
+    """Log importance ratio ``log p_target - log p_logger`` of each logged response, in nats, shape (policies, n).
 
-    Returns
-    -------
-    array, shape (policies, n)
-        NaN where the response is not usable for that policy (`cje_core.data.arrays.Logged.usable`).
+    NaN where the response is not usable for that policy (`cje_core.data.arrays.Logged.usable`).
     """
     return np.where(logged.usable, logged.logp_target - logged.logp_logger, np.nan)
+
+
+def place_of(data: xr.Dataset, policy: str) -> int:
+    """Row of a policy in `Logged`."""
+    names = sorted(data.policy.values.astype(str).tolist())
+    if policy not in names:
+        raise ValueError(f"no policy {policy!r} in the data; there are: {', '.join(names)}")
+    return names.index(policy)
 
 
 def mean_one(log_ratio: npt.ArrayLike) -> FloatArray:
     """Self-normalised weights of one policy: ``exp(log W - logsumexp(log W) + log n)`` over the rows that have one.
 
-    Parameters
-    ----------
-    log_ratio : array, shape (n,)
-        NaN where unknown.
-
-    Returns
-    -------
-    array, shape (n,)
-        Mean one over the rows that are not NaN.
-
-    Raises
-    ------
-    ValueError
-        At an infinite ratio, which no pair of finite log-likelihoods gives.
+    Ratios (n,) are NaN where unknown; an infinite one, which no finite log-likelihoods give, is a `ValueError`.
 
     Examples
     --------
@@ -139,10 +132,7 @@ def overlap_weights(log_ratio: npt.ArrayLike) -> FloatArray:
     density proportional to ``p_logger p_target / (p_logger + p_target)``, and not to ``V(policy)``. The weights before
     normalisation lie in (0, 1), so they have every moment whatever the overlap is.
 
-    Parameters
-    ----------
-    log_ratio : array, shape (n,)
-        NaN where unknown. Its level counts: add no constant.
+    Ratios are as in `mean_one`, and their level counts: add no constant.
 
     Examples
     --------
@@ -188,7 +178,6 @@ def stabilise(
     objective: str = "variance",
     guard: str = "absolute",
     rho: float = 1.0,
-    ridge: float = 1e-8,
 ) -> Stabilised:
     """Weight stabilisation: out-of-fold monotone candidates, variance-optimal stack, guard.
 
@@ -219,12 +208,8 @@ def stabilise(
     guard : {"absolute", "relative", "none"}
         The variance may not exceed rho ("absolute", the paper's algorithm) or rho times that of `weight` ("relative",
         the paper's lemma on the variance guard).
-    rho, ridge : float
-        Positive; ridge is added to the diagonal of the stack's matrix, relative to its mean.
-
-    Returns
-    -------
-    Stabilised
+    rho : float
+        Positive.
 
     Examples
     --------
@@ -252,7 +237,7 @@ def stabilise(
             if w[train].sum() > 0:
                 maps.append(_fit_map(w[train], s[train], int(held_out), name))
                 candidate[c, test] = np.interp(s[test], maps[-1].knot, maps[-1].value)
-    beta = _stack(candidate, d if objective == "variance" else None, w, ridge)
+    beta = _stack(candidate, d if objective == "variance" else None, w)
     parts = candidate
     if projection == "exact" and used.any():
         parts = np.full_like(candidate, np.nan)
@@ -262,7 +247,8 @@ def stabilise(
                 parts[c] = iso_mean_one(w, s, name == "up")
                 maps.append(_fit_map(w[used], s[used], -1, name))
     stack = _to_mean_one(beta @ parts)
-    alpha = guard_blend(stack, guard_limit(w, guard, rho))
+    raw = w[used].var() if guard == "relative" and used.any() else 1.0
+    alpha = guard_blend(stack, np.inf if guard == "none" else float(rho * raw))
     out = _to_mean_one(1.0 + alpha * (stack - 1.0))
     return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, tuple(maps))
 
@@ -279,7 +265,7 @@ def _fit_map(weight: FloatArray, score: FloatArray, fold: int, candidate: str) -
     return FoldMap(fold, candidate, knot, value * size.sum() / (value * size).sum())
 
 
-def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray, ridge: float) -> FloatArray:
+def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray) -> FloatArray:
     """Simplex weights of least variance of ``W_c * (Delta - mean Delta)``, or of least distance from the weights."""
     rows = np.isfinite(candidate).all(axis=0) & (True if delta is None else np.isfinite(delta))
     if rows.sum() < 2:
@@ -289,14 +275,7 @@ def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray, 
         sigma = left @ left.T / rows.sum()
     else:
         sigma = np.atleast_2d(np.cov(candidate[:, rows] * (delta[rows] - delta[rows].mean())))
-    return simplex_qp(sigma + ridge * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
-
-
-def guard_limit(weight: npt.ArrayLike, guard: str, rho: float) -> float:
-    """Largest variance that the guard allows: rho, rho times the variance of the raw weights, or no limit."""
-    if guard == "none":
-        return float("inf")
-    return float(rho * (_present(weight).var() if guard == "relative" and len(_present(weight)) else 1.0))
+    return simplex_qp(sigma + RIDGE * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
 
 
 def guard_blend(stack: npt.ArrayLike, limit: float) -> float:
@@ -315,8 +294,7 @@ def guard_curve(
     stabilised : Stabilised
         Only its stack before the guard is used.
     delta : array, shape (n,)
-        What the estimator multiplies by the weights, R for IPS and ``R - q`` for DR: the rest of a DR estimate does not
-        move with rho.
+        As in `stabilise`: the rest of a DR estimate does not move with rho.
     rhos : array, shape (r,)
         Absolute caps on the variance of the weights; ``inf`` is no guard.
 
@@ -329,17 +307,15 @@ def guard_curve(
     d, stack = np.asarray(delta, float), stabilised.stack
     rows = np.isfinite(stack) & np.isfinite(d)
     grid = np.asarray(rhos, float)
-    columns = np.full((4, len(grid)), np.nan)
+    table = np.full((len(grid), 4), np.nan)
     for j, limit in enumerate(grid if rows.any() else []):
         alpha = guard_blend(stack, float(limit))
         w = 1.0 + alpha * (stack - 1.0)
         value = (w[rows] * d[rows]).sum() / w[rows].sum()
         spread = np.sqrt((w[rows] ** 2 * (d[rows] - value) ** 2).sum()) / w[rows].sum()
-        columns[:, j] = alpha, ess_fraction(w), value, spread
+        table[j] = alpha, ess_fraction(w), value, spread
     names = ("alpha", "ess_fraction", "value", "std_error")
-    out = xr.Dataset(
-        {name: ("rho", column) for name, column in zip(names, columns, strict=True)}, coords={"rho": grid}
-    )
+    out = xr.Dataset({name: ("rho", table[:, k]) for k, name in enumerate(names)}, coords={"rho": grid})
     free = (stack[rows] * d[rows]).sum() / stack[rows].sum() if rows.any() else np.nan
     return out.assign(shift=out["value"] - free)
 
@@ -351,15 +327,7 @@ def simplex_qp(sigma: npt.ArrayLike) -> FloatArray:
     are nonnegative is the minimum. Of several minimisers the one of least norm is taken, so equal columns get equal
     weights and the answer does not depend on their order.
 
-    Parameters
-    ----------
-    sigma : array, shape (C, C)
-        Symmetric, positive semidefinite; C at most 12.
-
-    Returns
-    -------
-    array, shape (C,)
-        Nonnegative, sum one.
+    `sigma` (C, C) is symmetric and positive semidefinite, C at most 12; the weights (C,) are nonnegative with sum one.
 
     Examples
     --------

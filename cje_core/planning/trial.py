@@ -28,6 +28,7 @@ from cje_core.planning.allocation import effect_at, std_error_at
 from cje_core.planning.components import variance_components
 from cje_core.verdict.headline import headline
 
+CI_PROB = 0.95  # of the studies and of the planned test, whose errors a 5% slack is about
 SLACK = 0.05  # a standard error this much (relative) above the planned one is not held against a plan
 POWER_SLACK = 0.04  # the power that is lost when the standard error is 5% larger
 
@@ -155,9 +156,7 @@ def simulate_plan(
     rng: np.random.Generator | int | None = None,
     reference: str | None = None,
     power: float = 0.8,
-    ci_prob: float = 0.95,
     borrowed: str = "balanced",
-    power_tuned: bool = True,
     track: Callable[[Iterable[int]], Iterable[int]] | None = None,
 ) -> xr.Dataset:
     """Run the planned study many times on resampled pilots and compare with the plan.
@@ -173,9 +172,9 @@ def simulate_plan(
     rng : Generator, int or None
     reference : str, optional
         Policy that the others are compared with; default: the first that teaches the calibrator.
-    power, ci_prob : float
+    power : float
         Of the planned test, by the t interval.
-    borrowed, power_tuned
+    borrowed
         As in `cje_core.planning.components.variance_components`.
     track : callable, optional
         Wraps the iterator of replicates, for a progress bar.
@@ -201,10 +200,9 @@ def simulate_plan(
     names = data["policy"].values.astype(str)
     reference = reference or sorted(data.attrs["calibration_policy"])[0]
     alone = len(names) == 1
-    options: dict[str, Any] = {"borrowed": borrowed, "power_tuned": power_tuned}
-    levels = variance_components(given, **options)
+    levels = variance_components(given, borrowed=borrowed)
     probed = levels["route"].values == "probe_tuned"
-    shape = levels if alone else variance_components(given, reference=reference, **options)
+    shape = levels if alone else variance_components(given, reference=reference, borrowed=borrowed)
     pool = check_pilot(data, with_probes=bool(probed.any()))
     # From here on the data are what is resampled. The promises above are of the pilot itself: the plan that is printed
     # is on trial, and drawn-in scores, which extrapolate no more, would promise less error than the plan counts on.
@@ -215,9 +213,9 @@ def simulate_plan(
     for r in (track or iter)(range(replicates)):
         resampled = _resample(data, pool, n, m, rng)
         drawn = calibrated(resampled, calibration)
-        study = direct.estimate(drawn, inference="influence", ci_prob=ci_prob, **options)
+        study = direct.estimate(drawn, ci_prob=CI_PROB, borrowed=borrowed)
         if probed.any():
-            corrected = direct_corrected.estimate(drawn, ci_prob=ci_prob)
+            corrected = direct_corrected.estimate(drawn, ci_prob=CI_PROB)
             study = headline(study, _sources(levels), corrected)
         values[r], errors[r] = study["estimate"].values, study["std_error"].values
         if alone:
@@ -238,9 +236,9 @@ def simulate_plan(
     simulated, mcse = _spread(values)
     if not alone:
         shape = shape.isel(pair=[shape["first"].values.tolist().index(name) for name in first])
-    planned_mde = effect_at(n, m, shape, power=power, ci_prob=ci_prob).values
+    planned_mde = effect_at(n, m, shape, power=power, ci_prob=CI_PROB).values
     known = np.isfinite(std_error_at(n, m, shape)["std_error"].values)
-    reached, power_mcse = _power(effects, spreads, df, planned_mde, ci_prob)
+    reached, power_mcse = _power(effects, spreads, df, planned_mde, CI_PROB)
     return xr.Dataset(
         {
             "planned_std_error": ("policy", planned),
@@ -256,7 +254,7 @@ def simulate_plan(
             "power_held": ("pair", reached + 2 * power_mcse >= power - POWER_SLACK),
         },
         coords={"policy": names, "first": ("pair", first), "second": ("pair", [reference] * len(first))},
-        attrs={"n": n, "m": m, "replicates": replicates, "power": power, "ci_prob": ci_prob},
+        attrs={"n": n, "m": m, "replicates": replicates, "power": power, "ci_prob": CI_PROB},
     )
 
 

@@ -33,6 +33,7 @@ from cje_core.inference.estimate import CI_BOUND
 ENUMERATED = 7  # anchors up to which all permutations are visited (5040 of them)
 EXACT = 100  # anchors up to which the exact law of Kendall's tau without ties is used
 CHARTS = ("cusum", "ewma")
+FDR = 0.05  # over the streams of a residual chart
 
 
 def rank_drift(
@@ -134,7 +135,6 @@ def residual_drift(
     stream: npt.ArrayLike | None = None,
     n_baseline: int = 1,
     false_alarm: float = 0.05,
-    fdr: float = 0.05,
     slack: float = 0.5,
     smoothing: float = 0.2,
     n_simulated: int = 9999,
@@ -155,8 +155,6 @@ def residual_drift(
         and not for a bias that was there from the start (that is the audit's).
     false_alarm : float
         Probability, per stream and chart, of any alarm over the horizon when nothing changes.
-    fdr : float
-        Level over streams.
     slack : float
         CUSUM allowance in standard errors of a batch mean: half the shift to be found.
     smoothing : float
@@ -171,8 +169,8 @@ def residual_drift(
         Over ``stream, batch`` (NaN in the baseline and for empty batches): ``z``, and over ``chart`` too: ``path``
         (the larger side of the two-sided chart). Over ``stream, chart``: ``limit``, ``p_value`` (of the highest point),
         ``p_bh``, ``first_alarm`` (position of the first batch beyond the limit, or -1), ``alarm`` (1 if
-        ``p_bh <= fdr``, else 0). Over ``stream``: ``center``, ``sd``. All NaN for a stream whose baseline is constant
-        or has fewer than 4 residuals, or that has nothing after it.
+        ``p_bh`` is at most .05, else 0). Over ``stream``: ``center``, ``sd``. All NaN for a stream whose baseline is
+        constant or has fewer than 4 residuals, or that has nothing after it.
     """
     rng = np.random.default_rng(rng)
     values = np.asarray(residual, float)
@@ -182,7 +180,7 @@ def residual_drift(
         raise ValueError("residual, batch and stream must be sequences of the same length")
     if not np.isfinite(values).all():
         raise ValueError("a residual is missing or infinite; leave out rows without a label")
-    _check_levels(false_alarm=false_alarm, fdr=fdr)
+    _check_levels(false_alarm=false_alarm)
     if not (slack >= 0 and 0 < smoothing <= 1):
         raise ValueError(f"slack={slack}, smoothing={smoothing}: use slack >= 0 and smoothing in (0, 1]")
     names, code = np.unique(which, return_inverse=True)
@@ -225,14 +223,14 @@ def residual_drift(
             "p_value": (("stream", "chart"), p_value),
             "p_bh": (("stream", "chart"), p_bh),
             "first_alarm": (("stream", "chart"), first),
-            "alarm": (("stream", "chart"), np.where(np.isnan(p_bh), np.nan, p_bh <= fdr)),
+            "alarm": (("stream", "chart"), np.where(np.isnan(p_bh), np.nan, p_bh <= FDR)),
             "center": ("stream", center),
             "sd": ("stream", sd),
         },
         coords={"stream": names, "batch": labels, "chart": list(CHARTS)},
         attrs={
             "false_alarm": false_alarm,
-            "fdr": fdr,
+            "fdr": FDR,
             "slack": slack,
             "smoothing": smoothing,
             "n_baseline": n_baseline,

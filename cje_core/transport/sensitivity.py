@@ -234,8 +234,9 @@ def levels(
     Examples
     --------
     >>> from cje_core.inference.estimate import label_estimate
-    >>> found = label_estimate(["a"], [0.5], [0.1], [[0.304, 0.696]], [1], route=["plug_in"], source=["borrowed"],
-    ...                        estimator="direct", options={}, ci_kind="wald", ci_prob=0.95)
+    >>> values = {"estimate": [0.5], "std_error": [0.1], "interval": [[0.304, 0.696]], "status": [1]}
+    >>> values |= {"route": ["plug_in"], "source": ["borrowed"]}
+    >>> found = label_estimate(["a"], values, estimator="direct", options={}, ci_kind="wald", ci_prob=0.95)
     >>> levels(found, [0, 0.1])["interval"].values.round(3).tolist()
     [[[0.304, 0.696], [0.235, 0.765]]]
     """

@@ -61,46 +61,37 @@ def headline(
 
     said = xr.Dataset({"status": ("policy", status), "source": ("policy", source)})
     influence = shared("influence")
-    scale = estimate.attrs.get("oracle_range")
+    ranges = ("oracle_range",) if "oracle_range" in estimate.attrs else ()
+    coords = (
+        {}
+        if influence is None
+        else {name: ("prompt", estimate[name].values) for name in ("prompt", "cluster")}
+    )
+    kept = list(zip(rows, refused, strict=True))
     return label_estimate(
         names,
-        column("estimate"),
-        column("std_error"),
-        column("interval"),
-        status,
-        route=[route if no else str(row["route"].item()) for row, no in zip(rows, refused, strict=True)],
+        {
+            **{name: column(name) for name in ("estimate", "std_error", "interval", "df")},
+            **{name: column(name) for name in ("effective_count", "unseen_by")},
+            "status": status,
+            "route": [route if no else str(row["route"].item()) for row, no in kept],
+            "influence": influence,
+            "draws": None if influence is not None else shared("draws"),
+            "interval_kind": [
+                "none" if no or "interval_kind" not in row else str(row["interval_kind"].item())
+                for row, no in kept
+            ],
+            "level": level,
+            "source": source,
+            "borrowed": borrows(said).values,
+            "taken_from": ["" if no else row.attrs["estimator"] for row, no in kept],
+        },
         estimator=str(estimate.attrs["estimator"]),
         options=json.loads(estimate.attrs["options"]),
         ci_kind=str(estimate.attrs["ci_kind"]),
         ci_prob=float(estimate.attrs["ci_prob"]),
-        oracle_range=None if scale is None else (float(scale[0]), float(scale[1])),
-        influence=influence,
-        prompts=None if influence is None else estimate["prompt"].values,
-        draws=None if influence is not None else shared("draws"),
-        extra={
-            "df": ("policy", np.where(refused, np.nan, column("df"))),
-            "effective_count": ("policy", column("effective_count")),
-            "unseen_by": ("policy", column("unseen_by")),
-            "interval_kind": (
-                "policy",
-                np.array(
-                    [
-                        "none" if no or "interval_kind" not in row else str(row["interval_kind"].item())
-                        for row, no in zip(rows, refused, strict=True)
-                    ]
-                ),
-            ),
-            "level": ("policy", level),
-            "source": ("policy", source),
-            "borrowed": ("policy", borrows(said).values),
-            "taken_from": (
-                "policy",
-                np.array(
-                    ["" if no else row.attrs["estimator"] for row, no in zip(rows, refused, strict=True)]
-                ),
-            ),
-        },
-        coords={} if influence is None else {"cluster": ("prompt", estimate["cluster"].values)},
+        coords=coords,
+        attrs={name: [float(end) for end in estimate.attrs[name]] for name in ranges},
     )
 
 

@@ -12,11 +12,9 @@ stream, so its numbers do not depend on which others ran.
 import inspect
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Unpack
 
-import pandas as pd
 import xarray as xr
 
 from cje_core import estimators
@@ -39,9 +37,9 @@ from cje_core.transport.audit import audit
 from cje_core.transport.margin import harmless_margin
 from cje_core.verdict import gates, guide, refusal
 from cje_core.verdict.headline import headline
+from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.given import Given, Reading, has_logs, oracle_scale, take
 from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, stricter, without
-from cje_core.workflow.shown import Shown, Shows, number
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
 OFF_POLICY = (
@@ -61,135 +59,6 @@ INGREDIENTS = {
     "logged_judge": "logged=FILE",
     "covariate": "covariates=NAME",
 }
-
-
-@dataclass(frozen=True, repr=False)
-class Analysis(Shows):
-    """Everything the outputs show.
-
-    `primary` names the estimator behind the values; `value` is what stands first for each policy
-    (`cje_core.verdict.headline`), in which probes take the place of what `primary` would borrow. Policies stand in
-    order of name.
-    """
-
-    calibrated: Calibrated  # the data, and what their labels teach
-    left_out: pd.DataFrame
-    estimates: Mapping[str, xr.Dataset]
-    primary: str
-    transport: xr.Dataset
-    coverage: xr.Dataset | None  # None where there is no calibrator
-    reliability: xr.Dataset | None
-    overlap: xr.Dataset | None
-    gates: xr.Dataset
-    levels: xr.Dataset
-    value: xr.Dataset
-    verdicts: Mapping[str, str]  # of the audit, or of the posterior where that is stricter
-    bounds: xr.Dataset
-    balance: xr.Dataset  # whether labels and probes look drawn at random
-    agreement: xr.Dataset  # whether the labelled policies agree about what a score is worth
-    guide: xr.Dataset
-    contrasts: xr.Dataset | None
-    if_biased: xr.Dataset  # intervals of the levels if transport is off by up to the margin
-    tipping: (
-        xr.Dataset | None
-    )  # how far off it may be before each difference, and the best policy, is undecided
-    posterior: Posterior | None  # with --bayes
-    seed: int
-    seconds: float
-
-    @property
-    def data(self) -> xr.Dataset:
-        """Evaluation data."""
-        return self.calibrated.data
-
-    @property
-    def policies(self) -> list[str]:
-        """Names in order."""
-        return [str(name) for name in self.data.policy.values]
-
-    @property
-    def off_policy(self) -> list[str]:
-        """The estimators that weight logged responses."""
-        return [name for name in self.estimates if "logp_target" in estimators.load(name).NEEDS]
-
-    def level(self, policy: str) -> str:
-        """``reported``, ``assumed`` or ``refused``, see `cje_core.verdict.refusal.level`."""
-        return str(self.levels["level"].sel(policy=policy).item())
-
-    def source(self, policy: str) -> str:
-        """What the value rests on: ``own`` labels, ``probes``, ``borrowed`` or ``none``."""
-        return str(self.levels["source"].sel(policy=policy).item())
-
-    def borrows(self, policy: str) -> bool:
-        """Whether the value borrows, or would have, see `cje_core.inference.sources.borrows`."""
-        return bool(self.value["borrowed"].sel(policy=policy))
-
-    def standing(self, policy: str) -> str | None:
-        """Name the estimator whose number stands first for a policy; None where its level is refused."""
-        return str(self.value["taken_from"].sel(policy=policy).item()) or None
-
-    def refused_by(self, policy: str) -> list[str]:
-        """The gates that forbid the level; ``estimate`` where there is none."""
-        return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
-
-    def bounds_hold(self, policy: str) -> bool:
-        """Whether bounds say something of a level refused for want of labels where its scores lie, and of nothing else.
-
-        They take the calibration to hold inside the labelled range, so they answer no other refusal.
-        """
-        unsupported = self.status(self.primary, policy) is Status.LOW_SUPPORT
-        wanting = self.refused_by(policy) == ["identification"] or unsupported
-        return wanting and bool(self.bounds["interval"].sel(policy=policy).notnull().all())
-
-    def rests_on(self, policy: str) -> str:
-        """Say whose labels the value is made of; empty where there is no value."""
-        if self.standing(policy) is None:
-            return ""
-        teachers = [str(name) for name in self.data.attrs["calibration_policy"]]
-        words = {
-            "own": "own labels",
-            "probes": "its probes",
-            "borrowed": f"labels of {teachers[0] if len(teachers) == 1 else 'others'}",
-            "judge": "the judge",
-            "logs": "weighted logs",
-            "none": "",
-        }
-        return words[self.source(policy)]
-
-    def probes_elsewhere(self, policy: str) -> list[str]:
-        """Prompts of a policy's probes to which no policy has an evaluated response: other prompts, or slips."""
-        known = self.data["evaluated"].any(["policy", "draw"])
-        probed = self.data["probe"].sel(policy=policy).any("draw")
-        return [str(name) for name in self.data["prompt"].values[(probed & ~known).values]]
-
-    def verdict(self, policy: str) -> str:
-        """Verdict on transport: the audit's, or the posterior's where that is stricter."""
-        return self.verdicts[policy]
-
-    def status(self, estimator: str, policy: str) -> Status:
-        """What happened to one estimate."""
-        return Status(self.estimates[estimator]["status"].sel(policy=policy).item())
-
-    def shown(self) -> Shown:
-        """Per policy the value that stands first, its level and what it rests on, or why it is refused."""
-        rows, scale = [], self.data.attrs["oracle_range"]
-        for policy in self.policies:
-            at = self.value.sel(policy=policy)
-            bounds = ", ".join(number(float(bound), scale) for bound in at["interval"].values)
-            reason = str(self.levels["reason"].sel(policy=policy).item())
-            by = self.standing(policy)
-            rows.append(
-                [
-                    policy,
-                    number(float(at["estimate"]), scale),
-                    f"[{bounds}]" if by else "-",
-                    self.level(policy),
-                    f"{self.rests_on(policy)} ({by})" if by else reason,
-                ]
-            )
-        heading = f"{len(rows)} policies, {self.data.sizes['prompt']} prompts"
-        interval = f"{100 * self.value.attrs['ci_prob']:g}% interval"
-        return Shown(heading, ["policy", "value", interval, "level", "rests on (by), or why not"], rows)
 
 
 def analyze(

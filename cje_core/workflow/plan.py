@@ -26,6 +26,7 @@ from cje_core.calibration.calibrated import Calibrated, Calibration
 from cje_core.data import DataError
 from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import (
+    MOST,
     Balance,
     Plan,
     allocate,
@@ -58,6 +59,7 @@ class Planned(Shows):
     left_out: pd.DataFrame
     levels: xr.Dataset  # of the pilot, as `analyze` has them: what each value rests on, or why it is refused
     value: xr.Dataset  # of the pilot, as `analyze` prints it
+    transport: xr.Dataset  # its audit of the pilot
     components: xr.Dataset
     n_policies: int
     own: bool  # each policy of the plan gets labels of its own
@@ -260,6 +262,7 @@ def plan(
         left_out=left_out,
         levels=pilot.levels,
         value=pilot.value,
+        transport=pilot.transport,
         components=components,
         n_policies=count,
         own=own,
@@ -352,8 +355,8 @@ def _check_options(
     for name, value in (("budget", budget), ("cost_judge", cost_judge), ("cost_oracle", cost_oracle)):
         if not (math.isfinite(value) and value > 0):
             raise DataError(f"{name}={value:g}: it must be a positive number")
-    if n_policies is not None and n_policies < 1:
-        raise DataError(f"n_policies={n_policies}: it must be at least 1")
+    if n_policies is not None and not 1 <= n_policies <= MOST:
+        raise DataError(f"n_policies={n_policies}: it must lie between 1 and {MOST:g}")
     if not 0.05 < power < 1:
         raise DataError(f"power={power:g}: it must lie between 0.05, the size of the test, and 1")
     if replicates is not None and replicates < 20:

@@ -14,7 +14,7 @@ import xarray as xr
 
 from cje_core.inference.estimate import Status
 from cje_core.inference.sources import borrows
-from cje_core.workflow.analyze import Analysis
+from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN
 
 ABOUT_BORROWING = {"agreement", "transport", "posterior"}

@@ -1,8 +1,6 @@
 """Exact theory of token policies: sums, paths, Markov chains, divergences, typicality.
 
-sums         laws of sums of i.i.d. token scores: `cje_sim.exact.sums.log_cdf` exactly; beside it the saddlepoint
-             (`cje_sim.exact.sums.log_cdf_saddlepoint`) and Bahadur-Rao (`cje_sim.exact.sums.log_cdf_bahadur_rao`)
-rare_event   the same by tilted Monte Carlo, `cje_sim.exact.rare_event.log_cdf_monte_carlo`
+sums         laws of sums of i.i.d. token scores, `cje_sim.exact.sums.log_cdf`
 paths        laws of sums over token paths with memory
 markov       KL, chi-square, coverage, and their rates (`cje_sim.exact.markov.rates`), of chains and stop tokens
 divergences  KL, chi-square, errors of weighted means, of i.i.d. tokens

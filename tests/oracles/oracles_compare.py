@@ -107,18 +107,20 @@ def estimate_of(value, influence=None, *, draws=None, df=20.0, cluster=None, std
     n = 0 if influence is None else np.shape(influence)[1]
     out = label_estimate(
         names,
-        value,
-        std_error,
-        np.column_stack([value, value]),
-        np.zeros(len(value)),
-        route=["x"] * len(value),
+        {
+            "estimate": value,
+            "std_error": std_error,
+            "interval": np.column_stack([value, value]),
+            "status": np.zeros(len(value)),
+            "route": ["x"] * len(value),
+            "influence": influence,
+            "draws": draws,
+        },
         estimator="given",
         options={},
         ci_kind="wald",
         ci_prob=0.95,
-        influence=influence,
-        prompts=[str(i) for i in range(n)] if influence is not None else None,
-        draws=draws,
+        coords={"prompt": [str(i) for i in range(n)]} if influence is not None else None,
     )
     if influence is not None:
         out = out.assign_coords(cluster=("prompt", np.arange(n) if cluster is None else cluster))

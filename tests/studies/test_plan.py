@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from cje_core.calibration.calibrated import Calibration
+from cje_core.data import DataError
 from cje_core.workflow import plan as _plan
 from cje_core.workflow.plan import plan
 from studies.cli import app as command_line
@@ -173,6 +174,64 @@ def test_a_policy_that_would_be_refused_gets_a_line_and_no_number(cli: Cli, tmp_
         assert pair["planned_mde"] is pair["simulated_power"] is None
     _, text, _ = cli(*words)
     assert "uninformative_judge" in text and "next: no forecast for other" in text
+    assert "other - base  refused" in text
+
+
+def test_labels_that_contradict_each_other_lend_nothing_to_the_plan_either(cli: Cli, tmp_path: Path) -> None:
+    """The judge means the same for c as for a, or as for b, and nobody knows which: analyze refuses it."""
+    table = world(policies=("a", "b", "c"), own=True)
+    table.loc[table["policy"] == "c", "oracle_label"] = np.nan
+    table.loc[table["policy"] == "b", "oracle_label"] *= 0.2
+    words = (write(table, tmp_path / "data"), *MONEY, *QUICK)
+    code, out, _ = cli(*words, "--json", "--out", tmp_path / "out")
+    assert code == 0
+    result = json.loads(out)
+    refused = result["policies"]["c"]
+    assert refused["refused_by"] == ["agreement"] and refused["status"] == "level_refused"
+    assert refused["planned_std_error"] is refused["simulated_std_error"] is refused["held"] is None
+    m = result["plan"]["m"]
+    assert refused["std_error_of_own_labels_at_most"] == pytest.approx(0.5 / math.sqrt(m))
+    assert result["plan"]["achievable"] is not None
+    _, text, _ = cli(*words)
+    words_in = " ".join(text.split())
+    assert "refused by agreement" in text and "c - a refused" in words_in
+    assert (
+        f"({m} labels or probes of its own, on top of the budget, give a standard error of at most"
+        in words_in
+    )
+
+
+def test_what_labels_make_of_the_variance_is_told_apart_where_everything_is_labelled(
+    cli: Cli, tmp_path: Path
+) -> None:
+    words = ("--replicates", 20)
+    _, text, _ = cli(write(world(labels=150), tmp_path / "all"), *MONEY, *words)
+    assert "analyze counts none for base: every response is labelled" in " ".join(text.split())
+    _, text, _ = cli(write(world(), tmp_path / "some"), *MONEY, *words)
+    assert "analyze counts none" not in text
+
+
+def test_a_pilot_that_judged_a_policy_in_part_is_said_to_be_kept() -> None:
+    table = world()
+    whole = to_json(plan(table, **COSTS))
+    assert not any("the pilot judged" in step for step in whole["next"])
+    part = to_json(
+        plan(table.drop(table.index[(table["policy"] == "other") & (table["prompt_id"] < 50)]), **COSTS)
+    )
+    assert sum("of its 150 prompts the pilot judged other on 100:" in step for step in part["next"]) == 1
+    assert part["plan"]["cost_per_prompt"] == pytest.approx(0.02 * 250 / 150)
+
+
+def test_the_reference_is_a_policy_with_a_number() -> None:
+    table = world(policies=("a", "b", "c"), own=True)
+    table.loc[(table["policy"] == "a") & table["oracle_label"].notna(), "oracle_label"] = 1.0
+    record = to_json(plan(table, **COSTS, calibration_policy="b"))
+    assert {pair["second"] for pair in record["contrasts"]} == {"b"}
+    [known] = [pair for pair in record["contrasts"] if pair["first"] == "c"]
+    assert known["planned_mde"] > 0
+    [equal] = [pair for pair in record["contrasts"] if pair["first"] == "a"]
+    assert equal["planned_mde"] is equal["held"] is None and equal["reason"] == "no forecast for a"
+    assert "all its labels are equal, at an end of the scale" in record["policies"]["a"]["no_forecast"]
 
 
 def test_labels_are_shared_or_each_policys_own() -> None:
@@ -290,7 +349,9 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
     plain, seen = plan(table, **costs), plan(table, calibration=Calibration(["age"]), **costs)
     paper = costs | {"borrowed": "plug_in"}  # the balanced one-step balances the covariate all the same
-    forced = plan(table, calibration=Calibration(["age"], "monotone"), **paper)
+    with pytest.raises(DataError, match="covariates would not be used"):
+        plan(table, calibration=Calibration(["age"], "monotone"), **paper)
+    forced = plan(table, calibration=Calibration(mode="monotone"), **paper)
     cal = [float(p.components.sigma2_cal.sel(policy="base")) for p in (plain, seen, forced)]
     assert cal[1] < 0.5 * cal[0] and cal[2] == cal[0]
     spread = [float(p.check.simulated_std_error.sel(policy="base")) for p in (plain, seen)]
@@ -340,8 +401,12 @@ def test_the_figure_is_drawn_at_the_power_that_was_asked_for(monkeypatch: pytest
             "--cost-judge 0: it must be a positive number",
         ),
         (["--budget", 1, "--cost-judge", 1, "--cost-oracle", "nan"], "--cost-oracle nan: it must be"),
+        (["--budget", 1e300, "--cost-judge", 0.02, "--cost-oracle", 0.3], "pays for more than 1e+10 prompts"),
+        (["--budget", 1e300, "--cost-judge", 1e308, "--cost-oracle", 1e308], "--budget 1e+300"),
+        (["--budget", 100, "--cost-judge", 1e-300, "--cost-oracle", 0.3], "pays for more than 1e+10 prompts"),
         (["--budget", "much", "--cost-judge", 1, "--cost-oracle", 1], "Invalid value for '--budget'"),
-        ([*MONEY, "--policies", 0], "--policies 0"),
+        ([*MONEY, "--policies", 0], "--policies 0: it must lie between 1 and 1e+10"),
+        ([*MONEY, "--policies", 10**400], "it must lie between 1 and 1e+10"),
         ([*MONEY, "--power", 1.2], "--power 1.2"),
         ([*MONEY, "--replicates", 3], "--replicates 3: a spread needs at least 20"),
         ([*MONEY, "--margin", 0], "--margin 0"),

@@ -131,17 +131,8 @@ def balanced_residual(
 ) -> tuple[float, Part]:
     """Balanced mean of the slice's held-out residuals for the policy with responses z, and its error.
 
-    Parameters
-    ----------
-    z : array, shape (r, 1 + features)
-    share : array, shape (r,)
-        Weights of the responses, summing to one.
-
-    Returns
-    -------
-    value : float
-    part : Part
-        NaN where fewer than `MIN_EFFECTIVE` labelled clusters carry it.
+    Responses (r, 1 + features) have weights `share` (r,) that sum to one. The error is NaN where fewer than
+    `MIN_EFFECTIVE` labelled clusters carry the mean.
     """
     f = fitted.calibrator
     assert f is not None

@@ -86,19 +86,13 @@ def bootstrap_direct(
 
     Parameters
     ----------
-    rows : DirectRows
     n_boot : int
         Replicates B.
-    rng : numpy Generator
     weights : {"multinomial", "exponential"}
     studentised : bool
         Also return each replicate's analytic standard error.
     max_attempts : int
         Give up after ``max_attempts * B`` resamples; the draws not filled by then are NaN.
-
-    Returns
-    -------
-    Replicates
     """
     n_policies = len(rows.route)
     draws = np.full((n_policies, n_boot), np.nan)

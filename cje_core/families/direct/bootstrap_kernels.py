@@ -95,9 +95,8 @@ def policy_value(count, rows, p, fitted, has_fit, fold_level, own_min, guess, sc
     plug_sum = plug_weight = 0.0
     if kind != LABEL_MEAN:
         for r in range(first, last):
-            guess[r] = rows.offset[r] + power * (
-                fitted[full, rows.at[r]] - rows.centered[p] * fold_level[full]
-            )
+            about = fitted[full, rows.at[r]] - rows.centered[p] * fold_level[full]
+            guess[r] = rows.offset[r] + power * about
     n_own = 0
     own_sum = own_total = own_seen = 0.0
     if kind != PLUG_IN:
@@ -149,8 +148,9 @@ def policy_value(count, rows, p, fitted, has_fit, fold_level, own_min, guess, sc
 
 
 @numba.njit(cache=True)
-def knot_blocks(fitted, total, is_knot, knot_left, knot_right, block, block_weight):  # type: ignore[no-untyped-def]
+def knot_blocks(fitted, total, is_knot, knots):  # type: ignore[no-untyped-def]
     """Nearest knots around each level, and block and block weight of the knots, of one isotonic fit (filled)."""
+    knot_left, knot_right, block, block_weight = knots
     n_levels = len(fitted)
     n_blocks, last = 0, -1
     for i in range(n_levels):
@@ -173,23 +173,20 @@ def knot_blocks(fitted, total, is_knot, knot_left, knot_right, block, block_weig
 
 
 @numba.njit(cache=True)
-def policy_variance(  # type: ignore[no-untyped-def]
-    count, rows, p, fitted, guess, scratch, knot_left, knot_right, block, block_weight, mass
-):
+def policy_variance(count, rows, p, fitted, guess, scratch, knots, mass):  # type: ignore[no-untyped-def]
     """Analytic variance of `policy_value`, right after it: evaluation + own residuals, or + the calibrator's fit.
 
     Each row counts as a sampling unit of its own and no small-sample factor is used: a studentised bootstrap divides
     by the same formula in the data and in every replicate, so what matters is that it moves with the sample.
     """
+    knot_left, knot_right, block, block_weight = knots
     full = len(fitted) - 1
     kind = rows.route[p]
     plug_sum = plug_weight = spread = 0.0
-    n_own = 0
     if kind != PLUG_IN:
-        own_sum = own_total = 0.0
+        n_own, own_sum, own_total = 0, 0.0, 0.0
         for r in range(rows.own_start[p], rows.own_start[p + 1]):
-            times = count[rows.own_cluster[r]]
-            if times > 0:
+            if count[rows.own_cluster[r]] > 0:
                 own_sum += scratch[3, n_own] * (scratch[1, n_own] - scratch[0, n_own])
                 own_total += scratch[3, n_own]
                 n_own += 1
@@ -254,9 +251,8 @@ def direct_replicates(counts, rows, n_folds, teach_min, own_min, values, varianc
     fold_level = np.zeros(n_folds + 1)
     guess = np.empty(len(rows.at))
     scratch = np.empty((4, len(rows.own_at)))
-    block = np.empty(n_levels, dtype=np.int64)
-    knot_left, knot_right = np.empty(n_levels, dtype=np.int64), np.empty(n_levels, dtype=np.int64)
-    mass, block_weight = np.empty(n_levels), np.empty(n_levels)
+    place, mass = np.empty((3, n_levels), dtype=np.int64), np.empty(n_levels)
+    knots = place[0], place[1], place[2], np.empty(n_levels)
     for b in range(counts.shape[0]):
         count = counts[b]
         seen = 0.0
@@ -278,7 +274,7 @@ def direct_replicates(counts, rows, n_folds, teach_min, own_min, values, varianc
                     label_weight += total[k, i]
                 fold_level[k] = label_sum / label_weight
         if len(variances) > 0 and has_fit[n_folds]:
-            knot_blocks(fitted[n_folds], total[n_folds], is_knot, knot_left, knot_right, block, block_weight)
+            knot_blocks(fitted[n_folds], total[n_folds], is_knot, knots)
         for p in range(n_policies):
             if not valid[b]:
                 break
@@ -286,7 +282,5 @@ def direct_replicates(counts, rows, n_folds, teach_min, own_min, values, varianc
             values[b, p] = value
             valid[b] = not np.isnan(value)
             if valid[b] and len(variances) > 0:
-                variances[b, p] = policy_variance(
-                    count, rows, p, fitted, guess, scratch, knot_left, knot_right, block, block_weight, mass
-                )
+                variances[b, p] = policy_variance(count, rows, p, fitted, guess, scratch, knots, mass)
                 valid[b] = variances[b, p] > 0

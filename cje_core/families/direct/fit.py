@@ -10,13 +10,14 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.informative import Informative, informative
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
+    basis_of,
     calibration_part,
-    fit,
     held_out,
     knot_mass,
     mean_labels,
     mean_part,
     predict,
+    refit,
 )
 from cje_core.calibration.oracle_slice import index as index_of
 from cje_core.checks import FloatArray, IntArray
@@ -109,8 +110,7 @@ def fit_policy(
     if corrected and len(own) == len(index):
         value, part = mean_part(_units(rows, options), own, rows.label[own], rows.weight[own])
         result = PolicyResult(Status.CONSTANT_LABELS if constant else Status.OK, "label_mean", "own", value)
-        blank = Prediction(offset=np.zeros(len(index)), own_offset=np.zeros(len(own)))
-        return PolicyFit(_finish(rows, result, part, [], None, options), blank, own)
+        return PolicyFit(_finish(rows, result, part, [], None, options), _plain(index, own), own)
     if fitted.calibrator is None:
         return PolicyFit(PolicyResult(fitted.status, "none"))
     if corrected:
@@ -129,6 +129,10 @@ def fit_policy(
     return _plug_in(rows, fitted, index, options, status)
 
 
+def _plain(index: IntArray, own: IntArray) -> Prediction:
+    return Prediction(offset=np.zeros(len(index)), own_offset=np.zeros(len(own)))
+
+
 def _corrected(
     rows: Rows, fitted: OracleSlice, index: IntArray, own: IntArray, options: Options, status: Status
 ) -> PolicyFit:
@@ -136,7 +140,7 @@ def _corrected(
     assert fitted.calibrator is not None
     f = predict(fitted.calibrator, rows.z[index])
     own_f = held_out(fitted, rows.z[own], rows.prompt[own])
-    prediction = Prediction(offset=np.zeros(len(index)), own_offset=np.zeros(len(own)))
+    prediction = _plain(index, own)
     center, fold_center = mean_labels(fitted)
     if options.power_tuned:  # the one place where power tuning enters
         g = tuned_prediction(rows, fitted, index, own, own_weight(rows, own))
@@ -148,7 +152,7 @@ def _corrected(
             power, g.evaluated - power * f, g.own - power * own_f, True, g.weight_line, g.spent
         )
     value, sampling, correction = _one_step(rows, index, own, prediction, options, f, own_f)
-    left_out = None
+    left_out, folds = None, None
     if options.inference == "jackknife":
         both = np.concatenate([index, own])
         left_out = np.empty(len(oracle_folds(fitted)))
@@ -157,6 +161,7 @@ def _corrected(
             left_out[row], *_ = _one_step(
                 rows, index, own, prediction, options, about[: len(index)], about[len(index) :]
             )
+        folds = _fold_part(rows, fitted, left_out, value)
     if options.correction == "tmle":
         route = "aipw_tmle"
     elif options.normalise == "ht":
@@ -164,7 +169,6 @@ def _corrected(
     else:
         route = "aipw_hajek" if np.ptp(rows.label_prob[own]) > 0 else "theta_aug"
     result = PolicyResult(status, route, "own", value)
-    folds = None if left_out is None else _fold_part(rows, fitted, left_out, value)
     result = _finish(rows, result, sampling, [charge(correction, prediction.spent)], folds, options)
     return PolicyFit(result, prediction, own, left_out)
 
@@ -240,17 +244,9 @@ def _slice_residual(rows: Rows, fitted: OracleSlice, z: FloatArray, share: Float
     """
     fold = fitted.fold[fitted.prompt]
     ratio, residual = np.zeros(len(fold)), np.zeros(len(fold))
-    first_stage = fitted.calibrator and fitted.calibrator.first_stage
     for k in oracle_folds(fitted):
         held = fold == k
-        f = fit(
-            fitted.z[~held],
-            fitted.label[~held],
-            fitted.weight[~held],
-            mode=fitted.mode,
-            increasing=fitted.increasing,
-            basis=first_stage.basis if first_stage else None,
-        )
+        f = refit(fitted, ~held, basis_of(fitted))
         n_blocks = int(f.block[-1]) + 1
         of_block = sum_by(f.block, knot_mass(f, z, share), n_blocks) / sum_by(f.block, f.weight, n_blocks)
         ratio[held] = np.interp(index_of(f, fitted.z[held]), f.knot, of_block[f.block])
@@ -276,12 +272,8 @@ def _finish(
 ) -> PolicyResult:
     """Influence, standard error and degrees of freedom by the kind of inference asked for.
 
-    Parameters
-    ----------
-    sampling, labels
-        The error from the responses drawn, and what the finite number of labels adds.
-    folds : (variance, df), optional
-        Of the delete-one-fold jackknife.
+    `sampling` is the error from the responses drawn, `labels` what their finite number adds, `folds` the variance and
+    degrees of freedom of the delete-one-fold jackknife.
     """
     if options.inference in F_KNOWN:
         std_error = float(cluster_se(sampling.influence, _units(rows, options).cluster))

@@ -59,21 +59,9 @@ def tuned_prediction(
 ) -> TunedPrediction:
     """The prediction that makes a policy's corrected value most precise; see the module.
 
-    Parameters
-    ----------
-    rows : Rows
-    fitted : OracleSlice
-        With a calibrator.
-    index, own : int arrays
-        The policy's evaluated rows, and those of them with a label.
-    own_weight : array, shape of `own`
-        Prompt weight over label probability.
-
-    Returns
-    -------
-    TunedPrediction
-        Then ``mean(evaluated) + mean(label - own)`` (with `mean_part`) is the value, and `charge` goes on its
-        second part.
+    `index` and `own` are the policy's evaluated rows, and those of them with a label, which weigh `own_weight`, prompt
+    weight over label probability. Then ``mean(evaluated) + mean(label - own)`` (with `mean_part`) is the value, and
+    `charge` goes on its second part.
     """
     if fitted.calibrator is None:
         raise ValueError("tuning needs a calibrator; this slice has too few labels to fit one")
@@ -129,17 +117,7 @@ def simplex_least_squares(gram: FloatArray, cross: FloatArray, floor: float = 0.
 
     The least of the minima over the faces of the triangle: its inside, its three sides (corners included).
 
-    Parameters
-    ----------
-    gram : array, shape (2, 2)
-        Positive semidefinite.
-    cross : array, shape (2,)
-    floor : float
-        A gain no larger than this is rounding, not gain.
-
-    Returns
-    -------
-    array, shape (2,)
+    `gram` (2, 2) is positive semidefinite; a gain no larger than `floor` is rounding, not gain.
 
     Examples
     --------

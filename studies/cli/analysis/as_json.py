@@ -11,7 +11,8 @@ from cje_core.inference.contrasts import ROUNDING
 from cje_core.inference.estimate import Status
 from cje_core.verdict import gates
 from cje_core.verdict.headline import weaker
-from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.analysis import Analysis
+from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdict
 from cje_core.workflow.standing import best, compared_by_posterior, shown_estimates
 from studies.engine.manifest import provenance

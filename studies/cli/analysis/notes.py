@@ -11,7 +11,8 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.inference.estimate import Status
 from cje_core.transport import agreement
 from cje_core.verdict import guide
-from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.analysis import Analysis
+from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import SHIFT, posterior_verdict
 from cje_core.workflow.standing import best, compared_by_posterior, withheld
 from studies.cli.analysis.as_json import at_level, unused_probes
@@ -232,6 +233,8 @@ def _best(analysis: Analysis) -> list[str]:
             words = f"best: not decided among {some(found.compared)}: {found.policy} has the largest value"
         elif math.isfinite(found.flips_at):
             words += f", while transport is off by less than {plain(analysis, found.flips_at)}"
+        elif any(analysis.level(policy) == "assumed" for policy in found.compared):
+            words += ", if what is assumed holds"
         lines.append(words + _absent(dict.fromkeys(found.left_out, "level refused")))
     compared, left_out = compared_by_posterior(analysis)
     if left_out:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.analysis import Analysis
+from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import SHIFT, VALUE
 from cje_core.workflow.shown import decimals
 from cje_core.workflow.standing import withheld

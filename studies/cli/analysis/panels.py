@@ -15,7 +15,7 @@ from cje_core.figures.style import STYLE
 from cje_core.inference.contrasts import win_matrix
 from cje_core.offpolicy.weight_map import weight_map
 from cje_core.transport import sensitivity
-from cje_core.workflow.analyze import Analysis
+from cje_core.workflow.analysis import Analysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ import xarray as xr
 
 from cje_core.data import DataError
 from cje_core.verdict.reporting import ledger
-from cje_core.workflow.analyze import Analysis
+from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import to_tree
 from studies.cli.analysis.as_json import to_json
 from studies.engine.blocks import write_whole

@@ -7,7 +7,8 @@ from rich.text import Text
 
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import ope_ok
-from cje_core.workflow.analyze import CORRECTED, Analysis
+from cje_core.workflow.analysis import Analysis
+from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
 from cje_core.workflow.standing import withheld
 from studies.cli.analysis.as_json import PLUG_IN, contrast_records
@@ -146,7 +147,7 @@ def _log_tables(analysis: Analysis) -> list[Wide]:
     overlap.add_column("logged\nresponses", overflow="fold", min_width=8)
     for name in ("ESS/n\nraw", "ESS/n\nstabilised", "largest\nshare", "tail\nindex", "affinity\nA_B", "TTC"):
         overlap.add_column(name, no_wrap=True, justify="right")
-    overlap.add_column("off-policy\ngates", overflow="fold", min_width=10)
+    overlap.add_column("off-policy\ngates", overflow="fold", min_width=20)
     passed = ope_ok(analysis.gates)
     shown = ("ess_fraction", "ess_fraction_stabilised", "max_share", "hill", "affinity_corrected", "ttc")
     for policy in analysis.policies:

@@ -128,6 +128,14 @@ def next_steps(planned: Planned) -> list[str]:
         f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
         "then cje-lab analyze"
     ]
+    judged = planned.data["evaluated"].any("draw").sum("prompt")
+    prompts = planned.components.attrs["n"]
+    partly = [f"{p} on {n}" for p in planned.policies if 0 < (n := int(judged.sel(policy=p))) < prompts]
+    if partly:
+        steps.append(
+            f"of its {prompts} prompts the pilot judged {', '.join(partly)}: cost and forecasts keep such shares, so "
+            "more of them cost more and leave smaller errors"
+        )
     steps += [
         f"no forecast for {policy}: {why}{_own_labels(planned, policy)}"
         for policy in planned.policies
@@ -155,10 +163,17 @@ def next_steps(planned: Planned) -> list[str]:
             "these, not of the labels, shorten their intervals"
         )
     hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
-    audited = [f"{policy} {n:.0f}" for policy, n in planned.probes.items() if not math.isnan(n)]
+    verdict = planned.transport["verdict"]
+    failed = [policy for policy in planned.probes if verdict.sel(policy=policy).item() == "FAIL"]
+    audited = [f"{p} {n:.0f}" for p, n in planned.probes.items() if not math.isnan(n) and p not in failed]
     if audited:
         within = f"within {planned.margin:g} at power 0.8"
         steps.append(f"probe labels for an audit {within}, on top of the budget: {', '.join(audited)}")
+    if failed:
+        steps.append(
+            f"the calibration does not transport to {', '.join(failed)} (the pilot's audit fails): more probes "
+            "serve the value, not an audit"
+        )
     if hopeless:
         steps.append(
             f"the pilot does not say how many probes an audit of {', '.join(hopeless)} takes: probe a few of its "

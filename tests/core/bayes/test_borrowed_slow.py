@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import xarray as xr
-from borrowed_world import N_REPLICATES, NO_JUDGE, WORLDS, at_most, data_sets, is_share
+from borrowed_world import N_REPLICATES, NO_JUDGE, WORLDS, at_least, at_most, data_sets, is_share
 
 from cje_core.bayes import flat, gibbs
 from cje_core.bayes.decisions import decide
@@ -136,9 +136,15 @@ def largest(draws):
     return np.nanmax(shares) if np.isfinite(shares).any() else np.nan
 
 
+def holds(hits):
+    """Whether what is printed covers 95% to 97%, by the exact binomial law of as many runs as print."""
+    runs = (~np.isnan(hits)).any(axis=1).sum()
+    return at_least(0.95, runs) <= np.nanmean(hits) <= at_most(0.97, runs)
+
+
 @pytest.mark.parametrize(("world", "m"), CELLS)
 def test_borrowed_levels_and_differences_cover_or_are_refused(world, m):
-    """Together 92% to 97% of what is printed, where most runs print; all but 8% of all runs covered or refused.
+    """Together 95% to 97% of what is printed, where a third print; all but 8% of all runs covered or refused.
 
     Where few labels of a weak or an independent judge pass the test of the judge by chance, what is printed covers
     less, for the fit is steep: of the 14% of runs that print with the weak judge at 50 labels, differences cover .83.
@@ -151,7 +157,7 @@ def test_borrowed_levels_and_differences_cover_or_are_refused(world, m):
         )
         assert (hits == 0).mean() <= 0.08
         if runs > N_REPLICATES / 3:
-            assert 0.92 <= there <= at_most(0.97, runs)
+            assert holds(hits)
     assert is_share(np.isnan(simulate(world, m)[0]).mean(), REFUSED[world, m], N_REPLICATES)
 
 
@@ -167,4 +173,5 @@ def test_no_policy_is_best_among_equal_ones(m):
 def test_the_old_prior_s_plug_in_is_caught():
     """Ends that insist on an informative judge, and no correction by labels: differences of weak judges miss."""
     _, differences, _ = simulate("weak_judge", 250, "plug_in", 250, 0.001)
-    assert np.nanmean(differences) < 0.9  # of those printed; .94 by the default
+    print(f"plug-in of the old prior, weak_judge m=250: {np.nanmean(differences):.3f}")
+    assert not holds(differences)  # .94 by the default

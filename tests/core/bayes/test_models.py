@@ -213,7 +213,7 @@ def models_and_priors():
     taught = slice.labelled(rows, seen)
     noise = {
         "sigma": stats.halfnorm(scale=0.2)
-    }  # ends and shape have potentials: `test_sampling` has their prior
+    }  # ends and shape have potentials: `test_nuts` has their prior
     accuracy = {"sensitivity": stats.beta(1.5, 1.2), "specificity": stats.beta(1.5, 1.2)}
     yield slice.calibration(seen.levels, prior), noise
     yield slice.observations(seen.levels, taught, prior), noise

@@ -23,9 +23,9 @@ from cje_sim.scenarios import arena_like, well_specified
 
 def test_a_calibration_that_means_nothing_is_refused_at_once():
     for bad, text in (
-        ({"mode": "spline"}, "calibrator .*spline.* monotone"),
-        ({"direction": "up"}, "direction .*up.* increasing, decreasing"),
-        ({"covariates": "length"}, "covariates .*length.* list"),
+        ({"mode": "spline"}, "calibrator=.*spline.* monotone"),
+        ({"direction": "up"}, "direction=.*up.* increasing, decreasing"),
+        ({"covariates": "length"}, "covariates=.*length.* list"),
     ):
         with pytest.raises(DataError, match=text):
             Calibration(**bad)

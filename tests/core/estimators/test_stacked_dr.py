@@ -15,7 +15,7 @@ from cje_sim.scenarios import finite_model
 def test_stack_is_the_convex_combination_of_least_variance():
     data = small(8, n=60)
     members = ("dr_cpo", "mrdr", "capped_ips")
-    result = stacked_dr.estimate(data, members=members, ridge=1e-3)
+    result = stacked_dr.estimate(data, members=members)
     logs = logs_of(data)
     values = [load(name).policy_value(logs, 1) for name in members]
     columns = [
@@ -31,8 +31,8 @@ def test_stack_is_the_convex_combination_of_least_variance():
     assert of_target(result) == pytest.approx(alpha @ [v.value for v in values])
     centred = np.array(columns) - np.mean(columns, axis=1, keepdims=True)
     sigma = centred @ centred.T / centred.shape[1]
-    sigma += 1e-3 * np.trace(sigma) / 3 * np.eye(3)
-    least, at = slow.best_stack(columns, 1e-3)
+    sigma += stacked_dr.RIDGE * np.trace(sigma) / 3 * np.eye(3)
+    least, at = slow.best_stack(columns, stacked_dr.RIDGE)
     assert alpha @ sigma @ alpha <= least + 1e-15
     np.testing.assert_allclose(alpha, at, atol=0.1)  # the grid has steps of 1/60; the optimum is flat
 

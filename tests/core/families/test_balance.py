@@ -223,9 +223,9 @@ def test_a_covariate_counts_for_support_where_the_value_rests_on_it(borrowed, st
     x = np.stack([rng.uniform(size=120), rng.uniform(2, 3, 120)])[..., None]
     label = np.where(np.arange(120) < np.array([[90], [0]]), judge, np.nan)
     data = from_arrays(judge, policies=["a", "b"], oracle=label, covariate=x, features=["x"])
-    out = direct.estimate(data, covariates=["x"], calibrator="monotone", borrowed=borrowed).sel(policy="b")
+    out = direct.estimate(data, calibration=Calibration(["x"], "monotone"), borrowed=borrowed).sel(policy="b")
     assert Status(int(out.status)).name == status
-    both = direct.estimate(data, covariates=["x"], borrowed=borrowed).sel(policy="b")
+    both = direct.estimate(data, calibration=Calibration(["x"]), borrowed=borrowed).sel(policy="b")
     assert Status(int(both.status)) is Status.LOW_SUPPORT  # the two-stage calibrator sees it by either route
 
 

@@ -143,6 +143,11 @@ def test_uncertainty_share_draws_both_thresholds(data):
     assert {0.2, 0.5} <= vertical(axes)
     assert "left of 20%: buy prompts, right of 50%: buy labels" in axes.get_xlabel()
     assert f"{float(estimate.calibration_share[0]):.0%}" in drawn(axes)
+    assert "all labelled" not in " ".join(drawn(axes))
+    whole = estimate.assign(
+        route=("policy", ["label_mean"] * 3), calibration_share=0 * estimate.calibration_share
+    )
+    assert "0%, all labelled" in drawn(figures.uncertainty_share(whole))
     with pytest.raises(ValueError, match="calibration_share"):
         figures.uncertainty_share(raw_judge.estimate(data))
 

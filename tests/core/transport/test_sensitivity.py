@@ -112,11 +112,14 @@ def test_own_labels_never_tip_and_failures_have_no_number():
     value, df = np.array([0.2, 0.5, 0.8, np.nan]), np.full(4, 30.0)
     error = np.array([0.01, 0.01, 0.01, np.nan])
     found = label_estimate(
-        list("abcd"), value, error, wald(value, error, df, 0.95), [0, 0, 1, 72],
-        route=["theta_aug", "theta_aug", "one_step", "none"], estimator="direct",
-        source=["own", "own", "borrowed", "none"], options={}, ci_kind="wald",
-        ci_prob=0.95, influence=influence, prompts=np.arange(n), extra={"df": ("policy", df)},
-        coords={"cluster": ("prompt", np.arange(n))},
+        list("abcd"),
+        {
+            "estimate": value, "std_error": error, "interval": wald(value, error, df, 0.95), "status": [0, 0, 1, 72],
+            "route": ["theta_aug", "theta_aug", "one_step", "none"], "source": ["own", "own", "borrowed", "none"],
+            "influence": influence, "df": df,
+        },
+        estimator="direct", options={}, ci_kind="wald", ci_prob=0.95,
+        coords={"prompt": np.arange(n), "cluster": ("prompt", np.arange(n))},
     )  # fmt: skip
     tips = sensitivity.tipping_points(found)
     pairs = [f"{a}{b}" for a, b in zip(tips["first"].values, tips["second"].values, strict=True)]
@@ -170,9 +173,13 @@ def test_without_sampling_error_the_curves_are_the_identified_sets():
     names = ["base", "tilted", "far"]
     value = np.array([population(law, p) for p in names])
     found = label_estimate(
-        names, value, np.zeros(3), np.stack([value, value], axis=-1), [0, 1, 1],
-        route=["theta_aug", "plug_in", "plug_in"], source=["own", "borrowed", "borrowed"],
-        estimator="direct", options={}, ci_kind="wald", ci_prob=0.95, extra={"df": ("policy", np.full(3, np.inf))},
+        names,
+        {
+            "estimate": value, "std_error": np.zeros(3), "interval": np.stack([value, value], axis=-1),
+            "status": [0, 1, 1], "route": ["theta_aug", "plug_in", "plug_in"],
+            "source": ["own", "borrowed", "borrowed"], "df": np.full(3, np.inf),
+        },
+        estimator="direct", options={}, ci_kind="wald", ci_prob=0.95,
     )  # fmt: skip
     curve = sensitivity.levels(found, [0.0, 0.1, 0.5], oracle_range=(0, 1))["interval"]
     for p in names:

@@ -95,6 +95,15 @@ def test_guide_follows_the_audit_and_the_calibration_share():
     assert "variance" not in found.caution.sel(policy="flatter").item()
 
 
+def test_a_mean_label_has_no_calibration_and_no_share_to_spend_by():
+    data = transport_shift.simulate(n=200, oracle_fraction=1.0, rng=0)
+    [taught] = data["policy"].values[data["labelled"].any(("prompt", "draw")).values]
+    share = direct.estimate(data)["calibration_share"].sel(policy=taught)
+    assert share == 0
+    caution = recommend(data, calibration_share={str(taught): 0.0}).caution.sel(policy=taught).item()
+    assert "every response of it is labelled: only more prompts" in caution and "0%" not in caution
+
+
 def test_no_estimator_is_advised_where_its_level_is_refused():
     score = np.tile(np.linspace(0.1, 0.9, 40), (3, 1))
     label = np.full((3, 40), np.nan)

@@ -1,5 +1,7 @@
 """Budget allocation, variance components and power against definitions and brute force."""
 
+import warnings
+
 import numpy as np
 import oracles_compare as slow
 import pytest
@@ -140,6 +142,30 @@ def test_bad_budgets_say_why(arguments, message):
         allocate(*arguments)
 
 
+def test_money_in_any_unit_buys_the_same_plan():
+    """Squares of 1e300 are no number, and neither is a price in so small a unit that it pays for 1e300 labels."""
+    sigma2 = 0.012, 0.049
+    plain = allocate(100.0, 0.01, 0.16, *sigma2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for unit in (2.0**900, 2.0**-900, 1e300, 1e-300):
+            plan = allocate(100.0 * unit, 0.01 * unit, 0.16 * unit, *sigma2)
+            assert plan[:2] == plain[:2] and plan.spend_share == pytest.approx(plain.spend_share)
+            balance = spend_balance(1e4, 500, *sigma2, 0.01 * unit, 0.16 * unit)
+            assert balance.spend_share == pytest.approx(80 / 180)
+        assert spend_balance(1e4, 500, *sigma2, 1e307, 1e307).spend_share == pytest.approx(500 / 10_500)
+        for budget, judge, oracle in (
+            (1e300, 0.01, 0.16),
+            (100, 1e-300, 0.16),
+            (100, 0.01, 5e-324),
+            (1e18, 1, 1),
+        ):
+            with pytest.raises(ValueError, match=r"pays for more than 1e\+10 prompts or labels"):
+                allocate(budget, judge, oracle, *sigma2)
+        with pytest.raises(ValueError, match=r"1e\+308 does not pay for 4 labelled prompts"):
+            allocate(1e308, 1e308, 1e308, *sigma2)
+
+
 def test_spend_balance_advice():
     assert spend_balance(100, 50, 1.0, 0.01, 1.0, 10.0).advice == "more prompts"
     assert spend_balance(100, 100, 0.01, 1.0, 1.0, 0.1).advice == "all labelled"
@@ -177,7 +203,7 @@ def test_mde_of_the_paper_and_of_paired_estimates():
     paper = (stats.norm.ppf(0.8) + stats.norm.ppf(0.975)) * np.sqrt(2) * 0.01
     np.testing.assert_allclose(mde(0.01), paper, rtol=1e-5)
     np.testing.assert_allclose(mde(0.01, paired_correlation=0.75), paper / 2, rtol=1e-5)
-    with pytest.raises(ValueError, match="paired_correlation is 1"):
+    with pytest.raises(ValueError, match="paired_correlation=1"):
         mde(0.01, paired_correlation=1.0)
 
 
@@ -276,7 +302,7 @@ def test_statistical_failure_of_a_pilot_is_data():
     assert np.isfinite(own.std_error.values).tolist() == [True, False]
     constant = variance_components(from_arrays([np.linspace(0, 1, 8)], policies=["a"], oracle=[np.ones(8)]))
     assert constant.status.values[0] == Status.CONSTANT_LABELS and np.isnan(constant.std_error[0])
-    with pytest.raises(ValueError, match="reference is 'z'; the data have base"):
+    with pytest.raises(ValueError, match="reference='z': the data have base"):
         variance_components(pilot(), reference="z")
 
 
@@ -368,5 +394,5 @@ def test_labels_needed_is_the_fewest():
             else:
                 assert float(effect_at(900, 900, components)[k]) > target
         assert np.isnan(labels_needed(1e-9, 900, components)).all()
-    with pytest.raises(ValueError, match="target_mde is 0"):
+    with pytest.raises(ValueError, match="target_mde=0"):
         labels_needed(0, 900, components)

@@ -18,6 +18,7 @@ from cje_core.estimators import (
     stacked_dr,
     tmle,
 )
+from cje_core.families.off_policy import Stabilisation
 from cje_core.inference.estimate import Status
 from cje_core.offpolicy.weights import ess_fraction, stabilise
 
@@ -86,7 +87,7 @@ def test_stabilised_weights_use_the_residual_of_the_estimator(module, options):
     for i, w in zip(used, out.weight, strict=True):
         weight[i] = float(w)
     form = slow.ips if module is calibrated_ips else slow.doubly_robust
-    result = module.estimate(data, **options)
+    result = module.estimate(data, weighting=Stabilisation(**options))
     assert of_target(result) == pytest.approx(form(world, weight), abs=1e-12)
     np.testing.assert_allclose(result["beta"].sel(policy="target"), out.beta)
     assert result["candidate"].values.tolist() == list(options.get("candidates", ("base", "up", "down")))
@@ -252,7 +253,7 @@ def test_data_without_logged_responses_are_refused():
         (stacked_dr, {"members": ()}, "members are"),
         (stacked_dr, {"members": ("tmle", "tmle")}, "each once"),
         (stacked_dr, {"columns": "all"}, "columns='all'"),
-        (calibrated_ips, {"guard": "hard"}, "guard='hard'"),
+        (calibrated_ips, {"weighting": Stabilisation(guard="hard")}, "guard='hard'"),
     ],
 )
 def test_bad_options_raise_with_the_mend(module, options, message):

@@ -13,7 +13,7 @@ from cje_core.inference.estimate import Status
 from cje_core.planning import trial
 from cje_core.planning.allocation import effect_at, std_error_at
 from cje_core.planning.components import variance_components
-from cje_core.planning.own_labels import if_labelled, labels_to_match
+from cje_core.planning.own_labels import if_equal_again, if_labelled, labels_to_match, worst_std_error
 from cje_core.planning.power import detectable
 from cje_core.planning.trial import resample_pilot, simulate_plan
 from cje_core.verdict.headline import headline
@@ -89,6 +89,46 @@ def test_probes_are_the_tuned_probe_value_and_neither_prompts_nor_labels_move_th
     without = variance_components(data.assign(probe=data.probe & False), borrowed="plug_in")
     assert without["route"].values.tolist() == ["theta_aug", "plug_in", "plug_in"]
     assert (without["variance_probes"] == 0).all()
+
+
+@pytest.mark.parametrize("n_probes", [4, 5, 6, 30])
+def test_degrees_of_freedom_of_few_probes_are_those_of_the_value(n_probes):
+    """Under six probes no slope is fitted, so none is paid for."""
+    data = pilot(n_probes=n_probes)
+    corrected, found = direct_corrected.estimate(data), variance_components(data)
+    assert found["route"].values.tolist() == ["theta_aug", "probe_tuned", "probe_tuned"]
+    spent = 1 if n_probes < 6 else 2
+    np.testing.assert_allclose(found.df_probes[1:], n_probes - spent)
+    at_pilot = std_error_at(400, 120, found)
+    np.testing.assert_allclose(at_pilot.df[1:], corrected.df[1:], rtol=1e-9)
+    more = std_error_at(10**9, 10**8, found, probe_growth=10.0)
+    np.testing.assert_allclose(more.df[1:], 10 * n_probes - spent, rtol=0.01)
+    pairs = variance_components(data, reference="base")
+    np.testing.assert_allclose(pairs.df_probes, n_probes - spent)
+
+
+def test_probes_that_are_all_equal_take_the_place_of_what_is_borrowed_where_they_have_a_bound():
+    """At an end of the scale, as in the estimate; inside it they have no interval, and the policy borrows."""
+    for label, route in ((1.0, "probe_tuned"), (0.7, "balanced")):
+        data = pilot(n_probes=20)
+        data = data.assign(oracle=data.oracle.where(~data.probe, label))
+        bounded = np.isfinite(direct_corrected.estimate(data)["interval"].values[1:]).all()
+        found = variance_components(data)
+        assert bounded == (route == "probe_tuned")
+        assert found["route"].values[1:].tolist() == [route, route]
+        assert np.isnan(found["std_error"].values[1:]).all() == bounded
+        assert (found["status"].values[1:] == Status.CONSTANT_LABELS).all() == bounded
+
+
+def test_own_labels_at_worst():
+    """Half of the labels at either end have the largest variance; clusters of k prompts count once."""
+    data = pilot()
+    ends = np.repeat([0.0, 1.0], 5000)
+    assert worst_std_error(data, 10_000) == pytest.approx(ends.std() / 100)
+    assert worst_std_error(data.assign_attrs(oracle_range=[0.0, 10.0]), 25) == pytest.approx(1.0)
+    whole = data.assign_coords(cluster=("prompt", np.repeat(np.arange(100), 4).astype(str)))
+    assert worst_std_error(whole, 100) == pytest.approx(0.5 / np.sqrt(25))
+    assert if_equal_again(data, 30, 0.95) == pytest.approx(1 - 0.025 ** (1 / 30))
 
 
 def refused_pilots():
@@ -193,6 +233,15 @@ def test_more_labels_than_the_pilots_are_not_refused_for_want_of_scores_that_it_
     known = np.isfinite(variance_components(data)["std_error"].values)
     assert known.sum() >= 3
     check = simulate_plan(data, 1600, 480, replicates=20, rng=1)
+    # what is promised is the pilot's, levels and differences alike: not that of the scores drawn in for the trial
+    shape = variance_components(data, reference="base")
+    drawn_in = trial._within_reach(data, np.setdiff1d(data["policy"].values[known], "base"))
+    np.testing.assert_array_equal(check["planned_mde"], effect_at(1600, 480, shape))
+    np.testing.assert_array_equal(
+        check["planned_std_error"], std_error_at(1600, 480, variance_components(data))["std_error"]
+    )
+    other = effect_at(1600, 480, variance_components(drawn_in, reference="base"))
+    assert np.nanmax(np.abs(other / check["planned_mde"].values - 1)) > 1e-3
     assert (check["n_failed"].values[known] <= 4).all()
 
 

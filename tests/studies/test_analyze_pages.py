@@ -1,0 +1,105 @@
+"""``cje-lab analyze`` on a narrow terminal: no row loses its name, and no column its place."""
+
+import numpy as np
+import pytest
+from analysis import printed, world
+from rich.cells import cell_len
+from rich.console import Console
+
+from cje_core.workflow.analyze import analyze
+from cje_core.workflow.standing import best
+from studies.cli.analysis.notes import notes
+from studies.cli.analysis.wide import Wide
+
+
+def logged(policies, n=60):
+    """Log-likelihoods of the logged responses under every policy."""
+    rng = np.random.default_rng(6)
+    return {
+        "logp_target": (("policy", "prompt"), -10 - rng.random((len(policies), n))),
+        "logp_logger": ("prompt", -10 - rng.random(n)),
+        "logged_judge": ("prompt", rng.integers(2, 10, n) / 10),
+    }
+
+
+def useless(**options):
+    """Logs, posteriors, and labels that no policy may borrow: every status is a long word."""
+    table = world()
+    labelled = table["oracle_label"].notna()
+    table.loc[labelled, "oracle_label"] = np.random.default_rng(8).random(int(labelled.sum()))
+    data = analyze(table).data
+    return analyze(data.assign(logged(data["policy"].values)), bayes="gibbs", **options)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_every_row_of_every_table_keeps_its_name(width):
+    result = useless()
+    text = printed(result, width)
+    tables = text.split("reported: ")[0]
+    blocks = [block.splitlines() for block in tables.split("\n\n") if block.strip()]
+    assert len(blocks) >= 5 and (len(blocks) > 5) == (width < 120)
+    for block in blocks:
+        for policy in ("base",) if "difference" in block[0] else ("base", "other"):
+            assert any(line.startswith(policy) for line in block), (policy, block)
+    assert all(cell_len(line) <= width for line in text.splitlines())
+    assert "uninformative_jud\N{HORIZONTAL ELLIPSIS}" not in text
+    for header in ("level,", "P(best)", "TTC", "gates", "stacked", "p (BH)"):
+        assert header in tables
+    assert (
+        tables.count("uninformative_judge") >= 6
+    )  # once for the value, the posterior, and each off-policy estimator
+
+
+def narrow(width):
+    table = Wide()
+    table.add_column("policy", overflow="fold", min_width=8)
+    for k in range(4):
+        table.add_column(f"column {k}", no_wrap=True)
+    table.add_row("a rather long name", *["x" * 10] * 4)
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+@pytest.mark.parametrize(("width", "blocks"), [(56, 1), (55, 2), (40, 2), (28, 4)])
+def test_columns_that_find_no_room_are_continued_beneath(width, blocks):
+    """The name takes 8 columns beside all others, and 16 of its 18 where these are continued."""
+    text = narrow(width)
+    assert sum(line.startswith("policy") for line in text.splitlines()) == blocks
+    assert text.count("x" * 10) == 4
+    for k in range(4):
+        assert f"column {k}" in text
+    whole = "".join(line[:8] for line in text.splitlines()[1:]) if blocks == 1 else text
+    assert "a rather" in whole
+
+
+def test_what_leads_says_what_it_assumes():
+    """Named best: what it leads by, that transport may end it, and that a judge at its word is assumed."""
+    table = world(300, labels=200)
+    low = (table["policy"] == "other") & (table["judge_score"] < 0.6)
+    table.loc[low, "judge_score"] += 0.3
+    borrowed = analyze(table)
+    found = best(borrowed)
+    assert found is not None and found.policy == "other" and found.decided and found.flips_at > 0
+    text = notes(borrowed)[0].plain
+    words = "best: other: ahead of base by intervals that leave out 0, while transport is off by less than"
+    assert f"{words} {found.flips_at:.3f}" in text
+    word = notes(analyze(table, chosen=["raw_judge"]))[0].plain
+    assert "best: other: ahead of base by intervals that leave out 0, if what is assumed holds" in word
+
+
+def test_a_wholly_labelled_policy_is_not_told_to_collect_what_it_has():
+    result = analyze(world(labels=60))
+    caution = result.guide["caution"].sel(policy="base").item()
+    assert (
+        caution
+        == "every response of it is labelled: only more prompts, with labels, make its interval narrower"
+    )
+
+
+def test_the_affinity_of_the_gate_is_named_as_the_bound_that_it_is():
+    from cje_core.verdict.gates import evaluate, ope_ok
+
+    found = ope_ok(evaluate({"ess_fraction": 0.5, "hill": 3.0, "ttc": 0.9, "affinity": 0.494}))
+    assert found.reason.item() == "affinity 0.494 (its upper bound; at least 0.85)"
