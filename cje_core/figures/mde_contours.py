@@ -15,7 +15,7 @@ def mde_contours(
     Parameters
     ----------
     surface : xr.Dataset
-        From `cje_core.planning.allocation.mde_surface`: ``mde`` and ``cost`` over ``n`` and ``fraction``.
+        From `cje_core.planning.forecast.mde_surface`: ``mde`` and ``cost`` over ``n`` and ``fraction``.
     optimum : (n, fraction), optional
         The planned design, drawn as a star.
     """

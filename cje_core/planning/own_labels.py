@@ -32,7 +32,7 @@ def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
     Returns
     -------
     xr.Dataset
-        As from `variance_components`, for `cje_core.planning.allocation.std_error_at` with m the labels on the policy
+        As from `variance_components`, for `cje_core.planning.forecast.std_error_at` with m the labels on the policy
         itself, over the policies of the route ``balanced``; NaN for all others.
     """
     pilot = read_pilot(data, "balanced", True)

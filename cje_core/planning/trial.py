@@ -24,8 +24,8 @@ from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.estimators import direct, direct_corrected
 from cje_core.inference.contrasts import against
-from cje_core.planning.allocation import effect_at, std_error_at
 from cje_core.planning.components import variance_components
+from cje_core.planning.forecast import effect_at, std_error_at
 from cje_core.verdict.headline import headline
 
 CI_PROB = 0.95  # of the studies and of the planned test, whose errors a 5% slack is about

@@ -25,16 +25,9 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, Calibration
 from cje_core.data import DataError
 from cje_core.inference.estimate import Status
-from cje_core.planning.allocation import (
-    MOST,
-    Balance,
-    Plan,
-    allocate,
-    extrapolation,
-    spend_balance,
-    std_error_at,
-)
+from cje_core.planning.allocation import MOST, Balance, Plan, allocate, spend_balance
 from cje_core.planning.components import FORECAST, variance_components
+from cje_core.planning.forecast import extrapolation, std_error_at
 from cje_core.planning.own_labels import if_equal_again, if_labelled, labels_to_match, worst_std_error
 from cje_core.planning.trial import check_pilot, simulate_plan
 from cje_core.streams import generator

@@ -8,7 +8,7 @@ import numpy as np
 
 from cje_core.figures import mde_contours
 from cje_core.figures.style import STYLE
-from cje_core.planning.allocation import mde_surface
+from cje_core.planning.forecast import mde_surface
 from cje_core.workflow.plan import Planned
 from studies.cli.analysis.save import write_files
 from studies.cli.planning.as_json import to_json

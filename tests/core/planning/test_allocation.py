@@ -13,17 +13,9 @@ from cje_core.data import from_arrays
 from cje_core.estimators import direct
 from cje_core.inference.contrasts import against
 from cje_core.inference.estimate import Status
-from cje_core.planning.allocation import (
-    allocate,
-    effect_at,
-    extrapolation,
-    labels_needed,
-    mde_surface,
-    optimal_fraction,
-    spend_balance,
-    std_error_at,
-)
+from cje_core.planning.allocation import allocate, optimal_fraction, spend_balance
 from cje_core.planning.components import variance_components
+from cje_core.planning.forecast import effect_at, extrapolation, labels_needed, mde_surface, std_error_at
 from cje_core.planning.power import detectable, mde, power_at
 from cje_sim.scenarios import clustered, useless_judge, well_specified
 

@@ -8,8 +8,8 @@ from scipy import stats
 
 from cje_core.estimators import direct
 from cje_core.inference.contrasts import against
-from cje_core.planning.allocation import effect_at, std_error_at
 from cje_core.planning.components import variance_components
+from cje_core.planning.forecast import effect_at, std_error_at
 from cje_core.planning.trial import simulate_plan
 from cje_sim.scenarios import discrete_judge, well_specified
 

@@ -11,8 +11,8 @@ from cje_core.estimators import direct, direct_corrected
 from cje_core.inference.contrasts import against
 from cje_core.inference.estimate import Status
 from cje_core.planning import trial
-from cje_core.planning.allocation import effect_at, std_error_at
 from cje_core.planning.components import variance_components
+from cje_core.planning.forecast import effect_at, std_error_at
 from cje_core.planning.own_labels import if_equal_again, if_labelled, labels_to_match, worst_std_error
 from cje_core.planning.power import detectable
 from cje_core.planning.trial import resample_pilot, simulate_plan

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cje_core.estimators import direct
-from cje_core.planning.allocation import std_error_at
 from cje_core.planning.components import variance_components
+from cje_core.planning.forecast import std_error_at
 from cje_sim.scenarios import binary_oracle, well_specified
 
 N_STUDIES, N_PILOTS = 400, 60

@@ -8,8 +8,8 @@ from oracles_compare import only
 from cje_core.data import DataError, from_arrays
 from cje_core.estimators import direct
 from cje_core.planning import trial
-from cje_core.planning.allocation import effect_at, std_error_at
 from cje_core.planning.components import variance_components
+from cje_core.planning.forecast import effect_at, std_error_at
 from cje_core.planning.trial import resample_pilot, simulate_plan
 from cje_sim.scenarios import clustered, well_specified
 

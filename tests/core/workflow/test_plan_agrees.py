@@ -10,7 +10,7 @@ from scipy import stats
 from cje_core.data import DataError
 from cje_core.inference.estimate import Status
 from cje_core.planning import components as splitting
-from cje_core.planning.allocation import mde_surface, std_error_at
+from cje_core.planning.forecast import mde_surface, std_error_at
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.plan import plan
 from studies.cli.planning.as_json import to_json
