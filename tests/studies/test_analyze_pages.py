@@ -9,7 +9,7 @@ from rich.console import Console
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.standing import best
 from studies.cli.analysis.notes import notes
-from studies.cli.analysis.wide import Wide
+from studies.cli.wide import Wide
 
 
 def logged(policies, n=60):

@@ -23,7 +23,7 @@ from studies.cli.analysis.numbers import (
     plain,
     probability,
 )
-from studies.cli.analysis.wide import Wide
+from studies.cli.wide import Wide
 
 FEW_PAIRS = 10
 

@@ -3,21 +3,27 @@
 from typing import Any
 
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import Balance
 from cje_core.workflow.plan import Planned
+from studies.cli.analysis.notes import left_out_lines
 from studies.cli.planning.as_json import contrast_records, next_steps
+from studies.cli.wide import Wide
 
 
 def print_summary(planned: Planned) -> None:
     """Print the plan on stdout."""
-    parts: list[Table | Text] = [_heading(planned), _policy_table(planned), *_contrast_table(planned)]
+    Console(highlight=False).print(page(planned))
+
+
+def page(planned: Planned) -> Group:
+    """The plan as it is printed."""
+    parts: list[Wide | Text] = [_heading(planned), _policy_table(planned), *_contrast_table(planned)]
     parts.append(_notes(planned))
     shown = [part for k, part in enumerate(parts) for part in ([Text("")] * (k > 0) + [part])]
-    Console(highlight=False).print(Group(*shown))
+    return Group(*shown)
 
 
 def _heading(planned: Planned) -> Text:
@@ -29,14 +35,14 @@ def _heading(planned: Planned) -> Text:
     )
 
 
-def _table(*columns: str) -> Table:
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+def _table(*columns: str) -> Wide:
+    shown = Wide()
     for k, column in enumerate(columns):
         shown.add_column(column, overflow="fold", no_wrap=k > 0)
     return shown
 
 
-def _policy_table(planned: Planned) -> Table:
+def _policy_table(planned: Planned) -> Wide:
     shown = _table(
         "policy",
         "sigma2 eval\n(SE)",
@@ -80,7 +86,7 @@ def _word(planned: Planned, policy: str) -> str:
     return "no spread" if status in (Status.OK, Status.TRANSPORT_ASSUMED) else status.name.lower()
 
 
-def _contrast_table(planned: Planned) -> list[Table]:
+def _contrast_table(planned: Planned) -> list[Wide]:
     records = contrast_records(planned)
     if not records or planned.check is None:
         return []
@@ -131,8 +137,7 @@ def _notes(planned: Planned) -> Text:
             if (failed := planned.check["n_failed"].sel(policy=policy)) > 0 and not planned.silent(policy)
         ]
     lines += [f"extrapolates: {phrase}" for phrase in planned.outside]
-    counts = planned.left_out.groupby("reason", sort=True).size()
-    lines += [f"left out: {count} ({reason})" for reason, count in counts.items()]
+    lines += left_out_lines(planned.left_out)
     return Text("\n".join(lines + [f"next: {step}" for step in next_steps(planned)]))
 
 
