@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from analysis import printed, world
+from analysis import printed, probes, world
 from rich.cells import cell_len
 from rich.console import Console
 
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.standing import best
 from studies.cli.analysis.notes import notes
+from studies.cli.analysis.panels import shares
 from studies.cli.wide import Wide
 
 
@@ -103,3 +104,19 @@ def test_the_affinity_of_the_gate_is_named_as_the_bound_that_it_is():
 
     found = ope_ok(evaluate({"ess_fraction": 0.5, "hill": 3.0, "ttc": 0.9, "affinity": 0.494}))
     assert found.reason.item() == "affinity 0.494 (its upper bound; at least 0.85)"
+
+
+def test_the_figure_of_shares_is_of_the_values_that_stand():
+    """Its probes make a policy's value: what it would borrow has another share, which the guide does not speak of."""
+    table = world()
+    result = analyze(table, probes=probes(table, "other", 30, 0.0))
+    assert result.standing("other") == "direct_corrected"
+    found = shares(result)["calibration_share"]
+    for name, policy in (("direct", "base"), ("direct_corrected", "other")):
+        assert float(found.sel(policy=policy)) == float(
+            result.estimates[name]["calibration_share"].sel(policy=policy)
+        )
+    assert float(found.sel(policy="other")) != float(
+        result.estimates["direct"]["calibration_share"].sel(policy="other")
+    )
+    assert np.isnan(shares(useless())["calibration_share"].sel(policy="other"))

@@ -71,6 +71,19 @@ def _sensitivity(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
     return panels
 
 
+def shares(analysis: Analysis) -> xr.Dataset:
+    """Part of the labels in the variance of each value that stands, as the guide counts it; NaN for a refused one."""
+    value = analysis.value
+    found = []
+    for policy in value["policy"].values.astype(str):
+        one = analysis.estimates.get(analysis.standing(policy) or "")
+        if one is None or "calibration_share" not in one:
+            found.append(np.nan)
+        else:
+            found.append(float(one["calibration_share"].sel(policy=policy)))
+    return value[["route"]].assign(calibration_share=("policy", found))
+
+
 def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
     estimate, value = analysis.estimates[analysis.primary], analysis.value
     panels: dict[str, Callable[[], Axes]] = {
@@ -85,7 +98,7 @@ def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
             if analysis.calibrated.calibration.covariates:
                 panels["covariate_effects"] = lambda: figures.covariate_effects(curve)[0]
     if "calibration_share" in estimate:
-        panels["uncertainty_share"] = lambda: figures.uncertainty_share(estimate)
+        panels["uncertainty_share"] = lambda: figures.uncertainty_share(shares(analysis))
     if "influence" in value and len(analysis.policies) > 1:
         panels["win_matrix"] = lambda: figures.win_matrix(_starred(analysis))
     if bool((analysis.value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
