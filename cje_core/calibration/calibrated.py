@@ -91,7 +91,13 @@ class Calibrated:
 
     def slice_as(self, mode: str, logged: Logged | None = None) -> OracleSlice:
         """Fit the slice with a calibrator of any mode (and not keep it)."""
-        return fit_slice(self.rows, direction=self.calibration.direction, calibrator=mode, logged=logged)
+        return fit_slice(
+            self.rows,
+            direction=self.calibration.direction,
+            calibrator=mode,
+            logged=logged,
+            every_fold="logged_judge" in self.data,  # weights of logged responses are cross-fitted too
+        )
 
 
 def calibrated(data: xr.Dataset | Calibrated, calibration: Calibration | None = None) -> Calibrated:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cje_core.data.arrays import Rows
 
 N_FOLDS = 5
+UNKNOWN = -1  # fold of a cluster that nobody asks about
 MIN_LABELLED_CLUSTERS = 4  # below this there is no number, only a status
 
 
@@ -34,6 +35,7 @@ def assign_folds(
     *,
     n_folds: int = N_FOLDS,
     dealt: bool = True,
+    asked: npt.ArrayLike = True,
 ) -> npt.NDArray[np.intp]:
     """Fold of each cluster.
 
@@ -51,11 +53,14 @@ def assign_folds(
         K, at least 2.
     dealt : bool
         False gives the paper's map, ``hash(id) mod K`` for every cluster.
+    asked : boolean array, shape (G,)
+        Clusters whose fold will be asked for; one that has neither a label nor this gets `UNKNOWN`. A hash costs a
+        microsecond and an object, and most rows of a large data set have no label that could ask.
 
     Returns
     -------
     int array, shape (G,)
-        Values in ``0..K-1``.
+        Values in ``0..K-1``, or `UNKNOWN`.
 
     Examples
     --------
@@ -65,13 +70,15 @@ def assign_folds(
     if n_folds < 2:
         raise ValueError(f"n_folds={n_folds}: cross-fitting needs at least 2")
     has_label = np.asarray(labelled, dtype=bool)
-    hashes = np.array([stable_hash(str(name)) for name in names], dtype=np.uint64)
+    known = np.flatnonzero(has_label | np.asarray(asked, dtype=bool))
+    chosen = np.asarray(names, dtype=str)[known]
+    hashes = np.fromiter((stable_hash(name) for name in chosen.tolist()), np.uint64, len(known))
     n_labelled = int(has_label.sum())
     if dealt and n_labelled < 2 * n_folds:
         n_folds = max(2, n_labelled // 2)
-    folds = (hashes % np.uint64(n_folds)).astype(np.intp)
+    folds = np.full(len(has_label), UNKNOWN, dtype=np.intp)
+    folds[known] = hashes % np.uint64(n_folds)
     if dealt:
-        order = np.lexsort((np.asarray(names, dtype=str), hashes))
-        ranked = order[has_label[order]]
-        folds[ranked] = np.arange(n_labelled) % n_folds
+        order = known[np.lexsort((chosen, hashes))]
+        folds[order[has_label[order]]] = np.arange(n_labelled) % n_folds
     return folds

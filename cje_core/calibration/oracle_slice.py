@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, assign_folds
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
 from cje_core.calibration.isotonic import isotonic
 from cje_core.calibration.two_stage import (
     MIN_ROWS,
@@ -172,7 +172,9 @@ class OracleSlice(NamedTuple):
     label: FloatArray  # (m,)
     weight: FloatArray  # (m,): 1 / label_prob
     prompt: IntArray  # (m,): codes into Rows.prompts
-    fold: IntArray  # fold of every prompt, shape (n,)
+    fold: (
+        IntArray  # fold of every prompt, shape (n,); UNKNOWN for one that was not asked for, see `fit_slice`
+    )
     mode: str
     increasing: bool
 
@@ -183,6 +185,7 @@ def fit_slice(
     direction: str = "increasing",
     calibrator: str = "default",
     logged: Logged | None = None,
+    every_fold: bool = True,
 ) -> OracleSlice:
     """Fit the calibrator on the labels that teach and say what is wrong with them, if anything.
 
@@ -199,6 +202,8 @@ def fit_slice(
     logged : Logged, optional
         Its labels teach where no fresh response has a label that does (they are often the very same responses,
         so both together would count them twice).
+    every_fold : bool
+        False: only clusters with a label or a probe get a fold, all that an estimator of fresh responses asks for.
     """
     one_of(direction, "direction", DIRECTIONS)
     one_of(calibrator, "calibrator", CALIBRATORS)
@@ -211,7 +216,9 @@ def fit_slice(
         z, label, weight = rows.z[rows.teaches], rows.label[rows.teaches], 1.0 / rows.label_prob[rows.teaches]
     taught = np.zeros(len(rows.cluster_names), dtype=bool)
     taught[rows.cluster[prompt]] = True
-    fold = assign_folds(rows.cluster_names, taught)[rows.cluster]
+    asked = np.full(len(taught), every_fold)
+    asked[rows.cluster[rows.prompt[rows.labelled | rows.probe]]] = True
+    fold = assign_folds(rows.cluster_names, taught, asked=asked)[rows.cluster]
     mode = calibrator
     if calibrator in ("default", "auto"):
         mode = "two_stage" if calibrator == "auto" or z.shape[1] > 1 else "monotone"
@@ -289,6 +296,8 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     """
     out = np.full(len(z), np.nan)
     new_fold, fold = fitted.fold[prompt], fitted.fold[fitted.prompt]
+    if UNKNOWN in new_fold:
+        raise ValueError("a prompt without labels has no fold here; fit the slice with every_fold=True")
     basis = basis_of(fitted)
     for k in np.unique(new_fold):
         train = fold != k

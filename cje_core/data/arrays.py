@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from cje_core.data.contract import check_data
+from cje_core.data.contract import check_data, check_unique
 from cje_core.data.errors import DataError
 
 
@@ -79,52 +79,66 @@ def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
     return held[1][key]
 
 
-def _check(data: xr.Dataset) -> None:
+def _check(data: xr.Dataset, *, names: bool = True) -> None:
     held = _UNPACKED.get()
     if held is None or held[0] is not data:
-        check_data(data)
+        check_data(data, names=names)
 
 
 def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
-    _check(data)
+    _check(data, names=False)  # that they are unique is seen below, where they are sorted
     chosen = _feature_index(data, covariates)
-    policy_order = np.argsort(data.policy.values.astype(str), kind="stable")
-    prompt_order = np.argsort(data.prompt.values.astype(str), kind="stable")
-    draw_order = np.argsort(data.draw.values, kind="stable")
+    names = {dim: data[dim].values.astype(str, copy=False) for dim in ("policy", "prompt")}
+    order = [np.argsort(values, kind="stable") for values in (*names.values(), data.draw.values)]
+    policies, prompts = (values[by] for values, by in zip(names.values(), order, strict=False))
+    for dim, ordered in (("policy", policies), ("prompt", prompts)):
+        check_unique(dim, ordered)
 
-    def flat(name: str) -> npt.NDArray[Any]:
-        return np.asarray(data.variables[name].values[np.ix_(policy_order, prompt_order, draw_order)])
+    def canonical(name: str) -> npt.NDArray[Any]:
+        out: npt.NDArray[Any] = data.variables[name].values
+        for axis, by in enumerate(order):
+            if (by[1:] < by[:-1]).any():  # else it is in order already
+                out = out.take(by, axis=axis)
+        return out
 
-    score, evaluated = flat("judge"), flat("evaluated")
-    labelled, probe = flat("labelled"), flat("probe")
-    index = np.nonzero(np.isfinite(score) & (evaluated | labelled | probe))
+    score, evaluated = canonical("judge"), canonical("evaluated")
+    labelled, probe = canonical("labelled"), canonical("probe")
+    at = np.flatnonzero(np.isfinite(score) & (evaluated | labelled | probe))
+
+    def flat(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return values.reshape(-1, *values.shape[3:])[at]
+
     n_draws = np.where(
         evaluated, evaluated.sum(axis=2, keepdims=True), (~evaluated & probe).sum(axis=2, keepdims=True)
     )
-    prompts = data.prompt.values.astype(str)[prompt_order]
-    names = data.variables["cluster"].values.astype(str)[prompt_order] if "cluster" in data else prompts
-    cluster_names, cluster = np.unique(names, return_inverse=True)
-    policies = data.policy.values.astype(str)[policy_order].tolist()
-    z = score[index][:, None]
+    weight = 1.0 / np.maximum(flat(n_draws), 1)
+    cluster_names, cluster = prompts, np.arange(len(prompts))
+    if "cluster" in data:
+        of_prompt = data.variables["cluster"].values.astype(str)[order[1]]
+        cluster_names, cluster = np.unique(of_prompt, return_inverse=True)
+    score = flat(score)
+    z = score[:, None]
     if chosen:
-        z = np.column_stack([z, flat("covariate")[index][:, chosen]])
+        z = np.column_stack([z, flat(canonical("covariate"))[:, chosen]])
     teachers = np.isin(policies, data.attrs["calibration_policy"])
+    policy, prompt, _ = np.unravel_index(at, labelled.shape)
+    labelled = flat(labelled)
     return Rows(
-        policies=policies,
+        policies=policies.tolist(),
         prompts=prompts,
         cluster=cluster,
         cluster_names=cluster_names,
-        policy=index[0],
-        prompt=index[1],
-        score=score[index],
+        policy=policy,
+        prompt=prompt,
+        score=score,
         z=z,
-        label=flat("oracle")[index],
-        labelled=labelled[index],
-        probe=probe[index],
-        evaluated=evaluated[index],
-        weight=1.0 / np.maximum(n_draws[index], 1),
-        label_prob=flat("label_prob")[index] if "label_prob" in data else np.ones(len(index[0])),
-        teaches=labelled[index] & teachers[index[0]],
+        label=flat(canonical("oracle")),
+        labelled=labelled,
+        probe=flat(probe),
+        evaluated=flat(evaluated),
+        weight=weight,
+        label_prob=flat(canonical("label_prob")) if "label_prob" in data else np.ones(len(at)),
+        teaches=labelled & teachers[policy],
     )
 
 

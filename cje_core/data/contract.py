@@ -28,7 +28,7 @@ Attributes: ``judge_range`` and ``oracle_range`` are the declared scales ``[low,
 the list of policies whose labels teach the calibrator.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -153,7 +153,7 @@ def from_arrays(
             variables[name] = (RESPONSE, response(values, name, None, float))
     coords: dict[str, Any] = {
         "policy": [str(p) for p in policies],
-        "prompt": [str(p) for p in (range(shape[1]) if prompts is None else prompts)],
+        "prompt": _texts(np.arange(shape[1]) if prompts is None else prompts),
         "draw": np.arange(shape[2]),
     }
     if (covariate := fields.get("covariate")) is not None:
@@ -185,7 +185,9 @@ def from_arrays(
         "oracle_range": [float(v) for v in oracle_range],
         "calibration_policy": [str(p) for p in teachers],
     }
-    return check_names(check_data(ds))
+    for dim in ("policy", "prompt"):
+        _check_name(dim, np.asarray(coords[dim], dtype=str))
+    return check_data(ds)
 
 
 def from_frame(
@@ -290,15 +292,61 @@ def check_names(data: xr.Dataset) -> xr.Dataset:
     Done once, where data are made or given; `check_data` runs wherever they are used.
     """
     for dim in ("policy", "prompt"):
-        names = data[dim].values.astype(str).tolist()
-        if CONTROL.search("".join(names)):
-            bad = next(name for name in names if CONTROL.search(name))
-            raise DataError(f"{dim} is {bad!r}; {ONE_LINE}")
+        _check_name(dim, data[dim].values.astype(str))
     return data
 
 
-def check_data(data: xr.Dataset) -> xr.Dataset:
-    """Return `data` unchanged if it keeps the contract of this module, else raise `DataError`."""
+def _check_name(dim: str, names: npt.NDArray[np.str_]) -> None:
+    if not _plain(names) and CONTROL.search("".join(names.tolist())):
+        bad = next(name for name in names.tolist() if CONTROL.search(name))
+        raise DataError(f"{dim} is {bad!r}; {ONE_LINE}")
+
+
+def check_unique(dim: str, ordered: npt.NDArray[np.str_]) -> None:
+    """Raise `DataError` if one of the sorted names of a dimension stands there twice."""
+    twice = ordered[1:] == ordered[:-1]
+    if twice.any():
+        raise DataError(f"{dim} {str(ordered[1:][twice][0])!r} occurs twice; names must be unique")
+
+
+def _texts(names: Iterable[object]) -> npt.NDArray[np.str_] | list[str]:
+    """Names as text; an array of integers or text makes no Python object per name."""
+    if not isinstance(names, np.ndarray) or names.dtype.kind not in "iuU":
+        return [str(name) for name in names]
+    if names.dtype.kind == "U" or not names.size:
+        return names.astype(str)
+    width = max(len(str(end)) for end in (names.min(), names.max()))
+    return names.astype(f"U{width}")
+
+
+def _letters(names: npt.NDArray[np.str_]) -> npt.NDArray[np.uint32]:
+    """Code points of names, shape (n, width), zero after the last."""
+    native = np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("="))
+    return native.view(np.uint32).reshape(len(names), names.dtype.itemsize // 4)
+
+
+def _plain(names: npt.NDArray[np.str_]) -> bool:
+    """Whether names are of printable ASCII alone: then no control character needs to be looked for."""
+    code = _letters(names)
+    ended = code == 0
+    printable = (code >= 0x20) & (code < 0x7F)
+    return bool((printable | ended).all() and not (ended[:, :-1] & ~ended[:, 1:]).any())
+
+
+def _distinct(names: npt.NDArray[np.str_]) -> bool:
+    """Whether 64-bit sums of the names' letters are all different, and so the names; equal sums prove nothing."""
+    total = np.zeros(len(names), dtype=np.uint64)
+    for letter in _letters(names).T:
+        total = total * np.uint64(0x9E3779B97F4A7C15) + letter  # wraps round: any odd factor would do
+    total.sort()
+    return not (total[1:] == total[:-1]).any()
+
+
+def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
+    """Return `data` unchanged if it keeps the contract of this module, else raise `DataError`.
+
+    Without `names` whoever calls looks for names that stand there twice (`check_unique`).
+    """
     if data.attrs.get("schema") != SCHEMA:
         raise DataError(
             f"attribute schema is {data.attrs.get('schema')!r}, expected {SCHEMA!r}; "
@@ -310,9 +358,8 @@ def check_data(data: xr.Dataset) -> xr.Dataset:
         if data.variables[name].dims != RESPONSE:
             raise DataError(f"{name} has dims {data.variables[name].dims}, expected {RESPONSE}")
     for dim in ("policy", "prompt"):
-        names = data.indexes[dim]
-        if not names.is_unique:
-            raise DataError(f"{dim} {names[names.duplicated()][0]!r} occurs twice; names must be unique")
+        if names and not _distinct(values := data[dim].values.astype(str, copy=False)):
+            check_unique(dim, np.sort(values))
     for name, scale in (("judge", "judge_range"), ("oracle", "oracle_range")):
         low, high = data.attrs[scale]
         if not (np.isfinite([low, high]).all() and low < high):

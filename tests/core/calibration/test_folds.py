@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from cje_core.calibration.folds import assign_folds, count_clusters
+from cje_core.calibration import folds as module
+from cje_core.calibration.calibrated import calibrated
+from cje_core.calibration.folds import UNKNOWN, assign_folds, count_clusters
+from cje_core.calibration.oracle_slice import fit_slice, held_out
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 
@@ -41,6 +44,28 @@ def test_paper_mode_is_a_plain_hash():
 def test_known_values_do_not_drift():
     """The map must not change between versions: results would."""
     assert assign_folds(["0", "1", "2", "3", "4"], [True] * 5, dealt=False).tolist() == [0, 4, 2, 4, 3]
+
+
+def test_folds_that_nobody_asks_for_are_unknown_and_the_others_do_not_notice():
+    labelled, asked = np.arange(500) % 7 == 0, np.arange(500) % 5 == 0
+    every, some = assign_folds(IDS, labelled), assign_folds(IDS, labelled, asked=asked)
+    known = labelled | asked
+    assert (some[known] == every[known]).all()
+    assert (some[~known] == UNKNOWN).all()
+
+
+def test_only_clusters_with_labels_are_hashed(monkeypatch):
+    """Cost follows the labels: hashes grow with them, not with the rows, where no logged response asks."""
+    hashed = []
+    monkeypatch.setattr(module, "stable_hash", lambda name: hashed.append(name) or hash(name) % 2**64)
+    for n in (1_000, 2_000):
+        oracle = np.where(np.arange(n) < 40, np.linspace(0, 1, n), np.nan)
+        given = calibrated(from_arrays(np.linspace(0, 1, n)[None], policies=["a"], oracle=oracle[None]))
+        assert (given.slice.fold != UNKNOWN).sum() == 40
+    assert len(hashed) == 80
+    assert (fit_slice(given.rows).fold != UNKNOWN).all()  # every fold, unless told that none asks
+    with pytest.raises(ValueError, match="every_fold=True"):
+        held_out(given.slice, given.rows.z, given.rows.prompt)
 
 
 def test_one_fold_is_refused():
