@@ -2,12 +2,18 @@
 
 import ast
 import importlib
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from matplotlib import pyplot as plt
 
 import cje_core
+from cje_core.data.files import read
 
 ROOT = Path(cje_core.__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "decisions.md"]
@@ -109,3 +115,45 @@ def test_the_first_snippet_of_the_readme_runs(arena, tmp_path, monkeypatch):
     exec(compile(code, "README", "exec"), found)  # the block is ours
     assert found["both"].sizes["method"] == 2 and (found["both"].overlap > 0).any()
     plt.close("all")
+
+
+def commands():
+    """Lines of README that call ``cje-lab``, in order, without their comments."""
+    inside, found = False, []
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        inside ^= line.startswith("```")
+        if inside and line.startswith("cje-lab "):
+            found.append(line.split("#")[0].strip())
+    return found
+
+
+@pytest.mark.slow
+def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path):
+    """As printed, but for the profile: the quick one of a study takes minutes."""
+    for name in ("fresh_draws", "probe_slice"):
+        (tmp_path / name).symlink_to(arena / name)
+    lines = commands()
+    assert [line.split()[1] for line in lines] == ["analyze", "plan", "list", "run", "status", "report"]
+    for line in lines:
+        words = line.replace("--profile quick", "--profile smoke").split()[1:]
+        done = subprocess.run(
+            [sys.executable, "-m", "studies", *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 and done.stdout, (line, done.stderr)
+    assert (tmp_path / "out" / "forest.png").exists() and (
+        tmp_path / "results" / "mine" / "report.html"
+    ).exists()
+
+
+def test_the_row_that_readme_shows_is_read(tmp_path):
+    row = (ROOT / "README.md").read_text(encoding="utf-8").split("```json\n")[1].split("```")[0]
+    (tmp_path / "base_responses.jsonl").write_text(row, encoding="utf-8")
+    data, left_out = read(tmp_path)
+    shown = json.loads(row)
+    assert data["judge"].item() == shown["judge_score"] and data["oracle"].item() == shown["oracle_label"]
+    assert data["prompt"].item() == shown["prompt_id"] and left_out.empty
