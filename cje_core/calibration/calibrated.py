@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import CALIBRATORS, DIRECTIONS, OracleSlice, fit_slice
-from cje_core.checks import one_of
+from cje_core.calibration.oracle_slice import CALIBRATORS, DIRECTIONS, OracleSlice, fit_slice, predict
+from cje_core.checks import FloatArray, one_of
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
 from cje_core.data.errors import DataError
 
@@ -84,6 +85,11 @@ class Calibrated:
         return self.slice if self.rows.teaches.any() else self.slice_as(self.calibration.mode, self.logged)
 
     @cached_property
+    def logged_reward(self) -> FloatArray:
+        """(n,) R = f(Z) of each judged logged response; NaN elsewhere, and where there is no calibrator."""
+        return logged_reward(self.logged, self.slice_with_logs)
+
+    @cached_property
     def monotone(self) -> OracleSlice:
         """The slice with a calibrator that sees the judge score alone."""
         alone = self.rows.z.shape[1] == 1 and self.calibration.mode == "default"
@@ -98,6 +104,15 @@ class Calibrated:
             logged=logged,
             every_fold="logged_judge" in self.data,  # weights of logged responses are cross-fitted too
         )
+
+
+def logged_reward(logged: Logged, fitted: OracleSlice) -> FloatArray:
+    """(n,) R = f(Z) of each judged logged response; NaN elsewhere, and where the slice has no calibrator."""
+    judged = np.isfinite(logged.z).all(axis=1)
+    reward = np.full(len(logged.z), np.nan)
+    if fitted.calibrator is not None:
+        reward[judged] = predict(fitted.calibrator, logged.z[judged])
+    return reward
 
 
 def calibrated(data: xr.Dataset | Calibrated, calibration: Calibration | None = None) -> Calibrated:

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.calibrated import Calibrated
-from cje_core.calibration.oracle_slice import OracleSlice, basis_of, held_out, predict, refit
+from cje_core.calibration.calibrated import Calibrated, logged_reward
+from cje_core.calibration.oracle_slice import OracleSlice, basis_of, held_out, refit
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Logged, Rows
 from cje_core.inference.influence import hajek as weighted_mean
@@ -125,12 +125,10 @@ def unpack_logs(given: Calibrated) -> Logs:
 
 def reward_logs(rows: Rows, logged: Logged, fitted: OracleSlice, oracle_range: tuple[float, float]) -> Logs:
     """`Logs` of a fitted slice; rewards and outcomes are NaN where the slice has no calibrator."""
-    reward = np.full(len(rows.prompts), np.nan)
-    outcome = Outcome(fitted, reward.copy(), np.full(len(rows.z), np.nan))
+    outcome = Outcome(fitted, np.full(len(rows.prompts), np.nan), np.full(len(rows.z), np.nan))
     if fitted.calibrator is not None:
-        seen = np.isfinite(logged.z).all(axis=1)
-        reward[seen] = predict(fitted.calibrator, logged.z[seen])
         outcome = cross_fit(rows, logged, fitted)
+    reward = logged_reward(logged, fitted)
     return Logs(rows, logged, fitted, outcome, reward, log_ratios(logged), oracle_range)
 
 

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import predict
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Logged, Rows, unpack_logged
 from cje_core.inference.estimate import CI_BOUND
@@ -79,10 +78,7 @@ def overlap(
     """
     given = calibrated(data)
     data, rows, logged, fitted = given.data, given.rows, given.logged, given.slice_with_logs
-    reward = np.full(len(logged.z), np.nan)
-    judged = np.isfinite(logged.z).all(axis=1)
-    if fitted.calibrator is not None and judged.any():
-        reward[judged] = predict(fitted.calibrator, logged.z[judged])
+    reward = given.logged_reward
     surprisal = _fresh_surprisal(data)
     table = []
     for p, log_ratio in enumerate(log_ratios(logged)):

@@ -7,7 +7,6 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import predict
 from cje_core.checks import FloatArray
 from cje_core.offpolicy.weights import ess_fraction, guard_curve, log_ratios, mean_one, stabilise
 
@@ -48,9 +47,7 @@ def weight_map(
     shape = (len(rows.policies), len(score))
     log_weight, stable = np.full(shape, np.nan), np.full(shape, np.nan)
     target, level = np.full((shape[0], n_bins), np.nan), np.full((shape[0], n_bins), np.nan)
-    reward = np.full(len(score), np.nan)
-    if fitted.calibrator is not None and judged.any():
-        reward[judged] = predict(fitted.calibrator, logged.z[judged])
+    reward = given.logged_reward
     for p, ratio in enumerate(log_ratios(logged)):
         weight = mean_one(ratio)
         used = np.isfinite(weight)
@@ -99,11 +96,9 @@ def cap_curves(data: xr.Dataset | Calibrated) -> dict[str, xr.Dataset]:
     """
     given = calibrated(data)
     data, rows, logged, fitted = given.data, given.rows, given.logged, given.slice_with_logs
-    judged = np.isfinite(logged.z).all(axis=1)
-    if fitted.calibrator is None or not judged.any():
+    reward = given.logged_reward
+    if fitted.calibrator is None or not np.isfinite(reward).any():
         return {}
-    reward = np.full(len(logged.z), np.nan)
-    reward[judged] = predict(fitted.calibrator, logged.z[judged])
     weights = zip(rows.policies, (mean_one(ratio) for ratio in log_ratios(logged)), strict=True)
     return {
         policy: guard_curve(stabilise(weight, logged.z[:, 0], reward, fitted.fold), reward)
