@@ -4,6 +4,7 @@ Rule of this package: of the project it imports `checks` alone. Simulators may i
 ``cje_core``, so that a truth cannot depend on an estimator.
 """
 
+from cje_core.data.build import from_arrays, from_frame
 from cje_core.data.contract import (
     LOGGED,
     LOGGED_DIMS,
@@ -11,8 +12,6 @@ from cje_core.data.contract import (
     RESPONSE,
     SCHEMA,
     check_data,
-    from_arrays,
-    from_frame,
 )
 from cje_core.data.errors import DataError
 

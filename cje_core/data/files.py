@@ -10,42 +10,41 @@ never guessed, dropped or rescaled in silence. A row that is legal but of no use
 left out and listed with the reason. The order of rows and files never matters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from cje_core.checks import FloatArray
-from cje_core.data.contract import LOGP_ROUNDING, from_frame
+from cje_core.data.build import from_frame
 from cje_core.data.errors import DataError
-from cje_core.data.tables import (
+from cje_core.data.fields import (
+    DECLARED,
     LARGEST,
+    LENGTH,
     OVERFLOW,
     Source,
     check_covariates,
+    check_scale,
+    count_words,
     flags,
     ids,
-    load,
-    load_jsonl,
+    leave_out,
     name_of,
     numbers,
     place,
+    require,
     show,
     stop,
 )
-
-Scales = Mapping[str, tuple[float, float]]
+from cje_core.data.logged import read_logged
+from cje_core.data.tables import load
 
 COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]
 KEY = ["policy", "prompt_id", "draw_idx"]
 TEXTS = ("policy", "prompt_id", "cluster", "stratum", "probe", "response")
 NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
-LENGTH = "response_length"
-DECLARED = {"judge_score": "judge_range", "oracle_label": "oracle_range"}
-# This share of values off the scale is a scale declared wrongly rather than a few slips of the pen.
-MANY = 0.05
 
 
 def read(
@@ -113,9 +112,9 @@ def read(
     check_covariates(covariates)
     left_out: list[pd.DataFrame] = []
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
-    _require(table, "judge_score", "judge the response or remove the row")
+    require(table, "judge_score", "judge the response or remove the row")
     no_label = table["probe"] & table["oracle_label"].isna()
-    _leave_out(
+    leave_out(
         left_out, table[no_label], "a probe without oracle_label audits nothing (it still enters the mean)"
     )
     table["probe"] &= ~no_label
@@ -124,14 +123,14 @@ def read(
     if probes is not None:
         audit = _responses(probes, ("_probe", "_responses"), covariates, left_out, fingerprint=True)
     for field, scale in scales.items():
-        _check_scale(pd.concat([table, audit], ignore_index=True), field, scale)
+        check_scale(pd.concat([table, audit], ignore_index=True), field, scale)
     if probes is not None:
         table = _join_probes(table, audit, name_of(path), left_out)
     for field in ("cluster", "stratum"):
         if table[field].notna().any():
             table[field] = _per_prompt(table, field)
     for field in covariates:
-        _require(table, field, f"fill it or leave covariates={field!r} out")
+        require(table, field, f"fill it or leave covariates={field!r} out")
 
     policies = sorted(table["policy"].unique())
     teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
@@ -146,7 +145,7 @@ def read(
     logs = None
     if logged is not None:
         prompts = sorted(table["prompt_id"].unique())
-        logs = _read_logged(Path(logged), policies, prompts, scales, covariates, left_out)
+        logs = read_logged(Path(logged), policies, prompts, scales, covariates, left_out)
     data = from_frame(
         table[[*KEY, "judge_score", "probe", "evaluated", *given, *covariates]],
         covariates=covariates,
@@ -190,7 +189,7 @@ def _responses(
         table[field] = ids(table, field, required=field in KEY)
     stop(table, table["policy"] == "", "policy", "name the policy")
     if LENGTH in covariates and table[LENGTH].isna().all():
-        _count_words(table)
+        count_words(table)
     for field in (*NUMBERS, *covariates):
         table[field] = numbers(table, field)
     draw = table["draw_idx"].fillna(0.0)
@@ -211,54 +210,6 @@ def _responses(
             f"{again.draw_idx} is already in {place(first)}; remove one or number the draws in draw_idx"
         )
     return table
-
-
-def _count_words(table: pd.DataFrame) -> None:
-    """Fill ``response_length``: one formula for fresh and logged responses."""
-    absent = [not isinstance(response, str) for response in table["response"]]
-    stop(table, absent, "response", f"covariates={LENGTH!r} needs its text")
-    table[LENGTH] = [float(len(response.split())) for response in table["response"]]
-
-
-def _require(table: pd.DataFrame, field: str, mend: str) -> None:
-    """Stop at the first row without a number in `field`."""
-    stop(table, np.isnan(table[field].to_numpy(dtype=float)), field, mend)
-
-
-def _check_scale(table: pd.DataFrame, field: str, scale: tuple[float, float]) -> None:
-    """Stop at a value off the declared scale, and at two scales in one column."""
-    low, high = scale
-    values = table[field].to_numpy(dtype=float)
-    present = np.isfinite(values)
-    off = (values < low) | (values > high)
-    if off.any():
-        # Fractions inside the scale beside many values outside are two scales, not one declared wrongly.
-        n, n_off = int(present.sum()), int(off.sum())
-        n_fractions = int((present & ~off & (values != np.round(values))).sum())
-        many = max(2.0, MANY * n)
-        mend = f"correct the value or declare the scale with {DECLARED[field]}=(LOW, HIGH)"
-        if min(n_off, n_fractions) >= many:
-            mend = "mixed scales: the others are fractions inside it; bring all rows to one scale"
-        elif n_off >= many:
-            mend = f"declare the scale with {DECLARED[field]}=(LOW, HIGH)"
-        outside = f"outside the declared range [{low:g}, {high:g}] ({n_off} of {n} values are)"
-        stop(table, off, field, f"{outside}; {mend}")
-    if low <= 0 and high >= 10:
-        _check_unit_policy(table[present], field, scale)
-
-
-def _check_unit_policy(table: pd.DataFrame, field: str, scale: tuple[float, float]) -> None:
-    """Stop where one policy has fractions of 1 and another has not, on a scale up to 10 or more."""
-    groups = table.groupby(["file", "policy"], sort=True)[field]
-    unit = groups.agg(lambda v: bool(len(v) >= 10 and v.between(0, 1).all() and (v % 1 != 0).any()))
-    if unit.any() and (groups.agg(lambda v: float((v > 1).mean())) >= 0.9).any():
-        file, policy = unit.index[unit.to_numpy(dtype=bool)][0]
-        here = (table["file"] == file) & (table["policy"] == policy)
-        mend = (
-            f"mixed scales: all {int(here.sum())} values of policy {policy!r} lie in [0, 1], another's "
-            f"do not, and [{scale[0]:g}, {scale[1]:g}] is declared; bring all rows to one scale"
-        )
-        stop(table, here, field, mend)
 
 
 def _per_prompt(table: pd.DataFrame, field: str) -> pd.Series:
@@ -287,7 +238,7 @@ def _join_probes(
         f"a policy without any row in {source}: add its responses or drop its probes",
     )
     no_label = audit["oracle_label"].isna()
-    _leave_out(left_out, audit[no_label], "a probe without oracle_label audits nothing")
+    leave_out(left_out, audit[no_label], "a probe without oracle_label audits nothing")
     audit = audit[~no_label]
     near = table[table["prompt_id"].isin(audit["prompt_id"].unique())]
     position = pd.MultiIndex.from_frame(near[KEY]).get_indexer(pd.MultiIndex.from_frame(audit[KEY]))
@@ -322,102 +273,5 @@ def _join_probes(
     table.loc[twin.index, "oracle_label"] = probe["oracle_label"].to_numpy()
     table.loc[twin.index, "probe"] = True
     extra = audit[~known].assign(probe=True, evaluated=False)
-    _require(extra, "judge_score", f"its response is not in {source}, so the probe must bring the score")
+    require(extra, "judge_score", f"its response is not in {source}, so the probe must bring the score")
     return pd.concat([table, extra], ignore_index=True) if len(extra) else table
-
-
-def _read_logged(
-    path: Path,
-    policies: list[str],
-    prompts: list[str],
-    scales: Scales,
-    covariates: Sequence[str],
-    left_out: list[pd.DataFrame],
-) -> dict[str, FloatArray]:
-    """Log-likelihoods, scores, labels and covariates of logged responses, in the order of policies and prompts."""
-    if path.is_dir():
-        raise DataError(f"{path} is a directory; logged= takes one JSONL file")
-    fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
-    wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
-    table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
-    if table.empty:
-        raise DataError(f"{path} is empty: it has no rows; leave logged= out")
-    table["prompt_id"] = ids(table, "prompt_id", required=True)
-    mapping = [v is None or isinstance(v, dict) for v in table["target_policy_logprobs"]]
-    stop(table, ~np.array(mapping), "target_policy_logprobs", "write an object of policy: log-likelihood")
-    _stop_nan(table, "base_policy_logprob")
-    if LENGTH in covariates and table[LENGTH].isna().all() and table["response"].notna().any():
-        _count_words(table)
-    for field in (*fields, *covariates):
-        table[field] = numbers(table, field)
-    stop(
-        table,
-        table.duplicated("prompt_id"),
-        "prompt_id",
-        "already given: keep one logged response per prompt",
-    )
-    _require(table, "judge_score", "judge the logged response or remove the row")
-    for field, scale in scales.items():
-        _check_scale(table, field, scale)
-    _stop_positive(table, "base_policy_logprob")
-    stop(table, table["n_tokens"] <= 0, "n_tokens", "a response has at least one token")
-
-    with_covariates = table[list(covariates)].notna().any(axis=None)
-    for field in covariates if with_covariates else ():
-        _require(table, field, "other covariates are given: fill it in every logged row or in none")
-
-    position = pd.Index(prompts).get_indexer(pd.Index(table["prompt_id"]))
-    unknown, no_logger = position < 0, table["base_policy_logprob"].isna().to_numpy()
-    mend = "judge fresh responses of the policies to the logged prompts and add them there"
-    _leave_out(left_out, table[unknown], f"logged prompt_id without a response in DATA: {mend}")
-    _leave_out(left_out, table[~unknown & no_logger], "base_policy_logprob is missing")
-    keep = ~unknown & ~no_logger
-    target = np.full((len(policies), len(prompts)), np.nan)
-    by_policy = [v or {} for v in table["target_policy_logprobs"]]
-    for policy in sorted({name for values in by_policy for name in values}):
-        field = f"target_policy_logprobs[{policy!r}]"
-        values = pd.Series([v.get(policy) for v in by_policy], dtype=object)
-        column = table.assign(policy=policy, **{field: values})
-        _stop_nan(column, field)
-        logp = numbers(column, field)
-        _stop_positive(column.assign(**{field: logp}), field)
-        if policy not in policies:
-            _leave_out(left_out, column, "target_policy_logprobs of a policy that is not in DATA")
-            continue
-        _leave_out(left_out, column[keep & np.isnan(logp)], "target_policy_logprobs is missing")
-        target[policies.index(policy), position[keep]] = logp[keep]
-
-    def spread(field: str) -> FloatArray:
-        out = np.full(len(prompts), np.nan)
-        out[position[keep]] = table[field].to_numpy(dtype=float)[keep]
-        return out
-
-    variables = {
-        "logp_target": target,
-        "logp_logger": spread("base_policy_logprob"),
-        "logged_judge": spread("judge_score"),
-        "logged_oracle": spread("oracle_label"),
-    }
-    if table["n_tokens"].notna().any():
-        variables["n_tokens"] = spread("n_tokens")
-    if with_covariates:
-        variables["logged_covariate"] = np.stack([spread(field) for field in covariates], axis=1)
-    return variables
-
-
-def _stop_nan(table: pd.DataFrame, field: str) -> None:
-    """Stop at a NaN, which is not the same as a null: it is the remains of a failed computation."""
-    nan = [isinstance(v, float) and np.isnan(v) for v in table[field]]
-    stop(table, nan, field, "write null where the log-likelihood is unknown")
-
-
-def _stop_positive(table: pd.DataFrame, field: str) -> None:
-    """Stop at a positive log-likelihood: token sequences have probabilities, not densities."""
-    positive = table[field].to_numpy(dtype=float) > LOGP_ROUNDING
-    stop(table, positive, field, "a log-likelihood of tokens is at most 0 (nats, summed over tokens)")
-
-
-def _leave_out(left_out: list[pd.DataFrame], rows: pd.DataFrame, reason: str) -> None:
-    """Add `rows` to those left out."""
-    if len(rows):
-        left_out.append(rows[["file", "row", "policy", "prompt_id"]].assign(reason=reason))

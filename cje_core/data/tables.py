@@ -1,39 +1,20 @@
-"""Files -> tables whose every row knows its file and line, and the checks that stop at the first bad row.
+"""Files -> tables whose every row knows its file and line.
 
 `load` reads JSONL, CSV, Parquet, a directory of ``{policy}.jsonl`` or a DataFrame into one table: a column of
 objects per wanted field (None where a record lacks it), ``file``, and ``row``: the line of a JSONL file, the
-record of a CSV file counted with its header as row 1, the record counted from 1 elsewhere. The checks turn
-columns into ids, numbers and flags; each raises `DataError` with one line: file, row, field, what was found,
-how to mend it.
+record of a CSV file counted with its header as row 1, the record counted from 1 elsewhere.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from decimal import Decimal
-from numbers import Integral, Real
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.errors import DataError
-
-Source = str | Path | pd.DataFrame
-# What no covariate may be called.
-FIELDS = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated", "label_prob",
-          "surprisal", "cluster", "stratum", "response", "file", "row")  # fmt: skip
-FINITE = "a finite number is expected (or null where it is unknown)"
-LARGEST = 1e100  # products of a few larger numbers leave the range of floats
-OVERFLOW = f"numbers beyond {LARGEST:g} overflow when squared: give it in a larger unit"
-# Line breaks and other control characters break a table's row, and half of a surrogate pair cannot be printed at all.
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-ONE_LINE = "a line break or other control character has no place in a name: write it without"
-NOTHING = ("", "na", "n/a", "<na>", "nan", "none", "null", "-")
-WORDS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+from cje_core.data.fields import Source, check_columns, line, name_of, show, stop
 
 
 def load(
@@ -230,183 +211,3 @@ def _has_bytes(path: Path) -> bool:
             return bool(file.read(1))
     except OSError as err:
         raise DataError(f"{path}: {(err.strerror or str(err)).lower()}; check the path") from None
-
-
-def check_columns(
-    columns: Iterable[object], name: str, required: Sequence[str] = ("policy", "prompt_id")
-) -> None:
-    """Stop at a table without the columns that say whose response a row is, or with two of one name."""
-    names = [str(c) for c in columns]
-    for field in names:
-        if names.count(field) > 1:
-            raise DataError(
-                f"{name}: column {field!r} occurs {names.count(field)} times; rename or drop all but one"
-            )
-    for field in required:
-        if field not in names:
-            held = line(", ".join(names), 80)
-            raise DataError(f"{name}: no column {field!r} (it has {held}); add or rename the column")
-
-
-# --- columns ---
-
-
-def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
-    """Ids as text; 0 and "" are ids like any other, None and NaN are missing (and an error if `required`)."""
-    kinds = set(map(type, table[field].to_numpy(dtype=object)))
-    if kinds <= {str}:
-        _stop_control(table, field)
-        return table[field]
-    values: list[Any] = table[field].tolist()
-    if not kinds <= {str, int, type(None)}:
-        values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
-        values = [None if v is pd.NA or (isinstance(v, float) and np.isnan(v)) else v for v in values]
-        legal = [v is None or (isinstance(v, str | Integral) and not isinstance(v, bool)) for v in values]
-        stop(table, ~np.array(legal), field, "write a string or an integer")
-    if required:
-        stop(table, [v is None for v in values], field, "every row needs one")
-    _stop_control(table, field)
-    return pd.Series([None if v is None else str(v) for v in values], index=table.index, dtype=object)
-
-
-def _stop_control(table: pd.DataFrame, field: str) -> None:
-    """Stop at a name with a control character; first one search, since a million rows need no look at each."""
-    texts = [v if isinstance(v, str) else "" for v in table[field]]
-    if CONTROL.search("".join(texts)):
-        stop(table, [CONTROL.search(v) is not None for v in texts], field, ONE_LINE)
-
-
-def numbers(table: pd.DataFrame, field: str) -> FloatArray:
-    """Column as float, NaN where missing; infinity, what overflows and anything but a number stop the reading."""
-    values = table[field].to_numpy()
-    if values.dtype.kind in "fiu":  # numbers already: a million rows need no look at each
-        return _in_reach(table, field, np.asarray(values, dtype=float))
-    values = table[field].to_numpy(dtype=object)
-    kinds = set(map(type, values))
-    missing = (type(None), type(pd.NA))
-    wrong = {k for k in kinds if k in (bool, np.bool_) or not issubclass(k, (Real, Decimal, *missing))}
-    if wrong:
-        stop(table, [type(v) in wrong for v in values], field, lambda row: _instead_of(row[field]))
-    if kinds & set(missing):
-        values = np.array([np.nan if isinstance(v, missing) else v for v in values], dtype=object)
-    try:
-        out = values.astype(float)
-    except OverflowError:  # an integer beyond the range of floats
-        out = np.array([float(v) if abs(v) < 1e300 else np.inf for v in values])
-    return _in_reach(table, field, np.asarray(out, dtype=float))
-
-
-def _in_reach(table: pd.DataFrame, field: str, values: FloatArray) -> FloatArray:
-    """`values`, none of them infinite or so large that its square would be."""
-    stop(table, np.isinf(values), field, FINITE)
-    stop(table, np.abs(values) > LARGEST, field, OVERFLOW)
-    return values
-
-
-def _instead_of(value: object) -> str:
-    """What to write in place of something that is no number."""
-    word = str(value).strip().lower()
-    if word in ("true", "false"):
-        return "a number is expected: write 1 or 0"
-    if word in NOTHING:
-        return "a number is expected: leave the cell empty (null in JSON) where it is unknown"
-    return "a number is expected, without quotes"
-
-
-def flags(table: pd.DataFrame, field: str) -> BoolArray:
-    """Column of true or false (1 and 0 also count), false where missing."""
-    if table[field].dtype == bool:
-        return table[field].to_numpy()
-    missing = table[field].isna()
-    values = zip(table[field], missing, strict=True)
-    words = [False if absent else WORDS.get(str(v).strip().lower()) for v, absent in values]
-    stop(table, [word is None for word in words], field, "write true or false")
-    return np.array(words, dtype=bool)
-
-
-def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
-    """Columns of a table of responses with their types, by the checks that files go through.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        As in `cje_core.data.from_frame`.
-    covariates : sequence of str
-
-    Returns
-    -------
-    DataFrame
-        Ids as text, numbers as float, ``draw_idx`` as int, flags as bool; other columns are left out.
-    """
-    check_covariates(covariates)
-    check_columns(frame.columns, "the table", ("policy", "prompt_id", "judge_score", *covariates))
-    if frame.empty:
-        raise DataError("the table has no rows; give at least one response")
-    table = frame.reset_index(drop=True).assign(file="the table", row=np.arange(1, len(frame) + 1))
-    out: dict[str, Any] = {}
-    for field in ("policy", "prompt_id", "cluster", "stratum"):
-        if field in table:
-            out[field] = ids(table, field, required=True).astype(str)
-    for field in ("judge_score", "oracle_label", "draw_idx", "label_prob", "surprisal", *covariates):
-        if field in table:
-            out[field] = numbers(table, field)
-    stop(table, np.isnan(out["judge_score"]), "judge_score", "judge the response or leave the row out")
-    if "draw_idx" in out:
-        draw = out["draw_idx"]
-        stop(table, ~((draw >= 0) & (draw == np.floor(draw))), "draw_idx", "number the draws 0, 1, 2, ...")
-        out["draw_idx"] = draw.astype(int)
-    for field in ("probe", "evaluated"):
-        if field in table:
-            stop(table, table[field].isna(), field, "write true or false")
-            out[field] = flags(table, field)
-    return pd.DataFrame(out)
-
-
-def check_covariates(names: Sequence[str]) -> None:
-    """Stop at a covariate that is given twice or is a field with another meaning."""
-    for k, name in enumerate(names):
-        if name in names[:k]:
-            raise DataError(f"covariate {name} is given twice; give it once")
-        if name in FIELDS:
-            raise DataError(
-                f"covariate {name}: this field has a meaning of its own; name another, or copy it"
-            )
-
-
-# --- messages ---
-
-
-def stop(table: pd.DataFrame, bad: npt.ArrayLike, field: str, mend: str | Callable[[Any], str]) -> None:
-    """Raise `DataError` for the first row where `bad` holds: place, field, value, and the (row's) mend."""
-    mask = np.asarray(bad, dtype=bool)
-    if mask.any():
-        row = table.iloc[int(np.argmax(mask))]
-        words = mend if isinstance(mend, str) else mend(row)
-        raise DataError(f"{place(row)}: {field} is {show(row.get(field))}; {words}")
-
-
-def place(row: Any) -> str:
-    """Where a row came from."""
-    return f"{row['file']}, row {row['row']}"
-
-
-def name_of(source: Source) -> str:
-    """A source's name in messages."""
-    return "DataFrame" if isinstance(source, pd.DataFrame) else str(source)
-
-
-def show(value: Any) -> str:
-    """Value as a short literal."""
-    if value is None or value is pd.NA:
-        return "missing"
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return "missing or NaN" if np.isnan(value) else repr(float(value)).removesuffix(".0")
-    return line(repr(value), 40)
-
-
-def line(text: str, width: int) -> str:
-    """Text on one line, shortened to `width`."""
-    text = " ".join(text.split())
-    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -20,7 +20,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data import check_data
 from cje_core.data.arrays import unpack
-from cje_core.data.tables import LARGEST
+from cje_core.data.fields import LARGEST
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine

@@ -9,8 +9,8 @@ import xarray as xr
 
 from cje_core.data import DataError, check_data
 from cje_core.data.contract import check_names
+from cje_core.data.fields import Source
 from cje_core.data.files import COLUMNS, read
-from cje_core.data.tables import Source
 
 Given = Source | xr.Dataset
 

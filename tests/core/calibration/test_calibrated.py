@@ -12,7 +12,7 @@ from cje_core.calibration import calibrated as module
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.calibration.reliability import coverage_badge, reliability
-from cje_core.data import DataError, arrays, contract
+from cje_core.data import DataError, arrays, build, contract
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, snips
 from cje_core.transport import agreement
@@ -87,7 +87,7 @@ def counted(monkeypatch):
         return fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged, **options)
 
     contract_check = contract.check_data
-    for place in (contract, arrays):
+    for place in (build, arrays):
         monkeypatch.setattr(place, "check_data", check)
     for place in (module, agreement):
         monkeypatch.setattr(place, "fit_slice", fitted)

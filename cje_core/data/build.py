@@ -1,0 +1,261 @@
+"""Evaluation data from arrays and from a table: what simulators, notebooks and `cje_core.data.files.read` build."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import xarray as xr
+
+from cje_core.data.contract import LOGGED, LOGGED_DIMS, RESPONSE, SCHEMA, check_data, check_name
+from cje_core.data.errors import DataError
+from cje_core.data.fields import typed
+
+
+class Fields(TypedDict, total=False):
+    """What `from_arrays` takes beside judge scores: each an array, or None for nothing known."""
+
+    oracle: npt.ArrayLike | None
+    probe: npt.ArrayLike | None
+    evaluated: npt.ArrayLike | None
+    label_prob: npt.ArrayLike | None
+    covariate: npt.ArrayLike | None
+    surprisal: npt.ArrayLike | None
+    true_reward: npt.ArrayLike | None
+    cluster: npt.ArrayLike | None
+    stratum: npt.ArrayLike | None
+
+
+def from_arrays(
+    judge: npt.ArrayLike,
+    *,
+    policies: Sequence[str],
+    prompts: Sequence[object] | None = None,
+    features: Sequence[str] | None = None,
+    logged: Mapping[str, npt.ArrayLike] | None = None,
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
+    calibration_policy: str | Sequence[str] | None = None,
+    **fields: Unpack[Fields],
+) -> xr.Dataset:
+    """Evaluation data from arrays.
+
+    Parameters
+    ----------
+    judge : array, shape (policies, prompts) or (policies, prompts, draws)
+        Judge scores; NaN where a policy has no response.
+    policies, prompts : sequences
+        Names; prompts are kept as strings and default to ``"0", "1", ...``.
+    oracle : array shaped like `judge`, optional
+        Oracle labels; NaN where there is none.
+    probe, evaluated : boolean arrays shaped like `judge`, optional
+        Labels that only audit (default: none), responses that enter the means (default: all with a score).
+    label_prob, surprisal, true_reward : arrays shaped like `judge`, optional
+        Known labelling probabilities; mean per-token surprisal of the policy's own draws, in nats; the true E[Y | Z]
+        of a simulated response, in oracle units.
+    covariate : array, shape of `judge` with one more axis, optional
+        Covariates, named by `features`.
+    cluster, stratum : arrays, shape (prompts,), optional
+        Sampling unit and label stratum of each prompt.
+    logged : mapping, optional
+        Any of ``logp_target`` (policies, prompts), ``logp_logger``, ``n_tokens``, ``logged_judge``,
+        ``logged_oracle`` (prompts,), ``logged_covariate`` (prompts, features).
+    judge_range, oracle_range : pair of float
+        Declared scales.
+    calibration_policy : str or sequence of str, optional
+        Policies whose labels teach the calibrator. Default: every policy that has labels.
+
+    Returns
+    -------
+    xr.Dataset
+        Checked evaluation data, prompts in the order given.
+
+    Examples
+    --------
+    >>> ds = from_arrays([[0.2, 0.8]], policies=["base"], oracle=[[0.0, np.nan]])
+    >>> dict(ds.sizes), int(ds.labelled.sum()), ds.attrs["calibration_policy"]
+    ({'policy': 1, 'prompt': 2, 'draw': 1}, 1, ['base'])
+    """
+    if unknown := set(fields) - set(Fields.__annotations__):
+        raise TypeError(
+            f"from_arrays takes no {min(unknown)!r}; it takes {', '.join(Fields.__annotations__)}"
+        )
+    scores = np.asarray(judge, dtype=float)
+    if scores.ndim == 2:
+        scores = scores[:, :, None]
+    if scores.ndim != 3:
+        raise DataError(f"judge must have shape (policies, prompts[, draws]), got {np.shape(judge)}")
+    shape = scores.shape
+
+    def response(values: npt.ArrayLike | None, name: str, default: Any, dtype: type) -> npt.NDArray[Any]:
+        if values is None:
+            return np.full(shape, default, dtype=dtype) if np.ndim(default) == 0 else np.asarray(default)
+        out: npt.NDArray[Any] = np.asarray(values, dtype=dtype)
+        if out.ndim == 2:
+            out = out[:, :, None]
+        if out.shape != shape:
+            raise DataError(
+                f"{name} has shape {np.shape(values)}, judge has {np.shape(judge)}; they must agree"
+            )
+        return out
+
+    labels = response(fields.get("oracle"), "oracle", np.nan, float)
+    audits = response(fields.get("probe"), "probe", False, bool)
+    variables: dict[str, Any] = {
+        "judge": (RESPONSE, scores),
+        "oracle": (RESPONSE, labels),
+        "labelled": (RESPONSE, np.isfinite(labels) & ~audits),
+        "probe": (RESPONSE, audits),
+        "evaluated": (RESPONSE, response(fields.get("evaluated"), "evaluated", np.isfinite(scores), bool)),
+    }
+    for name, values in (
+        ("label_prob", fields.get("label_prob")),
+        ("surprisal", fields.get("surprisal")),
+        ("true_reward", fields.get("true_reward")),
+    ):
+        if values is not None:
+            variables[name] = (RESPONSE, response(values, name, None, float))
+    coords: dict[str, Any] = {
+        "policy": [str(p) for p in policies],
+        "prompt": _texts(np.arange(shape[1]) if prompts is None else prompts),
+        "draw": np.arange(shape[2]),
+    }
+    if (covariate := fields.get("covariate")) is not None:
+        values = np.asarray(covariate, dtype=float)
+        if values.ndim == 3:
+            values = values[:, :, None, :]
+        names = features if features is not None else [f"x{j}" for j in range(values.shape[-1])]
+        variables["covariate"] = ((*RESPONSE, "feature"), values)
+        coords["feature"] = list(names)
+    for name, per_prompt in (("cluster", fields.get("cluster")), ("stratum", fields.get("stratum"))):
+        if per_prompt is not None:
+            variables[name] = ("prompt", np.asarray(per_prompt).astype(str))
+    for name, per_logged in (logged or {}).items():
+        if name not in LOGGED:
+            raise DataError(f"logged has no field {name!r}; it may hold {', '.join(LOGGED)}")
+        variables[name] = (LOGGED_DIMS.get(name, ("prompt",)), np.asarray(per_logged, dtype=float))
+
+    teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
+    if teachers is None:
+        has_labels = (np.isfinite(labels) & ~audits).any(axis=(1, 2))
+        teachers = [name for name, any_label in zip(coords["policy"], has_labels, strict=True) if any_label]
+    try:
+        ds = xr.Dataset(variables, coords=coords)
+    except ValueError as err:
+        raise DataError(f"the arrays do not fit together: {err}") from err
+    ds.attrs = {
+        "schema": SCHEMA,
+        "judge_range": [float(v) for v in judge_range],
+        "oracle_range": [float(v) for v in oracle_range],
+        "calibration_policy": [str(p) for p in teachers],
+    }
+    for dim in ("policy", "prompt"):
+        check_name(dim, np.asarray(coords[dim], dtype=str))
+    return check_data(ds)
+
+
+def _texts(names: Iterable[object]) -> npt.NDArray[np.str_] | list[str]:
+    """Names as text; an array of integers or text makes no Python object per name."""
+    if not isinstance(names, np.ndarray) or names.dtype.kind not in "iuU":
+        return [str(name) for name in names]
+    if names.dtype.kind == "U" or not names.size:
+        return names.astype(str)
+    width = max(len(str(end)) for end in (names.min(), names.max()))
+    return names.astype(f"U{width}")
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    covariates: Sequence[str] = (),
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
+    calibration_policy: str | Sequence[str] | None = None,
+    logged: Mapping[str, npt.ArrayLike] | None = None,
+) -> xr.Dataset:
+    """Evaluation data from a table with one row per response.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns ``policy``, ``prompt_id``, ``judge_score``; optional ``oracle_label`` (NaN: no label), ``draw_idx``
+        (default 0), ``probe`` and ``evaluated`` (boolean), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``.
+        Every row needs a score; leave out responses that were not judged.
+    covariates : sequence of str
+        Numeric columns that become ``covariate(..., feature)``.
+    judge_range, oracle_range, calibration_policy, logged
+        As in `from_arrays`; logged responses in the order of the sorted policies and prompts.
+
+    Returns
+    -------
+    xr.Dataset
+        Policies and prompts sorted by name, so the order of rows never matters.
+
+    Raises
+    ------
+    DataError
+        With one line: row (counted from 1), column, what was found and how to mend it.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"policy": ["b", "a"], "prompt_id": [0, 0], "judge_score": [0.1, 0.9]})
+    >>> from_frame(table).policy.values.tolist()
+    ['a', 'b']
+    """
+    frame = typed(frame, covariates)
+    draw = frame["draw_idx"] if "draw_idx" in frame else pd.Series(0, index=frame.index)
+    keys = pd.DataFrame({"policy": frame["policy"], "prompt": frame["prompt_id"], "draw": draw})
+    twice = keys[keys.duplicated()]
+    if len(twice):
+        policy, prompt, number = twice.iloc[0]
+        raise DataError(
+            f"two rows for policy {policy!r}, prompt_id {prompt!r}, draw_idx {number}; "
+            "remove one or number the draws in draw_idx"
+        )
+    axes = [np.sort(keys[name].unique()) for name in RESPONSE]
+    codes = tuple(
+        np.searchsorted(axis, keys[name].to_numpy()) for axis, name in zip(axes, RESPONSE, strict=True)
+    )
+    shape = tuple(len(axis) for axis in axes)
+
+    def spread(column: str, fill: Any, dtype: type) -> npt.NDArray[Any] | None:
+        if column not in frame:
+            return None
+        out: npt.NDArray[Any] = np.full(shape, fill, dtype=dtype)
+        out[codes] = frame[column].to_numpy(dtype=dtype)
+        return out
+
+    def per_prompt(column: str) -> npt.NDArray[Any] | None:
+        if column not in frame:
+            return None
+        values = frame[column].groupby(keys["prompt"], sort=True)
+        if (values.nunique() > 1).any():
+            prompt = values.nunique().idxmax()
+            raise DataError(f"prompt_id {prompt!r} has more than one {column}; give each prompt exactly one")
+        return values.first().to_numpy()
+
+    x = None
+    if covariates:
+        x = np.full((*shape, len(covariates)), np.nan)
+        x[codes] = frame[list(covariates)].to_numpy(dtype=float)
+    scores = spread("judge_score", np.nan, float)
+    assert scores is not None
+    return from_arrays(
+        scores,
+        policies=list(axes[0]),
+        prompts=list(axes[1]),
+        oracle=spread("oracle_label", np.nan, float),
+        probe=spread("probe", False, bool),
+        evaluated=spread("evaluated", False, bool),
+        label_prob=spread("label_prob", np.nan, float),
+        surprisal=spread("surprisal", np.nan, float),
+        covariate=x,
+        features=list(covariates) or None,
+        cluster=per_prompt("cluster"),
+        stratum=per_prompt("stratum"),
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+        calibration_policy=calibration_policy,
+        logged=logged,
+    ).assign_coords(draw=axes[2])
