@@ -14,7 +14,7 @@ from cje_core.figures.style import MARKERS, OKABE_ITO, looks
 from cje_core.inference.contrasts import win_matrix
 from cje_core.offpolicy.overlap import overlap
 from cje_core.offpolicy.weight_map import weight_map
-from cje_core.planning import allocation
+from cje_core.planning import forecast
 from cje_core.planning.components import variance_components
 from cje_core.transport import audit as transport
 from cje_core.transport import sensitivity
@@ -198,7 +198,7 @@ def test_orthogonality_draws_zero_and_both_parts(data):
 
 def test_mde_contours_and_optimum(data):
     components = variance_components(data).sel(policy="base", drop=True)
-    surface = allocation.mde_surface(
+    surface = forecast.mde_surface(
         components, [200, 400, 800, 1600], [0.05, 0.1, 0.25, 0.5], cost_judge=1, cost_oracle=16
     )
     bare = figures.mde_contours(surface.assign_attrs(power=0.9))
