@@ -7,8 +7,9 @@ from cje_core.calibration.two_stage import SplineRows, spline_rows
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult
-from cje_core.families.direct.bootstrap import DirectRows, bootstrap_direct, replicate_values
+from cje_core.families.direct.bootstrap import bootstrap_direct, replicate_values
 from cje_core.families.direct.bootstrap_kernels import HAJEK, HORVITZ, LABEL_MEAN, PLUG_IN, TMLE
+from cje_core.families.direct.cells import DirectRows
 from cje_core.families.direct.fit import Options, PolicyFit, own_weight
 from cje_core.inference.estimate import Status, bca, studentised
 from cje_core.inference.influence import acceleration
@@ -98,6 +99,7 @@ def bootstrap_rows(
         weight=rows.weight[evaluated],
         offset=np.concatenate([fit.prediction.offset for fit in chosen]),
         clever=clever,
+        inside=np.empty((0, 4)),
         teach_cluster=rows.cluster[fitted.prompt],
         teach_at=teach_at,
         teach_label=fitted.label,

@@ -5,6 +5,8 @@ fold and once in full; `policy_value` turns the fits into one policy's estimate,
 variance; `direct_replicates` runs them over many replicates. The formulas are those of `cje_core.estimators.direct`.
 """
 
+import math
+
 import numba
 import numpy as np
 
@@ -16,7 +18,9 @@ PLUG_IN, LABEL_MEAN, HAJEK, HORVITZ, TMLE = 0, 1, 2, 3, 4  # what a policy's lab
 
 
 @numba.njit(cache=True)
-def monotone_fits(count, rows, core, needed, total, summed, fitted, is_knot, has_fit):  # type: ignore[no-untyped-def]
+def monotone_fits(  # type: ignore[no-untyped-def]
+    count, rows, core, needed, of_fold, total, summed, fitted, is_knot, has_fit
+):
     """Refit the monotone calibrator without each fold, and on all labels (the last row of ``fitted``).
 
     The last fit is evaluated at all levels, the others where labelled rows need them.
@@ -29,6 +33,8 @@ def monotone_fits(count, rows, core, needed, total, summed, fitted, is_knot, has
     core : int array
         Levels of labelled rows, increasing.
     needed : bool array, shape (folds + 1,)
+    of_fold : array, shape (levels, folds, 2)
+        Scratch: label weight and weighted label sum of each level and fold.
     total, summed, fitted : arrays, shape (folds + 1, levels)
         Label weight and weighted label sum of each level (zero outside `core`), and the calibrated value (filled).
     is_knot : bool array, shape (levels,)
@@ -37,22 +43,33 @@ def monotone_fits(count, rows, core, needed, total, summed, fitted, is_knot, has
         Whether there was a label to fit on (filled).
     """
     n_fits, n_levels, n_core = len(fitted), len(rows.level), len(core)
+    n_folds = n_fits - 1
     mean, knot_weight, knot_value = np.empty(n_core), np.empty(n_core), np.empty(n_core)
     block_value, block_weight, value = np.empty(n_core), np.empty(n_core), np.empty(n_core)
     block_end = np.empty(n_core, dtype=np.int64)
     has_label, core_level = np.empty(n_core, dtype=np.bool_), rows.level[core]
-    for k in range(n_fits):
-        for i in core:
-            total[k, i] = 0.0
-            summed[k, i] = 0.0
+    for i in core:
+        of_fold[i] = 0.0
     for r in range(len(rows.teach_cluster)):
         times = count[rows.teach_cluster[r]]
         if times > 0:
             w = times * rows.teach_weight[r]
-            for k in range(n_fits):
-                if k != rows.teach_fold[r]:
-                    total[k, rows.teach_at[r]] += w
-                    summed[k, rows.teach_at[r]] += w * rows.teach_label[r]
+            of_fold[rows.teach_at[r], rows.teach_fold[r], 0] += w
+            of_fold[rows.teach_at[r], rows.teach_fold[r], 1] += w * rows.teach_label[r]
+    # each label enters one sum; a fit without fold k takes what lies before and behind k, since a total less the fold
+    # would leave rounding where nothing is left
+    for i in core:
+        before = before_sum = behind = behind_sum = 0.0
+        for k in range(n_folds):
+            total[k, i], summed[k, i] = before, before_sum
+            before += of_fold[i, k, 0]
+            before_sum += of_fold[i, k, 1]
+        total[n_folds, i], summed[n_folds, i] = before, before_sum
+        for k in range(n_folds - 1, -1, -1):
+            total[k, i] += behind
+            summed[k, i] += behind_sum
+            behind += of_fold[i, k, 0]
+            behind_sum += of_fold[i, k, 1]
     for k in range(n_fits):
         has_fit[k] = False
         if not needed[k]:
@@ -80,12 +97,15 @@ def monotone_fits(count, rows, core, needed, total, summed, fitted, is_knot, has
 
 
 @numba.njit(cache=True)
-def policy_value(count, rows, p, fitted, has_fit, fold_level, own_min, guess, scratch):  # type: ignore[no-untyped-def]
+def policy_value(  # type: ignore[no-untyped-def]
+    count, rows, p, fitted, has_fit, fold_level, own_min, noise, guess, scratch
+):
     """Estimate of policy p in one replicate; NaN where too few of its labels were drawn.
 
     The prediction is ``offset + power * (f - level)``, see `cje_core.families.direct.fit`; ``fold_level`` holds the
-    mean label behind each fit. Filled for `policy_variance`: ``guess``, one per evaluated row, and ``scratch``, four
-    per own row (prediction, outcome, clever covariate, weight).
+    mean label behind each fit, and ``noise`` a standard normal for what pooled cells hide. Filled for
+    `policy_variance`: ``guess``, one per evaluated row, and ``scratch``, four per own row (prediction, outcome, clever
+    covariate, weight).
     """
     full = len(has_fit) - 1
     kind = rows.route[p]
@@ -140,11 +160,35 @@ def policy_value(count, rows, p, fitted, has_fit, fold_level, own_min, guess, sc
     if plug_weight <= 0:
         return np.nan
     value = plug_sum / plug_weight
+    if len(rows.inside) > 0:
+        hidden = hidden_variance(count, rows, first, last, power, fitted[full])
+        value += noise * math.sqrt(max(hidden, 0.0)) / plug_weight
     if kind == HAJEK:
         value += own_sum / own_total
     elif kind == HORVITZ:
         value += own_sum / plug_weight
     return value
+
+
+@numba.njit(cache=True)
+def hidden_variance(count, rows, first, last, power, fitted):  # type: ignore[no-untyped-def]
+    """Variance of the sum of predictions over the draws of pooled cells, given how often each cell was drawn.
+
+    The prediction is ``offset + power * f`` and f a line inside a cell, so its variance there follows from the moments
+    of the cell's rows (`DirectRows.inside`) and the slope of the line.
+    """
+    hidden = 0.0
+    for r in range(first, last):
+        times, i = count[rows.cluster[r]], rows.at[r]
+        if times > 0 and rows.inside[r, 0] > 0:
+            slope = 0.0
+            if 0 < i < len(fitted) - 1:
+                slope = power * (fitted[i + 1] - fitted[i - 1]) / (rows.level[i + 1] - rows.level[i - 1])
+            variance = rows.inside[r, 2] + slope * (2 * rows.inside[r, 1] + slope * rows.inside[r, 0])
+            # counts: each draw adds its own; exponential weights: a Dirichlet share of the cell's weight
+            spread = times * times * rows.inside[r, 3] if rows.inside[r, 3] > 0 else times
+            hidden += spread * variance
+    return hidden
 
 
 @numba.njit(cache=True)
@@ -229,9 +273,12 @@ def policy_variance(count, rows, p, fitted, guess, scratch, knots, mass):  # typ
 
 
 @numba.njit(cache=True)
-def direct_replicates(counts, rows, n_folds, teach_min, own_min, values, variances, valid):  # type: ignore[no-untyped-def]
+def direct_replicates(  # type: ignore[no-untyped-def]
+    counts, noise, rows, n_folds, teach_min, own_min, values, variances, valid
+):
     """One row of ``values`` per row of ``counts``; ``variances`` too unless it is empty. See `bootstrap_direct`."""
     n_levels, n_policies = len(rows.level), len(rows.route)
+    of_fold = np.zeros((n_levels, n_folds, 2))
     total = np.zeros((n_folds + 1, n_levels))
     summed = np.zeros((n_folds + 1, n_levels))
     fitted = np.empty((n_folds + 1, n_levels))
@@ -264,7 +311,7 @@ def direct_replicates(counts, rows, n_folds, teach_min, own_min, values, varianc
         if len(rows.spline.taught) > 0:
             two_stage_fits(count, rows, needed, total, summed, fitted, has_fit)
         else:
-            monotone_fits(count, rows, core, needed, total, summed, fitted, is_knot, has_fit)
+            monotone_fits(count, rows, core, needed, of_fold, total, summed, fitted, is_knot, has_fit)
         valid[b] = has_fit[n_folds] or not needed[n_folds]
         for k in range(n_folds + 1):
             if has_fit[k]:
@@ -278,7 +325,9 @@ def direct_replicates(counts, rows, n_folds, teach_min, own_min, values, varianc
         for p in range(n_policies):
             if not valid[b]:
                 break
-            value = policy_value(count, rows, p, fitted, has_fit, fold_level, own_min[p], guess, scratch)
+            value = policy_value(
+                count, rows, p, fitted, has_fit, fold_level, own_min[p], noise[b, p], guess, scratch
+            )
             values[b, p] = value
             valid[b] = not np.isnan(value)
             if valid[b] and len(variances) > 0:

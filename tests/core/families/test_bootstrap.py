@@ -15,8 +15,9 @@ from cje_core.data import from_arrays, from_frame
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct
 from cje_core.estimators.direct import Bootstrap
-from cje_core.families.direct.bootstrap import _cells, _pool, bootstrap_direct, replicate_values
+from cje_core.families.direct.bootstrap import bootstrap_direct, replicate_values
 from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
+from cje_core.families.direct.cells import compress
 from cje_core.families.direct.fit import Options, fit_policy
 from cje_core.inference.estimate import Status, bca, studentised
 from cje_core.inference.influence import acceleration
@@ -66,8 +67,9 @@ def test_pooled_cells_have_the_distribution_of_resampled_rows():
         [frame, frame.assign(draw_idx=1, oracle_label=np.nan)[:1]]
     )  # one repeated draw: no pooling
     alone = direct.estimate(from_frame(twice), inference=Bootstrap(n=n_boot), rng=2).draws.values[0]
-    sizes, _ = _cells(arrays(from_frame(frame))[0])
-    assert len(sizes) < n / 30  # the pooled path really was taken
+    flat = arrays(from_frame(frame))[0]
+    _, cells = compress(flat, positive=False, straight=True)
+    assert len(cells.size) < n / 30  # the pooled path really was taken
     sd = np.sqrt((pooled.var() + alone.var()) / n_boot)
     assert abs(pooled.mean() - alone.mean()) < 5 * sd
     ratio = pooled.var(ddof=1) / alone.var(ddof=1)
@@ -189,12 +191,12 @@ def test_pooled_cells_keep_the_tuned_prediction():
     """A cell's first cluster stands for all: with counts spread over its members the value is the same."""
     data = from_frame(table(n=3000, share=0.02, policies=("a",), seed=2))
     flat, _ = arrays(data)
-    size, cell_of = _cells(flat)
-    assert len(size) < flat.n_clusters
+    pooled, cells = compress(flat, positive=False, straight=False)
+    assert len(cells.size) < flat.n_clusters
     counts = np.random.default_rng(0).poisson(1.0, (4, flat.n_clusters)).astype(float)
-    summed = np.stack([np.bincount(cell_of, weights=row) for row in counts])
+    summed = np.stack([np.bincount(cells.cell_of, weights=row) for row in counts])
     np.testing.assert_allclose(
-        replicate_values(_pool(flat, cell_of), summed)[0], replicate_values(flat, counts)[0], atol=1e-12
+        replicate_values(pooled, summed)[0], replicate_values(flat, counts)[0], atol=1e-12
     )
 
 
@@ -214,7 +216,7 @@ def test_bayesian_weights_have_the_moments_of_a_dirichlet(pooled):
         )
         flat = flat._replace(own_cluster=flat.own_cluster[:0])
         label = score  # the plug-in of a calibrator that repeats the score
-        assert len(_cells(flat)[0]) < n
+        assert len(compress(flat, positive=True, straight=True)[1].size) < n
     out = bootstrap_direct(flat, n_boot, np.random.default_rng(6), weights="exponential")
     assert out.n_rejected == 0
     expected = label.var() / (n + 1)
