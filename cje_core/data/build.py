@@ -1,5 +1,6 @@
 """Evaluation data from arrays and from a table: what simulators, notebooks and `cje_core.data.files.read` build."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -8,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
+from cje_core.data.columnar import Columns
 from cje_core.data.contract import LOGGED, LOGGED_DIMS, RESPONSE, SCHEMA, check_data, check_name
 from cje_core.data.errors import DataError
 from cje_core.data.fields import typed
@@ -259,3 +261,51 @@ def from_frame(
         calibration_policy=calibration_policy,
         logged=logged,
     ).assign_coords(draw=axes[2])
+
+
+def from_columns(
+    columns: Columns,
+    *,
+    covariates: Sequence[str] = (),
+    judge_range: tuple[float, float] = (0.0, 1.0),
+    oracle_range: tuple[float, float] = (0.0, 1.0),
+    calibration_policy: str | Sequence[str] | None = None,
+    logged: Mapping[str, npt.ArrayLike] | None = None,
+) -> xr.Dataset:
+    """Evaluation data from checked columns, as `from_frame` makes them from a table of the same rows.
+
+    Parameters
+    ----------
+    columns : Columns
+    covariates, judge_range, oracle_range, calibration_policy, logged
+        As in `from_frame`.
+    """
+    shape, cell = columns.shape, columns.cell
+
+    def spread(values: npt.NDArray[Any] | None, fill: Any = np.nan) -> npt.NDArray[Any] | None:
+        if values is None:
+            return None
+        out = np.full((math.prod(shape), *values.shape[1:]), fill)
+        out[cell] = values
+        return out.reshape(*shape, *values.shape[1:])
+
+    scores = spread(columns.numbers["judge_score"])
+    assert scores is not None
+    return from_arrays(
+        scores,
+        policies=columns.policy.names,
+        prompts=columns.prompt.names,
+        oracle=spread(columns.numbers.get("oracle_label")),
+        probe=spread(columns.probe, False),
+        evaluated=spread(np.ones(len(cell), dtype=bool), False),
+        label_prob=spread(columns.numbers.get("label_prob")),
+        surprisal=spread(columns.numbers.get("surprisal")),
+        covariate=spread(np.column_stack([columns.numbers[f] for f in covariates])) if covariates else None,
+        features=list(covariates) or None,
+        cluster=columns.per_prompt.get("cluster"),
+        stratum=columns.per_prompt.get("stratum"),
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+        calibration_policy=calibration_policy,
+        logged=logged,
+    ).assign_coords(draw=columns.draws)

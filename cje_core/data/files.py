@@ -11,19 +11,22 @@ left out and listed with the reason. The order of rows and files never matters.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from cje_core.data.build import from_frame
+from cje_core.data.build import from_columns, from_frame
+from cje_core.data.columnar import NUMBERS, clean
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
     DECLARED,
     LARGEST,
     LENGTH,
     OVERFLOW,
+    Scales,
     Source,
     check_covariates,
     check_scale,
@@ -44,7 +47,6 @@ from cje_core.data.tables import load
 COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]
 KEY = ["policy", "prompt_id", "draw_idx"]
 TEXTS = ("policy", "prompt_id", "cluster", "stratum", "probe", "response")
-NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
 
 
 def read(
@@ -111,6 +113,45 @@ def read(
             raise DataError(f"{DECLARED[field]}=({low:g}, {high:g}): {OVERFLOW}")
     check_covariates(covariates)
     left_out: list[pd.DataFrame] = []
+    columns = clean(path, scales, covariates) if probes is None else None
+    if columns is None:
+        table = _table(path, probes, scales, covariates, left_out)
+        policies, prompts = (sorted(table[field].unique()) for field in ("policy", "prompt_id"))
+        build = partial(from_frame, table)
+    else:
+        policies, prompts = columns.policy.names, columns.prompt.names
+        build = partial(from_columns, columns)
+    teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
+    for teacher in teachers or ():
+        if teacher not in policies:
+            held = ", ".join(policies)
+            raise DataError(
+                f"calibration_policy={teacher!r}: {name_of(path)} has no such policy; it has {held}"
+            )
+    logs = None
+    if logged is not None:
+        logs = read_logged(Path(logged), policies, prompts, scales, covariates, left_out)
+    data = build(
+        covariates=covariates,
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+        calibration_policy=teachers,
+        logged=logs,
+    )
+    if teachers and logged is None:
+        _check_teachers(data, teachers)
+    entries = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
+    return data, entries.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
+
+
+def _table(
+    path: Source,
+    probes: Source | None,
+    scales: Scales,
+    covariates: Sequence[str],
+    left_out: list[pd.DataFrame],
+) -> pd.DataFrame:
+    """Responses and probes read record by record: what `from_frame` takes."""
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
     require(table, "judge_score", "judge the response or remove the row")
     no_label = table["probe"] & table["oracle_label"].isna()
@@ -131,33 +172,9 @@ def read(
             table[field] = _per_prompt(table, field)
     for field in covariates:
         require(table, field, f"fill it or leave covariates={field!r} out")
-
-    policies = sorted(table["policy"].unique())
-    teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
-    for teacher in teachers or ():
-        if teacher not in policies:
-            held = ", ".join(policies)
-            raise DataError(
-                f"calibration_policy={teacher!r}: {name_of(path)} has no such policy; it has {held}"
-            )
     optional = ["oracle_label", "label_prob", "surprisal", "cluster", "stratum"]
     given = [field for field in optional if table[field].notna().any()]
-    logs = None
-    if logged is not None:
-        prompts = sorted(table["prompt_id"].unique())
-        logs = read_logged(Path(logged), policies, prompts, scales, covariates, left_out)
-    data = from_frame(
-        table[[*KEY, "judge_score", "probe", "evaluated", *given, *covariates]],
-        covariates=covariates,
-        judge_range=judge_range,
-        oracle_range=oracle_range,
-        calibration_policy=teachers,
-        logged=logs,
-    )
-    if teachers and logged is None:
-        _check_teachers(data, teachers)
-    entries = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
-    return data, entries.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
+    return table[[*KEY, "judge_score", "probe", "evaluated", *given, *covariates]]
 
 
 def _check_teachers(data: xr.Dataset, teachers: Sequence[str]) -> None:

@@ -104,13 +104,19 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, record
 
 
+def response_files(path: Path, suffixes: Sequence[str]) -> tuple[list[Path], str, list[Path]]:
+    """Files of a directory that are read, the suffix of their names, and the JSONL files that are not read."""
+    files = sorted(path.glob("*.jsonl"))
+    suffix = next((s for s in suffixes if any(f.stem.endswith(s) for f in files)), "")
+    chosen = [f for f in files if f.stem.endswith(suffix)]
+    return chosen, suffix, sorted(set(files) - set(chosen))
+
+
 def _load_directory(
     path: Path, suffixes: Sequence[str], fields: Sequence[str]
 ) -> tuple[pd.DataFrame, list[Path]]:
     """One table from the files of a directory; each file must have rows, and its name is their policy."""
-    files = sorted(path.glob("*.jsonl"))
-    suffix = next((s for s in suffixes if any(f.stem.endswith(s) for f in files)), "")
-    chosen = [f for f in files if f.stem.endswith(suffix)]
+    chosen, suffix, unread = response_files(path, suffixes)
     if not chosen:
         held = sorted(p.name for p in path.iterdir())
         shown = line(f"it holds {', '.join(held)}", 80) if held else "it is empty"
@@ -127,7 +133,7 @@ def _load_directory(
         other = table["policy"].notna() & (table["policy"] != policy)
         stop(table, other, "policy", f"but the file name says {policy!r}: correct one of them")
         tables.append(table.assign(policy=policy))
-    return pd.concat(tables, ignore_index=True), sorted(set(files) - set(chosen))
+    return pd.concat(tables, ignore_index=True), unread
 
 
 def _load_csv(path: Path, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:

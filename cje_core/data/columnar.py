@@ -1,0 +1,300 @@
+"""Responses read by columns: the quick way for a source in which nothing is odd.
+
+`clean` gives checked columns, or None; whoever gets None reads record by record (`cje_core.data.tables`), which
+knows every odd value and names the row of an error. So nothing is refused here, and what is accepted is what the
+records would give: every doubt is a None. One thing is read here that Python's parser refuses: in a field that
+nobody asked for, nesting or digits beyond that parser's own limits.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cje_core.checks import BoolArray, FloatArray
+from cje_core.data.fields import CONTROL, LARGEST, LENGTH, Scales, Source
+from cje_core.data.tables import response_files
+
+IDS = ("policy", "prompt_id", "cluster", "stratum")
+NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
+HEAD = 1 << 16  # bytes of a file that show whether its ids are text or integers
+BLOCK = 1 << 22  # bytes that are parsed at once; a longer record is odd
+EXACT = 2**53  # beyond it floats skip integers
+
+
+class Codes(NamedTuple):
+    """Names in place of text: ``names[codes[k]]`` is the text of row k; names are sorted, and each is used."""
+
+    codes: npt.NDArray[np.intp]  # (rows,)
+    names: list[str]
+
+
+class Columns(NamedTuple):
+    """Checked responses; a row is a response."""
+
+    policy: Codes
+    prompt: Codes
+    draw: npt.NDArray[np.intp]  # (rows,) position in `draws`
+    draws: npt.NDArray[np.int64]  # sorted
+    numbers: dict[str, FloatArray]  # (rows,) each; the score, what else any row has, and the covariates
+    probe: BoolArray  # (rows,)
+    per_prompt: dict[str, npt.NDArray[np.object_]]  # (prompts,) cluster and stratum, where they are given
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Policies, prompts and draws."""
+        return len(self.policy.names), len(self.prompt.names), len(self.draws)
+
+    @property
+    def cell(self) -> npt.NDArray[np.intp]:
+        """(rows,) position of each row in flattened arrays of `shape`."""
+        _, prompts, draws = self.shape
+        return (self.policy.codes * prompts + self.prompt.codes) * draws + self.draw
+
+
+class _Odd(Exception):
+    """Something that only the reading of records can judge."""
+
+
+def clean(source: Source, scales: Scales, covariates: Sequence[str] = ()) -> Columns | None:
+    """Columns of responses in which nothing is odd, else None.
+
+    Parameters
+    ----------
+    source : path or DataFrame
+        As in `cje_core.data.files.read`; a DataFrame is read record by record.
+    scales : mapping
+        Declared range of ``judge_score`` and ``oracle_label``.
+    covariates : sequence of str
+        Numeric fields; ``response_length`` is counted where no row brings it.
+    """
+    if isinstance(source, pd.DataFrame):
+        return None
+    try:
+        return _checked(_load(Path(source), covariates), scales, covariates)
+    except (_Odd, pa.ArrowException, UnicodeDecodeError, OSError):
+        return None
+
+
+def _odd_if(found: object) -> None:
+    """Leave the source to the reading of records."""
+    if found:
+        raise _Odd
+
+
+# --- files ---
+
+
+def _load(path: Path, covariates: Sequence[str]) -> pa.Table:
+    """Wanted fields of a file or directory, null or absent where a record has none."""
+    fields = [*IDS, "probe", *NUMBERS, *covariates, *(["response"] if LENGTH in covariates else [])]
+    if path.is_dir():
+        files, suffix, unread = response_files(path, ("_responses",))
+        _odd_if(unread or not files)
+        return pa.concat_tables(_with_policy(file, suffix, fields) for file in files)
+    kind = path.suffix.lower()
+    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _jsonl, ".parquet": _parquet, ".pq": _parquet}
+    _odd_if(kind not in readers)
+    return readers[kind](path, fields)
+
+
+def _with_policy(file: Path, suffix: str, fields: Sequence[str]) -> pa.Table:
+    """Fields of a file that its policy names; rows may repeat the name."""
+    name, table = file.stem.removesuffix(suffix), _jsonl(file, fields)
+    given = table["policy"].drop_null().unique().to_pylist()
+    _odd_if(not set(given) <= {name} or CONTROL.search(name))
+    column = pa.DictionaryArray.from_arrays(np.zeros(len(table), dtype=np.int32), [name])
+    at = table.column_names.index("policy")
+    table = table.set_column(at, "policy", column)
+    # Integer ids of one file and text of another are the same ids.
+    for field in IDS[1:]:
+        at = table.column_names.index(field)
+        table = table.set_column(at, field, table[field].cast(pa.string()))
+    return table
+
+
+def _jsonl(path: Path, fields: Sequence[str]) -> pa.Table:
+    """Fields of JSONL with one object on every line, looked up in the object and then in its ``metadata``."""
+    import pyarrow.json
+
+    raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    _check_text(raw)
+    # Where a brace ends each line and the next begins with one, a line holds at least one object, and as many
+    # lines as objects means one each: in JSON no brace follows another without a comma or bracket between.
+    lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
+    joints = raw.count(b"}\n{") + (raw.count(b"}\r\n{") if b"\r" in raw else 0)
+    _odd_if(not raw.startswith(b"{") or joints != lines - 1 or "metadata" in fields)
+    kinds = {**dict.fromkeys(fields, pa.float64()), **_kinds_of_ids(raw), "probe": pa.bool_()}
+    if "response" in fields:
+        kinds["response"] = pa.string()
+    inner = pa.struct([(field, kinds[field]) for field in fields])
+    table = pyarrow.json.read_json(
+        pa.BufferReader(raw),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=BLOCK),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema([*((field, kinds[field]) for field in fields), ("metadata", inner)]),
+            unexpected_field_behavior="ignore",
+        ),
+    )
+    _odd_if(table.num_rows != lines)
+    if table["metadata"].null_count < lines:
+        for at, field in enumerate(fields):
+            value = pc.coalesce(table[field], pc.struct_field(table["metadata"], field))
+            table = table.set_column(at, field, value)
+    for field in (*NUMBERS, *(f for f in fields if kinds[f] == pa.float64())):
+        values = table[field].to_numpy()
+        _odd_if(np.any(np.signbit(values) & (values == 0)))  # the integer -0 is 0, the float -0.0 is not
+    return table.drop_columns("metadata")
+
+
+def _check_text(raw: bytes) -> None:
+    """Whether `raw` is UTF-8 without the zero byte, at which parsers end; nothing at all is odd too."""
+    _odd_if(not raw or b"\0" in raw)
+    if not raw.isascii():
+        raw.decode("utf-8")
+
+
+def _kinds_of_ids(raw: bytes) -> dict[str, Any]:
+    """Integer or text: the type of each id among the first records."""
+    head = raw[:HEAD].split(b"\n")
+    if len(raw) > HEAD:
+        head.pop()  # it may be cut
+    try:
+        records = [json.loads(record) for record in head if record]
+    except (ValueError, RecursionError):
+        raise _Odd from None
+    places = [*records, *(m for m in (r.get("metadata") for r in records) if isinstance(m, dict))]
+    held = {field: {type(place.get(field)) for place in places} - {type(None)} for field in IDS}
+    return {field: pa.int64() if held[field] == {int} else pa.string() for field in IDS}
+
+
+def _parquet(path: Path, fields: Sequence[str]) -> pa.Table:
+    """Fields of a Parquet file."""
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+    _odd_if(len(set(schema.names)) < len(schema) or not {"policy", "prompt_id"} <= set(schema.names))
+    texts = [field for field in IDS if field in schema.names and _is_text(schema.field(field).type)]
+    return pyarrow.parquet.read_table(
+        path,
+        columns=[field for field in fields if field in schema.names],
+        read_dictionary=texts,
+        use_threads=False,
+    )
+
+
+# --- columns ---
+
+
+def _checked(table: pa.Table, scales: Scales, covariates: Sequence[str]) -> Columns:
+    """Columns of a table; `_Odd` where the reading of records would stop, leave a row out or look closer."""
+    _odd_if(table.num_rows == 0)
+    texts = {field: _codes(table[field]) for field in IDS if _given(table, field)}
+    _odd_if(not {"policy", "prompt_id"} <= set(texts) or "" in texts["policy"].names)
+    names = list(dict.fromkeys([*NUMBERS, *covariates]))
+    numbers = {field: _numbers(table[field]) for field in names if _given(table, field)}
+    if LENGTH in covariates and LENGTH not in numbers:
+        _odd_if(not _given(table, "response") or table["response"].null_count)
+        words = [float(len(text.split())) for text in _plain(table["response"]).to_pylist()]
+        numbers[LENGTH] = np.array(words)
+    for field in ("judge_score", *covariates):
+        _odd_if(field not in numbers or np.isnan(numbers[field]).any())
+    probe = np.zeros(table.num_rows, dtype=bool)
+    if _given(table, "probe"):
+        _odd_if(not pa.types.is_boolean(table["probe"].type))
+        probe = table["probe"].fill_null(False).to_numpy()
+    label = numbers.get("oracle_label", np.full(1, np.nan))
+    _odd_if((probe & np.isnan(label)).any())
+    for field, (low, high) in scales.items():
+        values = numbers.get(field, label[:0])
+        _odd_if((values < low).any() or (values > high).any())
+        if low <= 0 and high >= 10:
+            _odd_if(_has_unit_policy(texts["policy"], values))
+    if "label_prob" in numbers:
+        prob = numbers["label_prob"]
+        _odd_if(((prob < 0) | (prob > 1) | (~np.isnan(label) & (prob == 0))).any())
+    draw = np.nan_to_num(numbers.pop("draw_idx", np.zeros(table.num_rows)))
+    _odd_if(((draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)).any())
+    draws, at = (draw[:1].astype(int), np.zeros(len(draw), dtype=np.intp))
+    if (draw != draw[0]).any():
+        draws, at = np.unique(draw.astype(int), return_inverse=True)
+    policy, prompt = texts.pop("policy"), texts.pop("prompt_id")
+    columns = Columns(policy, prompt, at, draws, numbers, probe, {})
+    seen = np.zeros(np.prod(columns.shape), dtype=bool)
+    seen[columns.cell] = True
+    _odd_if(np.count_nonzero(seen) < table.num_rows)
+    for field, text in texts.items():
+        columns.per_prompt[field] = _per_prompt(text, prompt)
+    given = {f: v for f, v in numbers.items() if f in covariates or not np.isnan(v).all()}
+    return columns._replace(numbers=given)
+
+
+def _given(table: pa.Table, field: str) -> bool:
+    """Whether any row has the field."""
+    return field in table.column_names and table[field].null_count < table.num_rows
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether values of this type are text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text of a column that may be dictionary-encoded."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    _odd_if(not _is_text(column.type))
+    return column
+
+
+def _codes(column: pa.ChunkedArray) -> Codes:
+    """Text or integers, none of them missing, as codes into sorted names without a control character."""
+    _odd_if(column.null_count)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.unify_dictionaries()
+    values = column.chunk(0).dictionary
+    kind = values.type
+    _odd_if(not (_is_text(kind) or pa.types.is_integer(kind)))
+    names = values.cast(pa.string()).to_pylist()
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
+    used = np.bincount(codes, minlength=len(names)) > 0
+    order = sorted(np.nonzero(used)[0].tolist(), key=names.__getitem__)
+    rank = np.empty(len(names), dtype=np.intp)
+    rank[order] = np.arange(len(order))
+    in_order = [names[k] for k in order]
+    _odd_if(len(set(in_order)) < len(in_order) or CONTROL.search("".join(in_order)))
+    return Codes(rank[codes], in_order)
+
+
+def _numbers(column: pa.ChunkedArray) -> FloatArray:
+    """Floats, NaN where missing, none of them infinite or so large that its square is."""
+    kind = column.type
+    _odd_if(not (pa.types.is_float64(kind) or pa.types.is_float32(kind) or pa.types.is_integer(kind)))
+    values = np.asarray(column.to_numpy(), dtype=float)
+    _odd_if((np.abs(values) > LARGEST).any())
+    return values
+
+
+def _has_unit_policy(policy: Codes, values: FloatArray) -> bool:
+    """Whether some policy's values all lie in [0, 1], on a scale up to 10 or more, and some between."""
+    n = len(policy.names)
+    codes = policy.codes[: len(values)]
+    above = np.bincount(codes[values > 1], minlength=n)
+    between = np.bincount(codes[(values > 0) & (values < 1)], minlength=n)
+    return bool(((above == 0) & (between > 0)).any())
+
+
+def _per_prompt(text: Codes, prompt: Codes) -> npt.NDArray[np.object_]:
+    """The one name that all rows of a prompt share."""
+    code = np.empty(len(prompt.names), dtype=np.intp)
+    code[prompt.codes] = text.codes
+    _odd_if((code[prompt.codes] != text.codes).any())
+    return np.array(text.names, dtype=object)[code]

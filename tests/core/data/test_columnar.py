@@ -1,0 +1,300 @@
+"""The reading by columns against the reading of records: the same data bit for bit, or the same refusal."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xarray as xr
+from user_files import write
+
+from cje_core.data import DataError, files
+from cje_core.data.columnar import clean
+
+SCALES = {"judge_score": (0.0, 1.0), "oracle_label": (0.0, 1.0)}
+# What may stand in a field, as JSON: usual values several times, so that many files have nothing odd.
+IDS = ['"a"', '"b"', '"c"', '"d"']
+NAMES = {
+    "text": [*IDS, '""', '"1"', '"é"', '"\\u00e9"', '"日本"', '"😀"', '"\\ud83d\\ude00"', '"a b"', '"A"'],
+    "integer": ["1", "2", "3", "10", "0", "-1", "-0"],
+    "odd": [
+        '"1"',
+        "1",
+        "1.0",
+        "1.5",
+        "true",
+        "null",
+        "[1]",
+        "{}",
+        '"a\\nb"',
+        '"\\ud800"',
+        "1e2",
+        str(10**30),
+        "NaN",
+    ],
+}
+SCORES = ["0.5", "0", "1", "0.25", "1.0", "0.0", "1e-1", "0.1234567890123456789", "5e-324", "2E-3"]
+ODD_SCORES = [
+    "-0",
+    "-0.0",
+    "null",
+    "NaN",
+    "Infinity",
+    "1e400",
+    "true",
+    '"0.5"',
+    "1.25",
+    "-1",
+    str(10**400),
+    "[0]",
+    "01",
+]
+UNKNOWN = [
+    '"other": {"a": [1, {"b": null}]}',
+    '"other": "x\\"y"',
+    '"other": NaN',
+    '"other": [1, "a"]',
+    '"other": -',
+    '"other": "}"',
+]
+
+
+def record(rng: random.Random, k: int, names: list[str], odd: float) -> str:
+    """One line: usual fields, and with probability `odd` something else in each."""
+
+    def one(usual: list[str], others: list[str]) -> str:
+        return rng.choice(others if rng.random() < odd else usual)
+
+    pairs = [
+        ("policy", one(['"p"', '"q"'], [*NAMES["odd"], *NAMES["text"]])),
+        ("prompt_id", one([f'"x{k}"', rng.choice(names)], [*NAMES["odd"], *names]) if names else str(k)),
+        ("judge_score", one(SCORES, ODD_SCORES)),
+    ]
+    for field, usual, others in (
+        ("oracle_label", [*SCORES, "null"], ODD_SCORES),
+        ("draw_idx", ["0", "1", "2", str(k), f"{k}.0"], ["-1", "0.5", "1e20", "null", '"1"', "-0"]),
+        ("label_prob", ["1", "0.5", "0.25"], ["0", "1.5", "null"]),
+        ("cluster", ['"c"', '"d"'], [*NAMES["odd"], '""']),
+        ("probe", ["false", "true"], ["null", "1", '"yes"', '"true"']),
+        ("surprisal", ["1.5", "2"], ["null", "1e101"]),
+        ("policy", ['"p"'], ['"q"', "1"]),
+        ("metadata", ["null", "{}", '{"oracle_label": 1}', '{"cluster": "c", "z": 1}'],
+         ["1", '{"policy": 1}', '{"judge_score": "x"}', "[]"]),
+    ):  # fmt: skip
+        often = {"oracle_label": 0.5, "draw_idx": 0.5, "metadata": 0.2, "policy": odd / 4}.get(field, 0.15)
+        if rng.random() < often:
+            pairs.append((field, one(usual, others)))
+    pairs = [pair for pair in pairs if rng.random() > odd / 4]
+    if rng.random() < 0.3:
+        rng.shuffle(pairs)
+    text = ", ".join(f'"{name}": {value}' for name, value in pairs)
+    if rng.random() < 0.2:
+        text += (", " if text else "") + one(UNKNOWN[:2], UNKNOWN)
+    return "{" + text + "}"
+
+
+def jsonl(rng: random.Random) -> bytes:
+    """A small file, of which about half have something odd."""
+    odd = rng.choice([0.0, 0.0, 0.02, 0.2])
+    names = rng.choice([IDS, NAMES["text"], NAMES["integer"], []])
+    lines = [record(rng, k, names, odd) for k in range(rng.randint(1, 8))]
+    end = rng.choice(["\n", "\n", "\n", "\r\n"])
+    if rng.random() < odd:
+        spoiled = [
+            "",
+            " ",
+            "null",
+            "7",
+            "{",
+            "\u00a0",
+            "{}",
+            '{"a": 1}{"a": 2}',
+            '{"a": 1}{"a":\n2}',
+            "\x00",
+            "[]",
+            " {}",
+            "{} ",
+        ]
+        lines.insert(rng.randint(0, len(lines)), rng.choice(spoiled))
+    text = end.join(lines) + rng.choice([end, end, "", end * 2 if odd else ""])
+    raw = text.encode("utf-8")
+    if rng.random() < 0.1:
+        raw = b"\xef\xbb\xbf" + raw
+    return raw.replace(b"a", b"\xe9", 1) if rng.random() < odd / 4 else raw
+
+
+def outcome(read: Callable[[], tuple[xr.Dataset, pd.DataFrame]]) -> Any:
+    """Every bit of the data and what was left out, or the refusal."""
+    try:
+        data, left_out = read()
+    except DataError as err:
+        return str(err)
+    variables = {
+        name: (v.dims, v.dtype.str, v.shape, v.values.tobytes() if v.dtype != object else v.values.tolist())
+        for name, v in data.variables.items()
+    }
+    return variables, list(data.variables), data.attrs, left_out.to_dict("list"), left_out.dtypes.to_dict()
+
+
+def both(monkeypatch: pytest.MonkeyPatch, path: Path, **reading: Any) -> tuple[bool, Any]:
+    """Whether columns were read, and the outcome, which is that of the records."""
+    columns: list[bool] = []
+
+    def noted(*args: Any) -> Any:
+        found = clean(*args)
+        columns.append(found is not None)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "clean", noted)
+        quick = outcome(lambda: files.read(path, **reading))
+        patch.setattr(files, "clean", lambda *args: None)
+        slow = outcome(lambda: files.read(path, **reading))
+    shown = path.read_bytes() if path.is_file() else [f.read_bytes() for f in path.iterdir()]
+    assert quick == slow, shown
+    return columns == [True], quick
+
+
+def test_jsonl_by_columns_is_jsonl_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(20261122)
+    seen: Counter[tuple[bool, bool]] = Counter()
+    for k in range(200):
+        path = write(tmp_path / f"{k}.jsonl", jsonl(rng))
+        quick, found = both(monkeypatch, path)
+        seen[quick, isinstance(found, str)] += 1
+    assert (
+        seen[True, False] + seen[True, True] >= 40 and seen[True, False] >= 20 and seen[False, True] >= 40
+    ), seen
+
+
+def test_a_directory_by_columns_is_one_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    quick = 0
+    for k in range(40):
+        for name in ("p", "q", "r")[: rng.randint(1, 3)]:
+            odd = rng.choice([0.0, 0.0, 0.05])
+            names = rng.choice([IDS, NAMES["integer"]])
+            lines = [record(rng, i, names, odd) for i in range(rng.randint(1, 5))]
+            text = "\n".join(lines).replace('"policy": "q"', f'"policy": "{name}"')
+            if rng.random() < 0.8:
+                text = text.replace('"policy": "p"', f'"policy": "{name}"')
+            write(tmp_path / str(k) / f"{name}_responses.jsonl", text)
+        quick += both(monkeypatch, tmp_path / str(k))[0]
+    assert quick >= 5
+
+
+@pytest.mark.parametrize(
+    ("lines", "quick"),
+    [
+        (['{"prompt_id": "a", "judge_score": 0.5}'], True),
+        (['{"prompt_id": "b", "judge_score": 0.5, "judge_score": 0.25}'], False),
+        (['{"prompt_id": "a", "judge_score": -0}'], False),
+        (['{"prompt_id": 1, "judge_score": 0}', '{"prompt_id": "1", "judge_score": 0}'], False),
+        (['{"prompt_id": "a", "judge_score": 0}{"prompt_id": "b", "judge_score": 0}'], False),
+        (['{"metadata": {"prompt_id": "a"}, "judge_score": 0.5}'], True),
+        (['{"\\u006detadata": {"prompt_id": "a"}, "judge_score": 0.5}'], True),
+        (['{"metadata": {"prompt_id": "a"}, "judge_score": 0.5, "metadata": {"prompt_id": "b"}}'], False),
+        (['{"metadata": {"prompt_id": "a", "prompt_id": "b"}, "judge_score": 0.5}'], False),
+        (['{"prompt_id": "a", "prompt_id": "b", "judge_score": 0.5}'], False),
+        (['{"prompt_id": "a", "judge_score": 0.5, "other": 1, "other": "x"}'], True),
+        (['{"prompt_id": "a\\u0000", "judge_score": 0.5}'], False),
+        (['{"prompt_id": "a", "judge_score": 0.5, "other": "\\ud800"}'], None),
+    ],
+)  # fmt: skip
+def test_odd_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], quick: bool | None
+) -> None:
+    path = write(tmp_path / "d" / "p.jsonl", "\n".join(lines) + "\n").parent
+    found, _ = both(monkeypatch, path)
+    assert quick is None or found == quick
+
+
+def test_parquet_by_columns_is_parquet_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(3)
+    quick = 0
+    for k in range(150):
+        n = rng.randint(1, 6)
+
+        def some(*choices: list[Any], n: int = n) -> pa.Array:
+            values = rng.choice(choices)
+            return pa.array([rng.choice(values) for _ in range(n)])
+
+        own: list[list[Any]] = [[f"x{i}" for i in range(n)], list(range(n))]
+        policy = some(["p", "q"])
+        columns = {
+            "policy": rng.choice([policy, policy.cast(pa.large_string()), policy.dictionary_encode()]),
+            "prompt_id": rng.choice([*map(pa.array, own), some(["a", "é", "", "1"], [-1, 7, 2**62])]),
+            "judge_score": rng.choice(
+                [some([0.5, 0.25, 1.0, -0.0]), some([0, 1]), some([0.5, 0.1]).cast("float32")]
+            ),
+        }
+        optional: dict[str, list[list[Any]]] = {
+            "oracle_label": [[0.5, None], [1, 0, None], [np.nan], [None]],
+            "draw_idx": [[0, 1, 2, 3], [0.0, 1.0, 2.0]],
+            "probe": [[True, False], [None, False]],
+            "cluster": [["c"], [3]],
+            "label_prob": [[0.5, 1.0]],
+        }
+        odd: dict[str, list[list[Any]]] = {
+            "policy": [["p", None], [1.5], [True], [""]],
+            "prompt_id": [[1.0, 2.0], [1.0, 1.5], ["a", None, "b\n"], [True, False], [1, None]],
+            "judge_score": [[0.5, None, np.nan], [0.5, 2.0, np.inf], ["1"], [True], [None]],
+            "oracle_label": [["x"], [True], [-1.0]],
+            "draw_idx": [[-1], [None, 1], [0.5], [2**60]],
+            "probe": [["true"], [1, 0], [2]],
+            "cluster": [["c", "d"], ["c", None], [""]],
+            "label_prob": [[0.0], [0.5, None]],
+        }
+        for field, choices in optional.items():
+            if rng.random() < 0.4:
+                columns[field] = some(*choices)
+        if rng.random() < 0.5:
+            field = rng.choice(list(odd))
+            columns[field] = some(*odd[field])
+        elif rng.random() < 0.1:
+            del columns[rng.choice(list(columns))]
+        path = tmp_path / f"{k}.parquet"
+        pq.write_table(pa.table(columns), path, row_group_size=rng.choice([2, 100]))
+        quick += both(monkeypatch, path)[0]
+    assert 30 <= quick <= 120
+
+
+def test_scales_and_covariates_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    quick: list[bool] = []
+    for k in range(40):
+        rows = [
+            {"policy": rng.choice("pq"), "prompt_id": f"x{i}", "judge_score": rng.choice([3, 50, 100.0, 0.5]),
+             "age": rng.choice([1, 2.5, *([None] * (k % 3 == 0))]), "response": "word " * rng.randint(0, 4)}
+            for i in range(25)
+        ]  # fmt: skip
+        if k % 4 == 0:  # one policy on the unit scale
+            rows = [r | {"judge_score": 0.5 if r["policy"] == "p" else 50} for r in rows]
+        path = write(tmp_path / f"{k}.jsonl", rows)
+        found, _ = both(monkeypatch, path, judge_range=(0, 100), covariates=["age", "response_length"])
+        quick.append(found)
+    assert 5 <= sum(quick) <= 35
+
+
+def test_every_usual_file_is_read_by_columns(tmp_path: Path) -> None:
+    """Else all would be as slow as before, and every other test would pass."""
+    table = pd.DataFrame(
+        {
+            "policy": np.repeat(["p", "q"], 50),
+            "prompt_id": [f"q{i}" for i in range(50)] * 2,
+            "judge_score": np.linspace(0, 1, 100),
+            "oracle_label": [1.0, None] * 50,
+        }
+    )
+    table.to_parquet(tmp_path / "x.parquet")
+    lines = [{k: v for k, v in row.items() if v == v} for row in table.to_dict("records")]
+    write(tmp_path / "x.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    for name in ("x.parquet", "x.jsonl"):
+        assert clean(tmp_path / name, SCALES) is not None
