@@ -79,7 +79,9 @@ def read_logged(
         logp = numbers(column, field)
         _stop_positive(column.assign(**{field: logp}), field)
         if policy not in policies:
-            leave_out(left_out, column, "target_policy_logprobs of a policy that is not in DATA")
+            leave_out(
+                left_out, column[~np.isnan(logp)], "target_policy_logprobs of a policy that is not in DATA"
+            )
             continue
         leave_out(left_out, column[keep & np.isnan(logp)], "target_policy_logprobs is missing")
         target[policies.index(policy), position[keep]] = logp[keep]

@@ -89,7 +89,7 @@ class Status(IntEnum):
     NO_TRUTH = 71, "the data do not carry the true regression: the oracle bound exists in simulations only"
     UNINFORMATIVE_JUDGE = (
         72,
-        "no sign in the labels that higher scores mean better responses, so nothing can be borrowed: label this policy",
+        "the labels do not show that higher scores mean better responses: nothing can be borrowed, label this policy",
     )
     LOW_SUPPORT = (
         73,

@@ -114,7 +114,8 @@ def audit(
         fit_error[p], fit_df[p] = cluster_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df
         n_clusters = count_clusters(rows, probes)
         sd[p] = cluster_se(found.noise.influence, rows.cluster) * np.sqrt(n_clusters)
-        needed[p] = probes_to_pass(sd[p], margin=margin, ci_prob=ci_prob)
+        if np.isfinite(found.std_error):  # probes that are all equal show no spread to plan with
+            needed[p] = probes_to_pass(sd[p], margin=margin, ci_prob=ci_prob)
     missing = np.isnan(std_error)[:, None]
     interval = np.where(missing, exact, wald(residual, std_error, df, ci_prob))
     with_fit = np.where(missing, exact_with_fit, wald(residual, error_with_fit, df_with_fit, ci_prob))

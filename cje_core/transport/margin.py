@@ -30,4 +30,9 @@ def harmless_margin(
         low, high = oracle_range
         return MARGIN * float(high - low)
     check_margin(margin, error)
+    low, high = oracle_range
+    if margin >= high - low:
+        raise error(
+            f"margin={margin:g}: it must be smaller than the oracle scale, which is {high - low:g} wide"
+        )
     return margin

@@ -33,6 +33,8 @@ SHARE_HIGH, SHARE_LOW = 0.5, 0.2
 
 ENOUGH = 50  # labels that the paper's audits ask for at least
 _LABEL = f"label {ENOUGH} of its responses, chosen at random"
+_TURN = "if a lower score means a better response, declare the direction decreasing; else "
+_CHOOSE = "choose whose labels to borrow (calibration policy); else "
 BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 
 
@@ -135,6 +137,9 @@ def recommend(
             may_borrow=_may_borrow(estimate, name) and name not in contradicted,
         )
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
+        if not facts.may_borrow and choice.estimator == "none":
+            first = _CHOOSE if name in contradicted else _TURN if _inverted(estimate) else ""
+            choice = choice._replace(reason=first + choice.reason)
         if refused is not None and name in refused and choice.estimator != "none":
             choice = Choice("none", f"its level is refused ({refused[name]}): {_more(facts)}")
         spend = _spend(float((calibration_share or {}).get(name, np.nan)), facts)
@@ -143,6 +148,11 @@ def recommend(
             found.setdefault(key, []).append(value)
     found["calibrator"] = ["two_stage" if "covariate" in data else "monotone"] * len(names)
     return xr.Dataset({key: ("policy", np.array(v)) for key, v in found.items()}, coords={"policy": names})
+
+
+def _inverted(estimate: xr.Dataset | None) -> bool:
+    """Whether the labels show that the judge ranks against the oracle."""
+    return estimate is not None and bool((estimate["status"] == Status.INVERTED_JUDGE).any())
 
 
 def _may_borrow(estimate: xr.Dataset | None, policy: str) -> bool:

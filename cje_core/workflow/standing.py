@@ -29,15 +29,18 @@ class Best(NamedTuple):
         float  # transport off by so much leaves it undecided; infinite where nothing is borrowed, else NaN
     )
     compared: list[str]
+    behind: list[str]  # of these, those whose difference from it leaves out 0
     left_out: Mapping[str, str]  # policy -> why it has no value
 
 
 def withheld(analysis: Analysis, estimator: str, policy: str) -> bool:
     """Whether an estimate is not shown because the level of its policy is refused.
 
-    One without an interval, as of equal labels, claims nothing: it stands with its named status.
+    One without an interval, as of equal labels, claims nothing: it stands with its named status. A posterior without
+    one is its prior.
     """
-    claims = bool(analysis.estimates[estimator]["interval"].sel(policy=policy).notnull().all())
+    what = "estimate" if estimator in BAYESIAN else "interval"
+    claims = bool(analysis.estimates[estimator][what].sel(policy=policy).notnull().all())
     if analysis.level(policy) != "refused" or not claims:
         return False
     if estimator in (analysis.primary, *BAYESIAN):
@@ -70,13 +73,25 @@ def best(analysis: Analysis) -> Best | None:
     reasons = {
         policy: str(analysis.levels["reason"].sel(policy=policy).item()) for policy in analysis.policies
     }
+    leader = str(analysis.tipping["best"].item())
     return Best(
-        str(analysis.tipping["best"].item()),
+        leader,
         tipping > 0,
         tipping if tipping > 0 else np.nan,
         compared,
+        [policy for policy in compared if policy != leader and _apart(analysis, leader, policy)],
         {policy: why for policy, why in reasons.items() if policy not in compared},
     )
+
+
+def _apart(analysis: Analysis, one: str, other: str) -> bool:
+    """Whether the interval of the difference of two policies leaves out 0."""
+    pairs = analysis.contrasts
+    assert pairs is not None
+    first, second = (pairs[end].values.astype(str) for end in ("first", "second"))
+    [at] = np.flatnonzero(((first == one) & (second == other)) | ((first == other) & (second == one)))
+    low, high = pairs["interval"].values[at]
+    return bool(low > 0 or high < 0)
 
 
 def compared_by_posterior(analysis: Analysis) -> tuple[list[str], dict[str, str]]:

@@ -6,6 +6,7 @@ from analysis import printed, probes, world
 from rich.cells import cell_len
 from rich.console import Console
 
+from cje_core.workflow import standing
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.standing import best
 from studies.cli.analysis.notes import notes
@@ -120,3 +121,24 @@ def test_the_figure_of_shares_is_of_the_values_that_stand():
         result.estimates["direct"]["calibration_share"].sel(policy="other")
     )
     assert np.isnan(shares(useless())["calibration_share"].sel(policy="other"))
+
+
+def test_who_is_behind_is_not_among_those_undecided():
+    """Two alike and one far below: which of the two leads is open, the third is not among them."""
+    table = world(policies=("base", "other", "worst"))
+    bad = probes(table, "worst", 60, -0.3)
+    result = analyze(table, probes=bad)
+    found = best(result)
+    assert not found.decided and found.behind == ["worst"] and "worst" in found.compared
+    text = " ".join(printed(result, 200).split())
+    assert "behind it: worst" in text and "among base, other:" in text
+
+
+def test_a_posterior_that_is_its_prior_is_no_number_of_a_refused_policy():
+    table = world(labels=10)
+    table.loc[table["oracle_label"].notna(), "oracle_label"] = np.random.default_rng(5).random(10)
+    result = analyze(table, bayes="gibbs")
+    assert result.level("other") == "refused"
+    held = result.estimates["bayes_direct"].sel(policy="other")
+    shown = standing.shown_estimates(result)["bayes_direct"].sel(policy="other")
+    assert np.isnan(held["interval"]).all() and np.isnan(shown["estimate"])

@@ -5,7 +5,9 @@ from pilot_worlds import worlds
 from rich.cells import cell_len
 from rich.console import Console
 
+from cje_core.workflow.analyze import analyze
 from cje_core.workflow.plan import plan
+from studies.cli.planning.as_json import contrast_records, next_steps
 from studies.cli.planning.tables import page
 
 COSTS = {"budget": 60.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
@@ -27,3 +29,24 @@ def test_every_row_of_every_table_keeps_its_name(width):
     assert all(cell_len(line) <= width for line in text.splitlines())
     for header in ("sigma2 eval", "SE of the", "planned SE", "simulated SE", "detectable at"):
         assert header in text
+
+
+def test_an_inverted_judge_is_said_before_anything_is_bought():
+    planned = plan(worlds()["judge_the_wrong_way"].table, **COSTS)
+    first = next_steps(planned)[0]
+    assert "ranks against the oracle" in first and "direction decreasing" in first
+    guided = analyze(worlds()["judge_the_wrong_way"].table).guide["reason"].values
+    assert any("declare the direction decreasing; else nothing" in reason for reason in guided)
+
+
+def test_a_plan_that_finds_no_difference_does_not_pass_for_sound():
+    planned = plan(worlds()["useless_judge"].table, **COSTS)
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(page(planned))
+    assert "which finds no difference between policies" in captured.get()
+
+
+def test_a_plan_for_one_policy_of_several_has_no_differences():
+    table = worlds()["probes_30"].table
+    assert contrast_records(plan(table, **COSTS)) and not contrast_records(plan(table, n_policies=1, **COSTS))

@@ -183,6 +183,7 @@ def _best(analysis: Analysis) -> dict[str, Any] | None:
         "decided": found.decided,
         "flips_at": _number(found.flips_at),
         "compared": found.compared,
+        "behind": found.behind,
         "left_out": dict(found.left_out),
         "p_best": {"compared": compared, "left_out": left_out} if compared else None,
     }

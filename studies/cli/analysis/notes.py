@@ -10,6 +10,7 @@ from rich.text import Text
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.inference.estimate import Status
 from cje_core.transport import agreement
+from cje_core.transport.agreement import mixed
 from cje_core.verdict import guide
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import CORRECTED
@@ -171,12 +172,21 @@ def _unused_probes(analysis: Analysis) -> list[str]:
     return lines
 
 
+def _barred(analysis: Analysis, policy: str) -> bool:
+    """Whether nothing is borrowed for a policy whatever an audit said: no audit serves it."""
+    direct = analysis.estimates.get("direct")
+    status = Status.OK if direct is None else Status(int(direct["status"].sel(policy=policy)))
+    contradicted = mixed(analysis.agreement) and analysis.source(policy) != "own"
+    return contradicted or status in (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
+
+
 def _undecided(analysis: Analysis) -> list[str]:
     """How many probes an audit that has not decided would take."""
     needed = {
         policy: float(analysis.transport["probes_to_pass"].sel(policy=policy))
         for policy in analysis.policies
         if str(analysis.transport["verdict"].sel(policy=policy).item()) == "INCONCLUSIVE"
+        and not _barred(analysis, policy)
     }
     words = [f"{policy} {number:.0f}" for policy, number in needed.items() if math.isfinite(number)]
     if not words:
@@ -230,7 +240,9 @@ def _best(analysis: Analysis) -> list[str]:
         others = [policy for policy in found.compared if policy != found.policy]
         words = f"best: {found.policy}: ahead of {some(others)} by intervals that leave out 0"
         if not found.decided:
-            words = f"best: not decided among {some(found.compared)}: {found.policy} has the largest value"
+            still = [policy for policy in found.compared if policy not in found.behind]
+            words = f"best: not decided among {some(still)}: {found.policy} has the largest value"
+            words += f"; behind it: {some(found.behind)}" if found.behind else ""
         elif math.isfinite(found.flips_at):
             words += f", while transport is off by less than {plain(analysis, found.flips_at)}"
         elif any(analysis.level(policy) == "assumed" for policy in found.compared):

@@ -6,6 +6,7 @@ from typing import Any
 
 import xarray as xr
 
+from cje_core.inference.estimate import Status
 from cje_core.workflow.plan import Planned
 from studies.engine.manifest import provenance
 
@@ -88,7 +89,8 @@ def to_json(planned: Planned) -> dict[str, Any]:
 
 def contrast_records(planned: Planned) -> list[dict[str, Any]]:
     """Planned and simulated power of each difference to the reference."""
-    if planned.check is None:
+    alone = planned.n_policies == 1 and len(planned.policies) > 1  # a plan for one of them has no difference
+    if planned.check is None or alone:
         return []
     names = ("planned_mde", "simulated_power", "power_mcse")
     return [
@@ -124,13 +126,20 @@ def next_steps(planned: Planned) -> list[str]:
     chosen = planned.plan
     taught = [p for p in planned.policies if bool(planned.data["labelled"].sel(policy=p).any())]
     under = "every policy" if planned.own else ", ".join(taught)
-    steps = [
-        f"judge {chosen.n} prompts under every policy, label the responses of {under} to a random {chosen.m} of them, "
-        "then cje-lab analyze"
-    ]
     judged = planned.data["evaluated"].any("draw").sum("prompt")
     prompts = planned.components.attrs["n"]
     partly = [f"{p} on {n}" for p in planned.policies if 0 < (n := int(judged.sel(policy=p))) < prompts]
+    who = "the policies, each in its share of the pilot" if partly else "every policy"
+    steps = [
+        f"judge {chosen.n} prompts under {who}, label the responses of {under} to a random {chosen.m} of them, "
+        "then cje-lab analyze"
+    ]
+    if any(planned.status(policy) is Status.INVERTED_JUDGE for policy in planned.policies):
+        steps.insert(
+            0,
+            "the judge ranks against the oracle: if a lower score means a better response, plan again with direction "
+            "decreasing, before anything is bought",
+        )
     if partly:
         steps.append(
             f"of its {prompts} prompts the pilot judged {', '.join(partly)}: cost and forecasts keep such shares, so "

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from rich.console import Console, Group
 from rich.text import Text
 
@@ -11,6 +12,8 @@ from cje_core.workflow.plan import Planned
 from studies.cli.analysis.notes import left_out_lines
 from studies.cli.planning.as_json import contrast_records, next_steps
 from studies.cli.wide import Wide
+
+ROUNDING = 1e-20  # a variance below it is what floats leave of none
 
 
 def print_summary(planned: Planned) -> None:
@@ -28,9 +31,10 @@ def page(planned: Planned) -> Group:
 
 def _heading(planned: Planned) -> Text:
     chosen, pilot = planned.plan, planned.components.attrs
+    count = "1 policy" if planned.n_policies == 1 else f"{planned.n_policies} policies"
     return Text(
         f"pilot: {pilot['n']} prompts, {pilot['m']} labelled\n"
-        f"plan:  n = {chosen.n} prompts for {planned.n_policies} policies, m = {chosen.m} labelled "
+        f"plan:  n = {chosen.n} prompts for {count}, m = {chosen.m} labelled "
         f"({chosen.m / chosen.n:.0%}); cost {chosen.cost:g} of {planned.budget:g}"
     )
 
@@ -128,6 +132,8 @@ def _notes(planned: Planned) -> Text:
         lines.append("check: not simulated, the plan is too large; nothing confirms it")
     else:
         verdict = "bears the plan out" if planned.achievable else "does NOT bear the plan out (missed)"
+        if len(planned.policies) > 1 and not np.isfinite(planned.check["planned_mde"].values).any():
+            verdict += ", which finds no difference between policies"
         lines.append(
             f"check: {planned.check.attrs['replicates']} simulated studies; the simulation {verdict}"
         )
@@ -142,4 +148,6 @@ def _notes(planned: Planned) -> Text:
 
 
 def _pair(value: Any, error: Any) -> str:
+    if abs(float(value)) < ROUNDING:
+        return "0"
     return f"{float(value):.3g} ({float(error):.1g})"

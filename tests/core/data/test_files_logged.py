@@ -51,7 +51,7 @@ def test_missing_log_likelihoods_are_left_out(data_dir: Path) -> None:
         [2, "other", "q1"],
         [3, "", "elsewhere"],
     ]
-    assert (left_out["policy"] == "stranger").sum() == 12
+    assert left_out.loc[left_out["policy"] == "stranger", "row"].tolist() == [4]  # the row that names it
     reason = first["reason"].tolist()[2]
     assert "without a response in DATA: judge fresh responses" in reason
 

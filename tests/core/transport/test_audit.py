@@ -222,3 +222,22 @@ def test_a_covariate_does_not_undo_a_clear_fail():
     for report in (plain, noisy):
         np.testing.assert_allclose(report.df, 49)
     assert np.diff(noisy.interval_with_fit) > 1.5 * np.diff(noisy.interval)
+
+
+def test_equal_probes_plan_no_audit():
+    """They show no spread: from none no number of probes follows."""
+    rng = np.random.default_rng(0)
+    score = rng.uniform(size=(2, 60))
+    label = np.where(np.arange(60) < np.array([[40], [8]]), np.array([[0.0], [1.0]]), np.nan)
+    label[0, :40] = score[0, :40]
+    probe = np.zeros((2, 60), dtype=bool)
+    probe[1, :8] = True
+    found = audit(from_arrays(score, policies=["a", "b"], oracle=label, probe=probe)).sel(policy="b")
+    assert found.residual_sd > 0 and np.isnan(found.probes_to_pass)
+
+
+def test_a_margin_as_wide_as_the_scale_passes_nothing():
+    with pytest.raises(
+        ValueError, match="margin=1: it must be smaller than the oracle scale, which is 1 wide"
+    ):
+        audit(well_specified.simulate(n=50, rng=0), margin=1.0)
