@@ -78,13 +78,15 @@ def counted(monkeypatch):
     """How often data are checked, and each slice is fitted."""
     calls = Counter()
 
-    def check(data):
+    def check(data, **options):
         calls["check"] += 1
-        return contract_check(data)
+        return contract_check(data, **options)
 
-    def fitted(rows, *, direction="increasing", calibrator="default", logged=None):
+    def fitted(rows, *, direction="increasing", calibrator="default", logged=None, every_fold=True):
         calls["slice", rows.teaches.tobytes(), rows.z.shape, direction, calibrator, logged is None] += 1
-        return fit_slice(rows, direction=direction, calibrator=calibrator, logged=logged)
+        return fit_slice(
+            rows, direction=direction, calibrator=calibrator, logged=logged, every_fold=every_fold
+        )
 
     contract_check = contract.check_data
     for place in (contract, arrays):
