@@ -80,6 +80,13 @@ class DirectRows(NamedTuple):
     own_fold: IntArray
 
 
+EVALUATED = ("cluster", "at", "weight", "offset", "clever")
+TEACHING = ("teach_cluster", "teach_at", "teach_label", "teach_weight", "teach_fold")
+OWN = (
+    "own_cluster", "own_at", "own_label", "own_weight", "own_clever", "own_offset", "own_fold",
+)  # fmt: skip
+
+
 class Cells(NamedTuple):
     """Sampling units as they are drawn: labelled clusters alone, in front, then cells of others."""
 
@@ -113,23 +120,29 @@ def compress(rows: DirectRows, *, positive: bool, straight: bool) -> tuple[Direc
     ):
         return rows, alone
     line = straight and n_policies == 1 and not len(rows.spline.taught) and rows.route[0] != TMLE
-    cells = _cells(labelled, free, _pattern(rows, policy, free))
+    place = np.zeros(
+        rows.n_clusters, dtype=np.intp
+    )  # labelled clusters go by level: memory is then read in order
+    place[rows.own_cluster] = rows.own_at
+    place[rows.teach_cluster] = rows.teach_at
+    ordered = np.flatnonzero(labelled)
+    ordered = ordered[np.argsort(place[ordered], kind="stable")]
+    cells = _cells(ordered, free, _pattern(rows, policy, free))
     if CELL_COST * (len(cells.size) - cells.n_labelled) <= len(free):
         return _pool(rows, cells.cell_of), cells
     if line and len(free) >= MIN_INTERVALS:
-        cells = _cells(labelled, free, _interval(rows, free))
+        cells = _cells(ordered, free, _interval(rows, free))
         if CELL_COST * (len(cells.size) - cells.n_labelled) <= len(free):
             return _pool_lines(rows, labelled, cells, positive), cells
     return rows, alone
 
 
-def _cells(labelled: BoolArray, free: IntArray, code: IntArray) -> Cells:
-    """Labelled clusters alone, the free ones by their code 0.."""
-    n_labelled = len(labelled) - len(free)
-    cell_of = np.empty(len(labelled), dtype=np.intp)
-    cell_of[labelled] = np.arange(n_labelled)
-    cell_of[free] = n_labelled + code
-    return Cells(np.bincount(cell_of).astype(np.intp), cell_of, n_labelled)
+def _cells(labelled: IntArray, free: IntArray, code: IntArray) -> Cells:
+    """Labelled clusters alone, in the order given, then the free ones by their code 0.."""
+    cell_of = np.empty(len(labelled) + len(free), dtype=np.intp)
+    cell_of[labelled] = np.arange(len(labelled))
+    cell_of[free] = len(labelled) + code
+    return Cells(np.bincount(cell_of).astype(np.intp), cell_of, len(labelled))
 
 
 def _pattern(rows: DirectRows, policy: IntArray, free: IntArray) -> IntArray:
@@ -170,16 +183,21 @@ def _pool(rows: DirectRows, cell_of: IntArray) -> DirectRows:
 def _kept(rows: DirectRows, cell_of: IntArray, keep: BoolArray) -> DirectRows:
     """Cells for clusters, and of the evaluated rows only those to keep."""
     kept_before = np.concatenate([[0], np.cumsum(keep)])
-    return rows._replace(
-        start=kept_before[rows.start].astype(np.intp),
-        cluster=cell_of[rows.cluster[keep]],
-        at=rows.at[keep],
-        weight=rows.weight[keep],
-        offset=rows.offset[keep],
-        clever=rows.clever[keep],
-        teach_cluster=cell_of[rows.teach_cluster],
-        own_cluster=cell_of[rows.own_cluster],
+    teach = np.argsort(cell_of[rows.teach_cluster], kind="stable")
+    policy, own_policy = (
+        np.repeat(np.arange(len(rows.route)), np.diff(start)) for start in (rows.start, rows.own_start)
     )
+    kept = np.flatnonzero(keep)
+    kept = kept[np.lexsort((cell_of[rows.cluster[kept]], policy[kept]))]
+    own = np.lexsort((cell_of[rows.own_cluster], own_policy))
+    chosen = {
+        name: getattr(rows, name)[index]
+        for names, index in ((EVALUATED, kept), (TEACHING, teach), (OWN, own))
+        for name in names
+    }
+    for name in ("cluster", "teach_cluster", "own_cluster"):
+        chosen[name] = cell_of[chosen[name]]
+    return rows._replace(start=kept_before[rows.start].astype(np.intp), **chosen)
 
 
 def _pool_lines(rows: DirectRows, labelled: BoolArray, cells: Cells, positive: bool) -> DirectRows:
@@ -216,8 +234,8 @@ def _pool_lines(rows: DirectRows, labelled: BoolArray, cells: Cells, positive: b
         weight=np.concatenate([kept.weight, ones]),
         offset=np.concatenate([kept.offset, about[has]]),
         clever=np.concatenate([kept.clever, ones * rows.clever[0]]),
-        teach_at=moved[rows.teach_at],
-        own_at=moved[rows.own_at],
+        teach_at=moved[kept.teach_at],
+        own_at=moved[kept.own_at],
         inside=inside,
     )
 

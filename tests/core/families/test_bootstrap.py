@@ -17,7 +17,7 @@ from cje_core.estimators import direct
 from cje_core.estimators.direct import Bootstrap
 from cje_core.families.direct.bootstrap import bootstrap_direct, replicate_values
 from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
-from cje_core.families.direct.cells import compress
+from cje_core.families.direct.cells import OWN, compress
 from cje_core.families.direct.fit import Options, fit_policy
 from cje_core.inference.estimate import Status, bca, studentised
 from cje_core.inference.influence import acceleration
@@ -214,7 +214,7 @@ def test_bayesian_weights_have_the_moments_of_a_dirichlet(pooled):
         flat = flat._replace(
             teach_label=flat.teach_label[:4], teach_weight=np.ones(4), teach_fold=np.zeros(4, int)
         )
-        flat = flat._replace(own_cluster=flat.own_cluster[:0])
+        flat = flat._replace(**{name: getattr(flat, name)[:0] for name in OWN})  # no label of its own
         label = score  # the plug-in of a calibrator that repeats the score
         assert len(compress(flat, positive=True, straight=True)[1].size) < n
     out = bootstrap_direct(flat, n_boot, np.random.default_rng(6), weights="exponential")
