@@ -258,10 +258,10 @@ def _checked(table: pa.Table, scales: Scales, covariates: Sequence[str]) -> Colu
     if "label_prob" in numbers:
         prob = numbers["label_prob"]
         _odd_if(((prob < 0) | (prob > 1) | (~np.isnan(label) & (prob == 0))).any())
-    draw = np.nan_to_num(numbers.pop("draw_idx", np.zeros(table.num_rows)))
-    _odd_if(((draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)).any())
-    draws, at = (draw[:1].astype(int), np.zeros(len(draw), dtype=np.intp))
-    if (draw != draw[0]).any():
+    draws, at = np.zeros(1, dtype=int), np.zeros(table.num_rows, dtype=np.intp)
+    if "draw_idx" in numbers:
+        draw = np.nan_to_num(numbers.pop("draw_idx"))
+        _odd_if(((draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)).any())
         draws, at = np.unique(draw.astype(int), return_inverse=True)
     policy, prompt = texts.pop("policy"), texts.pop("prompt_id")
     columns = Columns(policy, prompt, at, draws, numbers, probe, {})
@@ -297,19 +297,23 @@ def _codes(column: pa.ChunkedArray) -> Codes:
     _odd_if(column.null_count)
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    column = column.unify_dictionaries()
     values = column.chunk(0).dictionary
-    kind = values.type
-    _odd_if(values.null_count or not (_is_text(kind) or pa.types.is_integer(kind)))
-    names = values.cast(pa.string()).to_pylist()
+    if not all(chunk.dictionary.equals(values) for chunk in column.chunks):
+        column = column.unify_dictionaries()
+        values = column.chunk(0).dictionary
+    _odd_if(values.null_count or not (_is_text(values.type) or pa.types.is_integer(values.type)))
+    values = values.cast(pa.string())
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
-    used = np.bincount(codes, minlength=len(names)) > 0
-    order = sorted(np.nonzero(used)[0].tolist(), key=names.__getitem__)
-    rank = np.empty(len(names), dtype=np.intp)
+    used = np.bincount(codes, minlength=len(values)) > 0
+    order = pc.sort_indices(values).to_numpy()  # by bytes of UTF-8, which is the order of code points
+    order = order[used[order]]
+    in_order = values.take(pa.array(order))
+    _odd_if(pc.any(pc.equal(in_order[1:], in_order[:-1])).as_py())
+    names = in_order.to_pylist()
+    _odd_if(CONTROL.search("".join(names)))
+    rank = np.empty(len(values), dtype=np.intp)
     rank[order] = np.arange(len(order))
-    in_order = [names[k] for k in order]
-    _odd_if(len(set(in_order)) < len(in_order) or CONTROL.search("".join(in_order)))
-    return Codes(rank[codes], in_order)
+    return Codes(rank[codes], names)
 
 
 def _numbers(column: pa.ChunkedArray) -> FloatArray:

@@ -169,7 +169,7 @@ def test_jsonl_by_columns_is_jsonl_by_records(tmp_path: Path, monkeypatch: pytes
         path = write(tmp_path / f"{k}.jsonl", jsonl(rng))
         quick, found = both(monkeypatch, path)
         seen[quick, isinstance(found, str)] += 1
-    assert seen[True, False] >= 40 and seen[False, True] >= 40, seen
+    assert seen[True, False] >= 25 and seen[False, True] >= 25, seen
 
 
 def test_a_directory_by_columns_is_one_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
