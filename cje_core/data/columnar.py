@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cje_core.checks import BoolArray, FloatArray
-from cje_core.data.fields import CONTROL, LARGEST, LENGTH, Scales, Source
+from cje_core.data.fields import CONTROL, LARGEST, LENGTH, WORDS, Scales, Source
 from cje_core.data.tables import response_files
 
 IDS = ("policy", "prompt_id", "cluster", "stratum")
@@ -99,7 +99,11 @@ def _load(path: Path, covariates: Sequence[str]) -> pa.Table:
         _odd_if(unread or not files)
         return pa.concat_tables(_with_policy(file, suffix, fields) for file in files)
     kind = path.suffix.lower()
-    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _jsonl, ".parquet": _parquet, ".pq": _parquet}
+    readers = {
+        **dict.fromkeys((".jsonl", ".ndjson", ".json"), _jsonl),
+        **dict.fromkeys((".parquet", ".pq"), _parquet),
+        ".csv": _csv,
+    }
     _odd_if(kind not in readers)
     return readers[kind](path, fields)
 
@@ -147,7 +151,7 @@ def _jsonl(path: Path, fields: Sequence[str]) -> pa.Table:
         for at, field in enumerate(fields):
             value = pc.coalesce(table[field], pc.struct_field(table["metadata"], field))
             table = table.set_column(at, field, value)
-    for field in (*NUMBERS, *(f for f in fields if kinds[f] == pa.float64())):
+    for field in (field for field in fields if kinds[field] == pa.float64()):
         values = table[field].to_numpy()
         _odd_if(np.any(np.signbit(values) & (values == 0)))  # the integer -0 is 0, the float -0.0 is not
     return table.drop_columns("metadata")
@@ -172,6 +176,40 @@ def _kinds_of_ids(raw: bytes) -> dict[str, Any]:
     places = [*records, *(m for m in (r.get("metadata") for r in records) if isinstance(m, dict))]
     held = {field: {type(place.get(field)) for place in places} - {type(None)} for field in IDS}
     return {field: pa.int64() if held[field] == {int} else pa.string() for field in IDS}
+
+
+def _csv(path: Path, fields: Sequence[str]) -> pa.Table:
+    """Fields of CSV without a quote or a blank line."""
+    import pyarrow.csv
+
+    raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    _check_text(raw)
+    ends = raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
+    _odd_if(b'"' in raw or b"\r" in ends or b"\n\n" in ends or ends.startswith(b"\n"))
+    names = ends[: ends.find(b"\n")].decode().split(",")
+    _odd_if(len(set(names)) < len(names) or not {"policy", "prompt_id"} <= set(names) or "" in names)
+    texts = (*IDS, "probe", "response")
+    kinds = {f: pa.string() if f in texts else pa.float64() for f in fields if f in names}
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(ends),
+        read_options=pyarrow.csv.ReadOptions(use_threads=False),
+        parse_options=pyarrow.csv.ParseOptions(quote_char=False),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=kinds, include_columns=list(kinds), null_values=[""], strings_can_be_null=False
+        ),
+    )
+    for field, kind in kinds.items():
+        if kind == pa.float64():  # what says nan, and not only that, is parsed as one
+            _odd_if(table[field].null_count < np.isnan(table[field].to_numpy()).sum())
+        elif field != "prompt_id":  # an empty cell is a missing name, but a legal prompt_id
+            _odd_if(pc.any(pc.equal(table[field], "")).as_py())
+    if "probe" in kinds:
+        words = {text: WORDS.get(text.strip().lower()) for text in table["probe"].unique().to_pylist()}
+        _odd_if(None in words.values())
+        true = pa.array([text for text, word in words.items() if word], pa.string())
+        at = table.column_names.index("probe")
+        table = table.set_column(at, "probe", pc.is_in(table["probe"], value_set=true))
+    return table
 
 
 def _parquet(path: Path, fields: Sequence[str]) -> pa.Table:
@@ -220,10 +258,10 @@ def _checked(table: pa.Table, scales: Scales, covariates: Sequence[str]) -> Colu
     if "label_prob" in numbers:
         prob = numbers["label_prob"]
         _odd_if(((prob < 0) | (prob > 1) | (~np.isnan(label) & (prob == 0))).any())
-    draw = np.nan_to_num(numbers.pop("draw_idx", np.zeros(table.num_rows)))
-    _odd_if(((draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)).any())
-    draws, at = (draw[:1].astype(int), np.zeros(len(draw), dtype=np.intp))
-    if (draw != draw[0]).any():
+    draws, at = np.zeros(1, dtype=int), np.zeros(table.num_rows, dtype=np.intp)
+    if "draw_idx" in numbers:
+        draw = np.nan_to_num(numbers.pop("draw_idx"))
+        _odd_if(((draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)).any())
         draws, at = np.unique(draw.astype(int), return_inverse=True)
     policy, prompt = texts.pop("policy"), texts.pop("prompt_id")
     columns = Columns(policy, prompt, at, draws, numbers, probe, {})
@@ -259,19 +297,23 @@ def _codes(column: pa.ChunkedArray) -> Codes:
     _odd_if(column.null_count)
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    column = column.unify_dictionaries()
     values = column.chunk(0).dictionary
-    kind = values.type
-    _odd_if(not (_is_text(kind) or pa.types.is_integer(kind)))
-    names = values.cast(pa.string()).to_pylist()
+    if not all(chunk.dictionary.equals(values) for chunk in column.chunks):
+        column = column.unify_dictionaries()
+        values = column.chunk(0).dictionary
+    _odd_if(values.null_count or not (_is_text(values.type) or pa.types.is_integer(values.type)))
+    values = values.cast(pa.string())
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
-    used = np.bincount(codes, minlength=len(names)) > 0
-    order = sorted(np.nonzero(used)[0].tolist(), key=names.__getitem__)
-    rank = np.empty(len(names), dtype=np.intp)
+    used = np.bincount(codes, minlength=len(values)) > 0
+    order = pc.sort_indices(values).to_numpy()  # by bytes of UTF-8, which is the order of code points
+    order = order[used[order]]
+    in_order = values.take(pa.array(order))
+    _odd_if(pc.any(pc.equal(in_order[1:], in_order[:-1])).as_py())
+    names = in_order.to_pylist()
+    _odd_if(CONTROL.search("".join(names)))
+    rank = np.empty(len(values), dtype=np.intp)
     rank[order] = np.arange(len(order))
-    in_order = [names[k] for k in order]
-    _odd_if(len(set(in_order)) < len(in_order) or CONTROL.search("".join(in_order)))
-    return Codes(rank[codes], in_order)
+    return Codes(rank[codes], names)
 
 
 def _numbers(column: pa.ChunkedArray) -> FloatArray:

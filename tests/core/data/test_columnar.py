@@ -169,9 +169,7 @@ def test_jsonl_by_columns_is_jsonl_by_records(tmp_path: Path, monkeypatch: pytes
         path = write(tmp_path / f"{k}.jsonl", jsonl(rng))
         quick, found = both(monkeypatch, path)
         seen[quick, isinstance(found, str)] += 1
-    assert (
-        seen[True, False] + seen[True, True] >= 40 and seen[True, False] >= 20 and seen[False, True] >= 40
-    ), seen
+    assert seen[True, False] >= 25 and seen[False, True] >= 25, seen
 
 
 def test_a_directory_by_columns_is_one_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,6 +264,41 @@ def test_parquet_by_columns_is_parquet_by_records(tmp_path: Path, monkeypatch: p
     assert 30 <= quick <= 120
 
 
+def test_csv_by_columns_is_csv_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(11)
+    usual = {
+        "policy": ["p", "q"],
+        "prompt_id": ["a", "b", "1", "01", "é", " x", "x ", ""],
+        "judge_score": ["0.5", "1", "0", "-0", "1e-1", ".5", "1.", " 0.5", "0.1234567890123456789"],
+        "oracle_label": ["", "", "0.5", "1"],
+        "draw_idx": ["0", "1", "2.0", "3"],
+        "probe": ["False", "false", "0"],
+        "cluster": ["c"],
+        "other": ["x y", "", "1"],
+    }
+    odd = ["", "  ", "nan", "nan(1)", "-nan", "NA", "inf", "1_0", "+1", "1e400", "0x1", "True", "x", '"0.5"', '"a,b"',
+           "1,2", "\x00", "\u0661", "\u00a0", "\n", "\r", "a\tb"]  # fmt: skip
+    quick = 0
+    for k in range(150):
+        fields = ["policy", "prompt_id", "judge_score", *rng.sample(list(usual)[3:], rng.randint(0, 4))]
+        rng.shuffle(fields)
+        rate = rng.choice([0.0, 0.0, 0.05])
+        rows = [
+            {f: rng.choice(odd if rng.random() < rate else usual[f]) for f in fields} | {"prompt_id": f"x{i}"}
+            for i in range(rng.randint(1, 6))
+        ]
+        if rng.random() < 0.3:
+            rows = [row | {"prompt_id": rng.choice(usual["prompt_id"])} for row in rows]
+        lines = [",".join(fields), *(",".join(row.values()) for row in rows)]
+        if rng.random() < rate:
+            lines.insert(rng.randint(0, len(lines)), rng.choice(["", " ", ",", lines[0], "a"]))
+        end = rng.choice(["\n", "\n", "\r\n"])
+        raw = (end.join(lines) + rng.choice(["", end])).encode()
+        path = write(tmp_path / f"{k}.csv", rng.choice([b"", b"", b"\xef\xbb\xbf"]) + raw)
+        quick += both(monkeypatch, path)[0]
+    assert 30 <= quick <= 140
+
+
 def test_scales_and_covariates_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     quick: list[bool] = []
@@ -296,5 +329,6 @@ def test_every_usual_file_is_read_by_columns(tmp_path: Path) -> None:
     table.to_parquet(tmp_path / "x.parquet")
     lines = [{k: v for k, v in row.items() if v == v} for row in table.to_dict("records")]
     write(tmp_path / "x.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    for name in ("x.parquet", "x.jsonl"):
+    table.to_csv(tmp_path / "x.csv", index=False)
+    for name in ("x.parquet", "x.jsonl", "x.csv"):
         assert clean(tmp_path / name, SCALES) is not None
