@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
@@ -129,7 +129,7 @@ def inflation(n_labels: float, df: float) -> float:
     (1.081, 1.001)
     """
     nu = max(n_labels - 1.0 - df, MIN_NU)
-    return float(max(np.sqrt((n_labels + 1.0) / nu) * stats.t.ppf(0.975, nu) / stats.norm.ppf(0.975), 1.0))
+    return float(max(np.sqrt((n_labels + 1.0) / nu) * special.stdtrit(nu, 0.975) / special.ndtri(0.975), 1.0))
 
 
 def balance(rows: Rows, position: FloatArray, policy: int) -> FloatArray:

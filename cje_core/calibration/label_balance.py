@@ -8,11 +8,12 @@ judge does not see (Kolmogorov and Smirnov's two-sample test, on mean scores per
 
 import numpy as np
 import xarray as xr
-from scipy import stats
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows, unpack
 
+LARGEST_EXACT = 10_000  # prompts with a label, or without, up to which the p-value is exact
 LEVEL = 0.001  # every policy of every analysis is tested, and most labels are random
 
 
@@ -64,4 +65,42 @@ def _p_value(rows: Rows, mine: np.ndarray, chosen: np.ndarray) -> float:
     has = np.isin(prompt, rows.prompt[own])
     if min(has.sum(), (~has).sum()) < MIN_LABELLED_CLUSTERS:
         return np.nan
-    return float(stats.ks_2samp(mean[has], mean[~has]).pvalue)
+    return kolmogorov_smirnov(mean[has], mean[~has])
+
+
+def kolmogorov_smirnov(first: FloatArray, second: FloatArray) -> float:
+    """Two-sided p-value ``P(D >= d)`` of Kolmogorov and Smirnov's statistic of two samples without ties.
+
+    A merged sample is a lattice path from (0, 0) to (m, n), all equally likely. The chance that a path through (i, j)
+    has met ``|i / m - j / n| >= d`` by then is 1 at such a point and elsewhere
+    ``A(i, j) = i / (i + j) A(i - 1, j) + j / (i + j) A(i, j - 1)``; the p-value is A(m, n) (Viehmann 2021,
+    arXiv:2102.08037). Sums of positive terms: no cancellation. Beyond `LARGEST_EXACT` scipy's asymptotic one.
+
+    Parameters
+    ----------
+    first, second : arrays, shapes (m,) and (n,)
+
+    Examples
+    --------
+    >>> kolmogorov_smirnov(np.array([1.0, 2.0]), np.array([3.0, 4.0]))  # 2 of the 6 orders
+    0.3333333333333333
+    """
+    first, second = sorted((np.sort(first), np.sort(second)), key=len)
+    m, n = len(first), len(second)
+    if n > LARGEST_EXACT:
+        from scipy import stats  # loads slowly, and few samples are so large
+
+        return float(stats.ks_2samp(first, second).pvalue)
+    both = np.concatenate([first, second])
+    below = n * np.searchsorted(first, both, "right") - m * np.searchsorted(second, both, "right")
+    least = np.abs(below).max()  # m n d, in whole numbers
+    if least == 0:
+        return 1.0
+    met = np.zeros(m + 1)  # A(i, k - i), for one k after the other
+    for k in range(1, m + n + 1):
+        low, high = max(0, k - n), min(m, k)
+        i = np.arange(low, high + 1)
+        before = met[np.maximum(i - 1, 0)]  # of no weight where i is 0
+        now = (i * before + (k - i) * met[i]) / k
+        met[i] = np.where(np.abs(i * n - (k - i) * m) >= least, 1.0, now)
+    return float(met[m])

@@ -62,7 +62,7 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from cje_core.checks import FloatArray, one_of, probability
 from cje_core.data.arrays import Rows, unpack
@@ -195,7 +195,7 @@ def lee_interval(
     >>> [round(v, 4) for v in lee_interval(0.5, 0.9, 0.9, n=10000, n_good=5000, n_bad=5000)]
     [0.4857, 0.5143]
     """
-    z = float(stats.norm.ppf(0.5 + ci_prob / 2))
+    z = float(special.ndtri(0.5 + ci_prob / 2))
     p = (n * passed + z**2 / 2) / (n + z**2)
     se, sp = (n_good * sensitivity + 1) / (n_good + 2), (n_bad * specificity + 1) / (n_bad + 2)
     youden = se + sp - 1

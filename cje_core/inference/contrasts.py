@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import stats
+from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, one_of, probability
 from cje_core.inference.estimate import (
@@ -141,8 +141,8 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         std_error[std_error <= ROUNDING * np.fmax(size[first], size[second])] = np.nan
         df = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
         interval = wald(difference, std_error, df, prob)
-        p_value = 2 * stats.t.sf(np.abs(difference) / std_error, df)
-        pairs = Pairs(difference, std_error, df, interval, p_value, stats.t.cdf(difference / std_error, df))
+        p_value = 2 * special.stdtr(df, -np.abs(difference) / std_error)
+        pairs = Pairs(difference, std_error, df, interval, p_value, special.stdtr(df, difference / std_error))
         return _count_labels(estimate, pairs, first, second, prob)
     draws = estimate["draws"].transpose("policy", "replicate").values
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()

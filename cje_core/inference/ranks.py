@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import stats
+from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.inference.contrasts import adjust_p, all_pairs, covariance, has_influence, pair_errors
@@ -66,7 +66,7 @@ def rank_confidence_sets(
     pairs = pair_errors(estimate, first, second, prob)
     if method == "max_t":
         level = _simultaneous_level(estimate, first, second, pairs.std_error, prob, n_draws, rng)
-        certain = 2 * stats.t.sf(np.abs(pairs.difference) / pairs.std_error, pairs.df) < level
+        certain = 2 * special.stdtr(pairs.df, -np.abs(pairs.difference) / pairs.std_error) < level
     else:
         tail = pairs.p_value / 2  # one-sided, in the direction seen; the other direction has the rest
         certain = adjust_p(np.concatenate([tail, 1 - tail]), "holm")[: len(tail)] < 1 - prob
@@ -110,7 +110,7 @@ def _simultaneous_level(
     for start in range(0, len(errors), step):
         part = errors[start : start + step]
         largest[start : start + step] = (np.abs(part[:, a] - part[:, b]) / scale).max(axis=1)
-    return float(2 * stats.norm.sf(np.quantile(largest, prob)))
+    return float(2 * special.ndtr(-np.quantile(largest, prob)))
 
 
 def probability_best(

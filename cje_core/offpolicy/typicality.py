@@ -19,7 +19,7 @@ estimated, so the factor is a ratio to the on-policy floor and no standard error
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.inference.estimate import sum_by, wilson
@@ -80,7 +80,7 @@ def typicality(
     """
     probability(level, "level")
     probability(ci_prob)
-    z = float(stats.norm.ppf(0.5 + ci_prob / 2))
+    z = float(special.ndtri(0.5 + ci_prob / 2))
     centre = float(np.average(fresh.surprisal, weights=fresh.mass)) if two_sided else None
     low, high = _region(fresh, level, centre)
     inside, typical = _inside(logged, low, high), _inside(fresh, low, high)

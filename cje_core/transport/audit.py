@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import stats
+from scipy import special
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
@@ -243,4 +243,4 @@ def two_sided(residual: FloatArray, std_error: FloatArray, df: FloatArray) -> Fl
     """Two-sided p-value of the t statistic; NaN where there is no spread."""
     spread = std_error > 0
     ratio = np.divide(np.abs(residual), std_error, out=np.full(residual.shape, np.nan), where=spread)
-    return np.asarray(2 * stats.t.sf(ratio, df))
+    return np.asarray(2 * special.stdtr(df, -ratio))

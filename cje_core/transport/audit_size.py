@@ -18,7 +18,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import special, stats
+from scipy import special
 
 from cje_core.checks import FloatArray, probability
 from cje_core.inference.estimate import CI_BOUND
@@ -308,7 +308,7 @@ def _verdicts(n: float, shift: float, design: _Design) -> tuple[float, float, fl
         df = (p + c) ** 2 / (p**2 / (n - 1) + c**2 / design.fit_df)
         # as in `pooled_df`: no narrower than either source of error alone would make it
         half = np.maximum(half, special.stdtrit(df, level_t) * np.sqrt(p + c))
-        half = np.maximum(half, stats.t.ppf(level_t, design.fit_df) * np.sqrt(c))
+        half = np.maximum(half, special.stdtrit(design.fit_df, level_t) * np.sqrt(c))
     sigma = np.sqrt(probes + fit)
 
     def between(low: FloatArray, high: FloatArray) -> float:

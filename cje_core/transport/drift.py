@@ -24,7 +24,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import stats
+from scipy import special
 
 from cje_core.checks import FloatArray, probability
 from cje_core.inference.contrasts import adjust_p
@@ -271,7 +271,7 @@ def _tau_interval(x: FloatArray, y: FloatArray, ci_prob: float) -> tuple[float, 
     scale = np.sqrt((left.sum() - 2 * left).astype(float) * (right.sum() - 2 * right))
     rest = np.divide(both.sum() - 2 * both, scale, out=np.full(n, tau), where=scale > 0)
     std_error = np.sqrt((n - 1) / n * ((rest - rest.mean()) ** 2).sum())
-    half = stats.t.ppf(0.5 + ci_prob / 2, n - 1) * std_error
+    half = special.stdtrit(n - 1, 0.5 + ci_prob / 2) * std_error
     return tau, np.clip([tau - half, tau + half], -1, 1)
 
 
@@ -281,6 +281,8 @@ def _tau_p_value(
     """Two-sided permutation p-value of the concordance ``|sum of sign(x_i - x_j) sign(y_i - y_j)|``."""
     n = len(x)
     if len(np.unique(x)) == n == len(np.unique(y)) and n <= EXACT:
+        from scipy import stats  # loads slowly, and an analysis never comes here
+
         return float(stats.kendalltau(x, y, method="exact").pvalue), True
     a, b = _signs(x), _signs(y)
     observed = abs(int((a * b).sum()))

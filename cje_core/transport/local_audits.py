@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import stats
+from scipy import special
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
@@ -91,7 +91,7 @@ def binned_audit(
         low[p, :used] = [rows.score[rows_of].min() for rows_of in members]
         high[p, :used] = [rows.score[rows_of].max() for rows_of in members]
         if df_bins[p] > 0:
-            p_value[p] = stats.f.sf(f_value[p], df_bins[p], df[p])
+            p_value[p] = special.fdtrc(df_bins[p], df[p], f_value[p])
     by_bin = ("policy", "bin")
     out = xr.Dataset(
         {

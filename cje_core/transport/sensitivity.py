@@ -73,14 +73,21 @@ def half_width(
             raise ValueError("delta: it bounds an absolute bias, so none of it may be negative")
     ratio = np.full(b.shape, np.inf)
     np.divide(b, error, out=ratio, where=error > 0)
-    # c = t + u with F(u) - F(-u - 2 t) = ci_prob and u between the one-sided and the two-sided quantile
-    low, high = special.stdtrit(nu, ci_prob), special.stdtrit(nu, 0.5 + ci_prob / 2)
+    return np.asarray(b + error * beyond_bias(ratio, nu, ci_prob))
+
+
+def beyond_bias(ratio: FloatArray, df: FloatArray, ci_prob: float) -> FloatArray:
+    """Quantile u with ``F_t(u) - F_t(-u - 2 ratio) = ci_prob``: standard errors beyond a bias of `ratio` of them.
+
+    Between the two-sided quantile (no bias) and the one-sided one.
+    """
+    low, high = special.stdtrit(df, ci_prob), special.stdtrit(df, 0.5 + ci_prob / 2)
+    unbiased = high  # to the last bit at a bound of zero
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        enough = special.stdtr(nu, middle) - special.stdtr(nu, -middle - 2 * ratio) >= ci_prob
+        enough = special.stdtr(df, middle) - special.stdtr(df, -middle - 2 * ratio) >= ci_prob
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    unbiased = special.stdtrit(nu, 0.5 + ci_prob / 2)  # to the last bit at a bound of zero
-    return np.asarray(b + error * np.where(ratio == 0, unbiased, high))
+    return np.asarray(np.where(ratio == 0, unbiased, high))
 
 
 def tipping_bias(

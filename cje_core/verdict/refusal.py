@@ -23,7 +23,6 @@ from itertools import combinations
 
 import numpy as np
 import xarray as xr
-from scipy import optimize, stats
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import calibration_part, mean_part, outside, predict
@@ -31,6 +30,7 @@ from cje_core.checks import probability
 from cje_core.inference.estimate import CI_BOUND, Status
 from cje_core.inference.influence import combine
 from cje_core.inference.sources import earned
+from cje_core.transport.sensitivity import beyond_bias
 from cje_core.verdict.gates import describe
 
 JUDGE = "judge score"  # the column of Z that is no covariate
@@ -241,11 +241,7 @@ def imbens_manski(width: float, std_error: float, df: float, ci_prob: float) -> 
     """
     if not std_error > 0:
         return float("nan")
-
-    def excess(c: float) -> float:
-        return float(stats.t.cdf(c + width / std_error, df) - stats.t.cdf(-c, df) - ci_prob)
-
-    return float(optimize.brentq(excess, 0.0, stats.t.ppf(0.5 + ci_prob / 2, df) + 1e-9))
+    return float(beyond_bias(np.asarray(width / std_error / 2), np.asarray(df), ci_prob))
 
 
 def rank_only(

@@ -188,18 +188,28 @@ def ledger(
         "options": _options(estimate, names),
         "data": _from_data(data, given.slice, names),
     }
-    out = xr.Dataset(coords={"policy": names})
+    kept = {name: _kept(piece, name, names) for name, piece in pieces.items() if piece is not None}
+    columns: dict[str, xr.Variable] = {}
     missing = []
+    coords: dict[str, Any] = {"policy": names}
+    labels: dict[str, pd.Index] = {
+        "policy": pd.Index(names)
+    }  # of each dimension, by the piece that is first to have it
     for entry in ENTRIES:
-        piece, source = pieces.get(entry.piece), entry.source or entry.name
-        if piece is not None and source in piece and "policy" in piece[source].dims:
-            column = piece[source].reset_coords(drop=True).sel(policy=names)
-            column = column.astype(str) if entry.text else column
+        piece, source = kept.get(entry.piece), entry.source or entry.name
+        if piece is not None and source in piece:
+            column = piece[source]
+            for dim, index in column.indexes.items():
+                if not labels.setdefault(str(dim), index).equals(index):
+                    column = column.reindex({dim: labels[str(dim)]})
+                coords.setdefault(str(dim), column[dim].variable)
+            variable = column.variable.astype(str) if entry.text else column.variable.copy(deep=False)
         else:
             missing.append(entry.name)
-            column = xr.DataArray(np.full(len(names), "" if entry.text else np.nan), dims="policy")
-        out[entry.name] = column.assign_coords(policy=names)
-        out[entry.name].attrs = {"item": entry.item, "about": entry.about}
+            variable = xr.Variable("policy", np.full(len(names), "" if entry.text else np.nan))
+        variable.attrs = {"item": entry.item, "about": entry.about}
+        columns[entry.name] = variable
+    out = xr.Dataset(columns, coords)
     family: dict[str, Any] = {"family": 0, "method": "none", "q": q}
     if contrasts is not None:
         family |= {"family": contrasts.sizes["pair"], "method": str(contrasts.attrs["adjustment"])}
@@ -227,6 +237,14 @@ def digest(*arrays: npt.ArrayLike) -> str:
         texts = [f"{v:.9g}" if values.dtype.kind in "fiu" else str(v) for v in values.ravel().tolist()]
         out.update(json.dumps([values.shape, texts]).encode())
     return out.hexdigest()
+
+
+def _kept(piece: xr.Dataset, name: str, names: list[str]) -> xr.Dataset:
+    """The variables over ``policy`` that the ledger takes from a piece, in its order of policies."""
+    sources = [entry.source or entry.name for entry in ENTRIES if entry.piece == name]
+    taken = [source for source in sources if source in piece and "policy" in piece[source].dims]
+    found = piece[taken].reset_coords(drop=True)
+    return found.sel(policy=names) if taken else found
 
 
 def _from_data(data: xr.Dataset, fitted: OracleSlice, names: list[str]) -> xr.Dataset:
