@@ -4,16 +4,11 @@ All kernels take *levels*: equal scores are pooled before PAVA sees them, becaus
 scores and an unpooled tie would get several fitted values.
 """
 
-from collections.abc import Callable
-
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from cje_core.checks import FloatArray, IntArray
-
-WORTH_COMPILED = 50_000  # levels: .05 s interpreted; numba takes .4 s to load its first compiled kernel
-_interpreted = [0]  # levels that this process has pooled interpreted
 
 
 @numba.njit(cache=True)
@@ -43,14 +38,6 @@ def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  #
             fitted[i] = block_value[j]
         start = block_end[j] + 1
     return n_blocks
-
-
-def _pava(n: int) -> Callable[..., int]:
-    """`pava_into`, or its source where a process has pooled little: the same bits, without loading the compiled one."""
-    if pava_into.signatures or _interpreted[0] + n > WORTH_COMPILED:
-        return pava_into  # type: ignore[no-any-return]
-    _interpreted[0] += n
-    return pava_into.py_func  # type: ignore[no-any-return]
 
 
 def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, IntArray]:
@@ -85,7 +72,7 @@ def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, In
         raise ValueError("weights of levels must be positive; drop levels without labels")
     n = len(y)
     fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
-    n_blocks = _pava(n)(y, w, n, fitted, np.empty(n), np.empty(n), ends)
+    n_blocks = pava_into(y, w, n, fitted, np.empty(n), np.empty(n), ends)
     sizes = np.diff(np.concatenate([[-1], ends[:n_blocks]]))
     return fitted, np.repeat(np.arange(n_blocks), sizes)
 

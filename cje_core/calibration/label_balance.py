@@ -13,7 +13,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows, unpack
 
-LARGEST_EXACT = 10_000  # prompts with a label, or without, up to which the p-value is exact
+LARGEST_EXACT = 2_000  # prompts with a label, or without, up to which the p-value is computed here
 LEVEL = 0.001  # every policy of every analysis is tested, and most labels are random
 
 
@@ -74,7 +74,7 @@ def kolmogorov_smirnov(first: FloatArray, second: FloatArray) -> float:
     A merged sample is a lattice path from (0, 0) to (m, n), all equally likely. The chance that a path through (i, j)
     has met ``|i / m - j / n| >= d`` by then is 1 at such a point and elsewhere
     ``A(i, j) = i / (i + j) A(i - 1, j) + j / (i + j) A(i, j - 1)``; the p-value is A(m, n) (Viehmann 2021,
-    arXiv:2102.08037). Sums of positive terms: no cancellation. Beyond `LARGEST_EXACT` scipy's asymptotic one.
+    arXiv:2102.08037). Sums of positive terms: no cancellation. Beyond `LARGEST_EXACT` by scipy.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def kolmogorov_smirnov(first: FloatArray, second: FloatArray) -> float:
     first, second = sorted((np.sort(first), np.sort(second)), key=len)
     m, n = len(first), len(second)
     if n > LARGEST_EXACT:
-        from scipy import stats  # loads slowly, and few samples are so large
+        from scipy import stats  # which loads slowly, and for small samples would cost more than the test
 
         return float(stats.ks_2samp(first, second).pvalue)
     both = np.concatenate([first, second])

@@ -1,9 +1,10 @@
 """Labels that were not drawn at random are noticed, random ones are not, and declared probabilities are believed."""
 
 import numpy as np
+import pytest
 from scipy import stats
 
-from cje_core.calibration.label_balance import LEVEL, label_balance
+from cje_core.calibration.label_balance import LEVEL, kolmogorov_smirnov, label_balance
 from cje_core.data import from_arrays
 
 
@@ -52,3 +53,15 @@ def test_several_draws_of_a_prompt_count_once():
     once = from_arrays(score[:, :, :1], policies=["a"], oracle=label[:, :, :1])
     many = from_arrays(score, policies=["a"], oracle=label)
     np.testing.assert_allclose(label_balance(many).p_value, label_balance(once).p_value)
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (5, 40), (37, 120), (300, 299), (3000, 50)])
+def test_the_test_of_balance_is_kolmogorovs_and_smirnovs(sizes):
+    """Exact as scipy's, which computes it in another way; rounding alone may differ."""
+    rng = np.random.default_rng(0)
+    for shift in (0.0, 0.3, 2.0):
+        first, second = rng.normal(size=sizes[0]), rng.normal(shift, size=sizes[1])
+        expected = stats.ks_2samp(first, second).pvalue
+        np.testing.assert_allclose(kolmogorov_smirnov(first, second), expected, rtol=1e-9, atol=1e-300)
+        np.testing.assert_allclose(kolmogorov_smirnov(second, first), expected, rtol=1e-9, atol=1e-300)
+    assert kolmogorov_smirnov(first, first) == 1
