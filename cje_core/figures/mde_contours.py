@@ -6,6 +6,8 @@ import xarray as xr
 
 from cje_core.figures.style import OKABE_ITO, Axes, new_axes
 
+MOVES = 1.1  # ratio of the ends below which contours would all carry one number
+
 
 def mde_contours(
     surface: xr.Dataset, *, optimum: tuple[float, float] | None = None, ax: Axes | None = None
@@ -23,11 +25,18 @@ def mde_contours(
     n, fraction = surface["n"].values.astype(float), surface["fraction"].values.astype(float)
     mde = surface["mde"].transpose("fraction", "n").values
     found = mde[np.isfinite(mde)]
-    if len(found) and found.min() < found.max():  # else no design here detects anything on the scale
-        levels = np.unique(np.round(np.geomspace(found.min(), found.max(), 9), 4))
+    if len(found) and found.max() < MOVES * found.min():
+        low, high = (f"{end:.3g}" for end in (found.min(), found.max()))
+        size = low if low == high else f"{low} to {high}"
+        axes.text(
+            0.5, 0.06, f"{size} at every design shown: neither\nprompts nor labels move it much",
+            transform=axes.transAxes, ha="center", fontsize=8, bbox={"fc": "white", "ec": "none", "alpha": 0.8},
+        )  # fmt: skip
+    elif len(found):  # else no design here detects anything on the scale
+        levels = np.unique([float(f"{level:.3g}") for level in np.geomspace(found.min(), found.max(), 9)])
         axes.contourf(n, fraction, mde, levels=levels, cmap="Blues_r", alpha=0.35, extend="both")
         lines = axes.contour(n, fraction, mde, levels=levels, colors="black", linewidths=0.9)
-        axes.clabel(lines, fmt="%.3f", fontsize=7)
+        axes.clabel(lines, fmt="%.3g", fontsize=7)
     cost = surface["cost"].transpose("fraction", "n").values
     steps = np.geomspace(np.nanmin(cost), np.nanmax(cost), 6)[1:-1]
     costs = axes.contour(

@@ -10,11 +10,11 @@ from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.inference.estimate import Status
 from cje_core.workflow.posterior import Posterior
-from cje_core.workflow.shown import Shown, Shows, number
+from cje_core.workflow.shown import OfData, Shown, number
 
 
 @dataclass(frozen=True, repr=False)
-class Analysis(Shows):
+class Analysis(OfData):
     """Everything the outputs show.
 
     `primary` names the estimator behind the values; `value` is what stands first for each policy
@@ -46,16 +46,6 @@ class Analysis(Shows):
     posterior: Posterior | None  # with --bayes
     seed: int
     seconds: float
-
-    @property
-    def data(self) -> xr.Dataset:
-        """Evaluation data."""
-        return self.calibrated.data
-
-    @property
-    def policies(self) -> list[str]:
-        """Names in order."""
-        return [str(name) for name in self.data.policy.values]
 
     @property
     def off_policy(self) -> list[str]:

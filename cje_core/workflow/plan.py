@@ -35,7 +35,7 @@ from cje_core.transport.audit_size import probes_to_pass
 from cje_core.transport.margin import harmless_margin
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.given import Given, Reading, oracle_scale, take
-from cje_core.workflow.shown import Shown, Shows, number
+from cje_core.workflow.shown import OfData, Shown, number
 
 REPLICATES = 200
 MOST_RESPONSES = 20_000_000  # simulated over all replicates, where their number is not asked for
@@ -45,7 +45,7 @@ Track = Callable[[Iterable[int]], Iterable[int]]
 
 
 @dataclass(frozen=True, repr=False)
-class Planned(Shows):
+class Planned(OfData):
     """Everything the outputs show; policies stand in order of name."""
 
     calibrated: Calibrated  # the pilot, and what its labels teach
@@ -73,16 +73,6 @@ class Planned(Shows):
     borrowed: str  # what a policy without labels or probes of its own gets
     seed: int
     seconds: float
-
-    @property
-    def data(self) -> xr.Dataset:
-        """The pilot."""
-        return self.calibrated.data
-
-    @property
-    def policies(self) -> list[str]:
-        """Names in order."""
-        return [str(name) for name in self.data.policy.values]
 
     @property
     def achievable(self) -> bool | None:

@@ -6,6 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import xarray as xr
+
+from cje_core.calibration.calibrated import Calibrated
+
 
 class Shown(NamedTuple):
     """A heading, and a table of texts under it."""
@@ -47,6 +51,22 @@ class Shows(ABC):
 
     def _repr_html_(self) -> str:
         return self.shown().html()
+
+
+class OfData(Shows):
+    """What was made of evaluation data, and what they teach."""
+
+    calibrated: Calibrated
+
+    @property
+    def data(self) -> xr.Dataset:
+        """Evaluation data."""
+        return self.calibrated.data
+
+    @property
+    def policies(self) -> list[str]:
+        """Names, in the order of the data."""
+        return [str(name) for name in self.data.policy.values]
 
 
 def number(value: float, scale: Sequence[float]) -> str:

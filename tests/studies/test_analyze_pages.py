@@ -131,7 +131,7 @@ def test_who_is_behind_is_not_among_those_undecided():
     found = best(result)
     assert not found.decided and found.behind == ["worst"] and "worst" in found.compared
     text = " ".join(printed(result, 200).split())
-    assert "behind it: worst" in text and "among base, other:" in text
+    assert "behind it, if what is assumed holds: worst" in text and "among base, other:" in text
 
 
 def test_a_posterior_that_is_its_prior_is_no_number_of_a_refused_policy():

@@ -242,7 +242,9 @@ def _best(analysis: Analysis) -> list[str]:
         if not found.decided:
             still = [policy for policy in found.compared if policy not in found.behind]
             words = f"best: not decided among {some(still)}: {found.policy} has the largest value"
-            words += f"; behind it: {some(found.behind)}" if found.behind else ""
+            if found.behind:
+                lent = any(analysis.level(policy) == "assumed" for policy in (found.policy, *found.behind))
+                words += f"; behind it{', if what is assumed holds' * lent}: {some(found.behind)}"
         elif math.isfinite(found.flips_at):
             words += f", while transport is off by less than {plain(analysis, found.flips_at)}"
         elif any(analysis.level(policy) == "assumed" for policy in found.compared):

@@ -208,6 +208,21 @@ def test_mde_contours_and_optimum(data):
     assert any("cost" in word for word in drawn(axes)) and axes.get_xscale() == axes.get_yscale() == "log"
 
 
+def test_a_flat_surface_says_its_size_in_place_of_contours_that_all_say_the_same(data):
+    """As of a policy whose value rests on probes, which the design does not buy."""
+    components = variance_components(data).sel(policy="base", drop=True)
+    design = ([200, 400, 800, 1600], [0.05, 0.1, 0.25, 0.5])
+    surface = forecast.mde_surface(components, *design, cost_judge=1, cost_oracle=16)
+    steep, flat = (
+        drawn(figures.mde_contours(surface.assign(mde=mde)))
+        for mde in (surface.mde, 0.1 + surface.mde * 1e-3)
+    )
+    assert any("at every design shown" in word for word in flat)
+    assert not any("at every design shown" in word for word in steep)
+    sizes = [word for word in steep if word.replace(".", "").isdigit()]
+    assert len(sizes) >= 3 and len(set(sizes)) == len(sizes)
+
+
 def test_methods_differ_in_shape_as_well_as_colour():
     look = looks([f"m{k}" for k in range(8)])
     assert len({(v["marker"]) for v in look.values()}) == len({v["color"] for v in look.values()}) == 8
