@@ -295,7 +295,7 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
         counts = {"n": share.n, "n_good": se.n, "n_bad": sp.n}
         interval = lee_interval(share.value, se.value, sp.value, ci_prob=ci_prob, **counts)
     else:
-        n, n_good, n_bad = (charged(q.n, q.part.df, ci_prob) for q in (share, se, sp))
+        n, n_good, n_bad = (float(charged(q.n, q.part.df, ci_prob)) for q in (share, se, sp))
         interval = fieller_interval(
             share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
             correlation=_correlation(rows, share.part, _scaled(sp.part, -1.0), se.part),

@@ -9,7 +9,7 @@ import xarray as xr
 
 from cje_core.checks import BoolArray, FloatArray, one_of, probability
 from cje_core.data.arrays import Rows
-from cje_core.families.intervals import INTERVALS, bounds, evidence_of
+from cje_core.families.intervals import INTERVALS, NOTHING, Evidence, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 from cje_core.inference.sources import SOURCES
 
@@ -89,20 +89,17 @@ def assemble(
     if rule.kind != "wald":  # E[Y] lies in the range: its nearest point is never further from it
         value = np.clip(value, *scale)
     std_error[silent], influence[silent] = np.nan, np.nan
-    chosen = [
-        bounds(
-            value[row],
-            std_error[row],
-            results[p].df,
-            evidence=None if rule.behind is None else evidence_of(rows, p, rule.behind, scale),
-            kind=rule.kind,
-            ci_prob=ci_prob,
-            scale=scale,
-        )
-        for row, p in enumerate(order)
-    ]
-    interval = np.stack([found.interval for found in chosen])
-    kind = np.array([found.kind for found in chosen])
+    evidence = [NOTHING if rule.behind is None else evidence_of(rows, p, rule.behind, scale) for p in order]
+    chosen = bounds(
+        value,
+        std_error,
+        df,
+        evidence=Evidence(*map(np.array, zip(*evidence, strict=True))) if evidence else NOTHING,
+        kind=rule.kind,
+        ci_prob=ci_prob,
+        scale=scale,
+    )
+    interval, kind = chosen.interval, chosen.kind
     made = [results[p].bounds for p in order]
     given = any(bound is not None for bound in made)
     drawn = [results[p].draws for p in order]
@@ -122,12 +119,12 @@ def assemble(
     elif given:
         interval, kind = _stacked(made, 2), np.full(len(order), rule.drawn)
     kind = np.where(np.isfinite(interval).all(axis=1), kind, "none")
-    count = np.where(kind == "clopper_pearson", [found.effective for found in chosen], np.nan)
+    count = np.where(kind == "clopper_pearson", chosen.effective, np.nan)
     more: dict[str, Any] = {
         "df": ("policy", df),
         "interval_kind": ("policy", kind),
         "effective_count": ("policy", count),
-        "unseen_by": ("policy", np.where(kind == "unseen", [found.unseen_by for found in chosen], np.nan)),
+        "unseen_by": ("policy", np.where(kind == "unseen", chosen.unseen_by, np.nan)),
     }
     said = {name: value for name, value in (extra or {}).items() if not isinstance(value, tuple)}
     for name, (dims, values) in ((k, v) for k, v in (extra or {}).items() if k not in said):

@@ -25,6 +25,7 @@ that few graded labels did not show (``unseen_by``) take part alike: 12 labels o
 difference that is rounding.
 """
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import NamedTuple
 
@@ -137,13 +138,22 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         std_error = np.array(
             [cluster_se(influence[a] - influence[b], cluster) for a, b in zip(first, second, strict=True)]
         )
-        size = np.fmax(np.abs(value), estimate["std_error"].values)
-        std_error[std_error <= ROUNDING * np.fmax(size[first], size[second])] = np.nan
-        df = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
-        interval = wald(difference, std_error, df, prob)
-        p_value = 2 * special.stdtr(df, -np.abs(difference) / std_error)
-        pairs = Pairs(difference, std_error, df, interval, p_value, special.stdtr(df, difference / std_error))
-        return _count_labels(estimate, pairs, first, second, prob)
+        absent = np.full(len(value), np.nan)
+        count, unseen_by = (
+            estimate[name].values if name in estimate else absent for name in ("effective_count", "unseen_by")
+        )
+        levels = Levels(value, estimate["std_error"].values, estimate["df"].values, count, unseen_by)
+
+        def correlation(a: IntArray, b: IntArray) -> FloatArray:
+            joint = covariance(estimate)
+            scale = np.sqrt(np.diag(joint))
+            return np.asarray(joint[a, b] / (scale[a] * scale[b]))
+
+        scale = None
+        if "oracle_range" in estimate.attrs:
+            low, high = estimate.attrs["oracle_range"]
+            scale = float(low), float(high)
+        return pair_levels(levels, first, second, std_error, correlation, scale, prob)
     draws = estimate["draws"].transpose("policy", "replicate").values
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
@@ -160,27 +170,73 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
     return Pairs(difference, std_error, df, interval, p_value, p_better)
 
 
+class Levels(NamedTuple):
+    """Values of policies and what their intervals rest on, each of shape (policies,)."""
+
+    value: FloatArray  # NaN where the policy has failed
+    std_error: FloatArray
+    df: FloatArray
+    effective: FloatArray  # count of binary labels, NaN where none are counted
+    unseen_by: FloatArray  # of graded labels that may have missed a tail
+
+
+def pair_levels(
+    levels: Levels,
+    first: IntArray,
+    second: IntArray,
+    std_error: FloatArray,
+    correlation: Callable[[IntArray, IntArray], FloatArray],
+    scale: tuple[float, float] | None,
+    prob: float,
+) -> Pairs:
+    """Differences of levels whose influence values carry the joint uncertainty.
+
+    Parameters
+    ----------
+    std_error : array, shape (pairs,)
+        Of each difference, from the influence values.
+    correlation : function of two arrays of policies
+        Of their influence values; asked for where labels are counted.
+    scale : pair of float
+        Declared range of the oracle.
+    """
+    value = levels.value
+    size = np.fmax(np.abs(value), levels.std_error)
+    std_error = np.where(std_error <= ROUNDING * np.fmax(size[first], size[second]), np.nan, std_error)
+    difference, df = value[first] - value[second], np.minimum(levels.df[first], levels.df[second])
+    pairs = Pairs(
+        difference,
+        std_error,
+        df,
+        wald(difference, std_error, df, prob),
+        2 * special.stdtr(df, -np.abs(difference) / std_error),
+        special.stdtr(df, difference / std_error),
+    )
+    return _count_labels(levels, pairs, first, second, correlation, scale, prob)
+
+
 def _count_labels(
-    estimate: xr.Dataset, pairs: Pairs, first: IntArray, second: IntArray, prob: float
+    levels: Levels,
+    pairs: Pairs,
+    first: IntArray,
+    second: IntArray,
+    correlated: Callable[[IntArray, IntArray], FloatArray],
+    scale: tuple[float, float] | None,
+    prob: float,
 ) -> Pairs:
     """The pairs with the interval of MOVER where a level counts its binary labels or has room for unseen drops."""
-    value, blank = estimate["estimate"].values, np.full(estimate.sizes["policy"], np.nan)
-    count, unseen_by = (
-        estimate[name].values if name in estimate else blank for name in ("effective_count", "unseen_by")
-    )
-    std_error, df = estimate["std_error"].values, estimate["df"].values
+    value, std_error, df, count, unseen_by = levels
     counted, roomy = np.isfinite(count), np.isfinite(unseen_by)
     own = counted | roomy
-    known = counted | np.isfinite(std_error)
+    known = np.isfinite(value) & (counted | np.isfinite(std_error))
     chosen = (own[first] | own[second]) & known[first] & known[second]
     if not chosen.any():
         return pairs
+    assert scale is not None  # an interval that counts labels knows their scale
+    low, high = scale
     a, b = first[chosen], second[chosen]
-    joint = covariance(estimate)
-    scale = np.sqrt(np.diag(joint))
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = np.nan_to_num(joint[a, b] / (scale[a] * scale[b]))
-    low, high = (float(end) for end in estimate.attrs["oracle_range"])
+        correlation = np.nan_to_num(correlated(a, b))
 
     def arms(policy: IntArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
         """How far the interval of a level reaches below and above its value."""
