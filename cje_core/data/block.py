@@ -1,0 +1,29 @@
+"""Many data sets of one shape: arrays with a leading replicate axis, for simulations.
+
+A `Block` holds what a study needs of data sets in which every policy answers every prompt once, every response is
+judged and evaluated, prompts are their own clusters, and no label is a probe. Labels teach wherever they are, as
+`cje_core.data.build.from_arrays` has it by default.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cje_core.checks import FloatArray
+
+
+class Block(NamedTuple):
+    """R data sets of P policies and n prompts, named "0", "1", ... as `cje_core.data.build.from_arrays` names them."""
+
+    policies: tuple[str, ...]
+    score: FloatArray  # (R, P, n)
+    label: FloatArray  # (R, P, n); NaN where no oracle label is visible
+    label_prob: FloatArray  # (R, P, n)
+    judge_range: tuple[float, float]
+    oracle_range: tuple[float, float]
+
+    @property
+    def oracle_units(self) -> FloatArray:
+        """Scores mapped affinely from ``judge_range`` to ``oracle_range``."""
+        (low, high), (bottom, top) = self.judge_range, self.oracle_range
+        return np.asarray(bottom + (self.score - low) / (high - low) * (top - bottom))
