@@ -25,8 +25,9 @@ from cje_sim.exact.typicality import Coverage, coverage
 from cje_sim.targets.tilts import temperature, token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
 from studies.engine.measures import cell_table
+from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
-from studies.engine.study import Method, Outcome, Profile, Study, outcome_of_means
+from studies.engine.study import Method, Profile, Study, outcome_of_means
 
 VOCAB, ZIPF_ALPHA, N = 1000, 1.2, 1000
 MASSES = {"50": 0.5, "90": 0.9, "99": 0.99}  # target mass of the region T, percent

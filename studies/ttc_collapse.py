@@ -27,7 +27,8 @@ from cje_sim.exact import divergences, typicality
 from cje_sim.targets.tilts import token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 from studies.engine.measures import cell_table, clopper_pearson
-from studies.engine.study import Method, Outcome, Profile, Study, outcome_of_means
+from studies.engine.outcome import Outcome
+from studies.engine.study import Method, Profile, Study, outcome_of_means
 
 VOCAB, ZIPF_ALPHA, NOISE_SD, N, LEVEL = 1000, 1.2, 0.5, 10_000, 0.9
 GATE, ESS_GATE = 0.70, 0.30

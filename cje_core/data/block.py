@@ -5,14 +5,16 @@ judged and evaluated, prompts are their own clusters, and no label is a probe. L
 `cje_core.data.build.from_arrays` has it by default.
 """
 
-from typing import NamedTuple
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cje_core.checks import FloatArray
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Block:
     """R data sets of P policies and n prompts, named "0", "1", ... as `cje_core.data.build.from_arrays` names them."""
 
     policies: tuple[str, ...]
@@ -27,3 +29,15 @@ class Block(NamedTuple):
         """Scores mapped affinely from ``judge_range`` to ``oracle_range``."""
         (low, high), (bottom, top) = self.judge_range, self.oracle_range
         return np.asarray(bottom + (self.score - low) / (high - low) * (top - bottom))
+
+    def without_idle(self, wanted: Collection[str]) -> "Block":
+        """The block without policies that are neither wanted nor labelled in any data set: they say nothing."""
+        labelled = np.asarray(np.isfinite(self.label).any(axis=(0, 2)))
+        kept = [p for p, name in enumerate(self.policies) if name in wanted or labelled[p]]
+        return replace(
+            self,
+            policies=tuple(self.policies[p] for p in kept),
+            score=self.score[:, kept],
+            label=self.label[:, kept],
+            label_prob=self.label_prob[:, kept],
+        )

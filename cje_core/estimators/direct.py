@@ -52,6 +52,7 @@ Failure modes: a borrowed policy is biased where the calibration does not transp
 flat beyond the labelled scores; labels missing not at random bias everything.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +60,10 @@ import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import one_of
+from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
+from cje_core.families.blocks.direct import direct_block
+from cje_core.families.blocks.estimates import BlockEstimate
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
 
@@ -207,4 +211,43 @@ def estimate(
         ),
         decomposed=True,
         extra=extra,
+    )
+
+
+def estimate_block(
+    block: Block,
+    *,
+    ci_prob: float,
+    rngs: Sequence[np.random.Generator] = (),
+    inference: str | Bootstrap = "influence",
+    correction: str = "theta_aug",
+    borrowed: str | None = None,
+    power_tuned: bool = True,
+    calibration: Calibration | None = None,
+    interval: str = "auto",
+) -> BlockEstimate | None:
+    """The same for many data sets at once; None for a choice that has no compiled form."""
+    drawn = isinstance(inference, Bootstrap)
+    if isinstance(inference, Bootstrap) and (inference.kind != "percentile" or power_tuned):
+        return None
+    if drawn and borrowed not in (None, "plug_in"):
+        return None
+    if not drawn and inference not in ("influence", "cluster"):
+        return None
+    if correction not in ("theta_aug", "none") or interval == "normal":
+        return None
+    if calibration not in (None, Calibration()):
+        return None
+    if borrowed is None:
+        borrowed = "balanced" if inference == "influence" and correction != "none" else "plug_in"
+    return direct_block(
+        block,
+        ci_prob=ci_prob,
+        correct=correction == "theta_aug",
+        borrowed=borrowed,
+        tuned=power_tuned,
+        known=inference == "cluster",
+        interval=interval,
+        n_boot=inference.n if isinstance(inference, Bootstrap) else 0,
+        rngs=rngs,
     )

@@ -6,13 +6,25 @@ clusters, and room for unseen drops where labels are few and near an end of the 
 judge is ignored; biased when labels were chosen by something that the declared ``label_prob`` does not know.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.data.arrays import unpack
+from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.blocks.estimates import (
+    BlockEstimate,
+    Numbers,
+    assemble_block,
+    own_evidence,
+    own_mean,
+    own_status,
+    standard_error,
+)
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
 
@@ -51,3 +63,13 @@ def estimate(
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.labelled & rows.evaluated),
     )
+
+
+def estimate_block(
+    block: Block, *, ci_prob: float, rngs: Sequence[np.random.Generator] = (), interval: str = "auto"
+) -> BlockEstimate:
+    """The same for many data sets at once."""
+    del rngs
+    value, influence, df = own_mean(block)
+    numbers = Numbers(value, influence, standard_error(influence), df, own_status(block))
+    return assemble_block(block, numbers, ci_prob=ci_prob, kind=interval, evidence=own_evidence(block))

@@ -188,6 +188,8 @@ def pair_levels(
     correlation: Callable[[IntArray, IntArray], FloatArray],
     scale: tuple[float, float] | None,
     prob: float,
+    *,
+    tested: bool = True,
 ) -> Pairs:
     """Differences of levels whose influence values carry the joint uncertainty.
 
@@ -199,6 +201,8 @@ def pair_levels(
         Of their influence values; asked for where labels are counted.
     scale : pair of float
         Declared range of the oracle.
+    tested : bool
+        False leaves out the p-value where labels are counted, which costs fifty intervals.
     """
     value = levels.value
     size = np.fmax(np.abs(value), levels.std_error)
@@ -212,7 +216,7 @@ def pair_levels(
         2 * special.stdtr(df, -np.abs(difference) / std_error),
         special.stdtr(df, difference / std_error),
     )
-    return _count_labels(levels, pairs, first, second, correlation, scale, prob)
+    return _count_labels(levels, pairs, first, second, correlation, scale, prob, tested)
 
 
 def _count_labels(
@@ -223,6 +227,7 @@ def _count_labels(
     correlated: Callable[[IntArray, IntArray], FloatArray],
     scale: tuple[float, float] | None,
     prob: float,
+    tested: bool,
 ) -> Pairs:
     """The pairs with the interval of MOVER where a level counts its binary labels or has room for unseen drops."""
     value, std_error, df, count, unseen_by = levels
@@ -263,13 +268,13 @@ def _count_labels(
         return np.stack([difference - down, difference + up], axis=-1)
 
     holds, leaves = np.full(len(a), SMALLEST_P), np.zeros(len(a))  # log10 of alphas around the p-value
-    for _ in range(40):
+    for _ in range(40 * tested):
         middle = (holds + leaves) / 2
         bound = interval(1 - 10**middle)
         out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
         holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
     rounding = np.abs(value[a] - value[b]) <= ROUNDING * (high - low)  # whose sign says nothing
-    p_value = np.where(rounding, 1.0, np.minimum(10**leaves, 1.0))
+    p_value = np.where(rounding, 1.0, np.minimum(10**leaves, 1.0)) if tested else np.full(len(a), np.nan)
     found = Pairs(*(part.copy() for part in pairs))
     found.interval[chosen], found.p_value[chosen] = interval(np.full(len(a), prob)), p_value
     found.probability[chosen] = np.where(value[a] > value[b], 1 - p_value / 2, p_value / 2)

@@ -84,7 +84,7 @@ def std_error_at(
 def _pooled(
     v_eval: float, v_cal: float, v_probes: float, df_eval: float, df_cal: float, df_probes: float
 ) -> float:
-    return pooled_df([v_eval, v_cal, v_probes], [df_eval, df_cal, df_probes])
+    return float(pooled_df([v_eval, v_cal, v_probes], [df_eval, df_cal, df_probes]))
 
 
 def extrapolation(n: float, m: float, components: xr.Dataset) -> list[str]:

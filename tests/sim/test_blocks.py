@@ -26,7 +26,11 @@ def test_a_block_holds_what_simulate_draws(name):
         assert list(block.policies) == data.policy.values.tolist()
         assert data.attrs["judge_range"] == list(block.judge_range)
         assert data.attrs["oracle_range"] == list(block.oracle_range)
-        for values, field in ((block.score, "judge"), (block.label, "oracle"), (block.label_prob, "label_prob")):
+        for values, field in (
+            (block.score, "judge"),
+            (block.label, "oracle"),
+            (block.label_prob, "label_prob"),
+        ):
             np.testing.assert_array_equal(values[r], data[field].values[..., 0])
 
 

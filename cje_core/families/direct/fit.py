@@ -287,7 +287,7 @@ def _finish(
         _, evaluation, given_df = combine(given_f, rows.cluster)
         calibration = float(np.sqrt(folds[0]))
         std_error = float(np.hypot(evaluation, calibration))
-        df = pooled_df([evaluation**2, folds[0]], [given_df, folds[1]])
+        df = float(pooled_df([evaluation**2, folds[0]], [given_df, folds[1]]))
     if options.quantile == "normal":
         df = np.inf
     return result._replace(
