@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cje_core.estimators import direct, ppi
+from cje_core.estimators import direct
 from cje_sim import scenarios
 from studies.engine.blocks import Block
 from studies.engine.outcome import CRASHED
@@ -18,7 +18,7 @@ def study():
     """The study of coverage with one method that has no compiled form."""
     coverage = load("interval_coverage")
     chosen = {name: coverage.methods[name] for name in ("raw_judge", "labels_only", "direct")}
-    methods = {**chosen, "ppi": Method("without a compiled form")}
+    methods = {**chosen, "jackknife": Method("without a compiled form", "direct", {"inference": "jackknife"})}
     profiles = {name: replace(profile, options={}) for name, profile in coverage.profiles.items()}
     return replace(coverage, methods=methods, profiles=profiles)
 
@@ -42,15 +42,15 @@ def test_an_error_in_a_compiled_form_is_that_methods_in_every_replicate(monkeypa
 
     sound = block(0, 3)
     monkeypatch.setattr(direct, "estimate_block", broken)
-    monkeypatch.setattr(ppi, "estimate", broken)
+    monkeypatch.setattr(direct, "estimate", broken)
     found = block(0, 3)
     names = list(study().methods)
     for m, name in enumerate(names):
-        if name in ("direct", "ppi"):
+        if name in ("direct", "jackknife"):
             assert (found.arrays["status"][:, m] == CRASHED).all()
         else:
             np.testing.assert_array_equal(found.arrays["estimate"][:, m], sound.arrays["estimate"][:, m])
-    assert sorted(f["stage"] for f in found.failures) == ["direct"] * 3 + ["ppi"] * 3
+    assert sorted(f["stage"] for f in found.failures) == ["direct"] * 3 + ["jackknife"] * 3
     assert all("planted" in f["error"] for f in found.failures)
 
 
