@@ -162,14 +162,18 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     )
     pairs = pairs[pairs["coverage"].notna()].reset_index(drop=True)
     columns = [c for name in ("coverage", "width_ratio", "interval_score") for c in (name, f"{name}_mcse")]
-    of_prior = [(e, part.sel({"method": [m for m in methods if m in PRIORS]})) for e, part in parts]
-    priors = by_estimand(
-        of_prior, lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",))
-    )
+    tried = [m for m in methods if m in PRIORS]
+    priors = {}
+    if len(tried) > 1:
+        of_prior = [(e, part.sel({"method": tried})) for e, part in parts]
+        title = f"Other priors against {PRIORS[0]} on the same data: differences, and the ratio of widths"
+        priors[title] = by_estimand(
+            of_prior, lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",))
+        )
     return {
         **{title: side_by_side(measures, CELL, name, methods) for title, name in TABLES.items()},
         f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[[*CELL, "method", *columns]],
-        f"Other priors against {PRIORS[0]} on the same data: differences, and the ratio of widths": priors,
+        **priors,
         "Milliseconds per fit": _times(ds),
         "All measures": measures,
     }
@@ -310,9 +314,10 @@ STUDY = Study(
             _fewer(100, 50),
         ),
         "quick": Profile(
-            30,
+            400,  # coverage to a point; other priors, and the highest density, are left to the paper's profile
             {"world": tuple(name for name in WORLDS if name not in ("weak", "length"))},
             _fewer(400, 300),
+            (*PRIORS[1:], "bayes_hdi"),
         ),
         "paper": Profile(2000, {"n": (500, 1000)}),
     },

@@ -51,11 +51,12 @@ class Method:
 
 @dataclass(frozen=True)
 class Profile:
-    """Size of a run: replicates per cell, and the factor levels and method options that differ."""
+    """Size of a run: replicates per cell, factor levels and method options that differ, methods left out."""
 
     replicates: int
     factors: Mapping[str, Sequence[Level]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    without: Collection[str] = ()
 
 
 def outcome_of_means(
@@ -181,7 +182,9 @@ class Study:
             yield f"a contrast names an unknown policy; there are: {', '.join(self.policies)}"
         if "data" in self.methods:
             yield "no method may be called 'data', the name of the data's stream"
-        for method in {m for p in self.profiles.values() for m in p.options} - set(self.methods):
+        for method in {m for p in self.profiles.values() for m in (*p.options, *p.without)} - set(
+            self.methods
+        ):
             yield f"unknown method {method!r}; there are: {', '.join(self.methods)}"
 
     @property
@@ -197,8 +200,14 @@ class Study:
         methods = {
             name: replace(m, options={**m.options, **chosen.options.get(name, {})})
             for name, m in self.methods.items()
+            if name not in chosen.without
         }
-        return replace(self, factors={**self.factors, **chosen.factors, **levels}, methods=methods)
+        profiles = {
+            name: replace(p, options={k: v for k, v in p.options.items() if k in methods}, without=())
+            for name, p in self.profiles.items()
+        }
+        factors = {**self.factors, **chosen.factors, **levels}
+        return replace(self, factors=factors, methods=methods, profiles=profiles)
 
     def cells(self) -> Iterator[dict[str, Level]]:
         """Yield the cells of the grid in order, the last factor fastest."""

@@ -145,3 +145,9 @@ def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
         assert ("bayes_corrected" in names) == ("probe labels" in caption)
         assert len(names) == len(set(names))
         mpl.pyplot.close(figure)
+
+
+def test_the_quick_profile_leaves_other_priors_to_the_papers():
+    quick, paper = STUDY.at("quick"), STUDY.at("paper")
+    assert set(paper.methods) - set(quick.methods) == {*PRIORS[1:], "bayes_hdi"}
+    assert STUDY.profiles["quick"].replicates >= 400
