@@ -6,8 +6,10 @@ p-values of contrasts, BH control (BY under strong dependence), and a pairwise w
 Joint uncertainty comes from one place per estimate. With ``influence(policy, prompt)`` the influence of ``V_a - V_b``
 at a prompt is the difference of the two policies' influence values there, so whatever they share (the prompt, the
 labels that taught one calibrator) cancels as it should; two policies that borrow the same calibrator can be told
-apart much better than their own intervals suggest. Without it, ``draws(policy, replicate)`` are used, a bootstrap
-distribution and a posterior alike. A higher value is better throughout.
+apart much better than their own intervals suggest. The degrees of freedom are the smaller of the two policies', but
+of two that borrow they are those of the labels that their difference rests on (``balance``, `lent_df`). Without
+influence, ``draws(policy, replicate)`` are used, a bootstrap distribution and a posterior alike. A higher value is
+better throughout.
 
 Where a policy's interval counts its binary labels (``effective_count``), the difference gets the interval that follows
 from the two levels' (MOVER: Zou and Donner 2008; Newcombe 1998): with levels in [l, u] and the correlation r of their
@@ -45,6 +47,7 @@ from cje_core.inference.estimate import (
     wald,
     with_room,
 )
+from cje_core.inference.influence import effective_clusters, pooled_df
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
@@ -139,7 +142,7 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         )
         size = np.fmax(np.abs(value), estimate["std_error"].values)
         std_error[std_error <= ROUNDING * np.fmax(size[first], size[second])] = np.nan
-        df = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
+        df = _pair_df(estimate, first, second, influence, cluster)
         interval = wald(difference, std_error, df, prob)
         p_value = 2 * special.stdtr(df, -np.abs(difference) / std_error)
         pairs = Pairs(difference, std_error, df, interval, p_value, special.stdtr(df, difference / std_error))
@@ -158,6 +161,41 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         p_better[k] = (above + (len(drawn) - below)) / (2 * len(drawn))  # a tie counts one half
     df = np.where(np.isfinite(std_error), np.inf, np.nan)
     return Pairs(difference, std_error, df, interval, p_value, p_better)
+
+
+def _pair_df(
+    estimate: xr.Dataset, first: IntArray, second: IntArray, influence: FloatArray, cluster: IntArray
+) -> FloatArray:
+    """Degrees of freedom of each difference: the smaller of the two policies', or those of both that borrow."""
+    df: FloatArray = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
+    if "balance" not in estimate:
+        return df
+    balance = estimate["balance"].transpose("policy", "prompt").values
+    for k, (a, b) in enumerate(zip(first, second, strict=True)):
+        if np.isfinite(balance[[a, b]]).all() and np.isfinite(df[k]):
+            df[k] = lent_df(balance[a] - balance[b], influence[a] - influence[b], cluster)
+    return df
+
+
+def lent_df(balance: FloatArray, influence: FloatArray, cluster: IntArray) -> float:
+    """Degrees of freedom of the difference of two values that borrow from the same labels.
+
+    The clusters with a label have those of the labels that the difference itself rests on, the `effective_clusters` of
+    the difference of the two policies' weights less one and never below 2; the others, where only responses were drawn,
+    their number less one; pooled by their variances (`cje_core.inference.influence.pooled_df`).
+
+    Parameters
+    ----------
+    balance, influence : arrays, shape (n,)
+        Of the difference, per prompt.
+    cluster : int array, shape (n,)
+        Codes from 0.
+    """
+    taught, sums = cluster_sums(np.abs(balance), cluster) > 0, cluster_sums(influence, cluster) ** 2
+    labels = max(effective_clusters(balance, cluster) - 1, 2.0)
+    return pooled_df(
+        [float(sums[taught].sum()), float(sums[~taught].sum())], [labels, max(int((~taught).sum()) - 1, 1)]
+    )
 
 
 def _count_labels(
@@ -267,10 +305,10 @@ def contrasts(estimate: xr.Dataset, *, ci_prob: float | None = None, adjust: str
     Returns
     -------
     xr.Dataset
-        Over ``pair``, with coordinates ``first`` and ``second`` (names in sorted order): ``difference`` (first minus
-        second), ``std_error``, ``df`` (the smaller of the two policies'; infinite for draws), ``interval``,
-        ``p_value``, ``p_bh`` (Benjamini-Hochberg over all pairs) and ``p_adjusted``. NaN where a policy has no
-        estimate or the difference has no spread.
+        Over ``pair``, with coordinates ``first`` and ``second`` (names in sorted order): ``difference`` (first
+        minus second), ``std_error``, ``df`` (the smaller of the two policies', see the module for two that borrow;
+        infinite for draws), ``interval``, ``p_value``, ``p_bh`` (Benjamini-Hochberg over all pairs) and
+        ``p_adjusted``. NaN where a policy has no estimate or the difference has no spread.
     """
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
     return _labelled(estimate, *all_pairs(estimate), prob, adjust)
