@@ -78,19 +78,16 @@ def informative(rows: Rows, fitted: OracleSlice) -> Informative:
     if len(levels) == 2 and min(len(np.unique(cluster[fitted.label == y])) for y in levels) < MIN_MINORITY:
         return Informative(np.nan, 1.0, False)
     found = rank_test(claim, fitted.label, cluster, fitted.weight)
-    return Informative(
-        found.spearman,
-        found.p_value,
-        found.p_value < LEVEL,
-        widening(found.p_value),
-        rank_moves(claim, fitted.label, fitted.weight),
-    )
+    if not found.p_value < LEVEL:
+        return Informative(found.spearman, found.p_value, False)
+    moves = rank_moves(claim, fitted.label, fitted.weight)
+    return Informative(found.spearman, found.p_value, True, widening(found.p_value), moves)
 
 
 def widening(p_value: float) -> float:
     """How much wider the interval of the tested statistic is for being looked at only where ``p_value < LEVEL``.
 
-    See the module. 1 where nothing is looked at.
+    See the module; 1 where nothing is looked at.
 
     Examples
     --------
