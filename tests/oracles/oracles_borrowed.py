@@ -46,7 +46,7 @@ def widening(p_value):
 
 
 def balanced(rows, policy, folds, p_value=0.0):
-    """Value, standard error and, by cluster, weights of the labels, from row dicts (see `oracles.theta`).
+    """Value, standard error and weights of the labels by cluster and prompt, from row dicts (see `oracles.theta`).
 
     Residuals leave their fold out of the fit; those of the regression on the terms are multiplied, cluster by cluster,
     by the inverse root of one minus its hat matrix. The coefficient of a label is its balancing weight plus what moving
@@ -98,7 +98,9 @@ def balanced(rows, policy, folds, p_value=0.0):
         left, axis = np.linalg.eigh(np.eye(len(mine)) - hat[np.ix_(mine, mine)])
         noise = axis @ np.diag(left**-0.5) @ axis.T @ rest[mine] / root[mine]
         labelled[g] = float(coefficient[mine] @ noise)
-        behind[g] = float(np.abs(balance[mine]).sum())
+    for t, a in zip(teach, balance, strict=True):
+        at = t["cluster"], t["prompt"]
+        behind[at] = behind.get(at, 0.0) + float(a)
     if p_value > 0:
         along = correlation_moves(teach, w)
         share_of_it = sum(labelled[g] * along[g] for g in along) / sum(v**2 for v in along.values())
@@ -132,20 +134,27 @@ def correlation_moves(teach, weight):
     return moves
 
 
+def labels_df(behind):
+    """Effective clusters of labels with these weights by cluster and prompt, less one, at least 2."""
+    size = {}
+    for (g, _), a in behind.items():
+        size[g] = size.get(g, 0.0) + abs(a)
+    return max(effective(size.values()) - 1, 2.0)
+
+
 def lent_df(first, second, phi, cluster):
     """Degrees of freedom of a difference: labelled clusters by what is left of their weights, the others by count.
 
-    `first` and `second` map clusters to balancing weights of their labels, `phi` is the influence of the difference.
+    `first` and `second` are the weights of labels from `balanced`, `phi` is the influence of the difference.
     """
-    left = [abs(first[g] - second[g]) for g in first]
-    labels = max(effective(left) - 1, 2.0)
+    labels, taught = labels_df({at: first[at] - second[at] for at in first}), {g for g, _ in first}
     by_cluster = {}
     for g, v in zip(cluster, phi, strict=True):
         by_cluster[g] = by_cluster.get(g, 0.0) + v
     lent, drawn = (
-        sum(v**2 for g, v in by_cluster.items() if (g in first) == inside) for inside in (True, False)
+        sum(v**2 for g, v in by_cluster.items() if (g in taught) == inside) for inside in (True, False)
     )
-    others = len(by_cluster) - len(first) - 1
+    others = len(by_cluster) - len(taught) - 1
     welch = (lent + drawn) ** 2 / (lent**2 / labels + drawn**2 / others)
     # never narrower than the labels alone make it
     widest = stats.t.ppf(0.975, labels) * math.sqrt(lent / (lent + drawn))
