@@ -28,6 +28,7 @@ class PolicyResult(NamedTuple):
     bounds: FloatArray | None = None  # (2,): an interval made in another way than by t or percentiles
     se_evaluation: float = np.nan  # standard error from the responses drawn, with f known
     se_calibration: float = np.nan  # standard error from the finite number of labels
+    balance: FloatArray | None = None  # per prompt: weights of the labels that others lend, see `Part`
 
 
 class IntervalRule(NamedTuple):
@@ -82,6 +83,8 @@ def assemble(
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     value = np.array([results[p].value for p in order])
     influence = _stacked([results[p].influence for p in order], len(rows.prompts))
+    lent = [results[p].balance for p in order]
+    balance = None if all(one is None for one in lent) else _stacked(lent, len(rows.prompts))
     silent = np.array([results[p].status is Status.CONSTANT_LABELS for p in order])
     std_error = np.array([results[p].std_error for p in order])
     df = np.array([results[p].df for p in order])
@@ -150,6 +153,7 @@ def assemble(
             "route": [results[p].route for p in order],
             "source": [results[p].source for p in order],
             "influence": influence,
+            "balance": balance,
             "draws": draws,
             **more,
         },

@@ -6,8 +6,10 @@ p-values of contrasts, BH control (BY under strong dependence), and a pairwise w
 Joint uncertainty comes from one place per estimate. With ``influence(policy, prompt)`` the influence of ``V_a - V_b``
 at a prompt is the difference of the two policies' influence values there, so whatever they share (the prompt, the
 labels that taught one calibrator) cancels as it should; two policies that borrow the same calibrator can be told
-apart much better than their own intervals suggest. Without it, ``draws(policy, replicate)`` are used, a bootstrap
-distribution and a posterior alike. A higher value is better throughout.
+apart much better than their own intervals suggest. The degrees of freedom are the smaller of the two policies', but
+of two that borrow they are those of the labels that their difference rests on (``balance``, `lent_df`). Without
+influence, ``draws(policy, replicate)`` are used, a bootstrap distribution and a posterior alike. A higher value is
+better throughout.
 
 Where a policy's interval counts its binary labels (``effective_count``), the difference gets the interval that follows
 from the two levels' (MOVER: Zou and Donner 2008; Newcombe 1998): with levels in [l, u] and the correlation r of their
@@ -46,6 +48,7 @@ from cje_core.inference.estimate import (
     wald,
     with_room,
 )
+from cje_core.inference.influence import effective_clusters, pooled_df
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
@@ -153,7 +156,8 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         if "oracle_range" in estimate.attrs:
             low, high = estimate.attrs["oracle_range"]
             scale = float(low), float(high)
-        return pair_levels(levels, first, second, std_error, correlation, scale, prob)
+        apart = Apart(std_error, _pair_df(estimate, first, second, influence, cluster))
+        return pair_levels(levels, first, second, apart, correlation, scale, prob)
     draws = estimate["draws"].transpose("policy", "replicate").values
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
@@ -170,6 +174,40 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
     return Pairs(difference, std_error, df, interval, p_value, p_better)
 
 
+def _pair_df(
+    estimate: xr.Dataset, first: IntArray, second: IntArray, influence: FloatArray, cluster: IntArray
+) -> FloatArray:
+    """Degrees of freedom of each difference: the smaller of the two policies', or those of both that borrow."""
+    df: FloatArray = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
+    if "balance" not in estimate:
+        return df
+    balance = estimate["balance"].transpose("policy", "prompt").values
+    for k, (a, b) in enumerate(zip(first, second, strict=True)):
+        if np.isfinite(balance[[a, b]]).all() and np.isfinite(df[k]):
+            df[k] = lent_df(balance[a] - balance[b], influence[a] - influence[b], cluster)
+    return df
+
+
+def lent_df(balance: FloatArray, influence: FloatArray, cluster: IntArray) -> float:
+    """Degrees of freedom of the difference of two values that borrow from the same labels.
+
+    The clusters with a label have those of the labels that the difference itself rests on, the `effective_clusters` of
+    the difference of the two policies' weights less one and never below 2; the others, where only responses were drawn,
+    their number less one; pooled by their variances (`cje_core.inference.influence.pooled_df`).
+
+    Parameters
+    ----------
+    balance, influence : arrays, shape (n,)
+        Of the difference, per prompt.
+    cluster : int array, shape (n,)
+        Codes from 0.
+    """
+    taught, sums = cluster_sums(np.abs(balance), cluster) > 0, cluster_sums(influence, cluster) ** 2
+    labels = max(effective_clusters(balance, cluster) - 1, 2.0)
+    variance = [float(sums[taught].sum()), float(sums[~taught].sum())]
+    return float(pooled_df(variance, [labels, max(int((~taught).sum()) - 1, 1)]))
+
+
 class Levels(NamedTuple):
     """Values of policies and what their intervals rest on, each of shape (policies,)."""
 
@@ -180,11 +218,18 @@ class Levels(NamedTuple):
     unseen_by: FloatArray  # of graded labels that may have missed a tail
 
 
+class Apart(NamedTuple):
+    """Errors of differences, each of shape (pairs,)."""
+
+    std_error: FloatArray  # from the influence values
+    df: FloatArray
+
+
 def pair_levels(
     levels: Levels,
     first: IntArray,
     second: IntArray,
-    std_error: FloatArray,
+    apart: Apart,
     correlation: Callable[[IntArray, IntArray], FloatArray],
     scale: tuple[float, float] | None,
     prob: float,
@@ -195,8 +240,6 @@ def pair_levels(
 
     Parameters
     ----------
-    std_error : array, shape (pairs,)
-        Of each difference, from the influence values.
     correlation : function of two arrays of policies
         Of their influence values; asked for where labels are counted.
     scale : pair of float
@@ -204,10 +247,11 @@ def pair_levels(
     tested : bool
         False leaves out the p-value where labels are counted, which costs fifty intervals.
     """
-    value = levels.value
+    value, df = levels.value, apart.df
     size = np.fmax(np.abs(value), levels.std_error)
-    std_error = np.where(std_error <= ROUNDING * np.fmax(size[first], size[second]), np.nan, std_error)
-    difference, df = value[first] - value[second], np.minimum(levels.df[first], levels.df[second])
+    rounding = ROUNDING * np.fmax(size[first], size[second])
+    std_error = np.where(apart.std_error <= rounding, np.nan, apart.std_error)
+    difference = value[first] - value[second]
     pairs = Pairs(
         difference,
         std_error,
@@ -328,10 +372,10 @@ def contrasts(estimate: xr.Dataset, *, ci_prob: float | None = None, adjust: str
     Returns
     -------
     xr.Dataset
-        Over ``pair``, with coordinates ``first`` and ``second`` (names in sorted order): ``difference`` (first minus
-        second), ``std_error``, ``df`` (the smaller of the two policies'; infinite for draws), ``interval``,
-        ``p_value``, ``p_bh`` (Benjamini-Hochberg over all pairs) and ``p_adjusted``. NaN where a policy has no
-        estimate or the difference has no spread.
+        Over ``pair``, with coordinates ``first`` and ``second`` (names in sorted order): ``difference`` (first
+        minus second), ``std_error``, ``df`` (the smaller of the two policies', see the module for two that borrow;
+        infinite for draws), ``interval``, ``p_value``, ``p_bh`` (Benjamini-Hochberg over all pairs) and
+        ``p_adjusted``. NaN where a policy has no estimate or the difference has no spread.
     """
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
     return _labelled(estimate, *all_pairs(estimate), prob, adjust)

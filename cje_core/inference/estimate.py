@@ -107,6 +107,7 @@ class Status(IntEnum):
 DIMS = {
     "interval": ("policy", "ci_bound"),
     "influence": ("policy", "prompt"),
+    "balance": ("policy", "prompt"),
     "draws": ("policy", "replicate"),
 }
 ESTIMAND = "V(policy) = E[Y under the policy]"
@@ -132,7 +133,8 @@ def label_estimate(
         ``estimate``, ``std_error``, ``status``, shape (P,), in units of the oracle scale, NaN where the status is a
         failure; ``interval``, shape (P, 2); ``route``, how each number came about, for instance ``"theta_aug"``.
         Optional: ``source``, what each value rests on (`cje_core.inference.sources`); ``influence``, shape (P,
-        prompts), scaled so that the estimate's error is their mean, with the coordinate ``prompt``; ``draws``, shape
+        prompts), scaled so that the estimate's error is their mean, with the coordinate ``prompt``; ``balance``, alike,
+        the weights of the labels that a borrowed value takes from others (NaN where it takes none); ``draws``, shape
         (P, replicates); more, over policies or as ``(dims, array)``. None is left out.
     estimator, options, ci_kind, ci_prob
         Recorded as attributes; `attrs` are more of these.
@@ -144,7 +146,7 @@ def label_estimate(
     xr.Dataset
     """
     kinds = {"estimate": float, "std_error": float, "interval": float, "route": str, "source": str}
-    kinds |= {"influence": float, "draws": float, "status": np.int8}
+    kinds |= {"influence": float, "balance": float, "draws": float, "status": np.int8}
     variables: dict[str, tuple[Any, ...]] = {}
     for name, value in values.items():
         if value is None:

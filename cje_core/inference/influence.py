@@ -27,6 +27,7 @@ class Part(NamedTuple):
 
     influence: FloatArray  # shape (n,), small-sample factor included
     df: float
+    balance: FloatArray | None = None  # (n,): weights of labels that others lend, for the df of a difference
 
 
 def cr1_factor(n_clusters: float, n_rows: float = np.inf, n_parameters: int = 1) -> float:

@@ -108,6 +108,19 @@ def rank_test(
     return RankTest(rho, min(max(p_value, least), 1.0 - least), df)
 
 
+def rank_moves(score: FloatArray, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+    """How far each row moves the correlation of `rank_test`: ``w x (y - rho x)``, up to a factor; they sum to zero.
+
+    Examples
+    --------
+    >>> rank_moves(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).round(3).tolist()
+    [0.75, 0.0, -0.75]
+    """
+    w = np.ones(len(score)) if weight is None else weight / weight.mean()
+    x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
+    return np.asarray(w * x * (y - (w * x * y).mean() * x))
+
+
 def _weighted_t(
     x: FloatArray, y: FloatArray, weight: FloatArray, rho: float, code: IntArray
 ) -> tuple[float, float]:

@@ -19,8 +19,9 @@ Which value a policy gets is that of `analyze`:
 ``probe_tuned``  probes: ``lambda f`` on the responses, the probes' part of `cje_core.estimators.direct_corrected`;
                  labels of other policies do not enter
 ``balanced``     neither: f on the responses, and on the labels their leverage on the policy mean less the balanced mean
-                 (`cje_core.families.direct.balance`) times a residual whose square is unbiased (HC2), where the
-                 estimate's own standard error takes the larger HC3: what is planned is the spread of the estimates
+                 (`cje_core.families.direct.balance`) times a residual whose square is unbiased (HC2), without what
+                 the judge's test adds to the estimate's own standard error: what is planned is the spread of the
+                 estimates
 ``plug_in``      (option, the paper's; no probes either) f on the responses, and on the labels the
                  infinitesimal-jackknife term of the isotonic fit
 
@@ -49,7 +50,6 @@ from cje_core.calibration.oracle_slice import (
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows
 from cje_core.estimators.direct_corrected import probe_value
-from cje_core.families.direct.balance import Lesson
 from cje_core.families.direct.fit import Lender, Options, borrowed_residual, corrects, make_lender, own_weight
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.intervals import bounds, evidence_of
@@ -141,7 +141,7 @@ def split_policy(pilot: Pilot, p: int) -> Split:
         label_part = calibration_part(rows, fitted, rows.z[index], weight / weight.sum())
     else:
         route = "balanced"
-        lender = pilot.lender._replace(lesson=_unbiased(pilot.lender.lesson))
+        lender = pilot.lender._replace(judge=pilot.lender.judge._replace(widening=1.0))
         refused, _, label_part = borrowed_residual(rows, fitted, lender, rows.z[index], weight / weight.sum())
         if refused is not None:
             return _failed(rows, refused)
@@ -170,7 +170,7 @@ def _shared(rows: Rows, lender: Lender, own: IntArray) -> FloatArray:
     The same labels stand behind both values of a difference. Told by two kinds of residual they would not cancel.
     """
     noise = np.zeros(len(rows.policy))
-    noise[rows.teaches] = _unbiased(lender.lesson).noise
+    noise[rows.teaches] = lender.lesson.noise
     weight = own_weight(rows, own)
     moves = weight / weight.sum() * noise[own]
     return sum_by(rows.cluster[rows.prompt[own]], moves, len(rows.cluster_names))
@@ -203,12 +203,6 @@ def _probed(pilot: Pilot, p: int) -> Split | None:
         made.correction.df,
         made.n_effective,
     )
-
-
-def _unbiased(lesson: Lesson) -> Lesson:
-    """The lesson with noise whose square is unbiased (HC2), the geometric mean of what HC0 and HC3 take."""
-    rest = lesson.residual - lesson.row @ (lesson.row.T @ (lesson.weight * lesson.residual))
-    return lesson._replace(noise=np.sign(rest) * np.sqrt(np.abs(rest * lesson.noise)))
 
 
 def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dict[str, FloatArray]:

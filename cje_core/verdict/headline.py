@@ -6,6 +6,7 @@ number: its estimate is NaN, and so is every difference with it.
 """
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -76,6 +77,7 @@ def headline(
             "status": status,
             "route": [route if no else str(row["route"].item()) for row, no in kept],
             "influence": influence,
+            "balance": None if influence is None else _balance(rows, refused, influence.shape[1]),
             "draws": None if influence is not None else shared("draws"),
             "interval_kind": [
                 "none" if no or "interval_kind" not in row else str(row["interval_kind"].item())
@@ -93,6 +95,15 @@ def headline(
         coords=coords,
         attrs={name: [float(end) for end in estimate.attrs[name]] for name in ranges},
     )
+
+
+def _balance(rows: Sequence[xr.Dataset], refused: np.ndarray, n: int) -> np.ndarray | None:
+    """What borrowed values take from the labels of others, (P, n); None where nothing is borrowed."""
+    blank = np.full(n, np.nan)
+    kept = ["balance" in row and not no for row, no in zip(rows, refused, strict=True)]
+    if not any(kept):
+        return None
+    return np.stack([row["balance"].values if has else blank for row, has in zip(rows, kept, strict=True)])
 
 
 def weaker(*levels: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import special
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, N_FOLDS, stable_hash
-from cje_core.calibration.informative import LEVEL, MIN_MINORITY
+from cje_core.calibration.informative import LEVEL, MIN_MINORITY, widening
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.block import Block
 from cje_core.families.blocks.bootstrap import bootstrap_block
@@ -77,6 +77,7 @@ def slices(block: Block) -> Slices:
         own_f=np.full(block.score.shape, np.nan),
         outside=np.full((n_sets, n_policies), np.nan),
         rank=np.full((n_sets, 4), np.nan),
+        moves=np.zeros((n_sets, m)),
         minority=np.full(n_sets, np.inf),
     )
     canonical, by_hash = prompt_orders(n)
@@ -149,7 +150,7 @@ def direct_block(
         alive, canonical = ~failed & np.isfinite(std_error), prompt_orders(block.score.shape[2])[0]
         draws, few = bootstrap_block(block, slices(block), found.route, alive, canonical, n_boot, rngs)
         status[few], std_error[few] = Status.FEW_RESAMPLES, np.nan
-    numbers = Numbers(found.value, found.influence, std_error, df, status)
+    numbers = Numbers(found.value, found.influence, std_error, df, status, found.balance)
     return assemble_block(block, numbers, ci_prob=ci_prob, kind=interval, evidence=evidence, draws=draws)
 
 
@@ -164,10 +165,13 @@ def fit_block(
         influence=np.full((n_sets, n_policies, n), np.nan),
         variance=np.full((n_sets, n_policies, 2), np.nan),
         df=np.full((n_sets, n_policies, 2), np.nan),
+        balance=np.full((n_sets, n_policies, n), np.nan),
         f_known=known,
     )
+    fits = slices(block)
+    wider = np.array([widening(p) for p in rank_p_value(fits.rank)])
     direct_values(
-        block.score, block.label, block.label_prob, rising(block)[1], slices(block), form, correct, tuned, out
+        block.score, block.label, block.label_prob, rising(block)[1], fits, wider, form, correct, tuned, out
     )
     return out, np.isin(out.route, (CORRECTED, LABEL_MEAN))
 

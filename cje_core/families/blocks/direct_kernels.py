@@ -42,6 +42,7 @@ class Values(NamedTuple):
     influence: FloatArray  # (R, P, n), small-sample factors included
     variance: FloatArray  # (R, P, 2)
     df: FloatArray  # (R, P, 2)
+    balance: FloatArray  # (R, P, n): weights of the labels that a borrowed value takes from others, else NaN
     f_known: bool  # whether the error of the labels is left out of the influence
 
 
@@ -239,10 +240,11 @@ def spline_terms(x, knot):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def borrowed(found, scores, rising, f, own, form, out, r):  # type: ignore[no-untyped-def]
+def borrowed(found, scores, rising, f, own, form, widening, selected, out, r):  # type: ignore[no-untyped-def]
     """Values of the policies without `own` labels, corrected by the slice's residuals; f (P, n) is the calibrator.
 
-    `balance.balanced_residual`, or `fit._slice_residual`; each prompt has one labelled row at most.
+    `balance.balanced_residual`, or `fit._slice_residual`; each prompt has one labelled row at most. Errors along
+    ``selected``, shape (m,), are larger by `widening`.
     """
     m, n = len(found.score), scores.shape[1]
     share = found.weight / found.weight.sum()
@@ -284,7 +286,8 @@ def borrowed(found, scores, rising, f, own, form, out, r):  # type: ignore[no-un
     for j in range(m):
         alone = share[j] * (row[j] ** 2).sum()
         rest = residual[j] - fitted[j]
-        noise[j] = rest + alone * rest / (1 - min(alone, MAX_LEVERAGE))
+        left = np.sqrt(1 - min(alone, MAX_LEVERAGE))
+        noise[j] = rest + alone * rest / (left + left**2)
     moves, label_moves = np.empty(n), np.empty(n)
     each = np.full(n, 1.0 / n)
     n_knots = found.n_knots[found.n_folds]
@@ -311,9 +314,15 @@ def borrowed(found, scores, rising, f, own, form, out, r):  # type: ignore[no-un
             behind = effective(coefficient)
             shift, second_df = (weights * residual).sum(), np.nan
             if behind >= MIN_BEHIND:
-                second_df = max(behind - 1, 2.0)
+                second_df = max(effective(weights) - 1, 2.0)
+                error = coefficient * noise
+                norm = (selected**2).sum()
+                if widening > 1 and norm > 0:
+                    error += (widening - 1) * (error * selected).sum() / norm * selected
+                out.balance[r, p] = 0.0
                 for j in range(m):
-                    label_moves[found.prompt[j]] = n * coefficient[j] * noise[j]
+                    label_moves[found.prompt[j]] = n * error[j]
+                    out.balance[r, p, found.prompt[j]] = weights[j]
         fill(out, r, p, form, mean + shift, moves, df, label_moves, second_df)
 
 
@@ -347,7 +356,7 @@ def density_ratio(found, rising, residual, label_moves):  # type: ignore[no-unty
 
 
 @numba.njit(cache=True)
-def direct_values(scores, labels, probs, rising, slices, form, correct, tuned, out):  # type: ignore[no-untyped-def]
+def direct_values(scores, labels, probs, rising, slices, widening, form, correct, tuned, out):  # type: ignore[no-untyped-def]
     """Fill `Values` for all data sets of a block, arrays (R, P, n), given their scores in rising order and `Slices`.
 
     ``form`` is what a policy that `correct` leaves without own labels gets.
@@ -373,4 +382,5 @@ def direct_values(scores, labels, probs, rising, slices, form, correct, tuned, o
             elif form == PLUG_IN:
                 plug_in(found, rising[r, p], slices.f[r, p], out, r, p)
         if not failed and form != PLUG_IN and not own.all():
-            borrowed(found, scores[r], rising[r], slices.f[r], own, form, out, r)
+            selected = slices.moves[r, : slices.rows[r]]
+            borrowed(found, scores[r], rising[r], slices.f[r], own, form, widening[r], selected, out, r)

@@ -11,8 +11,9 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.block import Block
 from cje_core.families.intervals import Evidence, bounds, weigh_evidence
-from cje_core.inference.contrasts import Levels, Pairs, pair_levels
+from cje_core.inference.contrasts import Apart, Levels, Pairs, pair_levels
 from cje_core.inference.estimate import Status, into_scale, percentile
+from cje_core.inference.influence import pooled_df
 
 # statuses that explain a missing standard error by themselves, beside the failures
 SILENT = (Status.CONSTANT_LABELS, Status.FEW_RESAMPLES)
@@ -26,6 +27,7 @@ class Numbers(NamedTuple):
     std_error: FloatArray
     df: FloatArray
     status: IntArray
+    balance: FloatArray | None = None  # (R, P, n), see `cje_core.inference.contrasts.lent_df`
 
 
 class BlockEstimate(NamedTuple):
@@ -40,6 +42,7 @@ class BlockEstimate(NamedTuple):
     effective: FloatArray  # (R, P): counts of binary labels behind intervals
     unseen_by: FloatArray
     scale: tuple[float, float]
+    balance: FloatArray | None
 
     def pairs(self, first: IntArray, second: IntArray, ci_prob: float) -> Pairs:
         """Differences of the policies numbered `first` minus `second`, arrays (R, pairs); p-values only of t tests."""
@@ -61,13 +64,28 @@ class BlockEstimate(NamedTuple):
             levels,
             (at + first).ravel(),
             (at + second).ravel(),
-            std_error.ravel(),
+            Apart(std_error.ravel(), self._pair_df(first, second, apart).ravel()),
             correlation,
             self.scale,
             ci_prob,
             tested=False,
         )
         return Pairs(*(part.reshape(n_sets, len(first), *part.shape[1:]) for part in found))
+
+    def _pair_df(self, first: IntArray, second: IntArray, apart: FloatArray) -> FloatArray:
+        """Degrees of freedom of differences with influence `apart`, as `cje_core.inference.contrasts` has them."""
+        df: FloatArray = np.minimum(self.df[:, first], self.df[:, second])
+        if self.balance is None or not np.isfinite(self.balance).any():
+            return df
+        balance = self.balance[:, first] - self.balance[:, second]
+        lent = np.isfinite(balance).all(axis=-1) & np.isfinite(df)
+        squares, variance, behind = balance[lent] ** 2, apart[lent] ** 2, balance[lent] != 0
+        effective = squares.sum(axis=-1) ** 2 / (squares**2).sum(axis=-1)
+        labels = np.fmax(effective - 1, 2.0)
+        others = np.maximum((~behind).sum(axis=-1) - 1, 1)
+        parts = [np.where(behind, variance, 0).sum(axis=-1), np.where(behind, 0, variance).sum(axis=-1)]
+        df[lent] = pooled_df(np.stack(parts, axis=-1), np.stack([labels, others], axis=-1))
+        return df
 
 
 @lru_cache(maxsize=1)  # the methods of a study come one after the other
@@ -165,7 +183,7 @@ def assemble_block(
         Of each data set, from policy to bootstrap replicates, which then make its standard error and interval.
     """
     scale = block.oracle_range
-    value, influence, std_error, df, status = numbers
+    value, influence, std_error, df, status, balance = numbers
     failed = status >= Status.TOO_FEW_LABELS
     value, std_error, df = (np.where(failed, np.nan, part) for part in (value, std_error, df))
     df = np.where(failed, np.inf, df)
@@ -202,5 +220,14 @@ def assemble_block(
     effective = np.where(kinds == "clopper_pearson", found.effective, np.nan)
     unseen_by = np.where(kinds == "unseen", found.unseen_by, np.nan)
     return BlockEstimate(
-        value, std_error, df, interval, status.astype(np.int8), influence, effective, unseen_by, scale
+        value,
+        std_error,
+        df,
+        interval,
+        status.astype(np.int8),
+        influence,
+        effective,
+        unseen_by,
+        scale,
+        None if balance is None else np.where(failed[..., None], np.nan, balance),
     )

@@ -68,6 +68,7 @@ class Slices(NamedTuple):
     own_f: FloatArray  # (R, P, n): without the response's fold, where it has a label
     outside: FloatArray  # (R, P): share of scores outside the range of the labels
     rank: FloatArray  # (R, 4): Spearman's rho, t, rows and clusters
+    moves: FloatArray  # (R, M): what each labelled row adds to rho, `rank_test.rank_moves`
     minority: FloatArray  # (R,): labels at the rarer of two values; inf where there are more values
 
 
@@ -187,8 +188,10 @@ def _standard_ranks(code, weight):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def rank_statistic(found):  # type: ignore[no-untyped-def]
+def rank_statistic(found, moves):  # type: ignore[no-untyped-def]
     """Spearman's rho, its t statistic, and rows and clusters behind it; NaN where nothing can be tested.
+
+    Filled: ``moves``, what each row adds to rho.
 
     `cje_core.inference.rank_test.rank_test` up to the p-value.
     """
@@ -203,6 +206,7 @@ def rank_statistic(found):  # type: ignore[no-untyped-def]
     w = np.ones(m) if equal else found.weight / mean_weight
     x, y = _standard_ranks(found.at, w), _standard_ranks(found.label_at, w)
     rho = min(max((w * x * y).mean(), -1.0), 1.0)
+    moves[:] = w * x * (y - rho * x)
     by_prompt = np.zeros((3, len(found.fold)))
     if equal:
         rows = float(m)
@@ -275,7 +279,9 @@ def fit_slices(scores, labels, by_score, by_label, order, out):  # type: ignore[
             predict_all(scores[r], labels[r], order[r], out, r)
             out.kind[r] = CONSTANT_LABELS if values == 0 else (CONSTANT_JUDGE if levels == 0 else OK)
         found = slice_of(out, r)
-        out.rank[r, 0], out.rank[r, 1], out.rank[r, 2], out.rank[r, 3] = rank_statistic(found)
+        out.rank[r, 0], out.rank[r, 1], out.rank[r, 2], out.rank[r, 3] = rank_statistic(
+            found, out.moves[r, :m]
+        )
         if m and values == 1:
             at = np.zeros((2, scores.shape[2]), dtype=np.bool_)
             for j in range(m):

@@ -204,7 +204,7 @@ def _from_lender(
     if refused is not None:
         return PolicyFit(PolicyResult(refused, "none"))
     value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)
-    result = PolicyResult(status, options.borrowed, "borrowed", value + shift)
+    result = PolicyResult(status, options.borrowed, "borrowed", value + shift, balance=correction.balance)
     return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
 
 
@@ -230,7 +230,7 @@ def borrowed_residual(
     if borrowed == "one_step":
         shift, part = _slice_residual(rows, fitted, z, share)
     else:
-        shift, part = balanced_residual(rows, fitted, lender.lesson, z, share)
+        shift, part = balanced_residual(rows, fitted, lender.lesson, z, share, lender.judge)
     return (Status.LOW_SUPPORT if np.isnan(part.df) else None), shift, part
 
 
