@@ -15,14 +15,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import (
-    Calibrator,
-    OracleSlice,
-    fit,
-    held_out,
-    index,
-    predict,
-)
+from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, fit, held_out, index, predict
 from cje_core.calibration.two_stage import MIN_ROWS, evaluate
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError
@@ -34,12 +27,7 @@ N_GRID = 101
 FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary counts as flat
 
 
-def reliability(
-    data: xr.Dataset | Calibrated,
-    *,
-    n_bins: int = 10,
-    ci_prob: float = 0.95,
-) -> xr.Dataset:
+def reliability(data: xr.Dataset | Calibrated, *, n_bins: int = 10, ci_prob: float = 0.95) -> xr.Dataset:
     """Reliability table of the calibrator on the labelled slice.
 
     Parameters
@@ -251,11 +239,7 @@ def _at_score(fitted: OracleSlice, score: FloatArray) -> FloatArray:
     return z
 
 
-def calibration_curve(
-    data: xr.Dataset | Calibrated,
-    *,
-    n_grid: int = N_GRID,
-) -> xr.Dataset:
+def calibration_curve(data: xr.Dataset | Calibrated, *, n_grid: int = N_GRID) -> xr.Dataset:
     """The paper's two figures of the calibrator: monotone against two-stage, and the effect of each covariate.
 
     Parameters

@@ -37,11 +37,7 @@ SMALLEST_TAIL = 5
 LARGEST_TAIL = 10  # the widest tail must hold this many weights, or there is no tail index
 
 
-def overlap(
-    data: xr.Dataset | Calibrated,
-    *,
-    ci_prob: float = 0.95,
-) -> xr.Dataset:
+def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Dataset:
     """Overlap diagnostics of every policy with the logger.
 
     Parameters
@@ -318,12 +314,7 @@ def _fresh_surprisal(data: xr.Dataset) -> FloatArray | None:
 
 
 def _typicality_row(
-    rows: Rows,
-    logged: Logged,
-    policy: int,
-    weight: FloatArray,
-    surprisal: FloatArray | None,
-    ci_prob: float,
+    rows: Rows, logged: Logged, policy: int, weight: FloatArray, surprisal: FloatArray | None, ci_prob: float
 ) -> dict[str, Any]:
     """TTC and CLE of one policy, by name."""
     used = np.flatnonzero(np.isfinite(weight) & np.isfinite(logged.n_tokens))

@@ -13,11 +13,7 @@ from cje_core.offpolicy.weights import ess_fraction, guard_curve, log_ratios, me
 N_BINS = 20
 
 
-def weight_map(
-    data: xr.Dataset | Calibrated,
-    *,
-    n_bins: int = N_BINS,
-) -> xr.Dataset:
+def weight_map(data: xr.Dataset | Calibrated, *, n_bins: int = N_BINS) -> xr.Dataset:
     """Weights of the logged responses against their judge scores.
 
     Parameters

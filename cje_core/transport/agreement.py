@@ -69,10 +69,7 @@ class Found(NamedTuple):
 
 
 def agreement(
-    data: xr.Dataset | Calibrated,
-    *,
-    margin: float | None = None,
-    ci_prob: float = 0.95,
+    data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob: float = 0.95
 ) -> xr.Dataset:
     """Check each labelled policy's labels against the calibrator of the other calibration policies; see the module.
 

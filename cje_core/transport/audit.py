@@ -48,12 +48,7 @@ class Residual(NamedTuple):
     df_with_fit: float
 
 
-def audit(
-    data: xr.Dataset | Calibrated,
-    *,
-    margin: float | None = None,
-    ci_prob: float = 0.95,
-) -> xr.Dataset:
+def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob: float = 0.95) -> xr.Dataset:
     """Audit mean transport of the calibrator to every policy with probes.
 
     The residual ``mean_probes(Y - f(Z))`` gets a t interval given f, from the noise of the probes by cluster, with one

@@ -27,12 +27,7 @@ from cje_core.transport.audit import in_order, mean_residual, two_sided
 MIN_BIN_PROBES = 5  # a bin of the binned audit with fewer probed clusters joins its neighbour
 
 
-def binned_audit(
-    data: xr.Dataset | Calibrated,
-    *,
-    n_bins: int = 10,
-    ci_prob: float = 0.95,
-) -> xr.Dataset:
+def binned_audit(data: xr.Dataset | Calibrated, *, n_bins: int = 10, ci_prob: float = 0.95) -> xr.Dataset:
     """Test jointly that the residual is zero in every bin of the judge's scale.
 
     The null, ``E[Y - f(Z) | bin] = 0`` in all q bins, is stronger than mean transport: errors of opposite sign that

@@ -152,10 +152,7 @@ def bounded(estimate: xr.Dataset, policy: str) -> bool:
 
 
 def partial_identification(
-    data: xr.Dataset | Calibrated,
-    *,
-    ci_prob: float = 0.95,
-    monotone: bool = False,
+    data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95, monotone: bool = False
 ) -> xr.Dataset:
     """Bounds on each policy's value that claim nothing where no label was; see the module.
 

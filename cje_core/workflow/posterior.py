@@ -35,13 +35,7 @@ class Posterior(NamedTuple):
     decision: xr.Dataset  # over policy, see `posterior`
 
 
-def posterior(
-    data: xr.Dataset | Calibrated,
-    *,
-    engine: str,
-    margin: float,
-    seed: int,
-) -> Posterior:
+def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed: int) -> Posterior:
     """Fit the Bayesian estimators and decide.
 
     Parameters
