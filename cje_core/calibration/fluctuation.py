@@ -14,9 +14,8 @@ from scipy import special
 
 from cje_core.checks import FloatArray
 
-EDGE = (
-    0.005  # predictions are kept this far from 0 and 1, where a logit says nothing (as in the R package tmle)
-)
+# Predictions are kept this far from 0 and 1, where a logit says nothing (as in the R package tmle).
+EDGE = 0.005
 MAX_SHIFT = 40.0  # largest shift of a logit: by then a prediction is 0 or 1 to rounding
 
 
