@@ -142,15 +142,12 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     sampling = mean_part(rows, index, prediction, weight)[1]
     if fitted.status is not Status.OK:
         status = fitted.status
-    found = Split(
-        status,
-        route,
+    per_cluster = (
         _per_cluster(rows, sampling),
         _per_cluster(rows, label_part),
         np.zeros(len(rows.cluster_names)),
-        sampling.df,
-        label_part.df,
     )
+    found = Split(status, route, *per_cluster, sampling.df, label_part.df)
     if corrected and pilot.lender is not None and rows.teaches[own].all():
         found = found._replace(shared=_shared(rows, pilot.lender, own))
     if status is Status.CONSTANT_LABELS:  # of those that teach
@@ -186,16 +183,10 @@ def _probed(pilot: Pilot, p: int) -> Split | None:
         return None
     if constant:
         return _spreadless(rows, result.route)
+    sampled, corrected = _per_cluster(rows, made.sampling), _per_cluster(rows, made.correction)
+    dfs = made.sampling.df, np.inf, made.correction.df
     return Split(
-        result.status,
-        result.route,
-        _per_cluster(rows, made.sampling),
-        np.zeros(len(rows.cluster_names)),
-        _per_cluster(rows, made.correction),
-        made.sampling.df,
-        np.inf,
-        made.correction.df,
-        made.n_effective,
+        result.status, result.route, sampled, np.zeros(len(sampled)), corrected, *dfs, made.n_effective
     )
 
 
@@ -229,10 +220,7 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
         "variance_probes_se": np.sqrt(spread[2, 2]),
         "std_error": np.sqrt(((s + c + q) ** 2).sum(axis=-1)),
         "calibration_share": (sigma2[1] / m) / (sigma2[0] / n + sigma2[1] / m + sigma2[2]),
-        "df_eval": np.array([part.df_eval for part in split]),
-        "df_cal": np.array([part.df_cal for part in split]),
-        "df_probes": np.array([part.df_probes for part in split]),
-        "probe_count": np.array([part.probe_count for part in split]),
+        **{name: np.array([getattr(part, name) for part in split]) for name in Split._fields[5:9]},
     }
 
 
@@ -265,7 +253,7 @@ def variance_components(
 
     Parameters
     ----------
-    data : xr.Dataset
+    data : xr.Dataset or Calibrated
         The pilot: evaluation data with labels.
     reference : str, optional
         Give the components of every other policy's difference to this one, over ``pair``; by default those of the
@@ -312,14 +300,12 @@ def variance_components(
     if reference not in names:
         raise ValueError(f"reference={reference!r}: the data have {', '.join(sorted(names))}")
     base = split[names.tolist().index(reference)]
-    others = [(name, part) for name, part in zip(names, split, strict=True) if name != reference]
-    found = (
-        _components([_minus(part, base, shared=True) for _, part in others], n, m, strata) if others else {}
-    )
+    first = [str(name) for name in names if name != reference]
+    others = [part for name, part in zip(names, split, strict=True) if name != reference]
+    found = _components([_minus(part, base, shared=True) for part in others], n, m, strata) if others else {}
     if others and borrowed == "balanced":
-        tested = _components([_minus(part, base, shared=False) for _, part in others], n, m, strata)
+        tested = _components([_minus(part, base, shared=False) for part in others], n, m, strata)
         found |= {f"{name}_tested": tested[name] for name in ("sigma2_eval", "sigma2_cal")}
-    first = [name for name, _ in others]
     coords = {"first": ("pair", first), "second": ("pair", [reference] * len(first))}
     return xr.Dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)
 

@@ -69,7 +69,7 @@ def std_error_at(
     alone = (c["sigma2_eval"] - c["sigma2_cross"]) / n  # the parts' own variances, as `combine` weighs them
     df_probes = np.maximum(c["df_probes"] + c["probe_count"] * (probe_growth - 1), 1.0)
     each = (alone, from_cal, from_probes, df_eval, df_cal, df_probes)
-    df = xr.apply_ufunc(_pooled, *each, vectorize=True, output_dtypes=[float])
+    df = xr.apply_ufunc(lambda *p: pooled_df(p[:3], p[3:]), *each, vectorize=True, output_dtypes=[float])
     out = xr.Dataset(
         {
             "std_error": np.sqrt(variance),
@@ -79,12 +79,6 @@ def std_error_at(
         }
     )
     return out.drop_vars([name for name in ("status", "route") if name in out.coords])
-
-
-def _pooled(
-    v_eval: float, v_cal: float, v_probes: float, df_eval: float, df_cal: float, df_probes: float
-) -> float:
-    return pooled_df([v_eval, v_cal, v_probes], [df_eval, df_cal, df_probes])
 
 
 def extrapolation(n: float, m: float, components: xr.Dataset) -> list[str]:
@@ -123,14 +117,12 @@ def effect_at(
     detects nothing at this power.
     """
     if "sigma2_cal_tested" in components:
-        components = components.assign(
-            {name: components[f"{name}_tested"] for name in ("sigma2_eval", "sigma2_cal")}
-        )
+        tested = {name: components[f"{name}_tested"] for name in ("sigma2_eval", "sigma2_cal")}
+        components = components.assign(tested)
     forecast = std_error_at(n, m, components)
     scale = 1.0 if "first" in components.coords else np.sqrt(2.0)
-    found = detectable(
-        scale * forecast["std_error"].values, forecast["df"].values, power=power, ci_prob=ci_prob
-    )
+    error = scale * forecast["std_error"].values
+    found = detectable(error, forecast["df"].values, power=power, ci_prob=ci_prob)
     within = found <= components.attrs.get("scale_width", np.inf)
     return forecast["std_error"].copy(data=np.where(within, found, np.nan))
 
@@ -156,7 +148,7 @@ def mde_surface(
     n_grid, fraction_grid : arrays
         Evaluated prompts and m / n.
     cost_judge, cost_oracle, n_policies
-        As in `allocate`.
+        As in `cje_core.planning.allocation.allocate`.
 
     Returns
     -------
@@ -187,12 +179,8 @@ def mde_surface(
 def labels_needed(
     target_mde: float, n: int, components: xr.Dataset, *, power: float = 0.8, ci_prob: float = 0.95
 ) -> xr.DataArray:
-    """Fewest labelled prompts among n that detect a difference of `target_mde`.
-
-    Returns
-    -------
-    xr.DataArray
-        Over the dimension of the components; NaN where labelling all n prompts does not do it.
+    """Fewest labelled prompts among n that detect a difference of `target_mde`; NaN where labelling all n does not do
+    it.
     """
     if not target_mde > 0:
         raise ValueError(f"target_mde={target_mde:g}: it must be positive")
