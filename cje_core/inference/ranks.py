@@ -48,9 +48,7 @@ def rank_confidence_sets(
         pair's critical value is the t quantile (its own df) at the level that the joint normal distribution asks for.
         ``holm``: one-sided tests of all ordered pairs, valid under any dependence, and without randomness.
     n_draws : int
-        Draws of the joint normal distribution for ``max_t``; draws of the estimate are used as they are.
-    rng : Generator, int or None
-        Their source.
+        Draws (from `rng`) of the joint normal distribution for ``max_t``; draws of the estimate are used as they are.
 
     Returns
     -------
@@ -118,14 +116,8 @@ def probability_best(
 ) -> xr.Dataset:
     """Probability that each policy has the highest value of all that have an estimate with an error.
 
-    From the joint normal distribution of the values (t with the smallest df of the policies, read as a posterior
-    under a flat prior) or, without influence values, from the draws. Draws on which policies tie share them.
-
-    Parameters
-    ----------
-    estimate : xr.Dataset
-    n_draws : int
-    rng : Generator, int or None
+    From `n_draws` of the joint normal distribution of the values (t with the smallest df of the policies, read as a
+    posterior under a flat prior) or, without influence values, from the draws. Draws on which policies tie share them.
 
     Returns
     -------
@@ -181,19 +173,10 @@ def _orders(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> tuple[FloatArray, 
 
 
 def pairwise_accuracy(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
-    """Share of policy pairs put in the right order (the paper's PairAcc).
+    """Share of policy pairs put in the right order (the paper's PairAcc), over the last axis.
 
     A pair with equal estimates, or without one of its estimates, is wrong. Pairs that are equal in truth have no
-    right order and are left out; without them this is the paper's formula.
-
-    Parameters
-    ----------
-    estimate, truth : arrays, shape (..., P)
-
-    Returns
-    -------
-    array, shape (...)
-        NaN where no pair has a true order.
+    right order and are left out; without them this is the paper's formula. NaN where no pair has a true order.
 
     Examples
     --------
@@ -205,18 +188,11 @@ def pairwise_accuracy(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArr
 
 
 def kendall(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
-    """Kendall's tau against the truth: concordant minus discordant pairs, over the pairs with a true order.
+    """Kendall's tau against the truth over the last axis: concordant minus discordant pairs, over those with a true
+    order.
 
     A pair with equal estimates, or without one of its estimates, is neither. With no ties at all this is the usual
     tau, and ``2 * pairwise_accuracy - 1``; with ties it is Somers' D of the estimate given the truth.
-
-    Parameters
-    ----------
-    estimate, truth : arrays, shape (..., P)
-
-    Returns
-    -------
-    array, shape (...)
 
     Examples
     --------
@@ -228,18 +204,10 @@ def kendall(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
 
 
 def top_1(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
-    """Whether the policy estimated to be best is a best one.
+    """Whether the policy (last axis) estimated to be best is a best one.
 
     Policies that tie for the best estimate share the choice; a missing estimate is never chosen, and when all are
     missing the choice failed.
-
-    Parameters
-    ----------
-    estimate, truth : arrays, shape (..., P)
-
-    Returns
-    -------
-    array, shape (...)
 
     Examples
     --------
@@ -256,10 +224,7 @@ def top_1(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
 def ranking(estimate: xr.Dataset, truth: xr.DataArray) -> xr.Dataset:
     """All ranking metrics of one estimate against a truth over ``policy``, matched by name.
 
-    Returns
-    -------
-    xr.Dataset
-        Scalars ``pairwise_accuracy``, ``top_1`` and ``kendall``.
+    Scalars ``pairwise_accuracy``, ``top_1`` and ``kendall``.
     """
     value = estimate["estimate"].values
     target = truth.sel(policy=estimate.policy.values).values
