@@ -40,8 +40,7 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
+    data : xr.Dataset or Calibrated
     engine : {"gibbs", "nutpie", "pymc"}
     margin : float
         Harmless shift, in units of the oracle scale.
@@ -57,16 +56,11 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
     """
     # the flat prior: pooling shifts would pull a single policy that is far off towards the others
     options: dict[str, dict[str, Any]] = {VALUE: {}, SHIFT: {"margin": margin, "prior": "flat"}}
-    found = {
-        name: estimators.load(name).estimate(
-            data,
-            rng=generator(seed, "analyze", "posterior"),
-            engine=engine,
-            n_draws=N_DRAWS,
-            **options[name],
-        )
-        for name in BAYESIAN
-    }
+    found = {}
+    for name in BAYESIAN:
+        rng = generator(seed, "analyze", "posterior")
+        fit = estimators.load(name).estimate
+        found[name] = fit(data, rng=rng, engine=engine, n_draws=N_DRAWS, **options[name])
     draws = {name: _draws(found[name]) for name in BAYESIAN}
     own = found[VALUE]["route"] == "corrected"
     audited = ~own & draws[SHIFT].notnull().all("replicate")
@@ -80,13 +74,7 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
 
 
 def without(believed: Posterior, refused: Sequence[str]) -> Posterior:
-    """Decide among the policies whose level is not refused: no probability speaks for or against the others.
-
-    Parameters
-    ----------
-    believed : Posterior
-    refused : sequence of str
-    """
+    """Decide among the policies whose level is not refused: no probability speaks for or against the others."""
     if not refused:
         return believed
     kept = ~believed.reported["policy"].isin(list(refused))
@@ -123,11 +111,9 @@ def to_tree(found: Posterior) -> xr.DataTree:
         value_status=("policy", value["status"].values),
         corrected_value_status=("policy", corrected["status"].values),
     )
-    parameters = [name for name in PARAMETERS if name in value]
-    for name in parameters:
-        ds[name] = (
-            value[name].rename(replicate="draw").drop_vars("draw", errors="ignore").expand_dims(chain=[0])
-        )
+    for name in (name for name in PARAMETERS if name in value):
+        drawn = value[name].rename(replicate="draw").drop_vars("draw", errors="ignore")
+        ds[name] = drawn.expand_dims(chain=[0])
     ds["value_status"].attrs = ds["corrected_value_status"].attrs = dict(value["status"].attrs)
     ds.attrs = {
         "engine": found.engine,

@@ -70,9 +70,6 @@ def best(analysis: Analysis) -> Best | None:
         return None
     tipping = float(analysis.tipping["best_tipping"])
     compared = analysis.value["policy"].values[known].astype(str).tolist()
-    reasons = {
-        policy: str(analysis.levels["reason"].sel(policy=policy).item()) for policy in analysis.policies
-    }
     leader = str(analysis.tipping["best"].item())
     return Best(
         leader,
@@ -80,7 +77,11 @@ def best(analysis: Analysis) -> Best | None:
         tipping if tipping > 0 else np.nan,
         compared,
         [policy for policy in compared if policy != leader and _apart(analysis, leader, policy)],
-        {policy: why for policy, why in reasons.items() if policy not in compared},
+        {
+            policy: analysis.of_level("reason", policy)
+            for policy in analysis.policies
+            if policy not in compared
+        },
     )
 
 
