@@ -1,9 +1,8 @@
 """Logistic fluctuation: the targeting step of a TMLE, as numba kernels on arrays.
 
-With outcomes and predictions on [0, 1], the fluctuation ``q_eps = expit(logit(q) + eps * H)`` has the clever
-covariate H (Direct: ``H = 1 / e(Z)`` on labelled rows), and eps solves the score equation ``sum w H (y - q_eps) = 0``
-(the paper's remark "TMLE equivalence" in the EIF derivation for Direct mode). The score falls in eps, so the
-root is unique.
+With outcomes and predictions on [0, 1], the fluctuation ``q_eps = expit(logit(q) + eps * H)`` has the clever covariate
+H (Direct: ``H = 1 / e(Z)`` on labelled rows), and eps solves the score equation ``sum w H (y - q_eps) = 0`` (the
+paper's remark "TMLE equivalence" in the EIF derivation for Direct mode). The score falls in eps, so the root is unique.
 """
 
 import math

@@ -46,9 +46,8 @@ def std_error_at(
     Returns
     -------
     xr.Dataset
-        ``std_error``; ``std_error_se``, its own standard error as far as it comes from the pilot's noise; ``df`` of
-        the interval (`cje_core.inference.influence.pooled_df`, the parts' df growing with n and m);
-        ``calibration_share``.
+        ``std_error``; ``std_error_se``, its own standard error as far as it comes from the pilot's noise; ``df`` of the
+        interval (`cje_core.inference.influence.pooled_df`, the parts' df growing with n and m); ``calibration_share``.
     """
     n, m = xr.DataArray(n).astype(float), xr.DataArray(m).astype(float)
     c = components

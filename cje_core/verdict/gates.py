@@ -6,10 +6,9 @@ that is NaN or was not computed is *unknown*, which is never a pass: a tail inde
 healthy one.
 
 Overlap gates are about weights: they speak about off-policy estimators only (`ope_ok`) and leave Direct alone. Of the
-gates about levels two block one when they fail, ``identification`` and ``transport`` (column ``blocks``; what takes
-the level's place is in `cje_core.verdict.refusal`); the others, and a warning of these two, only qualify it.
-Transport is about borrowed calibrations: an estimate that its policy's own labels correct is unbiased without it
-(`borrows`).
+gates about levels two block one when they fail, ``identification`` and ``transport`` (column ``blocks``; what takes the
+level's place is in `cje_core.verdict.refusal`); the others, and a warning of these two, only qualify it. Transport is
+about borrowed calibrations: an estimate that its policy's own labels correct is unbiased without it (`borrows`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -227,9 +226,8 @@ def collect(
     drift : mapping or DataArray over ``policy``, optional
         1 where an alarm of `cje_core.transport.drift` rang, 0 where none did.
     estimate : xr.Dataset, optional
-        An estimate, perhaps with ``orthogonality_interval`` or ``guard_engaged``. A policy that borrows no
-        calibration there (`borrows`) needs no transport, so that gate passes whatever the audit of the pooled
-        calibrator found.
+        An estimate, perhaps with ``orthogonality_interval`` or ``guard_engaged``. A policy that borrows no calibration
+        there (`borrows`) needs no transport, so that gate passes whatever the audit of the pooled calibrator found.
     cap : mapping of policy to xr.Dataset, optional
         From `cje_core.offpolicy.weight_map.cap_curves`.
     adjusted : bool, optional

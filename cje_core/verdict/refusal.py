@@ -1,8 +1,7 @@
 """REFUSE-LEVEL: when a level may not be reported, and what is reported in its place.
 
-The paper's gates refuse the level of a policy whose calibration has no support where its scores lie
-(identification), and its transport audit those to which the calibration does not transport. What remains is bounds
-and order.
+The paper's gates refuse the level of a policy whose calibration has no support where its scores lie (identification),
+and its transport audit those to which the calibration does not transport. What remains is bounds and order.
 
 *Partial identification.* Where a policy's scores lie outside the labelled range, nothing is known of E[Y | S] but the
 oracle's scale [l, h], so with q the share of responses out of range
