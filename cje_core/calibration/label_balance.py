@@ -36,12 +36,8 @@ def label_balance(data: xr.Dataset) -> xr.Dataset:
     """
     rows = unpack(data)
     kinds = {"labels": rows.labelled & rows.evaluated, "probes": rows.probe}
-    p_value = np.array(
-        [
-            [_p_value(rows, rows.policy == p, chosen) for chosen in kinds.values()]
-            for p in range(len(rows.policies))
-        ]
-    )
+    each = [rows.policy == p for p in range(len(rows.policies))]
+    p_value = np.array([[_p_value(rows, mine, chosen) for chosen in kinds.values()] for mine in each])
     out = xr.Dataset(
         {"p_value": (("policy", "kind"), p_value), "unbalanced": (("policy", "kind"), p_value < LEVEL)},
         coords={"policy": rows.policies, "kind": list(kinds)},

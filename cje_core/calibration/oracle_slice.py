@@ -186,9 +186,8 @@ def fit_slice(
     if calibrator in ("default", "auto"):
         mode = "two_stage" if calibrator == "auto" or z.shape[1] > 1 else "monotone"
     dropped = mode != "monotone" and len(label) < MIN_ROWS
-    out = OracleSlice(
-        Status.OK, None, z, label, weight, prompt, fold, "monotone" if dropped else mode, increasing
-    )
+    mode = "monotone" if dropped else mode
+    out = OracleSlice(Status.OK, None, z, label, weight, prompt, fold, mode, increasing)
     if taught.sum() < MIN_LABELLED_CLUSTERS:
         return out._replace(status=Status.TOO_FEW_LABELS if len(label) else Status.NO_LABELS)
     status = Status.OK

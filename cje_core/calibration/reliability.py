@@ -258,14 +258,11 @@ def calibration_curve(data: xr.Dataset | Calibrated, *, n_grid: int = N_GRID) ->
     span = index(two_stage, fitted.z)
     at_index = np.linspace(span.min(), span.max(), n_grid)
     everything = np.ones(len(fitted.label), dtype=bool)
-    curves = {
-        mode: ("score", predict(refit(fitted._replace(mode=mode), everything, None), at_grid))
-        for mode in MODES
-    }
+    fits = {mode: refit(fitted._replace(mode=mode), everything, None) for mode in MODES}
     shape = (len(covariates), n_grid)
     return xr.Dataset(
         {
-            **curves,
+            **{mode: ("score", predict(f, at_grid)) for mode, f in fits.items()},
             "covariate_value": (("feature", "point"), np.reshape(values, shape)),
             "partial_effect": (("feature", "point"), np.reshape(effects, shape)),
             "index": ("point", at_index),

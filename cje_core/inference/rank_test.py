@@ -12,9 +12,7 @@ from cje_core.inference.influence import effective_clusters
 
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
 SAME_WEIGHT = 1e-9  # relative
-MIN_EFFECTIVE = (
-    4.0  # clusters behind a weighted correlation: with fewer, t has less than two degrees of freedom
-)
+MIN_EFFECTIVE = 4.0  # clusters behind a weighted correlation; fewer leave t less than two degrees of freedom
 
 
 class RankTest(NamedTuple):

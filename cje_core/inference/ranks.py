@@ -97,12 +97,10 @@ def _simultaneous_level(
 ) -> float:
     """Two-sided level per pair at which all intervals together hold with probability `prob`."""
     errors, known = _joint_errors(estimate, n_draws, rng)
-    place = np.full(estimate.sizes["policy"], -1)
-    place[known] = np.arange(len(known))
-    use = np.isfinite(std_error) & (place[first] >= 0) & (place[second] >= 0)
+    use = np.isfinite(std_error) & np.isin(first, known) & np.isin(second, known)
     if not use.any():
         return 1 - prob
-    a, b, scale = place[first[use]], place[second[use]], std_error[use]
+    a, b, scale = np.searchsorted(known, first[use]), np.searchsorted(known, second[use]), std_error[use]
     largest = np.empty(len(errors))
     step = max(CHUNK // len(scale), 1)
     for start in range(0, len(errors), step):

@@ -210,8 +210,6 @@ def clones(data: xr.Dataset, policies: Sequence[str]) -> xr.Dataset:
             equal, ess = (np.abs(x) <= REPEAT_TOLERANCE).mean(), ess_fraction(mean_one(x))
             error = ratio.std(ddof=1) / np.sqrt(len(x))
             table[1:, j] = x.mean(), sd, equal, ess, np.exp(-(sd**2)), ratio.mean(), error
-    out = xr.Dataset(
-        {name: ("policy", column) for name, column in zip(CLONE_COLUMNS, table, strict=True)},
-        coords={"policy": list(policies)},
-    )
+    columns = {name: ("policy", column) for name, column in zip(CLONE_COLUMNS, table, strict=True)}
+    out = xr.Dataset(columns, coords={"policy": list(policies)})
     return out.assign(n_usable=out["n_usable"].astype(int))

@@ -102,9 +102,7 @@ def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Datas
             }
         )
     columns = {name: np.array([row[name] for row in table]) for name in table[0]}
-    second = {
-        "weight_variance": "region"
-    }  # dimension of what has two numbers per policy; else the ends of an interval
+    second = {"weight_variance": "region"}  # other pairs of numbers are the ends of an interval
     dims = {name: ("policy", second.get(name, "ci_bound"))[: column.ndim] for name, column in columns.items()}
     out = xr.Dataset(
         {name: (dims[name], column) for name, column in columns.items()},

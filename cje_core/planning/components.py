@@ -142,12 +142,8 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     sampling = mean_part(rows, index, prediction, weight)[1]
     if fitted.status is not Status.OK:
         status = fitted.status
-    per_cluster = (
-        _per_cluster(rows, sampling),
-        _per_cluster(rows, label_part),
-        np.zeros(len(rows.cluster_names)),
-    )
-    found = Split(status, route, *per_cluster, sampling.df, label_part.df)
+    sampled, learned = _per_cluster(rows, sampling), _per_cluster(rows, label_part)
+    found = Split(status, route, sampled, learned, np.zeros(len(sampled)), sampling.df, label_part.df)
     if corrected and pilot.lender is not None and rows.teaches[own].all():
         found = found._replace(shared=_shared(rows, pilot.lender, own))
     if status is Status.CONSTANT_LABELS:  # of those that teach
@@ -184,10 +180,8 @@ def _probed(pilot: Pilot, p: int) -> Split | None:
     if constant:
         return _spreadless(rows, result.route)
     sampled, corrected = _per_cluster(rows, made.sampling), _per_cluster(rows, made.correction)
-    dfs = made.sampling.df, np.inf, made.correction.df
-    return Split(
-        result.status, result.route, sampled, np.zeros(len(sampled)), corrected, *dfs, made.n_effective
-    )
+    counts = made.sampling.df, np.inf, made.correction.df, made.n_effective
+    return Split(result.status, result.route, sampled, np.zeros(len(sampled)), corrected, *counts)
 
 
 def _unbiased(lesson: Lesson) -> Lesson:
@@ -209,6 +203,7 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
             centred = terms[:, :, inside] - terms[:, :, inside].mean(axis=-1, keepdims=True)
             spread += size / (size - 1) * np.einsum("akg,bkg->abk", centred, centred)
     sigma2 = terms.sum(axis=-1)
+    counts = ("df_eval", "df_cal", "df_probes", "probe_count")
     return {
         "sigma2_eval": sigma2[0],
         "sigma2_cal": sigma2[1],
@@ -220,7 +215,7 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
         "variance_probes_se": np.sqrt(spread[2, 2]),
         "std_error": np.sqrt(((s + c + q) ** 2).sum(axis=-1)),
         "calibration_share": (sigma2[1] / m) / (sigma2[0] / n + sigma2[1] / m + sigma2[2]),
-        **{name: np.array([getattr(part, name) for part in split]) for name in Split._fields[5:9]},
+        **{name: np.array([getattr(part, name) for part in split]) for name in counts},
     }
 
 

@@ -37,9 +37,7 @@ def power_at(
     rest = np.isfinite(shift) & (freedom < NORMAL_DF)
     if rest.any():
         quantile = stats.t.isf((1 - ci_prob) / 2, freedom[rest])
-        left = stats.nct.cdf(
-            -quantile, freedom[rest], shift[rest]
-        )  # below Phi(-shift); NaN once that is < 2e-7
+        left = stats.nct.cdf(-quantile, freedom[rest], shift[rest])  # < Phi(-shift); NaN where that is < 2e-7
         out[rest] = stats.nct.sf(quantile, freedom[rest], shift[rest]) + np.nan_to_num(left)
     return out
 

@@ -100,15 +100,13 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
         found = mean_residual(rows, fitted, probes)
         if found is None:
             continue
-        noise, fit_noise = (
-            cluster_se(part.influence, rows.cluster) for part in (found.noise, found.fit_noise)
-        )
+        parts = [found.noise, found.fit_noise]
+        noise, fit_noise = (cluster_se(part.influence, rows.cluster) for part in parts)
         sd = float(noise) * np.sqrt(count_clusters(rows, probes))
         needed = np.nan  # probes that are all equal show no spread to plan with
         if np.isnan(found.std_error):
-            given, joint = [found.noise], [found.noise, found.fit_noise]
-            exact[p] = constant_bounds(rows, found.value, given, probes, ci_prob, (low, high))
-            exact_with_fit[p] = constant_bounds(rows, found.value, joint, probes, ci_prob, (low, high))
+            exact[p] = constant_bounds(rows, found.value, parts[:1], probes, ci_prob, (low, high))
+            exact_with_fit[p] = constant_bounds(rows, found.value, parts, probes, ci_prob, (low, high))
         else:
             needed = probes_to_pass(sd, margin=margin, ci_prob=ci_prob)
         errors = (found.std_error, found.df, found.std_error_with_fit, found.df_with_fit)

@@ -147,13 +147,8 @@ def audit_size(
         if limit[i] >= needed:
             n_probes[i] = _fewest(float(value), int(verdict), needed, design)
             reached[i] = _verdicts(n_probes[i], float(value), design)[verdict]
-    columns = {
-        "n_probes": n_probes,
-        "n_labels": n_probes * n_policies,
-        "probability": reached,
-        "limit": limit,
-    }
-    columns["verdict"] = np.array(VERDICTS)[which]
+    columns = {"verdict": np.array(VERDICTS)[which], "n_probes": n_probes, "n_labels": n_probes * n_policies}
+    columns |= {"probability": reached, "limit": limit}
     return xr.Dataset(
         {name: ("true_residual", column) for name, column in columns.items()},
         coords={"true_residual": shifts},

@@ -23,11 +23,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import special
 
 from cje_core.checks import FloatArray, probability
 from cje_core.inference.contrasts import adjust_p
-from cje_core.inference.estimate import CI_BOUND
+from cje_core.inference.estimate import CI_BOUND, wald
 
 ENUMERATED = 7  # anchors up to which all permutations are visited (5040 of them)
 EXACT = 100  # anchors up to which the exact law of Kendall's tau without ties is used
@@ -243,8 +242,7 @@ def _tau_interval(x: FloatArray, y: FloatArray, ci_prob: float) -> tuple[float, 
     scale = np.sqrt((left.sum() - 2 * left).astype(float) * (right.sum() - 2 * right))
     rest = np.divide(both.sum() - 2 * both, scale, out=np.full(n, tau), where=scale > 0)
     std_error = np.sqrt((n - 1) / n * ((rest - rest.mean()) ** 2).sum())
-    half = special.stdtrit(n - 1, 0.5 + ci_prob / 2) * std_error
-    return tau, np.clip([tau - half, tau + half], -1, 1)
+    return tau, np.clip(wald(tau, std_error, n - 1, ci_prob), -1, 1)
 
 
 def _tau_p_value(

@@ -177,11 +177,8 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
             caution="fresh responses would remove the need for overlap and for log-probabilities",
         )
     if not facts.n_fresh:
-        why = (
-            f"the logs do not cover it ({overlap_reason})"
-            if facts.n_logged
-            else "it has no log-probabilities either"
-        )
+        uncovered = f"the logs do not cover it ({overlap_reason})"
+        why = uncovered if facts.n_logged else "it has no log-probabilities either"
         return Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
     own = facts.n_own_labels >= MIN_LABELLED_CLUSTERS
     if not own and facts.probes_make_value:
@@ -196,10 +193,9 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
             "level",
             alternative="labels_only" if own else "",
         )
-    how = (
-        "its own labels correct it" if own else f"the calibration is borrowed (transport: {facts.transport})"
-    )
-    why = f"fresh responses are at hand, and Direct needs no overlap; {how}"
+    borrowed = f"the calibration is borrowed (transport: {facts.transport})"
+    why = "fresh responses are at hand, and Direct needs no overlap; "
+    why += "its own labels correct it" if own else borrowed
     if facts.n_logged and not covered:
         why += f"; the logs add nothing to rely on ({overlap_reason})"
     caution, alternative = "", "stacked_dr" if covered else ""

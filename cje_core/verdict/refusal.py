@@ -280,9 +280,7 @@ def rank_only(
         coords={
             "policy": names,
             "ci_bound": CI_BOUND,
-            **{
-                end: ("pair", np.array(names, dtype=str)[at])
-                for end, at in (("first", first), ("second", second))
-            },
+            "first": ("pair", np.array(names, dtype=str)[first]),
+            "second": ("pair", np.array(names, dtype=str)[second]),
         },
     )

@@ -42,7 +42,7 @@ from cje_core.workflow.given import Given, Reading, has_logs, oracle_scale, take
 from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, stricter, without
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
-OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # join it with logged responses
+OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # besides, with logged responses
 CORRECTED = "direct_corrected"
 # Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
 ELSEWHERE = ("drift",)
@@ -116,9 +116,8 @@ def analyze(
     harmless = harmless_margin(margin, scale, DataError)
     data, left_out = take(path, calibration.covariates, **reading)
     if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
-        modules[CORRECTED] = estimators.load(
-            CORRECTED
-        )  # probes are a policy's own labels: they make its value
+        # Probes are a policy's own labels: they make its value.
+        modules[CORRECTED] = estimators.load(CORRECTED)
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
             raise DataError(

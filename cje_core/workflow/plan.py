@@ -131,9 +131,8 @@ class Planned(OfData):
             errors["simulated SE"] = self.check["simulated_std_error"]
         rows = []
         for policy in self.policies:
-            numbers = [
-                f"{float(error.sel(policy=policy)):.3g}".replace("nan", "-") for error in errors.values()
-            ]
+            found = (float(error.sel(policy=policy)) for error in errors.values())
+            numbers = ["-" if math.isnan(error) else f"{error:.3g}" for error in found]
             rows.append([policy, *numbers, self.silent(policy) or self.route(policy)])
         heading = (
             f"judge {self.plan.n} prompts under {self.n_policies} policies, label {self.plan.m}: "

@@ -96,9 +96,9 @@ def to_tree(found: Posterior) -> xr.DataTree:
 
     ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
     with the statuses of both values as coordinates over policy, and the parameters that the value was drawn with:
-    ``calibrator`` over the judge's levels, its ``ends`` and ``shape``, ``sigma``,
-    ``covariate_effect``. ``constant_data`` holds the decision; NUTS' worst diagnostics
-    are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
+    ``calibrator`` over the judge's levels, its ``ends`` and ``shape``, ``sigma``, ``covariate_effect``.
+    ``constant_data`` holds the decision; NUTS' worst diagnostics are attributes. Draws of all chains stand in one,
+    thinned to `N_DRAWS`.
     """
     value, corrected = (found.estimates[name] for name in BAYESIAN)
     named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}
@@ -111,9 +111,10 @@ def to_tree(found: Posterior) -> xr.DataTree:
         value_status=("policy", value["status"].values),
         corrected_value_status=("policy", corrected["status"].values),
     )
-    for name in (name for name in PARAMETERS if name in value):
-        drawn = value[name].rename(replicate="draw").drop_vars("draw", errors="ignore")
-        ds[name] = drawn.expand_dims(chain=[0])
+    for name in PARAMETERS:
+        if name in value:
+            drawn = value[name].rename(replicate="draw").drop_vars("draw", errors="ignore")
+            ds[name] = drawn.expand_dims(chain=[0])
     ds["value_status"].attrs = ds["corrected_value_status"].attrs = dict(value["status"].attrs)
     ds.attrs = {
         "engine": found.engine,
