@@ -108,7 +108,8 @@ def iso_mean_one(weight: npt.ArrayLike, score: npt.ArrayLike, increasing: bool =
     nondecreasing in S (nonincreasing, if not `increasing`) with ``mean(u) = 1``. A monotone vector stays monotone when
     a constant is added, so the constraint only shifts the isotonic fit: ``u = iso(w) + 1 - mean(w)``, by nothing where
     w has mean one. The variance never rises and, for mean-one w, neither does the mean of any convex function of the
-    weights (majorisation): the effective sample size never falls. NaN stays where a row has no weight.
+    weights (majorisation): the effective sample size never falls. Equal scores get equal weights; NaN stays where a row
+    has none.
 
     Examples
     --------

@@ -84,20 +84,22 @@ def fit(
     if mode != "monotone":
         basis = make_basis(z, increasing) if basis is None else basis
         first_stage = fit_first_stage(basis, z, label, w, monotone=mode == "two_stage_monotone")
-    nothing = np.empty(0)
-    unfitted = Calibrator(mode, nothing, nothing, nothing, nothing.astype(np.intp), sign, first_stage)
-    knot, code = np.unique(index(unfitted, z), return_inverse=True)
+    knot, code = np.unique(_index(sign, first_stage, z), return_inverse=True)
     total = sum_by(code, w, len(knot))
     value, block = isotonic(sum_by(code, w * label, len(knot)) / total, total)
-    return unfitted._replace(knot=knot, value=value, weight=total, block=block)
+    return Calibrator(mode, knot, value, total, block, sign, first_stage)
 
 
 def index(calibrator: Calibrator, z: FloatArray) -> FloatArray:
     """The scalar that the isotonic step sees, shape (r,)."""
-    if calibrator.first_stage is not None:
-        return evaluate(calibrator.first_stage, z)
+    return _index(calibrator.sign, calibrator.first_stage, z)
+
+
+def _index(sign: float, first_stage: FirstStage | None, z: FloatArray) -> FloatArray:
+    if first_stage is not None:
+        return evaluate(first_stage, z)
     values = np.asarray(z, float)
-    return np.asarray(calibrator.sign * (values if values.ndim == 1 else values[:, 0]))
+    return np.asarray(sign * (values if values.ndim == 1 else values[:, 0]))
 
 
 def predict(calibrator: Calibrator, z: FloatArray) -> FloatArray:

@@ -171,7 +171,7 @@ def _orders(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> tuple[FloatArray, 
 
 
 def pairwise_accuracy(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
-    """Share of policy pairs put in the right order (the paper's PairAcc), over the last axis.
+    """Share of policy pairs put in the right order (the paper's PairAcc): shapes (..., P) to (...).
 
     A pair with equal estimates, or without one of its estimates, is wrong. Pairs that are equal in truth have no
     right order and are left out; without them this is the paper's formula. NaN where no pair has a true order.
@@ -186,11 +186,11 @@ def pairwise_accuracy(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArr
 
 
 def kendall(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
-    """Kendall's tau against the truth over the last axis: concordant minus discordant pairs, over those with a true
-    order.
+    """Kendall's tau against the truth: concordant minus discordant pairs, over the pairs with a true order.
 
-    A pair with equal estimates, or without one of its estimates, is neither. With no ties at all this is the usual
-    tau, and ``2 * pairwise_accuracy - 1``; with ties it is Somers' D of the estimate given the truth.
+    Shapes (..., P) to (...). A pair with equal estimates, or without one of its estimates, is neither. With no ties at
+    all this is the usual tau, and ``2 * pairwise_accuracy - 1``; with ties it is Somers' D of the estimate given the
+    truth.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def kendall(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
 
 
 def top_1(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
-    """Whether the policy (last axis) estimated to be best is a best one.
+    """Whether the policy estimated to be best is a best one: shapes (..., P) to (...).
 
     Policies that tie for the best estimate share the choice; a missing estimate is never chosen, and when all are
     missing the choice failed.

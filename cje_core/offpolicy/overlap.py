@@ -54,17 +54,17 @@ def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Datas
 
         - ``n_usable``: judged logged responses with both log-likelihoods.
         - ``ess_fraction``, ``ess_fraction_stabilised`` (weights of `cje_core.offpolicy.weights.stabilise` for IPS),
-        ``uplift``, their ratio.
+          ``uplift``, their ratio.
         - ``max_share``: largest weight over the sum; ``q995``: 99.5th percentile of the mean-one weights.
         - ``hill``, ``hill_lower``, ``hill_upper``: tail index, median and quartiles over the grid of `hill`.
         - ``affinity`` (plug-in), ``affinity_corrected``, ``affinity_std_error`` (jackknife), ``affinity_upper`` (what
-        the gate reads, `Affinity.upper`), ``hellinger`` = ``sqrt(1 - affinity_corrected)``, ``affinity_source``:
-        "fresh", "weighted_logged" or "unknown".
+          the gate reads, `Affinity.upper`), ``hellinger`` = ``sqrt(1 - affinity_corrected)``, ``affinity_source``:
+          "fresh", "weighted_logged" or "unknown".
         - ``ttc``, ``ttc_two_sided`` with ``ttc_interval``, ``ttc_two_sided_interval`` (policy, ci_bound);
-        ``surprisal_threshold`` (nats per token); ``ttc_source``, as for the affinity; ``ttc_ess``: effective number of
-        target draws behind the threshold. Without ``n_tokens`` TTC is unknown.
+          ``surprisal_threshold`` (nats per token); ``ttc_source``, as for the affinity; ``ttc_ess``: effective number
+          of target draws behind the threshold. Without ``n_tokens`` TTC is unknown.
         - ``cle_alpha`` (target mass of T; its logger mass is ``ttc``), ``cle_coverage = alpha / sqrt(ttc)``,
-        ``cle_shape = 1 + chi2_T``, ``cle_factor``.
+          ``cle_shape = 1 + chi2_T``, ``cle_factor``.
         - ``weight_variance`` (policy, region): what T and the rest contribute to the variance of the weights.
     """
     given = calibrated(data)

@@ -151,7 +151,7 @@ def spend_balance(
 ) -> Balance:
     """Compare the labels' share of the variance with their share of the spend; at the optimum they agree.
 
-    Costs and components are as in `allocate`; shares that differ by `tolerance` count as balanced. ``more labels``
+    Costs and components are as in `allocate`; shares within `tolerance` count as balanced. ``more labels``
     where omega exceeds the spend share (under-labelled), ``more prompts`` where it falls short; ``all labelled`` where
     more labels would help but every prompt has one, so both must grow together. Omega is what falls with m, of a mean
     label too, where the ``calibration_share`` of `cje_core.estimators.direct` is 0.

@@ -178,9 +178,7 @@ def mde_surface(
 def labels_needed(
     target_mde: float, n: int, components: xr.Dataset, *, power: float = 0.8, ci_prob: float = 0.95
 ) -> xr.DataArray:
-    """Fewest labelled prompts among n that detect a difference of `target_mde`; NaN where labelling all n does not do
-    it.
-    """
+    """Fewest labelled prompts among n that detect a difference of `target_mde`; NaN where all n do not."""
     if not target_mde > 0:
         raise ValueError(f"target_mde={target_mde:g}: it must be positive")
 
