@@ -14,6 +14,7 @@ import xarray as xr
 from cje_core.inference.estimate import Status, label_estimate
 from cje_core.inference.sources import borrows
 
+NUMBERS = ("estimate", "std_error", "interval", "df", "effective_count", "unseen_by")
 ORDER = ("reported", "assumed", "refused")  # from the strongest word to the weakest
 
 
@@ -24,12 +25,10 @@ def headline(
 
     Parameters
     ----------
-    estimate : xr.Dataset
-        The estimate behind sources ``own`` and ``borrowed``.
+    estimate, probed : xr.Dataset
+        The estimates behind sources ``own`` and ``borrowed``, and behind ``probes``.
     levels : xr.Dataset
         From `cje_core.verdict.refusal.level`.
-    probed : xr.Dataset, optional
-        The estimate behind source ``probes``.
     route : str
         What to call the route of a refused level.
 
@@ -63,17 +62,12 @@ def headline(
     said = xr.Dataset({"status": ("policy", status), "source": ("policy", source)})
     influence = shared("influence")
     ranges = ("oracle_range",) if "oracle_range" in estimate.attrs else ()
-    coords = (
-        {}
-        if influence is None
-        else {name: ("prompt", estimate[name].values) for name in ("prompt", "cluster")}
-    )
+    prompts = () if influence is None else ("prompt", "cluster")
     kept = list(zip(rows, refused, strict=True))
     return label_estimate(
         names,
         {
-            **{name: column(name) for name in ("estimate", "std_error", "interval", "df")},
-            **{name: column(name) for name in ("effective_count", "unseen_by")},
+            **{name: column(name) for name in NUMBERS},
             "status": status,
             "route": [route if no else str(row["route"].item()) for row, no in kept],
             "influence": influence,
@@ -92,7 +86,7 @@ def headline(
         options=json.loads(estimate.attrs["options"]),
         ci_kind=str(estimate.attrs["ci_kind"]),
         ci_prob=float(estimate.attrs["ci_prob"]),
-        coords=coords,
+        coords={name: ("prompt", estimate[name].values) for name in prompts},
         attrs={name: [float(end) for end in estimate.attrs[name]] for name in ranges},
     )
 
