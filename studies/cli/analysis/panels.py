@@ -19,10 +19,11 @@ from cje_core.workflow.analysis import Analysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def render_panels(analysis: Analysis) -> dict[str, bytes]:
-    """PNG files by name; only the panels that the data can fill."""
+    """Files by name; only the panels that the data can fill."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
@@ -32,11 +33,17 @@ def render_panels(analysis: Analysis) -> dict[str, bytes]:
         for name, draw in _panels(analysis).items():
             figure = draw().get_figure(root=True)
             assert figure is not None
-            stream = io.BytesIO()
-            figure.savefig(stream, format="png", metadata={"Software": None})
+            files[f"{name}.png"] = image(figure)
             plt.close(figure)
-            files[name] = stream.getvalue()
     return files
+
+
+def image(figure: "Figure", kind: str = "png") -> bytes:
+    """A figure as a file, ``png`` or ``svg``; the same figure gives the same bytes."""
+    stream = io.BytesIO()
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    figure.savefig(stream, format=kind, metadata=metadata)
+    return stream.getvalue()
 
 
 def _starred(analysis: Analysis) -> xr.Dataset:
@@ -76,16 +83,15 @@ def shares(analysis: Analysis) -> xr.Dataset:
     value = analysis.value
     found = []
     for policy in value["policy"].values.astype(str):
-        one = analysis.estimates.get(analysis.standing(policy) or "")
-        if one is None or "calibration_share" not in one:
-            found.append(np.nan)
-        else:
-            found.append(float(one["calibration_share"].sel(policy=policy)))
+        one = analysis.estimates.get(analysis.standing(policy) or "", xr.Dataset())
+        found.append(
+            float(one["calibration_share"].sel(policy=policy)) if "calibration_share" in one else np.nan
+        )
     return value[["route"]].assign(calibration_share=("policy", found))
 
 
 def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
-    estimate, value = analysis.estimates[analysis.primary], analysis.value
+    estimate, value, overlap = analysis.estimates[analysis.primary], analysis.value, analysis.overlap
     panels: dict[str, Callable[[], Axes]] = {
         "transport_residuals": lambda: figures.transport_residuals(analysis.transport)
     }
@@ -101,9 +107,8 @@ def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
         panels["uncertainty_share"] = lambda: figures.uncertainty_share(shares(analysis))
     if "influence" in value and len(analysis.policies) > 1:
         panels["win_matrix"] = lambda: figures.win_matrix(_starred(analysis))
-    if bool((analysis.value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
+    if bool((value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
         panels |= _sensitivity(analysis)
-    overlap = analysis.overlap
     if overlap is None:
         return panels
     panels["ess_tails"] = lambda: figures.ess_tails(overlap)[0]
