@@ -80,17 +80,10 @@ def shifts(
     inner: int = INNER,
     rng: np.random.Generator | int | None = None,
 ) -> Shifts:
-    """Draw every probed policy's mean residual from the cut posterior.
+    """Draw every probed policy's mean residual from the cut posterior; draw d belongs to draw d of f.
 
-    Parameters
-    ----------
-    draws : Draws
-        Of f at ``graded.levels``; draw d of the shifts belongs to draw d of f.
-    prior : {"student", "normal", "horseshoe", "flat"}
-    scale : float
-        Of the half-Cauchy on tau, on the [0, 1] oracle scale.
-    inner : int
-        Sweeps per draw of f.
+    `prior` is one of `PRIORS`, `scale` that of the half-Cauchy on tau, on the [0, 1] oracle scale; a draw of f gets
+    `inner` sweeps.
     """
     one_of(prior, "prior", PRIORS)
     if not scale > 0:

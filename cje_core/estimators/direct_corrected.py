@@ -44,8 +44,6 @@ from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import Part, combine, effective_clusters
 
 NEEDS = {"judge", "oracle", "probe"}
-
-
 MOST_LEVERAGE = 0.95
 MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted
 
@@ -63,18 +61,8 @@ def estimate(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with probes.
-    ci_prob : float
-        Probability of the t interval.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
     calibration : Calibration, optional
         How the judge is calibrated, see `cje_core.calibration.calibrated`.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
-        `cje_core.families.intervals`.
     tuned : bool
         Weigh the calibrator by what it explains of the probes' labels; False is the paper's plug-in plus mean
         residual, with the noise of the fit in its interval.
@@ -90,19 +78,18 @@ def estimate(
     given = calibrated(data, calibration)
     data, rows, fitted = given.parts
     found = [probe_value(rows, fitted, p, tuned=tuned) for p in range(len(rows.policies))]
-    options = {
-        "covariates": list(given.calibration.covariates),
-        "calibrator": fitted.mode,
-        "direction": given.calibration.direction,
-        "interval": interval,
-        "tuned": tuned,
-    }
     return assemble(
         data,
         rows,
         [one.result for one in found],
         estimator="direct_corrected",
-        options=options,
+        options={
+            "covariates": list(given.calibration.covariates),
+            "calibrator": fitted.mode,
+            "direction": given.calibration.direction,
+            "interval": interval,
+            "tuned": tuned,
+        },
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.probe),
         decomposed=True,
@@ -137,10 +124,8 @@ def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> Prob
     lam = slope.lam
     plug_in, sampling = mean_part(rows, index, lam * f_all, rows.weight[index])
     shift, correction = _probe_part(rows, probes, rows.label[probes] - lam * f_probes, slope)
-    parts = [sampling, correction]
-    if not tuned:
-        parts.append(_fit_noise(rows, fitted, index, probes))
-    influence, std_error, df = combine(parts, rows.cluster)
+    fit_noise = [] if tuned else [_fit_noise(rows, fitted, index, probes)]
+    influence, std_error, df = combine([sampling, correction, *fit_noise], rows.cluster)
     # labels that teach may be missing or constant, the probes may not: nothing would say how far off their mean is
     harmless = fitted.status is Status.CONSTANT_LABELS or fitted.status.failed
     status = Status.OK if harmless else fitted.status
@@ -166,7 +151,7 @@ class _Slope(NamedTuple):
     lam: float
     leverage: FloatArray | None = None  # of each probe in the regression on f, the mean's part left out
     moves: FloatArray | None = (
-        None  # V moves by this times the label, through lambda; zero where lambda is clipped
+        None  # V moves by this times the label, through lambda; 0 where that is clipped
     )
 
 
@@ -220,7 +205,6 @@ def _n_effective(rows: Rows, probes: IntArray) -> float:
 
 def _fit_noise(rows: Rows, fitted: OracleSlice, index: IntArray, probes: IntArray) -> Part:
     """What the labels that taught f add to the untuned value."""
+    share = [rows.weight[which] / rows.weight[which].sum() for which in (index, probes)]
     both = np.concatenate([index, probes])
-    weight, probe_weight = rows.weight[index], rows.weight[probes]
-    share = np.concatenate([weight / weight.sum(), -probe_weight / probe_weight.sum()])
-    return calibration_part(rows, fitted, rows.z[both], share)
+    return calibration_part(rows, fitted, rows.z[both], np.concatenate([share[0], -share[1]]))

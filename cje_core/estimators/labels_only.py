@@ -41,13 +41,12 @@ def estimate(
         value, part = mean_part(rows, index, label, rows.weight[index] / rows.label_prob[index])
         status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
         results.append(PolicyResult(status, "mean_label", "own", value, *combine([part], rows.cluster)))
-    options = {"interval": interval}
     return assemble(
         data,
         rows,
         results,
         estimator="labels_only",
-        options=options,
+        options={"interval": interval},
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.labelled & rows.evaluated),
     )

@@ -87,7 +87,7 @@ KIND = {"auto": "fieller", "wald": "wald", "lee": "agresti_coull"}  # what an es
 
 
 class Corrected(NamedTuple):
-    """What the correction of one policy rests on, in shares of good responses."""
+    """The correction of one policy, in shares of good responses."""
 
     result: PolicyResult
     accuracy: FloatArray = np.full(3, np.nan)  # sensitivity, specificity, youden
@@ -181,14 +181,7 @@ def lee_interval(
 
     Counts of the two error rates gain one success and one failure each, the count of p gains z^2 of which half are
     successes; the delta-method interval is recentred by ``2 z^2 (theta Se (1 - Se) / n_good - (1 - theta) Sp (1 - Sp) /
-    n_bad)``, all on adjusted figures.
-
-    Parameters
-    ----------
-    passed, sensitivity, specificity : float
-        Observed shares.
-    n, n_good, n_bad : float
-        Observations behind each of them.
+    n_bad)``, all on adjusted figures. `n`, `n_good` and `n_bad` observations stand behind the three observed shares.
 
     Examples
     --------
@@ -239,10 +232,8 @@ def fieller_interval(
     p = float(np.clip(passed, min(false_pass, sensitivity), max(false_pass, sensitivity)))
     theta = min(max((p - false_pass) / youden, 0.0), 1.0)
     observed = np.array([passed, false_pass, sensitivity])
-    wilsons = [
-        wilson(share, count, ci_prob) for share, count in zip(observed, (n, n_bad, n_good), strict=True)
-    ]
-    below, above = np.abs(np.array(wilsons).T - observed)
+    counted = zip(observed, (n, n_bad, n_good), strict=True)
+    below, above = np.abs(np.array([wilson(*pair, ci_prob) for pair in counted]).T - observed)
     joint = np.eye(3) if correlation is None else correlation
 
     def excess(at: float) -> float:
@@ -258,7 +249,6 @@ def fieller_interval(
 
 
 def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: float) -> Corrected:
-    """Correct policy p; values are shares of good responses."""
     found = gather(rows, verdicts, p)
     if isinstance(found, Status):
         return Corrected(PolicyResult(found, "none"))
@@ -281,11 +271,8 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
         return Corrected(
             PolicyResult(Status.ILL_CONDITIONED, route, source, value, bounds=anything), *accuracy
         )
-    parts = [
-        _scaled(share.part, 1 / youden),
-        _scaled(sp.part, (1 - raw) / youden),
-        _scaled(se.part, -raw / youden),
-    ]
+    slopes = ((share, 1 / youden), (sp, (1 - raw) / youden), (se, -raw / youden))
+    parts = [Part(slope * q.part.influence, q.part.df) for q, slope in slopes]
     status = Status.INVERTED_JUDGE if youden < 0 else found.status
     result = PolicyResult(status, route, source, value, *combine(parts, rows.cluster))
     if kind == "wald":
@@ -298,7 +285,7 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
         n, n_good, n_bad = (charged(q.n, q.part.df, ci_prob) for q in (share, se, sp))
         interval = fieller_interval(
             share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
-            correlation=_correlation(rows, share.part, _scaled(sp.part, -1.0), se.part),
+            correlation=_correlation(rows, share.part.influence, -sp.part.influence, se.part.influence),
         )  # fmt: skip
     return Corrected(result._replace(bounds=np.array(interval)), *accuracy)
 
@@ -314,9 +301,9 @@ def _width_vs_labels(
     return mine / np.where(own, width, np.nan)
 
 
-def _correlation(rows: Rows, *parts: Part) -> FloatArray:
+def _correlation(rows: Rows, *influence: FloatArray) -> FloatArray:
     """Correlation matrix of errors by their influence values; 0 where one has no spread."""
-    sums = cluster_sums(np.stack([part.influence for part in parts]), rows.cluster)
+    sums = cluster_sums(np.stack(influence), rows.cluster)
     joint = sums @ sums.T
     scale = np.sqrt(np.diag(joint))
     product = np.outer(scale, scale)
@@ -325,17 +312,15 @@ def _correlation(rows: Rows, *parts: Part) -> FloatArray:
     return np.asarray(out)
 
 
-def _scaled(part: Part, factor: float) -> Part:
-    return Part(factor * part.influence, part.df)
-
-
 def _rescale(result: PolicyResult, bottom: float, top: float) -> PolicyResult:
     """From shares of good responses to oracle units; the interval holds the value, and there is none without spread."""
-    influence = None if result.influence is None else (top - bottom) * result.influence
-    value, bounds = bottom + (top - bottom) * result.value, np.full(2, np.nan)
+    width = top - bottom
+    influence = None if result.influence is None else width * result.influence
+    value, bounds = bottom + width * result.value, np.full(2, np.nan)
     known = np.isfinite(result.std_error) or result.status is Status.ILL_CONDITIONED
     if result.bounds is not None and known:
-        lower, upper = bottom + (top - bottom) * result.bounds
+        lower, upper = bottom + width * result.bounds
         bounds = np.array([np.fmin(lower, value), np.fmax(upper, value)])
-    std_error = (top - bottom) * result.std_error
-    return result._replace(value=value, bounds=bounds, influence=influence, std_error=std_error)
+    return result._replace(
+        value=value, bounds=bounds, influence=influence, std_error=width * result.std_error
+    )

@@ -59,7 +59,7 @@ def sbc(
     prior: Prior = DEFAULT,
     rng: np.random.Generator | int | None = None,
 ) -> xr.Dataset:
-    """Ranks of the truth among posterior draws.
+    """Ranks of the truth, drawn from `prior`, among L = `n_ranks` posterior draws.
 
     Parameters
     ----------
@@ -67,12 +67,8 @@ def sbc(
         ``sampler(levels, rng) -> Draws`` with at least `n_ranks` draws; that many are ranked, evenly spaced.
     template : Levels
         Judge levels, labels at each and kind of label; its sums are not used.
-    n_ranks : int
-        L, draws ranked.
     mass : array, shape (K,), optional
         Share of responses on each level, for V. Default: uniform.
-    prior : Prior
-        That the truth is drawn from.
 
     Returns
     -------
@@ -106,12 +102,8 @@ def verdict(ranks: xr.Dataset, *, prob: float = 0.95) -> xr.Dataset:
     """Hold the ECDF of the ranks of every quantity against a simultaneous band.
 
     `prob` is the least probability that a correct sampler passes on all quantities: each gets its Bonferroni share.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``quantity``: ``passed``; ``ecdf(quantity, point)`` with its ``lower, upper`` over ``point``. Attribute
-        ``passed``: all of them.
+    Over ``quantity``: ``passed``; ``ecdf(quantity, point)`` with its ``lower, upper`` over ``point``. Attribute
+    ``passed``: all of them.
     """
     steps = ranks.attrs["n_ranks"] + 1
     names = ranks["quantity"].values

@@ -41,15 +41,7 @@ def two_stage(
     effect_scale: float = EFFECT_SCALE,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
-    """Draws of the calibration on Z = (S, X), with ``beta``; f is the calibrator where the effect is 0.
-
-    Parameters
-    ----------
-    graded : Graded
-        With the ``columns`` of the effect (`cje_core.bayes.covariates.effects`) for every row.
-    effect_scale : float
-        Prior standard deviation of a coefficient, in log odds.
-    """
+    """Draws of the calibration on Z = (S, X), as `cje_core.bayes.covariates.sample` makes them by Gibbs."""
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
     seen, columns = slice.labelled(rows, graded), graded.columns[rows.teaches]
@@ -68,10 +60,7 @@ def hierarchical(
     deviation: float = 0.5,
     rng: np.random.Generator | int | None = None,
 ) -> Draws:
-    """Draws of one calibrator per policy, ``own``, partially pooled; f is that of the population of policies.
-
-    `deviation` is the prior scale of the spread of the policies' log odds and log weights.
-    """
+    """Draws of one calibrator per policy, ``own``, partially pooled; f is that of the population of policies."""
     labels = policies.by_policy(rows, graded, rows.teaches)._replace(binary=graded.levels.binary)
     trace = nuts.run(policies.hierarchical(labels, prior, deviation=deviation), options, rng=rng)
     found = nuts.posterior(trace)

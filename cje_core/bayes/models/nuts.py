@@ -31,13 +31,7 @@ _compiled: OrderedDict[Hashable, Any] = OrderedDict()
 
 @dataclass(frozen=True)
 class NutsOptions:
-    """How NUTS is run.
-
-    Raises
-    ------
-    ValueError
-        For an unknown engine, or without draws or chains.
-    """
+    """How NUTS is run."""
 
     engine: str = "nutpie"  # or "pymc"
     n_draws: int = 1000  # draws kept, split evenly over the chains
