@@ -114,15 +114,8 @@ def first_token_errors(
 
     ``Y = u(a_1) + noise_sd(a_1) * e``, as in the paper's simulation of TTC collapse. IPS is unbiased with
     ``n SE^2 = (1 + chi2)^(L-1) sum_v p(v)^2/q(v) (u(v)^2 + noise_sd(v)^2) - V^2``; Direct is the mean of n fresh
-    draws from the target, judged without error.
-
-    Parameters
-    ----------
-    log_p, log_q, utility : arrays, shape (V,)
-    noise_sd : float or array, shape (V,)
-        Standard deviation of the outcome noise given the first token, in units of Y.
-    length, n : int
-        Tokens per response; number of responses.
+    draws from the target, judged without error. `utility` (V,) and `noise_sd` (a number, or (V,)), mean and standard
+    deviation of the outcome given the first token, are in units of Y; `length` tokens in each of `n` responses.
     """
     value = expectation(log_p, utility)
     noise = np.broadcast_to(np.asarray(noise_sd, dtype=float) ** 2, utility.shape)

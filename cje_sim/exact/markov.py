@@ -86,17 +86,9 @@ def log_cdf(
 ) -> LogProb:
     """``log P(sum_t f(a_(t-1), a_t) <= x)`` under a token policy, relatively accurate at any depth.
 
-    Parameters
-    ----------
-    policy : TokenPolicy
-    table : array, shape (K, 1 + S, V)
-        Token scores.
-    x : float
-    log_kernel : array, shape (K, 1 + S, V), optional
-        One-step factors in place of the policy's log-probabilities; they need not be normalised, for instance
-        ``2 log p - log q``, which gives ``log E0[W^2 1(sum <= x)]``.
-    points : int
-        Lattice points.
+    `table` (K, 1 + S, V) are the token scores. `log_kernel`, of the same shape, are one-step factors in place of the
+    policy's log-probabilities; they need not be normalised, for instance ``2 log p - log q``, which gives ``log E0[W^2
+    1(sum <= x)]``.
     """
     kernel = _rows(policy.log_prob, table.shape[1]) if log_kernel is None else log_kernel
     parts = [(weight, paths.log_cdf(x, points)) for weight, paths in _all_paths(policy, kernel, table)]

@@ -46,14 +46,8 @@ def log_cdf(
 ) -> LogProb:
     """``log P(v_1 + ... + v_L <= x)`` of independent token scores, relatively accurate at any depth.
 
-    Parameters
-    ----------
-    values, log_law : arrays, shape (V,)
-        Score and log-probability of each token.
-    length : int
-    x : float
-    points : int
-        Lattice points of the FFT route; the bracket shrinks in proportion.
+    `values` and `log_law` (V,) are score and log-probability of each token; `points` are those of the lattice of the
+    FFT route, with which the bracket shrinks in proportion.
 
     Examples
     --------
@@ -89,20 +83,19 @@ def log_interval(
     points: int = LATTICE_POINTS,
 ) -> LogProb:
     """Log-probability that the sum lies in ``[low, high]``, computed in the tail where it is rare."""
-    if low == -np.inf:
-        return log_cdf(values, log_law, length, high, points=points)
-
-    def above(x: float) -> LogProb:
-        return log_cdf(-values, log_law, length, -x, points=points)
-
-    if high == np.inf:
-        return above(low)
-    possible, law = _possible(values, log_law)
-    mean = length * float(np.exp(law) @ possible)
 
     def below(x: float) -> LogProb:
         return log_cdf(values, log_law, length, x, points=points)
 
+    def above(x: float) -> LogProb:
+        return log_cdf(-values, log_law, length, -x, points=points)
+
+    if low == -np.inf:
+        return below(high)
+    if high == np.inf:
+        return above(low)
+    possible, law = _possible(values, log_law)
+    mean = length * float(np.exp(law) @ possible)
     return combine_tails(mean, low, high, below, above)
 
 
