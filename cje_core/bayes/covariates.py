@@ -22,7 +22,7 @@ from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import DEFAULT, Prior, check, draw_component, shapes
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of
 from cje_core.bayes.splines import isplines
-from cje_core.checks import FloatArray, one_of
+from cje_core.checks import FloatArray, Rng, one_of
 from cje_core.data.arrays import Rows
 
 EFFECTS = ("linear", "spline")
@@ -62,7 +62,7 @@ def sample(
     prior: Prior = DEFAULT,
     effect_scale: float = EFFECT_SCALE,
     equal_ends: bool = False,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> Draws:
     """Draw from the posterior of the calibrator with covariates, as `cje_core.bayes.gibbs.sample` does without.
 

@@ -37,7 +37,7 @@ from cje_core.bayes.prior import (
 )
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of, partner
 from cje_core.bayes.splines import isplines
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, Rng
 
 RUN = 16  # probabilities per product: 1e-19 each would not underflow
 WARMUP, THIN = 300, 4  # sweeps; at these R-hat of every level is below 1.01 (tested)
@@ -95,7 +95,7 @@ def sample(
     n_warmup: int = WARMUP,
     thin: int = THIN,
     prior: Prior = DEFAULT,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> Draws:
     """Draw from the posterior of the calibrator: every `thin`-th sweep is kept after `n_warmup`, `n_draws` in all.
 

@@ -33,7 +33,7 @@ from scipy import special
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
 from cje_core.calibration.folds import count_clusters
-from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.checks import BoolArray, FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
@@ -156,7 +156,7 @@ def values(
     corrected: BoolArray,
     one_step: bool = True,
     inflate: bool = True,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> FloatArray:
     """Draw the policies' values, (P, draws) on the oracle scale; a policy without responses has NaN.
 

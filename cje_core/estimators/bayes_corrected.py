@@ -20,6 +20,7 @@ from cje_core.bayes.prior import Prior
 from cje_core.bayes.shifts import shifts
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
+from cje_core.checks import Rng
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 from cje_core.transport.margin import harmless_margin
@@ -48,7 +49,7 @@ def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     model: Model = DEFAULT,
     margin: float | None = None,
     engine: str | None = None,

@@ -28,7 +28,7 @@ import xarray as xr
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 
@@ -51,7 +51,7 @@ def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     route: str = "one_step",
     model: Model = DEFAULT,
     engine: str | None = None,

@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.bayes.misclassification import Counts, Posterior, sample
-from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.checks import BoolArray, FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows, unpack
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.misclassification import (
@@ -41,7 +41,7 @@ def estimate(
     data: xr.Dataset,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     threshold: float | None = None,
     accuracy_prior: tuple[float, float] = (1.0, 1.0),
     n_draws: int = 2000,

@@ -58,7 +58,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
@@ -98,7 +98,7 @@ def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     inference: str | Bootstrap = "influence",
     correction: str = "theta_aug",
     borrowed: str | None = None,

@@ -37,7 +37,7 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, mean_part, predict
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.inference.estimate import Status, cluster_se, sum_by
@@ -52,7 +52,7 @@ def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     calibration: Calibration | None = None,
     interval: str = "auto",
     tuned: bool = True,

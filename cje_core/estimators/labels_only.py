@@ -11,6 +11,7 @@ import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import Rng
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.inference.estimate import Status
@@ -20,11 +21,7 @@ NEEDS = {"oracle"}
 
 
 def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    interval: str = "auto",
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by the mean of its own labels; see the module and its package."""
     del rng

@@ -18,6 +18,7 @@ import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import Rng
 from cje_core.data import check_data
 from cje_core.data.arrays import unpack
 from cje_core.data.fields import LARGEST
@@ -28,9 +29,7 @@ from cje_core.inference.influence import combine
 NEEDS = {"oracle", "true_reward"}
 
 
-def estimate(
-    data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
-) -> xr.Dataset:
+def estimate(data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None) -> xr.Dataset:
     """Estimate each policy's value with the true regression in place of a calibrator; see the module and its package.
 
     Every status is NO_TRUTH without ``true_reward``.

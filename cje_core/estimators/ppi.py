@@ -13,10 +13,9 @@ Failure modes: a judge on the wrong scale, or a useless one, makes it wider than
 it uses S as it is, so a nonlinear but informative judge is not exploited; no labels, no number.
 """
 
-import numpy as np
 import xarray as xr
 
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
@@ -25,12 +24,7 @@ NEEDS = {"judge", "oracle"}
 
 
 def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    quantile: str = "t",
-    interval: str = "auto",
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, quantile: str = "t", interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each labelled policy's value by its prediction-powered mean; see the module and its package.
 

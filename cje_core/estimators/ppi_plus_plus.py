@@ -12,10 +12,9 @@ Failure modes: as `ppi`, but no wider than the labels alone beyond the noise of 
 (it is ignored, not turned round).
 """
 
-import numpy as np
 import xarray as xr
 
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.data.arrays import unpack
 from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
@@ -28,7 +27,7 @@ def estimate(
     data: xr.Dataset,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     quantile: str = "t",
     lam: str | float = "tuned",
     interval: str = "auto",

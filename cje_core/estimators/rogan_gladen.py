@@ -64,7 +64,7 @@ import numpy as np
 import xarray as xr
 from scipy import optimize, special
 
-from cje_core.checks import FloatArray, one_of, probability
+from cje_core.checks import FloatArray, Rng, one_of, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
@@ -98,7 +98,7 @@ def estimate(
     data: xr.Dataset,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     threshold: float | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
@@ -146,11 +146,7 @@ def estimate(
 
 
 def sweep(
-    data: xr.Dataset,
-    thresholds: Sequence[float],
-    *,
-    ci_prob: float = 0.95,
-    interval: str = "auto",
+    data: xr.Dataset, thresholds: Sequence[float], *, ci_prob: float = 0.95, interval: str = "auto"
 ) -> xr.Dataset:
     """The correction at several thresholds, to see how much rests on the choice.
 

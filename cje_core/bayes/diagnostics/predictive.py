@@ -21,18 +21,12 @@ from cje_core.bayes import prior as priors
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import DEFAULT, Prior
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, Rng
 
 TINY = 1e-12  # a probability that Gibbs has put on the very edge
 
 
-def prior_draws(
-    levels: Levels,
-    *,
-    n_draws: int = 1000,
-    prior: Prior = DEFAULT,
-    rng: np.random.Generator | int | None = None,
-) -> Draws:
+def prior_draws(levels: Levels, *, n_draws: int = 1000, prior: Prior = DEFAULT, rng: Rng = None) -> Draws:
     """Draw the calibrator from its prior.
 
     Of `levels` the labels are not used, only the levels and the kind of label.
@@ -71,12 +65,7 @@ STATISTICS = ("mean", "sd", "share_below_0", "share_above_1", "rank_correlation"
 
 
 def predictive_check(
-    levels: Levels,
-    at: IntArray,
-    label: FloatArray,
-    draws: Draws,
-    *,
-    rng: np.random.Generator | int | None = None,
+    levels: Levels, at: IntArray, label: FloatArray, draws: Draws, *, rng: Rng = None
 ) -> xr.Dataset:
     """Replicate labels once per draw, of the posterior or of the prior, and compare statistics with the observed.
 
@@ -122,7 +111,7 @@ def pit(
     draws: Draws,
     *,
     leave_one_out: bool = True,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> FloatArray:
     """Probability integral transform of each label (m,), randomised between the two ends for binary labels.
 

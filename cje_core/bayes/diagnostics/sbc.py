@@ -19,7 +19,7 @@ from cje_core.bayes.diagnostics.predictive import ecdf, prior_draws
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import DEFAULT, Prior
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, Rng
 from cje_core.inference.estimate import sum_by
 
 AT = (0.3, 0.85, 1.0)
@@ -57,7 +57,7 @@ def sbc(
     n_ranks: int = 99,
     mass: FloatArray | None = None,
     prior: Prior = DEFAULT,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> xr.Dataset:
     """Ranks of the truth, drawn from `prior`, among L = `n_ranks` posterior draws.
 

@@ -17,15 +17,12 @@ from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.shifts import Shifts, probed
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.checks import Rng
 from cje_core.data.arrays import Rows
 
 
 def calibration(
-    levels: Levels,
-    options: NutsOptions = NUTS,
-    *,
-    prior: Prior = DEFAULT,
-    rng: np.random.Generator | int | None = None,
+    levels: Levels, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
 ) -> Draws:
     """Draws of the calibrator."""
     trace = nuts.run(slice.calibration(levels, prior), options, rng=rng)
@@ -39,7 +36,7 @@ def two_stage(
     *,
     prior: Prior = DEFAULT,
     effect_scale: float = EFFECT_SCALE,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> Draws:
     """Draws of the calibration on Z = (S, X), as `cje_core.bayes.covariates.sample` makes them by Gibbs."""
     if graded.columns is None:
@@ -58,7 +55,7 @@ def hierarchical(
     *,
     prior: Prior = DEFAULT,
     deviation: float = 0.5,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> Draws:
     """Draws of one calibrator per policy, ``own``, partially pooled; f is that of the population of policies."""
     labels = policies.by_policy(rows, graded, rows.teaches)._replace(binary=graded.levels.binary)
@@ -78,7 +75,7 @@ def joint(
     *,
     prior: Prior = DEFAULT,
     scale: float = 0.05,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> tuple[Draws, Shifts]:
     """Draws of calibrator and shifts from one posterior, in which probes bend the calibrator: a `UserWarning` says so.
 

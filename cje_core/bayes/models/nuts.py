@@ -18,7 +18,7 @@ from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.models.engines import az, nutpie, pm, quiet
 from cje_core.bayes.models.specification import Specification
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, Rng
 from cje_core.inference.estimate import Status
 
 TARGET_ACCEPT = 0.95  # labels at 0 or 1 push f to the edge of what it can be: fewer divergences there
@@ -50,12 +50,7 @@ class NutsOptions:
 DEFAULT = NutsOptions()
 
 
-def run(
-    model: Specification,
-    options: NutsOptions = DEFAULT,
-    *,
-    rng: np.random.Generator | int | None = None,
-) -> Any:
+def run(model: Specification, options: NutsOptions = DEFAULT, *, rng: Rng = None) -> Any:
     """Trace of a model, an InferenceData or a DataTree; nutpie's compiled model is kept.
 
     An int as `rng` is NUTS' seed itself; a generator draws one.
