@@ -54,8 +54,7 @@ def utility_of(name: str) -> FloatArray:
     kind, _, number = name.partition("-")
     if kind == "hot":
         law = zipf(VOCAB, ZIPF_ALPHA)
-        m = divergences.moments(law, -law)
-        return np.asarray((-law - m.mean) / np.sqrt(m.variance))
+        return np.asarray((-law - divergences.entropy(law)) / np.sqrt(divergences.variance(law, -law)))
     return utilities(kind, VOCAB, rng=generator(0, "ttc_collapse", "utilities", int(number or 1)))
 
 

@@ -8,6 +8,7 @@ What all of them take and give is not said again by each:
 ``data``         evaluation data, see `cje_core.data.contract`
 ``ci_prob``      probability of the intervals (over clusters of prompts)
 ``rng``          source of randomness: a generator, or the seed of one; unused where nothing is random
+``calibration``  how the judge is calibrated, see `cje_core.calibration.calibrated`
 ``interval``     {"auto", "wald", "logit", "clopper_pearson"}: ``auto`` is binomial tails on effective counts where own
                  labels are binary or an end of the oracle range is near, with room for unseen drops where graded labels
                  are few, else the t interval (``wald``); see `cje_core.families.intervals`. Of a posterior

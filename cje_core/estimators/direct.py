@@ -121,8 +121,6 @@ def estimate(
     power_tuned : bool
         Weigh calibrator and judge score by what they explain of a corrected policy's own labels
         (`cje_core.families.direct.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
-    calibration : Calibration, optional
-        How the judge is calibrated, see `cje_core.calibration.calibrated`.
     interval : str
         Of ``influence`` and ``jackknife``: also ``normal``, the paper's 1.96 standard errors.
 
@@ -167,19 +165,16 @@ def estimate(
     lender = make_lender(rows, fitted, options)
     fits = [fit_policy(rows, fitted, p, options, lender) for p in range(len(rows.policies))]
     results = [fit.result for fit in fits]
-    n_rejected = 0
-    if inference == "bootstrap":
-        n_rejected = add_draws(
-            rows, fitted, fits, results, options, resampling.kind, resampling.n, ci_prob, rng
-        )
     recorded: dict[str, object] = {
         "inference": inference, "correction": correction, "borrowed": borrowed, "power_tuned": power_tuned,
         "covariates": list(given.calibration.covariates), "calibrator": fitted.mode,
         "direction": given.calibration.direction, "interval": interval,
     }  # fmt: skip
-    if inference == "bootstrap":
-        recorded |= {"bootstrap": resampling.kind, "n_boot": resampling.n}
     extra: dict[str, object] = {}
+    if inference == "bootstrap":
+        kind, n = resampling.kind, resampling.n
+        recorded |= {"bootstrap": kind, "n_boot": n}
+        extra["n_rejected"] = add_draws(rows, fitted, fits, results, options, kind, n, ci_prob, rng)
     if inference == "jackknife":
         left_out = np.full((len(fits), len(oracle_folds(fitted))), np.nan)
         for row, fit in zip(left_out, fits, strict=True):
@@ -189,8 +184,6 @@ def estimate(
     if power_tuned:
         extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
         extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
-    if inference == "bootstrap":
-        extra["n_rejected"] = n_rejected
     if lender is not None:
         extra |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
     return assemble(

@@ -61,8 +61,6 @@ def estimate(
 
     Parameters
     ----------
-    calibration : Calibration, optional
-        How the judge is calibrated, see `cje_core.calibration.calibrated`.
     tuned : bool
         Weigh the calibrator by what it explains of the probes' labels; False is the paper's plug-in plus mean
         residual, with the noise of the fit in its interval.

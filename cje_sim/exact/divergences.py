@@ -15,19 +15,15 @@ from scipy.special import logsumexp
 from cje_sim.exact.sums import FloatArray, log_minus
 
 
-class Moments(NamedTuple):
-    """Mean, variance, skewness and excess kurtosis of a token score."""
-
-    mean: float
-    variance: float
-    skewness: float
-    kurtosis: float
-
-
 def expectation(log_law: FloatArray, values: FloatArray) -> float:
     """Mean of `values` under a law, where impossible tokens (-inf) contribute nothing."""
     possible = log_law > -np.inf
     return float(np.exp(log_law[possible]) @ values[possible])
+
+
+def variance(log_law: FloatArray, values: FloatArray) -> float:
+    """Variance of a token score, for instance of the surprisal ``-log_p``, under a law."""
+    return expectation(log_law, (values - expectation(log_law, values)) ** 2)
 
 
 def entropy(log_p: FloatArray) -> float:
@@ -72,17 +68,6 @@ def chi2_law(log_p: FloatArray, log_q: FloatArray) -> FloatArray:
     return np.asarray(weight - logsumexp(weight))
 
 
-def moments(log_law: FloatArray, values: FloatArray) -> Moments:
-    """Moments of a token score, for instance of the surprisal ``-log_p``, under `log_law`."""
-    mean = expectation(log_law, values)
-    deviation = values - mean
-    variance = expectation(log_law, deviation**2)
-    if variance <= 0:
-        return Moments(mean, 0.0, 0.0, 0.0)
-    skewness = expectation(log_law, deviation**3) / variance**1.5
-    return Moments(mean, variance, skewness, expectation(log_law, deviation**4) / variance**2 - 3)
-
-
 def collapse_margin(log_p: FloatArray, log_q: FloatArray) -> float:
     """Which way one-sided TTC goes: ``E_q[-log p] - H(p)``, nats per token.
 
@@ -119,7 +104,6 @@ def first_token_errors(
     """
     value = expectation(log_p, utility)
     noise = np.broadcast_to(np.asarray(noise_sd, dtype=float) ** 2, utility.shape)
-    variance = expectation(log_p, (utility - value) ** 2 + noise)
     second = log1p_chi2(log_p, log_q)
     log_n = np.log(n)
     m = chi2_law(log_p, log_q)
@@ -134,7 +118,7 @@ def first_token_errors(
         value,
         float((log_var_ips - log_n) / 2),
         float((log_var_snips - log_n) / 2),
-        float((_log(variance) - log_n) / 2),
+        float((_log(expectation(log_p, (utility - value) ** 2 + noise)) - log_n) / 2),
         bias,
     )
 

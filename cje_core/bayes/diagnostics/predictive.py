@@ -27,10 +27,7 @@ TINY = 1e-12  # a probability that Gibbs has put on the very edge
 
 
 def prior_draws(levels: Levels, *, n_draws: int = 1000, prior: Prior = DEFAULT, rng: Rng = None) -> Draws:
-    """Draw the calibrator from its prior.
-
-    Of `levels` the labels are not used, only the levels and the kind of label.
-    """
+    """Draw the calibrator from its prior; of `levels` only the levels and the kind of label are used."""
     rng = np.random.default_rng(rng)
     ends, shape = priors.draw(prior, n_draws, rng)
     sigma = np.full(n_draws, np.nan) if levels.binary else prior.scale * np.abs(rng.standard_normal(n_draws))
@@ -84,7 +81,12 @@ def predictive_check(
 
     replicate = np.empty((len(STATISTICS), len(draws.f)))
     for d in range(len(draws.f)):  # draw by draw: no labels x draws array
-        replicate[:, d] = describe(_replicate(draws.f[d, at], float(draws.sigma[d]), levels.binary, rng))
+        mean = draws.f[d, at]
+        if levels.binary:
+            y = (rng.random(len(mean)) < mean).astype(float)
+        else:
+            y = mean + draws.sigma[d] * rng.standard_normal(len(mean))
+        replicate[:, d] = describe(y)
     observed = np.array(describe(np.asarray(label, float)))[:, None]
     above = (replicate > observed).mean(axis=1) + 0.5 * (replicate == observed).mean(axis=1)
     known = np.isfinite(observed[:, 0])
@@ -96,12 +98,6 @@ def predictive_check(
         },
         coords={"statistic": list(STATISTICS)},
     )
-
-
-def _replicate(mean: FloatArray, sigma: float, binary: bool, rng: np.random.Generator) -> FloatArray:
-    if binary:
-        return (rng.random(len(mean)) < mean).astype(float)
-    return mean + sigma * rng.standard_normal(len(mean))
 
 
 def pit(
@@ -120,8 +116,7 @@ def pit(
     """
     rng = np.random.default_rng(rng)
     y = np.asarray(label, float)
-    top, total = np.zeros(len(y)), np.zeros(len(y))
-    below = np.zeros(len(y))
+    top, below, total = np.zeros(len(y)), np.zeros(len(y)), np.zeros(len(y))
     for d in range(len(draws.f)):
         f = draws.f[d, at]
         if levels.binary:

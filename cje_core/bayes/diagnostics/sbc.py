@@ -31,11 +31,7 @@ Sampler = Callable[[Levels, np.random.Generator], Draws]
 
 def gibbs_sampler(n_draws: int = 99, *, prior: Prior = DEFAULT) -> Sampler:
     """The Gibbs sampler, thinned enough for ranks."""
-
-    def sampler(levels: Levels, rng: np.random.Generator) -> Draws:
-        return gibbs.sample(levels, n_draws=n_draws, thin=THIN, prior=prior, rng=rng)
-
-    return sampler
+    return lambda levels, rng: gibbs.sample(levels, n_draws=n_draws, thin=THIN, prior=prior, rng=rng)
 
 
 def simulate(template: Levels, draws: Draws, d: int, rng: np.random.Generator) -> Levels:
@@ -109,9 +105,8 @@ def verdict(ranks: xr.Dataset, *, prob: float = 0.95) -> xr.Dataset:
     names = ranks["quantity"].values
     each = 1.0 - (1.0 - prob) / len(names)
     # rank r of 0..L is a uniform somewhere in (r, r + 1) / (L + 1): at the points j / (L + 1) the ECDF is exact
-    found = [
-        ecdf((ranks["rank"].values[:, q] + 0.5) / steps, prob=each, n_points=steps) for q in range(len(names))
-    ]
+    at = (ranks["rank"].values.T + 0.5) / steps
+    found = [ecdf(of_one, prob=each, n_points=steps) for of_one in at]
     out = xr.Dataset(
         {
             "passed": ("quantity", [bool(one.attrs["inside"]) for one in found]),
