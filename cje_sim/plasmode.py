@@ -1,16 +1,14 @@
 """Plasmode worlds: resample a user's own evaluation data, with a truth that is known by construction.
 
-The user's prompts are the population. A replicate draws prompts with replacement, whole (every policy's judge
-scores, draws, covariates and log-probabilities together), so the dependence between policies, scores, lengths
-and weights is the data's own. Labels exist for few responses, so each response gets a *law* of labels: the
-labels of the donors near it, own donors if the policy has enough of them, else those of the calibration
-policies (the policy's transport is then perfect by construction). With ``bandwidth = 0`` the donors are the
-nearest labelled responses, ties included (hot deck, no smoothing); with a positive bandwidth all donors count
-with a Gaussian kernel weight. Truth is the mean over the population of the means of these laws: an average of
-given numbers, no estimator and no simulation.
+The user's prompts are the population. A replicate draws prompts with replacement, whole (every policy's judge scores,
+draws, covariates and log-probabilities together), so the dependence between policies, scores, lengths and weights is
+the data's own. Labels exist for few responses, so each response gets a *law* of labels: the labels of the donors near
+it, own donors if the policy has enough of them, else those of the calibration policies (the policy's transport is then
+perfect by construction). With ``bandwidth = 0`` the donors are the nearest labelled responses, ties included (hot deck,
+no smoothing); with a positive bandwidth all donors count with a Gaussian kernel weight. Truth is the mean over the
+population of the means of these laws: an average of given numbers, no estimator and no simulation.
 
-The world is a caricature where donors are few; its use is to ask how an estimator behaves on data *like
-these*.
+The world is a caricature where donors are few; its use is to ask how an estimator behaves on data *like these*.
 """
 
 from collections.abc import Iterator

@@ -68,10 +68,9 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract with ``draws(policy, replicate)``, and ``shift``, ``shift_interval(policy, ci_bound)`` on the
-        oracle scale, ``shift_draws(policy, replicate)``, ``within_margin``, the probability that
-        the shift is smaller than the margin. Policies with fewer than 4 probed prompts have status NO_PROBES.
+    And ``shift``, ``shift_interval(policy, ci_bound)`` and ``shift_draws(policy, replicate)`` on the oracle scale, and
+    ``within_margin``, the probability that the shift is smaller than the margin. Policies with fewer than 4 probed
+    prompts have status NO_PROBES.
     """
     rng = np.random.default_rng(rng)
     given = calibrated(data, calibration)

@@ -68,21 +68,17 @@ def estimate(
     engine : {"gibbs", "nutpie", "pymc"}, optional
         Sampler of one and the same posterior: numba (milliseconds), nutpie (compiled once per process), PyMC's NUTS.
         Default: ``gibbs``, or ``nutpie`` with partial pooling, which Gibbs does not sample.
-    n_draws : int
-        Posterior draws.
     calibration : Calibration, optional
         Covariates and direction of the calibrator, see `cje_core.calibration.calibrated`; its mode is not looked at.
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract with ``draws(policy, replicate)``; ``unlabelled_mass(policy)``, the share of responses on
-        judge levels without any label, where f is the prior's; and draws of the parameters: ``calibrator(replicate,
-        level)`` in oracle units over the judge's scores, its ``ends(replicate, end)`` in oracle units and its
-        ``shape(replicate, spline)``, ``sigma(replicate)`` for labels that are not binary,
-        ``covariate_effect(replicate, effect)``, with partial pooling ``own_calibrator(policy, replicate, level)``, else
-        ``flat_judge``, the posterior probability that f is constant. With NUTS also ``rhat, ess_bulk, ess_tail,
-        divergences, bfmi``, the worst over the parameters.
+    And ``unlabelled_mass(policy)``, the share of responses on judge levels without any label, where f is the prior's;
+    draws of the parameters: ``calibrator(replicate, level)`` in oracle units over the judge's scores, its
+    ``ends(replicate, end)`` in oracle units and its ``shape(replicate, spline)``, ``sigma(replicate)`` for labels that
+    are not binary, ``covariate_effect(replicate, effect)``, with partial pooling ``own_calibrator(policy, replicate,
+    level)``, else ``flat_judge``, the posterior probability that f is constant. With NUTS also ``rhat, ess_bulk,
+    ess_tail, divergences, bfmi``, the worst over the parameters.
     """
     rng = np.random.default_rng(rng)
     given = calibrated(data, calibration)

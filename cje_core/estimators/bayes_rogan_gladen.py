@@ -55,14 +55,10 @@ def estimate(
         A score at or above it passes. Default: the middle of ``judge_range``.
     accuracy_prior : pair of float
         Beta prior of sensitivity and of specificity.
-    n_draws : int
-        Posterior draws.
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract with ``draws(policy, replicate)``, and the posterior means ``sensitivity``, ``specificity``
-        and ``youden`` over ``policy``.
+    And the posterior means ``sensitivity``, ``specificity`` and ``youden`` over ``policy``.
     """
     rng = np.random.default_rng(rng)
     check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)

@@ -126,15 +126,12 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`, with ``std_error_evaluation`` and
-        ``std_error_calibration`` (the error due to the responses drawn, which falls with their number, and due to the
-        labels, which falls with theirs: fit of a borrowed calibrator or own residuals) and ``calibration_share``, the
-        latter's part of the variance. Bootstrapped: with
-        ``draws``, and the attribute ``n_rejected`` counts resamples that held too few labels. Jackknife: with
-        ``jackknife(policy, fold)``, the values without each oracle fold. Power-tuned: with the
-        weights ``power_calibrator(policy)`` and ``power_line(policy)``. Where a policy borrows and is corrected: with
-        the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may.
+    And ``std_error_evaluation`` and ``std_error_calibration`` (the error due to the responses drawn, which falls with
+    their number, and due to the labels, which falls with theirs: fit of a borrowed calibrator or own residuals) and
+    ``calibration_share``, the latter's part of the variance. Bootstrapped: ``draws``, and the attribute ``n_rejected``
+    counts resamples that held too few labels. Jackknife: ``jackknife(policy, fold)``, the values without each oracle
+    fold. Power-tuned: the weights ``power_calibrator(policy)`` and ``power_line(policy)``. Where a policy borrows and
+    is corrected: the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may.
     """
     rng = np.random.default_rng(rng)
     resampling = inference if isinstance(inference, Bootstrap) else Bootstrap()

@@ -67,10 +67,8 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract; policies with fewer than 4 probed prompts have status NO_PROBES. With
-        ``std_error_evaluation`` (responses drawn), ``std_error_calibration`` (probes, and labels where untuned),
-        ``calibration_share`` and ``lam``, the lambda used.
+    And ``std_error_evaluation`` (responses drawn), ``std_error_calibration`` (probes, and labels where untuned),
+    ``calibration_share`` and ``lam``, the lambda used. Policies with fewer than 4 probed prompts have status NO_PROBES.
     """
     del rng
     given = calibrated(data, calibration)
@@ -148,9 +146,7 @@ class _Slope(NamedTuple):
 
     lam: float
     leverage: FloatArray | None = None  # of each probe in the regression on f, the mean's part left out
-    moves: FloatArray | None = (
-        None  # V moves by this times the label, through lambda; 0 where that is clipped
-    )
+    moves: FloatArray | None = None  # by how much V moves with its label, through lambda; 0 where clipped
 
 
 def _slope(rows: Rows, index: IntArray, probes: IntArray, f_all: FloatArray, f_probes: FloatArray) -> _Slope:

@@ -43,8 +43,7 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`, and ``lam(policy)``, the (mean) lambda used.
+    And ``lam(policy)``, the (mean) lambda used.
     """
     del rng
     one_of(quantile, "quantile", QUANTILES)

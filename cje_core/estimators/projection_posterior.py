@@ -39,7 +39,7 @@ def estimate(
 ) -> xr.Dataset:
     """Estimate each policy's value by its projection posterior; see the module and its package.
 
-    `n_draws` and `calibration` are as in `cje_core.estimators.bayes_direct`; with ``draws(policy, replicate)``.
+    Of `calibration` only the direction is looked at.
     """
     rng = np.random.default_rng(rng)
     given = calibrated(data, calibration)

@@ -113,10 +113,9 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`, with ``sensitivity``, ``specificity`` and ``youden``
-        over ``policy`` and their intervals (``sensitivity_interval``, ...): Wilson, and Newcombe's combination of the
-        two for J. With ``width_vs_labels(policy)``, NaN where the policy has no labels of its own.
+    And ``sensitivity``, ``specificity`` and ``youden`` over ``policy`` with their intervals (``sensitivity_interval``,
+    ...): Wilson, and Newcombe's combination of the two for J; ``width_vs_labels(policy)``, NaN where the policy has no
+    labels of its own.
     """
     del rng
     one_of(interval, "interval", INTERVALS)

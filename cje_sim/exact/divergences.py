@@ -1,9 +1,8 @@
 """Divergences and estimator errors of i.i.d. token policies, in closed form.
 
-Everything is a function of the token laws ``log_p`` (target) and ``log_q`` (logger), arrays (V,) of
-normalised log-probabilities in nats, and of the length ``L``. Sequence-level quantities that grow like
-``c^L`` are returned in logs. Notation as in the paper: ``W = pi'(A|X) / pi_0(A|X)``, ``E0`` the expectation
-under the logger.
+Everything is a function of the token laws ``log_p`` (target) and ``log_q`` (logger), arrays (V,) of normalised
+log-probabilities in nats, and of the length ``L``. Sequence-level quantities that grow like ``c^L`` are returned in
+logs. Notation as in the paper: ``W = pi'(A|X) / pi_0(A|X)``, ``E0`` the expectation under the logger.
 """
 
 from typing import NamedTuple
@@ -71,9 +70,8 @@ def chi2_law(log_p: FloatArray, log_q: FloatArray) -> FloatArray:
 def collapse_margin(log_p: FloatArray, log_q: FloatArray) -> float:
     """Which way one-sided TTC goes: ``E_q[-log p] - H(p)``, nats per token.
 
-    Positive: logger text is less typical for the target than the target's own, and TTC falls to 0
-    exponentially in L. Negative: logger text looks *more* typical, and TTC tends to 1 whatever KL and chi2
-    are.
+    Positive: logger text is less typical for the target than the target's own, and TTC falls to 0 exponentially in L.
+    Negative: logger text looks *more* typical, and TTC tends to 1 whatever KL and chi2 are.
     """
     return expectation(log_q, -log_p) - entropy(log_p)
 
@@ -81,8 +79,8 @@ def collapse_margin(log_p: FloatArray, log_q: FloatArray) -> float:
 class RewardErrors(NamedTuple):
     """Exact errors for ``Y = u(a_1) + noise``: value V(pi'), and log standard errors at the given n.
 
-    `log_se_snips` and `snips_bias` are the first-order (delta method) ones, ``E0[W^2 (Y - V)^2] / n`` and
-    ``-E0[W^2 (Y - V)] / n``; they mean something only while they are small.
+    Of SNIPS they are first-order (delta method), ``E0[W^2 (Y - V)^2] / n`` and ``-E0[W^2 (Y - V)] / n``, and mean
+    something only while they are small.
     """
 
     value: float

@@ -40,19 +40,14 @@ class Region(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """A typical region and what the paper's bound makes of it.
-
-    `log_alpha`, `log_beta`: log target and logger mass (TTC is ``exp(log_beta)``); `log_second_moment`:
-    ``log E0[W^2 1_T]``; `log1p_chi2`: ``log(1 + chi2(pi'_T || pi_0T))``, the shape term; `beta_bracket`:
-    bracket of the discretisation error of the logger mass.
-    """
+    """A typical region and what the paper's bound makes of it."""
 
     region: Region
-    log_alpha: float
-    log_beta: float
-    log_second_moment: float
-    log1p_chi2: float
-    beta_bracket: tuple[float, float]
+    log_alpha: float  # target mass
+    log_beta: float  # logger mass, whose exponential is TTC
+    log_second_moment: float  # log E0[W^2 1_T]
+    log1p_chi2: float  # log(1 + chi2(pi'_T || pi_0T)), the shape term
+    beta_bracket: tuple[float, float]  # of the discretisation error of `log_beta`
 
     @classmethod
     def of(cls, region: Region, alpha: LogProb, beta: LogProb, second: float) -> "Coverage":
@@ -186,11 +181,10 @@ def atom_region(
 def collapse_rate(log_p: FloatArray, log_q: FloatArray, *, two_sided: bool = False) -> float:
     """Rate of TTC collapse, nats per token: ``-lim log(TTC) / L``.
 
-    One-sided TTC: Cramer's rate ``I_q(H(p))`` of the logger's surprisal at the target's entropy if the
-    logger's cross-entropy exceeds that entropy (`exact.collapse_margin` > 0), else 0: TTC tends to 1 (margin
-    < 0) or to a constant (margin = 0). Two-sided TTC: ``I_q(H(p))`` whatever the sign. Since the target
-    itself has mean surprisal H(p), the rate is at most ``KL(p || q)``, with equality when the target is the
-    logger at another temperature.
+    One-sided TTC: Cramer's rate ``I_q(H(p))`` of the logger's surprisal at the target's entropy if the logger's
+    cross-entropy exceeds that entropy (`exact.collapse_margin` > 0), else 0: TTC tends to 1 (margin < 0) or to a
+    constant (margin = 0). Two-sided TTC: ``I_q(H(p))`` whatever the sign. Since the target itself has mean surprisal
+    H(p), the rate is at most ``KL(p || q)``, with equality when the target is the logger at another temperature.
 
     Examples
     --------

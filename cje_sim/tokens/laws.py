@@ -1,9 +1,8 @@
 """Token policies: laws of token sequences with exact log-probabilities.
 
-A response is a sequence ``a = (a_1, ..., a_L)`` over a vocabulary ``0..V-1``; token ``v`` has frequency rank
-``v + 1``. A `TokenPolicy` covers i.i.d. tokens, first-order Markov chains, prompt classes (each with its own
-law) and a stop token (random length) in one layout, so one sampling kernel and one scoring kernel serve all
-of them.
+A response is a sequence ``a = (a_1, ..., a_L)`` over a vocabulary ``0..V-1``; token ``v`` has frequency rank ``v + 1``.
+A `TokenPolicy` covers i.i.d. tokens, first-order Markov chains, prompt classes (each with its own law) and a stop token
+(random length) in one layout, so one sampling kernel and one scoring kernel serve all of them.
 
 Sampling uses alias tables (Vose 1991) driven by xoshiro256++ (Blackman & Vigna 2021) inside numba; its
 256-bit state is drawn from the NumPy generator of the caller, which therefore governs every token.

@@ -85,17 +85,12 @@ class Noise:
 
 
 class Observed(NamedTuple):
-    """Recorded log-probabilities and the account of what happened to them.
+    """Recorded log-probabilities and the account of what happened to them, mechanism by mechanism."""
 
-    ``log_prob`` has the shape of the input, NaN where missing. ``error`` and ``touched`` have the mechanisms as a
-    first axis: nats added (0 where not touched, and for a missing row) and rows touched. ``mechanisms`` has a line for
-    each: ``reason, rows`` (touched), ``share`` of all rows, ``mean`` and ``sd`` of the error over those rows.
-    """
-
-    log_prob: FloatArray
-    error: FloatArray
-    touched: npt.NDArray[np.bool_]
-    mechanisms: pd.DataFrame
+    log_prob: FloatArray  # of the shape of the input, NaN where missing
+    error: FloatArray  # (mechanisms, ...): nats added, 0 where not touched, and for a missing row
+    touched: npt.NDArray[np.bool_]  # (mechanisms, ...)
+    mechanisms: pd.DataFrame  # reason, rows touched, their share of all, mean and sd of the error over them
 
 
 def observe(

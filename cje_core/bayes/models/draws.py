@@ -8,7 +8,6 @@ calibrator, and ``rng`` as in `cje_core.bayes.models.nuts.run`; their draws carr
 
 import numpy as np
 
-from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models import nuts, policies, slice
@@ -30,36 +29,23 @@ def calibration(
 
 
 def two_stage(
-    rows: Rows,
-    graded: Graded,
-    options: NutsOptions = NUTS,
-    *,
-    prior: Prior = DEFAULT,
-    effect_scale: float = EFFECT_SCALE,
-    rng: Rng = None,
+    rows: Rows, graded: Graded, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
 ) -> Draws:
     """Draws of the calibration on Z = (S, X), as `cje_core.bayes.covariates.sample` makes them by Gibbs."""
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
     seen, columns = slice.labelled(rows, graded), graded.columns[rows.teaches]
-    model = slice.two_stage(graded.levels, seen, columns, prior, effect_scale=effect_scale)
-    trace = nuts.run(model, options, rng=rng)
+    trace = nuts.run(slice.two_stage(graded.levels, seen, columns, prior), options, rng=rng)
     draws = nuts.to_draws(trace, graded.levels, options.n_draws)
     return draws._replace(beta=nuts.pooled(nuts.posterior(trace), "beta")[: options.n_draws])
 
 
 def hierarchical(
-    rows: Rows,
-    graded: Graded,
-    options: NutsOptions = NUTS,
-    *,
-    prior: Prior = DEFAULT,
-    deviation: float = 0.5,
-    rng: Rng = None,
+    rows: Rows, graded: Graded, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
 ) -> Draws:
     """Draws of one calibrator per policy, ``own``, partially pooled; f is that of the population of policies."""
     labels = policies.by_policy(rows, graded, rows.teaches)._replace(binary=graded.levels.binary)
-    trace = nuts.run(policies.hierarchical(labels, prior, deviation=deviation), options, rng=rng)
+    trace = nuts.run(policies.hierarchical(labels, prior), options, rng=rng)
     found = nuts.posterior(trace)
     ends, shape = (nuts.pooled(found, name)[: options.n_draws] for name in ("own_ends", "own_shape"))
     own = np.stack(
