@@ -30,17 +30,13 @@ CHUNK = 256  # responses whose kernel weights are held in memory at once
 class World:
     """A fitted world; make it with `fit`. Tuples have an entry for each policy."""
 
-    population: (
-        xr.Dataset
-    )  # the user's prompts, the base policy first; what does not count has no judge score
+    population: xr.Dataset  # the user's prompts, the base policy first; no judge score where none counts
     row: IntArray  # (policies, prompts, draws): which law a response's label follows, -1 without a response
     labels: tuple[FloatArray, ...]  # (K,) that can occur
     # (rows, K): their cumulative probabilities plus the row's number, one rising sequence to search as a whole
     ladder: tuple[FloatArray, ...]
     own_donors: tuple[bool, ...]  # whether the policy's labels come from its own labelled responses
-    borrowed: (
-        FloatArray  # (policies,) means of the base policy's laws: what perfect calibration on it would say
-    )
+    borrowed: FloatArray  # (policies,) means of the base's laws: what perfect calibration on it would say
 
 
 def fit(

@@ -57,8 +57,6 @@ def sample(
     graded: Graded,
     *,
     n_draws: int = 1000,
-    n_warmup: int = WARMUP,
-    thin: int = THIN,
     prior: Prior = DEFAULT,
     effect_scale: float = EFFECT_SCALE,
     equal_ends: bool = False,
@@ -84,7 +82,7 @@ def sample(
     beta, sigma = np.empty((n_draws, columns.shape[1])), np.full(n_draws, np.nan)
     _chain(
         rng, seen, shapes(prior.n_splines, prior.concentration), prior.flat, prior.scale, effect_scale, equal_ends,
-        n_warmup, thin, (ends, shape, beta, sigma),
+        WARMUP, THIN, (ends, shape, beta, sigma),
     )  # fmt: skip
     return Draws(curve(graded.levels.level, ends, shape), ends, shape, sigma, {}, beta)
 

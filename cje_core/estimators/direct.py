@@ -36,12 +36,10 @@ all policies always comes along for contrasts.
 ``jackknife``     cluster variance + delete-one-oracle-fold variance (the paper's section "Calibration-aware inference")
 ``cluster``, ``plugin_iid``  f taken as known, with and without clusters: the paper's baselines, which under-cover
 
-``influence`` is the default: for a borrowed plug-in a percentile bootstrap falls short of its level, since the isotonic
-fit is biased at the ends of the judge's scale where such a policy may live, and a percentile interval counts that bias
-twice (study ``interval_coverage``); with power tuning, whose weights the replicates keep, it covers 93-94% at 50 own
-labels. ``influence`` does not see the bias of a plug-in either, which drives the policies at the two ends of the scale
-apart: with a weak judge or binary labels the *difference* of two plug-ins covers 80-88%, and under an independent judge
-two policies of equal value differ "significantly" in 17, 33 and 50% of the data sets with 50, 250 and 2,000 labels.
+``influence`` is the default (why not ``bootstrap``: ``docs/decisions.md``). It does not see the bias of a plug-in,
+which drives the policies at the two ends of the scale apart: with a weak judge or binary labels the *difference* of two
+plug-ins covers 80-88%, and under an independent judge two policies of equal value differ "significantly" in 17, 33 and
+50% of the data sets with 50, 250 and 2,000 labels.
 ``balanced`` covers 95-98%, levels and differences alike, and 1, 4 and 4% of those differences are false (before the
 refusals, which leave 5% of these data sets); its intervals are 1.03-1.3 times as wide for levels, 1.03-1.5 for
 differences (labels of the base policy only, 50 and 250, 1,000 data sets in each of the five worlds of

@@ -20,13 +20,9 @@ fit has no term of its own: its error enters as lambda times the difference of m
 whose mean is zero given f. The untuned value keeps the term (the leverage of the teaching labels is the *difference* of
 the knot masses of responses and probes, so an error common to both cancels).
 
-Few probes (20,000 replicates of a strong, a weak and a binary judge at shifts 0 and .25, f known): with 4 to 9 probes
-the tuned t interval covers .94-.97 with the strong, .94-.96 with the weak judge, never less than that of the probes'
-mean; at 6 it is .88-1.17 times as wide, at 4 it is 1.2-1.6 times. So 4 and 5 probed clusters get the mean. Binary
-labels near an end of the scale are too few at 9 for either t interval (.91).
-
 Failure modes: it corrects the mean only, not the calibration within subgroups; the probes must be a random sample of
-the policy's responses; with a handful of probes it is as wide as they are few.
+the policy's responses; with a handful of probes it is as wide as they are few, and 9 binary labels near an end of the
+scale are too few for either t interval (it covers .91).
 """
 
 from typing import NamedTuple
@@ -45,7 +41,7 @@ from cje_core.inference.influence import Part, combine, effective_clusters
 
 NEEDS = {"judge", "oracle", "probe"}
 MOST_LEVERAGE = 0.95
-MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted
+MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted: ``docs/decisions.md``
 
 
 def estimate(

@@ -18,7 +18,8 @@ has mean 0 at the true share whatever J is; theta stays in the interval while D(
 where an arm is the distance from a share to the end of its Wilson interval on the side that D asks for (MOVER: Zou and
 Donner 2008) and R holds the correlations of the three, from their influence values: with own labels p holds the
 labelled responses too. It is taken within [0, 1]. Counts are effective counts: clusters, draws and label probabilities
-have entered, and df that fall behind a count are charged to it as in `cje_core.families.intervals`.
+have entered, and df that fall behind a count are charged to it as in `cje_core.families.intervals`. Other arms and
+intervals that were tried are in ``docs/decisions.md``.
 
 ``"wald"`` is the plain delta method on the joint influence function with a t quantile: it takes the slope at the
 estimate for the slope at the truth, and believes that a class with no error seen has no error. ``"lee"`` is the
@@ -42,10 +43,6 @@ labels, judge, prevalence of labels -> target  wald        lee         auto
 20 own, J .85, .95                             .648: .18   .993: .18   1.000: .24
 worst of all                                   .257        .923        .946
 =============================================  ==========  ==========  ==========
-
-Fieller's interval with plain variances falls to .25, the percentile bootstrap to .51 and a delta interval on the logit
-to .52 (no error seen in one class), Jeffreys arms to .91; Clopper-Pearson arms cover .95 to 1.00 and are up to 1.7
-times as wide as Wilson's.
 
 With own labels the correction competes with the mean of those labels, which is unbiased whatever the judge is:
 ``width_vs_labels`` is the width of the interval over that of `cje_core.estimators.labels_only`. Above 1 the judge costs
