@@ -19,7 +19,7 @@ where an arm is the distance from a share to the end of its Wilson interval on t
 Donner 2008) and R holds the correlations of the three, from their influence values: with own labels p holds the
 labelled responses too. It is taken within [0, 1]. Counts are effective counts: clusters, draws and label probabilities
 have entered, and df that fall behind a count are charged to it as in `cje_core.families.intervals`. Other arms and
-intervals that were tried are in ``docs/decisions.md``.
+intervals stand in ``docs/decisions.md``.
 
 ``"wald"`` is the plain delta method on the joint influence function with a t quantile: it takes the slope at the
 estimate for the slope at the truth, and believes that a class with no error seen has no error. ``"lee"`` is the

@@ -95,7 +95,7 @@ def coverage(
     >>> round(coverage(law, law, 25).ttc, 6)  # a clone: the logger's mass is the target's
     0.9
     """
-    region = typical_region(log_p, length, level=level, two_sided=two_sided, points=points)
+    region = _region(log_p, length, level, two_sided, points)
     alpha, beta, tilted = (
         log_interval(-log_p, law, length, *region, points=points)
         for law in (log_p, log_q, chi2_law(log_p, log_q))
@@ -103,15 +103,7 @@ def coverage(
     return Coverage.of(region, alpha, beta, length * log1p_chi2(log_p, log_q) + tilted.value)
 
 
-def typical_region(
-    log_p: FloatArray,
-    length: int,
-    *,
-    level: float = 0.9,
-    two_sided: bool = False,
-    points: int = LATTICE_POINTS,
-) -> Region:
-    """The target's typical region, in total surprisal (nats); see `coverage`."""
+def _region(log_p: FloatArray, length: int, level: float, two_sided: bool, points: int) -> Region:
     if not 0 < level < 1:
         raise ValueError(f"level={level}: it must lie in (0, 1)")
     surprisal = -log_p
@@ -121,13 +113,9 @@ def typical_region(
         return atom_region(*atoms, centre, level, two_sided)
     lattice = iid_lattice(surprisal, log_p, length, 0.0, points)
     edges, steps = lattice.cdf()
-
-    def cdf(x: FloatArray) -> FloatArray:
-        return np.asarray(np.interp(x, edges, steps))
-
     edge = None if two_sided else float(np.interp(level, steps, edges))
     widest = float(max(centre - edges[0], edges[-1] - centre))
-    return smooth_region(cdf, edge, centre, level, widest, lattice.delta)
+    return smooth_region(lambda x: np.interp(x, edges, steps), edge, centre, level, widest, lattice.delta)
 
 
 def smooth_region(

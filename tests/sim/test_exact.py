@@ -114,7 +114,11 @@ def test_coverage_at_the_papers_size_against_monte_carlo(eta: float, length: int
             inside = np.mean((s >= got.region.low) & (s <= got.region.high))
             assert abs(inside - mass) < 5 * np.sqrt(mass * (1 - mass) / n)
     # Planted error: the paper's "mean surprisal" taken over one token too few is noticed.
-    edge = typicality.typical_region(target.log_prob[0, 0], length).high * (length - 1) / length
+    edge = (
+        typicality.coverage(target.log_prob[0, 0], logger.log_prob[0, 0], length).region.high
+        * (length - 1)
+        / length
+    )
     s = sample_sums(target, scores(target, logger), n, rng=1).sums[:, 0]
     assert length > 100 or abs(np.mean(s <= edge) - 0.9) > 5 * np.sqrt(0.09 / n)
 

@@ -101,14 +101,10 @@ def _hierarchical(held: Mapping[str, Any], binary: bool, n_splines: int, n_polic
         seen = bernoulli_log_likelihood(f, n, total)
     else:
         sigma = pm.HalfNormal("sigma", held["scale"])
-        seen = _normal_log_likelihood(f.ravel(), sigma, n.ravel(), total.ravel(), held["squares"])
+        f, n, total = f.ravel(), n.ravel(), total.ravel()
+        rest = held["squares"] - 2.0 * pt.dot(total, f) + pt.dot(n, f**2)
+        seen = -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
     pm.Potential("likelihood", seen)
-
-
-def _normal_log_likelihood(f: Any, sigma: Any, n: Any, total: Any, squares: Any) -> Any:
-    """Log likelihood of normal labels with means f, from counts, sums and the sum of squares; no constant."""
-    rest = squares - 2.0 * pt.dot(total, f) + pt.dot(n, f**2)
-    return -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
 
 
 def joint_transport(

@@ -43,6 +43,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
     """Return the object that ``--json`` prints."""
     shown, posterior, reliability = shown_estimates(analysis), analysis.posterior, analysis.reliability
     compared = analysis.agreement["shown_residual"].notnull()
+    judge = analysis.estimates[analysis.primary].attrs
     return {
         "policies": {policy: _policy(analysis, shown, policy) for policy in analysis.policies},
         "contrasts": contrast_records(analysis),
@@ -64,7 +65,10 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             },
             "margin": float(analysis.transport.attrs["margin"]),
             "calibrator": None if reliability is None else reliability.attrs["mode"],
-            "judge": _judge(analysis),
+            # the test that decides whether anything may be borrowed
+            "judge": {name: known(judge[f"judge_{name}"]) for name in ("spearman", "p_value")}
+            if "judge_p_value" in judge
+            else None,
             "bayes_engine": None if posterior is None else posterior.engine,
             "covariates": list(analysis.calibrated.calibration.covariates),
             "direction": analysis.calibrated.calibration.direction,
@@ -128,14 +132,6 @@ def _value(analysis: Analysis, policy: str) -> dict[str, Any] | None:
     if name is None:
         return None
     return {"estimate": known(at["estimate"]), "interval": ends(at["interval"]), "from": name}
-
-
-def _judge(analysis: Analysis) -> dict[str, float | None] | None:
-    """Return the test that decides whether anything may be borrowed; None where nothing was to be."""
-    attrs = analysis.estimates[analysis.primary].attrs
-    if "judge_p_value" not in attrs:
-        return None
-    return {"spearman": known(attrs["judge_spearman"]), "p_value": known(attrs["judge_p_value"])}
 
 
 def _if_biased(analysis: Analysis, policy: str) -> dict[str, Any] | None:
