@@ -17,6 +17,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from cje_core.bayes.prior import Prior
+from cje_core.estimators import bayes_corrected, bayes_direct
 from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import GREY, looks
 from cje_core.streams import Cell
@@ -292,10 +293,18 @@ STUDY = Study(
         ),
         "bayes_hdi": _posterior("the same, interval of highest density", interval="hdi"),
         "bayes_plug_in": _posterior("posterior plug-in, never corrected by own labels", route="plug_in"),
-        "bayes_sparse": _posterior("corrected posterior, Dirichlet concentration 0.5", curve=Prior(0.5)),
-        "bayes_smooth": _posterior("corrected posterior, Dirichlet concentration 2", curve=Prior(2.0)),
-        "bayes_tight_noise": _posterior("corrected posterior, scale of sigma 0.1", curve=Prior(scale=0.1)),
-        "bayes_wide_noise": _posterior("corrected posterior, scale of sigma 1", curve=Prior(scale=1.0)),
+        "bayes_sparse": _posterior(
+            "corrected posterior, Dirichlet concentration 0.5", model=bayes_direct.Model(Prior(0.5))
+        ),
+        "bayes_smooth": _posterior(
+            "corrected posterior, Dirichlet concentration 2", model=bayes_direct.Model(Prior(2.0))
+        ),
+        "bayes_tight_noise": _posterior(
+            "corrected posterior, scale of sigma 0.1", model=bayes_direct.Model(Prior(scale=0.1))
+        ),
+        "bayes_wide_noise": _posterior(
+            "corrected posterior, scale of sigma 1", model=bayes_direct.Model(Prior(scale=1.0))
+        ),
         "projection": Method(
             "projection posterior: isotonic plug-in, no prior on shape", "projection_posterior"
         ),
@@ -304,7 +313,9 @@ STUDY = Study(
             "probe-corrected posterior, Student-t(3) shifts", options={"n_draws": 1000}
         ),
         "bayes_flat": Method(
-            "probe-corrected posterior, flat shifts", "bayes_corrected", {"prior": "flat", "n_draws": 1000}
+            "probe-corrected posterior, flat shifts",
+            "bayes_corrected",
+            {"model": bayes_corrected.Model("flat"), "n_draws": 1000},
         ),
     },
     profiles={

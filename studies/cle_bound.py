@@ -1,10 +1,9 @@
 """The coverage-limited efficiency (CLE) floor against exact and simulated standard errors.
 
-"Causal Judge Evaluation", eq. cle-bound: ``SE(IPS) >= sigma_T alpha / sqrt(beta n) sqrt(1 + chi2_T)`` for every
-region T with target mass alpha and logger mass beta, where sigma_T is the smallest outcome noise in T. Its corollary
-states ``SE >= sigma_T / sqrt(ESS_T)``; with ``ESS_T = n (E0[W 1_T])^2 / E0[W^2 1_T] = n beta / (1 + chi2_T)`` that
-is the floor divided by alpha. All of it is exact here (`cje_sim.exact.typicality.coverage`,
-`cje_sim.exact.divergences`).
+"Causal Judge Evaluation", eq. cle-bound: ``SE(IPS) >= sigma_T alpha / sqrt(beta n) sqrt(1 + chi2_T)`` for every region
+T with target mass alpha and logger mass beta, where sigma_T is the smallest outcome noise in T. Its corollary states
+``SE >= sigma_T / sqrt(ESS_T)``; with ``ESS_T = n (E0[W 1_T])^2 / E0[W^2 1_T] = n beta / (1 + chi2_T)`` that is the
+floor divided by alpha. All of it is exact here (`cje_sim.exact.typicality.coverage`, `cje_sim.exact.divergences`).
 
 The controls of this study: ``logged_mean`` (biased, the part of `raw_judge`), ``direct`` (unbiased, mean of fresh
 target draws, the part of `labels_only`). ``ips_calibrated`` is IPS on the noise-free reward ``R = E[Y | a]``, to

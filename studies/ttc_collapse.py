@@ -48,15 +48,13 @@ UTILITIES = ("iid-1", "iid-2", "iid-3", "aligned", "anti_aligned", "hot")
 def utility_of(name: str) -> FloatArray:
     """Token utilities of a level: draws have named seeds of their own, so they are the same in every run.
 
-    ``iid-k``: the k-th draw of standard normals; ``aligned`` / ``anti_aligned``: draw 1 sorted, best first /
-    best last in frequency rank; ``hot``: the logger's surprisal, standardised, so that tilting raises the
-    temperature.
+    ``iid-k``: the k-th draw of standard normals; ``aligned`` / ``anti_aligned``: draw 1 sorted, best first / best last
+    in frequency rank; ``hot``: the logger's surprisal, standardised, so that tilting raises the temperature.
     """
     kind, _, number = name.partition("-")
     if kind == "hot":
         law = zipf(VOCAB, ZIPF_ALPHA)
-        m = divergences.moments(law, -law)
-        return np.asarray((-law - m.mean) / np.sqrt(m.variance))
+        return np.asarray((-law - divergences.entropy(law)) / np.sqrt(divergences.variance(law, -law)))
     return utilities(kind, VOCAB, rng=generator(0, "ttc_collapse", "utilities", int(number or 1)))
 
 

@@ -13,6 +13,7 @@ import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import Rng
 from cje_core.data.arrays import unpack
 from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
@@ -32,11 +33,7 @@ NEEDS = {"oracle"}
 
 
 def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    interval: str = "auto",
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by the mean of its own labels; see the module and its package."""
     del rng
@@ -53,13 +50,12 @@ def estimate(
         value, part = mean_part(rows, index, label, rows.weight[index] / rows.label_prob[index])
         status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
         results.append(PolicyResult(status, "mean_label", "own", value, *combine([part], rows.cluster)))
-    options = {"interval": interval}
     return assemble(
         data,
         rows,
         results,
         estimator="labels_only",
-        options=options,
+        options={"interval": interval},
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.labelled & rows.evaluated),
     )

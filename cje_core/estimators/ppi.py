@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.data.arrays import unpack
 from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
@@ -30,12 +30,7 @@ NEEDS = {"judge", "oracle"}
 
 
 def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    quantile: str = "t",
-    interval: str = "auto",
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, quantile: str = "t", interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each labelled policy's value by its prediction-powered mean; see the module and its package.
 

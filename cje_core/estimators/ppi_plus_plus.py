@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.data.arrays import unpack
 from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
@@ -33,7 +33,7 @@ def estimate(
     data: xr.Dataset,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     quantile: str = "t",
     lam: str | float = "tuned",
     interval: str = "auto",
@@ -49,8 +49,7 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`, and ``lam(policy)``, the (mean) lambda used.
+    And ``lam(policy)``, the (mean) lambda used.
     """
     del rng
     one_of(quantile, "quantile", QUANTILES)

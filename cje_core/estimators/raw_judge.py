@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import Rng
 from cje_core.data.arrays import unpack
 from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
@@ -29,11 +30,7 @@ NEEDS = {"judge"}
 
 
 def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    interval: str = "auto",
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by its mean judge score; see the module and its package."""
     del rng

@@ -68,8 +68,7 @@ def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Val
         leverage = np.sum([a * s.leverage for a, s in zip(per_prompt, sources, strict=True)], axis=0)
         return off_policy.Source(float(value), influence - influence.mean(), leverage)
 
-    scores = [v.orthogonality for v in values]
-    known = [s for s in scores if s is not None]
+    known = [v.orthogonality for v in values if v.orthogonality is not None]
     return off_policy.Value(
         blend([v.direct for v in values]),
         blend([v.ips for v in values]),
@@ -99,15 +98,13 @@ def policy_value(
     if not values:
         return next(v for v in found.values() if isinstance(v, Status))
     rows, library = logs.rows, list(values.values())
-    phi = np.stack(
-        [
-            v.path
-            if columns == "sampling"
-            else v.direct.influence + v.ips.influence + calibration_error(logs, v.terms).influence
-            for v in library
+    if columns == "sampling":
+        phi = [v.path for v in library]
+    else:
+        phi = [
+            v.direct.influence + v.ips.influence + calibration_error(logs, v.terms).influence for v in library
         ]
-    )
-    summed = cluster_sums(phi, rows.cluster)
+    summed = cluster_sums(np.stack(phi), rows.cluster)
     if outer_split:
         half = assign_folds(rows.cluster_names, np.ones(len(rows.cluster_names), dtype=bool), n_folds=2)
         by_half = np.stack([stack_weights(summed[:, half != h], ridge) for h in (0, 1)], axis=1)

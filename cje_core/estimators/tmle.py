@@ -42,10 +42,7 @@ def clever_covariate(
 ) -> tuple[FloatArray, FloatArray]:
     """Out-of-fold isotonic regression of the mean-one weight on the score, at the logged and at new responses.
 
-    Returns
-    -------
-    logged, new : arrays
-        Mean one over the rows fitted on; 1 where a fold leaves no weight to fit on.
+    Mean one over the rows fitted on; 1 where a fold leaves no weight to fit on.
     """
     miss = [((weight - predict(fit(score, weight, increasing=up), score)) ** 2).sum() for up in (True, False)]
     increasing = bool(miss[0] <= miss[1])
@@ -74,10 +71,8 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
 
     q, q_fresh = unit(logs.outcome.logged[used]), unit(logs.outcome.fresh[index])
     eps = float(fluctuate(special.logit(q), h, (logs.reward[used] - low) / span, h, len(used)))
-    star, star_fresh = (
-        special.expit(special.logit(q) + eps * h),
-        special.expit(special.logit(q_fresh) + eps * h_fresh),
-    )
+    star = special.expit(special.logit(q) + eps * h)
+    star_fresh = special.expit(special.logit(q_fresh) + eps * h_fresh)
     moved, moved_fresh = star * (1 - star), star_fresh * (1 - star_fresh)
     mass = rows.weight[index] / rows.weight[index].sum()
     information = (h**2 * moved).sum()
