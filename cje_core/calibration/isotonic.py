@@ -4,16 +4,17 @@ All kernels take *levels*: equal scores are pooled before PAVA sees them, becaus
 scores and an unpooled tie would get several fitted values.
 """
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel, loaded
 
+FEW = 2_000  # levels that are pooled in a millisecond or two without compiled code
 MANY, MANY_KNOTS = 5_000, 200  # values and knots from which a table pays
 
 
-@numba.njit(cache=True)
+@Kernel
 def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  # type: ignore[no-untyped-def]
     """Weighted isotonic regression of ``mean[:n]`` into ``fitted[:n]``; the last three are scratch.
 
@@ -73,13 +74,18 @@ def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, In
     if not (w > 0).all():
         raise ValueError("weights of levels must be positive; drop levels without labels")
     n = len(y)
-    fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
-    n_blocks = pava_into(y, w, n, fitted, np.empty(n), np.empty(n), ends)
+    if n <= FEW and not loaded():  # the same bits, and an analysis of few levels needs no numba
+        few, last = [0.0] * n, [0] * n
+        n_blocks = pava_into.function(y.tolist(), w.tolist(), n, few, [0.0] * n, [0.0] * n, last)
+        fitted, ends = np.array(few), np.array(last)
+    else:
+        fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
+        n_blocks = pava_into(y, w, n, fitted, np.empty(n), np.empty(n), ends)
     sizes = np.diff(np.concatenate([[-1], ends[:n_blocks]]))
     return fitted, np.repeat(np.arange(n_blocks), sizes)
 
 
-@numba.njit(cache=True)
+@Kernel
 def interpolate_into(is_knot, fitted, level, n_levels, out):  # type: ignore[no-untyped-def]
     """Spread knot values over all sorted levels: linear between knots, constant outside.
 
@@ -127,7 +133,7 @@ def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArra
     return out
 
 
-@numba.njit(cache=True)
+@Kernel
 def _look_up(x, knot, value, first, steps, out):  # type: ignore[no-untyped-def]
     """``first[c]`` counts the knots before cell c; the cell of a value rises with it, so its knot is one of the cell's.
 
