@@ -7,17 +7,17 @@ variance; `direct_replicates` runs them over many replicates. The formulas are t
 
 import math
 
-import numba
 import numpy as np
 
 from cje_core.calibration.fluctuation import expit, fluctuate, logit_inside
 from cje_core.calibration.isotonic import interpolate_into, pava_into
 from cje_core.calibration.two_stage_kernels import two_stage_fits
+from cje_core.compiled import Kernel
 
 PLUG_IN, LABEL_MEAN, HAJEK, HORVITZ, TMLE = 0, 1, 2, 3, 4  # what a policy's labels do to its value
 
 
-@numba.njit(cache=True)
+@Kernel
 def monotone_fits(  # type: ignore[no-untyped-def]
     count, rows, core, needed, of_fold, total, summed, fitted, is_knot, has_fit
 ):
@@ -96,7 +96,7 @@ def monotone_fits(  # type: ignore[no-untyped-def]
                 fitted[k, core[c]] = value[c]
 
 
-@numba.njit(cache=True)
+@Kernel
 def policy_value(  # type: ignore[no-untyped-def]
     count, rows, p, fitted, has_fit, fold_level, own_min, noise, guess, scratch
 ):
@@ -170,7 +170,7 @@ def policy_value(  # type: ignore[no-untyped-def]
     return value
 
 
-@numba.njit(cache=True)
+@Kernel
 def hidden_variance(count, rows, first, last, power, fitted):  # type: ignore[no-untyped-def]
     """Variance of the sum of predictions over the draws of pooled cells, given how often each cell was drawn.
 
@@ -191,7 +191,7 @@ def hidden_variance(count, rows, first, last, power, fitted):  # type: ignore[no
     return hidden
 
 
-@numba.njit(cache=True)
+@Kernel
 def knot_blocks(fitted, total, is_knot, knots):  # type: ignore[no-untyped-def]
     """Nearest knots around each level, and block and block weight of the knots, of one isotonic fit (filled)."""
     knot_left, knot_right, block, block_weight = knots
@@ -216,7 +216,7 @@ def knot_blocks(fitted, total, is_knot, knots):  # type: ignore[no-untyped-def]
             knot_left[i] = knot_right[i]
 
 
-@numba.njit(cache=True)
+@Kernel
 def policy_variance(count, rows, p, fitted, guess, scratch, knots, mass):  # type: ignore[no-untyped-def]
     """Analytic variance of `policy_value`, right after it: evaluation + own residuals, or + the calibrator's fit.
 
@@ -272,7 +272,7 @@ def policy_variance(count, rows, p, fitted, guess, scratch, knots, mass):  # typ
     return spread
 
 
-@numba.njit(cache=True)
+@Kernel
 def direct_replicates(  # type: ignore[no-untyped-def]
     counts, noise, rows, n_folds, teach_min, own_min, values, variances, valid
 ):
