@@ -267,8 +267,7 @@ def analyze(
 
     if bayes_engine is not None and not bayes:
         raise DataError(f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes")
-    if out is not None:
-        check_out(out)
+    check_out(out)
     with progress.working("reading, estimating, auditing"):
         result = analyze_files(
             data,
@@ -336,8 +335,7 @@ def plan(
     from studies.cli.planning.save import save
     from studies.cli.planning.tables import summary
 
-    if out is not None:
-        check_out(out)
+    check_out(out)
     planned = plan_files(
         data,
         budget=budget,

@@ -54,12 +54,10 @@ def simulating(replicates: "Iterable[int]") -> "Iterable[int]":
 
 def show(page: Any) -> None:
     """Print a page on stdout, in colour on a terminal only."""
+    _console(stderr=False).print(page)
+
+
+def _console(*, stderr: bool = True) -> Any:
     from rich.console import Console
 
-    Console(highlight=False).print(page)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True)
+    return Console(stderr=stderr, highlight=stderr)

@@ -15,13 +15,11 @@ from studies.cli.analysis.as_json import to_json
 from studies.engine.blocks import write_whole
 
 
-def check_out(out: Path) -> None:
+def check_out(out: Path | None) -> None:
     """Stop before the work if `out` cannot become a directory."""
-    for path in (out, *out.parents):
-        if path.exists():
-            if not path.is_dir():
-                raise DataError(f"--out {out}: {path} is a file; name a directory")
-            return
+    there = [path for path in (out, *out.parents) if path.exists()] if out else []
+    if there and not there[0].is_dir():
+        raise DataError(f"--out {out}: {there[0]} is a file; name a directory")
 
 
 def save(analysis: Analysis, out: Path) -> list[str]:
