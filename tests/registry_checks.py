@@ -1,4 +1,4 @@
-"""What every estimator, study and benchmark keeps, of the registries or in a file of a user's own; copies to start from."""
+"""What every estimator, study and benchmark keeps, of the registries or of a user's own; copies to start from."""
 
 import inspect
 import json

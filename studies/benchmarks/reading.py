@@ -4,76 +4,73 @@ cje-lab's `read` checks every row and gives evaluation data by policy, prompt an
 Two policies, a draw each, 5% labels. Limit: reading the bytes of the file.
 """
 
-import tempfile
 from pathlib import Path
 
 from studies.engine.benchmark import Benchmark, Case, Contender
-from studies.engine.stopwatch import Call
+from studies.engine.stopwatch import Call, scratch
 
 
-class Responses:
-    """A file of `n` responses that goes when nothing holds it any more."""
+def responses(kind: str, n: int) -> Path:
+    """Write a file of `n` responses."""
+    import numpy as np
+    import pandas as pd
 
-    def __init__(self, kind: str, n: int) -> None:
-        import numpy as np
-        import pandas as pd
-
-        rng = np.random.default_rng(1)
-        score = rng.beta(4.0, 1.5, n).round(2)
-        table = pd.DataFrame(
-            {
-                "policy": np.where(np.arange(n) % 2, "other", "base"),
-                "prompt_id": np.char.add("prompt-", (np.arange(n) // 2).astype(str)),
-                "judge_score": score,
-                "oracle_label": np.where(rng.random(n) < 0.05, (0.2 + 0.6 * score**2).round(4), np.nan),
-            }
-        )
-        self._directory = tempfile.TemporaryDirectory()
-        self.path = Path(self._directory.name) / f"responses.{kind}"
-        if kind == "jsonl":
-            table.to_json(self.path, orient="records", lines=True)
-        elif kind == "csv":
-            table.to_csv(self.path, index=False)
-        else:
-            table.to_parquet(self.path, index=False)
+    rng = np.random.default_rng(1)
+    score = rng.beta(4.0, 1.5, n).round(2)
+    table = pd.DataFrame(
+        {
+            "policy": np.where(np.arange(n) % 2, "other", "base"),
+            "prompt_id": np.char.add("prompt-", (np.arange(n) // 2).astype(str)),
+            "judge_score": score,
+            "oracle_label": np.where(rng.random(n) < 0.05, (0.2 + 0.6 * score**2).round(4), np.nan),
+        }
+    )
+    path = scratch() / f"responses.{kind}"
+    if kind == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    elif kind == "csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path, index=False)
+    return path
 
 
 def ours(kind: str, n: int) -> Call:
     """`cje_core.read`."""
     from cje_core.data.files import read
 
-    held = Responses(kind, n)
-    return lambda: read(held.path)
+    path = responses(kind, n)
+    return lambda: read(path)
 
 
 def by_pyarrow(kind: str, n: int) -> Call:
     """A pyarrow table, read by one thread."""
     from pyarrow import csv, json, parquet
 
-    held = Responses(kind, n)
+    path = responses(kind, n)
     if kind == "jsonl":
-        return lambda: json.read_json(held.path, read_options=json.ReadOptions(use_threads=False))
+        return lambda: json.read_json(path, read_options=json.ReadOptions(use_threads=False))
     if kind == "csv":
-        return lambda: csv.read_csv(held.path, read_options=csv.ReadOptions(use_threads=False))
-    return lambda: parquet.read_table(held.path, use_threads=False)
+        return lambda: csv.read_csv(path, read_options=csv.ReadOptions(use_threads=False))
+    return lambda: parquet.read_table(path, use_threads=False)
 
 
 def by_pandas(kind: str, n: int) -> Call:
     """A pandas table."""
     import pandas as pd
 
-    held = Responses(kind, n)
+    path = responses(kind, n)
     if kind == "jsonl":
-        return lambda: pd.read_json(held.path, lines=True)
+        return lambda: pd.read_json(path, lines=True)
     if kind == "csv":
-        return lambda: pd.read_csv(held.path)
-    return lambda: pd.read_parquet(held.path)
+        return lambda: pd.read_csv(path)
+    return lambda: pd.read_parquet(path)
 
 
 def limit(kind: str, n: int) -> Call:
     """Bytes of the file."""
-    held = Responses(kind, n)
-    return lambda: held.path.read_bytes()
+    path = responses(kind, n)
+    return lambda: path.read_bytes()
 
 
 def cases(profile: str) -> list[Case]:

@@ -6,11 +6,10 @@ CPU seconds and memory are those of the process that was started. Limit: an inte
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from studies.engine.benchmark import Benchmark, Case, Contender
-from studies.engine.stopwatch import Call
+from studies.engine.stopwatch import Call, scratch
 
 OURS = {
     "import": ["-c", "import cje_core"],
@@ -26,24 +25,23 @@ CJE_EVAL = {
 
 def _start(words: list[str]) -> Call:
     """Start the interpreter with its words; an analysis gets a directory of responses."""
-    directory = tempfile.TemporaryDirectory()
     if words[-1] == "analyze":
-        words = [*words, directory.name]
-        for policy in ("base", "other"):
-            rows = [
-                {"prompt_id": f"p{i}", "judge_score": i % 21 / 20, "response": "a b c"}
-                | ({"oracle_label": i % 7 / 6 * 0.2 + i % 21 / 25} if policy == "base" and i % 4 == 0 else {})
-                for i in range(200)
-            ]
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            (Path(directory.name) / f"{policy}_responses.jsonl").write_text(text, encoding="utf-8")
+        words = [*words, str(_responses(scratch()))]
+    silent = subprocess.DEVNULL
+    return lambda: subprocess.run([sys.executable, *words], check=True, stdout=silent, stderr=silent)
 
-    def call(held: object = directory) -> None:
-        subprocess.run(
-            [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True
-        )
 
-    return call
+def _responses(directory: Path) -> Path:
+    """Two policies, a quarter of the base policy's responses labelled."""
+    for policy in ("base", "other"):
+        rows = [
+            {"prompt_id": f"p{i}", "judge_score": i % 21 / 20, "response": "a b c"}
+            | ({"oracle_label": i % 7 / 30 + i % 21 / 25} if policy == "base" and i % 4 == 0 else {})
+            for i in range(200)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (directory / f"{policy}_responses.jsonl").write_text(text, encoding="utf-8")
+    return directory
 
 
 def ours(what: str) -> Call:

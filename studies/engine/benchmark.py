@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from studies.engine.stopwatch import Call, ContenderError, Elsewhere, Stopwatch
 
 SCHEMA = "cje-lab-bench/1"
-ENOUGH = 60.0  # CPU seconds: a contender that has used more in a case takes part in no further round of it
+ENOUGH = 40.0  # CPU seconds: a contender that has used more in a case takes part in no further round of it
 PATIENCE = 40.0  # CPU seconds: the first call of a peer that takes longer is not repeated to warm it up
 ROLES = ("ours", "peer", "limit")
 
@@ -35,7 +35,7 @@ class Profile(NamedTuple):
 PROFILES = {
     "smoke": Profile(2, 0.0, False),
     "small": Profile(5, 0.05, True),
-    "full": Profile(7, 0.2, True),
+    "full": Profile(5, 0.2, True),
 }
 
 

@@ -5,6 +5,7 @@ its own gives each contender its own memory, its own libraries and its own warm-
 one, so that the laps of several contenders can take turns.
 """
 
+import atexit
 import contextlib
 import importlib.util
 import inspect
@@ -12,6 +13,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+TIME_TO_END = 5.0  # seconds that a process has to end by itself
 ROOT = str(Path(__file__).parents[2])
 # At the end of the path: what an interpreter has itself comes first.
 BOOT = "import sys; sys.path.append(sys.argv[1]); from studies.engine.stopwatch import serve; serve()"
@@ -53,6 +56,13 @@ def memory() -> tuple[float, float]:
     fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
     now, peak = (int(fields[name].split()[0]) / 2**10 for name in ("VmRSS", "VmHWM"))
     return now, max(peak, children)
+
+
+def scratch() -> Path:
+    """Return a new directory that goes with the process."""
+    directory = tempfile.mkdtemp(prefix="cje-lab-bench-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
 
 
 class Stopwatch:
@@ -153,6 +163,9 @@ class Elsewhere:
 
     def close(self) -> None:
         """End the process, in the middle of a call if need be."""
-        self._process.kill()
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=TIME_TO_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
         self._said.close()
