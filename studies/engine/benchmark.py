@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from studies.engine.stopwatch import Call, ContenderError, Elsewhere, Stopwatch
 
 SCHEMA = "cje-lab-bench/1"
-ENOUGH = 40.0  # CPU seconds: a contender that has used more in a case takes part in no further round of it
-PATIENCE = 40.0  # CPU seconds: the first call of a peer that takes longer is not repeated to warm it up
+ENOUGH = 30.0  # CPU seconds: a contender that has used more in a case takes part in no further round of it
+PATIENCE = 30.0  # CPU seconds: the first call of a peer that takes longer is not repeated to warm it up
 ROLES = ("ours", "peer", "limit")
 
 
