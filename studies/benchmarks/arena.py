@@ -53,7 +53,7 @@ def limit(resamples: int) -> Call:
     labels = sum(row.get("oracle_label") is not None for policy in rows for row in policy)
     drawn = labels + sum(len({row["judge_score"] for row in policy}) for policy in rows)
     rng = np.random.default_rng(1)
-    return lambda: [rng.integers(0, drawn, drawn) for _ in range(resamples)]
+    return lambda: [rng.integers(0, drawn, drawn, dtype=np.uint32) for _ in range(resamples)]
 
 
 def cases(profile: str) -> list[Case]:

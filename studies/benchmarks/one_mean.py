@@ -12,6 +12,10 @@ from studies.engine.stopwatch import Call
 
 LABELLED = 0.05
 LIMIT_OF_CJE_EVAL = 100_000
+WITHOUT_BOOTSTRAP = {
+    "ppi-python": "it has no bootstrap",
+    "cje-eval": "minutes a call; its bootstrap is in arena",
+}
 
 
 def sample(n: int, step: float | None) -> tuple[np.ndarray, np.ndarray]:
@@ -46,19 +50,23 @@ def ppi(n: int, step: float | None, resamples: int) -> Call:
 
 
 def cje_eval(n: int, step: float | None, resamples: int) -> Call:
-    """The one-sample function of cje-eval, cluster-robust or bootstrap."""
+    """The one-sample function of cje-eval, cluster-robust."""
     from cje import calibrated_mean_ci
 
     score, label = sample(n, step)
-    options = {"inference": "bootstrap", "n_bootstrap": resamples} if resamples else {}
-    return lambda: calibrated_mean_ci(score, label, **options)
+    return lambda: calibrated_mean_ci(score, label)
 
 
 def limit(n: int, step: float | None, resamples: int) -> Call:
     """One copy of the data, or the integers of the resamples."""
     if resamples:
         rng, drawn = np.random.default_rng(1), round(LABELLED * n) + (round(1 / step) if step else n)
-        return lambda: [rng.integers(0, n, drawn) for _ in range(resamples)]
+
+        def draw() -> None:
+            for _ in range(resamples):
+                rng.integers(0, n, drawn, dtype=np.uint32)
+
+        return draw
     data = np.stack(sample(n, step))
     copy = np.empty_like(data)
     return lambda: np.copyto(copy, data)
@@ -78,7 +86,7 @@ def cases(profile: str) -> list[Case]:
         for step, scale in ((0.01, "grid"), (None, "continuous")):
             label = f"n = {n:,}, {scale}, B = {resamples:,}"
             options = {"n": n, "step": step, "resamples": resamples}
-            found.append(Case(label, options, n, {"ppi-python": "it has no bootstrap"} | _without(n)))
+            found.append(Case(label, options, n, WITHOUT_BOOTSTRAP))
     return found
 
 

@@ -117,6 +117,14 @@ class Benchmark:
         return inspect.getdoc(inspect.getmodule(self.cases)) or ""
 
 
+class Entry(NamedTuple):
+    """A contender, the interpreter that has what it needs, and the version of that."""
+
+    contender: Contender
+    python: str
+    version: str
+
+
 Track = Callable[[Iterator[None], int], Iterator[None]]
 
 
@@ -169,89 +177,80 @@ def run(
     told |= {"cases": [], "notes": []}
     if missing := benchmark.missing():
         return told | {"notes": [f"skipped: {missing}"]}
-    homes = {c.name: _home(c.package, peers) for c in benchmark.contenders}
-    lacking = dict.fromkeys(c.package for c in benchmark.contenders if homes[c.name] is None)
+    found = [(c, _home(c.package, peers)) for c in benchmark.contenders]
+    present = [Entry(contender, *home) for contender, home in found if home]
+    lacking = dict.fromkeys(contender.package for contender, home in found if not home)
     told["notes"] += [f"skipped: {p} is not installed (pip install 'cje-lab[peers]')" for p in lacking]
     races = []
     for case in benchmark.cases(profile):
-        chosen = [c for c in benchmark.contenders if homes[c.name] and c.name not in case.left_out]
+        races.append((case, [entry for entry in present if entry.contender.name not in case.left_out]))
         told["notes"] += [f"{case.label}: without {name}, {why}" for name, why in case.left_out.items()]
-        races.append((case, chosen))
 
     def steps() -> Iterator[None]:
-        for case, chosen in races:
-            told["cases"].append((yield from _race(case, chosen, homes, PROFILES[profile], told["notes"])))
+        for case, entries in races:
+            told["cases"].append((yield from _race(case, entries, PROFILES[profile], told["notes"])))
 
-    for _ in track(steps(), sum(len(chosen) for _, chosen in races) * (1 + PROFILES[profile].rounds)):
+    for _ in track(steps(), sum(len(entries) for _, entries in races) * (1 + PROFILES[profile].rounds)):
         pass
     return told
 
 
 def _race(
-    case: Case,
-    contenders: Sequence[Contender],
-    homes: Mapping[str, tuple[str, str] | None],
-    size: Profile,
-    notes: list[str],
+    case: Case, entries: Sequence[Entry], size: Profile, notes: list[str]
 ) -> Generator[None, None, dict[str, Any]]:
     """Rounds of one lap each, after a turn that prepares; who begins changes from round to round."""
-    laps: dict[str, list[dict[str, float]]] = {c.name: [] for c in contenders}
-    running: dict[str, Stopwatch | Elsewhere] = {}
+    laps: list[list[dict[str, float]]] = [[] for _ in entries]
+    running: dict[int, Stopwatch | Elsewhere] = {}
     with ExitStack() as ends:
-        for turn in range(-1, size.rounds):
-            first = max(turn, 0) % len(contenders)
-            for contender in (*contenders[first:], *contenders[:first]):
-                name = contender.name
+        for turn in range(size.rounds + 1):
+            for k in ((turn + step) % len(entries) for step in range(len(entries))):
                 try:
-                    if turn < 0:
-                        running[name] = _start(contender, case, homes[name], size)
-                        ends.enter_context(closing(running[name]))
-                        running[name].warm()
-                    elif name in running and sum(lap["total"] for lap in laps[name]) <= ENOUGH:
-                        laps[name].append(running[name].lap())
+                    if turn == 0:
+                        running[k] = _prepare(entries[k], case, size)
+                        ends.enter_context(closing(running[k]))
+                        running[k].warm()
+                    elif k in running and sum(lap["total"] for lap in laps[k]) <= ENOUGH:
+                        laps[k].append(running[k].lap())
                 except ContenderError as error:  # a peer's bug is said, and the others go on
-                    if contender.role != "peer":
+                    if entries[k].contender.role != "peer":
                         raise
-                    notes.append(f"{case.label}: {name} failed, {str(error).splitlines()[-1]}")
-                    running.pop(name, None)
-                    laps[name] = []
+                    said = str(error).splitlines()[-1]
+                    notes.append(f"{case.label}: {entries[k].contender.name} failed, {said}")
+                    del running[k]
+                    laps[k] = []
                 yield
-    reference = [lap["seconds"] for lap in laps[contenders[0].name]]
-    rows = [_row(c, case, laps[c.name], reference, homes[c.name], size) for c in contenders if laps[c.name]]
+    reference = [lap["seconds"] for lap in laps[0]]
+    rows = [_row(entry, case, own, reference, size) for entry, own in zip(entries, laps, strict=True) if own]
     return {"case": case.label, "amount": case.amount, "whole": case.whole, "contenders": rows}
 
 
-def _start(
-    contender: Contender, case: Case, home: tuple[str, str] | None, size: Profile
-) -> Stopwatch | Elsewhere:
-    """Prepare a contender, here or in a process of its own."""
-    assert home is not None
-    patience = PATIENCE if contender.role == "peer" else math.inf  # ours may compile for longer
-    if size.apart or home[0] != sys.executable:
-        return Elsewhere(home[0], contender.prepare, case.options, size.least, patience)
-    return Stopwatch(contender.prepare(**case.options), size.least, patience)
+def _prepare(entry: Entry, case: Case, size: Profile) -> Stopwatch | Elsewhere:
+    """Start a contender, here or in a process of its own."""
+    prepare = entry.contender.prepare
+    patience = PATIENCE if entry.contender.role == "peer" else math.inf  # ours may compile for longer
+    if size.apart or entry.python != sys.executable:
+        return Elsewhere(entry.python, prepare, case.options, size.least, patience)
+    return Stopwatch(prepare(**case.options), size.least, patience)
 
 
 def _row(
-    contender: Contender,
+    entry: Entry,
     case: Case,
     laps: Sequence[Mapping[str, float]],
     reference: Sequence[float],
-    home: tuple[str, str] | None,
     size: Profile,
 ) -> dict[str, Any]:
     """What a contender's laps say; a multiple is of the first contender's lap of the same round."""
     seconds = [lap["seconds"] for lap in laps]
-    multiples = [mine / other for mine, other in zip(seconds, reference, strict=False)]
     last, known = laps[-1], size.apart  # memory of a process that all contenders share is nobody's
     return {
-        "name": contender.name,
-        "role": contender.role,
-        "version": home[1] if home else "",
+        "name": entry.contender.name,
+        "role": entry.contender.role,
+        "version": entry.version,
         "rounds": len(laps),
         "calls": last["calls"],
         "seconds": _spread(seconds),
-        "multiple": _spread(multiples),
+        "multiple": _spread([mine / other for mine, other in zip(seconds, reference, strict=False)]),
         "rate": case.amount / statistics.median(seconds),
         "first_seconds": last["first"],
         "peak_mb": last["peak_mb"] if known else None,

@@ -22,10 +22,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+LONG = 5.0  # CPU seconds: a call of this length that found out how many make a lap is the first lap
 TIME_TO_END = 5.0  # seconds that a process has to end by itself
 ROOT = str(Path(__file__).parents[2])
 # At the end of the path: what an interpreter has itself comes first.
-BOOT = "import sys; sys.path.append(sys.argv[1]); from studies.engine.stopwatch import serve; serve()"
+BOOT = "import sys; sys.path.append(sys.argv[1]); from studies.engine import stopwatch; stopwatch"
 # One thread each: CPU seconds of idle threads that spin are nobody's work.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 Call = Callable[[], object]
@@ -80,7 +81,10 @@ class Stopwatch:
         """Call once, and find out how many calls make a lap."""
         self.first = self._timed()
         self._held = self.first if self.first > self.patience else None
-        while self.least and self._held is None and (seconds := self._timed()) < self.least:
+        while self.least and self._held is None:
+            if (seconds := self._timed()) >= self.least:
+                self._held = seconds if seconds > LONG else None
+                break
             self.calls = math.ceil(self.calls * min(10, 1.2 * self.least / max(seconds, 1e-9)))
 
     def _timed(self) -> float:
@@ -132,7 +136,7 @@ class Elsewhere:
         own = python == sys.executable  # another interpreter has libraries of its own
         kept = {name: value for name, value in os.environ.items() if own or name != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [python, "-c", BOOT, ROOT, words],
+            [python, "-c", f"{BOOT}.{serve.__name__}()", ROOT, words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cje_core.data import DataError
-from studies.engine.benchmark import SCHEMA
+from studies.engine.benchmark import ENOUGH, PATIENCE, SCHEMA
 
 SECONDS = {"second": 1, "minute": 60}
 PREFIXES = {1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
@@ -17,7 +17,8 @@ typed. Contenders take turns, a lap each in every round; numbers are medians ove
 in brackets. CPU seconds count every thread and every process that a call starts. *Times* is the CPU time of a lap
 divided by that of the first contender in the same round: above 1, the first one is faster. *First call*: with
 everything that is compiled or imported then. *Peak MB*: of a process that holds libraries and data, in parentheses what
-the calls added. *Laps*: rounds, times calls in each; a peer that used {enough:.0f} CPU seconds stops. A *limit* is what
+the calls added. *Laps*: rounds, times calls in each; a contender that used {enough:.0f} CPU seconds stops, and a peer's
+first call of more than {patience:.0f} counts as a lap. A *limit* is what
 no implementation could do without; its rate is that of this machine's memory or generator.
 """
 
@@ -36,8 +37,6 @@ def read(path: Path) -> dict[str, Any]:
 
 def render(found: Mapping[str, Any]) -> str:
     """The page, in Markdown."""
-    from studies.engine.benchmark import ENOUGH
-
     built, versions = found["machine"], found["machine"]["versions"]
     before, after = built["load"]
     where = (
@@ -45,7 +44,11 @@ def render(found: Mapping[str, Any]) -> str:
         f"numba {versions['numba']}; {built['machine']['system']} {built['machine']['architecture']}, "
         f"{built['machine']['cores']} cores, load {before:.2f} before and {after:.2f} after."
     )
-    parts = ["# Benchmarks", HOW_TO_READ.format(profile=found["profile"], enough=ENOUGH).strip(), where]
+    parts = [
+        "# Benchmarks",
+        HOW_TO_READ.format(profile=found["profile"], enough=ENOUGH, patience=PATIENCE).strip(),
+        where,
+    ]
     for name, one in found["benchmarks"].items():
         parts += [f"## {one['title']} (`{name}`)", one["about"]]
         if one["cases"]:

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from registry_checks import benchmark_convention
 
@@ -109,10 +110,17 @@ def test_every_benchmark_runs_in_its_smoke_size(name):
 
 
 @pytest.mark.slow
-def test_the_three_samplers_of_the_posterior_are_timed():
-    told = run(benchmarks.load("posterior"), "small")
-    assert set(rows(told)) == {"Gibbs", "nutpie", "pm.sample", "limit"}
-    assert rows(told)["pm.sample"]["multiple"]["low"] > 1
+def test_the_three_samplers_fit_one_posterior():
+    """Once each: NUTS compiles for seconds, so the smoke size leaves it out."""
+    benchmark = benchmarks.load("posterior")
+    assert [c.name for c in benchmark.contenders] == ["Gibbs", "nutpie", "pm.sample", "limit"]
+    values = [contender.prepare()()["estimate"].values for contender in benchmark.contenders[:3]]
+    answered = np.isfinite(values[0])  # one policy's scores lie where no label does
+    assert answered.sum() == 3
+    for other in values[
+        1:
+    ]:  # sd .023 over 1,000 draws: five errors of a difference are .005, of correlated ones more
+        np.testing.assert_allclose(other[answered], values[0][answered], atol=0.01)
 
 
 def test_what_is_ten_times_slower_is_seen_as_slower_in_every_round(toy):
