@@ -6,7 +6,6 @@ Only the standard library at import: the interpreter of a peer reads the benchma
 import functools
 import importlib.metadata
 import inspect
-import math
 import os
 import statistics
 import subprocess
@@ -20,7 +19,6 @@ from studies.engine.stopwatch import Call, ContenderError, Elsewhere, Stopwatch
 
 SCHEMA = "cje-lab-bench/1"
 ENOUGH = 30.0  # CPU seconds: a contender that has used more in a case takes part in no further round of it
-PATIENCE = 30.0  # CPU seconds: the first call of a peer that takes longer is not repeated to warm it up
 ROLES = ("ours", "peer", "limit")
 
 
@@ -227,10 +225,9 @@ def _race(
 def _prepare(entry: Entry, case: Case, size: Profile) -> Stopwatch | Elsewhere:
     """Start a contender, here or in a process of its own."""
     prepare = entry.contender.prepare
-    patience = PATIENCE if entry.contender.role == "peer" else math.inf  # ours may compile for longer
     if size.apart or entry.python != sys.executable:
-        return Elsewhere(entry.python, prepare, case.options, size.least, patience)
-    return Stopwatch(prepare(**case.options), size.least, patience)
+        return Elsewhere(entry.python, prepare, case.options, size.least)
+    return Stopwatch(prepare(**case.options), size.least)
 
 
 def _row(

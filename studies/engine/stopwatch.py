@@ -67,21 +67,17 @@ def scratch() -> Path:
 
 
 class Stopwatch:
-    """Laps of a call: one warm-up, then as many calls a lap as take `least` CPU seconds.
+    """Laps of a call: one warm-up, then as many calls a lap as take `least` CPU seconds."""
 
-    A first call of more than `patience` CPU seconds is no warm-up but the first lap.
-    """
-
-    def __init__(self, call: Call, least: float, patience: float) -> None:
-        self.call, self.calls, self.least, self.patience = call, 1, least, patience
+    def __init__(self, call: Call, least: float) -> None:
+        self.call, self.calls, self.least = call, 1, least
         self.before, self.first = memory()[0], 0.0
         self._held: float | None = None
 
     def warm(self) -> None:
         """Call once, and find out how many calls make a lap."""
         self.first = self._timed()
-        self._held = self.first if self.first > self.patience else None
-        while self.least and self._held is None:
+        while self.least:
             if (seconds := self._timed()) >= self.least:
                 self._held = seconds if seconds > LONG else None
                 break
@@ -112,12 +108,12 @@ def serve() -> None:
     """
     reply = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    file, function, options, least, patience = json.loads(sys.argv[2])
+    file, function, options, least = json.loads(sys.argv[2])
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    watch = Stopwatch(getattr(module, function)(**options), least, patience)
+    watch = Stopwatch(getattr(module, function)(**options), least)
     watch.warm()
     print("ready", file=reply, flush=True)
     for _ in sys.stdin:
@@ -128,11 +124,11 @@ class Elsewhere:
     """The same laps, timed by a process of another interpreter, or of this one."""
 
     def __init__(
-        self, python: str, prepare: Callable[..., Call], options: Mapping[str, Any], *limits: float
+        self, python: str, prepare: Callable[..., Call], options: Mapping[str, Any], least: float
     ) -> None:
         # read if the process fails; open as long as the process
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        words = json.dumps([inspect.getfile(prepare), prepare.__name__, dict(options), *limits])
+        words = json.dumps([inspect.getfile(prepare), prepare.__name__, dict(options), least])
         own = python == sys.executable  # another interpreter has libraries of its own
         kept = {name: value for name, value in os.environ.items() if own or name != "PYTHONPATH"}
         self._process = subprocess.Popen(

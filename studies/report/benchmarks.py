@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cje_core.data import DataError
-from studies.engine.benchmark import ENOUGH, PATIENCE, SCHEMA
+from studies.engine.benchmark import ENOUGH, SCHEMA
 
 SECONDS = {"second": 1, "minute": 60}
 PREFIXES = {1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
@@ -17,8 +17,7 @@ typed. Contenders take turns, a lap each in every round; numbers are medians ove
 in brackets. CPU seconds count every thread and every process that a call starts. *Times* is the CPU time of a lap
 divided by that of the first contender in the same round: above 1, the first one is faster. *First call*: with
 everything that is compiled or imported then. *Peak MB*: of a process that holds libraries and data, in parentheses what
-the calls added. *Laps*: rounds, times calls in each; a contender that used {enough:.0f} CPU seconds stops, and a peer's
-first call of more than {patience:.0f} counts as a lap. A *limit* is what
+the calls added. *Laps*: rounds, times calls in each; a contender that used {enough:.0f} CPU seconds stops. A *limit* is what
 no implementation could do without; its rate is that of this machine's memory or generator.
 """
 
@@ -46,7 +45,7 @@ def render(found: Mapping[str, Any]) -> str:
     )
     parts = [
         "# Benchmarks",
-        HOW_TO_READ.format(profile=found["profile"], enough=ENOUGH, patience=PATIENCE).strip(),
+        HOW_TO_READ.format(profile=found["profile"], enough=ENOUGH).strip(),
         where,
     ]
     for name, one in found["benchmarks"].items():
