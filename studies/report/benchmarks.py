@@ -12,13 +12,13 @@ SECONDS = {"second": 1, "minute": 60}
 PREFIXES = {1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
 HEADER = ("case", "by", "CPU a call", "{unit} a {per}", "times {first}", "first call", "peak MB", "laps")
 HOW_TO_READ = """\
-Made by `cje-lab bench --profile {profile} --json`, and this page from its output by `cje-lab bench --page`; nothing is
-typed. Contenders take turns, a lap each in every round; numbers are medians over rounds with the lowest and the highest
-in brackets. CPU seconds count every thread and every process that a call starts. *Times* is the CPU time of a lap
-divided by that of the first contender in the same round: above 1, the first one is faster. *First call*: with
-everything that is compiled or imported then. *Peak MB*: of a process that holds libraries and data, in parentheses what
-the calls added. *Laps*: rounds, times calls in each; a contender that used {enough:.0f} CPU seconds stops. A *limit* is what
-no implementation could do without; its rate is that of this machine's memory or generator.
+Made by `cje-lab bench --profile {profile} --json`, and this page from its output by `cje-lab bench --page`; nothing
+is typed. Contenders take turns, a lap each in every round; numbers are medians over rounds with the lowest and the
+highest in brackets. CPU seconds count every thread and every process that a call starts. *Times* is the CPU time of a
+lap divided by that of the first contender in the same round: above 1, the first one is faster. *First call*: with
+everything that is compiled or imported then. *Peak MB*: of a process that holds libraries and data, in parentheses
+what the calls added. *Laps*: rounds, times calls in each; a contender that used {enough:.0f} CPU seconds stops. A
+*limit* is what no implementation could do without; its rate is that of this machine's memory or generator.
 """
 
 
