@@ -33,7 +33,7 @@ THEMES = (
     ("workflow",),
 )
 RANK = {theme: k for k, themes in enumerate(THEMES) for theme in themes}
-REGISTRIES = ("estimators", "figures", "scenarios")
+REGISTRIES = ("benchmarks", "estimators", "figures", "scenarios")
 ENGINES = ("pymc", "pytensor", "arviz", "nutpie")
 LAZY = (*ENGINES, *PYMC_MODULES)
 

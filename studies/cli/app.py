@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from studies.cli import progress
+from studies.cli.bench import bench
 from studies.cli.options import (
     CalibrationPolicy,
     Calibrator,
@@ -39,7 +40,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-REGISTRIES = {"studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators"}
+REGISTRIES = {
+    "studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators",
+    "benchmarks": "studies.benchmarks",
+}  # fmt: skip
 
 
 def _options() -> dict[str, str]:
@@ -63,7 +67,7 @@ def _summaries(package: str) -> list[dict[str, str]]:
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List studies, scenarios and estimators, one line each."""
+    """List studies, scenarios, estimators and benchmarks, one line each."""
     found = {kind: _summaries(package) for kind, package in REGISTRIES.items()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -361,6 +365,9 @@ def plan(
         typer.echo(json.dumps(to_json(planned), allow_nan=False))
     else:
         progress.show(summary(planned))
+
+
+app.command()(bench)
 
 
 def main() -> None:
