@@ -3,7 +3,7 @@
 Labels of the base policy only: 4,000 data sets a cell, on blocks, which cost a millisecond a data set. Coverage is
 counted three ways: of all intervals, printed or not; among those that are printed; and of all runs with a refusal as no
 mistake. Bounds are those that a method exactly at a limit keeps in 99% of the seeds, by the exact binomial law of as
-many runs as speak (policies and pairs of a run are dependent). What up to 10,000 other data sets say of each cell stands
+many runs as speak (policies and pairs of a run are dependent). What up to 10,000 other data sets say of each cell is
 in ``docs/decisions.md``.
 """
 
