@@ -1,9 +1,9 @@
 """The import arrows cje_core <- cje_sim (`data` only) <- studies <- tests, and the conventions of the registries."""
 
 import ast
-import re
 import graphlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
