@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
-from cje_core.figures.style import STYLE
+from cje_core.figures.style import STYLE, settle
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import CORRECTED, OFF_POLICY
 from cje_core.workflow.posterior import BAYESIAN, VALUE
@@ -34,6 +34,7 @@ def render(analysis: Analysis) -> dict[str, bytes]:
         figure = Figure(figsize=(8.0, height), dpi=200)
         FigureCanvasAgg(figure)
         _draw(analysis, names, figure)
+        settle(figure)
         files = {}
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
             stream = io.BytesIO()

@@ -11,7 +11,7 @@ import xarray as xr
 
 from cje_core import figures
 from cje_core.calibration.reliability import calibration_curve
-from cje_core.figures.style import STYLE
+from cje_core.figures.style import STYLE, settle, to_files
 from cje_core.inference.contrasts import win_matrix
 from cje_core.offpolicy.weight_map import weight_map
 from cje_core.transport import sensitivity
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
 def render_panels(analysis: Analysis) -> dict[str, bytes]:
     """PNG files by name; only the panels that the data can fill."""
     import matplotlib as mpl
-    from matplotlib import pyplot as plt
 
     files = {}
-    with mpl.rc_context({**STYLE, "figure.dpi": 150}), warnings.catch_warnings():
+    with to_files(), mpl.rc_context({**STYLE, "figure.dpi": 150}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a policy's name may be in any script
         for name, draw in _panels(analysis).items():
             figure = draw().get_figure(root=True)
             assert figure is not None
             stream = io.BytesIO()
+            settle(figure)
             figure.savefig(stream, format="png", metadata={"Software": None})
-            plt.close(figure)
             files[name] = stream.getvalue()
     return files
 

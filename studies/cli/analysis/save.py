@@ -4,7 +4,7 @@ import json
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import xarray as xr
 
@@ -25,12 +25,15 @@ def check_out(out: Path) -> None:
             return
 
 
-def save(analysis: Analysis, out: Path) -> list[str]:
-    """Write estimates.json, ledger.nc, the figures, and with ``--bayes`` posterior.nc; each is whole or absent."""
+def save(analysis: Analysis, out: Path, told: dict[str, Any] | None = None) -> list[str]:
+    """Write estimates.json, ledger.nc, the figures, and with ``--bayes`` posterior.nc; each is whole or absent.
+
+    ``told`` is the analysis by `to_json`, where the caller has it.
+    """
     from studies.cli.analysis.forest import render
     from studies.cli.analysis.panels import render_panels
 
-    text = json.dumps(to_json(analysis), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(told or to_json(analysis), indent=1, allow_nan=False) + "\n"
     files = {"estimates.json": text.encode("utf-8")}
     files |= {f"forest.{kind}": content for kind, content in render(analysis).items()}
     files |= {f"{name}.png": content for name, content in render_panels(analysis).items()}
