@@ -287,12 +287,13 @@ def analyze(
             judge_range=judge_range,
             oracle_range=oracle_range,
         )
+    told = to_json(result) if as_json else None
     if out is not None:
         with progress.working("drawing"):
-            written = save(result, out)
+            written = save(result, out, told)
         typer.echo(f"written to {out}: {', '.join(written)}", err=True)
-    if as_json:
-        typer.echo(json.dumps(to_json(result), allow_nan=False))
+    if told is not None:
+        typer.echo(json.dumps(told, allow_nan=False))
     else:
         progress.show(summary(result))
 

@@ -22,12 +22,15 @@ def check_out(out: Path | None) -> None:
         raise DataError(f"--out {out}: {there[0]} is a file; name a directory")
 
 
-def save(analysis: Analysis, out: Path) -> list[str]:
-    """Write estimates.json, ledger.nc, the figures, and with ``--bayes`` posterior.nc; each is whole or absent."""
+def save(analysis: Analysis, out: Path, told: dict[str, Any] | None = None) -> list[str]:
+    """Write estimates.json, ledger.nc, the figures, and with ``--bayes`` posterior.nc; each is whole or absent.
+
+    ``told`` is the analysis by `to_json`, where the caller has it.
+    """
     from studies.cli.analysis.forest import render
     from studies.cli.analysis.panels import render_panels
 
-    text = json.dumps(to_json(analysis), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(told or to_json(analysis), indent=1, allow_nan=False) + "\n"
     files = {"estimates.json": text.encode("utf-8"), **render(analysis), **render_panels(analysis)}
     files["ledger.nc"] = _ledgers(analysis)
     if analysis.posterior is not None:
