@@ -50,7 +50,7 @@ Failure modes: a borrowed policy is biased where the calibration does not transp
 flat beyond the labelled scores; labels missing not at random bias everything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -206,7 +206,7 @@ def estimate_block(
     block: Block,
     *,
     ci_prob: float,
-    rngs: Sequence[np.random.Generator] = (),
+    rngs: Iterable[np.random.Generator] = (),
     inference: str | Bootstrap = "influence",
     correction: str = "theta_aug",
     borrowed: str | None = None,

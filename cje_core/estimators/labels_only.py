@@ -6,7 +6,7 @@ clusters, and room for unseen drops where labels are few and near an end of the 
 judge is ignored; biased when labels were chosen by something that the declared ``label_prob`` does not know.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import xarray as xr
@@ -62,7 +62,7 @@ def estimate(
 
 
 def estimate_block(
-    block: Block, *, ci_prob: float, rngs: Sequence[np.random.Generator] = (), interval: str = "auto"
+    block: Block, *, ci_prob: float, rngs: Iterable[np.random.Generator] = (), interval: str = "auto"
 ) -> BlockEstimate:
     """The same for many data sets at once."""
     del rngs

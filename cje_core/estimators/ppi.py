@@ -13,7 +13,7 @@ Failure modes: a judge on the wrong scale, or a useless one, makes it wider than
 it uses S as it is, so a nonlinear but informative judge is not exploited; no labels, no number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import xarray as xr
@@ -59,7 +59,7 @@ def estimate_block(
     block: Block,
     *,
     ci_prob: float,
-    rngs: Sequence[np.random.Generator] = (),
+    rngs: Iterable[np.random.Generator] = (),
     quantile: str = "t",
     interval: str = "auto",
 ) -> BlockEstimate | None:

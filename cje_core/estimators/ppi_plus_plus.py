@@ -12,7 +12,7 @@ Failure modes: as `ppi`, but no wider than the labels alone beyond the noise of 
 (it is ignored, not turned round).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import xarray as xr
@@ -75,7 +75,7 @@ def estimate_block(
     block: Block,
     *,
     ci_prob: float,
-    rngs: Sequence[np.random.Generator] = (),
+    rngs: Iterable[np.random.Generator] = (),
     quantile: str = "t",
     lam: str | float = "tuned",
     interval: str = "auto",

@@ -5,7 +5,7 @@ to ``oracle_range``. Failure mode: every systematic difference between judge and
 about sampling and blind to bias ("naive" in the paper's ablation table).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import xarray as xr
@@ -56,7 +56,7 @@ def estimate(
 
 
 def estimate_block(
-    block: Block, *, ci_prob: float, rngs: Sequence[np.random.Generator] = (), interval: str = "auto"
+    block: Block, *, ci_prob: float, rngs: Iterable[np.random.Generator] = (), interval: str = "auto"
 ) -> BlockEstimate:
     """The same for many data sets at once."""
     del rngs

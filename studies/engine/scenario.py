@@ -110,7 +110,8 @@ def _on_block(
     estimate = getattr(estimators.load(method.estimator or name), "estimate_block", None)
     if estimate is None or not set(method.options) <= set(inspect.signature(estimate).parameters):
         return None
-    found = estimate(block, ci_prob=study.ci_prob, rngs=[s(name) for s in streams], **method.options)
+    rngs = (s(name) for s in streams)  # made by those who draw
+    found = estimate(block, ci_prob=study.ci_prob, rngs=rngs, **method.options)
     if found is None:
         return None
     place = np.array([block.policies.index(policy) for policy in policies], np.intp)

@@ -1,6 +1,6 @@
 """Cluster bootstrap of Direct on each data set of a block: `cje_core.families.direct.bootstrap_intervals`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def bootstrap_block(
     alive: BoolArray,
     canonical: IntArray,
     n_boot: int,
-    rngs: Sequence[np.random.Generator],
+    rngs: Iterable[np.random.Generator],
 ) -> tuple[list[dict[int, FloatArray]], BoolArray]:
     """Bootstrap every policy that is `alive`, shape (R, P).
 
@@ -32,7 +32,7 @@ def bootstrap_block(
         Of the kernels of a block; no prediction is tuned.
     canonical : int array, shape (n,)
         Prompts in the order of their names, in which clusters are numbered.
-    rngs : sequence of Generator
+    rngs : iterable of Generator
         One per data set.
 
     Returns

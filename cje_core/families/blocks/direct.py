@@ -1,6 +1,6 @@
 """Direct on a block: orders and hashes for the kernels, then statuses, degrees of freedom and intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -83,7 +83,7 @@ def slices(block: Block) -> Slices:
     canonical, by_hash = prompt_orders(n)
     orders = canonical, np.argsort(np.array(block.policies)), by_hash
     gather_slices(block.score, block.label, block.label_prob, orders, out)
-    by_score, by_label = (np.argsort(values, axis=1, kind="stable") for values in (out.score, out.label))
+    by_score, by_label = (np.argsort(values, axis=1) for values in (out.score, out.label))
     fit_slices(block.score, block.label, by_score, by_label, rising(block)[0], out)
     return out
 
@@ -100,7 +100,7 @@ def prompt_orders(n: int) -> tuple[IntArray, IntArray]:
 @lru_cache(maxsize=1)
 def rising(block: Block) -> tuple[IntArray, FloatArray]:
     """What sorts the scores of each policy, and the sorted scores."""
-    order = np.argsort(block.score, axis=-1, kind="stable")
+    order = np.argsort(block.score, axis=-1)
     return order, np.take_along_axis(block.score, order, axis=-1)
 
 
@@ -123,7 +123,7 @@ def direct_block(
     known: bool,
     interval: str,
     n_boot: int = 0,
-    rngs: Sequence[np.random.Generator] = (),
+    rngs: Iterable[np.random.Generator] = (),
 ) -> BlockEstimate | None:
     """Direct of all data sets; None where the kernels do not know the case.
 
@@ -134,7 +134,7 @@ def direct_block(
     borrowed : {"balanced", "one_step", "plug_in"}
     n_boot : int
         Bootstrap replicates that make the intervals of predictions that are not tuned; 0 for none.
-    rngs : sequence of Generator
+    rngs : iterable of Generator
         Theirs, one per data set.
     """
     form = FORMS[borrowed]
