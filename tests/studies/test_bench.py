@@ -229,7 +229,7 @@ def test_the_page_is_printed_and_made_of_a_file(cli, tmp_path):
 def test_the_page_of_the_project_is_a_render_of_its_json():
     found = read(DOCS.with_suffix(".json"))
     assert DOCS.with_suffix(".md").read_text(encoding="utf-8") == render(found)
-    assert not re.search(r'"[^"]*(/home|/root|/work|/tmp|/Users)', json.dumps(found))
+    assert not re.search(r"(?<![\w.])/\w+/", json.dumps(found))  # no path of a machine
     assert list(found["benchmarks"]) == benchmarks.available() and found["profile"] != "smoke"
     for told in found["benchmarks"].values():
         check_schema(told)
