@@ -1,8 +1,8 @@
 """Fits of one posterior: the calibrator on 100 labels and the values of four policies on 1,000 prompts, 1,000 draws.
 
 The same model by the project's Gibbs sampler, by nutpie and by `pm.sample`; compiling the model is in the first call,
-which is not in the median. Limit: one exponential number for each draw and prompt, since each draw
-weighs the prompts anew.
+which is not in the median. Limit: one exponential number for each draw and prompt, since each draw weighs the prompts
+anew.
 """
 
 import numpy as np
