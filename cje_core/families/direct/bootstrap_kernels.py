@@ -10,134 +10,11 @@ import math
 import numpy as np
 
 from cje_core.calibration.fluctuation import expit, fluctuate, logit_inside
-from cje_core.calibration.isotonic import interpolate_into, pava_into
 from cje_core.calibration.two_stage_kernels import two_stage_fits
 from cje_core.compiled import Kernel
+from cje_core.families.direct.refit_kernels import monotone_fits
 
 PLUG_IN, LABEL_MEAN, HAJEK, HORVITZ, TMLE = 0, 1, 2, 3, 4  # what a policy's labels do to its value
-NOBODY, SEVERAL = -1, -2  # in place of the only fold that labelled a level
-
-
-@Kernel
-def monotone_fits(  # type: ignore[no-untyped-def]
-    count, rows, core, of_level, wanted, needed, scratch, total, fitted, is_knot, has_fit, fold_level
-):
-    """Refit the monotone calibrator without each fold, and on all labels (the last row of ``fitted``).
-
-    The last fit is evaluated at all levels, the others only where a labelled row of their own fold needs them.
-
-    Parameters
-    ----------
-    count : array, shape (G,)
-        Weight of each cluster in this replicate.
-    rows : DirectRows
-    core : int array
-        Levels of labelled rows, increasing.
-    of_level : tuple of int arrays
-        Teaching rows by level, and where those of each level of `core` begin, shape (core + 1,).
-    wanted : bool array, shape (folds, core)
-        Levels of each fold's own labelled rows.
-    needed : bool array, shape (folds + 1,)
-    scratch : tuple of arrays
-        ``of_fold``, shape (core, folds, 2), eight floats, two ints and one bool per level of `core`.
-    total : array, shape (levels,)
-        Label weight of each level in the last fit (filled where there are labels).
-    fitted : array, shape (folds + 1, levels)
-        The calibrated value (filled).
-    is_knot : bool array, shape (levels,)
-        Levels that hold labels (filled; false outside `core`).
-    has_fit : bool array, shape (folds + 1,)
-        Whether there was a label to fit on (filled).
-    fold_level : array, shape (folds + 1,)
-        Mean label behind each fit (filled).
-    """
-    n_levels, n_core, n_folds = len(rows.level), len(core), len(fitted) - 1
-    order, first = of_level
-    of_fold, floats, ints, has_label = scratch
-    weight, label_sum, core_level, mean, knot_weight, knot_value, block_value, block_weight = floats
-    only, block_end = ints
-    # weight and label sum of each level, and the only fold that they are of: NOBODY, or SEVERAL with the sums by fold
-    for c in range(n_core):
-        only[c] = NOBODY
-        if first[c + 1] - first[c] == 1:
-            r = order[first[c]]
-            times = count[rows.teach_cluster[r]]
-            if times > 0:
-                only[c] = rows.teach_fold[r]
-                weight[c] = times * rows.teach_weight[r]
-                label_sum[c] = weight[c] * rows.teach_label[r]
-            continue
-        of_fold[c] = 0.0
-        for j in range(first[c], first[c + 1]):
-            r = order[j]
-            times = count[rows.teach_cluster[r]]
-            if times > 0:
-                k = rows.teach_fold[r]
-                w = times * rows.teach_weight[r]
-                of_fold[c, k, 0] += w
-                of_fold[c, k, 1] += w * rows.teach_label[r]
-                if only[c] == NOBODY:
-                    only[c] = k
-                elif only[c] != k:
-                    only[c] = SEVERAL
-        if only[c] >= 0:
-            weight[c], label_sum[c] = of_fold[c, only[c], 0], of_fold[c, only[c], 1]
-    for k in range(n_folds + 1):
-        has_fit[k] = False
-        if not needed[k]:
-            continue
-        n_knots = 0
-        all_labels = all_weight = 0.0
-        for c in range(n_core):
-            has_label[c] = only[c] != NOBODY and only[c] != k
-            if not has_label[c]:
-                continue
-            w, s = weight[c], label_sum[c]
-            if only[c] == SEVERAL:
-                # what lies before and behind fold k: a total less the fold would leave rounding where nothing is left
-                w = s = behind = behind_sum = 0.0
-                for f in range(k):
-                    w += of_fold[c, f, 0]
-                    s += of_fold[c, f, 1]
-                for f in range(n_folds - 1, k, -1):
-                    behind += of_fold[c, f, 0]
-                    behind_sum += of_fold[c, f, 1]
-                w += behind
-                s += behind_sum
-            mean[n_knots], knot_weight[n_knots] = s / w, w
-            all_labels += s
-            all_weight += w
-            n_knots += 1
-        if n_knots == 0:
-            continue
-        pava_into(mean, knot_weight, n_knots, knot_value, block_value, block_weight, block_end)
-        has_fit[k] = True
-        fold_level[k] = all_labels / all_weight
-        seen = 0
-        if k == n_folds:
-            for c in range(n_core):
-                is_knot[core[c]] = has_label[c]
-                if has_label[c]:
-                    total[core[c]] = knot_weight[seen]
-                    seen += 1
-            interpolate_into(is_knot, knot_value, rows.level, n_levels, fitted[k])
-            continue
-        left, right = -1, 0
-        for c in range(n_core):
-            if has_label[c]:
-                if wanted[k, c]:
-                    fitted[k, core[c]] = knot_value[seen]
-                left = c
-                seen += 1
-            elif wanted[k, c]:
-                right = max(right, c + 1)
-                while right < n_core and not has_label[right]:
-                    right += 1
-                value = knot_value[max(seen - 1, 0)]
-                if left >= 0 and right < n_core:
-                    step = (core_level[c] - core_level[left]) / (core_level[right] - core_level[left])
-                    value += step * (knot_value[seen] - value)
-                fitted[k, core[c]] = value
 
 
 @Kernel
@@ -227,7 +104,7 @@ def hidden_variance(count, rows, first, last, power, fitted):  # type: ignore[no
         times, i = count[rows.cluster[r]], rows.at[r]
         if times > 0 and rows.inside[r, 0] > 0:
             slope = 0.0
-            if 0 < i < len(fitted) - 1:
+            if 0 < i < len(fitted) - 1 and fitted[i + 1] != fitted[i - 1]:
                 slope = power * (fitted[i + 1] - fitted[i - 1]) / (rows.level[i + 1] - rows.level[i - 1])
             variance = rows.inside[r, 2] + slope * (2 * rows.inside[r, 1] + slope * rows.inside[r, 0])
             # counts: each draw adds its own; exponential weights: a Dirichlet share of the cell's weight
@@ -336,14 +213,12 @@ def direct_replicates(  # type: ignore[no-untyped-def]
     place_of = np.cumsum(labelled) - 1  # of a level in core
     order = np.argsort(rows.teach_at, kind="mergesort")
     of_level = order, np.searchsorted(rows.teach_at[order], np.append(core, n_levels))
-    wanted = np.zeros((n_folds, n_core), dtype=np.bool_)
-    floats, ints = np.empty((8, n_core)), np.empty((2, n_core), dtype=np.int64)
-    floats[2] = rows.level[core]
+    asked = np.zeros((n_folds, n_core), dtype=np.bool_)
+    floats, ints = np.empty((8, n_core)), np.empty((4, n_core), dtype=np.int64)
     work = (
         np.empty((n_core, n_folds, 2)),
         (floats[0], floats[1], floats[2], floats[3], floats[4], floats[5], floats[6], floats[7]),
-        (ints[0], ints[1]),
-        np.empty(n_core, dtype=np.bool_),
+        (ints[0], ints[1], ints[2], ints[3]),
     )
     has_fit = np.empty(n_folds + 1, dtype=np.bool_)
     needed = np.zeros(n_folds + 1, dtype=np.bool_)
@@ -353,7 +228,12 @@ def direct_replicates(  # type: ignore[no-untyped-def]
         if rows.route[p] >= HAJEK:
             for r in range(rows.own_start[p], rows.own_start[p + 1]):
                 needed[rows.own_fold[r]] = True
-                wanted[rows.own_fold[r], place_of[rows.own_at[r]]] = True
+                asked[rows.own_fold[r], place_of[rows.own_at[r]]] = True
+    wanted, wanted_first = np.empty(len(rows.own_at), dtype=np.int64), np.zeros(n_folds + 1, dtype=np.int64)
+    for k in range(n_folds):
+        places = np.flatnonzero(asked[k])
+        wanted_first[k + 1] = wanted_first[k] + len(places)
+        wanted[wanted_first[k] : wanted_first[k + 1]] = places
     fold_level = np.zeros(n_folds + 1)
     guess = np.empty(len(rows.at))
     scratch = np.empty((4, len(rows.own_at)))
@@ -384,6 +264,7 @@ def direct_replicates(  # type: ignore[no-untyped-def]
                 core,
                 of_level,
                 wanted,
+                wanted_first,
                 needed,
                 work,
                 total[0],
