@@ -9,6 +9,7 @@ prediction alike; so the slice mean is preserved exactly: ``sum_L w f(Z) = sum_L
 Modes: ``monotone``; ``two_stage``, the paper's, free in S; ``two_stage_monotone``, whose f never falls in S at given X.
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +20,12 @@ from cje_core.calibration.two_stage import (
     MIN_ROWS,
     Basis,
     FirstStage,
+    IndexMoves,
     evaluate,
+    evaluate_at,
     fit_first_stage,
-    index_influence,
+    index_moves,
+    locate,
     make_basis,
 )
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
@@ -128,7 +132,11 @@ def knot_mass(calibrator: Calibrator, z: FloatArray, weight: FloatArray) -> Floa
     -------
     array, shape (K,)
     """
-    s = np.clip(index(calibrator, z), calibrator.knot[0], calibrator.knot[-1])
+    return _mass_at(calibrator, index(calibrator, z), weight)
+
+
+def _mass_at(calibrator: Calibrator, g: FloatArray, weight: FloatArray) -> FloatArray:
+    s = np.clip(g, calibrator.knot[0], calibrator.knot[-1])
     right = np.clip(np.searchsorted(calibrator.knot, s), 0, len(calibrator.knot) - 1)
     left = np.maximum(right - 1, 0)
     span = calibrator.knot[right] - calibrator.knot[left]
@@ -163,9 +171,15 @@ def label_leverage(calibrator: Calibrator, mass: FloatArray, z: FloatArray, weig
     return np.asarray(per_block[calibrator.block[knot]] * weight)
 
 
-class OracleSlice(NamedTuple):
-    """The labelled slice that teaches, its calibrator and everything fitted once per data set."""
+class Own(NamedTuple):
+    """The pooled fit at the labels that taught it."""
 
+    block: IntArray  # (m,): constant block of each label
+    block_weight: FloatArray  # label weight of each block
+    residual: FloatArray  # (m,): see `calibration_part`
+
+
+class _Slice(NamedTuple):
     status: Status  # OK, a flag (inverted or constant judge, constant labels) or a failure
     calibrator: Calibrator | None  # None exactly when the status is a failure
     z: FloatArray  # (m, 1 + features) of the rows that taught
@@ -177,6 +191,34 @@ class OracleSlice(NamedTuple):
     )
     mode: str
     increasing: bool
+
+
+class OracleSlice(_Slice):
+    """The labelled slice that teaches, its calibrator and everything fitted once per data set.
+
+    What follows from it is made when first asked for and kept.
+    """
+
+    @cached_property
+    def own(self) -> Own:
+        """The pooled fit at its own labels, for `calibration_part`."""
+        f = self.calibrator
+        assert f is not None
+        g = index(f, self.z)
+        block = f.block[np.searchsorted(f.knot, g)]
+        residual = self.label - np.interp(g, f.knot, f.value)
+        size = np.bincount(block)[block]
+        pooled = np.sqrt((residual**2).sum() / max(len(residual) - len(np.unique(block)), 1))
+        residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
+        return Own(block, sum_by(f.block, f.weight, int(f.block[-1]) + 1), residual)
+
+    @cached_property
+    def index_moves(self) -> IndexMoves:
+        """How its labels move a two-stage calibrator through the index."""
+        f = self.calibrator
+        assert f is not None and f.first_stage is not None
+        taught = self.z, self.label, self.weight
+        return index_moves(f.first_stage, *taught, monotone=self.mode == "two_stage_monotone")
 
 
 def fit_slice(
@@ -351,7 +393,7 @@ def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: Flo
     ``docs/decisions.md``.
 
     Two-stage calibrator: the same for the second stage, plus what the label moves through the index
-    (`cje_core.calibration.two_stage.index_influence`); the degrees of freedom are counted by the second stage.
+    (`cje_core.calibration.two_stage.index_moves`); the degrees of freedom are counted by the second stage.
 
     Parameters
     ----------
@@ -360,28 +402,21 @@ def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: Flo
     """
     f = fitted.calibrator
     assert f is not None
-    n = len(rows.prompts)
-    leverage = label_leverage(f, knot_mass(f, z, weight), fitted.z, fitted.weight)
+    n, own = len(rows.prompts), fitted.own
+    if f.first_stage is None:
+        g = index(f, z)
+    else:
+        points = locate(f.first_stage.basis, z)
+        g = evaluate_at(f.first_stage, points)
+    of_block = sum_by(f.block, _mass_at(f, g, weight), len(own.block_weight)) / own.block_weight
+    leverage = of_block[own.block] * fitted.weight
     effective = effective_clusters(sum_by(fitted.prompt, np.abs(leverage), n), rows.cluster)
     if effective == 0:
         return Part(np.zeros(n), np.inf)
     df = max(effective - 1, 2.0)  # below 2 a t interval has no meaning left
-    residual = fitted.label - predict(f, fitted.z)
-    block = f.block[np.searchsorted(f.knot, index(f, fitted.z))]
-    size = np.bincount(block)[block]
-    pooled = np.sqrt((residual**2).sum() / max(len(residual) - len(np.unique(block)), 1))
-    residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
-    moves = leverage * residual
+    moves = leverage * own.residual
     if f.first_stage is not None:
-        moves = moves + index_influence(
-            f.first_stage,
-            fitted.z,
-            fitted.label,
-            fitted.weight,
-            z,
-            weight,
-            monotone=fitted.mode == "two_stage_monotone",
-        )
+        moves = moves + fitted.index_moves.influence(points, np.argsort(g), weight)
     return Part(n * sum_by(fitted.prompt, moves, n), df)
 
 

@@ -25,6 +25,8 @@ take no part in any sum here.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -35,7 +37,8 @@ from scipy import special
 
 from cje_core.calibration.isotonic import iso_mean_one as iso_mean_one
 from cje_core.calibration.isotonic import isotonic
-from cje_core.checks import FloatArray, one_of
+from cje_core.calibration.leave_out import Ground, LeaveOut
+from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Logged
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
@@ -151,8 +154,55 @@ class FoldMap(NamedTuple):
 
     fold: int  # the fold it predicts; -1 for the map of all rows
     candidate: str  # "up" or "down"
-    knot: FloatArray  # distinct scores it was fitted on, increasing
+    knot: FloatArray  # scores it bends at, increasing
     value: FloatArray  # its mean over the rows it was fitted on is one
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutMaps:
+    """Isotonic maps of weights on a score, up and down, each fitted without one fold and of mean one where fitted.
+
+    Parameters
+    ----------
+    weight, score : arrays, shape (n,)
+    fold : int array, shape (n,)
+    n_folds : int
+    """
+
+    weight: FloatArray
+    score: FloatArray
+    fold: IntArray
+    n_folds: int
+
+    @cached_property
+    def mean_outside(self) -> FloatArray:
+        """(n_folds,) mean weight of the rows outside each fold; 0 where there are none."""
+        outside = [self.weight[self.fold != k] for k in range(self.n_folds)]
+        return np.array([w.mean() if len(w) else 0.0 for w in outside])
+
+    @cached_property
+    def _fitted(self) -> dict[str, LeaveOut]:
+        ones, z = np.ones(len(self.weight)), self.score[:, None]
+        return {
+            name: LeaveOut(Ground(z, self.fold, self.n_folds, name == "up", None), self.weight, ones)
+            for name in ("up", "down")
+        }
+
+    def at(self, candidate: str, score: FloatArray, fold: IntArray) -> FloatArray:
+        """The map that never saw a row's fold, at its score; 1 where the other folds hold no weight, and of "base"."""
+        out = np.ones(len(score))
+        some = self.mean_outside[fold] > 0
+        if candidate != "base" and some.any():
+            fits = self._fitted[candidate]
+            out[some] = fits.predict(fits.ground.places(score[some, None]), fold[some])
+            out[some] /= self.mean_outside[fold[some]]
+        return out
+
+    def map(self, candidate: str, k: int) -> tuple[FloatArray, FloatArray]:
+        """Knots and values of the map without fold k."""
+        knot, value = self._fitted[candidate].knots(k)
+        value = value / self.mean_outside[k]
+        return (knot, value) if candidate == "up" else (-knot[::-1], value[::-1])
 
 
 class Stabilised(NamedTuple):
@@ -219,24 +269,63 @@ def stabilise(
     ([0.5, 0.0, 0.5], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], False)
     """
     w, s, d, k = (np.asarray(v, float) for v in (weight, score, delta, fold))
+    check_options(projection=projection, candidates=candidates, objective=objective, guard=guard, rho=rho)
+    used = np.isfinite(w)
+    if not np.isfinite(s[used]).all():
+        raise ValueError("a row has a weight but no judge score; give the weight NaN or the row a score")
+    names, code = np.unique(k[used], return_inverse=True)
+    held = HeldOutMaps(w[used], s[used], code, len(names))
+    candidate = np.full((len(candidates), len(w)), np.nan)
+    maps = []
+    for row, name in zip(candidate, candidates, strict=True):
+        row[used] = held.at(name, held.score, held.fold)
+        maps += [
+            FoldMap(int(names[j]), name, *held.map(name, j))
+            for j in range(len(names) if name != "base" else 0)
+            if held.mean_outside[j] > 0
+        ]
+    if projection == "exact" and used.any():
+        maps += [_fit_map(w[used], s[used], -1, name) for name in candidates if name != "base"]
+    found = stack_candidates(
+        w,
+        s,
+        d,
+        candidate,
+        projection=projection,
+        candidates=candidates,
+        objective=objective,
+        guard=guard,
+        rho=rho,
+    )
+    return found._replace(maps=tuple(maps))
+
+
+def check_options(
+    *, projection: str, candidates: Sequence[str], guard: str, rho: float, objective: str = "variance"
+) -> None:
+    """Raise on an option of `stabilise` that means nothing."""
     for name, value in (("projection", projection), ("objective", objective), ("guard", guard)):
         one_of(value, name, KNOWN[name])
     if not candidates or not set(candidates) <= set(CANDIDATES):
         raise ValueError(f"candidates are {tuple(candidates)}; use some of {', '.join(CANDIDATES)}")
     if not rho > 0:
         raise ValueError(f"rho={rho}: it must be positive")
+
+
+def stack_candidates(
+    w: FloatArray,
+    s: FloatArray,
+    d: FloatArray,
+    candidate: FloatArray,
+    *,
+    projection: str,
+    candidates: Sequence[str],
+    objective: str = "variance",
+    guard: str,
+    rho: float,
+) -> Stabilised:
+    """The rest of `stabilise`, from out-of-fold candidates (C, n): stack, projection and guard."""
     used = np.isfinite(w)
-    if not np.isfinite(s[used]).all():
-        raise ValueError("a row has a weight but no judge score; give the weight NaN or the row a score")
-    candidate = np.full((len(candidates), len(w)), np.nan)
-    maps: list[FoldMap] = []
-    for c, name in enumerate(candidates):
-        candidate[c, used] = 1.0
-        for held_out in np.unique(k[used]) if name != "base" else ():
-            train, test = used & (k != held_out), used & (k == held_out)
-            if w[train].sum() > 0:
-                maps.append(_fit_map(w[train], s[train], int(held_out), name))
-                candidate[c, test] = np.interp(s[test], maps[-1].knot, maps[-1].value)
     beta = _stack(candidate, d if objective == "variance" else None, w)
     parts = candidate
     if projection == "exact" and used.any():
@@ -245,12 +334,11 @@ def stabilise(
             parts[c, used] = 1.0
             if name != "base":
                 parts[c] = iso_mean_one(w, s, name == "up")
-                maps.append(_fit_map(w[used], s[used], -1, name))
     stack = _to_mean_one(beta @ parts)
     raw = w[used].var() if guard == "relative" and used.any() else 1.0
     alpha = guard_blend(stack, np.inf if guard == "none" else float(rho * raw))
     out = _to_mean_one(1.0 + alpha * (stack - 1.0))
-    return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, tuple(maps))
+    return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, ())
 
 
 def _fit_map(weight: FloatArray, score: FloatArray, fold: int, candidate: str) -> FoldMap:
@@ -267,14 +355,21 @@ def _fit_map(weight: FloatArray, score: FloatArray, fold: int, candidate: str) -
 
 def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray) -> FloatArray:
     """Simplex weights of least variance of ``W_c * (Delta - mean Delta)``, or of least distance from the weights."""
-    rows = np.isfinite(candidate).all(axis=0) & (True if delta is None else np.isfinite(delta))
-    if rows.sum() < 2:
+    rows = np.asarray(np.isfinite(candidate).all(axis=0))
+    if delta is not None:
+        rows &= np.isfinite(delta)
+    n = int(rows.sum())
+    if n < 2:
         return np.full(len(candidate), 1.0 / len(candidate))
+    if n < len(rows):
+        candidate, weight, delta = candidate[:, rows], weight[rows], None if delta is None else delta[rows]
     if delta is None:
-        left = candidate[:, rows] - weight[rows]
-        sigma = left @ left.T / rows.sum()
+        left = candidate - weight
+        sigma = left @ left.T / n
     else:
-        sigma = np.atleast_2d(np.cov(candidate[:, rows] * (delta[rows] - delta[rows].mean())))
+        moved = candidate * (delta - delta.mean())
+        moved -= moved.mean(axis=1, keepdims=True)
+        sigma = moved @ moved.T / (n - 1)
     return simplex_qp(sigma + RIDGE * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
 
 
@@ -344,21 +439,53 @@ def simplex_qp(sigma: npt.ArrayLike) -> FloatArray:
     if not scale > 0:
         return np.full(n, 1.0 / n)
     s = (s + s.T) / (2 * scale)
-    found: list[tuple[float, FloatArray]] = []
+    entry: list[list[float]] = (
+        s.tolist()
+    )  # a study solves thousands of these: Python's numbers have less overhead
+    found: list[tuple[float, float, list[float]]] = []
     for size in range(1, n + 1):
         for support in combinations(range(n), size):
-            kkt = np.ones((size + 1, size + 1))
-            kkt[:size, :size] = s[np.ix_(support, support)]
-            kkt[size, size] = 0.0
-            solution = np.linalg.lstsq(kkt, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
-            if solution.min() >= -1e-12:
-                beta = np.zeros(n)
-                beta[list(support)] = np.maximum(solution, 0.0)
-                beta /= beta.sum()
-                found.append((float(beta @ s @ beta), beta))
-    least = min(value for value, _ in found)
-    best = [beta for value, beta in found if value <= least + 1e-13]
-    return best[int(np.argmin([beta @ beta for beta in best]))]
+            solution = _least_on(entry, support)
+            if min(solution) >= -1e-12:
+                kept = [max(share, 0.0) for share in solution]
+                total = sum(kept)
+                beta = [0.0] * n
+                for i, share in zip(support, kept, strict=True):
+                    beta[i] = share / total
+                value = sum(beta[i] * entry[i][j] * beta[j] for i in support for j in support)
+                found.append((value, sum(share * share for share in beta), beta))
+    least = min(value for value, _, _ in found)
+    return np.array(min((norm, beta) for value, norm, beta in found if value <= least + 1e-13)[1])
+
+
+def _least_on(s: list[list[float]], support: tuple[int, ...]) -> Sequence[float]:
+    """Minimiser of ``beta' s beta`` over the affine hull of a support, of least norm where there are several.
+
+    Up to three columns it is written out, with one weight eliminated.
+    """
+    size = len(support)
+    if size == 1:
+        return (1.0,)
+    if size == 2:
+        i, j = support
+        bend = s[i][i] + s[j][j] - 2 * s[i][j]
+        share = (s[j][j] - s[i][j]) / bend if bend > 1e-15 * (s[i][i] + s[j][j]) else 0.5
+        return (share, 1 - share)
+    if size == 3:
+        i, j, k = support
+        a, d = s[j][j] - 2 * s[i][j] + s[i][i], s[k][k] - 2 * s[i][k] + s[i][i]
+        b, p, q = s[j][k] - s[i][j] - s[i][k] + s[i][i], s[i][i] - s[i][j], s[i][i] - s[i][k]
+        determinant = a * d - b * b
+        if determinant > 1e-12 * a * d:
+            t, u = (p * d - q * b) / determinant, (q * a - p * b) / determinant
+            return (1 - t - u, t, u)
+    kkt = np.ones((size + 1, size + 1))
+    kkt[:size, :size] = [[s[i][j] for j in support] for i in support]
+    kkt[size, size] = 0.0
+    right = np.zeros(size + 1)
+    right[size] = 1.0
+    solution: list[float] = np.linalg.lstsq(kkt, right, rcond=None)[0][:size].tolist()
+    return solution
 
 
 def _present(weight: npt.ArrayLike) -> FloatArray:
