@@ -25,9 +25,6 @@ take no part in any sum here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -37,11 +34,12 @@ from scipy import special
 
 from cje_core.calibration.isotonic import iso_mean_one as iso_mean_one
 from cje_core.calibration.isotonic import isotonic
-from cje_core.calibration.leave_out import Ground, LeaveOut
-from cje_core.checks import FloatArray, IntArray, one_of
+from cje_core.checks import FloatArray, one_of
 from cje_core.data.arrays import Logged
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
+from cje_core.offpolicy.held_out_maps import FoldMap, HeldOutMaps
+from cje_core.offpolicy.simplex import simplex_qp as simplex_qp
 
 CANDIDATES = ("base", "up", "down")
 RIDGE = 1e-8  # on the diagonal of the stack's matrix, relative to its mean
@@ -50,7 +48,6 @@ KNOWN = {
     "objective": ("variance", "fit"),
     "guard": ("absolute", "relative", "none"),
 }
-MOST_COLUMNS = 12  # the simplex solver visits every support: 4,095 of them
 
 
 def log_ratios(logged: Logged) -> FloatArray:
@@ -147,62 +144,6 @@ def overlap_weights(log_ratio: npt.ArrayLike) -> FloatArray:
 
 
 # --- stabilisation ---
-
-
-class FoldMap(NamedTuple):
-    """A fitted candidate: weight as a function of the score, linear between knots and constant outside them."""
-
-    fold: int  # the fold it predicts; -1 for the map of all rows
-    candidate: str  # "up" or "down"
-    knot: FloatArray  # scores it bends at, increasing
-    value: FloatArray  # its mean over the rows it was fitted on is one
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOutMaps:
-    """Isotonic maps of weights on a score, up and down, each fitted without one fold and of mean one where fitted.
-
-    Parameters
-    ----------
-    weight, score : arrays, shape (n,)
-    fold : int array, shape (n,)
-    n_folds : int
-    """
-
-    weight: FloatArray
-    score: FloatArray
-    fold: IntArray
-    n_folds: int
-
-    @cached_property
-    def mean_outside(self) -> FloatArray:
-        """(n_folds,) mean weight of the rows outside each fold; 0 where there are none."""
-        outside = [self.weight[self.fold != k] for k in range(self.n_folds)]
-        return np.array([w.mean() if len(w) else 0.0 for w in outside])
-
-    @cached_property
-    def _fitted(self) -> dict[str, LeaveOut]:
-        ones, z = np.ones(len(self.weight)), self.score[:, None]
-        return {
-            name: LeaveOut(Ground(z, self.fold, self.n_folds, name == "up", None), self.weight, ones)
-            for name in ("up", "down")
-        }
-
-    def at(self, candidate: str, score: FloatArray, fold: IntArray) -> FloatArray:
-        """The map that never saw a row's fold, at its score; 1 where the other folds hold no weight, and of "base"."""
-        out = np.ones(len(score))
-        some = self.mean_outside[fold] > 0
-        if candidate != "base" and some.any():
-            fits = self._fitted[candidate]
-            out[some] = fits.predict(fits.ground.places(score[some, None]), fold[some])
-            out[some] /= self.mean_outside[fold[some]]
-        return out
-
-    def map(self, candidate: str, k: int) -> tuple[FloatArray, FloatArray]:
-        """Knots and values of the map without fold k."""
-        knot, value = self._fitted[candidate].knots(k)
-        value = value / self.mean_outside[k]
-        return (knot, value) if candidate == "up" else (-knot[::-1], value[::-1])
 
 
 class Stabilised(NamedTuple):
@@ -413,79 +354,6 @@ def guard_curve(
     out = xr.Dataset({name: ("rho", table[:, k]) for k, name in enumerate(names)}, coords={"rho": grid})
     free = (stack[rows] * d[rows]).sum() / stack[rows].sum() if rows.any() else np.nan
     return out.assign(shift=out["value"] - free)
-
-
-def simplex_qp(sigma: npt.ArrayLike) -> FloatArray:
-    """Exact minimiser of ``beta' sigma beta`` over the simplex.
-
-    Every support is visited: the minimum over its affine hull solves a linear system, and the best of those that
-    are nonnegative is the minimum. Of several minimisers the one of least norm is taken, so equal columns get equal
-    weights and the answer does not depend on their order.
-
-    `sigma` (C, C) is symmetric and positive semidefinite, C at most 12; the weights (C,) are nonnegative with sum one.
-
-    Examples
-    --------
-    >>> simplex_qp([[1.0, 0.0], [0.0, 3.0]]).round(6).tolist()
-    [0.75, 0.25]
-    >>> simplex_qp([[1.0, 2.0], [2.0, 5.0]]).tolist()  # more of the second only adds variance
-    [1.0, 0.0]
-    """
-    s = np.asarray(sigma, float)
-    n = len(s)
-    if s.shape != (n, n) or not 0 < n <= MOST_COLUMNS or not np.isfinite(s).all():
-        raise ValueError(f"sigma must be finite, square and of size 1..{MOST_COLUMNS}, got shape {s.shape}")
-    scale = np.trace(s) / n
-    if not scale > 0:
-        return np.full(n, 1.0 / n)
-    s = (s + s.T) / (2 * scale)
-    entry: list[list[float]] = (
-        s.tolist()
-    )  # a study solves thousands of these: Python's numbers have less overhead
-    found: list[tuple[float, float, list[float]]] = []
-    for size in range(1, n + 1):
-        for support in combinations(range(n), size):
-            solution = _least_on(entry, support)
-            if min(solution) >= -1e-12:
-                kept = [max(share, 0.0) for share in solution]
-                total = sum(kept)
-                beta = [0.0] * n
-                for i, share in zip(support, kept, strict=True):
-                    beta[i] = share / total
-                value = sum(beta[i] * entry[i][j] * beta[j] for i in support for j in support)
-                found.append((value, sum(share * share for share in beta), beta))
-    least = min(value for value, _, _ in found)
-    return np.array(min((norm, beta) for value, norm, beta in found if value <= least + 1e-13)[1])
-
-
-def _least_on(s: list[list[float]], support: tuple[int, ...]) -> Sequence[float]:
-    """Minimiser of ``beta' s beta`` over the affine hull of a support, of least norm where there are several.
-
-    Up to three columns it is written out, with one weight eliminated.
-    """
-    size = len(support)
-    if size == 1:
-        return (1.0,)
-    if size == 2:
-        i, j = support
-        bend = s[i][i] + s[j][j] - 2 * s[i][j]
-        share = (s[j][j] - s[i][j]) / bend if bend > 1e-15 * (s[i][i] + s[j][j]) else 0.5
-        return (share, 1 - share)
-    if size == 3:
-        i, j, k = support
-        a, d = s[j][j] - 2 * s[i][j] + s[i][i], s[k][k] - 2 * s[i][k] + s[i][i]
-        b, p, q = s[j][k] - s[i][j] - s[i][k] + s[i][i], s[i][i] - s[i][j], s[i][i] - s[i][k]
-        determinant = a * d - b * b
-        if determinant > 1e-12 * a * d:
-            t, u = (p * d - q * b) / determinant, (q * a - p * b) / determinant
-            return (1 - t - u, t, u)
-    kkt = np.ones((size + 1, size + 1))
-    kkt[:size, :size] = [[s[i][j] for j in support] for i in support]
-    kkt[size, size] = 0.0
-    right = np.zeros(size + 1)
-    right[size] = 1.0
-    solution: list[float] = np.linalg.lstsq(kkt, right, rcond=None)[0][:size].tolist()
-    return solution
 
 
 def _present(weight: npt.ArrayLike) -> FloatArray:
