@@ -1,4 +1,4 @@
-"""Array types, and checks of options that many functions take: each said once.
+"""Types of arrays and of a source of randomness, and checks of options that many functions take: each said once.
 
 A message about an option says ``name=value: mend``, so that the command line can write it as ``--name value: mend``;
 one about a datum says where it stands: ``file, row n: field is value; mend``.
@@ -12,6 +12,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
+Rng = np.random.Generator | int | None  # what `numpy.random.default_rng` makes a generator of
 
 
 def one_of(value: object, name: str, choices: Iterable[str], error: type[ValueError] = ValueError) -> None:

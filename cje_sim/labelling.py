@@ -20,7 +20,7 @@ labelled.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -157,8 +157,42 @@ def label(
     xr.Dataset
         With ``label_prob``; with ``stratum`` under the stratified scheme, with ``cluster`` when given.
     """
-    fraction, scheme = labelling.fraction, labelling.scheme
     judge, oracle = (np.atleast_3d(values) for values in (judge, oracle))
+    chosen = choose(judge, oracle, labelling, cluster, judge_range, oracle_range, rng)
+    if cluster is not None:
+        fields["cluster"] = cluster
+    return from_arrays(
+        judge,
+        policies=policies,
+        oracle=chosen.label,
+        label_prob=chosen.prob,
+        judge_range=judge_range,
+        oracle_range=oracle_range,
+        **fields,
+        **chosen.fields,
+    )
+
+
+class Chosen(NamedTuple):
+    """Which labels are visible, arrays of shape (policies, prompts, draws)."""
+
+    label: FloatArray  # NaN where there is none
+    prob: FloatArray
+    fields: dict[str, Any]  # ``stratum`` and ``probe``, where there are any
+
+
+def choose(
+    judge: FloatArray,
+    oracle: FloatArray,
+    labelling: Labelling,
+    cluster: npt.NDArray[np.intp] | None,
+    judge_range: tuple[float, float],
+    oracle_range: tuple[float, float],
+    rng: np.random.Generator,
+) -> Chosen:
+    """Choose the labels of a complete draw, shape (policies, prompts, draws), that stay visible."""
+    fields: dict[str, Any] = {}
+    fraction, scheme = labelling.fraction, labelling.scheme
     n = judge.shape[1]
     size = round(fraction * n)
     prob = np.full(n, size / n)
@@ -194,17 +228,7 @@ def label(
     if labelling.n_probes:
         fields["probe"] = _probes(seen | np.isnan(judge), labelling.n_probes, rng)
         seen |= fields["probe"]
-    if cluster is not None:
-        fields["cluster"] = cluster
-    return from_arrays(
-        judge,
-        policies=policies,
-        oracle=np.where(seen, oracle, np.nan),
-        label_prob=known,
-        judge_range=judge_range,
-        oracle_range=oracle_range,
-        **fields,
-    )
+    return Chosen(np.where(seen, oracle, np.nan), known, fields)
 
 
 def _of_responses(values: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:

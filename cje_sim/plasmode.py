@@ -1,16 +1,14 @@
 """Plasmode worlds: resample a user's own evaluation data, with a truth that is known by construction.
 
-The user's prompts are the population. A replicate draws prompts with replacement, whole (every policy's judge
-scores, draws, covariates and log-probabilities together), so the dependence between policies, scores, lengths
-and weights is the data's own. Labels exist for few responses, so each response gets a *law* of labels: the
-labels of the donors near it, own donors if the policy has enough of them, else those of the calibration
-policies (the policy's transport is then perfect by construction). With ``bandwidth = 0`` the donors are the
-nearest labelled responses, ties included (hot deck, no smoothing); with a positive bandwidth all donors count
-with a Gaussian kernel weight. Truth is the mean over the population of the means of these laws: an average of
-given numbers, no estimator and no simulation.
+The user's prompts are the population. A replicate draws prompts with replacement, whole (every policy's judge scores,
+draws, covariates and log-probabilities together), so the dependence between policies, scores, lengths and weights is
+the data's own. Labels exist for few responses, so each response gets a *law* of labels: the labels of the donors near
+it, own donors if the policy has enough of them, else those of the calibration policies (the policy's transport is then
+perfect by construction). With ``bandwidth = 0`` the donors are the nearest labelled responses, ties included (hot deck,
+no smoothing); with a positive bandwidth all donors count with a Gaussian kernel weight. Truth is the mean over the
+population of the means of these laws: an average of given numbers, no estimator and no simulation.
 
-The world is a caricature where donors are few; its use is to ask how an estimator behaves on data *like
-these*.
+The world is a caricature where donors are few; its use is to ask how an estimator behaves on data *like these*.
 """
 
 from collections.abc import Iterator
@@ -30,32 +28,15 @@ CHUNK = 256  # responses whose kernel weights are held in memory at once
 
 @dataclass(frozen=True)
 class World:
-    """A fitted world; make it with `fit`.
+    """A fitted world; make it with `fit`. Tuples have an entry for each policy."""
 
-    Parameters
-    ----------
-    population : Dataset
-        The user's prompts, the base policy first; a response that does not count has no judge score.
-    row : int array, shape (policies, prompts, draws)
-        Which law a response's label follows, -1 where there is no response.
-    labels : tuple of arrays, one for each policy, shape (K,)
-        The labels that can occur.
-    ladder : tuple of arrays, one for each policy, shape (rows, K)
-        Cumulative probabilities of these labels plus the row's number: one rising sequence, searched as a
-        whole.
-    own_donors : tuple of bool
-        Whether the policy's labels come from its own labelled responses.
-    borrowed : array, shape (policies,)
-        Mean over the policy's responses of the base policy's laws: what perfect calibration on the base would
-        say.
-    """
-
-    population: xr.Dataset
-    row: IntArray
-    labels: tuple[FloatArray, ...]
+    population: xr.Dataset  # the user's prompts, the base policy first; no judge score where none counts
+    row: IntArray  # (policies, prompts, draws): which law a response's label follows, -1 without a response
+    labels: tuple[FloatArray, ...]  # (K,) that can occur
+    # (rows, K): their cumulative probabilities plus the row's number, one rising sequence to search as a whole
     ladder: tuple[FloatArray, ...]
-    own_donors: tuple[bool, ...]
-    borrowed: FloatArray
+    own_donors: tuple[bool, ...]  # whether the policy's labels come from its own labelled responses
+    borrowed: FloatArray  # (policies,) means of the base's laws: what perfect calibration on it would say
 
 
 def fit(
@@ -63,11 +44,11 @@ def fit(
 ) -> World:
     """World in which every response of `data` has a law of labels.
 
+    Labels of all kinds are used, probes too; responses that are not `evaluated` serve as donors only, and prompts that
+    the (first) calibration policy did not answer leave the population.
+
     Parameters
     ----------
-    data : Dataset
-        Evaluation data. Labels of all kinds are used, probes too; responses that are not `evaluated` serve as
-        donors only, and prompts that the (first) calibration policy did not answer leave the population.
     bandwidth : float
         Kernel sd in units of the standard deviations of judge score and covariates; 0 means nearest donors.
     use_covariates : bool
@@ -113,7 +94,7 @@ def fit(
         ladders.append(rungs + np.arange(len(rungs))[:, None])
         own.append(enough)
         on_base = np.concatenate(
-            [w @ oracle[pooled] for w in _donor_weights(places, place[pooled], bandwidth)], axis=0
+            [w @ oracle[pooled] for w in _donor_weights(places, place[pooled], bandwidth)]
         )
         borrowed.append(_prompt_mean(on_base[row[p]], counts[p]))
     population = data.assign(judge=data["judge"].where(counts)).isel(prompt=np.flatnonzero(kept))
@@ -125,21 +106,9 @@ def label_law(
 ) -> tuple[FloatArray, FloatArray]:
     """Law of the label at each place: kernel-weighted shares of the donors' labels.
 
-    Parameters
-    ----------
-    places : array, shape (rows, d)
-    donors : array, shape (m, d)
-    values : array, shape (m,)
-        The donors' labels.
-    bandwidth : float
-        Sd of the Gaussian kernel; 0 gives all weight to the nearest donors, equally.
-
-    Returns
-    -------
-    labels : array, shape (K,)
-        Distinct labels, rising.
-    law : array, shape (rows, K)
-        Probabilities; each row sums to one.
+    `places` (rows, d), `donors` (m, d) with their labels `values` (m,); `bandwidth` is the sd of the Gaussian kernel, 0
+    gives all weight to the nearest donors, equally. Returns the distinct labels (K,), rising, and their probabilities
+    (rows, K).
 
     Examples
     --------
@@ -194,21 +163,11 @@ def simulate(
 ) -> xr.Dataset:
     """Evaluation data on n prompts drawn with replacement from the world's population.
 
-    Where the user's data have clusters, whole clusters are drawn until n prompts are reached (the last is
-    cut), and each drawn copy is a cluster of its own.
+    Where the user's data have clusters, whole clusters are drawn until n prompts are reached (the last is cut), and
+    each drawn copy is a cluster of its own.
 
-    Parameters
-    ----------
-    world : World
-    n : int, optional
-        Prompts; default as many as the population has.
-    oracle_fraction, label_design, label_scheme, n_probes, rng
-        As in every world, see `cje_sim.labelling.Labelling`.
-
-    Returns
-    -------
-    xr.Dataset
-        ``logged_oracle`` is there when the logged responses are the base policy's own (equal judge scores).
+    `n` is by default the population's; labels are drawn as in every world, see `cje_sim.labelling.Labelling`.
+    ``logged_oracle`` is there when the logged responses are the base policy's own (equal judge scores).
     """
     rng = np.random.default_rng(rng)
     labelling = Labelling(oracle_fraction, label_design, label_scheme, n_probes)

@@ -7,14 +7,15 @@ registry `cje_sim.scenarios` is no more than a directory of such files.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from cje_core.data.block import Block
 from cje_sim.judges import (
     LINKS,
     FloatArray,
@@ -24,7 +25,7 @@ from cje_sim.judges import (
     prompt_uniforms,
     score_quantile,
 )
-from cje_sim.labelling import LabelDesign, Labelling, label
+from cje_sim.labelling import LabelDesign, Labelling, choose, label
 from cje_sim.signatures import bind, join_doc, refuse_unknown, split_doc
 
 # Of each policy, the base first: (a, b) of its Kumaraswamy law; the same, followed by more parameters.
@@ -162,7 +163,8 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
     function
         ``simulate(*, n, oracle_fraction, label_design, label_scheme, n_probes, <world parameters>, spread, atoms,
         prompt_corr, rng) -> xr.Dataset``, evaluation data. Its signature and docstring are real, and it pickles
-        when the law's module binds it to the name ``simulate``.
+        when the law's module binds it to the name ``simulate``. ``simulate.block(rngs, **keywords)`` draws one data set
+        per generator, the same numbers, into a `cje_core.data.block.Block`; None where a block cannot hold them.
 
     Raises
     ------
@@ -192,7 +194,7 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
         if (default := defaults.get(name, keyword.default)) is not None or name not in defaults
     ]
 
-    def simulate(**arguments: Any) -> xr.Dataset:
+    def draw(arguments: Mapping[str, Any]) -> tuple[Responses, Labelling, np.random.Generator]:
         refuse_unknown(law.__module__, "simulate", signature, arguments)
         bound = signature.bind(**arguments)
         bound.apply_defaults()
@@ -207,7 +209,13 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
                 f"the law of {law.__module__} draws its own labels, which spread and atoms cannot change: "
                 "world(law, spread=None, atoms=None) takes them away"
             )
-        return collect(responses, labelling, rng, **noise)
+        return complete(responses, rng, **noise), labelling, rng
+
+    def simulate(**arguments: Any) -> xr.Dataset:
+        return collect(*draw(arguments))
+
+    def block(rngs: Iterable[np.random.Generator], **arguments: Any) -> Block | None:
+        return collect_block([draw({**arguments, "rng": rng}) for rng in rngs])
 
     before, after = ([p for p in frame if (p.name in BEFORE) == first] for first in (True, False))
     signature = inspect.Signature([*before, *own, *after], return_annotation=xr.Dataset)
@@ -225,26 +233,32 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
     doc = join_doc(summary, "\n".join(told))
     doc += "\n\nReturns\n-------\nxr.Dataset\n    Evaluation data, see `cje_core.data`."
     bound: Callable[..., xr.Dataset] = bind(simulate, "simulate", law.__module__, signature, doc)
+    bound.block = block  # type: ignore[attr-defined]
     return bound
 
 
-def collect(
-    responses: Responses,
-    labelling: Labelling,
-    rng: np.random.Generator,
-    *,
-    spread: float = 0.9,
-    atoms: float = 0.05,
-) -> xr.Dataset:
-    """Evaluation data from a complete draw: noise of the labels, choice of the visible ones, logs.
+def complete(
+    responses: Responses, rng: np.random.Generator, *, spread: float = 0.9, atoms: float = 0.05
+) -> Responses:
+    """Responses with their labels; `spread` and `atoms` are those of `cje_sim.judges.draw_oracle`."""
+    if responses.oracle is not None:
+        return responses
+    noise = rng.random(responses.judge.shape) if responses.noise is None else responses.noise
+    oracle = draw_oracle(np.asarray(responses.mean), noise, spread=spread, atoms=atoms)
+    return replace(responses, oracle=oracle, mean=None)
 
-    `spread` and `atoms` are those of `cje_sim.judges.draw_oracle`. With logs, ``logged_judge``, ``logged_oracle`` and
-    ``logged_covariate`` are those of the base policy's first responses.
+
+def collect(
+    responses: Responses, labelling: Labelling, rng: np.random.Generator, **noise: float
+) -> xr.Dataset:
+    """Evaluation data from a complete draw: noise of the labels (`complete`), choice of the visible ones, logs.
+
+    With logs, ``logged_judge``, ``logged_oracle`` and ``logged_covariate`` are those of the base policy's first
+    responses.
     """
+    responses = complete(responses, rng, **noise)
     judge, oracle = responses.judge, responses.oracle
-    if oracle is None:
-        noise = rng.random(judge.shape) if responses.noise is None else responses.noise
-        oracle = draw_oracle(np.asarray(responses.mean), noise, spread=spread, atoms=atoms)
+    assert oracle is not None
     fields: dict[str, Any] = {"surprisal": responses.surprisal}
     if responses.true_reward is not None:
         fields["true_reward"] = np.broadcast_to(responses.true_reward, judge.shape).copy()
@@ -274,6 +288,33 @@ def collect(
     if responses.logp_target is not None:
         data = data.assign(logged_oracle=data["oracle"].isel(policy=0, draw=0, drop=True).copy())
     return data if responses.finish is None else responses.finish(data, rng)
+
+
+def collect_block(
+    drawn: Sequence[tuple[Responses, Labelling, np.random.Generator]],
+) -> Block | None:
+    """Complete draws as one block, the very numbers of `collect`; None where a block cannot hold all that matters.
+
+    That is where responses come in draws or clusters, with covariates or logs, as probes, with errors of recording, or
+    where a judge is silent.
+    """
+    for responses, labelling, _ in drawn:
+        odd = responses.covariate or responses.finish or labelling.n_probes or responses.judge.ndim != 2
+        if odd or responses.cluster is not None or responses.logp_target is not None:
+            return None
+    policies = tuple(map(str, drawn[0][0].policies))
+    judge_range, oracle_range = drawn[0][0].judge_range, (0.0, 1.0)
+    score = np.stack([responses.judge for responses, _, _ in drawn])
+    if not np.isfinite(score).all():
+        return None
+    label, prob = np.empty(score.shape), np.empty(score.shape)
+    for r, (responses, labelling, rng) in enumerate(drawn):
+        oracle = np.asarray(responses.oracle)
+        chosen = choose(
+            score[r, ..., None], oracle[..., None], labelling, None, judge_range, oracle_range, rng
+        )
+        label[r], prob[r] = chosen.label[..., 0], chosen.prob[..., 0]
+    return Block(policies, score, label, prob, judge_range, oracle_range)
 
 
 def by_policy(values: Mapping[str, float], name: str = "truth") -> xr.DataArray:

@@ -17,6 +17,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from cje_core.bayes.prior import Prior
+from cje_core.estimators import bayes_corrected, bayes_direct
 from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import GREY, looks
 from cje_core.streams import Cell
@@ -162,14 +163,18 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     )
     pairs = pairs[pairs["coverage"].notna()].reset_index(drop=True)
     columns = [c for name in ("coverage", "width_ratio", "interval_score") for c in (name, f"{name}_mcse")]
-    of_prior = [(e, part.sel({"method": [m for m in methods if m in PRIORS]})) for e, part in parts]
-    priors = by_estimand(
-        of_prior, lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",))
-    )
+    tried = [m for m in methods if m in PRIORS]
+    priors = {}
+    if len(tried) > 1:
+        of_prior = [(e, part.sel({"method": tried})) for e, part in parts]
+        title = f"Other priors against {PRIORS[0]} on the same data: differences, and the ratio of widths"
+        priors[title] = by_estimand(
+            of_prior, lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",))
+        )
     return {
         **{title: side_by_side(measures, CELL, name, methods) for title, name in TABLES.items()},
         f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[[*CELL, "method", *columns]],
-        f"Other priors against {PRIORS[0]} on the same data: differences, and the ratio of widths": priors,
+        **priors,
         "Milliseconds per fit": _times(ds),
         "All measures": measures,
     }
@@ -288,10 +293,18 @@ STUDY = Study(
         ),
         "bayes_hdi": _posterior("the same, interval of highest density", interval="hdi"),
         "bayes_plug_in": _posterior("posterior plug-in, never corrected by own labels", route="plug_in"),
-        "bayes_sparse": _posterior("corrected posterior, Dirichlet concentration 0.5", curve=Prior(0.5)),
-        "bayes_smooth": _posterior("corrected posterior, Dirichlet concentration 2", curve=Prior(2.0)),
-        "bayes_tight_noise": _posterior("corrected posterior, scale of sigma 0.1", curve=Prior(scale=0.1)),
-        "bayes_wide_noise": _posterior("corrected posterior, scale of sigma 1", curve=Prior(scale=1.0)),
+        "bayes_sparse": _posterior(
+            "corrected posterior, Dirichlet concentration 0.5", model=bayes_direct.Model(Prior(0.5))
+        ),
+        "bayes_smooth": _posterior(
+            "corrected posterior, Dirichlet concentration 2", model=bayes_direct.Model(Prior(2.0))
+        ),
+        "bayes_tight_noise": _posterior(
+            "corrected posterior, scale of sigma 0.1", model=bayes_direct.Model(Prior(scale=0.1))
+        ),
+        "bayes_wide_noise": _posterior(
+            "corrected posterior, scale of sigma 1", model=bayes_direct.Model(Prior(scale=1.0))
+        ),
         "projection": Method(
             "projection posterior: isotonic plug-in, no prior on shape", "projection_posterior"
         ),
@@ -300,7 +313,9 @@ STUDY = Study(
             "probe-corrected posterior, Student-t(3) shifts", options={"n_draws": 1000}
         ),
         "bayes_flat": Method(
-            "probe-corrected posterior, flat shifts", "bayes_corrected", {"prior": "flat", "n_draws": 1000}
+            "probe-corrected posterior, flat shifts",
+            "bayes_corrected",
+            {"model": bayes_corrected.Model("flat"), "n_draws": 1000},
         ),
     },
     profiles={
@@ -310,9 +325,10 @@ STUDY = Study(
             _fewer(100, 50),
         ),
         "quick": Profile(
-            30,
+            400,  # coverage to a point; other priors, and the highest density, are left to the paper's profile
             {"world": tuple(name for name in WORLDS if name not in ("weak", "length"))},
             _fewer(400, 300),
+            (*PRIORS[1:], "bayes_hdi"),
         ),
         "paper": Profile(2000, {"n": (500, 1000)}),
     },

@@ -1,10 +1,9 @@
 """The coverage-limited efficiency (CLE) floor against exact and simulated standard errors.
 
-"Causal Judge Evaluation", eq. cle-bound: ``SE(IPS) >= sigma_T alpha / sqrt(beta n) sqrt(1 + chi2_T)`` for every
-region T with target mass alpha and logger mass beta, where sigma_T is the smallest outcome noise in T. Its corollary
-states ``SE >= sigma_T / sqrt(ESS_T)``; with ``ESS_T = n (E0[W 1_T])^2 / E0[W^2 1_T] = n beta / (1 + chi2_T)`` that
-is the floor divided by alpha. All of it is exact here (`cje_sim.exact.typicality.coverage`,
-`cje_sim.exact.divergences`).
+"Causal Judge Evaluation", eq. cle-bound: ``SE(IPS) >= sigma_T alpha / sqrt(beta n) sqrt(1 + chi2_T)`` for every region
+T with target mass alpha and logger mass beta, where sigma_T is the smallest outcome noise in T. Its corollary states
+``SE >= sigma_T / sqrt(ESS_T)``; with ``ESS_T = n (E0[W 1_T])^2 / E0[W^2 1_T] = n beta / (1 + chi2_T)`` that is the
+floor divided by alpha. All of it is exact here (`cje_sim.exact.typicality.coverage`, `cje_sim.exact.divergences`).
 
 The controls of this study: ``logged_mean`` (biased, the part of `raw_judge`), ``direct`` (unbiased, mean of fresh
 target draws, the part of `labels_only`). ``ips_calibrated`` is IPS on the noise-free reward ``R = E[Y | a]``, to
@@ -25,8 +24,9 @@ from cje_sim.exact.typicality import Coverage, coverage
 from cje_sim.targets.tilts import temperature, token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, sample_sums, zipf
 from studies.engine.measures import cell_table
+from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
-from studies.engine.study import Method, Outcome, Profile, Study, outcome_of_means
+from studies.engine.study import Method, Profile, Study, outcome_of_means
 
 VOCAB, ZIPF_ALPHA, N = 1000, 1.2, 1000
 MASSES = {"50": 0.5, "90": 0.9, "99": 0.99}  # target mass of the region T, percent

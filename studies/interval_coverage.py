@@ -20,8 +20,9 @@ from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import looks
 from cje_core.streams import Cell
 from studies.engine.measures import by_estimand, paired_table, performance, side_by_side, summary_table
+from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import by_world, legend, marks, plain_log
-from studies.engine.study import NOT_RUN, Method, Profile, Setting, Study
+from studies.engine.study import Method, Profile, Setting, Study
 
 
 class World(NamedTuple):

@@ -27,8 +27,9 @@ from cje_core.transport.margin import MARGIN
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 from studies.engine.measures import clopper_pearson, summary_table
+from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
-from studies.engine.study import Method, Outcome, Profile, Study
+from studies.engine.study import Method, Profile, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
 JUDGES: dict[str, dict[str, float]] = {

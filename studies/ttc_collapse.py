@@ -27,7 +27,8 @@ from cje_sim.exact import divergences, typicality
 from cje_sim.targets.tilts import token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 from studies.engine.measures import cell_table, clopper_pearson
-from studies.engine.study import Method, Outcome, Profile, Study, outcome_of_means
+from studies.engine.outcome import Outcome
+from studies.engine.study import Method, Profile, Study, outcome_of_means
 
 VOCAB, ZIPF_ALPHA, NOISE_SD, N, LEVEL = 1000, 1.2, 0.5, 10_000, 0.9
 GATE, ESS_GATE = 0.70, 0.30
@@ -47,15 +48,13 @@ UTILITIES = ("iid-1", "iid-2", "iid-3", "aligned", "anti_aligned", "hot")
 def utility_of(name: str) -> FloatArray:
     """Token utilities of a level: draws have named seeds of their own, so they are the same in every run.
 
-    ``iid-k``: the k-th draw of standard normals; ``aligned`` / ``anti_aligned``: draw 1 sorted, best first /
-    best last in frequency rank; ``hot``: the logger's surprisal, standardised, so that tilting raises the
-    temperature.
+    ``iid-k``: the k-th draw of standard normals; ``aligned`` / ``anti_aligned``: draw 1 sorted, best first / best last
+    in frequency rank; ``hot``: the logger's surprisal, standardised, so that tilting raises the temperature.
     """
     kind, _, number = name.partition("-")
     if kind == "hot":
         law = zipf(VOCAB, ZIPF_ALPHA)
-        m = divergences.moments(law, -law)
-        return np.asarray((-law - m.mean) / np.sqrt(m.variance))
+        return np.asarray((-law - divergences.entropy(law)) / np.sqrt(divergences.variance(law, -law)))
     return utilities(kind, VOCAB, rng=generator(0, "ttc_collapse", "utilities", int(number or 1)))
 
 

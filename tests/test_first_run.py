@@ -72,7 +72,7 @@ rng = np.random.default_rng(1)
 s = rng.random((2, 60)).round(1)
 y = np.where(np.arange(60) < 30, np.clip(s + rng.normal(0, .1, s.shape), 0, 1), np.nan)
 data = from_arrays(s, policies=["a", "b"], oracle=y)
-out = bayes_direct.estimate(data, rng=1, engine="nutpie", pooling="partial", n_draws=100)
+out = bayes_direct.estimate(data, rng=1, engine="nutpie", model=bayes_direct.Model(pooling="partial"), n_draws=100)
 assert np.isfinite(out.estimate).all()
 """
     done = subprocess.run(

@@ -13,7 +13,8 @@ import numpy as np
 
 from studies.engine import run
 from studies.engine.measures import summary_table
-from studies.engine.study import Method, Outcome, Profile, Study
+from studies.engine.outcome import Outcome
+from studies.engine.study import Method, Profile, Study
 
 
 def replicate(study, cell, streams):

@@ -14,8 +14,6 @@ but once. Ends, pairs of weights and log sigma are drawn as binary labels have t
 (`cje_core.bayes.slice_sampling`), coefficients by slice sampling with stepping out.
 """
 
-from typing import NamedTuple
-
 import numba
 import numpy as np
 
@@ -24,7 +22,7 @@ from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import DEFAULT, Prior, check, draw_component, shapes
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of
 from cje_core.bayes.splines import isplines
-from cje_core.checks import FloatArray, one_of
+from cje_core.checks import FloatArray, Rng, one_of
 from cje_core.data.arrays import Rows
 
 EFFECTS = ("linear", "spline")
@@ -32,34 +30,11 @@ EFFECT_SPLINES = 4  # columns per covariate of a spline effect
 EFFECT_SCALE = 0.5  # prior standard deviation of a coefficient, in log odds
 
 
-class Seen(NamedTuple):
-    """The teaching labels as the kernel takes them."""
-
-    basis: FloatArray  # (J, m) I-splines at each label
-    columns: FloatArray  # (C, m)
-    label: FloatArray
-    binary: bool
-    share: float  # what one label counts
-
-
 def effects(rows: Rows, kind: str = "linear") -> FloatArray:
-    """Columns of the covariate effect h(X) = columns @ beta, for rows that were unpacked with covariates.
+    """Columns (r, C) of the covariate effect h(X) = columns @ beta, centred on the labelled rows.
 
-    Parameters
-    ----------
-    kind : {"linear", "spline"}
-        One column per covariate, in standard deviations of the labelled rows; or I-splines of the covariate over its
-        labelled range, constant outside it. With normal coefficients the latter are a random walk over the range.
-
-    Returns
-    -------
-    array, shape (r, C)
-        Centred on the labelled rows.
-
-    Raises
-    ------
-    ValueError
-        Without covariates, or for an unknown kind.
+    ``linear`` has one column per covariate, in standard deviations of the labelled rows; ``spline`` I-splines of the
+    covariate over its labelled range, constant outside it: with normal coefficients a random walk over the range.
     """
     one_of(kind, "kind", EFFECTS)
     x, taught = rows.z[:, 1:], rows.teaches
@@ -82,29 +57,16 @@ def sample(
     graded: Graded,
     *,
     n_draws: int = 1000,
-    n_warmup: int = WARMUP,
-    thin: int = THIN,
     prior: Prior = DEFAULT,
     effect_scale: float = EFFECT_SCALE,
     equal_ends: bool = False,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> Draws:
-    """Draw from the posterior of the calibrator with covariates; other parameters as in `cje_core.bayes.gibbs.sample`.
+    """Draw from the posterior of the calibrator with covariates, as `cje_core.bayes.gibbs.sample` does without.
 
-    Parameters
-    ----------
-    graded : Graded
-        Of the same rows, with the ``columns`` of the effect (`effects`).
-    effect_scale : float
-        Prior standard deviation of a coefficient, in log odds.
-    equal_ends : bool
-        Sample given a = b, uniform on [0, 1]: the judge knows nothing, covariates may.
-
-    Returns
-    -------
-    Draws
-        With ``beta``; f is the calibrator where the effect is 0. Where labels come in clusters each counts
-        ``graded.share``.
+    The draws have ``beta``, and f is the calibrator where the effect is 0. `graded` is of the same rows, with the
+    ``columns`` of the effect (`effects`); where labels come in clusters each counts ``graded.share``. With `equal_ends`
+    they are given a = b, uniform on [0, 1]: the judge knows nothing, covariates may.
     """
     rng = np.random.default_rng(rng)
     if graded.columns is None:
@@ -112,7 +74,7 @@ def sample(
     check(prior)
     taught = rows.teaches
     basis, columns = isplines(graded.levels.level, prior.n_splines)[graded.at[taught]], graded.columns[taught]
-    seen = Seen(
+    seen = (
         np.ascontiguousarray(basis.T), np.ascontiguousarray(columns.T), graded.label[taught],
         graded.levels.binary, graded.share,
     )  # fmt: skip
@@ -120,7 +82,7 @@ def sample(
     beta, sigma = np.empty((n_draws, columns.shape[1])), np.full(n_draws, np.nan)
     _chain(
         rng, seen, shapes(prior.n_splines, prior.concentration), prior.flat, prior.scale, effect_scale, equal_ends,
-        n_warmup, thin, (ends, shape, beta, sigma),
+        WARMUP, THIN, (ends, shape, beta, sigma),
     )  # fmt: skip
     return Draws(curve(graded.levels.level, ends, shape), ends, shape, sigma, {}, beta)
 
@@ -154,7 +116,7 @@ _move_ends, _move_shape = moves_of(_log_likelihood)
 def _chain(  # type: ignore[no-untyped-def]
     rng, seen, mixture, flat, scale, effect_scale, equal_ends, n_warmup, thin, out
 ):
-    basis, columns, label, binary, share = seen
+    basis, columns, label, binary, share = seen  # the first two (J, m) and (C, m)
     (table, log_mass), (ends, shape, beta, sigma) = mixture, out
     size, m, n_effects = len(basis), len(label), len(columns)
     u = np.full(size, 1.0 / size)

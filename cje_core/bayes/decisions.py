@@ -18,20 +18,14 @@ ROUNDING = 1e-9  # of the largest value: sums of floating-point numbers in anoth
 def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Dataset:
     """Probability of being best, of each rank, of clearing a threshold, and the expected loss of shipping each policy.
 
-    Parameters
-    ----------
-    threshold : float, optional
-        A value to clear, on the oracle scale.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``policy``: ``best``, ``best_mcse``, ``rank(policy, place)``, place 1 the best, ``expected_loss`` =
-        E[max V - V], ``expected_loss_mcse``, ``above`` and ``above_mcse`` (NaN without a threshold). Policies that tie
-        on a draw share their places. Policies without draws have NaN and take no part; where they leave only one,
-        there is nothing to be better than, and it has NaN as well (``above`` excepted).
+    `threshold` is a value to clear, on the oracle scale. Over ``policy``: ``best``, ``best_mcse``, ``rank(policy,
+    place)``, place 1 the best, ``expected_loss`` = E[max V - V], ``expected_loss_mcse``, ``above`` and ``above_mcse``
+    (NaN without a threshold). Policies that tie on a draw share their places. Policies without draws have NaN and take
+    no part; where they leave only one, there is nothing to be better than, and it has NaN as well (``above`` excepted).
     """
-    names, draws = _draws(estimate)
+    if "draws" not in estimate:
+        raise ValueError("this estimate has no draws; use a Bayesian estimator or the bootstrap")
+    draws = estimate["draws"].transpose("policy", "replicate").values
     known = np.isfinite(draws).all(axis=1)
     n_policies, n_draws = draws.shape
     size = int(known.sum())
@@ -61,20 +55,12 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
             "above": ("policy", above),
             "above_mcse": ("policy", _mcse(above, n_draws)),
         },
-        coords={"policy": names, "place": np.arange(1, n_policies + 1)},
+        coords={"policy": estimate["policy"].values.astype(str), "place": np.arange(1, n_policies + 1)},
         attrs={
             "estimator": estimate.attrs["estimator"],
             "threshold": np.nan if threshold is None else threshold,
         },
     )
-
-
-def _draws(estimate: xr.Dataset) -> tuple[list[str], FloatArray]:
-    if "draws" not in estimate:
-        raise ValueError("this estimate has no draws; use a Bayesian estimator or the bootstrap")
-    return [str(p) for p in estimate["policy"].values], estimate["draws"].transpose(
-        "policy", "replicate"
-    ).values
 
 
 def _places(live: FloatArray) -> FloatArray:

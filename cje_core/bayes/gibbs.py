@@ -37,7 +37,7 @@ from cje_core.bayes.prior import (
 )
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of, partner
 from cje_core.bayes.splines import isplines
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, Rng
 
 RUN = 16  # probabilities per product: 1e-19 each would not underflow
 WARMUP, THIN = 300, 4  # sweeps; at these R-hat of every level is below 1.01 (tested)
@@ -70,9 +70,7 @@ class Draws(NamedTuple):
     diagnostics: dict[str, float]  # of the sampler that made them; empty for Gibbs
     beta: FloatArray | None = None  # (draws, C): covariate effect in log odds (`models.two_stage`)
     own: FloatArray | None = None  # (draws, policies, K): each policy's own f (`policy_models.hierarchical`)
-    flat: float = (
-        0.0  # posterior probability that f is constant, where that is allowed (`cje_core.bayes.flat`)
-    )
+    flat: float = 0.0  # posterior probability that f is constant (`cje_core.bayes.flat`)
 
     def each(self, change: Callable[[str, FloatArray], FloatArray]) -> "Draws":
         """Put ``change(name, draws)`` in place of the draws of each parameter that there is."""
@@ -97,18 +95,9 @@ def sample(
     n_warmup: int = WARMUP,
     thin: int = THIN,
     prior: Prior = DEFAULT,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> Draws:
-    """Draw from the posterior of the calibrator.
-
-    Parameters
-    ----------
-    n_draws : int
-        Draws kept.
-    n_warmup : int
-        Sweeps left out at the start.
-    thin : int
-        Sweeps per draw kept.
+    """Draw from the posterior of the calibrator: every `thin`-th sweep is kept after `n_warmup`, `n_draws` in all.
 
     Examples
     --------
@@ -247,18 +236,8 @@ def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type
 def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
     """Bernoulli likelihood as ``sum_t count_t log p_t``, p_t = f or 1 - f at a level; equal counts in runs.
 
-    Terms with the same count share one logarithm, that of their product; a run of at most `RUN` terms is short enough
-    for the product not to underflow.
-
-    Returns
-    -------
-    basis : array, shape (J, T)
-        I-splines at the level of each term.
-    hit : array, shape (T,)
-        1 for a term f, -1 for a term 1 - f.
-    count : array, shape (runs,)
-    end : int array, shape (runs,)
-        First term after each run.
+    A run of at most `RUN` terms shares one logarithm, that of their product. Given are the I-splines at each term's
+    level, (J, T); 1 for a term f and -1 for a term 1 - f, (T,); the count of each run, and the first term after it.
     """
     times = np.concatenate([levels.total, levels.n - levels.total])
     order = np.argsort(times, kind="stable")

@@ -54,14 +54,8 @@ def grade(
 ) -> Graded:
     """Put rows and teaching labels on judge levels.
 
-    Parameters
-    ----------
-    fitted : OracleSlice
-        Which labels teach, and in which direction the judge points. Its calibrator is not used.
-    judge_range, oracle_range : pair of float
-        Declared scales.
-    max_levels : int
-        More distinct scores than this are binned to that many equal cells.
+    `fitted` says which labels teach, and in which direction the judge points; its calibrator tells their design effect.
+    The ranges are the declared scales. More than `max_levels` distinct scores are binned to that many equal cells.
     """
     low, high = judge_range
     bottom, top = oracle_range

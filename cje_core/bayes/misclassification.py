@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, special, stats
 
-from cje_core.checks import BoolArray, FloatArray
+from cje_core.checks import BoolArray, FloatArray, Rng
 
 OVERSAMPLING, LEAST = 10, 4000  # proposals per draw kept, and in all
 FLAT = 1e-6  # |J| below which p does not move with v
@@ -56,11 +56,7 @@ class Posterior(NamedTuple):
 
 
 def sample(
-    counts: Counts,
-    *,
-    n_draws: int = 2000,
-    accuracy_prior: tuple[float, float] = (1.0, 1.0),
-    rng: np.random.Generator | int | None = None,
+    counts: Counts, *, n_draws: int = 2000, accuracy_prior: tuple[float, float] = (1.0, 1.0), rng: Rng = None
 ) -> Posterior:
     """Draw the share of good responses, sensitivity and specificity.
 

@@ -61,12 +61,7 @@ def check(prior: Prior) -> None:
 def shapes(n_splines: int, concentration: float) -> tuple[FloatArray, FloatArray]:
     """Mixture of Dirichlet distributions of the shape.
 
-    Returns
-    -------
-    table : array, shape (components, J)
-        Dirichlet parameters.
-    log_mass : array, shape (components,)
-        Log of each component's probability, with the normalising constant of its density.
+    Their parameters (components, J), and the log of each one's probability, with the constant of its density.
     """
     place = (np.arange(n_splines) + 0.5) / n_splines
     bump = np.exp(-((place - np.array(CENTER)[:, None]) ** 2) / (2.0 * BUMP_SD**2))

@@ -12,17 +12,12 @@ import numpy as np
 from cje_core.bayes.levels import Graded
 from cje_core.calibration.isotonic import interpolate_into, pava_into
 from cje_core.calibration.oracle_slice import OracleSlice
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, Rng
 from cje_core.data.arrays import Rows
 
 
 def projected_values(
-    rows: Rows,
-    fitted: OracleSlice,
-    graded: Graded,
-    *,
-    n_draws: int = 1000,
-    rng: np.random.Generator | int | None = None,
+    rows: Rows, fitted: OracleSlice, graded: Graded, *, n_draws: int = 1000, rng: Rng = None
 ) -> FloatArray:
     """Draws of every policy's plug-in value, shape (policies, draws), on the oracle scale; `fitted` has the labels."""
     levels = graded.levels

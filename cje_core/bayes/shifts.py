@@ -28,7 +28,7 @@ from cje_core.bayes.levels import Graded
 from cje_core.bayes.slice_sampling import shrink_of
 from cje_core.bayes.value import curves_of, mean_at
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
-from cje_core.checks import FloatArray, IntArray, one_of
+from cje_core.checks import FloatArray, IntArray, Rng, one_of
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
 
@@ -78,19 +78,12 @@ def shifts(
     prior: str = "student",
     scale: float = 0.05,
     inner: int = INNER,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> Shifts:
-    """Draw every probed policy's mean residual from the cut posterior.
+    """Draw every probed policy's mean residual from the cut posterior; draw d belongs to draw d of f.
 
-    Parameters
-    ----------
-    draws : Draws
-        Of f at ``graded.levels``; draw d of the shifts belongs to draw d of f.
-    prior : {"student", "normal", "horseshoe", "flat"}
-    scale : float
-        Of the half-Cauchy on tau, on the [0, 1] oracle scale.
-    inner : int
-        Sweeps per draw of f.
+    `prior` is one of `PRIORS`, `scale` that of the half-Cauchy on tau, on the [0, 1] oracle scale; a draw of f gets
+    `inner` sweeps.
     """
     one_of(prior, "prior", PRIORS)
     if not scale > 0:

@@ -16,36 +16,23 @@ DEGREE = 2  # quadratic I-splines: f has a continuous slope
 N_SPLINES = 8
 
 
-def isplines(x: npt.ArrayLike, n_splines: int = N_SPLINES, *, degree: int = DEGREE) -> FloatArray:
-    """I-spline basis on uniform knots over [0, 1].
+def isplines(x: npt.ArrayLike, n_splines: int = N_SPLINES) -> FloatArray:
+    """I-splines at points (K,) of [0, 1], shape (K, n_splines): columns rise from 0 at 0 to 1 at 1.
 
-    Uniform knots, since 60% of an LLM judge's scores may be one value, on which quantile knots collapse.
-
-    Parameters
-    ----------
-    x : array, shape (K,)
-        Points in [0, 1].
-    n_splines : int
-        J, at least ``degree``.
-    degree : int
-
-    Returns
-    -------
-    array, shape (K, J)
-        Columns rise from 0 at 0 to 1 at 1.
+    The knots are uniform, since 60% of an LLM judge's scores may be one value, on which quantile knots collapse.
 
     Examples
     --------
-    >>> isplines([0.0, 0.5, 1.0], 2, degree=2).round(3).tolist()
+    >>> isplines([0.0, 0.5, 1.0], 2).round(3).tolist()
     [[0.0, 0.0], [0.75, 0.25], [1.0, 1.0]]
     """
-    if n_splines < degree:
-        raise ValueError(f"n_splines={n_splines}: at least {degree} are needed for degree {degree}")
+    if n_splines < DEGREE:
+        raise ValueError(f"n_splines={n_splines}: at least {DEGREE} are needed for degree {DEGREE}")
     points = np.asarray(x, float)
     if points.ndim != 1 or not ((points >= 0) & (points <= 1)).all():
         raise ValueError("x must be a 1-d array of points in [0, 1]; map the scale first")
-    inner = np.linspace(0.0, 1.0, n_splines - degree + 2)
-    knots = np.concatenate([np.zeros(degree), inner, np.ones(degree)])
+    inner = np.linspace(0.0, 1.0, n_splines - DEGREE + 2)
+    knots = np.concatenate([np.zeros(DEGREE), inner, np.ones(DEGREE)])
     # the sum of the last B-splines of one degree more, from the j-th on, is an integral of M-splines
-    basis = BSpline.design_matrix(points, knots, degree).toarray()
+    basis = BSpline.design_matrix(points, knots, DEGREE).toarray()
     return np.asarray(np.cumsum(basis[:, ::-1], axis=1)[:, ::-1][:, 1:])

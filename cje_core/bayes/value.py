@@ -33,7 +33,7 @@ from scipy import special
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
 from cje_core.calibration.folds import count_clusters
-from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.checks import BoolArray, FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
@@ -93,10 +93,7 @@ def mean_at(c, d, curve, at, row):  # type: ignore[no-untyped-def]
 
 
 def spent(rows: Rows, graded: Graded, draws: Draws, taught: BoolArray) -> float:
-    """Parameters that f spends on the labels of some rows: ``sum_i Var(f(S_i)) / E[noise variance at i]``.
-
-    `taught` marks the rows, shape (r,), whose labels f was fitted to; a label counts `Graded.share`.
-    """
+    """Parameters that f spends on the labels of the rows `taught`: ``sum_i Var(f(S_i)) / E[noise variance at i]``."""
     index = np.flatnonzero(taught)
     c = curves_of(rows, graded, draws)
     mean, variance = _moments(c, c.curve[rows.policy[index]], graded.at[index], index)
@@ -133,20 +130,11 @@ def inflation(n_labels: float, df: float) -> float:
 
 
 def balance(rows: Rows, position: FloatArray, policy: int) -> FloatArray:
-    """Weights omega of the teaching labels: a policy's responses over the labels, bin by bin.
+    """Weights omega (m,) of the teaching labels, in their order: a policy's responses over the labels, bin by bin.
 
-    Bins are cut at quantiles of the labelled positions, so each holds labels: max(3, min(10, m // 12)) of them for m
-    labelled clusters, fewer where positions tie.
-
-    Parameters
-    ----------
-    position : array, shape (r,)
-        What is binned, of every row: the judge's level, or under covariates the posterior mean of E[Y | S, X].
-
-    Returns
-    -------
-    array, shape (m,)
-        In the order of ``rows.teaches``.
+    `position` (r,) is what is binned, of every row: the judge's level, or under covariates the posterior mean of E[Y |
+    S, X]. Bins are cut at quantiles of the labelled positions, so each holds labels: max(3, min(10, m // 12)) of them
+    for m labelled clusters, fewer where positions tie.
     """
     taught = np.flatnonzero(rows.teaches)
     mine = np.flatnonzero(rows.evaluated & (rows.policy == policy))
@@ -168,28 +156,23 @@ def values(
     corrected: BoolArray,
     one_step: bool = True,
     inflate: bool = True,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> FloatArray:
-    """Draw the policies' values.
+    """Draw the policies' values, (P, draws) on the oracle scale; a policy without responses has NaN.
+
+    Draw d takes the same weights of the prompts whatever is corrected by what, so values of two calls that start from
+    one state of `rng` are joint.
 
     Parameters
     ----------
     draws : Draws
-        Of f at ``graded.levels``, or of a model with covariates or with one f per policy.
+        Of any of the calibration models.
     corrected : boolean array, shape (P,)
         Policies whose own labels correct the value.
     one_step : bool
         Whether the labels that teach correct that of the others; else it is the plug-in.
     inflate : bool
         Whether to apply c_m.
-    rng : Generator, int or None
-        Draw d takes the same weights of the prompts whatever is corrected by what, so values of two calls that start
-        from one state are joint.
-
-    Returns
-    -------
-    array, shape (P, draws)
-        On the oracle scale; a policy without responses has NaN.
     """
     levels, n_policies = graded.levels, len(rows.policies)
     cluster = rows.cluster[rows.prompt]

@@ -118,17 +118,8 @@ def logged_reward(logged: Logged, fitted: OracleSlice) -> FloatArray:
 def calibrated(data: xr.Dataset | Calibrated, calibration: Calibration | None = None) -> Calibrated:
     """Join evaluation data with how their judge is calibrated.
 
-    Parameters
-    ----------
-    data : xr.Dataset or Calibrated
-        What is calibrated already is given back.
-    calibration : Calibration, optional
-        Default: that of `data`, or ``Calibration()``.
-
-    Raises
-    ------
-    ValueError
-        For another calibration than that of `data`.
+    What is calibrated already is given back, and another calibration than its own is a `ValueError`. Default:
+    ``Calibration()``.
     """
     if not isinstance(data, Calibrated):
         return Calibrated(data, Calibration() if calibration is None else calibration)

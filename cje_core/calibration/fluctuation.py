@@ -1,9 +1,8 @@
 """Logistic fluctuation: the targeting step of a TMLE, as numba kernels on arrays.
 
-With outcomes and predictions on [0, 1], the fluctuation ``q_eps = expit(logit(q) + eps * H)`` has the clever
-covariate H (Direct: ``H = 1 / e(Z)`` on labelled rows), and eps solves the score equation ``sum w H (y - q_eps) = 0``
-(the paper's remark "TMLE equivalence" in the EIF derivation for Direct mode). The score falls in eps, so the
-root is unique.
+With outcomes and predictions on [0, 1], the fluctuation ``q_eps = expit(logit(q) + eps * H)`` has the clever covariate
+H (Direct: ``H = 1 / e(Z)`` on labelled rows), and eps solves the score equation ``sum w H (y - q_eps) = 0`` (the
+paper's remark "TMLE equivalence" in the EIF derivation for Direct mode). The score falls in eps, so the root is unique.
 """
 
 import math
@@ -14,9 +13,8 @@ from scipy import special
 
 from cje_core.checks import FloatArray
 
-EDGE = (
-    0.005  # predictions are kept this far from 0 and 1, where a logit says nothing (as in the R package tmle)
-)
+# Predictions are kept this far from 0 and 1, where a logit says nothing (as in the R package tmle).
+EDGE = 0.005
 MAX_SHIFT = 40.0  # largest shift of a logit: by then a prediction is 0 or 1 to rounding
 
 

@@ -37,7 +37,7 @@ def assign_folds(
     dealt: bool = True,
     asked: npt.ArrayLike = True,
 ) -> npt.NDArray[np.intp]:
-    """Fold of each cluster.
+    """Fold of each of G clusters by their unique ids: values in ``0..K-1``, or `UNKNOWN`.
 
     Labelled clusters are ranked by hash and dealt round-robin, so folds stay balanced even with a dozen labels (a
     plain hash leaves some empty); the rest take ``hash mod K``. K falls to ``max(2, labelled // 2)`` when fewer than
@@ -45,8 +45,6 @@ def assign_folds(
 
     Parameters
     ----------
-    names : sequence of str, length G
-        Unique cluster ids.
     labelled : boolean array, shape (G,)
         Clusters with at least one label that teaches or corrects.
     n_folds : int
@@ -56,11 +54,6 @@ def assign_folds(
     asked : boolean array, shape (G,)
         Clusters whose fold will be asked for; one that has neither a label nor this gets `UNKNOWN`. A hash costs a
         microsecond and an object, and most rows of a large data set have no label that could ask.
-
-    Returns
-    -------
-    int array, shape (G,)
-        Values in ``0..K-1``, or `UNKNOWN`.
 
     Examples
     --------

@@ -65,9 +65,8 @@ def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, In
 
     Returns
     -------
-    fitted : array, shape (K,)
-    block : int array, shape (K,)
-        Index of the constant block that each level belongs to.
+    fitted, block : arrays, shape (K,)
+        Fitted value of each level, and the index of the constant block that it belongs to.
 
     Examples
     --------
@@ -115,27 +114,14 @@ def interpolate_into(is_knot, fitted, level, n_levels, out):  # type: ignore[no-
 
 
 def iso_mean_one(weight: npt.ArrayLike, score: npt.ArrayLike, increasing: bool = True) -> FloatArray:
-    """Closest weights that are monotone in the score and have mean one.
+    """Closest weights that are monotone in the score and have mean one, shape (n,).
 
     The paper's ``IsoMeanOne_S`` (section on projection operators): the minimiser of ``sum_i (u_i - w_i)^2`` over u
-    nondecreasing in S with ``mean(u) = 1``. A monotone vector stays monotone when a constant is added, so the
-    constraint only shifts the isotonic fit: ``u = iso(w) + 1 - mean(w)``, by nothing where w has mean one. The variance
-    never rises and, for mean-one w, neither does the mean of any convex function of the weights (majorisation): the
-    effective sample size never falls.
-
-    Parameters
-    ----------
-    weight : array, shape (n,)
-        Mean-one weights; NaN where a row has none.
-    score : array, shape (n,)
-        Equal scores get equal weights.
-    increasing : bool
-        False for weights that fall with the score.
-
-    Returns
-    -------
-    array, shape (n,)
-        NaN where the weight is NaN.
+    nondecreasing in S (nonincreasing, if not `increasing`) with ``mean(u) = 1``. A monotone vector stays monotone when
+    a constant is added, so the constraint only shifts the isotonic fit: ``u = iso(w) + 1 - mean(w)``, by nothing where
+    w has mean one. The variance never rises and, for mean-one w, neither does the mean of any convex function of the
+    weights (majorisation): the effective sample size never falls. Equal scores get equal weights; NaN stays where a row
+    has none.
 
     Examples
     --------

@@ -20,11 +20,6 @@ LEVEL = 0.001  # every policy of every analysis is tested, and most labels are r
 def label_balance(data: xr.Dataset) -> xr.Dataset:
     """Test each policy's labels and probes; see the module.
 
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data.
-
     Returns
     -------
     xr.Dataset
@@ -41,12 +36,8 @@ def label_balance(data: xr.Dataset) -> xr.Dataset:
     """
     rows = unpack(data)
     kinds = {"labels": rows.labelled & rows.evaluated, "probes": rows.probe}
-    p_value = np.array(
-        [
-            [_p_value(rows, rows.policy == p, chosen) for chosen in kinds.values()]
-            for p in range(len(rows.policies))
-        ]
-    )
+    each = [rows.policy == p for p in range(len(rows.policies))]
+    p_value = np.array([[_p_value(rows, mine, chosen) for chosen in kinds.values()] for mine in each])
     out = xr.Dataset(
         {"p_value": (("policy", "kind"), p_value), "unbalanced": (("policy", "kind"), p_value < LEVEL)},
         coords={"policy": rows.policies, "kind": list(kinds)},
@@ -69,17 +60,13 @@ def _p_value(rows: Rows, mine: np.ndarray, chosen: np.ndarray) -> float:
 
 
 def kolmogorov_smirnov(first: FloatArray, second: FloatArray) -> float:
-    """Two-sided p-value ``P(D >= d)`` of Kolmogorov and Smirnov's statistic of two samples.
+    """Two-sided p-value ``P(D >= d)`` of Kolmogorov and Smirnov's statistic of two samples, (m,) and (n,).
 
     A merged sample is a lattice path from (0, 0) to (m, n), all equally likely. The chance that a path through (i, j)
     has met ``|i / m - j / n| >= d`` by then is 1 at such a point and elsewhere
     ``A(i, j) = i / (i + j) A(i - 1, j) + j / (i + j) A(i, j - 1)``; the p-value is A(m, n) (Viehmann 2021,
     arXiv:2102.08037). Sums of positive terms: no cancellation. Ties make it
     conservative, as scipy's is. Beyond `LARGEST_EXACT` by scipy.
-
-    Parameters
-    ----------
-    first, second : arrays, shapes (m,) and (n,)
 
     Examples
     --------

@@ -66,19 +66,13 @@ def fit(
     ----------
     z : array, shape (m,) or (m, 1 + features)
         Judge scores, then covariates, ``m >= 1``.
-    label : array, shape (m,)
-        Oracle labels.
-    weight : array, shape (m,), optional
-        Positive row weights (inverse label probabilities).
+    label, weight : arrays, shape (m,)
+        Oracle labels, and positive row weights (inverse label probabilities; default: 1).
     mode : {"monotone", "two_stage", "two_stage_monotone"}
     increasing : bool
         Whether a higher judge score means a better response.
     basis : Basis, optional
         Of the first stage. Default: the basis of `z`; folds pass that of the whole slice.
-
-    Returns
-    -------
-    Calibrator
 
     Examples
     --------
@@ -100,18 +94,16 @@ def fit(
     return Calibrator(mode, knot, value, total, block, sign, first_stage)
 
 
-def _index(sign: float, first_stage: FirstStage | None, z: FloatArray) -> FloatArray:
-    return np.asarray(sign * _score(z)) if first_stage is None else evaluate(first_stage, z)
-
-
-def _score(z: FloatArray) -> FloatArray:
-    values = np.asarray(z, float)
-    return values if values.ndim == 1 else values[:, 0]
-
-
 def index(calibrator: Calibrator, z: FloatArray) -> FloatArray:
     """The scalar that the isotonic step sees, shape (r,)."""
     return _index(calibrator.sign, calibrator.first_stage, z)
+
+
+def _index(sign: float, first_stage: FirstStage | None, z: FloatArray) -> FloatArray:
+    if first_stage is not None:
+        return evaluate(first_stage, z)
+    values = np.asarray(z, float)
+    return np.asarray(sign * (values if values.ndim == 1 else values[:, 0]))
 
 
 def predict(calibrator: Calibrator, z: FloatArray) -> FloatArray:
@@ -120,55 +112,30 @@ def predict(calibrator: Calibrator, z: FloatArray) -> FloatArray:
 
 
 def knot_mass(calibrator: Calibrator, z: FloatArray, weight: FloatArray) -> FloatArray:
-    """Weight that a set of rows puts on each knot: ``sum_i weight_i f(z_i) = sum_k mass_k value_k``.
-
-    Parameters
-    ----------
-    z : array, shape (r,) or (r, 1 + features)
-    weight : array, shape (r,)
-        Of any sign.
-
-    Returns
-    -------
-    array, shape (K,)
-    """
+    """Weight (of any sign) that rows of Z put on each knot, (K,): ``sum_i weight_i f(z_i) = sum_k mass_k value_k``."""
     return _mass_at(calibrator, index(calibrator, z), weight)
 
 
 def _mass_at(calibrator: Calibrator, g: FloatArray, weight: FloatArray) -> FloatArray:
-    s = np.clip(g, calibrator.knot[0], calibrator.knot[-1])
-    right = np.clip(np.searchsorted(calibrator.knot, s), 0, len(calibrator.knot) - 1)
+    knot = calibrator.knot
+    s = np.clip(g, knot[0], knot[-1])
+    right = np.clip(np.searchsorted(knot, s), 0, len(knot) - 1)
     left = np.maximum(right - 1, 0)
-    span = calibrator.knot[right] - calibrator.knot[left]
-    share = np.divide(s - calibrator.knot[left], span, out=np.ones(len(s)), where=span > 0)
-    n_knots = len(calibrator.knot)
-    return sum_by(right, weight * share, n_knots) + sum_by(left, weight * (1 - share), n_knots)
+    span = knot[right] - knot[left]
+    share = np.divide(s - knot[left], span, out=np.ones(len(s)), where=span > 0)
+    return sum_by(right, weight * share, len(knot)) + sum_by(left, weight * (1 - share), len(knot))
 
 
 def label_leverage(calibrator: Calibrator, mass: FloatArray, z: FloatArray, weight: FloatArray) -> FloatArray:
-    """How far one unit of residual in each labelled row moves ``sum_k mass_k f_k``.
+    """How far one unit of residual in each of the m labelled rows moves ``sum_k mass_k f_k``, shape (m,).
 
     The infinitesimal jackknife of isotonic regression: inside a block the fit is a weighted mean, so labelled row i
     of block b moves the functional by ``mass(b) * w_i / weight(b)`` times its residual ``Y_i - f_b``. Moves of the
-    block boundaries are of second order.
-
-    Parameters
-    ----------
-    mass : array, shape (K,)
-        From `knot_mass`.
-    z, weight : arrays with m rows
-        The labelled rows the calibrator was fitted on.
-
-    Returns
-    -------
-    array, shape (m,)
+    block boundaries are of second order. The mass (K,) is from `knot_mass`; z and weight are those of the fit.
     """
-    n_blocks = int(calibrator.block[-1]) + 1
-    per_block = sum_by(calibrator.block, mass, n_blocks) / sum_by(
-        calibrator.block, calibrator.weight, n_blocks
-    )
-    knot = np.searchsorted(calibrator.knot, index(calibrator, z))
-    return np.asarray(per_block[calibrator.block[knot]] * weight)
+    block = calibrator.block
+    per_block = np.bincount(block, mass) / np.bincount(block, calibrator.weight)
+    return np.asarray(per_block[block[np.searchsorted(calibrator.knot, index(calibrator, z))]] * weight)
 
 
 class Own(NamedTuple):
@@ -186,9 +153,7 @@ class _Slice(NamedTuple):
     label: FloatArray  # (m,)
     weight: FloatArray  # (m,): 1 / label_prob
     prompt: IntArray  # (m,): codes into Rows.prompts
-    fold: (
-        IntArray  # fold of every prompt, shape (n,); UNKNOWN for one that was not asked for, see `fit_slice`
-    )
+    fold: IntArray  # (n,) of every prompt; UNKNOWN for one that was not asked for, see `fit_slice`
     mode: str
     increasing: bool
 
@@ -238,9 +203,9 @@ def fit_slice(
         Whether a higher judge score means a better response.
     calibrator : {"default", "monotone", "two_stage", "two_stage_monotone", "auto"}
         ``default`` is two-stage where Z has covariates, else monotone. ``auto`` takes the two-stage one only if its
-        cross-fitted squared error is lower by more than one standard error (`lower_risk`). The choice is made here
-        once; `OracleSlice.mode` records it, for folds and resamples. With fewer than 20 labels every choice comes
-        down to ``monotone``, and the status says so where something else was asked for.
+        cross-fitted squared error is lower by more than one standard error (`lower_risk`). The choice is made once, and
+        `OracleSlice.mode` records it for folds and resamples. With fewer than 20 labels every choice comes down to
+        ``monotone``, and the status says so where something else was asked for.
     logged : Logged, optional
         Its labels teach where no fresh response has a label that does (they are often the very same responses,
         so both together would count them twice).
@@ -265,9 +230,8 @@ def fit_slice(
     if calibrator in ("default", "auto"):
         mode = "two_stage" if calibrator == "auto" or z.shape[1] > 1 else "monotone"
     dropped = mode != "monotone" and len(label) < MIN_ROWS
-    out = OracleSlice(
-        Status.OK, None, z, label, weight, prompt, fold, "monotone" if dropped else mode, increasing
-    )
+    mode = "monotone" if dropped else mode
+    out = OracleSlice(Status.OK, None, z, label, weight, prompt, fold, mode, increasing)
     if taught.sum() < MIN_LABELLED_CLUSTERS:
         return out._replace(status=Status.TOO_FEW_LABELS if len(label) else Status.NO_LABELS)
     status = Status.OK
@@ -286,28 +250,16 @@ def fit_slice(
 
 def refit(fitted: OracleSlice, train: BoolArray, basis: Basis | None) -> Calibrator:
     """Calibrator of the slice's mode on some of its rows; `basis_of` gives the first stage the slice's own basis."""
-    return fit(
-        fitted.z[train],
-        fitted.label[train],
-        fitted.weight[train],
-        mode=fitted.mode,
-        increasing=fitted.increasing,
-        basis=basis,
-    )
+    z, label, weight = fitted.z[train], fitted.label[train], fitted.weight[train]
+    return fit(z, label, weight, mode=fitted.mode, increasing=fitted.increasing, basis=basis)
 
 
 def lower_risk(fitted: OracleSlice, cluster: IntArray) -> str:
     """``two_stage`` if its cross-fitted risk is lower than the monotone one's by more than a standard error.
 
     The gain is the weighted mean of ``(Y - f_mono^(-k))^2 - (Y - f_two^(-k))^2`` over the slice, with a standard error
-    by cluster; the simpler calibrator has the benefit of the doubt. Rows come in canonical order (`unpack`), so the
-    order of the input cannot decide.
-
-    Parameters
-    ----------
-    fitted : OracleSlice
-    cluster : int array
-        Cluster of each prompt.
+    by cluster (codes per prompt); the simpler calibrator has the benefit of the doubt. Rows come in canonical order
+    (`unpack`), so the order of the input cannot decide.
     """
     loss = [
         (fitted.label - held_out(fitted._replace(mode=mode), fitted.z, fitted.prompt)) ** 2
@@ -323,18 +275,10 @@ def lower_risk(fitted: OracleSlice, cluster: IntArray) -> str:
 
 
 def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray:
-    """Predictions by the calibrator that never saw the row's fold, ``f^(-k)(Z)``.
+    """Predictions by the calibrator that never saw the row's fold, ``f^(-k)(Z)``, shape (r,).
 
-    Parameters
-    ----------
-    z : array, shape (r, 1 + features)
-    prompt : int array, shape (r,)
-        Codes into Rows.prompts: they say the fold.
-
-    Returns
-    -------
-    array, shape (r,)
-        NaN where every label lies in the row's own fold, so nothing is left to fit on.
+    Rows of Z (r, 1 + features) come with the codes of their prompts, which say the fold. NaN where every label lies in
+    the row's own fold, so nothing is left to fit on.
     """
     out = np.full(len(z), np.nan)
     new_fold, fold = fitted.fold[prompt], fitted.fold[fitted.prompt]
@@ -351,13 +295,8 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
 def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
     """Weighted mean label of the slice, and of its labels outside each fold: what f and each f^(-k) hold on average.
 
-    Summed anew for each fold: total less fold cancels where one fold holds nearly all the weight.
-
-    Returns
-    -------
-    mean : float
-    outside : array, shape (folds,)
-        NaN where every label lies in that fold.
+    Summed anew for each fold: total less fold cancels where one fold holds nearly all the weight. The second is of
+    shape (folds,), NaN where every label lies in that fold.
     """
     fold = fitted.fold[fitted.prompt]
     weighted = fitted.weight * fitted.label
@@ -383,7 +322,7 @@ def outside(taught: FloatArray, z: FloatArray) -> BoolArray:
 
 
 def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: FloatArray) -> Part:
-    """Error of ``sum_j weight_j f(z_j)`` that comes from having learned f on a finite slice.
+    """Error of ``sum_j weight_j f(z_j)``, weights of any sign, that comes from having learned f on a finite slice.
 
     Monotone calibrator: the influence of labelled row i of block b is its leverage (`label_leverage`) times its
     residual ``Y_i - f_b``, scaled by ``sqrt(n_b / (n_b - 1))`` so that each block's noise is estimated without bias; a
@@ -394,11 +333,6 @@ def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: Flo
 
     Two-stage calibrator: the same for the second stage, plus what the label moves through the index
     (`cje_core.calibration.two_stage.index_moves`); the degrees of freedom are counted by the second stage.
-
-    Parameters
-    ----------
-    z, weight : arrays with r rows
-        The functional; weights of any sign, so a difference of two sets of rows is one call.
     """
     f = fitted.calibrator
     assert f is not None

@@ -10,19 +10,13 @@ The intervals hold the noise of the labels, not that of f. They are Wilson's for
 """
 
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import (
-    Calibrator,
-    OracleSlice,
-    fit,
-    held_out,
-    index,
-    predict,
-)
+from cje_core.calibration.oracle_slice import MODES, Calibrator, OracleSlice, held_out, index, predict, refit
 from cje_core.calibration.two_stage import MIN_ROWS, evaluate
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError
@@ -34,12 +28,7 @@ N_GRID = 101
 FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary counts as flat
 
 
-def reliability(
-    data: xr.Dataset | Calibrated,
-    *,
-    n_bins: int = 10,
-    ci_prob: float = 0.95,
-) -> xr.Dataset:
+def reliability(data: xr.Dataset | Calibrated, *, n_bins: int = 10, ci_prob: float = 0.95) -> xr.Dataset:
     """Reliability table of the calibrator on the labelled slice.
 
     Parameters
@@ -67,7 +56,14 @@ def reliability(
         raise ValueError(f"n_bins={n_bins}: there must be at least 1")
     data, rows, fitted = calibrated(data).parts
     if fitted.calibrator is None:
-        return _untaught(fitted, ci_prob)
+        nothing: dict[str, Any] = {
+            key: [np.nan] for key in ("score_low", "score_high", "reward_mean", "oracle_mean")
+        }
+        nothing |= {"n": [len(fitted.label)], "interval": np.full((1, 2), np.nan)}
+        unsaid = dict.fromkeys(("oof_rmse", "reliability_term", "covers_diagonal"), np.nan)
+        return _table(
+            fitted, ci_prob, nothing, {**unsaid, "oof_rmse_tertile": [np.nan] * 3, "fingerprint": ""}
+        )
     reward = held_out(fitted, fitted.z, fitted.prompt)
     share = fitted.weight / fitted.weight.sum()
     score = fitted.z[:, 0]
@@ -87,49 +83,31 @@ def reliability(
     third = _thirds(score)
     with np.errstate(invalid="ignore"):
         tertile = np.sqrt(sum_by(third, share * loss, 3) / sum_by(third, share, 3))
-    return xr.Dataset(
-        {
-            "score_low": ("bin", [score[at].min() for at in members]),
-            "score_high": ("bin", [score[at].max() for at in members]),
-            "n": ("bin", [len(at) for at in members]),
-            "reward_mean": ("bin", reward_mean),
-            "oracle_mean": ("bin", oracle_mean),
-            "interval": (("bin", "ci_bound"), interval),
-            "status": np.int8(fitted.status),
-        },
-        coords={"bin": np.arange(n_codes), "ci_bound": CI_BOUND},
-        attrs={
-            "mode": fitted.mode,
-            "ci_prob": float(ci_prob),
-            "oof_rmse": float(np.sqrt((share * loss).sum())),
-            "oof_rmse_tertile": tertile.tolist(),
-            "reliability_term": float((mass * (oracle_mean - reward_mean) ** 2).sum()),
-            "covers_diagonal": int(covers.all()),
-            "fingerprint": fingerprint(fitted.calibrator),
-        },
-    )
+    columns = {
+        "score_low": [score[at].min() for at in members],
+        "score_high": [score[at].max() for at in members],
+        "n": [len(at) for at in members],
+        "reward_mean": reward_mean,
+        "oracle_mean": oracle_mean,
+        "interval": interval,
+    }
+    said = {
+        "oof_rmse": float(np.sqrt((share * loss).sum())),
+        "oof_rmse_tertile": tertile.tolist(),
+        "reliability_term": float((mass * (oracle_mean - reward_mean) ** 2).sum()),
+        "covers_diagonal": int(covers.all()),
+        "fingerprint": fingerprint(fitted.calibrator),
+    }
+    return _table(fitted, ci_prob, columns, said)
 
 
-def _untaught(fitted: OracleSlice, ci_prob: float) -> xr.Dataset:
-    """The reliability table of a slice that taught no calibrator."""
-    numbers = ("score_low", "score_high", "reward_mean", "oracle_mean")
+def _table(fitted: OracleSlice, ci_prob: float, columns: dict[str, Any], said: dict[str, Any]) -> xr.Dataset:
+    """Columns over bins, with what is said of them together."""
+    dims = {name: ("bin", "ci_bound") if name == "interval" else ("bin",) for name in columns}
     return xr.Dataset(
-        {
-            **{name: ("bin", [np.nan]) for name in numbers},
-            "n": ("bin", [len(fitted.label)]),
-            "interval": (("bin", "ci_bound"), np.full((1, 2), np.nan)),
-            "status": np.int8(fitted.status),
-        },
-        coords={"bin": [0], "ci_bound": CI_BOUND},
-        attrs={
-            "mode": fitted.mode,
-            "ci_prob": float(ci_prob),
-            "oof_rmse": np.nan,
-            "oof_rmse_tertile": [np.nan] * 3,
-            "reliability_term": np.nan,
-            "covers_diagonal": np.nan,
-            "fingerprint": "",
-        },
+        {name: (dims[name], column) for name, column in columns.items()} | {"status": np.int8(fitted.status)},
+        coords={"bin": np.arange(len(columns["n"])), "ci_bound": CI_BOUND},
+        attrs={"mode": fitted.mode, "ci_prob": float(ci_prob), **said},
     )
 
 
@@ -173,8 +151,7 @@ def coverage_badge(data: xr.Dataset | Calibrated) -> xr.Dataset:
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
+    data : xr.Dataset or Calibrated
 
     Returns
     -------
@@ -204,23 +181,15 @@ def coverage_badge(data: xr.Dataset | Calibrated) -> xr.Dataset:
             near[p] = ((score >= inner[0]) & (score <= inner[1])).sum()
     judge, oracle = np.ptp(data.attrs["judge_range"]), np.ptp(data.attrs["oracle_range"])
     slope = [np.nan, np.nan] if f is None else _end_slopes(fitted, f, score, float(judge), float(oracle))
-    sides = list(zip(("low", "high"), slope, strict=True))
+    columns = {"out_of_range": outside.sum(axis=0), "labels_near": near}
+    for k, side in enumerate(("low", "high")):
+        columns[f"out_{side}"] = outside[k]
+        columns[f"slope_{side}"] = np.full(len(near), slope[k])
+        columns[f"flat_{side}"] = np.full(len(near), np.nan if f is None else abs(slope[k]) < FLAT)
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     return xr.Dataset(
-        {
-            "out_of_range": ("policy", outside.sum(axis=0)[order]),
-            "out_low": ("policy", outside[0][order]),
-            "out_high": ("policy", outside[1][order]),
-            "labels_near": ("policy", near[order]),
-            "score_low": low,
-            "score_high": high,
-            **{f"slope_{side}": ("policy", np.full(len(order), v)) for side, v in sides},
-            **{
-                f"flat_{side}": ("policy", np.full(len(order), np.nan if f is None else abs(v) < FLAT))
-                for side, v in sides
-            },
-            "status": np.int8(fitted.status),
-        },
+        {name: ("policy", column[order]) for name, column in columns.items()}
+        | {"score_low": low, "score_high": high, "status": np.int8(fitted.status)},
         coords={"policy": data.policy.values},
         attrs={
             "mode": fitted.mode,
@@ -251,17 +220,13 @@ def _at_score(fitted: OracleSlice, score: FloatArray) -> FloatArray:
     return z
 
 
-def calibration_curve(
-    data: xr.Dataset | Calibrated,
-    *,
-    n_grid: int = N_GRID,
-) -> xr.Dataset:
+def calibration_curve(data: xr.Dataset | Calibrated, *, n_grid: int = N_GRID) -> xr.Dataset:
     """The paper's two figures of the calibrator: monotone against two-stage, and the effect of each covariate.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with at least 20 labels.
+    data : xr.Dataset or Calibrated
+        With at least 20 labels; else it is a `DataError`.
     n_grid : int
         Points per curve.
 
@@ -272,11 +237,6 @@ def calibration_curve(
         with covariates at their slice means. Over ``(feature, point)``: ``covariate_value`` and ``partial_effect``, the
         first stage at the mean judge score, in label units less its mean over the slice. Over ``point``: ``index``
         and ``reward``, the second stage. Over ``label``: ``label_score``, ``label_value``, the slice itself.
-
-    Raises
-    ------
-    DataError
-        With fewer than 20 labels.
     """
     given = calibrated(data)
     covariates, fitted = given.calibration.covariates, given.slice_as("two_stage")
@@ -292,24 +252,17 @@ def calibration_curve(
         z[:, c] = np.linspace(fitted.z[:, c].min(), fitted.z[:, c].max(), n_grid)
         own = np.tile(slice_mean, (len(fitted.z), 1))
         own[:, c] = fitted.z[:, c]
+        level = np.average(evaluate(first_stage, own), weights=fitted.weight)
         values.append(z[:, c])
-        effects.append(
-            evaluate(first_stage, z) - np.average(evaluate(first_stage, own), weights=fitted.weight)
-        )
+        effects.append(evaluate(first_stage, z) - level)
     span = index(two_stage, fitted.z)
     at_index = np.linspace(span.min(), span.max(), n_grid)
-    curves = {
-        mode: predict(
-            fit(fitted.z, fitted.label, fitted.weight, mode=mode, increasing=fitted.increasing), at_grid
-        )
-        for mode in ("monotone", "two_stage_monotone")
-    }
+    everything = np.ones(len(fitted.label), dtype=bool)
+    fits = {mode: refit(fitted._replace(mode=mode), everything, None) for mode in MODES}
     shape = (len(covariates), n_grid)
     return xr.Dataset(
         {
-            "monotone": ("score", curves["monotone"]),
-            "two_stage": ("score", predict(two_stage, at_grid)),
-            "two_stage_monotone": ("score", curves["two_stage_monotone"]),
+            **{mode: ("score", predict(f, at_grid)) for mode, f in fits.items()},
             "covariate_value": (("feature", "point"), np.reshape(values, shape)),
             "partial_effect": (("feature", "point"), np.reshape(effects, shape)),
             "index": ("point", at_index),

@@ -70,14 +70,7 @@ class Points(NamedTuple):
 
 
 def make_basis(z: FloatArray, increasing: bool = True) -> Basis:
-    """Basis for a labelled slice.
-
-    Parameters
-    ----------
-    z : array, shape (m, 1 + features)
-        Judge scores, then covariates.
-    increasing : bool
-        Whether a higher judge score means a better response.
+    """Basis for a labelled slice: judge scores, then covariates, shape (m, 1 + features).
 
     Examples
     --------
@@ -156,47 +149,30 @@ class SplineRows(NamedTuple):
 def spline_rows(
     basis: Basis | None, level: FloatArray, z: FloatArray, label: FloatArray, *, monotone: bool = False
 ) -> SplineRows:
-    """Arrays for bootstrap replicates of the two-stage calibrator, or empty ones for the monotone calibrator.
+    """Arrays for bootstrap replicates of the two-stage calibrator; without a basis (monotone calibrator) empty ones.
 
-    Parameters
-    ----------
-    basis : Basis or None
-    level : array, shape (L, 1 + features)
-        Rows of Z at which the calibrator is wanted, the slice's among them.
-    z, label : arrays with m rows
-        The labelled slice.
-    monotone : bool
-        As in `fit_first_stage`.
+    Levels (L, 1 + features) are the rows of Z at which the calibrator is wanted, the slice's among them; z and label
+    are the labelled slice, `monotone` as in `fit_first_stage`.
     """
     if basis is None:
         nothing = np.empty(0)
         empty = np.empty((0, 0), dtype=np.intp)
         return SplineRows(np.empty((0, 0)), nothing, np.zeros(1, np.intp), 0, empty, np.empty((0, 0, ORDER)))
     taught = augmented(basis, locate(basis, z), label - label.mean())
-    return SplineRows(
-        taught, basis.scale, basis.start, basis.n_judge if monotone else 0, *locate(basis, level)
-    )
+    n_monotone = basis.n_judge if monotone else 0
+    return SplineRows(taught, basis.scale, basis.start, n_monotone, *locate(basis, level))
 
 
 def fit_first_stage(
     basis: Basis, z: FloatArray, label: FloatArray, weight: FloatArray, *, monotone: bool = False
 ) -> FirstStage:
-    """Fit g on labelled rows.
+    """Fit g on m labelled rows with positive weights.
 
-    Parameters
-    ----------
-    basis : Basis
-    z : array, shape (m, 1 + features)
-    label, weight : arrays, shape (m,)
-        Oracle labels and positive row weights.
-    monotone : bool
-        Make g nondecreasing in S (nonincreasing for a decreasing basis) given X. The penalty is that of the
-        unconstrained fit.
+    `monotone` makes g nondecreasing in S (nonincreasing for a decreasing basis) given X; the penalty is that of the
+    unconstrained fit.
     """
     points = locate(basis, z)
-    center = float(
-        (weight * label).sum() / weight.sum()
-    )  # so that a large offset of the labels costs no digits
+    center = float((weight * label).sum() / weight.sum())  # a large offset of the labels costs no digits
     rows = augmented(basis, points, label - center)
     beta, coef = np.empty(len(basis.scale)), np.empty(int(basis.start[-1]) - ORDER * len(basis.column))
     moments = rows.T @ (weight[:, None] * rows)
@@ -244,18 +220,11 @@ def index_moves(
 ) -> IndexMoves:
     """How each label moves the index g, for any functional of the calibrator.
 
-    Row i moves the coefficients by ``b_i = (A + penalty I)^-1 x_i w_i e_i / (1 - h_i)``, e the residual of g and h the
-    leverage (at the penalty found, and within the coefficients that are not held at zero). The functional is a
-    rough function of the coefficients, since the second stage has steps: a derivative, or the jackknife that
-    leaves one label out, answers to single steps. So its slope is the central difference over one standard error either
-    way, along each principal axis of ``sum_i b_i b_i'``.
-
-    Parameters
-    ----------
-    z, label, weight : arrays with m rows
-        The labelled slice.
-    monotone : bool
-        As in `fit_first_stage`.
+    Row i of the labelled slice moves the coefficients by ``b_i = (A + penalty I)^-1 x_i w_i e_i / (1 - h_i)``, e the
+    residual of g and h the leverage (at the penalty found, and within the coefficients that are not held at zero, if
+    `monotone`). A functional is a rough function of the coefficients, since the second stage has steps: a derivative,
+    or the jackknife that leaves one label out, answers to single steps. So its slope is the central difference over one
+    standard error either way, along each principal axis of ``sum_i b_i b_i'``.
     """
     basis, m = first_stage.basis, len(label)
     free = np.ones(len(basis.scale), dtype=bool)
@@ -299,20 +268,10 @@ def index_influence(
     *,
     monotone: bool = False,
 ) -> FloatArray:
-    """How far each label moves ``sum_j new_weight_j f(new_z_j)`` through the index g, the second stage refitted.
+    """How far each label moves ``sum_j new_weight_j f(new_z_j)`` through the index g, the second stage refitted, shape
+    (m,).
 
-    Parameters
-    ----------
-    z, label, weight : arrays with m rows
-        The labelled slice.
-    new_z, new_weight : arrays with r rows
-        The functional; weights of any sign.
-    monotone : bool
-        As in `fit_first_stage`.
-
-    Returns
-    -------
-    array, shape (m,)
+    The functional's weights may have any sign; see `index_moves`.
     """
     points = locate(first_stage.basis, new_z)
     order = np.argsort(evaluate_at(first_stage, points))

@@ -303,18 +303,10 @@ def two_stage_fits(count, rows, needed, total, summed, fitted, has_fit):  # type
     """Refit both stages without each fold, and on all labels (the last row of ``fitted``), in a bootstrap replicate.
 
     The levels are the distinct rows of Z. The last fit is evaluated at all of them, the others where the own rows of
-    their fold need it.
-
-    Parameters
-    ----------
-    count : array, shape (G,)
-        Weight of each cluster in this replicate; the number of rows in cross-validation is a sum of these.
-    rows : DirectRows
-    needed : bool array, shape (folds + 1,)
-    total, summed, fitted : arrays, shape (folds + 1, levels)
-        Label weight and weighted label sum of each level, and the calibrated value there (filled).
-    has_fit : bool array, shape (folds + 1,)
-        Whether there was a label to fit on (filled).
+    their fold need it. ``count`` (G,) is the weight of each cluster of ``rows`` (DirectRows) in this replicate: the
+    number of rows in cross-validation is a sum of these. ``needed`` is (folds + 1,). Filled: ``total, summed, fitted``
+    (folds + 1, levels), label weight, weighted label sum and calibrated value of each level, and ``has_fit`` (folds +
+    1,), whether there was a label to fit on.
     """
     spline = rows.spline
     m, n_fits = len(rows.teach_label), len(needed)

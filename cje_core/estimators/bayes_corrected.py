@@ -7,17 +7,20 @@ transport share strength; a policy that does not is left alone by the heavy tail
 f, unless the joint posterior is asked for.
 
 Failure modes: partial pooling pulls a small true shift towards zero, so ``shift`` must be read beside the flat prior
-(``prior="flat"``); with three policies the scale tau is hardly identified; the probes must be a random sample of the
+(``Model("flat")``); with three policies the scale tau is hardly identified; the probes must be a random sample of the
 policy's responses.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from cje_core.bayes.prior import DEFAULT, Prior
+from cje_core.bayes.prior import Prior
 from cje_core.bayes.shifts import shifts
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
+from cje_core.checks import Rng
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 from cje_core.transport.margin import harmless_margin
@@ -25,46 +28,49 @@ from cje_core.transport.margin import harmless_margin
 NEEDS = {"judge", "oracle", "probe"}
 
 
+class Model(NamedTuple):
+    """What the posterior assumes of shifts and calibrator.
+
+    With `feedback` both have one joint posterior (`cje_core.bayes.models.policies.joint_transport`) in place of the cut
+    one. Probes then bend f and hide part of their policy's shift; a `UserWarning` says so.
+    """
+
+    prior: str = "student"  # of the shifts over policies; or "normal", "horseshoe", "flat"
+    tau_scale: float = 0.05  # of the half-Cauchy on their spread, oracle mapped to [0, 1]
+    feedback: bool = False
+    curve: Prior = Prior()  # of the calibrator; with feedback there is no atom
+    effect: str = "linear"  # of the covariates on the log odds; or "spline"
+
+
+DEFAULT = Model()
+
+
 def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    prior: str = "student",
-    tau_scale: float = 0.05,
+    rng: Rng = None,
+    model: Model = DEFAULT,
     margin: float | None = None,
-    feedback: bool = False,
     engine: str | None = None,
     n_draws: int = 2000,
     interval: str = "eti",
-    curve: Prior = DEFAULT,
     calibration: Calibration | None = None,
-    effect: str = "linear",
 ) -> xr.Dataset:
     """Estimate each probed policy's value by its corrected posterior; see the module and its package.
 
     Parameters
     ----------
-    engine, n_draws, calibration, effect
-        As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
-    curve : Prior
-        Of the calibrator; with feedback there is no atom.
-    prior : {"student", "normal", "horseshoe", "flat"}
-        Of the shifts over policies.
-    tau_scale : float
-        Scale of the half-Cauchy on the spread of the shifts, oracle mapped to [0, 1].
     margin : float, optional
         Harmless shift, in oracle units (default: 5% of the width of ``oracle_range``).
-    feedback : bool
-        Take calibrator and shifts from one joint posterior (`cje_core.bayes.models.policies.joint_transport`) in
-        place of the cut one. Probes then bend f and hide part of their policy's shift; a `UserWarning` says so.
+    engine, n_draws, calibration
+        As in `cje_core.estimators.bayes_direct.estimate`; ``nutpie`` is the default with feedback as well.
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract with ``draws(policy, replicate)``, and ``shift``, ``shift_interval(policy, ci_bound)`` on the
-        oracle scale, ``shift_draws(policy, replicate)``, ``within_margin``, the probability that
-        the shift is smaller than the margin. Policies with fewer than 4 probed prompts have status NO_PROBES.
+    And ``shift``, ``shift_interval(policy, ci_bound)`` and ``shift_draws(policy, replicate)`` on the oracle scale, and
+    ``within_margin``, the probability that the shift is smaller than the margin. Policies with fewer than 4 probed
+    prompts have status NO_PROBES.
     """
     rng = np.random.default_rng(rng)
     given = calibrated(data, calibration)
@@ -72,30 +78,28 @@ def estimate(
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
     low, high = data.attrs["oracle_range"]
     harmless = harmless_margin(margin, (low, high))
-    if feedback and (given.calibration.covariates or prior != "student"):
+    if model.feedback and (given.calibration.covariates or model.prior != "student"):
         raise ValueError(
             "the joint posterior has Student-t shifts and no covariates; leave out feedback or these"
         )
-    engine = posterior.choose_engine(engine, extended=feedback)
-    setting = posterior.prepare(given, effect=effect)
+    engine = posterior.choose_engine(engine, extended=model.feedback)
+    setting = posterior.prepare(given, effect=model.effect)
     rows, levels = setting.rows, setting.graded.levels
     n_policies = len(rows.policies)
     draws = None
     delta = np.full((n_policies, n_draws), np.nan)
     convergence = Status.OK
     if not setting.fitted.status.failed:
-        if feedback:
-            f, delta, convergence = posterior.joint(
-                setting, engine=engine, n_draws=n_draws, prior=curve, scale=tau_scale, rng=rng
-            )
+        sampling: dict[str, Any] = {"engine": engine, "n_draws": n_draws, "prior": model.curve, "rng": rng}
+        if model.feedback:
+            f, delta, convergence = posterior.joint(setting, scale=model.tau_scale, **sampling)
         else:
-            f, convergence = posterior.calibrate(
-                setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng
-            )
+            f, convergence = posterior.calibrate(setting, **sampling)
         never = np.zeros(n_policies, dtype=bool)
         plug_in = values(rows, setting.graded, f, corrected=never, one_step=False, rng=rng)
-        if not feedback:
-            delta = shifts(rows, setting.graded, f, prior=prior, scale=tau_scale, rng=rng).delta
+        if not model.feedback:
+            cut = shifts(rows, setting.graded, f, prior=model.prior, scale=model.tau_scale, rng=rng)
+            delta = cut.delta
         draws = plug_in + levels.width * delta
     probed = np.isfinite(delta).all(axis=1)
     status = []
@@ -114,17 +118,14 @@ def estimate(
         ["probe_corrected"] * n_policies,
         estimator="bayes_corrected",
         options={
-            "prior": prior,
-            "tau_scale": tau_scale,
+            **model._asdict(),
+            "curve": model.curve._asdict(),
             "margin": harmless,
-            "feedback": feedback,
             "engine": engine,
             "n_draws": n_draws,
-            "curve": curve._asdict(),
             "interval": interval,
             "direction": given.calibration.direction,
             "covariates": list(given.calibration.covariates),
-            "effect": effect,
         },
         ci_prob=ci_prob,
         extra={

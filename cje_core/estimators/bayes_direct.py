@@ -12,7 +12,7 @@ of highest density.
 With probability ``atom`` a priori f is constant (`cje_core.bayes.flat`); ``flat_judge`` is what the labels make of it.
 
 With covariates X the calibrator is monotone in S at given X (`cje_core.bayes.covariates`); with partial pooling every
-policy has its own, drawn towards the others' (`cje_core.bayes.models.policies.hierarchical`).
+policy has its own, drawn towards the others' (`cje_core.bayes.models.policies.hierarchical`): see `Model`.
 
 Failure modes: with fewer than 13 labelled prompts the prior speaks, so there is no interval (FEW_LABELS_POSTERIOR). A
 policy may not borrow from a judge whose scores do not rank the labels (UNINFORMATIVE_JUDGE), nor where hardly any label
@@ -20,13 +20,15 @@ is (LOW_SUPPORT). No posterior knows of transport: a borrowed value is as wrong 
 leaves out all corrections: it inherits the prior's pull where labels are few, and believes in monotonicity.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import xarray as xr
 
-from cje_core.bayes.prior import DEFAULT, Prior
+from cje_core.bayes.prior import Prior
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 
@@ -34,19 +36,28 @@ NEEDS = {"judge", "oracle"}
 ROUTES = ("one_step", "plug_in")
 
 
+class Model(NamedTuple):
+    """What the posterior assumes of the calibrator."""
+
+    curve: Prior = Prior()
+    effect: str = "linear"  # of the covariates on the log odds; or "spline"
+    pooling: str = "complete"  # or "partial": one per policy with labels, which share strength
+
+
+DEFAULT = Model()
+
+
 def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     route: str = "one_step",
+    model: Model = DEFAULT,
     engine: str | None = None,
     n_draws: int = 1000,
     interval: str = "eti",
-    curve: Prior = DEFAULT,
     calibration: Calibration | None = None,
-    effect: str = "linear",
-    pooling: str = "complete",
 ) -> xr.Dataset:
     """Estimate each policy's value by its posterior; see the module and its package.
 
@@ -57,42 +68,32 @@ def estimate(
     engine : {"gibbs", "nutpie", "pymc"}, optional
         Sampler of one and the same posterior: numba (milliseconds), nutpie (compiled once per process), PyMC's NUTS.
         Default: ``gibbs``, or ``nutpie`` with partial pooling, which Gibbs does not sample.
-    n_draws : int
-        Posterior draws.
-    curve : Prior
-        Of the calibrator.
     calibration : Calibration, optional
         Covariates and direction of the calibrator, see `cje_core.calibration.calibrated`; its mode is not looked at.
-    effect : {"linear", "spline"}
-        Their effect on the log odds.
-    pooling : {"complete", "partial"}
-        One calibrator for all policies, or one per policy with labels that shares strength with the others.
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract with ``draws(policy, replicate)``; ``unlabelled_mass(policy)``, the share of responses on
-        judge levels without any label, where f is the prior's; and draws of the parameters: ``calibrator(replicate,
-        level)`` in oracle units over the judge's scores, its ``ends(replicate, end)`` in oracle units and its
-        ``shape(replicate, spline)``, ``sigma(replicate)`` for labels that are not binary,
-        ``covariate_effect(replicate, effect)``, with partial pooling ``own_calibrator(policy, replicate, level)``, else
-        ``flat_judge``, the posterior probability that f is constant. With NUTS also ``rhat, ess_bulk, ess_tail,
-        divergences, bfmi``, the worst over the parameters.
+    And ``unlabelled_mass(policy)``, the share of responses on judge levels without any label, where f is the prior's;
+    draws of the parameters: ``calibrator(replicate, level)`` in oracle units over the judge's scores, its
+    ``ends(replicate, end)`` in oracle units and its ``shape(replicate, spline)``, ``sigma(replicate)`` for labels that
+    are not binary, ``covariate_effect(replicate, effect)``, with partial pooling ``own_calibrator(policy, replicate,
+    level)``, else ``flat_judge``, the posterior probability that f is constant. With NUTS also ``rhat, ess_bulk,
+    ess_tail, divergences, bfmi``, the worst over the parameters.
     """
     rng = np.random.default_rng(rng)
     given = calibrated(data, calibration)
     data = given.data
     one_of(route, "route", ROUTES)
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    engine = posterior.choose_engine(engine, extended=pooling == "partial")
-    setting = posterior.prepare(given, effect=effect, pooling=pooling)
+    engine = posterior.choose_engine(engine, extended=model.pooling == "partial")
+    setting = posterior.prepare(given, effect=model.effect, pooling=model.pooling)
     rows = setting.rows
     own = rows.evaluated & rows.labelled
     corrected = posterior.enough(rows, own) & (route == "one_step")
     draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
+        curve, one_step = model.curve, route == "one_step"
         f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng)
-        one_step = route == "one_step"
         draws = values(rows, setting.graded, f, corrected=corrected, one_step=one_step, rng=rng)
     status = [
         posterior.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)
@@ -100,15 +101,14 @@ def estimate(
     ]
     status = posterior.refuse(setting, status, ~corrected & ~posterior.enough(rows, rows.teaches))
     options = {
+        **model._asdict(),
+        "curve": model.curve._asdict(),
         "route": route,
         "engine": engine,
         "n_draws": n_draws,
-        "curve": curve._asdict(),
         "interval": interval,
         "direction": given.calibration.direction,
         "covariates": list(given.calibration.covariates),
-        "effect": effect,
-        "pooling": pooling,
     }
     return posterior.to_estimate(
         data,

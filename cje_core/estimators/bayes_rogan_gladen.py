@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.bayes.misclassification import Counts, Posterior, sample
-from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.checks import BoolArray, FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows, unpack
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.misclassification import (
@@ -41,7 +41,7 @@ def estimate(
     data: xr.Dataset,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     threshold: float | None = None,
     accuracy_prior: tuple[float, float] = (1.0, 1.0),
     n_draws: int = 2000,
@@ -55,14 +55,10 @@ def estimate(
         A score at or above it passes. Default: the middle of ``judge_range``.
     accuracy_prior : pair of float
         Beta prior of sensitivity and of specificity.
-    n_draws : int
-        Posterior draws.
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract with ``draws(policy, replicate)``, and the posterior means ``sensitivity``, ``specificity``
-        and ``youden`` over ``policy``.
+    And the posterior means ``sensitivity``, ``specificity`` and ``youden`` over ``policy``.
     """
     rng = np.random.default_rng(rng)
     check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)

@@ -36,12 +36,10 @@ all policies always comes along for contrasts.
 ``jackknife``     cluster variance + delete-one-oracle-fold variance (the paper's section "Calibration-aware inference")
 ``cluster``, ``plugin_iid``  f taken as known, with and without clusters: the paper's baselines, which under-cover
 
-``influence`` is the default: for a borrowed plug-in a percentile bootstrap falls short of its level, since the isotonic
-fit is biased at the ends of the judge's scale where such a policy may live, and a percentile interval counts that bias
-twice (study ``interval_coverage``); with power tuning, whose weights the replicates keep, it covers 93-94% at 50 own
-labels. ``influence`` does not see the bias of a plug-in either, which drives the policies at the two ends of the scale
-apart: with a weak judge or binary labels the *difference* of two plug-ins covers 80-88%, and under an independent judge
-two policies of equal value differ "significantly" in 17, 33 and 50% of the data sets with 50, 250 and 2,000 labels.
+``influence`` is the default (why not ``bootstrap``: ``docs/decisions.md``). It does not see the bias of a plug-in,
+which drives the policies at the two ends of the scale apart: with a weak judge or binary labels the *difference* of two
+plug-ins covers 80-88%, and under an independent judge two policies of equal value differ "significantly" in 17, 33 and
+50% of the data sets with 50, 250 and 2,000 labels.
 ``balanced`` covers 95-98%, levels and differences alike, and 1, 4 and 4% of those differences are false (before the
 refusals, which leave 5% of these data sets); its intervals are 1.03-1.3 times as wide for levels, 1.03-1.5 for
 differences (labels of the base policy only, 50 and 250, 1,000 data sets in each of the five worlds of
@@ -52,14 +50,18 @@ Failure modes: a borrowed policy is biased where the calibration does not transp
 flat beyond the labelled scores; labels missing not at random bias everything.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
+from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
+from cje_core.families.blocks.direct import direct_block
+from cje_core.families.blocks.estimates import BlockEstimate
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
 
@@ -98,7 +100,7 @@ def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     inference: str | Bootstrap = "influence",
     correction: str = "theta_aug",
     borrowed: str | None = None,
@@ -121,22 +123,17 @@ def estimate(
     power_tuned : bool
         Weigh calibrator and judge score by what they explain of a corrected policy's own labels
         (`cje_core.families.direct.power_tuning`); False is the paper's theta_aug, the calibrator in full weight.
-    calibration : Calibration, optional
-        How the judge is calibrated, see `cje_core.calibration.calibrated`.
     interval : str
         Of ``influence`` and ``jackknife``: also ``normal``, the paper's 1.96 standard errors.
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`, with ``std_error_evaluation`` and
-        ``std_error_calibration`` (the error due to the responses drawn, which falls with their number, and due to the
-        labels, which falls with theirs: fit of a borrowed calibrator or own residuals) and ``calibration_share``, the
-        latter's part of the variance. Bootstrapped: with
-        ``draws``, and the attribute ``n_rejected`` counts resamples that held too few labels. Jackknife: with
-        ``jackknife(policy, fold)``, the values without each oracle fold. Power-tuned: with the
-        weights ``power_calibrator(policy)`` and ``power_line(policy)``. Where a policy borrows and is corrected: with
-        the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may.
+    And ``std_error_evaluation`` and ``std_error_calibration`` (the error due to the responses drawn, which falls with
+    their number, and due to the labels, which falls with theirs: fit of a borrowed calibrator or own residuals) and
+    ``calibration_share``, the latter's part of the variance. Bootstrapped: ``draws``, and the attribute ``n_rejected``
+    counts resamples that held too few labels. Jackknife: ``jackknife(policy, fold)``, the values without each oracle
+    fold. Power-tuned: the weights ``power_calibrator(policy)`` and ``power_line(policy)``. Where a policy borrows and
+    is corrected: the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may.
     """
     rng = np.random.default_rng(rng)
     resampling = inference if isinstance(inference, Bootstrap) else Bootstrap()
@@ -167,19 +164,16 @@ def estimate(
     lender = make_lender(rows, fitted, options)
     fits = [fit_policy(rows, fitted, p, options, lender) for p in range(len(rows.policies))]
     results = [fit.result for fit in fits]
-    n_rejected = 0
-    if inference == "bootstrap":
-        n_rejected = add_draws(
-            rows, fitted, fits, results, options, resampling.kind, resampling.n, ci_prob, rng
-        )
     recorded: dict[str, object] = {
         "inference": inference, "correction": correction, "borrowed": borrowed, "power_tuned": power_tuned,
         "covariates": list(given.calibration.covariates), "calibrator": fitted.mode,
         "direction": given.calibration.direction, "interval": interval,
     }  # fmt: skip
-    if inference == "bootstrap":
-        recorded |= {"bootstrap": resampling.kind, "n_boot": resampling.n}
     extra: dict[str, object] = {}
+    if inference == "bootstrap":
+        kind, n = resampling.kind, resampling.n
+        recorded |= {"bootstrap": kind, "n_boot": n}
+        extra["n_rejected"] = add_draws(rows, fitted, fits, results, options, kind, n, ci_prob, rng)
     if inference == "jackknife":
         left_out = np.full((len(fits), len(oracle_folds(fitted))), np.nan)
         for row, fit in zip(left_out, fits, strict=True):
@@ -189,8 +183,6 @@ def estimate(
     if power_tuned:
         extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
         extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
-    if inference == "bootstrap":
-        extra["n_rejected"] = n_rejected
     if lender is not None:
         extra |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
     return assemble(
@@ -207,4 +199,43 @@ def estimate(
         ),
         decomposed=True,
         extra=extra,
+    )
+
+
+def estimate_block(
+    block: Block,
+    *,
+    ci_prob: float,
+    rngs: Sequence[np.random.Generator] = (),
+    inference: str | Bootstrap = "influence",
+    correction: str = "theta_aug",
+    borrowed: str | None = None,
+    power_tuned: bool = True,
+    calibration: Calibration | None = None,
+    interval: str = "auto",
+) -> BlockEstimate | None:
+    """The same for many data sets at once; None for a choice that has no compiled form."""
+    drawn = isinstance(inference, Bootstrap)
+    if isinstance(inference, Bootstrap) and (inference.kind != "percentile" or power_tuned):
+        return None
+    if drawn and borrowed not in (None, "plug_in"):
+        return None
+    if not drawn and inference not in ("influence", "cluster"):
+        return None
+    if correction not in ("theta_aug", "none") or interval == "normal":
+        return None
+    if calibration not in (None, Calibration()):
+        return None
+    if borrowed is None:
+        borrowed = "balanced" if inference == "influence" and correction != "none" else "plug_in"
+    return direct_block(
+        block,
+        ci_prob=ci_prob,
+        correct=correction == "theta_aug",
+        borrowed=borrowed,
+        tuned=power_tuned,
+        known=inference == "cluster",
+        interval=interval,
+        n_boot=inference.n if isinstance(inference, Bootstrap) else 0,
+        rngs=rngs,
     )

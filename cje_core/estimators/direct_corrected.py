@@ -20,13 +20,9 @@ fit has no term of its own: its error enters as lambda times the difference of m
 whose mean is zero given f. The untuned value keeps the term (the leverage of the teaching labels is the *difference* of
 the knot masses of responses and probes, so an error common to both cancels).
 
-Few probes (20,000 replicates of a strong, a weak and a binary judge at shifts 0 and .25, f known): with 4 to 9 probes
-the tuned t interval covers .94-.97 with the strong, .94-.96 with the weak judge, never less than that of the probes'
-mean; at 6 it is .88-1.17 times as wide, at 4 it is 1.2-1.6 times. So 4 and 5 probed clusters get the mean. Binary
-labels near an end of the scale are too few at 9 for either t interval (.91).
-
 Failure modes: it corrects the mean only, not the calibration within subgroups; the probes must be a random sample of
-the policy's responses; with a handful of probes it is as wide as they are few.
+the policy's responses; with a handful of probes it is as wide as they are few, and 9 binary labels near an end of the
+scale are too few for either t interval (it covers .91).
 """
 
 from typing import NamedTuple
@@ -37,24 +33,22 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, mean_part, predict
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import Part, combine, effective_clusters
 
 NEEDS = {"judge", "oracle", "probe"}
-
-
 MOST_LEVERAGE = 0.95
-MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted
+MIN_TUNED_CLUSTERS = 6  # probed clusters from which a slope is fitted: ``docs/decisions.md``
 
 
 def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     calibration: Calibration | None = None,
     interval: str = "auto",
     tuned: bool = True,
@@ -63,46 +57,31 @@ def estimate(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with probes.
-    ci_prob : float
-        Probability of the t interval.
-    rng : Generator, int or None
-        Unused: there is nothing random here.
-    calibration : Calibration, optional
-        How the judge is calibrated, see `cje_core.calibration.calibrated`.
-    interval : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto``: binomial tails on effective counts where own labels are binary or an end of the oracle range is near,
-        with room for unseen drops where graded labels are few, else the t interval (``wald``); see
-        `cje_core.families.intervals`.
     tuned : bool
         Weigh the calibrator by what it explains of the probes' labels; False is the paper's plug-in plus mean
         residual, with the noise of the fit in its interval.
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract; policies with fewer than 4 probed prompts have status NO_PROBES. With
-        ``std_error_evaluation`` (responses drawn), ``std_error_calibration`` (probes, and labels where untuned),
-        ``calibration_share`` and ``lam``, the lambda used.
+    And ``std_error_evaluation`` (responses drawn), ``std_error_calibration`` (probes, and labels where untuned),
+    ``calibration_share`` and ``lam``, the lambda used. Policies with fewer than 4 probed prompts have status NO_PROBES.
     """
     del rng
     given = calibrated(data, calibration)
     data, rows, fitted = given.parts
     found = [probe_value(rows, fitted, p, tuned=tuned) for p in range(len(rows.policies))]
-    options = {
-        "covariates": list(given.calibration.covariates),
-        "calibrator": fitted.mode,
-        "direction": given.calibration.direction,
-        "interval": interval,
-        "tuned": tuned,
-    }
     return assemble(
         data,
         rows,
         [one.result for one in found],
         estimator="direct_corrected",
-        options=options,
+        options={
+            "covariates": list(given.calibration.covariates),
+            "calibrator": fitted.mode,
+            "direction": given.calibration.direction,
+            "interval": interval,
+            "tuned": tuned,
+        },
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.probe),
         decomposed=True,
@@ -137,10 +116,8 @@ def probe_value(rows: Rows, fitted: OracleSlice, p: int, *, tuned: bool) -> Prob
     lam = slope.lam
     plug_in, sampling = mean_part(rows, index, lam * f_all, rows.weight[index])
     shift, correction = _probe_part(rows, probes, rows.label[probes] - lam * f_probes, slope)
-    parts = [sampling, correction]
-    if not tuned:
-        parts.append(_fit_noise(rows, fitted, index, probes))
-    influence, std_error, df = combine(parts, rows.cluster)
+    fit_noise = [] if tuned else [_fit_noise(rows, fitted, index, probes)]
+    influence, std_error, df = combine([sampling, correction, *fit_noise], rows.cluster)
     # labels that teach may be missing or constant, the probes may not: nothing would say how far off their mean is
     harmless = fitted.status is Status.CONSTANT_LABELS or fitted.status.failed
     status = Status.OK if harmless else fitted.status
@@ -165,9 +142,7 @@ class _Slope(NamedTuple):
 
     lam: float
     leverage: FloatArray | None = None  # of each probe in the regression on f, the mean's part left out
-    moves: FloatArray | None = (
-        None  # V moves by this times the label, through lambda; zero where lambda is clipped
-    )
+    moves: FloatArray | None = None  # by how much V moves with its label, through lambda; 0 where clipped
 
 
 def _slope(rows: Rows, index: IntArray, probes: IntArray, f_all: FloatArray, f_probes: FloatArray) -> _Slope:
@@ -220,7 +195,6 @@ def _n_effective(rows: Rows, probes: IntArray) -> float:
 
 def _fit_noise(rows: Rows, fitted: OracleSlice, index: IntArray, probes: IntArray) -> Part:
     """What the labels that taught f add to the untuned value."""
+    share = [rows.weight[which] / rows.weight[which].sum() for which in (index, probes)]
     both = np.concatenate([index, probes])
-    weight, probe_weight = rows.weight[index], rows.weight[probes]
-    share = np.concatenate([weight / weight.sum(), -probe_weight / probe_weight.sum()])
-    return calibration_part(rows, fitted, rows.z[both], share)
+    return calibration_part(rows, fitted, rows.z[both], np.concatenate([share[0], -share[1]]))

@@ -6,13 +6,26 @@ clusters, and room for unseen drops where labels are few and near an end of the 
 judge is ignored; biased when labels were chosen by something that the declared ``label_prob`` does not know.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import Rng
 from cje_core.data.arrays import unpack
+from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.blocks.estimates import (
+    BlockEstimate,
+    Numbers,
+    assemble_block,
+    own_evidence,
+    own_mean,
+    own_status,
+    standard_error,
+)
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
 
@@ -20,11 +33,7 @@ NEEDS = {"oracle"}
 
 
 def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    interval: str = "auto",
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by the mean of its own labels; see the module and its package."""
     del rng
@@ -41,13 +50,22 @@ def estimate(
         value, part = mean_part(rows, index, label, rows.weight[index] / rows.label_prob[index])
         status = Status.CONSTANT_LABELS if np.ptp(label) == 0 else Status.OK
         results.append(PolicyResult(status, "mean_label", "own", value, *combine([part], rows.cluster)))
-    options = {"interval": interval}
     return assemble(
         data,
         rows,
         results,
         estimator="labels_only",
-        options=options,
+        options={"interval": interval},
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.labelled & rows.evaluated),
     )
+
+
+def estimate_block(
+    block: Block, *, ci_prob: float, rngs: Sequence[np.random.Generator] = (), interval: str = "auto"
+) -> BlockEstimate:
+    """The same for many data sets at once."""
+    del rngs
+    value, influence, df = own_mean(block)
+    numbers = Numbers(value, influence, standard_error(influence), df, own_status(block))
+    return assemble_block(block, numbers, ci_prob=ci_prob, kind=interval, evidence=own_evidence(block))

@@ -18,6 +18,7 @@ import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import Rng
 from cje_core.data import check_data
 from cje_core.data.arrays import unpack
 from cje_core.data.fields import LARGEST
@@ -28,9 +29,7 @@ from cje_core.inference.influence import combine
 NEEDS = {"oracle", "true_reward"}
 
 
-def estimate(
-    data: xr.Dataset, *, ci_prob: float = 0.95, rng: np.random.Generator | int | None = None
-) -> xr.Dataset:
+def estimate(data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None) -> xr.Dataset:
     """Estimate each policy's value with the true regression in place of a calibrator; see the module and its package.
 
     Every status is NO_TRUTH without ``true_reward``.
@@ -38,8 +37,7 @@ def estimate(
     del rng
     check_data(data)
     known = "true_reward" in data
-    rows = unpack(data)
-    results = []
+    rows, results = unpack(data), []
     if known:  # the regression takes the judge's place: rows and their order stay those of every estimator
         spread = {"judge_range": [-LARGEST, LARGEST]}
         reward = data["true_reward"].where(np.isfinite(data["judge"]))
@@ -52,15 +50,11 @@ def estimate(
             results.append(PolicyResult(status, "none"))
             continue
         value, sampling = mean_part(rows, index, rows.score[index], rows.weight[index])
-        if count_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
-            result = PolicyResult(
-                Status.OK, "true_reward", "truth", value, *combine([sampling], rows.cluster)
-            )
-        else:
+        route, source, parts = "true_reward", "truth", [sampling]
+        if count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS:
             every = len(own) == len(index)
             weight = rows.weight[own] / (1.0 if every else rows.label_prob[own])
             shift, correction = mean_part(rows, own, rows.label[own] - rows.score[own], weight)
-            parts = [sampling, correction]
-            result = PolicyResult(Status.OK, "efficient", "own", value + shift, *combine(parts, rows.cluster))
-        results.append(result)
+            route, source, parts, value = "efficient", "own", [sampling, correction], value + shift
+        results.append(PolicyResult(Status.OK, route, source, value, *combine(parts, rows.cluster)))
     return assemble(data, rows, results, estimator="oracle_bound", options={}, ci_prob=ci_prob)

@@ -13,24 +13,24 @@ Failure modes: a judge on the wrong scale, or a useless one, makes it wider than
 it uses S as it is, so a nonlinear but informative judge is not exploited; no labels, no number.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.data.arrays import unpack
+from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
+from cje_core.families.blocks.estimates import BlockEstimate
+from cje_core.families.blocks.prediction_powered import powered_block
 from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
 
 NEEDS = {"judge", "oracle"}
 
 
 def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    quantile: str = "t",
-    interval: str = "auto",
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, quantile: str = "t", interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each labelled policy's value by its prediction-powered mean; see the module and its package.
 
@@ -53,3 +53,16 @@ def estimate(
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.labelled & rows.evaluated),
     )
+
+
+def estimate_block(
+    block: Block,
+    *,
+    ci_prob: float,
+    rngs: Sequence[np.random.Generator] = (),
+    quantile: str = "t",
+    interval: str = "auto",
+) -> BlockEstimate | None:
+    """The same for many data sets at once; None for a choice that has no compiled form."""
+    del rngs
+    return powered_block(block, lam=1.0, ci_prob=ci_prob, interval=interval) if quantile == "t" else None

@@ -12,12 +12,17 @@ Failure modes: as `ppi`, but no wider than the labels alone beyond the noise of 
 (it is ignored, not turned round).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 
-from cje_core.checks import one_of
+from cje_core.checks import Rng, one_of
 from cje_core.data.arrays import unpack
+from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
+from cje_core.families.blocks.estimates import BlockEstimate
+from cje_core.families.blocks.prediction_powered import powered_block
 from cje_core.families.prediction_powered import QUANTILES, oracle_units, powered_mean
 
 NEEDS = {"judge", "oracle"}
@@ -28,7 +33,7 @@ def estimate(
     data: xr.Dataset,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     quantile: str = "t",
     lam: str | float = "tuned",
     interval: str = "auto",
@@ -44,8 +49,7 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`, and ``lam(policy)``, the (mean) lambda used.
+    And ``lam(policy)``, the (mean) lambda used.
     """
     del rng
     one_of(quantile, "quantile", QUANTILES)
@@ -66,3 +70,20 @@ def estimate(
         rule=IntervalRule(interval, rows.labelled & rows.evaluated),
         extra={"lam": ("policy", used)},
     )
+
+
+def estimate_block(
+    block: Block,
+    *,
+    ci_prob: float,
+    rngs: Sequence[np.random.Generator] = (),
+    quantile: str = "t",
+    lam: str | float = "tuned",
+    interval: str = "auto",
+) -> BlockEstimate | None:
+    """The same for many data sets at once; None for a choice that has no compiled form."""
+    del rngs
+    if quantile != "t" or (isinstance(lam, str) and lam != "tuned"):
+        return None
+    fixed = None if isinstance(lam, str) else float(lam)
+    return powered_block(block, lam=fixed, ci_prob=ci_prob, interval=interval)

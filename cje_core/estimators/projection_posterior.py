@@ -21,6 +21,7 @@ import xarray as xr
 from cje_core.bayes.projection import projected_values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.informative import taught_alone
+from cje_core.checks import Rng
 from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 
@@ -31,14 +32,14 @@ def estimate(
     data: xr.Dataset | Calibrated,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     n_draws: int = 1000,
     interval: str = "eti",
     calibration: Calibration | None = None,
 ) -> xr.Dataset:
     """Estimate each policy's value by its projection posterior; see the module and its package.
 
-    `n_draws` and `calibration` are as in `cje_core.estimators.bayes_direct`; with ``draws(policy, replicate)``.
+    Of `calibration` only the direction is looked at.
     """
     rng = np.random.default_rng(rng)
     given = calibrated(data, calibration)

@@ -5,12 +5,23 @@ to ``oracle_range``. Failure mode: every systematic difference between judge and
 about sampling and blind to bias ("naive" in the paper's ablation table).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 
 from cje_core.calibration.oracle_slice import mean_part
+from cje_core.checks import Rng
 from cje_core.data.arrays import unpack
+from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.blocks.estimates import (
+    BlockEstimate,
+    Numbers,
+    assemble_block,
+    standard_error,
+    weighted_mean,
+)
 from cje_core.families.prediction_powered import oracle_units
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import combine
@@ -19,11 +30,7 @@ NEEDS = {"judge"}
 
 
 def estimate(
-    data: xr.Dataset,
-    *,
-    ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
-    interval: str = "auto",
+    data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None, interval: str = "auto"
 ) -> xr.Dataset:
     """Estimate each policy's value by its mean judge score; see the module and its package."""
     del rng
@@ -46,3 +53,14 @@ def estimate(
         ci_prob=ci_prob,
         rule=IntervalRule(interval),
     )
+
+
+def estimate_block(
+    block: Block, *, ci_prob: float, rngs: Sequence[np.random.Generator] = (), interval: str = "auto"
+) -> BlockEstimate:
+    """The same for many data sets at once."""
+    del rngs
+    value, influence, df = weighted_mean(block.oracle_units, np.ones(block.score.shape))
+    status = np.zeros(value.shape, dtype=np.int64)
+    numbers = Numbers(value, influence, standard_error(influence), df, status)
+    return assemble_block(block, numbers, ci_prob=ci_prob, kind=interval)

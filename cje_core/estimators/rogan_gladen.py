@@ -18,7 +18,8 @@ has mean 0 at the true share whatever J is; theta stays in the interval while D(
 where an arm is the distance from a share to the end of its Wilson interval on the side that D asks for (MOVER: Zou and
 Donner 2008) and R holds the correlations of the three, from their influence values: with own labels p holds the
 labelled responses too. It is taken within [0, 1]. Counts are effective counts: clusters, draws and label probabilities
-have entered, and df that fall behind a count are charged to it as in `cje_core.families.intervals`.
+have entered, and df that fall behind a count are charged to it as in `cje_core.families.intervals`. Other arms and
+intervals stand in ``docs/decisions.md``.
 
 ``"wald"`` is the plain delta method on the joint influence function with a t quantile: it takes the slope at the
 estimate for the slope at the truth, and believes that a class with no error seen has no error. ``"lee"`` is the
@@ -43,10 +44,6 @@ labels, judge, prevalence of labels -> target  wald        lee         auto
 worst of all                                   .257        .923        .946
 =============================================  ==========  ==========  ==========
 
-Fieller's interval with plain variances falls to .25, the percentile bootstrap to .51 and a delta interval on the logit
-to .52 (no error seen in one class), Jeffreys arms to .91; Clopper-Pearson arms cover .95 to 1.00 and are up to 1.7
-times as wide as Wilson's.
-
 With own labels the correction competes with the mean of those labels, which is unbiased whatever the judge is:
 ``width_vs_labels`` is the width of the interval over that of `cje_core.estimators.labels_only`. Above 1 the judge costs
 more than it tells (1.6 to 6.6 times in simulations with a weak or useless one); then take the labels alone.
@@ -64,7 +61,7 @@ import numpy as np
 import xarray as xr
 from scipy import optimize, special
 
-from cje_core.checks import FloatArray, one_of, probability
+from cje_core.checks import FloatArray, Rng, one_of, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
@@ -87,7 +84,7 @@ KIND = {"auto": "fieller", "wald": "wald", "lee": "agresti_coull"}  # what an es
 
 
 class Corrected(NamedTuple):
-    """What the correction of one policy rests on, in shares of good responses."""
+    """The correction of one policy, in shares of good responses."""
 
     result: PolicyResult
     accuracy: FloatArray = np.full(3, np.nan)  # sensitivity, specificity, youden
@@ -98,7 +95,7 @@ def estimate(
     data: xr.Dataset,
     *,
     ci_prob: float = 0.95,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     threshold: float | None = None,
     interval: str = "auto",
 ) -> xr.Dataset:
@@ -113,10 +110,9 @@ def estimate(
 
     Returns
     -------
-    xr.Dataset
-        Estimate contract, see `cje_core.inference.estimate`, with ``sensitivity``, ``specificity`` and ``youden``
-        over ``policy`` and their intervals (``sensitivity_interval``, ...): Wilson, and Newcombe's combination of the
-        two for J. With ``width_vs_labels(policy)``, NaN where the policy has no labels of its own.
+    And ``sensitivity``, ``specificity`` and ``youden`` over ``policy`` with their intervals (``sensitivity_interval``,
+    ...): Wilson, and Newcombe's combination of the two for J; ``width_vs_labels(policy)``, NaN where the policy has no
+    labels of its own.
     """
     del rng
     one_of(interval, "interval", INTERVALS)
@@ -146,11 +142,7 @@ def estimate(
 
 
 def sweep(
-    data: xr.Dataset,
-    thresholds: Sequence[float],
-    *,
-    ci_prob: float = 0.95,
-    interval: str = "auto",
+    data: xr.Dataset, thresholds: Sequence[float], *, ci_prob: float = 0.95, interval: str = "auto"
 ) -> xr.Dataset:
     """The correction at several thresholds, to see how much rests on the choice.
 
@@ -181,14 +173,7 @@ def lee_interval(
 
     Counts of the two error rates gain one success and one failure each, the count of p gains z^2 of which half are
     successes; the delta-method interval is recentred by ``2 z^2 (theta Se (1 - Se) / n_good - (1 - theta) Sp (1 - Sp) /
-    n_bad)``, all on adjusted figures.
-
-    Parameters
-    ----------
-    passed, sensitivity, specificity : float
-        Observed shares.
-    n, n_good, n_bad : float
-        Observations behind each of them.
+    n_bad)``, all on adjusted figures. `n`, `n_good` and `n_bad` observations stand behind the three observed shares.
 
     Examples
     --------
@@ -239,10 +224,8 @@ def fieller_interval(
     p = float(np.clip(passed, min(false_pass, sensitivity), max(false_pass, sensitivity)))
     theta = min(max((p - false_pass) / youden, 0.0), 1.0)
     observed = np.array([passed, false_pass, sensitivity])
-    wilsons = [
-        wilson(share, count, ci_prob) for share, count in zip(observed, (n, n_bad, n_good), strict=True)
-    ]
-    below, above = np.abs(np.array(wilsons).T - observed)
+    counted = zip(observed, (n, n_bad, n_good), strict=True)
+    below, above = np.abs(np.array([wilson(*pair, ci_prob) for pair in counted]).T - observed)
     joint = np.eye(3) if correlation is None else correlation
 
     def excess(at: float) -> float:
@@ -258,7 +241,6 @@ def fieller_interval(
 
 
 def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: float) -> Corrected:
-    """Correct policy p; values are shares of good responses."""
     found = gather(rows, verdicts, p)
     if isinstance(found, Status):
         return Corrected(PolicyResult(found, "none"))
@@ -281,11 +263,8 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
         return Corrected(
             PolicyResult(Status.ILL_CONDITIONED, route, source, value, bounds=anything), *accuracy
         )
-    parts = [
-        _scaled(share.part, 1 / youden),
-        _scaled(sp.part, (1 - raw) / youden),
-        _scaled(se.part, -raw / youden),
-    ]
+    slopes = ((share, 1 / youden), (sp, (1 - raw) / youden), (se, -raw / youden))
+    parts = [Part(slope * q.part.influence, q.part.df) for q, slope in slopes]
     status = Status.INVERTED_JUDGE if youden < 0 else found.status
     result = PolicyResult(status, route, source, value, *combine(parts, rows.cluster))
     if kind == "wald":
@@ -295,10 +274,10 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
         counts = {"n": share.n, "n_good": se.n, "n_bad": sp.n}
         interval = lee_interval(share.value, se.value, sp.value, ci_prob=ci_prob, **counts)
     else:
-        n, n_good, n_bad = (charged(q.n, q.part.df, ci_prob) for q in (share, se, sp))
+        n, n_good, n_bad = (float(charged(q.n, q.part.df, ci_prob)) for q in (share, se, sp))
         interval = fieller_interval(
             share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
-            correlation=_correlation(rows, share.part, _scaled(sp.part, -1.0), se.part),
+            correlation=_correlation(rows, share.part.influence, -sp.part.influence, se.part.influence),
         )  # fmt: skip
     return Corrected(result._replace(bounds=np.array(interval)), *accuracy)
 
@@ -314,9 +293,9 @@ def _width_vs_labels(
     return mine / np.where(own, width, np.nan)
 
 
-def _correlation(rows: Rows, *parts: Part) -> FloatArray:
+def _correlation(rows: Rows, *influence: FloatArray) -> FloatArray:
     """Correlation matrix of errors by their influence values; 0 where one has no spread."""
-    sums = cluster_sums(np.stack([part.influence for part in parts]), rows.cluster)
+    sums = cluster_sums(np.stack(influence), rows.cluster)
     joint = sums @ sums.T
     scale = np.sqrt(np.diag(joint))
     product = np.outer(scale, scale)
@@ -325,17 +304,15 @@ def _correlation(rows: Rows, *parts: Part) -> FloatArray:
     return np.asarray(out)
 
 
-def _scaled(part: Part, factor: float) -> Part:
-    return Part(factor * part.influence, part.df)
-
-
 def _rescale(result: PolicyResult, bottom: float, top: float) -> PolicyResult:
     """From shares of good responses to oracle units; the interval holds the value, and there is none without spread."""
-    influence = None if result.influence is None else (top - bottom) * result.influence
-    value, bounds = bottom + (top - bottom) * result.value, np.full(2, np.nan)
+    width = top - bottom
+    influence = None if result.influence is None else width * result.influence
+    value, bounds = bottom + width * result.value, np.full(2, np.nan)
     known = np.isfinite(result.std_error) or result.status is Status.ILL_CONDITIONED
     if result.bounds is not None and known:
-        lower, upper = bottom + (top - bottom) * result.bounds
+        lower, upper = bottom + width * result.bounds
         bounds = np.array([np.fmin(lower, value), np.fmax(upper, value)])
-    std_error = (top - bottom) * result.std_error
-    return result._replace(value=value, bounds=bounds, influence=influence, std_error=std_error)
+    return result._replace(
+        value=value, bounds=bounds, influence=influence, std_error=width * result.std_error
+    )

@@ -114,15 +114,13 @@ def policy_value(
     if not values:
         return next(v for v in found.values() if isinstance(v, Status))
     rows, library = logs.rows, list(values.values())
-    phi = np.stack(
-        [
-            v.path
-            if columns == "sampling"
-            else v.direct.influence + v.ips.influence + calibration_error(logs, v.terms).influence
-            for v in library
+    if columns == "sampling":
+        phi = [v.path for v in library]
+    else:
+        phi = [
+            v.direct.influence + v.ips.influence + calibration_error(logs, v.terms).influence for v in library
         ]
-    )
-    summed = cluster_sums(phi, rows.cluster)
+    summed = cluster_sums(np.stack(phi), rows.cluster)
     if outer_split:
         half = assign_folds(rows.cluster_names, np.ones(len(rows.cluster_names), dtype=bool), n_folds=2)
         by_half = np.stack([stack_weights(summed[:, half != h], ridge) for h in (0, 1)], axis=1)

@@ -38,10 +38,7 @@ def clever_covariate(
 ) -> tuple[FloatArray, FloatArray]:
     """Out-of-fold isotonic regression of the mean-one weight on the score, at the logged and at new responses.
 
-    Returns
-    -------
-    logged, new : arrays
-        Mean one over the rows fitted on; 1 where a fold leaves no weight to fit on.
+    Mean one over the rows fitted on; 1 where a fold leaves no weight to fit on.
     """
     score, weight = mine.score, mine.weight
     miss = [((weight - predict(fit(score, weight, increasing=up), score)) ** 2).sum() for up in (True, False)]

@@ -9,7 +9,7 @@ import xarray as xr
 
 from cje_core.checks import BoolArray, FloatArray, one_of, probability
 from cje_core.data.arrays import Rows
-from cje_core.families.intervals import INTERVALS, bounds, evidence_of
+from cje_core.families.intervals import INTERVALS, NOTHING, Evidence, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 from cje_core.inference.sources import SOURCES
 
@@ -28,6 +28,7 @@ class PolicyResult(NamedTuple):
     bounds: FloatArray | None = None  # (2,): an interval made in another way than by t or percentiles
     se_evaluation: float = np.nan  # standard error from the responses drawn, with f known
     se_calibration: float = np.nan  # standard error from the finite number of labels
+    balance: FloatArray | None = None  # per prompt: weights of the labels that others lend, see `Part`
 
 
 class IntervalRule(NamedTuple):
@@ -82,6 +83,8 @@ def assemble(
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     value = np.array([results[p].value for p in order])
     influence = _stacked([results[p].influence for p in order], len(rows.prompts))
+    lent = [results[p].balance for p in order]
+    balance = None if all(one is None for one in lent) else _stacked(lent, len(rows.prompts))
     silent = np.array([results[p].status is Status.CONSTANT_LABELS for p in order])
     std_error = np.array([results[p].std_error for p in order])
     df = np.array([results[p].df for p in order])
@@ -89,20 +92,17 @@ def assemble(
     if rule.kind != "wald":  # E[Y] lies in the range: its nearest point is never further from it
         value = np.clip(value, *scale)
     std_error[silent], influence[silent] = np.nan, np.nan
-    chosen = [
-        bounds(
-            value[row],
-            std_error[row],
-            results[p].df,
-            evidence=None if rule.behind is None else evidence_of(rows, p, rule.behind, scale),
-            kind=rule.kind,
-            ci_prob=ci_prob,
-            scale=scale,
-        )
-        for row, p in enumerate(order)
-    ]
-    interval = np.stack([found.interval for found in chosen])
-    kind = np.array([found.kind for found in chosen])
+    evidence = [NOTHING if rule.behind is None else evidence_of(rows, p, rule.behind, scale) for p in order]
+    chosen = bounds(
+        value,
+        std_error,
+        df,
+        evidence=Evidence(*map(np.array, zip(*evidence, strict=True))) if evidence else NOTHING,
+        kind=rule.kind,
+        ci_prob=ci_prob,
+        scale=scale,
+    )
+    interval, kind = chosen.interval, chosen.kind
     made = [results[p].bounds for p in order]
     given = any(bound is not None for bound in made)
     drawn = [results[p].draws for p in order]
@@ -122,12 +122,12 @@ def assemble(
     elif given:
         interval, kind = _stacked(made, 2), np.full(len(order), rule.drawn)
     kind = np.where(np.isfinite(interval).all(axis=1), kind, "none")
-    count = np.where(kind == "clopper_pearson", [found.effective for found in chosen], np.nan)
+    count = np.where(kind == "clopper_pearson", chosen.effective, np.nan)
     more: dict[str, Any] = {
         "df": ("policy", df),
         "interval_kind": ("policy", kind),
         "effective_count": ("policy", count),
-        "unseen_by": ("policy", np.where(kind == "unseen", [found.unseen_by for found in chosen], np.nan)),
+        "unseen_by": ("policy", np.where(kind == "unseen", chosen.unseen_by, np.nan)),
     }
     said = {name: value for name, value in (extra or {}).items() if not isinstance(value, tuple)}
     for name, (dims, values) in ((k, v) for k, v in (extra or {}).items() if k not in said):
@@ -153,6 +153,7 @@ def assemble(
             "route": [results[p].route for p in order],
             "source": [results[p].source for p in order],
             "influence": influence,
+            "balance": balance,
             "draws": draws,
             **more,
         },

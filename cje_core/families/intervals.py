@@ -83,6 +83,7 @@ binomial tails at every mean, and Hall's correction for skewness, stay at .50 to
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
@@ -97,130 +98,153 @@ NEAR_FEW, FEW = 4.0, 50  # the same where fewer labels than these may have misse
 
 
 class Bounds(NamedTuple):
-    """One policy's interval, what kind it is, and the count behind it (NaN where it rests on no count of labels)."""
+    """Intervals of values, what kind each is, and the count behind it (NaN where it rests on no count of labels)."""
 
-    interval: FloatArray
-    kind: str = "none"
-    effective: float = np.nan
-    unseen_by: float = np.nan  # labels that may have missed a tail, where there is room for it
+    interval: FloatArray  # (..., 2)
+    kind: npt.NDArray[np.str_]  # "none" where there is no interval
+    effective: FloatArray
+    unseen_by: FloatArray  # labels that may have missed a tail, where there is room for it
 
 
 class Evidence(NamedTuple):
-    """The policy's own labels behind its value."""
+    """The own labels behind each value, arrays of one shape (or numbers)."""
 
-    binary: bool  # all of them at the two ends of the scale
-    constant: bool
-    effective: float  # count of clusters
-    minority: float  # how many of them are at the rarer end
-    std_error: float  # of the labels' mean
-    clusters: int = FEW  # with labels
+    binary: BoolArray | bool  # all of them at the two ends of the scale
+    constant: BoolArray | bool
+    effective: FloatArray | float  # count of clusters
+    minority: FloatArray | float  # how many of them are at the rarer end
+    std_error: FloatArray | float  # of the labels' mean
+    clusters: FloatArray | float = FEW  # with labels
+    there: BoolArray | bool = True  # whether there are enough to count
+
+
+NOTHING = Evidence(False, False, np.nan, np.nan, np.nan, there=False)
 
 
 def bounds(
-    value: float,
-    std_error: float,
-    df: float,
+    value: npt.ArrayLike,
+    std_error: npt.ArrayLike,
+    df: npt.ArrayLike,
     *,
-    evidence: Evidence | None,
+    evidence: Evidence = NOTHING,
     kind: str,
     ci_prob: float,
     scale: tuple[float, float],
 ) -> Bounds:
-    """Interval of one value; see the module.
+    """Intervals of values; see the module.
 
     Parameters
     ----------
-    std_error : float
-        NaN where no spread was seen; equal binary labels have an exact interval all the same.
-    evidence : Evidence, optional
+    value, std_error, df : arrays of one shape
+        A standard error is NaN where no spread was seen; equal binary labels have an exact interval all the same.
+    evidence : Evidence
         The policy's own labels, where the value rests on any.
     kind : {"auto", "wald", "logit", "clopper_pearson"}
         ``auto`` is ``clopper_pearson`` where the policy's own labels are binary or the t interval is near an end of
         the scale (``unseen`` where they are few and not binary), else ``wald``. ``logit`` gives way to
         ``clopper_pearson`` where the t interval is not inside the scale.
     """
-    if not np.isfinite(value):
-        return Bounds(np.full(2, np.nan))
+    v, error, nu = np.broadcast_arrays(*(np.asarray(x, float) for x in (value, std_error, df)))
+    e = Evidence(*(np.broadcast_to(part, v.shape) for part in evidence))
     low, high = scale
-    plain = wald(value, std_error, df, ci_prob)
+    plain = wald(v, error, nu, ci_prob)
+    binary = np.asarray(e.there & e.binary)
+    chosen = np.full(v.shape, kind, dtype="<U15")
     if kind == "auto":
-        few = evidence is not None and not evidence.binary and evidence.clusters < FEW
-        factor = NEAR_FEW if few else NEAR
-        stretched = factor * plain + (1 - factor) * value
-        near = bool(stretched[0] < low or stretched[1] > high)
-        if few and near and evidence is not None:
-            found = with_room(plain, value, evidence.clusters, ci_prob, scale)
-            return Bounds(found, "unseen", unseen_by=evidence.clusters)
-        bounded = near or (evidence is not None and evidence.binary)
-        kind = "clopper_pearson" if bounded else "wald"
-    if kind == "logit" and not (plain[0] > low and plain[1] < high):  # also where there is no t interval
-        kind = "clopper_pearson"
-    if kind == "clopper_pearson" and evidence is not None and evidence.binary:
-        count = _own_count(evidence, std_error, df, ci_prob)
-    elif kind == "clopper_pearson" and std_error > 0:
-        count = _matched_count(plain, value, std_error, df, ci_prob, scale)
-    elif np.isfinite(plain).all():
-        logit = kind == "logit"
-        found = logit_wald(value, std_error, df, ci_prob, scale) if logit else plain
-        return Bounds(found, "logit" if logit else "wald")
-    else:
-        return Bounds(np.full(2, np.nan))
-    found = low + (high - low) * clopper_pearson((value - low) / (high - low), count, ci_prob)
-    known = evidence is not None and evidence.binary
-    return Bounds(into_scale(found, value, scale), kind, count if known else np.nan)
+        few = e.there & ~binary & (np.asarray(e.clusters) < FEW)
+        factor = np.where(few, NEAR_FEW, NEAR)[..., None]
+        stretched = factor * plain + (1 - factor) * v[..., None]
+        near = (stretched[..., 0] < low) | (stretched[..., 1] > high)
+        chosen[...] = np.where(few & near, "unseen", np.where(near | binary, "clopper_pearson", "wald"))
+    elif kind == "logit":  # also where there is no t interval
+        chosen[~((plain[..., 0] > low) & (plain[..., 1] < high))] = "clopper_pearson"
+    chosen[(chosen == "clopper_pearson") & ~(binary | (error > 0))] = "wald"
+    tied = np.isin(chosen, ("wald", "logit")) & ~np.isfinite(plain).all(axis=-1)
+    chosen[tied | ~np.isfinite(v)] = "none"
+
+    interval, effective, unseen_by = plain.copy(), np.full(v.shape, np.nan), np.full(v.shape, np.nan)
+    interval[chosen == "none"] = np.nan
+    if (at := chosen == "logit").any():
+        interval[at] = logit_wald(v[at], error[at], nu[at], ci_prob, scale)
+    if (at := chosen == "unseen").any():
+        unseen_by[at] = np.asarray(e.clusters, float)[at]
+        interval[at] = with_room(plain[at], v[at], unseen_by[at], ci_prob, scale)
+    if (at := chosen == "clopper_pearson").any():
+        own = binary[at]
+        own_count = _own_count(Evidence(*(np.asarray(part)[at] for part in e)), error[at], nu[at], ci_prob)
+        matched = _matched_count(plain[at], v[at], error[at], nu[at], ci_prob, scale)
+        count = np.where(own, own_count, matched)
+        tails = low + (high - low) * clopper_pearson((v[at] - low) / (high - low), count, ci_prob)
+        interval[at] = into_scale(tails, v[at], scale)
+        effective[at] = np.where(own, count, np.nan)
+    return Bounds(interval, chosen, effective, unseen_by)
 
 
-def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float]) -> Evidence | None:
-    """What the labels of policy p among the rows `behind` say by themselves; None where they are too few to count."""
+def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float]) -> Evidence:
+    """What the labels of policy p among the rows `behind` say; `NOTHING` where they are too few to count."""
     own = np.flatnonzero((rows.policy == p) & behind)
-    if count_clusters(rows, own) < MIN_LABELLED_CLUSTERS:
-        return None
+    clusters = count_clusters(rows, own)
+    if clusters < MIN_LABELLED_CLUSTERS:
+        return NOTHING
     label = rows.label[own]
-    low, high = scale
     prob = np.where(rows.labelled[own], rows.label_prob[own], 1.0)  # probes have none
     mean, part = mean_part(rows, own, label, rows.weight[own] / prob)
     std_error = float(cluster_se(part.influence, rows.cluster))
-    share = min(max((mean - low) / (high - low), 0.0), 1.0)
-    constant = bool(np.ptp(label) == 0)
-    count = part.df + 1
-    if not constant and std_error > 0:
-        count = 1 + share * (1 - share) * ((high - low) / std_error) ** 2
-    return Evidence(
-        binary=bool(np.isin(label, scale).all()),
-        constant=constant,
-        effective=count,
-        minority=count * min(share, 1 - share),
-        std_error=std_error,
-        clusters=count_clusters(rows, own),
-    )
+    ends = bool(np.isin(label, scale).all())
+    return weigh_evidence(ends, bool(np.ptp(label) == 0), mean, std_error, part.df, clusters, scale)
 
 
-def _own_count(evidence: Evidence, std_error: float, df: float, ci_prob: float) -> float:
+def weigh_evidence(
+    binary: BoolArray | bool,
+    constant: BoolArray | bool,
+    mean: FloatArray | float,
+    std_error: FloatArray | float,
+    df: FloatArray | float,
+    clusters: FloatArray | float,
+    scale: tuple[float, float],
+) -> Evidence:
+    """Evidence of labels with a mean, its standard error and degrees of freedom, and a number of clusters."""
+    low, high = scale
+    share = np.clip((np.asarray(mean, float) - low) / (high - low), 0.0, 1.0)
+    error = np.asarray(std_error, float)
+    spread = ~np.asarray(constant) & (error > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_spread = 1 + share * (1 - share) * ((high - low) / error) ** 2
+    count = np.where(spread, by_spread, np.asarray(df, float) + 1)
+    return Evidence(binary, constant, count, count * np.minimum(share, 1 - share), error, clusters)
+
+
+def _own_count(evidence: Evidence, std_error: FloatArray, df: FloatArray, ci_prob: float) -> FloatArray:
     """Effective count of the policy's own binary labels, with what the judge adds."""
-    if evidence.constant:
-        return evidence.effective
-    ratio = (std_error / evidence.std_error) ** 2
-    if ratio < 1:
-        ratio = (evidence.minority * ratio + 1) / (evidence.minority + 1)
-    return charged(evidence.effective / ratio, df, ci_prob)
+    effective, minority = np.asarray(evidence.effective, float), np.asarray(evidence.minority, float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = (std_error / np.asarray(evidence.std_error, float)) ** 2
+        ratio = np.where(ratio < 1, (minority * ratio + 1) / (minority + 1), ratio)
+        return np.where(evidence.constant, effective, charged(effective / ratio, df, ci_prob))
 
 
 def _matched_count(
-    plain: FloatArray, value: float, std_error: float, df: float, ci_prob: float, scale: tuple[float, float]
-) -> float:
+    plain: FloatArray,
+    value: FloatArray,
+    std_error: FloatArray,
+    df: FloatArray,
+    ci_prob: float,
+    scale: tuple[float, float],
+) -> FloatArray:
     """Count at which a binomial share has this standard error.
 
     The share is half way between the value and the middle of what the scale leaves of the t interval: at an end itself
     no spread is possible, and a value may lie there, or beyond, by chance.
     """
     low, high = scale
-    inside = np.clip([value, value, *plain], low, high)
-    share = (float(inside.mean()) - low) / (high - low)
-    return charged(1 + share * (1 - share) * ((high - low) / std_error) ** 2, df, ci_prob)
+    inside = np.clip(np.stack([value, value, plain[:, 0], plain[:, 1]]), low, high)
+    share = (inside.mean(axis=0) - low) / (high - low)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return charged(1 + share * (1 - share) * ((high - low) / std_error) ** 2, df, ci_prob)
 
 
-def charged(count: float, df: float, ci_prob: float) -> float:
+def charged(count: npt.ArrayLike, df: npt.ArrayLike, ci_prob: float) -> FloatArray:
     """Count less what its degrees of freedom cost, the squared ratio of the t quantiles; at least one."""
-    level = 0.5 + ci_prob / 2
-    ratio = special.stdtrit(max(count - 1, 1e-3), level) / special.stdtrit(df, level)
-    return float(max(count * min(1.0, ratio) ** 2, 1.0))
+    n, level = np.asarray(count, float), 0.5 + ci_prob / 2
+    ratio = special.stdtrit(np.maximum(n - 1, 1e-3), level) / special.stdtrit(np.asarray(df, float), level)
+    return np.asarray(np.fmax(n * np.fmin(1.0, ratio) ** 2, 1.0))

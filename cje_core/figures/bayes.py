@@ -9,10 +9,7 @@ from cje_core.figures.style import GREY, OKABE_ITO, Axes, new_axes
 def prior_predictive(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Calibrators drawn from the prior, with their pointwise band, before any label.
 
-    Parameters
-    ----------
-    curves : xr.Dataset
-        From `cje_core.bayes.diagnostics.predictive.curves` of prior draws.
+    Draws `cje_core.bayes.diagnostics.predictive.curves` of prior draws.
     """
     axes = new_axes(ax, 4.4, 3.6)
     level = curves["level"].values
@@ -26,10 +23,7 @@ def prior_predictive(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 def calibration_posterior(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Calibrator with its pointwise band over the judge levels, and the mean label at each, sized by their number.
 
-    Parameters
-    ----------
-    curves : xr.Dataset
-        From `cje_core.bayes.diagnostics.predictive.curves` of posterior draws.
+    Draws `cje_core.bayes.diagnostics.predictive.curves` of posterior draws.
     """
     axes = new_axes(ax, 4.4, 3.6)
     _band(axes, curves, "posterior")
@@ -40,16 +34,8 @@ def calibration_posterior(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes
         level[seen], curves["label_mean"].values[seen], s=size, facecolor="none", edgecolor=OKABE_ITO[1], lw=1.2,
         zorder=3, label="mean label (size: labels)",
     )  # fmt: skip
-    bottom = axes.get_ylim()[0]
-    axes.plot(
-        level[~seen],
-        np.full((~seen).sum(), bottom),
-        "|",
-        color=GREY,
-        ms=7,
-        label="level without labels",
-        zorder=3,
-    )
+    bottom = np.full((~seen).sum(), axes.get_ylim()[0])
+    axes.plot(level[~seen], bottom, "|", color=GREY, ms=7, label="level without labels", zorder=3)
     axes.legend(frameon=False, loc="best", fontsize=7)
     axes.set_title(f"{n.sum():.0f} labels on {int(seen.sum())} of {len(n)} judge levels", loc="left")
     return axes
@@ -69,25 +55,16 @@ def _band(axes: Axes, curves: xr.Dataset, what: str) -> None:
 def pit_ecdf(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """ECDF of the PIT values less the diagonal, with its simultaneous band.
 
-    Parameters
-    ----------
-    found : xr.Dataset
-        From `cje_core.bayes.diagnostics.predictive.ecdf`; or one quantity of `cje_core.bayes.diagnostics.sbc.verdict`
-        (ranks scaled to [0, 1]).
+    Draws a result of `cje_core.bayes.diagnostics.predictive.ecdf`, or one quantity of
+    `cje_core.bayes.diagnostics.sbc.verdict` (ranks scaled to [0, 1]).
     """
     axes = new_axes(ax, 4.4, 3.2)
-    point = found["point"].values
-    axes.fill_between(
-        point, found["lower"].values - point, found["upper"].values - point, step="mid", color=GREY, alpha=0.25, lw=0
-    )  # fmt: skip
+    point, low, high, seen = (found[name].values for name in ("point", "lower", "upper", "ecdf"))
+    axes.fill_between(point, low - point, high - point, step="mid", color=GREY, alpha=0.25, lw=0)
     axes.axhline(0.0, color=GREY, lw=0.8, ls="--")
-    axes.step(point, found["ecdf"].values - point, where="mid", color=OKABE_ITO[0], lw=1.4)
-    seen = found["ecdf"].values
-    stays = ((seen >= found["lower"].values) & (seen <= found["upper"].values)).all()
+    axes.step(point, seen - point, where="mid", color=OKABE_ITO[0], lw=1.4)
+    stays = ((seen >= low) & (seen <= high)).all()
     axes.set(xlabel="PIT, or scaled rank", ylabel="ECDF less uniform", xlim=(0, 1))
-    axes.set_title(
-        f"n = {found.attrs['n']}: {'inside' if stays else 'leaves'} the simultaneous "
-        f"{100 * found.attrs['prob']:g}% band",
-        loc="left",
-    )
+    band = f"{'inside' if stays else 'leaves'} the simultaneous {100 * found.attrs['prob']:g}% band"
+    axes.set_title(f"n = {found.attrs['n']}: {band}", loc="left")
     return axes

@@ -16,22 +16,11 @@ LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
 def calibration_curve(curve: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Calibrated reward against the judge score, with the labels behind it.
 
-    Parameters
-    ----------
-    curve : xr.Dataset
-        From `cje_core.calibration.reliability.calibration_curve`.
+    Draws a result of `cje_core.calibration.reliability.calibration_curve`.
     """
     axes = new_axes(ax, 5.0, 3.6)
-    axes.plot(
-        curve["label_score"],
-        curve["label_value"],
-        ".",
-        color=GREY,
-        ms=4,
-        alpha=0.35,
-        label="labels",
-        zorder=1,
-    )
+    labels = curve["label_score"], curve["label_value"]
+    axes.plot(*labels, ".", color=GREY, ms=4, alpha=0.35, label="labels", zorder=1)
     for name, (label, look) in LOOKS.items():
         axes.plot(curve["score"], curve[name], label=label, zorder=2, **look)
     axes.set(xlabel="judge score S (covariates at their means)", ylabel="oracle label Y, reward R = f(Z)")
@@ -40,17 +29,9 @@ def calibration_curve(curve: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
 
 def covariate_effects(curve: xr.Dataset) -> list[Axes]:
-    """Two-stage calibration: the first stage's effect of each covariate, and the isotonic second stage.
+    """Two-stage calibration: the first stage's effect of each covariate, and then the isotonic second stage.
 
-    Parameters
-    ----------
-    curve : xr.Dataset
-        From `cje_core.calibration.reliability.calibration_curve`, with covariates.
-
-    Returns
-    -------
-    list of Axes
-        One per covariate, then the second stage.
+    Draws a result of `cje_core.calibration.reliability.calibration_curve` with covariates.
     """
     import matplotlib as mpl
     from matplotlib import pyplot as plt

@@ -14,10 +14,7 @@ ESS, HILL = BY_NAME["ess"], BY_NAME["hill"]
 def ess_tails(overlap: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
     """Two panels, one row per policy: ESS/n as bars with the largest share as a dot; the Hill band.
 
-    Parameters
-    ----------
-    overlap : xr.Dataset
-        From `cje_core.offpolicy.overlap.overlap`.
+    Draws a result of `cje_core.offpolicy.overlap.overlap`.
     """
     policies = [str(p) for p in overlap["policy"].values]
     left, right = policy_panels(axes, policies, 1.5, width_ratios=(3, 2))
@@ -35,9 +32,8 @@ def ess_tails(overlap: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None) -> 
         known = np.isfinite(values)
         left.barh(rows[known] + shift, values[known], height=0.3, zorder=2, **look)
     share = overlap["max_share"].values.astype(float)
-    left.plot(
-        share, rows, "D", color=OKABE_ITO[1], ms=5, mec="black", mew=0.6, label="largest share", zorder=4
-    )
+    edged: dict[str, Any] = {"mec": "black", "mew": 0.6}
+    left.plot(share, rows, "D", color=OKABE_ITO[1], ms=5, label="largest share", zorder=4, **edged)
     left.axvline(ESS.good, color="black", lw=1, ls="--", zorder=3)
     left.set(xlim=(0, 1), xlabel=f"fraction (dashed: gate at {ESS.good:.2f})")
     for row, known in enumerate(np.isfinite(overlap["ess_fraction"].values)):
@@ -46,9 +42,7 @@ def ess_tails(overlap: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None) -> 
     hill = overlap["hill"].values.astype(float)
     lower, upper = (overlap[f"hill_{end}"].values for end in ("lower", "upper"))
     right.hlines(rows, lower, upper, color=OKABE_ITO[2], lw=5, alpha=0.5, label="quartiles over k", zorder=2)
-    right.plot(
-        hill, rows, "o", color=OKABE_ITO[2], mec="black", mew=0.6, label="Hill index, median", zorder=3
-    )
+    right.plot(hill, rows, "o", color=OKABE_ITO[2], label="Hill index, median", zorder=3, **edged)
     for gate, style in ((HILL.critical, ":"), (HILL.good, "--")):
         right.axvline(gate, color="black", lw=1, ls=style, zorder=1)
     right.set(

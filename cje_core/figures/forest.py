@@ -72,9 +72,8 @@ def forest(
     numbers = []
     for row, policy in enumerate(policies):
         if row % 2 == 0:
-            axes.axhspan(
-                row * step - 0.5 - GAP / 2, (row + 1) * step - 0.5 - GAP / 2, color=PALE, lw=0, zorder=0
-            )
+            top = row * step - 0.5 - GAP / 2
+            axes.axhspan(top, top + step, color=PALE, lw=0, zorder=0)
         for k, name in enumerate(names):
             y = row * step + k
             empty = (name, policy) in hollow
@@ -91,7 +90,7 @@ def forest(
                 shown += f"  {status.name.lower()}"
             numbers.append((y, shown, bold.get(policy) == name))
             colour = GREY if empty else look[name]["color"]
-            if math.isfinite(low) and math.isfinite(high):
+            if math.isfinite(low + high):
                 axes.plot([low, high], [y, y], color=colour, lw=1.6, solid_capstyle="butt", zorder=2)
             if math.isfinite(value):
                 face = "white" if empty else colour

@@ -12,14 +12,9 @@ MOVES = 1.1  # ratio of the ends below which contours would all carry one number
 def mde_contours(
     surface: xr.Dataset, *, optimum: tuple[float, float] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Contours of the minimum detectable effect (solid) and of cost (dashed).
+    """Contours of the minimum detectable effect (solid) and of cost (dashed); the planned (n, fraction) is a star.
 
-    Parameters
-    ----------
-    surface : xr.Dataset
-        From `cje_core.planning.forecast.mde_surface`: ``mde`` and ``cost`` over ``n`` and ``fraction``.
-    optimum : (n, fraction), optional
-        The planned design, drawn as a star.
+    Draws a result of `cje_core.planning.forecast.mde_surface`.
     """
     axes = new_axes(ax, 5.6, 4.2)
     n, fraction = surface["n"].values.astype(float), surface["fraction"].values.astype(float)
@@ -39,9 +34,8 @@ def mde_contours(
         axes.clabel(lines, fmt="%.3g", fontsize=7)
     cost = surface["cost"].transpose("fraction", "n").values
     steps = np.geomspace(np.nanmin(cost), np.nanmax(cost), 6)[1:-1]
-    costs = axes.contour(
-        n, fraction, cost, levels=steps, colors=OKABE_ITO[1], linewidths=1.1, linestyles="--"
-    )
+    grid = n, fraction, cost
+    costs = axes.contour(*grid, levels=steps, colors=OKABE_ITO[1], linewidths=1.1, linestyles="--")
     axes.clabel(costs, fmt="cost %.3g", fontsize=7)
     if optimum is not None:
         axes.plot(*optimum, "*", ms=14, mfc="white", mec="black", zorder=4)

@@ -9,10 +9,7 @@ from cje_core.figures.style import GREY, OKABE_ITO, Axes, legend_above, policy_p
 def orthogonality(estimate: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
     """Left: score with interval, zero drawn; right: direct and importance-weighted parts with intervals.
 
-    Parameters
-    ----------
-    estimate : xr.Dataset
-        A doubly robust estimate, with ``orthogonality``, ``direct_part`` and ``ips_part`` and their intervals.
+    Draws a doubly robust estimate, with ``orthogonality``, ``direct_part`` and ``ips_part`` and their intervals.
     """
     missing = {"orthogonality", "direct_part", "ips_part"} - set(estimate.data_vars)
     if missing:
@@ -33,14 +30,12 @@ def orthogonality(estimate: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None
         panel.hlines(rows + shift, bound[:, 0], bound[:, 1], color=colour, lw=1.6, zorder=2)
         panel.plot(value, rows + shift, marker, color=colour, ms=5, label=label, zorder=3)
     for row in rows[~np.isfinite(estimate["orthogonality"].values)]:
-        left.text(
-            0.02, row, "unknown", va="center", fontsize=8, color=GREY, transform=left.get_yaxis_transform()
-        )
+        edge = left.get_yaxis_transform()
+        left.text(0.02, row, "unknown", va="center", fontsize=8, color=GREY, transform=edge)
     for row, r in enumerate(estimate["part_correlation"].values):
         if np.isfinite(r):
-            right.text(
-                1.0, row, f"r = {r:+.2f}", va="center", fontsize=8, transform=right.get_yaxis_transform()
-            )
+            edge = right.get_yaxis_transform()
+            right.text(1.0, row, f"r = {r:+.2f}", va="center", fontsize=8, transform=edge)
     left.set_xlabel("mean of W (Y - q)\n(its interval should cover 0)")
     right.set_xlabel("parts of the estimate, which they add up to\n(oracle scale)")
     legend_above(left, right, ncols=3)

@@ -11,23 +11,15 @@ def overlap_heatmap(
 ) -> Axes:
     """Density of S under logger and target (two rows), with the mean log weight of each bin drawn over them.
 
-    Parameters
-    ----------
-    weights : xr.Dataset
-        From `cje_core.offpolicy.weight_map.weight_map`.
-    policy : str
-    affinity : float, optional
-        Judge-space affinity A_B, for the title.
+    Draws a result of `cje_core.offpolicy.weight_map.weight_map`; the judge-space affinity A_B stands in the title.
     """
     axes = new_axes(ax, 5.6, 2.9)
     at = weights.sel(policy=policy)
     middle = weights["bin"].values
     half = (middle[1] - middle[0]) / 2 if len(middle) > 1 else 0.5
     density = np.vstack([weights["density_logged"].values, at["density_target"].values])
-    extent = (middle[0] - half, middle[-1] + half, 1.5, -0.5)
-    image = axes.imshow(
-        density, cmap="Blues", vmin=0.0, aspect="auto", extent=extent, interpolation="nearest"
-    )
+    at_bins = (middle[0] - half, middle[-1] + half, 1.5, -0.5)
+    image = axes.imshow(density, "Blues", vmin=0.0, aspect="auto", extent=at_bins, interpolation="nearest")
     axes.set_yticks([0, 1], ["logger", "target"])
     axes.axhline(0.5, color="white", lw=2)
     axes.tick_params(axis="y", length=0)

@@ -9,17 +9,13 @@ from cje_core.figures.style import GREY, OKABE_ITO, Axes, new_axes
 def reliability(bins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Mean oracle label against mean out-of-fold reward per bin of the judge score, with intervals and the diagonal.
 
-    Parameters
-    ----------
-    bins : xr.Dataset
-        From `cje_core.calibration.reliability.reliability`.
+    Draws a table of `cje_core.calibration.reliability.reliability`.
     """
     axes = new_axes(ax, 4.2, 4.0)
     reward, oracle = bins["reward_mean"].values, bins["oracle_mean"].values
     bound = bins["interval"].transpose("bin", "ci_bound").values
-    low = float(np.nanmin([reward.min(), np.nanmin(bound)]))
-    high = float(np.nanmax([reward.max(), np.nanmax(bound)]))
-    axes.plot([low, high], [low, high], color=GREY, lw=1, ls="--", zorder=1)
+    ends = [np.nanmin([reward.min(), np.nanmin(bound)]), np.nanmax([reward.max(), np.nanmax(bound)])]
+    axes.plot(ends, ends, color=GREY, lw=1, ls="--", zorder=1)
     error = np.abs(bound - oracle[:, None]).T
     axes.errorbar(reward, oracle, error, fmt="none", ecolor=OKABE_ITO[0], lw=1.4, capsize=2, zorder=2)
     size = 12 + 110 * bins["n"].values / bins["n"].values.max()

@@ -12,22 +12,14 @@ MOST = 6  # curves on one panel; more cannot be told apart
 def sensitivity_levels(levels: xr.Dataset, *, margin: float | None = None, ax: Axes | None = None) -> Axes:
     """Interval of each level as |transport residual| may grow; a policy with labels of its own is a flat band.
 
-    Parameters
-    ----------
-    levels : xr.Dataset
-        From `cje_core.transport.sensitivity.levels`, delta rising; the first six policies are drawn.
-    margin : float, optional
-        The declared margin, a grey vertical line.
+    Draws a result of `cje_core.transport.sensitivity.levels`, delta rising, its first six policies; the declared margin
+    is a grey vertical line.
     """
     axes = new_axes(ax, 7.6, 3.8)
     kind = {True: "borrowed", False: "labels of its own"}
-    names = [
-        f"{p} ({kind[bool(b)]})"
-        for p, b in zip(levels["policy"].values, levels["borrowed"].values, strict=True)
-    ]
-    _bands(
-        axes, levels["interval"].transpose("policy", "delta", "ci_bound"), levels["estimate"].values, names
-    )
+    names = [f"{policy} ({kind[lent]})" for policy, lent in levels["borrowed"].to_series().items()]
+    interval = levels["interval"].transpose("policy", "delta", "ci_bound")
+    _bands(axes, interval, levels["estimate"].values, names)
     axes.set_ylabel("policy value V = E[Y], oracle scale")
     return _finish(axes, levels, margin)
 
@@ -37,13 +29,8 @@ def sensitivity_differences(
 ) -> Axes:
     """Interval of each difference as |transport residual| may grow; a mark where a decided sign flips.
 
-    Parameters
-    ----------
-    differences, tipping : xr.Dataset
-        From `cje_core.transport.sensitivity.differences` and `tipping_points`, over the same pairs; the first six are
-        drawn (choose with ``.isel(pair=...)``).
-    margin : float, optional
-        As in `sensitivity_levels`.
+    Draws results of `cje_core.transport.sensitivity.differences` and `tipping_points` over the same pairs, the first
+    six (choose with ``.isel(pair=...)``); the margin is as in `sensitivity_levels`.
     """
     axes = new_axes(ax, 7.6, 3.8)
     names = []
@@ -56,10 +43,8 @@ def sensitivity_differences(
     end = float(differences["delta"].values.max())
     for row, delta in enumerate(tipping["tipping"].values[:MOST]):
         if 0 < delta <= end:
-            colour = OKABE_ITO[row % len(OKABE_ITO)]
-            axes.plot(
-                delta, 0.0, MARKERS[row], mfc="white", mec=colour, mew=1.6, ms=7, zorder=5, clip_on=False
-            )
+            shape, colour = MARKERS[row], OKABE_ITO[row % len(OKABE_ITO)]
+            axes.plot(delta, 0.0, shape, mfc="white", mec=colour, mew=1.6, ms=7, zorder=5, clip_on=False)
     axes.set_ylabel("difference of values, oracle scale")
     return _finish(axes, differences, margin)
 

@@ -61,9 +61,8 @@ def policy_panels(
 
     if axes is None:
         with mpl.rc_context(STYLE):
-            left, right = plt.subplots(
-                1, 2, figsize=(8.0, height + 0.45 * len(policies)), sharey=True, **grid
-            )[1]
+            size = (8.0, height + 0.45 * len(policies))
+            left, right = plt.subplots(1, 2, figsize=size, sharey=True, **grid)[1]
         axes = left, right
     for panel in axes:
         policy_rows(panel, policies)

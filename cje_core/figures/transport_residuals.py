@@ -17,12 +17,8 @@ LOOK = {  # verdict: colour, marker, face
 def transport_residuals(audit: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Mean residual E[Y - f(Z)] of each policy with its interval; the margin of the equivalence test is shaded.
 
-    The bar is the interval that decides, given f; the thin line adds the noise of the labels that taught f.
-
-    Parameters
-    ----------
-    audit : xr.Dataset
-        From `cje_core.transport.audit.audit`.
+    Draws a result of `cje_core.transport.audit.audit`. The bar is the interval that decides, given f; the thin line
+    adds the noise of the labels that taught f.
     """
     policies = [str(p) for p in audit["policy"].values]
     axes = new_axes(ax, 6.2, 1.3 + 0.42 * len(policies))

@@ -1,5 +1,7 @@
 """How much of an estimate's variance comes from having learned the calibrator on few labels."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 
@@ -8,14 +10,10 @@ from cje_core.verdict.guide import SHARE_HIGH, SHARE_LOW
 
 
 def uncertainty_share(estimate: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Share of Var_cal in Var_total per policy (the paper's "uncertainty ring").
+    """Share of Var_cal in Var_total per policy (the paper's "uncertainty ring"), of an estimate with
+    ``calibration_share``.
 
     As bars: lengths compare, angles do not. A mean label holds no calibration, whatever its labels cost: it says so.
-
-    Parameters
-    ----------
-    estimate : xr.Dataset
-        An estimate with ``calibration_share(policy)``.
     """
     if "calibration_share" not in estimate:
         raise ValueError("this estimate has no calibration_share; use the direct estimator")
@@ -24,24 +22,14 @@ def uncertainty_share(estimate: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     policy_rows(axes, policies)
     share = estimate["calibration_share"].values.astype(float)
     at, known = np.arange(len(policies)), np.isfinite(share)
-    axes.barh(at[known], share[known], height=0.55, color=OKABE_ITO[0], label="calibration", zorder=2)
-    axes.barh(
-        at[known],
-        1 - share[known],
-        left=share[known],
-        height=0.55,
-        facecolor="white",
-        edgecolor=OKABE_ITO[0],
-        hatch="///",
-        lw=0.8,
-        label="evaluation",
-        zorder=2,
-    )
-    for row in np.flatnonzero(~known).tolist():
-        axes.text(0.01, row, "unknown", va="center", fontsize=8)
-    for row in np.flatnonzero(known).tolist():
+    rows, part = at[known], share[known]
+    axes.barh(rows, part, height=0.55, color=OKABE_ITO[0], label="calibration", zorder=2)
+    hatched: dict[str, Any] = {"facecolor": "white", "edgecolor": OKABE_ITO[0], "hatch": "///", "lw": 0.8}
+    axes.barh(rows, 1 - part, left=part, height=0.55, label="evaluation", zorder=2, **hatched)
+    for row in at.tolist():
         whole = ", all labelled" if str(estimate["route"].values[row]) == "label_mean" else ""
-        axes.text(1.01, row, f"{share[row]:.0%}{whole}", va="center", fontsize=8)
+        place, words = (1.01, f"{share[row]:.0%}{whole}") if known[row] else (0.01, "unknown")
+        axes.text(place, row, words, va="center", fontsize=8)
     for threshold in (SHARE_LOW, SHARE_HIGH):
         axes.axvline(threshold, color="black", lw=1, ls="--", zorder=3)
     advice = f"left of {SHARE_LOW:.0%}: buy prompts, right of {SHARE_HIGH:.0%}: buy labels"

@@ -9,11 +9,7 @@ from cje_core.figures.style import GREY, OKABE_ITO, Axes, new_axes
 def weight_stabilisation(weights: xr.Dataset, policy: str, *, ax: Axes | None = None) -> Axes:
     """Raw mean-one weights (dots, log scale) and stabilised weights (line) of one policy against the judge score.
 
-    Parameters
-    ----------
-    weights : xr.Dataset
-        From `cje_core.offpolicy.weight_map.weight_map`.
-    policy : str
+    Draws a result of `cje_core.offpolicy.weight_map.weight_map`.
     """
     axes = new_axes(ax, 4.8, 3.4)
     at = weights.sel(policy=policy)
@@ -21,16 +17,13 @@ def weight_stabilisation(weights: xr.Dataset, policy: str, *, ax: Axes | None = 
     used = np.isfinite(log_weight)
     axes.axhline(0.0, color=GREY, lw=0.8, ls="--", zorder=1)
     if used.any():
-        axes.plot(
-            score[used], log_weight[used], ".", ms=3, alpha=0.35, color=OKABE_ITO[0], label="raw", zorder=2
-        )
-    order = np.argsort(score[np.isfinite(stable)], kind="stable")
+        raw = score[used], log_weight[used]
+        axes.plot(*raw, ".", ms=3, alpha=0.35, color=OKABE_ITO[0], label="raw", zorder=2)
+    order = np.argsort(score, kind="stable")
+    order = order[np.isfinite(stable[order])]
     if len(order):
-        x, y = (
-            score[np.isfinite(stable)][order],
-            np.log10(np.maximum(stable[np.isfinite(stable)][order], 1e-12)),
-        )
-        axes.plot(x, y, "-", lw=1.8, color="black", label="stabilised", zorder=3)
+        level = np.log10(np.maximum(stable[order], 1e-12))
+        axes.plot(score[order], level, "-", lw=1.8, color="black", label="stabilised", zorder=3)
     axes.set(xlabel="judge score S", ylabel="log10 of the weight (mean one)")
     before, after = float(at["ess_fraction"]), float(at["ess_fraction_stabilised"])
     axes.set_title(f"{policy}: ESS/n {before:.1%} raw, {after:.0%} stabilised", loc="left", parse_math=False)

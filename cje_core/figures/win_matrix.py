@@ -9,10 +9,7 @@ from cje_core.figures.style import Axes, figure_of, new_axes, plain_words
 def win_matrix(wins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Differences "row minus column", shaded by size; bold with a star where the adjusted p-value is below q.
 
-    Parameters
-    ----------
-    wins : xr.Dataset
-        From `cje_core.inference.contrasts.win_matrix`.
+    Draws a result of `cje_core.inference.contrasts.win_matrix`.
     """
     policies = [str(p) for p in wins["policy"].values]
     count = len(policies)
@@ -23,20 +20,12 @@ def win_matrix(wins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     size = np.nanmax(np.abs(difference)) if np.isfinite(difference).any() else 1.0
     image = axes.imshow(difference, cmap="PuOr_r", vmin=-size, vmax=size, aspect="auto")
     for i, j in np.ndindex(count, count):
+        text, weight, colour = "·" if i == j else "no number", "normal", "black"
         if np.isfinite(difference[i, j]):
-            strong = significant[i, j]
-            axes.text(
-                j,
-                i,
-                f"{difference[i, j]:+.3f}" + ("*" if strong else ""),
-                ha="center",
-                va="center",
-                fontsize=8,
-                fontweight="bold" if strong else "normal",
-                color="white" if abs(difference[i, j]) > 0.7 * size else "black",
-            )
-        else:
-            axes.text(j, i, "·" if i == j else "no number", ha="center", va="center", fontsize=8)
+            text = f"{difference[i, j]:+.3f}" + ("*" if significant[i, j] else "")
+            weight = "bold" if significant[i, j] else "normal"
+            colour = "white" if abs(difference[i, j]) > 0.7 * size else "black"
+        axes.text(j, i, text, ha="center", va="center", fontsize=8, fontweight=weight, color=colour)
     axes.set_xticks(range(count), policies, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(count), policies)
     plain_words((*axes.get_xticklabels(), *axes.get_yticklabels()))

@@ -6,8 +6,10 @@ p-values of contrasts, BH control (BY under strong dependence), and a pairwise w
 Joint uncertainty comes from one place per estimate. With ``influence(policy, prompt)`` the influence of ``V_a - V_b``
 at a prompt is the difference of the two policies' influence values there, so whatever they share (the prompt, the
 labels that taught one calibrator) cancels as it should; two policies that borrow the same calibrator can be told
-apart much better than their own intervals suggest. Without it, ``draws(policy, replicate)`` are used, a bootstrap
-distribution and a posterior alike. A higher value is better throughout.
+apart much better than their own intervals suggest. The degrees of freedom are the smaller of the two policies', but
+of two that borrow they are those of the labels that their difference rests on (``balance``, `lent_df`). Without
+influence, ``draws(policy, replicate)`` are used, a bootstrap distribution and a posterior alike. A higher value is
+better throughout.
 
 Where a policy's interval counts its binary labels (``effective_count``), the difference gets the interval that follows
 from the two levels' (MOVER: Zou and Donner 2008; Newcombe 1998): with levels in [l, u] and the correlation r of their
@@ -25,6 +27,7 @@ that few graded labels did not show (``unseen_by``) take part alike: 12 labels o
 difference that is rounding.
 """
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import NamedTuple
 
@@ -45,6 +48,7 @@ from cje_core.inference.estimate import (
     wald,
     with_room,
 )
+from cje_core.inference.influence import effective_clusters, pooled_df
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
@@ -137,13 +141,23 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
         std_error = np.array(
             [cluster_se(influence[a] - influence[b], cluster) for a, b in zip(first, second, strict=True)]
         )
-        size = np.fmax(np.abs(value), estimate["std_error"].values)
-        std_error[std_error <= ROUNDING * np.fmax(size[first], size[second])] = np.nan
-        df = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
-        interval = wald(difference, std_error, df, prob)
-        p_value = 2 * special.stdtr(df, -np.abs(difference) / std_error)
-        pairs = Pairs(difference, std_error, df, interval, p_value, special.stdtr(df, difference / std_error))
-        return _count_labels(estimate, pairs, first, second, prob)
+        absent = np.full(len(value), np.nan)
+        count, unseen_by = (
+            estimate[name].values if name in estimate else absent for name in ("effective_count", "unseen_by")
+        )
+        levels = Levels(value, estimate["std_error"].values, estimate["df"].values, count, unseen_by)
+
+        def correlation(a: IntArray, b: IntArray) -> FloatArray:
+            joint = covariance(estimate)
+            scale = np.sqrt(np.diag(joint))
+            return np.asarray(joint[a, b] / (scale[a] * scale[b]))
+
+        scale = None
+        if "oracle_range" in estimate.attrs:
+            low, high = estimate.attrs["oracle_range"]
+            scale = float(low), float(high)
+        apart = Apart(std_error, _pair_df(estimate, first, second, influence, cluster))
+        return pair_levels(levels, first, second, apart, correlation, scale, prob)
     draws = estimate["draws"].transpose("policy", "replicate").values
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
@@ -160,27 +174,118 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
     return Pairs(difference, std_error, df, interval, p_value, p_better)
 
 
+def _pair_df(
+    estimate: xr.Dataset, first: IntArray, second: IntArray, influence: FloatArray, cluster: IntArray
+) -> FloatArray:
+    """Degrees of freedom of each difference: the smaller of the two policies', or those of both that borrow."""
+    df: FloatArray = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
+    if "balance" not in estimate:
+        return df
+    balance = estimate["balance"].transpose("policy", "prompt").values
+    for k, (a, b) in enumerate(zip(first, second, strict=True)):
+        if np.isfinite(balance[[a, b]]).all() and np.isfinite(df[k]):
+            df[k] = lent_df(balance[a] - balance[b], influence[a] - influence[b], cluster)
+    return df
+
+
+def lent_df(balance: FloatArray, influence: FloatArray, cluster: IntArray) -> float:
+    """Degrees of freedom of the difference of two values that borrow from the same labels.
+
+    The clusters with a label have those of the labels that the difference itself rests on, the `effective_clusters` of
+    the difference of the two policies' weights less one and never below 2; the others, where only responses were drawn,
+    their number less one; pooled by their variances (`cje_core.inference.influence.pooled_df`).
+
+    Parameters
+    ----------
+    balance, influence : arrays, shape (n,)
+        Of the difference, per prompt.
+    cluster : int array, shape (n,)
+        Codes from 0.
+    """
+    taught, sums = cluster_sums(np.abs(balance), cluster) > 0, cluster_sums(influence, cluster) ** 2
+    labels = max(effective_clusters(balance, cluster) - 1, 2.0)
+    variance = [float(sums[taught].sum()), float(sums[~taught].sum())]
+    return float(pooled_df(variance, [labels, max(int((~taught).sum()) - 1, 1)]))
+
+
+class Levels(NamedTuple):
+    """Values of policies and what their intervals rest on, each of shape (policies,)."""
+
+    value: FloatArray  # NaN where the policy has failed
+    std_error: FloatArray
+    df: FloatArray
+    effective: FloatArray  # count of binary labels, NaN where none are counted
+    unseen_by: FloatArray  # of graded labels that may have missed a tail
+
+
+class Apart(NamedTuple):
+    """Errors of differences, each of shape (pairs,)."""
+
+    std_error: FloatArray  # from the influence values
+    df: FloatArray
+
+
+def pair_levels(
+    levels: Levels,
+    first: IntArray,
+    second: IntArray,
+    apart: Apart,
+    correlation: Callable[[IntArray, IntArray], FloatArray],
+    scale: tuple[float, float] | None,
+    prob: float,
+    *,
+    tested: bool = True,
+) -> Pairs:
+    """Differences of levels whose influence values carry the joint uncertainty.
+
+    Parameters
+    ----------
+    correlation : function of two arrays of policies
+        Of their influence values; asked for where labels are counted.
+    scale : pair of float
+        Declared range of the oracle.
+    tested : bool
+        False leaves out the p-value where labels are counted, which costs fifty intervals.
+    """
+    value, df = levels.value, apart.df
+    size = np.fmax(np.abs(value), levels.std_error)
+    rounding = ROUNDING * np.fmax(size[first], size[second])
+    std_error = np.where(apart.std_error <= rounding, np.nan, apart.std_error)
+    difference = value[first] - value[second]
+    pairs = Pairs(
+        difference,
+        std_error,
+        df,
+        wald(difference, std_error, df, prob),
+        2 * special.stdtr(df, -np.abs(difference) / std_error),
+        special.stdtr(df, difference / std_error),
+    )
+    return _count_labels(levels, pairs, first, second, correlation, scale, prob, tested)
+
+
 def _count_labels(
-    estimate: xr.Dataset, pairs: Pairs, first: IntArray, second: IntArray, prob: float
+    levels: Levels,
+    pairs: Pairs,
+    first: IntArray,
+    second: IntArray,
+    correlated: Callable[[IntArray, IntArray], FloatArray],
+    scale: tuple[float, float] | None,
+    prob: float,
+    tested: bool,
 ) -> Pairs:
     """The pairs with the interval of MOVER where a level counts its binary labels or has room for unseen drops."""
-    value, blank = estimate["estimate"].values, np.full(estimate.sizes["policy"], np.nan)
-    count, unseen_by = (
-        estimate[name].values if name in estimate else blank for name in ("effective_count", "unseen_by")
-    )
-    std_error, df = estimate["std_error"].values, estimate["df"].values
+    value, std_error, df, count, unseen_by = levels
     counted, roomy = np.isfinite(count), np.isfinite(unseen_by)
     own = counted | roomy
-    known = counted | np.isfinite(std_error)
+    known = np.isfinite(value) & (counted | np.isfinite(std_error))
     chosen = (own[first] | own[second]) & known[first] & known[second]
     if not chosen.any():
         return pairs
+    assert scale is not None  # an interval that counts labels knows their scale
+    low, high = scale
     a, b = first[chosen], second[chosen]
-    joint = covariance(estimate)
-    scale = np.sqrt(np.diag(joint))
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = np.nan_to_num(joint[a, b] / (scale[a] * scale[b]))
-    low, high = (float(end) for end in estimate.attrs["oracle_range"])
+        correlation = np.nan_to_num(correlated(a, b))
 
     def arms(policy: IntArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
         """How far the interval of a level reaches below and above its value."""
@@ -207,13 +312,13 @@ def _count_labels(
         return np.stack([difference - down, difference + up], axis=-1)
 
     holds, leaves = np.full(len(a), SMALLEST_P), np.zeros(len(a))  # log10 of alphas around the p-value
-    for _ in range(40):
+    for _ in range(40 * tested):
         middle = (holds + leaves) / 2
         bound = interval(1 - 10**middle)
         out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
         holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
     rounding = np.abs(value[a] - value[b]) <= ROUNDING * (high - low)  # whose sign says nothing
-    p_value = np.where(rounding, 1.0, np.minimum(10**leaves, 1.0))
+    p_value = np.where(rounding, 1.0, np.minimum(10**leaves, 1.0)) if tested else np.full(len(a), np.nan)
     found = Pairs(*(part.copy() for part in pairs))
     found.interval[chosen], found.p_value[chosen] = interval(np.full(len(a), prob)), p_value
     found.probability[chosen] = np.where(value[a] > value[b], 1 - p_value / 2, p_value / 2)
@@ -267,10 +372,10 @@ def contrasts(estimate: xr.Dataset, *, ci_prob: float | None = None, adjust: str
     Returns
     -------
     xr.Dataset
-        Over ``pair``, with coordinates ``first`` and ``second`` (names in sorted order): ``difference`` (first minus
-        second), ``std_error``, ``df`` (the smaller of the two policies'; infinite for draws), ``interval``,
-        ``p_value``, ``p_bh`` (Benjamini-Hochberg over all pairs) and ``p_adjusted``. NaN where a policy has no
-        estimate or the difference has no spread.
+        Over ``pair``, with coordinates ``first`` and ``second`` (names in sorted order): ``difference`` (first
+        minus second), ``std_error``, ``df`` (the smaller of the two policies', see the module for two that borrow;
+        infinite for draws), ``interval``, ``p_value``, ``p_bh`` (Benjamini-Hochberg over all pairs) and
+        ``p_adjusted``. NaN where a policy has no estimate or the difference has no spread.
     """
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
     return _labelled(estimate, *all_pairs(estimate), prob, adjust)

@@ -107,6 +107,7 @@ class Status(IntEnum):
 DIMS = {
     "interval": ("policy", "ci_bound"),
     "influence": ("policy", "prompt"),
+    "balance": ("policy", "prompt"),
     "draws": ("policy", "replicate"),
 }
 ESTIMAND = "V(policy) = E[Y under the policy]"
@@ -132,27 +133,22 @@ def label_estimate(
         ``estimate``, ``std_error``, ``status``, shape (P,), in units of the oracle scale, NaN where the status is a
         failure; ``interval``, shape (P, 2); ``route``, how each number came about, for instance ``"theta_aug"``.
         Optional: ``source``, what each value rests on (`cje_core.inference.sources`); ``influence``, shape (P,
-        prompts), scaled so that the estimate's error is their mean, with the coordinate ``prompt``; ``draws``, shape
+        prompts), scaled so that the estimate's error is their mean, with the coordinate ``prompt``; ``balance``, alike,
+        the weights of the labels that a borrowed value takes from others (NaN where it takes none); ``draws``, shape
         (P, replicates); more, over policies or as ``(dims, array)``. None is left out.
     estimator, options, ci_kind, ci_prob
         Recorded as attributes; `attrs` are more of these.
     coords : mapping, optional
         More coordinates.
-
-    Returns
-    -------
-    xr.Dataset
     """
     kinds = {"estimate": float, "std_error": float, "interval": float, "route": str, "source": str}
-    kinds |= {"influence": float, "draws": float, "status": np.int8}
+    kinds |= {"influence": float, "balance": float, "draws": float, "status": np.int8}
     variables: dict[str, tuple[Any, ...]] = {}
     for name, value in values.items():
-        if value is None:
-            continue
-        labelled = isinstance(value, tuple)
-        variables[name] = (
-            value if labelled else (DIMS.get(name, ("policy",)), np.asarray(value, kinds.get(name)))
-        )
+        if isinstance(value, tuple):
+            variables[name] = value
+        elif value is not None:
+            variables[name] = (DIMS.get(name, ("policy",)), np.asarray(value, kinds.get(name)))
     flags = {
         "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
         "flag_meanings": " ".join(s.name.lower() for s in Status),
@@ -189,10 +185,8 @@ def wald(
     >>> wald(0.0, 1.0, np.inf, 0.95).round(3).tolist()
     [-1.96, 1.96]
     """
-    half = special.stdtrit(np.asarray(df, float), 0.5 + np.asarray(ci_prob) / 2) * np.asarray(
-        std_error, float
-    )
-    center = np.asarray(estimate, float)
+    quantile = special.stdtrit(np.asarray(df, float), 0.5 + np.asarray(ci_prob) / 2)
+    half, center = quantile * np.asarray(std_error, float), np.asarray(estimate, float)
     return np.stack([center - half, center + half], axis=-1)
 
 
@@ -218,10 +212,8 @@ def logit_wald(
     center, error = np.asarray(estimate, float), np.asarray(std_error, float)
     share = (center - low) / (high - low)
     share = np.where((share > 0) & (share < 1), share, np.nan)
-    bounds = special.expit(
-        wald(special.logit(share), error / ((high - low) * share * (1 - share)), df, ci_prob)
-    )
-    return np.asarray(low + (high - low) * bounds)
+    bounds = wald(special.logit(share), error / ((high - low) * share * (1 - share)), df, ci_prob)
+    return np.asarray(low + (high - low) * special.expit(bounds))
 
 
 def into_scale(interval: FloatArray, estimate: npt.ArrayLike, scale: tuple[float, float]) -> FloatArray:
@@ -271,13 +263,8 @@ def bca(draws: FloatArray, estimate: float, acceleration: float, ci_prob: float)
     """Bias-corrected accelerated interval (Efron 1987) of one estimate, widened to contain it, shape (2,).
 
     The quantile levels are ``Phi(z0 + (z0 + z) / (1 - a (z0 + z)))``, z0 the normal quantile of the share of draws
-    below the estimate (ties count half).
-
-    Parameters
-    ----------
-    draws : array, shape (replicates,)
-    acceleration : float
-        a, for instance `cje_core.inference.influence.acceleration` of the influence values.
+    below the estimate (ties count half), a the acceleration, for instance `cje_core.inference.influence.acceleration`
+    of the influence values.
     """
     below = (draws < estimate).mean() + 0.5 * (draws == estimate).mean()
     z0 = special.ndtri(np.clip(below, 0.5 / len(draws), 1 - 0.5 / len(draws)))
@@ -291,19 +278,12 @@ def studentised(
 ) -> FloatArray:
     """Bootstrap-t interval of one estimate, widened to contain it, shape (2,).
 
-    ``estimate - q * SE`` at the upper and lower quantiles q of ``(draw - estimate) / draw_error``.
-
-    Parameters
-    ----------
-    draws, draw_error : arrays, shape (replicates,)
-        Each replicate's value and its own standard error.
-    std_error : float
-        The estimate's, by the very formula that gave `draw_error`.
+    ``estimate - q * SE`` at the upper and lower quantiles q of ``(draw - estimate) / draw_error``: each replicate's
+    value and its own standard error, by the very formula that gave `std_error`.
     """
     pivot = (draws - estimate) / draw_error
-    high, low = np.quantile(pivot, [0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
-    bounds = np.array([estimate - low * std_error, estimate - high * std_error])
-    return _contain(bounds, np.asarray(estimate, float))
+    quantiles = np.quantile(pivot, [0.5 + ci_prob / 2, 0.5 - ci_prob / 2])
+    return _contain(estimate - quantiles * std_error, np.asarray(estimate, float))
 
 
 def wilson(share: float, n: float, ci_prob: float) -> FloatArray:

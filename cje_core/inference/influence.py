@@ -27,6 +27,7 @@ class Part(NamedTuple):
 
     influence: FloatArray  # shape (n,), small-sample factor included
     df: float
+    balance: FloatArray | None = None  # (n,): weights of labels that others lend, for the df of a difference
 
 
 def cr1_factor(n_clusters: float, n_rows: float = np.inf, n_parameters: int = 1) -> float:
@@ -123,37 +124,36 @@ def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float
     """
     total = np.sum([part.influence for part in parts], axis=0)
     variance = [float(cluster_se(part.influence, cluster)) ** 2 for part in parts]
-    return total, float(cluster_se(total, cluster)), pooled_df(variance, [part.df for part in parts])
+    return total, float(cluster_se(total, cluster)), float(pooled_df(variance, [part.df for part in parts]))
 
 
-def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> float:
-    """Welch-Satterthwaite degrees of freedom of a sum of independent variance estimates, capped.
+def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> FloatArray:
+    """Welch-Satterthwaite degrees of freedom of sums of independent variance estimates, capped.
 
-    ``df = (sum V_c)^2 / sum (V_c^2 / df_c)``. By itself this can rise so fast when a second source of error is added
-    that the t interval *narrows*; the cap keeps it at least as wide (at 95%) as each source alone makes it.
+    ``df = (sum V_c)^2 / sum (V_c^2 / df_c)`` over the last axis. By itself this can rise so fast when a second source
+    of error is added that the t interval *narrows*; the cap keeps it at least as wide (at 95%) as each source alone
+    makes it. Infinite where no source acts.
 
     Examples
     --------
-    >>> round(pooled_df([1.0, 1.0], [10.0, 10.0]), 6)
+    >>> pooled_df([1.0, 1.0], [10.0, 10.0]).round(6).item()
     20.0
-    >>> round(pooled_df([1.0, 0.1], [4.0, 1000.0]), 2)  # Welch alone would say 4.84 and a narrower interval
+    >>> pooled_df([1.0, 0.1], [4.0, 1000.0]).round(2).item()  # Welch alone would say 4.84 and a narrower interval
     4.56
     """
     v, nu = np.asarray(variance, float), np.asarray(df, float)
-    acts = v > 0
-    if not (acts | np.isnan(v)).any():
-        return np.inf
-    if not np.isfinite(v).all() or np.isnan(nu).any():
-        return np.nan
-    v, nu = v[acts], nu[acts]
-    spread = float((v**2 / nu).sum())
-    if spread == 0:
-        return np.inf
-    welch = float(v.sum() ** 2 / spread)
-    widest = float((special.stdtrit(nu, REFERENCE) * np.sqrt(v / v.sum())).max())
-    if widest <= special.stdtrit(welch, REFERENCE):
-        return welch
-    return float(special.stdtridf(REFERENCE, widest))
+    acts, total = v > 0, v.sum(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        welch = total**2 / np.where(acts, v**2 / nu, 0.0).sum(axis=-1)
+        widest = np.where(acts, special.stdtrit(nu, REFERENCE) * np.sqrt(v / total[..., None]), 0.0).max(
+            axis=-1
+        )
+    out = np.where(total > 0, welch, np.inf)  # endless where every source's are
+    known = np.isfinite(v).all(axis=-1) & ~np.isnan(nu).any(axis=-1)
+    capped = known & np.isfinite(out) & (widest > special.stdtrit(out, REFERENCE))
+    out[capped] = special.stdtridf(REFERENCE, widest[capped])
+    out[~known & (acts | np.isnan(v)).any(axis=-1)] = np.nan
+    return out
 
 
 def delete_group_variance(left_out: FloatArray, size: npt.ArrayLike, full: npt.ArrayLike) -> FloatArray:

@@ -12,9 +12,7 @@ from cje_core.inference.influence import effective_clusters
 
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
 SAME_WEIGHT = 1e-9  # relative
-MIN_EFFECTIVE = (
-    4.0  # clusters behind a weighted correlation: with fewer, t has less than two degrees of freedom
-)
+MIN_EFFECTIVE = 4.0  # clusters behind a weighted correlation; fewer leave t less than two degrees of freedom
 
 
 class RankTest(NamedTuple):
@@ -36,7 +34,7 @@ class RankTest(NamedTuple):
 def rank_test(
     score: FloatArray, label: FloatArray, cluster: IntArray, weight: FloatArray | None = None
 ) -> RankTest:
-    """Test whether a score ranks the labels the right way.
+    """Test whether a score, rising with the quality that is claimed, ranks the labels the right way.
 
     With mid-ranks and m independent rows, ``t = rho sqrt((m - 2) / (1 - rho^2))`` is close to Student's with m - 2
     degrees of freedom where score and label are independent. For rows in G clusters m becomes ``m / d`` with the design
@@ -44,14 +42,14 @@ def rank_test(
     the correlation, x and y the standardised ranks, and the degrees of freedom are at most G - 2. The p-value is kept
     ``1 / G!`` away from 0 and from 1, which is as far as any order of G clusters can go.
 
-    Rows that were labelled with unequal probabilities p come with weights ``w = 1 / p``: labels chosen for a score and
-    for a trait that tells of the label are correlated with the score even where the judge is independent of the label.
-    Ranks, means and rho are then weighted (a mid-rank is the weight below plus half of the weight tied), so that rho is
-    that of all responses, and ``t = sum_i w_i x_i y_i / sqrt(V)``, V the larger of two sums ``sum_g (sum_{i in g} w_i
-    x_i e_i)^2``: e is the residual ``(y - rho x) / (1 - h)`` in the first, h the leverage ``w (1 + x^2) / sum w``
-    (HC3), and, as if rho were zero, ``y / (1 - w / sum w)^2`` in the second. The degrees of freedom are the
-    `effective_clusters` of w x, less two. That ranks were estimated is of second order at independence. Equal weights
-    are none.
+    Rows that were labelled with unequal probabilities p come with weights ``w = 1 / p``, up to a factor: labels chosen
+    for a score and for a trait that tells of the label are correlated with the score even where the judge is
+    independent of the label. Ranks, means and rho are then weighted (a mid-rank is the weight below plus half of the
+    weight tied), so that rho is that of all responses, and ``t = sum_i w_i x_i y_i / sqrt(V)``, V the larger of two
+    sums ``sum_g (sum_{i in g} w_i x_i e_i)^2``: e is the residual ``(y - rho x) / (1 - h)`` in the first, h the
+    leverage ``w (1 + x^2) / sum w`` (HC3), and, as if rho were zero, ``y / (1 - w / sum w)^2`` in the second. The
+    degrees of freedom are the `effective_clusters` of w x, less two. That ranks were estimated is of second order at
+    independence. Equal weights are none.
 
     Simulated with an independent judge, labels chosen with probabilities of .03 to .8 by the score, or by the score and
     a cause of the label together, 9 to 315 labels, continuous and binary, in clusters and not: of 27 worlds 26 reject
@@ -60,18 +58,6 @@ def rank_test(
     .64 where that of no weights has .74 (144 labels, chosen with .8 below the score .2 and .1 above), .18 where it has
     .38 (48 such labels). Simpler forms: ``docs/decisions.md``. Failure mode: responses of a kind whose
     labels are so rare that none was drawn are outside of every mean here.
-
-    Parameters
-    ----------
-    score, label : arrays, shape (m,)
-        `score` rises with the quality that is claimed (turn a decreasing judge round first).
-    cluster : int array, shape (m,)
-    weight : array, shape (m,), optional
-        Positive, up to a factor.
-
-    Returns
-    -------
-    RankTest
 
     Examples
     --------
@@ -106,6 +92,19 @@ def rank_test(
     p_value = float(special.stdtr(df, -t))
     least = 1.0 / math.factorial(min(n_clusters, 170))
     return RankTest(rho, min(max(p_value, least), 1.0 - least), df)
+
+
+def rank_moves(score: FloatArray, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+    """How far each row moves the correlation of `rank_test`: ``w x (y - rho x)``, up to a factor; they sum to zero.
+
+    Examples
+    --------
+    >>> rank_moves(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).round(3).tolist()
+    [0.75, 0.0, -0.75]
+    """
+    w = np.ones(len(score)) if weight is None else weight / weight.mean()
+    x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
+    return np.asarray(w * x * (y - (w * x * y).mean() * x))
 
 
 def _weighted_t(

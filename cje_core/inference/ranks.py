@@ -48,9 +48,7 @@ def rank_confidence_sets(
         pair's critical value is the t quantile (its own df) at the level that the joint normal distribution asks for.
         ``holm``: one-sided tests of all ordered pairs, valid under any dependence, and without randomness.
     n_draws : int
-        Draws of the joint normal distribution for ``max_t``; draws of the estimate are used as they are.
-    rng : Generator, int or None
-        Their source.
+        Draws (from `rng`) of the joint normal distribution for ``max_t``; draws of the estimate are used as they are.
 
     Returns
     -------
@@ -99,12 +97,10 @@ def _simultaneous_level(
 ) -> float:
     """Two-sided level per pair at which all intervals together hold with probability `prob`."""
     errors, known = _joint_errors(estimate, n_draws, rng)
-    place = np.full(estimate.sizes["policy"], -1)
-    place[known] = np.arange(len(known))
-    use = np.isfinite(std_error) & (place[first] >= 0) & (place[second] >= 0)
+    use = np.isfinite(std_error) & np.isin(first, known) & np.isin(second, known)
     if not use.any():
         return 1 - prob
-    a, b, scale = place[first[use]], place[second[use]], std_error[use]
+    a, b, scale = np.searchsorted(known, first[use]), np.searchsorted(known, second[use]), std_error[use]
     largest = np.empty(len(errors))
     step = max(CHUNK // len(scale), 1)
     for start in range(0, len(errors), step):
@@ -118,14 +114,8 @@ def probability_best(
 ) -> xr.Dataset:
     """Probability that each policy has the highest value of all that have an estimate with an error.
 
-    From the joint normal distribution of the values (t with the smallest df of the policies, read as a posterior
-    under a flat prior) or, without influence values, from the draws. Draws on which policies tie share them.
-
-    Parameters
-    ----------
-    estimate : xr.Dataset
-    n_draws : int
-    rng : Generator, int or None
+    From `n_draws` of the joint normal distribution of the values (t with the smallest df of the policies, read as a
+    posterior under a flat prior) or, without influence values, from the draws. Draws on which policies tie share them.
 
     Returns
     -------
@@ -181,19 +171,10 @@ def _orders(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> tuple[FloatArray, 
 
 
 def pairwise_accuracy(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
-    """Share of policy pairs put in the right order (the paper's PairAcc).
+    """Share of policy pairs put in the right order (the paper's PairAcc): shapes (..., P) to (...).
 
     A pair with equal estimates, or without one of its estimates, is wrong. Pairs that are equal in truth have no
-    right order and are left out; without them this is the paper's formula.
-
-    Parameters
-    ----------
-    estimate, truth : arrays, shape (..., P)
-
-    Returns
-    -------
-    array, shape (...)
-        NaN where no pair has a true order.
+    right order and are left out; without them this is the paper's formula. NaN where no pair has a true order.
 
     Examples
     --------
@@ -207,16 +188,9 @@ def pairwise_accuracy(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArr
 def kendall(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
     """Kendall's tau against the truth: concordant minus discordant pairs, over the pairs with a true order.
 
-    A pair with equal estimates, or without one of its estimates, is neither. With no ties at all this is the usual
-    tau, and ``2 * pairwise_accuracy - 1``; with ties it is Somers' D of the estimate given the truth.
-
-    Parameters
-    ----------
-    estimate, truth : arrays, shape (..., P)
-
-    Returns
-    -------
-    array, shape (...)
+    Shapes (..., P) to (...). A pair with equal estimates, or without one of its estimates, is neither. With no ties at
+    all this is the usual tau, and ``2 * pairwise_accuracy - 1``; with ties it is Somers' D of the estimate given the
+    truth.
 
     Examples
     --------
@@ -228,18 +202,10 @@ def kendall(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
 
 
 def top_1(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
-    """Whether the policy estimated to be best is a best one.
+    """Whether the policy estimated to be best is a best one: shapes (..., P) to (...).
 
     Policies that tie for the best estimate share the choice; a missing estimate is never chosen, and when all are
     missing the choice failed.
-
-    Parameters
-    ----------
-    estimate, truth : arrays, shape (..., P)
-
-    Returns
-    -------
-    array, shape (...)
 
     Examples
     --------
@@ -256,10 +222,7 @@ def top_1(estimate: npt.ArrayLike, truth: npt.ArrayLike) -> FloatArray:
 def ranking(estimate: xr.Dataset, truth: xr.DataArray) -> xr.Dataset:
     """All ranking metrics of one estimate against a truth over ``policy``, matched by name.
 
-    Returns
-    -------
-    xr.Dataset
-        Scalars ``pairwise_accuracy``, ``top_1`` and ``kendall``.
+    Scalars ``pairwise_accuracy``, ``top_1`` and ``kendall``.
     """
     value = estimate["estimate"].values
     target = truth.sel(policy=estimate.policy.values).values

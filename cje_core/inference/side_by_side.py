@@ -22,7 +22,7 @@ def compare(
     ----------
     estimates : mapping of name to estimate, or sequence of estimates
         In a sequence each goes by its own ``estimator``. All of the same policies, in any order, and of one
-        ``ci_prob``.
+        ``ci_prob``; else, or of one name, they are a `ValueError`.
     truth : DataArray over policy, optional
         Values to hold the intervals against.
 
@@ -33,11 +33,6 @@ def compare(
         ``method, policy``; ``interval`` with ``ci_bound`` besides; ``overlap(method, other_method, policy)``; with
         `truth` also ``truth(policy)``, ``covers`` and ``interval_score``. Coordinate ``ci_kind(method)``. NaN where a
         method has no interval: it covers nothing, and its score is unknown. `cje_core.figures.forest` draws it.
-
-    Raises
-    ------
-    ValueError
-        Estimates of other policies, of another ``ci_prob``, or of one name.
 
     Examples
     --------
@@ -56,26 +51,24 @@ def compare(
     names = list(named)
     first = named[names[0]]
     policies = first["policy"].values
-    for name in names[1:]:
-        ours, theirs = sorted(map(str, policies)), sorted(map(str, named[name]["policy"].values))
+    for name, other in named.items():
+        ours, theirs = sorted(map(str, policies)), sorted(map(str, other["policy"].values))
         if ours != theirs:
             raise ValueError(
                 f"{name} is of the policies {', '.join(theirs)}, {names[0]} of {', '.join(ours)}; choose "
                 "those that both have with .sel(policy=[...])"
             )
-        if named[name].attrs["ci_prob"] != first.attrs["ci_prob"]:
+        if other.attrs["ci_prob"] != first.attrs["ci_prob"]:
             raise ValueError(
-                f"{name} has intervals of {named[name].attrs['ci_prob']:g}, {names[0]} of {first.attrs['ci_prob']:g}; "
+                f"{name} has intervals of {other.attrs['ci_prob']:g}, {names[0]} of {first.attrs['ci_prob']:g}; "
                 "estimate both with one ci_prob"
             )
     shared = ("estimate", "std_error", "interval", "status", "route")
     parts = [found[list(shared)].sel(policy=policies) for found in named.values()]
-    out = xr.concat(
-        [p.drop_attrs() for p in parts], dim="method", coords="minimal", compat="override", join="exact"
-    )
-    out = out.assign_coords(
-        method=names, ci_kind=("method", [str(found.attrs["ci_kind"]) for found in named.values()])
-    )
+    bare = [part.drop_attrs() for part in parts]
+    out = xr.concat(bare, dim="method", coords="minimal", compat="override", join="exact")
+    kinds = [str(found.attrs["ci_kind"]) for found in named.values()]
+    out = out.assign_coords(method=names, ci_kind=("method", kinds))
     out["status"].attrs |= dict(first["status"].attrs)
     low, high = (out["interval"].sel(ci_bound=bound, drop=True) for bound in CI_BOUND)
     out["width"] = high - low

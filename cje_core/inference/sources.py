@@ -19,19 +19,10 @@ SOURCES = ("own", "probes", "borrowed", "judge", "logs", "truth", "none")
 
 
 def borrows(estimate: xr.Dataset) -> xr.DataArray:
-    """Whether each policy's estimate rests on a calibration that no label of the policy's own corrects.
+    """Whether each policy's estimate rests on a calibration that no label of its own corrects, over ``policy``.
 
-    Parameters
-    ----------
-    estimate : xr.Dataset
-        An estimate: ``status``, and ``source`` where it has one.
-
-    Returns
-    -------
-    xr.DataArray
-        Boolean over ``policy``. Weighted logs borrow unless their status is OK: else labels of the policy are not known
-        to be among those that taught. So does an estimate that does not say what it rests on, and a failure without
-        source.
+    Weighted logs borrow unless their status is OK: else labels of the policy are not known to be among those that
+    taught. So does an estimate that does not say what it rests on, and a failure without source.
 
     Examples
     --------

@@ -130,11 +130,8 @@ def check(table: pd.DataFrame) -> pd.DataFrame:
 def summarise(table: pd.DataFrame) -> xr.Dataset:
     """Shares of rows that pass, per policy and check, of a table as in `check`.
 
-    Returns
-    -------
-    xr.Dataset
-        Over ``policy`` (sorted): ``n_rows``, ``pass_share`` (rows that pass every check that ran) and, over ``policy,
-        check``, ``check_pass_share``, NaN where the check did not run.
+    Over ``policy`` (sorted): ``n_rows``, ``pass_share`` (rows that pass every check that ran) and, over ``policy,
+    check``, ``check_pass_share``, NaN where the check did not run.
     """
     verdicts = {name: passed for name, passed, _ in _verdicts(table)}
     policies, code = np.unique(table["policy"].astype(str).to_numpy(), return_inverse=True)
@@ -175,10 +172,8 @@ def _verdicts(table: pd.DataFrame) -> list[tuple[str, BoolArray, npt.NDArray[np.
         out.append(("token_sum", token_sum(logp, tokens), text))
     if "logp_prompt" in table and "logp_joint" in table:
         prompt, joint = (table[c].to_numpy(dtype=float) for c in ("logp_prompt", "logp_joint"))
-        text = [
-            f"log p(X + A) is {j:g}, log p(X) is {p:g}, {s}"
-            for p, j, s in zip(prompt, joint, shown, strict=True)
-        ]
+        each = zip(prompt, joint, shown, strict=True)
+        text = [f"log p(X + A) is {j:g}, log p(X) is {p:g}, {s}" for p, j, s in each]
         out.append(("additive", additive(logp, prompt, joint), text))
     if "snapshot" in table:
         common = table.groupby("policy")["snapshot"].transform(lambda s: s.mode(dropna=False).iloc[0])
@@ -215,8 +210,6 @@ def clones(data: xr.Dataset, policies: Sequence[str]) -> xr.Dataset:
             equal, ess = (np.abs(x) <= REPEAT_TOLERANCE).mean(), ess_fraction(mean_one(x))
             error = ratio.std(ddof=1) / np.sqrt(len(x))
             table[1:, j] = x.mean(), sd, equal, ess, np.exp(-(sd**2)), ratio.mean(), error
-    out = xr.Dataset(
-        {name: ("policy", column) for name, column in zip(CLONE_COLUMNS, table, strict=True)},
-        coords={"policy": list(policies)},
-    )
+    columns = {name: ("policy", column) for name, column in zip(CLONE_COLUMNS, table, strict=True)}
+    out = xr.Dataset(columns, coords={"policy": list(policies)})
     return out.assign(n_usable=out["n_usable"].astype(int))

@@ -37,17 +37,13 @@ SMALLEST_TAIL = 5
 LARGEST_TAIL = 10  # the widest tail must hold this many weights, or there is no tail index
 
 
-def overlap(
-    data: xr.Dataset | Calibrated,
-    *,
-    ci_prob: float = 0.95,
-) -> xr.Dataset:
+def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Dataset:
     """Overlap diagnostics of every policy with the logger.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with logged responses.
+    data : xr.Dataset or Calibrated
+        With logged responses; else it is a `DataError`.
     ci_prob : float
         Probability of the intervals of TTC.
 
@@ -65,22 +61,17 @@ def overlap(
           the gate reads, `Affinity.upper`), ``hellinger`` = ``sqrt(1 - affinity_corrected)``, ``affinity_source``:
           "fresh", "weighted_logged" or "unknown".
         - ``ttc``, ``ttc_two_sided`` with ``ttc_interval``, ``ttc_two_sided_interval`` (policy, ci_bound);
-          ``surprisal_threshold`` (nats per token); ``ttc_source``: "fresh", "weighted_logged" or "unknown";
-          ``ttc_ess``: effective number of target draws behind the threshold. Without ``n_tokens`` TTC is unknown.
+          ``surprisal_threshold`` (nats per token); ``ttc_source``, as for the affinity; ``ttc_ess``: effective number
+          of target draws behind the threshold. Without ``n_tokens`` TTC is unknown.
         - ``cle_alpha`` (target mass of T; its logger mass is ``ttc``), ``cle_coverage = alpha / sqrt(ttc)``,
           ``cle_shape = 1 + chi2_T``, ``cle_factor``.
         - ``weight_variance`` (policy, region): what T and the rest contribute to the variance of the weights.
-
-    Raises
-    ------
-    DataError
-        If the data have no logged responses.
     """
     given = calibrated(data)
     data, rows, logged, fitted = given.data, given.rows, given.logged, given.slice_with_logs
     reward = given.logged_reward
     surprisal = _fresh_surprisal(data)
-    table = []
+    table: list[dict[str, Any]] = []
     for p, log_ratio in enumerate(log_ratios(logged)):
         weight = mean_one(log_ratio)
         raw, stable = ess_fraction(weight), np.nan
@@ -110,21 +101,15 @@ def overlap(
                 **_typicality_row(rows, logged, p, weight, surprisal, ci_prob),
             }
         )
-    return _label(table, rows.policies, ci_prob).sel(policy=data.policy.values)
-
-
-def _label(table: list[dict[str, Any]], policies: list[str], ci_prob: float) -> xr.Dataset:
-    second = {
-        "ttc_interval": ("ci_bound",),
-        "ttc_two_sided_interval": ("ci_bound",),
-        "weight_variance": ("region",),
-    }
-    dims = {name: ("policy", *second.get(name, ())) for name in table[0]}
-    return xr.Dataset(
-        {name: (dims[name], np.array([row[name] for row in table])) for name in table[0]},
-        coords={"policy": policies, "ci_bound": CI_BOUND, "region": ["inside", "outside"]},
+    columns = {name: np.array([row[name] for row in table]) for name in table[0]}
+    second = {"weight_variance": "region"}  # other pairs of numbers are the ends of an interval
+    dims = {name: ("policy", second.get(name, "ci_bound"))[: column.ndim] for name, column in columns.items()}
+    out = xr.Dataset(
+        {name: (dims[name], column) for name, column in columns.items()},
+        coords={"policy": rows.policies, "ci_bound": CI_BOUND, "region": ["inside", "outside"]},
         attrs={"ci_prob": ci_prob, "level": LEVEL, "n_bins": N_BINS, "tail": list(TAIL)},
     )
+    return out.sel(policy=data.policy.values)
 
 
 # --- tails ---
@@ -168,12 +153,8 @@ def hill(log_weight: npt.ArrayLike) -> Hill:
     gap[gap < 1e-12 * (1 + np.abs(x[k]))] = 0.0
     alpha = np.divide(1.0, gap, out=np.full(len(k), np.inf), where=gap > 0)
     low, median, high = np.quantile(gap, [0.25, 0.5, 0.75])
-    return Hill(
-        k,
-        alpha,
-        float(1 / median) if median > 0 else np.nan,
-        (float(1 / high), float(1 / low)) if low > 0 else (np.nan, np.nan),
-    )
+    quartiles = (float(1 / high), float(1 / low)) if low > 0 else (np.nan, np.nan)
+    return Hill(k, alpha, float(1 / median) if median > 0 else np.nan, quartiles)
 
 
 def ccdf(data: xr.Dataset, policy: str) -> xr.DataArray:
@@ -223,18 +204,8 @@ def affinity(
     bias by the delete-one-cluster jackknife, ``G A - (G - 1) mean_g A_(-g)``, both samples' rows of a cluster deleted
     together, and keeps within [0, 1]. Bins hide what differs within a bin, so either is an upper bound in the limit.
 
-    Parameters
-    ----------
-    score : array, shape (r,)
-        Judge scores of both samples; the bins span their range.
-    logger_mass, target_mass : arrays, shape (r,)
-        Mass of each row in either sample, 0 where it does not belong to it.
-    cluster : int array, shape (r,)
-
-    Returns
-    -------
-    Affinity
-        NaN where a sample has no mass; the last two also where one cluster holds all of a sample's mass.
+    Scores (r,) are those of both samples, whose range the bins span; the masses of a row are 0 in a sample that it does
+    not belong to. NaN where a sample has no mass; the last two also where one cluster holds all of a sample's mass.
 
     Examples
     --------
@@ -318,29 +289,23 @@ def _fresh_surprisal(data: xr.Dataset) -> FloatArray | None:
 
 
 def _typicality_row(
-    rows: Rows,
-    logged: Logged,
-    policy: int,
-    weight: FloatArray,
-    surprisal: FloatArray | None,
-    ci_prob: float,
+    rows: Rows, logged: Logged, policy: int, weight: FloatArray, surprisal: FloatArray | None, ci_prob: float
 ) -> dict[str, Any]:
     """TTC and CLE of one policy, by name."""
     used = np.flatnonzero(np.isfinite(weight) & np.isfinite(logged.n_tokens))
     per_token = -logged.logp_target[policy, used] / logged.n_tokens[used]
     sample = Sample(per_token, np.ones(len(used)), rows.cluster[used])
     fresh = None if surprisal is None else _fresh_sample(rows, surprisal[policy])
-    if len(used) == 0:
-        source, draws = "unknown", np.nan
-        one = two = Typicality(np.nan, np.nan, np.nan, np.nan, np.full(2, np.nan))
-        cle = Cle(np.nan, np.nan, np.nan, np.full(2, np.nan))
-    else:
-        if fresh is not None:
-            source, draws = "fresh", kish_ess(fresh.mass)
-            one, two = (typicality(fresh, sample, two_sided=both, ci_prob=ci_prob) for both in (False, True))
-        else:
-            source, draws = "weighted_logged", ess_fraction(weight[used]) * len(used)
-            one, two = (weighted_typicality(sample, weight[used], two_sided=both) for both in (False, True))
+    source, draws = "unknown", np.nan
+    one = two = Typicality(np.nan, np.nan, np.nan, np.nan, np.full(2, np.nan))
+    cle = Cle(np.nan, np.nan, np.nan, np.full(2, np.nan))
+    if len(used) and fresh is not None:
+        source, draws = "fresh", kish_ess(fresh.mass)
+        one, two = (typicality(fresh, sample, two_sided=both, ci_prob=ci_prob) for both in (False, True))
+    elif len(used):
+        source, draws = "weighted_logged", ess_fraction(weight[used]) * len(used)
+        one, two = (weighted_typicality(sample, weight[used], two_sided=both) for both in (False, True))
+    if len(used):
         cle = cle_factor(weight[used], per_token, one)
     return {
         "ttc": one.ttc,

@@ -51,24 +51,16 @@ class Typicality(NamedTuple):
 def typicality(
     fresh: Sample, logged: Sample, *, level: float = LEVEL, two_sided: bool = False, ci_prob: float = 0.95
 ) -> Typicality:
-    """Target-typicality coverage with an interval for both samples' noise.
+    """Target-typicality coverage with an interval for both samples' noise; neither may be empty.
 
     The error of TTC has two sources: which responses were logged, and the quantile. For the first the Wilson interval
     counts, for the second the logger's mass below the quantiles at ``level -+ z sqrt(level (1 - level) / m)``; the two
     distances from the estimate, d1 and d2, are joined as ``sqrt(d1^2 + d2^2 - 2 rho d1 d2)`` on each side (MOVER; Zou &
     Donner 2008), rho the correlation of the two errors over shared clusters. No density is estimated, and a TTC of 0
     keeps an interval (where TTC is worth about one row or less, Wilson's own coverage falls to 0.9). The two-sided
-    region adds the error of its centre, the mean surprisal, in the same way. Sample sizes are divided by the design
-    effect of the clusters.
-
-    Parameters
-    ----------
-    fresh, logged : Sample
-        Not empty.
-    level : float
-        Target mass of the region.
-    two_sided : bool
-        ``|surprisal - mean| <= d`` in place of ``surprisal <= q``.
+    region, ``|surprisal - mean| <= d`` in place of ``surprisal <= q``, adds the error of its centre, the mean
+    surprisal, in the same way. Sample sizes are divided by the design effect of the clusters. `level` is the region's
+    target mass.
 
     Examples
     --------

@@ -13,17 +13,13 @@ from cje_core.offpolicy.weights import ess_fraction, guard_curve, log_ratios, me
 N_BINS = 20
 
 
-def weight_map(
-    data: xr.Dataset | Calibrated,
-    *,
-    n_bins: int = N_BINS,
-) -> xr.Dataset:
+def weight_map(data: xr.Dataset | Calibrated, *, n_bins: int = N_BINS) -> xr.Dataset:
     """Weights of the logged responses against their judge scores.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data with logged responses.
+    data : xr.Dataset or Calibrated
+        With logged responses.
     n_bins : int
         Equal bins of the declared judge range.
 
@@ -44,9 +40,8 @@ def weight_map(
     judged = np.isfinite(logged.z).all(axis=1)
     low, high = data.attrs["judge_range"]
     edges = np.linspace(float(low), float(high), n_bins + 1)
-    shape = (len(rows.policies), len(score))
-    log_weight, stable = np.full(shape, np.nan), np.full(shape, np.nan)
-    target, level = np.full((shape[0], n_bins), np.nan), np.full((shape[0], n_bins), np.nan)
+    log_weight, stable = np.full((2, len(rows.policies), len(score)), np.nan)
+    target, level = np.full((2, len(rows.policies), n_bins), np.nan)
     reward = given.logged_reward
     for p, ratio in enumerate(log_ratios(logged)):
         weight = mean_one(ratio)
@@ -73,33 +68,20 @@ def weight_map(
             "density_target": (("policy", "bin"), target[order]),
             "log10_weight_mean": (("policy", "bin"), level[order]),
         },
-        coords={
-            "policy": data.policy.values,
-            "prompt": rows.prompts,
-            "bin": (edges[:-1] + edges[1:]) / 2,
-        },
+        coords={"policy": data.policy.values, "prompt": rows.prompts, "bin": (edges[:-1] + edges[1:]) / 2},
     )
 
 
 def cap_curves(data: xr.Dataset | Calibrated) -> dict[str, xr.Dataset]:
     """How calibrated IPS moves with its variance cap, for every policy with usable logged responses.
 
-    Parameters
-    ----------
-    data : xr.Dataset
-        Evaluation data with logged responses.
-
-    Returns
-    -------
-    mapping of policy to xr.Dataset
-        `cje_core.offpolicy.weights.guard_curve` with Delta = R; empty where there is no calibrator.
+    `cje_core.offpolicy.weights.guard_curve` with Delta = R; empty where there is no calibrator.
     """
     given = calibrated(data)
-    data, rows, logged, fitted = given.data, given.rows, given.logged, given.slice_with_logs
-    reward = given.logged_reward
+    logged, fitted, reward = given.logged, given.slice_with_logs, given.logged_reward
     if fitted.calibrator is None or not np.isfinite(reward).any():
         return {}
-    weights = zip(rows.policies, (mean_one(ratio) for ratio in log_ratios(logged)), strict=True)
+    weights = zip(given.rows.policies, (mean_one(ratio) for ratio in log_ratios(logged)), strict=True)
     return {
         policy: guard_curve(stabilise(weight, logged.z[:, 0], reward, fitted.fold), reward)
         for policy, weight in weights

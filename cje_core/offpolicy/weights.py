@@ -32,8 +32,7 @@ import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
-from cje_core.calibration.isotonic import iso_mean_one as iso_mean_one
-from cje_core.calibration.isotonic import isotonic
+from cje_core.calibration.isotonic import iso_mean_one, isotonic
 from cje_core.checks import FloatArray, one_of
 from cje_core.data.arrays import Logged
 from cje_core.inference.estimate import sum_by
@@ -325,14 +324,8 @@ def guard_curve(
 ) -> xr.Dataset:
     """How the answer moves with the variance cap rho: the sensitivity curve that the cap gate asks for.
 
-    Parameters
-    ----------
-    stabilised : Stabilised
-        Only its stack before the guard is used.
-    delta : array, shape (n,)
-        As in `stabilise`: the rest of a DR estimate does not move with rho.
-    rhos : array, shape (r,)
-        Absolute caps on the variance of the weights; ``inf`` is no guard.
+    Delta (n,) is as in `stabilise`: the rest of a DR estimate does not move with rho. The caps on the variance of the
+    weights are absolute; ``inf`` is no guard. Of what was stabilised only the stack before the guard is used.
 
     Returns
     -------

@@ -53,20 +53,14 @@ def allocate(
 
     Parameters
     ----------
-    budget : float
-        B, in the unit of the costs.
-    cost_judge, cost_oracle : float
-        c_S per judged response and c_Y per labelled prompt.
+    budget, cost_judge, cost_oracle : float
+        B, c_S per judged response and c_Y per labelled prompt, in one unit.
     sigma2_eval, sigma2_cal : float
         Variance components, not negative.
     n_policies : int
         P policies answer every prompt and share the labels: one prompt costs ``P c_S``.
     m_min : int
         Fewest labelled prompts that give an estimate at all.
-
-    Returns
-    -------
-    Plan
 
     Raises
     ------
@@ -157,21 +151,10 @@ def spend_balance(
 ) -> Balance:
     """Compare the labels' share of the variance with their share of the spend; at the optimum they agree.
 
-    Parameters
-    ----------
-    n, m : float
-        Evaluated and labelled prompts, m <= n.
-    sigma2_eval, sigma2_cal, cost_judge, cost_oracle, n_policies
-        As in `allocate`.
-    tolerance : float
-        Difference of the two shares that counts as balanced.
-
-    Returns
-    -------
-    Balance
-        ``more labels`` where omega exceeds the spend share (under-labelled), ``more prompts`` where it falls short;
-        ``all labelled`` where more labels would help but every prompt has one, so both must grow together. Omega is
-        what falls with m, of a mean label too, where the ``calibration_share`` of `cje_core.estimators.direct` is 0.
+    Costs and components are as in `allocate`; shares within `tolerance` count as balanced. ``more labels``
+    where omega exceeds the spend share (under-labelled), ``more prompts`` where it falls short; ``all labelled`` where
+    more labels would help but every prompt has one, so both must grow together. Omega is what falls with m, of a mean
+    label too, where the ``calibration_share`` of `cje_core.estimators.direct` is 0.
 
     Examples
     --------
@@ -185,13 +168,8 @@ def spend_balance(
     _, exponent = np.frexp(max(cost_judge, cost_oracle))  # a power of two off both, so that no sum overflows
     per_prompt, per_label = float(np.ldexp(cost_judge, -exponent)), float(np.ldexp(cost_oracle, -exponent))
     spend = per_label * m / (per_label * m + per_prompt * n_policies * n)
-    if abs(omega - spend) <= tolerance:
-        advice = "balanced"
-    elif omega < spend:
-        advice = "more prompts"
-    else:
-        advice = "all labelled" if m == n else "more labels"
-    return Balance(float(omega), float(spend), advice)
+    advice = "more prompts" if omega < spend else "all labelled" if m == n else "more labels"
+    return Balance(float(omega), float(spend), "balanced" if abs(omega - spend) <= tolerance else advice)
 
 
 def optimal_fraction(

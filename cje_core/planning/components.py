@@ -19,8 +19,9 @@ Which value a policy gets is that of `analyze`:
 ``probe_tuned``  probes: ``lambda f`` on the responses, the probes' part of `cje_core.estimators.direct_corrected`;
                  labels of other policies do not enter
 ``balanced``     neither: f on the responses, and on the labels their leverage on the policy mean less the balanced mean
-                 (`cje_core.families.direct.balance`) times a residual whose square is unbiased (HC2), where the
-                 estimate's own standard error takes the larger HC3: what is planned is the spread of the estimates
+                 (`cje_core.families.direct.balance`) times a residual whose square is unbiased (HC2), without what
+                 the judge's test adds to the estimate's own standard error: what is planned is the spread of the
+                 estimates
 ``plug_in``      (option, the paper's; no probes either) f on the responses, and on the labels the
                  infinitesimal-jackknife term of the isotonic fit
 
@@ -39,17 +40,10 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import (
-    OracleSlice,
-    calibration_part,
-    held_out,
-    mean_part,
-    predict,
-)
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out, mean_part, predict
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows
 from cje_core.estimators.direct_corrected import probe_value
-from cje_core.families.direct.balance import Lesson
 from cje_core.families.direct.fit import Lender, Options, borrowed_residual, corrects, make_lender, own_weight
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.intervals import bounds, evidence_of
@@ -141,22 +135,15 @@ def split_policy(pilot: Pilot, p: int) -> Split:
         label_part = calibration_part(rows, fitted, rows.z[index], weight / weight.sum())
     else:
         route = "balanced"
-        lender = pilot.lender._replace(lesson=_unbiased(pilot.lender.lesson))
+        lender = pilot.lender._replace(judge=pilot.lender.judge._replace(widening=1.0))
         refused, _, label_part = borrowed_residual(rows, fitted, lender, rows.z[index], weight / weight.sum())
         if refused is not None:
             return _failed(rows, refused)
     sampling = mean_part(rows, index, prediction, weight)[1]
     if fitted.status is not Status.OK:
         status = fitted.status
-    found = Split(
-        status,
-        route,
-        _per_cluster(rows, sampling),
-        _per_cluster(rows, label_part),
-        np.zeros(len(rows.cluster_names)),
-        sampling.df,
-        label_part.df,
-    )
+    sampled, learned = _per_cluster(rows, sampling), _per_cluster(rows, label_part)
+    found = Split(status, route, sampled, learned, np.zeros(len(sampled)), sampling.df, label_part.df)
     if corrected and pilot.lender is not None and rows.teaches[own].all():
         found = found._replace(shared=_shared(rows, pilot.lender, own))
     if status is Status.CONSTANT_LABELS:  # of those that teach
@@ -170,7 +157,7 @@ def _shared(rows: Rows, lender: Lender, own: IntArray) -> FloatArray:
     The same labels stand behind both values of a difference. Told by two kinds of residual they would not cancel.
     """
     noise = np.zeros(len(rows.policy))
-    noise[rows.teaches] = _unbiased(lender.lesson).noise
+    noise[rows.teaches] = lender.lesson.noise
     weight = own_weight(rows, own)
     moves = weight / weight.sum() * noise[own]
     return sum_by(rows.cluster[rows.prompt[own]], moves, len(rows.cluster_names))
@@ -192,23 +179,9 @@ def _probed(pilot: Pilot, p: int) -> Split | None:
         return None
     if constant:
         return _spreadless(rows, result.route)
-    return Split(
-        result.status,
-        result.route,
-        _per_cluster(rows, made.sampling),
-        np.zeros(len(rows.cluster_names)),
-        _per_cluster(rows, made.correction),
-        made.sampling.df,
-        np.inf,
-        made.correction.df,
-        made.n_effective,
-    )
-
-
-def _unbiased(lesson: Lesson) -> Lesson:
-    """The lesson with noise whose square is unbiased (HC2), the geometric mean of what HC0 and HC3 take."""
-    rest = lesson.residual - lesson.row @ (lesson.row.T @ (lesson.weight * lesson.residual))
-    return lesson._replace(noise=np.sign(rest) * np.sqrt(np.abs(rest * lesson.noise)))
+    sampled, corrected = _per_cluster(rows, made.sampling), _per_cluster(rows, made.correction)
+    counts = made.sampling.df, np.inf, made.correction.df, made.n_effective
+    return Split(result.status, result.route, sampled, np.zeros(len(sampled)), corrected, *counts)
 
 
 def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dict[str, FloatArray]:
@@ -224,6 +197,7 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
             centred = terms[:, :, inside] - terms[:, :, inside].mean(axis=-1, keepdims=True)
             spread += size / (size - 1) * np.einsum("akg,bkg->abk", centred, centred)
     sigma2 = terms.sum(axis=-1)
+    counts = ("df_eval", "df_cal", "df_probes", "probe_count")
     return {
         "sigma2_eval": sigma2[0],
         "sigma2_cal": sigma2[1],
@@ -235,10 +209,7 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
         "variance_probes_se": np.sqrt(spread[2, 2]),
         "std_error": np.sqrt(((s + c + q) ** 2).sum(axis=-1)),
         "calibration_share": (sigma2[1] / m) / (sigma2[0] / n + sigma2[1] / m + sigma2[2]),
-        "df_eval": np.array([part.df_eval for part in split]),
-        "df_cal": np.array([part.df_cal for part in split]),
-        "df_probes": np.array([part.df_probes for part in split]),
-        "probe_count": np.array([part.probe_count for part in split]),
+        **{name: np.array([getattr(part, name) for part in split]) for name in counts},
     }
 
 
@@ -271,7 +242,7 @@ def variance_components(
 
     Parameters
     ----------
-    data : xr.Dataset
+    data : xr.Dataset or Calibrated
         The pilot: evaluation data with labels.
     reference : str, optional
         Give the components of every other policy's difference to this one, over ``pair``; by default those of the
@@ -318,14 +289,12 @@ def variance_components(
     if reference not in names:
         raise ValueError(f"reference={reference!r}: the data have {', '.join(sorted(names))}")
     base = split[names.tolist().index(reference)]
-    others = [(name, part) for name, part in zip(names, split, strict=True) if name != reference]
-    found = (
-        _components([_minus(part, base, shared=True) for _, part in others], n, m, strata) if others else {}
-    )
+    first = [str(name) for name in names if name != reference]
+    others = [part for name, part in zip(names, split, strict=True) if name != reference]
+    found = _components([_minus(part, base, shared=True) for part in others], n, m, strata) if others else {}
     if others and borrowed == "balanced":
-        tested = _components([_minus(part, base, shared=False) for _, part in others], n, m, strata)
+        tested = _components([_minus(part, base, shared=False) for part in others], n, m, strata)
         found |= {f"{name}_tested": tested[name] for name in ("sigma2_eval", "sigma2_cal")}
-    first = [name for name, _ in others]
     coords = {"first": ("pair", first), "second": ("pair", [reference] * len(first))}
     return xr.Dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)
 

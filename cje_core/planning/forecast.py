@@ -22,6 +22,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.checks import FloatArray
 from cje_core.inference.influence import pooled_df
 from cje_core.planning.power import detectable
 
@@ -46,9 +47,8 @@ def std_error_at(
     Returns
     -------
     xr.Dataset
-        ``std_error``; ``std_error_se``, its own standard error as far as it comes from the pilot's noise; ``df`` of
-        the interval (`cje_core.inference.influence.pooled_df`, the parts' df growing with n and m);
-        ``calibration_share``.
+        ``std_error``; ``std_error_se``, its own standard error as far as it comes from the pilot's noise; ``df`` of the
+        interval (`cje_core.inference.influence.pooled_df`, the parts' df growing with n and m); ``calibration_share``.
     """
     n, m = xr.DataArray(n).astype(float), xr.DataArray(m).astype(float)
     c = components
@@ -69,7 +69,12 @@ def std_error_at(
     alone = (c["sigma2_eval"] - c["sigma2_cross"]) / n  # the parts' own variances, as `combine` weighs them
     df_probes = np.maximum(c["df_probes"] + c["probe_count"] * (probe_growth - 1), 1.0)
     each = (alone, from_cal, from_probes, df_eval, df_cal, df_probes)
-    df = xr.apply_ufunc(_pooled, *each, vectorize=True, output_dtypes=[float])
+
+    def pooled(*parts: FloatArray) -> FloatArray:
+        whole = np.stack(np.broadcast_arrays(*parts), axis=-1)
+        return pooled_df(whole[..., :3], whole[..., 3:])
+
+    df = xr.apply_ufunc(pooled, *each)
     out = xr.Dataset(
         {
             "std_error": np.sqrt(variance),
@@ -79,12 +84,6 @@ def std_error_at(
         }
     )
     return out.drop_vars([name for name in ("status", "route") if name in out.coords])
-
-
-def _pooled(
-    v_eval: float, v_cal: float, v_probes: float, df_eval: float, df_cal: float, df_probes: float
-) -> float:
-    return pooled_df([v_eval, v_cal, v_probes], [df_eval, df_cal, df_probes])
 
 
 def extrapolation(n: float, m: float, components: xr.Dataset) -> list[str]:
@@ -123,14 +122,12 @@ def effect_at(
     detects nothing at this power.
     """
     if "sigma2_cal_tested" in components:
-        components = components.assign(
-            {name: components[f"{name}_tested"] for name in ("sigma2_eval", "sigma2_cal")}
-        )
+        tested = {name: components[f"{name}_tested"] for name in ("sigma2_eval", "sigma2_cal")}
+        components = components.assign(tested)
     forecast = std_error_at(n, m, components)
     scale = 1.0 if "first" in components.coords else np.sqrt(2.0)
-    found = detectable(
-        scale * forecast["std_error"].values, forecast["df"].values, power=power, ci_prob=ci_prob
-    )
+    error = scale * forecast["std_error"].values
+    found = detectable(error, forecast["df"].values, power=power, ci_prob=ci_prob)
     within = found <= components.attrs.get("scale_width", np.inf)
     return forecast["std_error"].copy(data=np.where(within, found, np.nan))
 
@@ -156,7 +153,7 @@ def mde_surface(
     n_grid, fraction_grid : arrays
         Evaluated prompts and m / n.
     cost_judge, cost_oracle, n_policies
-        As in `allocate`.
+        As in `cje_core.planning.allocation.allocate`.
 
     Returns
     -------
@@ -187,13 +184,7 @@ def mde_surface(
 def labels_needed(
     target_mde: float, n: int, components: xr.Dataset, *, power: float = 0.8, ci_prob: float = 0.95
 ) -> xr.DataArray:
-    """Fewest labelled prompts among n that detect a difference of `target_mde`.
-
-    Returns
-    -------
-    xr.DataArray
-        Over the dimension of the components; NaN where labelling all n prompts does not do it.
-    """
+    """Fewest labelled prompts among n that detect a difference of `target_mde`; NaN where all n do not."""
     if not target_mde > 0:
         raise ValueError(f"target_mde={target_mde:g}: it must be positive")
 

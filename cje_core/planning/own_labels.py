@@ -10,6 +10,8 @@ from cje_core.inference.estimate import clopper_pearson, sum_by
 from cje_core.inference.influence import kish_ess
 from cje_core.planning.components import design, read_pilot, split_policy
 
+KEYS = ("sigma2_eval", "sigma2_cal", "sigma2_eval_se", "sigma2_cal_se", "sigma2_covariance")
+
 
 def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
     """Components of each policy that borrows, if the labels were its own: m labels of the policy, or as many probes.
@@ -24,11 +26,6 @@ def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
     .97-1.04 times the spread of 1,000 fresh studies in well_specified, weak_judge, binary_oracle and discrete_judge
     (Monte Carlo standard error .02-.03), and 1.12-1.17 for ``worse`` of discrete_judge, which lies beside most labels.
 
-    Parameters
-    ----------
-    data : xr.Dataset or Calibrated
-        The pilot.
-
     Returns
     -------
     xr.Dataset
@@ -40,8 +37,7 @@ def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
     rows, fitted = pilot.rows, pilot.fitted
     attrs = design(data, rows)
     names = data.policy.values.astype(str)
-    keys = ("sigma2_eval", "sigma2_cal", "sigma2_eval_se", "sigma2_cal_se", "sigma2_covariance")
-    found = {key: np.full(len(names), np.nan) for key in keys}
+    found = {key: np.full(len(names), np.nan) for key in KEYS}
     for k, name in enumerate(names):
         p = rows.policies.index(name)
         if pilot.lender is None or split_policy(pilot, p).route != "balanced":
@@ -61,16 +57,12 @@ def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
         total, residual, both = (joint[0] ** 2).sum(), (joint[1] ** 2).sum(), (joint[0] * joint[1]).sum()
         spread = (total + residual - 2 * both, residual, both - residual)
         terms = (whole - left, left, np.sqrt(spread[0]), np.sqrt(spread[1]), spread[2])
-        for key, value in zip(keys, terms, strict=True):
+        for key, value in zip(KEYS, terms, strict=True):
             found[key][k] = value
     zero = np.where(np.isfinite(found["sigma2_cal"]), 0.0, np.nan)
-    found |= {"sigma2_cross": zero, "variance_probes": zero, "variance_probes_se": zero}
-    found |= {
-        "df_eval": zero + attrs["n"] - 1,
-        "df_cal": zero + max(attrs["m"] - 1, 1),
-        "df_probes": zero + np.inf,
-        "probe_count": zero,
-    }
+    found |= dict.fromkeys(("sigma2_cross", "variance_probes", "variance_probes_se", "probe_count"), zero)
+    df = {"df_eval": attrs["n"] - 1, "df_cal": max(attrs["m"] - 1, 1), "df_probes": np.inf}
+    found |= {name: zero + value for name, value in df.items()}
     return xr.Dataset({key: ("policy", value) for key, value in found.items()}, {"policy": names}, attrs)
 
 
@@ -85,15 +77,8 @@ def worst_std_error(data: xr.Dataset, m: int) -> float:
     """Largest standard error that a mean of m random own labels can have, whatever they turn out to be.
 
     No variance on a scale of width w exceeds ``w^2 / 4`` (Popoviciu), so the mean over m independent prompts has at
-    most ``w / (2 sqrt(m))``. It claims nothing of the policy, so it stands where nothing may be borrowed to forecast
-    its labels with.
-
-    Parameters
-    ----------
-    data : xr.Dataset
-        The pilot, for its oracle scale and its clusters (`independent_prompts`).
-    m : int
-        Labelled prompts.
+    most ``w / (2 sqrt(m))``, the pilot's clusters counted as in `independent_prompts`. It claims nothing of the policy,
+    so it stands where nothing may be borrowed to forecast its labels with.
     """
     return float(np.ptp(data.attrs["oracle_range"]) / 2 / np.sqrt(independent_prompts(data, m)))
 
@@ -108,21 +93,9 @@ def if_equal_again(data: xr.Dataset, m: int, ci_prob: float) -> float:
 
 
 def labels_to_match(std_error: xr.DataArray, n: int, components: xr.Dataset) -> xr.DataArray:
-    """Fewest labels among n prompts with which components reach a given standard error.
+    """Fewest labels among n prompts, at least 4, with which components (of `if_labelled`) reach a given standard error.
 
-    Parameters
-    ----------
-    std_error : xr.DataArray
-        To be reached, for instance that of borrowing.
-    n : int
-        Evaluated prompts.
-    components : xr.Dataset
-        For instance of `cje_core.planning.own_labels.if_labelled`.
-
-    Returns
-    -------
-    xr.DataArray
-        At least 4; NaN where labelling all n prompts does not do it.
+    For instance that of borrowing. NaN where labelling all n prompts does not do it.
     """
     left = std_error**2 - components["sigma2_eval"] / n
     ratio = components["sigma2_cal"] / left.where(left > 0)

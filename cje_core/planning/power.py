@@ -18,25 +18,18 @@ NORMAL_DF = 1e6  # from here on the t distribution is the normal one to six digi
 def power_at(
     effect: npt.ArrayLike, std_error: npt.ArrayLike, df: npt.ArrayLike = np.inf, *, ci_prob: float = 0.95
 ) -> FloatArray:
-    """Power of the two-sided t test of no difference, both tails counted.
+    """Power of the two-sided t test (size ``1 - ci_prob``) of no difference, both tails counted.
 
-    Parameters
-    ----------
-    effect, std_error : arrays
-        True difference, and the standard error *of the difference*.
-    df : array
-        Degrees of freedom of the interval; infinite for a normal one.
-    ci_prob : float
-        One minus the size of the test.
+    Effect and standard error are those *of the difference*; df are the degrees of freedom of its interval, infinite for
+    a normal one. All broadcast.
 
     Examples
     --------
     >>> round(float(power_at(2.8016, 1.0)), 4), round(float(power_at(2.8016, 1.0, 9)), 4)
     (0.8, 0.7038)
     """
-    shift, freedom = np.broadcast_arrays(
-        np.asarray(effect, float) / np.asarray(std_error, float), np.asarray(df, float)
-    )
+    ratio = np.asarray(effect, float) / np.asarray(std_error, float)
+    shift, freedom = np.broadcast_arrays(ratio, np.asarray(df, float))
     out = np.full(shift.shape, np.nan)
     normal = np.isfinite(shift) & (freedom >= NORMAL_DF)
     critical = stats.norm.isf((1 - ci_prob) / 2)
@@ -44,9 +37,7 @@ def power_at(
     rest = np.isfinite(shift) & (freedom < NORMAL_DF)
     if rest.any():
         quantile = stats.t.isf((1 - ci_prob) / 2, freedom[rest])
-        left = stats.nct.cdf(
-            -quantile, freedom[rest], shift[rest]
-        )  # below Phi(-shift); NaN once that is < 2e-7
+        left = stats.nct.cdf(-quantile, freedom[rest], shift[rest])  # < Phi(-shift); NaN where that is < 2e-7
         out[rest] = stats.nct.sf(quantile, freedom[rest], shift[rest]) + np.nan_to_num(left)
     return out
 
@@ -54,16 +45,9 @@ def power_at(
 def detectable(
     std_error: npt.ArrayLike, df: npt.ArrayLike = np.inf, *, power: float = 0.8, ci_prob: float = 0.95
 ) -> FloatArray:
-    """Smallest true difference that the two-sided test finds with the given power.
+    """Smallest true difference that the two-sided test (`power_at`) finds with the given power.
 
-    Parameters
-    ----------
-    std_error : array
-        Standard error of the difference.
-    df, ci_prob
-        As in `power_at`.
-    power : float
-        Above the size of the test, below one.
+    `power` lies above the size of the test and below one; the standard error is that of the difference.
     """
     if not 0 < 1 - ci_prob < power < 1:
         raise ValueError(f"power is {power:g} and ci_prob {ci_prob:g}; 1 - ci_prob < power < 1 is needed")
@@ -97,10 +81,8 @@ def mde(
     ----------
     std_error : array
         Standard error of each of the two values.
-    df : array
-        Degrees of freedom of the contrast's interval. Infinite gives the paper's ``(z_power + z_.975) sqrt(2) SE``.
-    power, ci_prob
-        As in `detectable`.
+    df, power, ci_prob
+        As in `detectable`. Infinite df give the paper's ``(z_power + z_.975) sqrt(2) SE``.
     paired_correlation : float, optional
         Correlation of the two estimates, which share prompts and perhaps labels; by default they are independent, as
         in the paper.

@@ -85,7 +85,6 @@ def resample_pilot(
         The pilot, labelled by simple random sampling.
     n, m : int
         Prompts; with clusters the sizes come out as nearly as whole clusters allow.
-    rng : Generator, int or None
     with_probes : bool
         Keep as many probed units as the pilot has; else probes are left out.
 
@@ -163,13 +162,12 @@ def simulate_plan(
 
     Parameters
     ----------
-    data : xr.Dataset
+    data : xr.Dataset or Calibrated
         The pilot.
     n, m : int
         Planned evaluated and labelled prompts.
     replicates : int
         Studies simulated, at least 20.
-    rng : Generator, int or None
     reference : str, optional
         Policy that the others are compared with; default: the first that teaches the calibrator.
     power : float
@@ -287,9 +285,8 @@ def _sources(levels: xr.Dataset) -> xr.Dataset:
 def _mean(values: FloatArray) -> FloatArray:
     """Mean over replicates of what did not fail; NaN where nothing is left."""
     seen = np.isfinite(values)
-    return np.where(
-        seen.any(axis=0), np.where(seen, values, 0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1), np.nan
-    )
+    mean = np.where(seen, values, 0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    return np.where(seen.any(axis=0), mean, np.nan)
 
 
 def _spread(values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -309,6 +306,5 @@ def _power(
     centred = effects - _mean(effects)
     critical = stats.t.isf((1 - ci_prob) / 2, df) * spreads
     found = ((np.abs(centred + shift) > critical).astype(float) + (np.abs(centred - shift) > critical)) / 2
-    reached = np.where(np.isfinite(shift), found.mean(axis=0), np.nan)
-    mcse = np.where(np.isfinite(shift), found.std(axis=0, ddof=1) / np.sqrt(len(found)), np.nan)
-    return reached, mcse
+    known = np.where(np.isfinite(shift), 1.0, np.nan)
+    return known * found.mean(axis=0), known * found.std(axis=0, ddof=1) / np.sqrt(len(found))

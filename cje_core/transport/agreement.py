@@ -61,18 +61,8 @@ class Comparison(NamedTuple):
     sign: float  # -1 where the others are audited
 
 
-class Found(NamedTuple):
-    """Mean residual over some labels of one policy, and its simultaneous interval."""
-
-    residual: float
-    interval: FloatArray  # (2,)
-
-
 def agreement(
-    data: xr.Dataset | Calibrated,
-    *,
-    margin: float | None = None,
-    ci_prob: float = 0.95,
+    data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob: float = 0.95
 ) -> xr.Dataset:
     """Check each labelled policy's labels against the calibrator of the other calibration policies; see the module.
 
@@ -81,8 +71,7 @@ def agreement(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
+    data : xr.Dataset or Calibrated
     margin : float, optional
         Largest harmless mean residual, in units of the oracle scale; by default 5% of the width of ``oracle_range``.
     ci_prob : float
@@ -100,13 +89,13 @@ def agreement(
     given = calibrated(data)
     data, rows = given.data, given.rows
     low, high = data.attrs["oracle_range"]
-    margin = harmless_margin(margin, (low, high))
-    probability(ci_prob)
     scale = float(low), float(high)
-    pairs = {p: _against_others(rows, p, given.calibration) for p in range(len(rows.policies))}
+    margin = harmless_margin(margin, scale)
+    probability(ci_prob)
+    n_policies = len(rows.policies)
+    pairs = {p: _against_others(rows, p, given.calibration) for p in range(n_policies)}
     checked = {p: pair for p, pair in pairs.items() if pair is not None}
     alpha = (1 - ci_prob) / 2 / max(len(checked), 1)
-    n_policies = len(rows.policies)
     residual, shown_residual = np.full((2, n_policies), np.nan)
     interval, shown_interval = np.full((2, n_policies, 2), np.nan)
     by_region, score_low, score_high = np.full((3, n_policies, REGIONS), np.nan)
@@ -128,10 +117,8 @@ def agreement(
         shown_residual[p], shown_interval[p] = (
             (residual[p], interval[p]) if at < 0 else (by_region[p, at], region_interval[p, at])
         )
-    several = len(np.unique(rows.policy[rows.teaches])) > 1
-    teaches = np.array(
-        [several and bool((rows.teaches & (rows.policy == p)).any()) for p in range(n_policies)]
-    )
+    teachers = np.unique(rows.policy[rows.teaches])
+    teaches = np.isin(np.arange(n_policies), teachers) & (len(teachers) > 1)
     cell = ("policy", "region")
     out = xr.Dataset(
         {
@@ -155,13 +142,7 @@ def agreement(
 
 
 def mixed(found: xr.Dataset) -> bool:
-    """Whether calibration policies contradict each other, so that what is borrowed is an average of relations.
-
-    Parameters
-    ----------
-    found : xr.Dataset
-        From `agreement`.
-    """
+    """Whether calibration policies contradict each other (`agreement`): what is borrowed is an average of relations."""
     return bool((found["contradicts"] & found["teaches"]).any())
 
 
@@ -169,24 +150,15 @@ def refuse_mixed(levels: xr.Dataset, found: xr.Dataset) -> xr.Dataset:
     """Refuse levels that borrow from labels that contradict each other, ``refused_by`` agreement.
 
     A caution would not do: the number has no relation behind it that any policy was seen to have. With one calibration
-    policy chosen there is one, and the level is assumed again.
-
-    Parameters
-    ----------
-    levels : xr.Dataset
-        From `cje_core.verdict.refusal.level`. Values that own labels or probes make stay as they are.
-    found : xr.Dataset
-        From `agreement`.
+    policy chosen there is one, and the level is assumed again. Levels are those of `cje_core.verdict.refusal.level`;
+    values that own labels or probes make stay as they are.
     """
     if not mixed(found):
         return levels
     lent = np.isin(levels["source"].values, ["borrowed", "logs"]) & (levels["level"].values == "assumed")
     said = {"level": "refused", "refused_by": "agreement", "reason": REASON}
     return levels.assign(
-        {
-            name: ("policy", np.where(lent, word, levels[name].values.astype(str)))
-            for name, word in said.items()
-        }
+        {k: levels[k].astype(str).where(~lent, word).astype(str) for k, word in said.items()}
     )
 
 
@@ -209,18 +181,20 @@ def _against_others(rows: Rows, p: int, calibration: Calibration) -> Comparison 
     return Comparison(recast, fitted, index, sign) if enough else None
 
 
-def _residual(found: Comparison, labels: IntArray, ci_prob: float, scale: tuple[float, float]) -> Found:
-    """Mean residual of some audited labels with the noise of both sides; NaN where they are too few."""
+def _residual(
+    found: Comparison, labels: IntArray, ci_prob: float, scale: tuple[float, float]
+) -> tuple[float, FloatArray]:
+    """Mean residual of some audited labels and its interval, with the noise of both sides; NaN where they are few."""
     rows, fitted, _, sign = found
     mean = mean_residual(rows, fitted, labels)
     if mean is None:
-        return Found(np.nan, np.full(2, np.nan))
+        return np.nan, np.full(2, np.nan)
     if np.isnan(mean.std_error):
         parts = [mean.noise, mean.fit_noise]
         interval = constant_bounds(rows, mean.value, parts, labels, ci_prob, scale)
     else:
         interval = wald(mean.value, mean.std_error_with_fit, mean.df_with_fit, ci_prob)
-    return Found(sign * mean.value, np.sort(sign * interval))
+    return sign * mean.value, np.sort(sign * interval)
 
 
 def _beyond(interval: FloatArray, margin: float) -> FloatArray:

@@ -6,10 +6,9 @@ evidence of transport (fifty probes reject little), so the verdict is an equival
 and the zero-null p-value of the paper stands beside it.
 
 Both are decided *given f*: the question is whether the levels that this calibrator gives are off, and its own error is
-part of how far off they are. Only the probes' noise is left, which more probes shrink. The interval that adds the noise
-of the fit (would a calibrator from another slice pass?) is reported beside it and decides nothing: no number of probes
-shrinks its second part, so that few labels, or covariates that make f noisy, leave a clear residual undecided (study
-``transport_audit``).
+part of how far off they are. Only the probes' noise is left, which more probes shrink. An interval that adds the noise
+of the fit decides nothing: no number of probes shrinks that part, so few labels, or covariates that make f noisy, would
+leave a clear residual undecided (study ``transport_audit``).
 
 The mean is all that `audit` sees: errors that cancel over the judge's scale or over kinds of prompts pass it (the
 paper's "Scope of the mean transport test"). `cje_core.transport.local_audits` looks inside. How many probes it takes,
@@ -35,6 +34,11 @@ from cje_core.inference.influence import Part, combine
 from cje_core.transport.audit_size import probes_to_pass
 from cje_core.transport.margin import harmless_margin
 
+NUMBERS = (
+    "residual", "std_error", "df", "std_error_with_fit", "df_with_fit", "residual_sd", "fit_std_error", "fit_df",
+    "probes_to_pass",
+)  # fmt: skip
+
 
 class Residual(NamedTuple):
     """Mean residual of a set of probes with its two sources of error."""
@@ -48,12 +52,7 @@ class Residual(NamedTuple):
     df_with_fit: float
 
 
-def audit(
-    data: xr.Dataset | Calibrated,
-    *,
-    margin: float | None = None,
-    ci_prob: float = 0.95,
-) -> xr.Dataset:
+def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob: float = 0.95) -> xr.Dataset:
     """Audit mean transport of the calibrator to every policy with probes.
 
     The residual ``mean_probes(Y - f(Z))`` gets a t interval given f, from the noise of the probes by cluster, with one
@@ -72,8 +71,7 @@ def audit(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
+    data : xr.Dataset or Calibrated
     margin : float, optional
         Largest mean residual that is harmless, in units of the oracle scale; by default 5% of the width of
         ``oracle_range``.
@@ -95,49 +93,40 @@ def audit(
     margin = harmless_margin(margin, (low, high))
     probability(ci_prob)
     n_policies = len(rows.policies)
-    residual, std_error, df, error_with_fit, df_with_fit, sd, fit_error, fit_df, needed = np.full(
-        (9, n_policies), np.nan
-    )
+    table = {name: np.full(n_policies, np.nan) for name in NUMBERS}
     exact, exact_with_fit = np.full((2, n_policies, 2), np.nan)
-    n_probes = np.bincount(rows.policy[rows.probe], minlength=n_policies)
     for p in range(n_policies):
         probes = np.flatnonzero((rows.policy == p) & rows.probe)
         found = mean_residual(rows, fitted, probes)
         if found is None:
             continue
-        residual[p], std_error[p], df[p] = found.value, found.std_error, found.df
-        error_with_fit[p], df_with_fit[p] = found.std_error_with_fit, found.df_with_fit
+        parts = [found.noise, found.fit_noise]
+        noise, fit_noise = (cluster_se(part.influence, rows.cluster) for part in parts)
+        sd = float(noise) * np.sqrt(count_clusters(rows, probes))
+        needed = np.nan  # probes that are all equal show no spread to plan with
         if np.isnan(found.std_error):
-            given, joint = [found.noise], [found.noise, found.fit_noise]
-            exact[p] = constant_bounds(rows, found.value, given, probes, ci_prob, (low, high))
-            exact_with_fit[p] = constant_bounds(rows, found.value, joint, probes, ci_prob, (low, high))
-        fit_error[p], fit_df[p] = cluster_se(found.fit_noise.influence, rows.cluster), found.fit_noise.df
-        n_clusters = count_clusters(rows, probes)
-        sd[p] = cluster_se(found.noise.influence, rows.cluster) * np.sqrt(n_clusters)
-        if np.isfinite(found.std_error):  # probes that are all equal show no spread to plan with
-            needed[p] = probes_to_pass(sd[p], margin=margin, ci_prob=ci_prob)
+            exact[p] = constant_bounds(rows, found.value, parts[:1], probes, ci_prob, (low, high))
+            exact_with_fit[p] = constant_bounds(rows, found.value, parts, probes, ci_prob, (low, high))
+        else:
+            needed = probes_to_pass(sd, margin=margin, ci_prob=ci_prob)
+        errors = (found.std_error, found.df, found.std_error_with_fit, found.df_with_fit)
+        numbers = (found.value, *errors, sd, fit_noise, found.fit_noise.df, needed)
+        for name, number in zip(NUMBERS, numbers, strict=True):
+            table[name][p] = number
+    residual, std_error, df, error_with_fit, df_with_fit = (table[name] for name in NUMBERS[:5])
     missing = np.isnan(std_error)[:, None]
     interval = np.where(missing, exact, wald(residual, std_error, df, ci_prob))
     with_fit = np.where(missing, exact_with_fit, wald(residual, error_with_fit, df_with_fit, ci_prob))
     p_value = two_sided(residual, std_error, df)
+    adjusted = {f"p_{how}": ("policy", adjust_p(p_value, how)) for how in ("bonferroni", "holm", "bh")}
     out = xr.Dataset(
         {
-            "residual": ("policy", residual),
-            "std_error": ("policy", std_error),
-            "df": ("policy", df),
+            **{name: ("policy", column) for name, column in table.items()},
             "interval": (("policy", "ci_bound"), interval),
-            "p_value": ("policy", p_value),
-            "p_bonferroni": ("policy", adjust_p(p_value, "bonferroni")),
-            "p_holm": ("policy", adjust_p(p_value, "holm")),
-            "p_bh": ("policy", adjust_p(p_value, "bh")),
-            "n_probes": ("policy", n_probes),
-            "std_error_with_fit": ("policy", error_with_fit),
-            "df_with_fit": ("policy", df_with_fit),
             "interval_with_fit": (("policy", "ci_bound"), with_fit),
-            "residual_sd": ("policy", sd),
-            "fit_std_error": ("policy", fit_error),
-            "fit_df": ("policy", fit_df),
-            "probes_to_pass": ("policy", needed),
+            "p_value": ("policy", p_value),
+            **adjusted,
+            "n_probes": ("policy", np.bincount(rows.policy[rows.probe], minlength=n_policies)),
             "verdict": ("policy", verdicts(interval, margin)),
         },
         coords={"policy": rows.policies, "ci_bound": CI_BOUND},
@@ -169,11 +158,8 @@ def verdicts(interval: FloatArray, margin: float) -> npt.NDArray[np.str_]:
 def residuals(data: xr.Dataset | Calibrated) -> xr.Dataset:
     """Residual of every probe, for inspection, for plots and for `audit_size.sequential_audit`.
 
-    Returns
-    -------
-    xr.Dataset
-        Over ``row`` (sorted by policy, prompt, draw): ``residual`` (NaN where no calibrator could be fitted), with
-        coordinates ``policy``, ``prompt``, ``cluster`` and ``score``.
+    Over ``row`` (sorted by policy, prompt, draw): ``residual`` (NaN where no calibrator could be fitted), with
+    coordinates ``policy``, ``prompt``, ``cluster`` and ``score``.
     """
     data, rows, fitted = calibrated(data).parts
     probes = np.flatnonzero(rows.probe)
@@ -232,8 +218,7 @@ def constant_bounds(
     if label not in (low, high):
         return np.full(2, np.nan)
     alpha = (1.0 - ci_prob) / 2.0
-    m = count_clusters(rows, probes)
-    reach = (high - low) * (1.0 - alpha ** (1.0 / m))
+    reach = (high - low) * (1.0 - alpha ** (1.0 / count_clusters(rows, probes)))
     _, std_error, df = combine(parts, rows.cluster)
     bounds = wald(value, std_error, df, 1.0 - alpha)
     return np.asarray(bounds + (np.array([-reach, 0.0]) if label == high else np.array([0.0, reach])))

@@ -29,7 +29,6 @@ N_NODES = 64  # quadrature nodes for each estimated variance
 MIN_PROBES = 4  # the audit gives no number below this
 MOST_PROBES = 1_000_000
 
-
 _NODE, _WEIGHT = np.polynomial.legendre.leggauss(N_NODES)
 LEVEL, LEVEL_WEIGHT = (_NODE + 1) / 2, _WEIGHT / 2  # quadrature over (0, 1)
 
@@ -67,8 +66,7 @@ def audit_power(
     margin, ci_prob : float
         Of the audit.
     fit_std_error, fit_df : float
-        Zero for the audit's verdict. For its interval with the fit's noise: standard error of the mean of f on this
-        policy, and its degrees of freedom (the audit's ``fit_std_error`` and ``fit_df``).
+        Zero for the audit's verdict; the audit's own for its interval with the fit's noise.
 
     Returns
     -------
@@ -149,14 +147,10 @@ def audit_size(
         if limit[i] >= needed:
             n_probes[i] = _fewest(float(value), int(verdict), needed, design)
             reached[i] = _verdicts(n_probes[i], float(value), design)[verdict]
+    columns = {"verdict": np.array(VERDICTS)[which], "n_probes": n_probes, "n_labels": n_probes * n_policies}
+    columns |= {"probability": reached, "limit": limit}
     return xr.Dataset(
-        {
-            "verdict": ("true_residual", np.array(VERDICTS)[which]),
-            "n_probes": ("true_residual", n_probes),
-            "n_labels": ("true_residual", n_probes * n_policies),
-            "probability": ("true_residual", reached),
-            "limit": ("true_residual", limit),
-        },
+        {name: ("true_residual", column) for name, column in columns.items()},
         coords={"true_residual": shifts},
         attrs={**design._asdict(), "power": power, "n_policies": n_policies},
     )
@@ -165,15 +159,11 @@ def audit_size(
 def probes_to_pass(
     residual_sd: float, *, margin: float = MARGIN, power: float = 0.8, ci_prob: float = 0.95
 ) -> float:
-    """Fewest probes with which the audit passes an f that is right on average.
+    """Fewest probes with which the audit passes an f that is right on average; NaN without a positive standard
+    deviation.
 
     The number of `audit_size` at mean residual zero. It grows like ``(z_{power} + z_{ci})^2 (residual_sd / margin)^2``
     with the quantiles of an interval that must fit inside the margin on both sides, some 10.5 at the defaults.
-
-    Returns
-    -------
-    float
-        NaN without a positive standard deviation.
 
     Examples
     --------
@@ -212,9 +202,7 @@ def sequential_audit(
 
     The guarantee treats f as given. For residuals of a calibrator learned on few labels it speaks about
     ``E[Y - f(Z)]`` of *that* f, which is indeed the bias of the plug-in that uses it. A statement about the transport
-    of the calibration as such must allow for the error of f: give `fit_error`, a half-width that the error of the mean
-    of f exceeds with probability ``alpha_fit`` (a t quantile times the audit's ``fit_std_error``); the interval is
-    widened by it on both sides and misses with probability at most ``alpha + alpha_fit``.
+    of the calibration as such must allow for the error of f: give `fit_error`.
 
     Parameters
     ----------
@@ -228,7 +216,9 @@ def sequential_audit(
     bounds : pair of float
         Range a residual cannot leave: by default that of an oracle scale of width one.
     fit_error : float
-        See above.
+        A half-width that the error of the mean of f exceeds with probability ``alpha_fit`` (a t quantile times the
+        audit's ``fit_std_error``): the interval is widened by it on both sides and misses with probability at most
+        ``alpha + alpha_fit``.
     n_grid : int
         Candidate means, at least 3.
 
@@ -293,18 +283,17 @@ def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: floa
 
 def _verdicts(n: float, shift: float, design: _Design) -> tuple[float, float, float, float]:
     """P(PASS), P(FAIL), P(INCONCLUSIVE) and P(zero null rejected)."""
-    level, weight = LEVEL, LEVEL_WEIGHT
     probes = design.residual_sd**2 / n
     fit = design.fit_std_error**2
     level_t = 0.5 + design.ci_prob / 2
-    probe_hat = probes * special.chdtri(n - 1, 1 - level) / (n - 1)
+    probe_hat = probes * special.chdtri(n - 1, 1 - LEVEL) / (n - 1)
     half: FloatArray = special.stdtrit(n - 1, level_t) * np.sqrt(probe_hat)[:, None]
-    mass = weight[:, None]
+    mass = LEVEL_WEIGHT[:, None]
     if fit > 0:
         known = np.isinf(design.fit_df)
-        fit_hat = np.array([fit]) if known else fit * special.chdtri(design.fit_df, 1 - level) / design.fit_df
+        fit_hat = np.array([fit]) if known else fit * special.chdtri(design.fit_df, 1 - LEVEL) / design.fit_df
         p, c = probe_hat[:, None], fit_hat[None, :]
-        mass = mass * (1.0 if known else weight[None, :])
+        mass = mass * (1.0 if known else LEVEL_WEIGHT)
         df = (p + c) ** 2 / (p**2 / (n - 1) + c**2 / design.fit_df)
         # as in `pooled_df`: no narrower than either source of error alone would make it
         half = np.maximum(half, special.stdtrit(df, level_t) * np.sqrt(p + c))

@@ -18,17 +18,15 @@ Benjamini-Hochberg.
 """
 
 from itertools import permutations
-from typing import NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import special
 
 from cje_core.checks import FloatArray, probability
 from cje_core.inference.contrasts import adjust_p
-from cje_core.inference.estimate import CI_BOUND
+from cje_core.inference.estimate import CI_BOUND, wald
 
 ENUMERATED = 7  # anchors up to which all permutations are visited (5040 of them)
 EXACT = 100  # anchors up to which the exact law of Kendall's tau without ties is used
@@ -60,8 +58,7 @@ def rank_drift(
     fdr : float
         Level of the adjusted mean-change test.
     n_permutations : int
-        Draws where the permutations are too many to visit.
-    rng : Generator, int or None
+        Draws (from `rng`) where the permutations are too many to visit.
 
     Returns
     -------
@@ -84,7 +81,8 @@ def rank_drift(
         )
     if n_permutations < 1:
         raise ValueError(f"n_permutations={n_permutations}: give at least 1")
-    _check_levels(ci_prob=ci_prob, fdr=fdr)
+    probability(ci_prob)
+    probability(fdr, "fdr")
     n_streams = len(then)
     tau, p_value, change, p_change = np.full((4, n_streams), np.nan)
     interval = np.full((n_streams, 2), np.nan)
@@ -103,29 +101,17 @@ def rank_drift(
         p_value[s], exact[s] = _tau_p_value(x, y, n_permutations, rng)
     p_change_bh = adjust_p(p_change, "bh")
     loud = (interval[:, 1] < min_tau) | (p_change_bh <= fdr)
+    columns = {"tau": tau, "p_value": p_value, "exact": exact, "change": change, "n_anchors": n_anchors}
+    columns |= {"p_change": p_change, "p_change_bh": p_change_bh}
+    columns["alarm"] = np.select([loud, np.isnan(tau)], [1.0, np.nan], default=0.0)
     return xr.Dataset(
         {
-            "tau": ("stream", tau),
+            **{name: ("stream", column) for name, column in columns.items()},
             "interval": (("stream", "ci_bound"), interval),
-            "p_value": ("stream", p_value),
-            "exact": ("stream", exact),
-            "change": ("stream", change),
-            "p_change": ("stream", p_change),
-            "p_change_bh": ("stream", p_change_bh),
-            "alarm": ("stream", np.select([loud, np.isnan(tau)], [1.0, np.nan], default=0.0)),
-            "n_anchors": ("stream", n_anchors),
         },
         coords={"stream": np.arange(n_streams), "ci_bound": CI_BOUND},
         attrs={"min_tau": min_tau, "ci_prob": ci_prob, "fdr": fdr},
     )
-
-
-class _Chart(NamedTuple):
-    """Batches of one stream after its baseline."""
-
-    n_baseline: int  # residuals in the baseline
-    size: FloatArray  # residuals per later batch; 0 for an empty one
-    z: FloatArray  # NaN for an empty one
 
 
 def residual_drift(
@@ -146,10 +132,8 @@ def residual_drift(
     ----------
     residual : array, shape (r,)
         ``Y - f(Z)`` of labels that did not teach f, one per sampling unit.
-    batch : array, shape (r,)
-        Batch of each residual; batches follow each other in sorted order.
-    stream : array, shape (r,), optional
-        Policy or anchor set of each residual; default: one stream.
+    batch, stream : arrays, shape (r,)
+        Batch of each residual (batches follow each other in sorted order), and its policy or anchor set (default: one).
     n_baseline : int
         How many first batches make the baseline. The baseline's mean becomes the center, so the charts look for change
         and not for a bias that was there from the start (that is the audit's).
@@ -160,8 +144,8 @@ def residual_drift(
     smoothing : float
         EWMA weight of the newest batch, in (0, 1].
     n_simulated : int
-        Simulated charts per stream; residuals within a batch are averaged, so they are simulated as normal.
-    rng : Generator, int or None
+        Charts simulated per stream (from `rng`); residuals within a batch are averaged, so they are simulated as
+        normal.
 
     Returns
     -------
@@ -180,7 +164,7 @@ def residual_drift(
         raise ValueError("residual, batch and stream must be sequences of the same length")
     if not np.isfinite(values).all():
         raise ValueError("a residual is missing or infinite; leave out rows without a label")
-    _check_levels(false_alarm=false_alarm)
+    probability(false_alarm, "false_alarm")
     if not (slack >= 0 and 0 < smoothing <= 1):
         raise ValueError(f"slack={slack}, smoothing={smoothing}: use slack >= 0 and smoothing in (0, 1]")
     names, code = np.unique(which, return_inverse=True)
@@ -205,36 +189,28 @@ def residual_drift(
         size = np.bincount(time[later], minlength=n_batches)[n_baseline:].astype(float)
         total = np.bincount(time[later], weights=values[later], minlength=n_batches)[n_baseline:]
         mean = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
-        chart = _Chart(len(early), size, (mean - center[s]) / sd[s] * np.sqrt(size))
-        z[s, n_baseline:] = chart.z
-        path[s, n_baseline:] = _paths(chart.z[None, :], slack, smoothing)[0]
-        highest = _simulated_maxima(chart, slack, smoothing, n_simulated, rng)
+        z[s, n_baseline:] = (mean - center[s]) / sd[s] * np.sqrt(size)
+        path[s, n_baseline:] = _paths(z[s : s + 1, n_baseline:], slack, smoothing)[0]
+        highest = _simulated_maxima(len(early), size, slack, smoothing, n_simulated, rng)
         limit[s] = np.quantile(highest, 1 - false_alarm, axis=0, method="higher")
         seen = np.nanmax(path[s], axis=0, initial=0.0)
         p_value[s] = (1 + (highest >= seen).sum(axis=0)) / (n_simulated + 1)
         over = path[s] > limit[s]
         first[s] = np.where(over.any(axis=0), over.argmax(axis=0), -1)
     p_bh = np.stack([adjust_p(p_value[:, c], "bh") for c in range(len(CHARTS))], axis=1)
+    alarm = np.where(np.isnan(p_bh), np.nan, p_bh <= FDR)
+    by_chart = {"limit": limit, "p_value": p_value, "p_bh": p_bh, "first_alarm": first, "alarm": alarm}
+    said = {"false_alarm": false_alarm, "fdr": FDR, "slack": slack, "smoothing": smoothing}
     return xr.Dataset(
         {
             "z": (("stream", "batch"), z),
             "path": (("stream", "batch", "chart"), path),
-            "limit": (("stream", "chart"), limit),
-            "p_value": (("stream", "chart"), p_value),
-            "p_bh": (("stream", "chart"), p_bh),
-            "first_alarm": (("stream", "chart"), first),
-            "alarm": (("stream", "chart"), np.where(np.isnan(p_bh), np.nan, p_bh <= FDR)),
+            **{name: (("stream", "chart"), column) for name, column in by_chart.items()},
             "center": ("stream", center),
             "sd": ("stream", sd),
         },
         coords={"stream": names, "batch": labels, "chart": list(CHARTS)},
-        attrs={
-            "false_alarm": false_alarm,
-            "fdr": FDR,
-            "slack": slack,
-            "smoothing": smoothing,
-            "n_baseline": n_baseline,
-        },
+        attrs={**said, "n_baseline": n_baseline},
     )
 
 
@@ -253,11 +229,6 @@ def cusum_arl(limit: float, slack: float = 0.5, shift: float = 0.0) -> float:
     return float(b**2 if d == 0 else (np.exp(-2 * d * b) + 2 * d * b - 1) / (2 * d**2))
 
 
-def _check_levels(**levels: float) -> None:
-    for name, level in levels.items():
-        probability(level, name)
-
-
 def _signs(x: FloatArray) -> npt.NDArray[np.int8]:
     return np.sign(x[:, None] - x[None, :]).astype(np.int8)
 
@@ -271,8 +242,7 @@ def _tau_interval(x: FloatArray, y: FloatArray, ci_prob: float) -> tuple[float, 
     scale = np.sqrt((left.sum() - 2 * left).astype(float) * (right.sum() - 2 * right))
     rest = np.divide(both.sum() - 2 * both, scale, out=np.full(n, tau), where=scale > 0)
     std_error = np.sqrt((n - 1) / n * ((rest - rest.mean()) ** 2).sum())
-    half = special.stdtrit(n - 1, 0.5 + ci_prob / 2) * std_error
-    return tau, np.clip([tau - half, tau + half], -1, 1)
+    return tau, np.clip(wald(tau, std_error, n - 1, ci_prob), -1, 1)
 
 
 def _tau_p_value(
@@ -330,20 +300,21 @@ def _sign_flip(difference: FloatArray, n_draws: int, rng: np.random.Generator) -
 
 
 def _simulated_maxima(
-    chart: _Chart, slack: float, smoothing: float, n_simulated: int, rng: np.random.Generator
+    n_early: int, size: FloatArray, slack: float, smoothing: float, n_simulated: int, rng: np.random.Generator
 ) -> FloatArray:
     """Highest point of each chart in simulated horizons without change, shape (n_simulated, charts).
 
-    Batch means, the baseline's mean and its standard deviation are drawn apart: they are independent under normality.
+    After a baseline of `n_early` residuals come batches of the given sizes, some perhaps empty. Batch means, the
+    baseline's mean and its standard deviation are drawn apart: they are independent under normality.
     """
     out = np.empty((n_simulated, len(CHARTS)))
-    step = max(1, 1_000_000 // len(chart.size))
+    step = max(1, 1_000_000 // len(size))
     for start in range(0, n_simulated, step):
         rows = min(step, n_simulated - start)
-        center = rng.standard_normal((rows, 1)) / np.sqrt(chart.n_baseline)
-        spread = np.sqrt(rng.chisquare(chart.n_baseline - 1, (rows, 1)) / (chart.n_baseline - 1))
-        noise = rng.standard_normal((rows, len(chart.size)))
-        z = np.where(chart.size > 0, (noise - center * np.sqrt(chart.size)) / spread, np.nan)
+        center = rng.standard_normal((rows, 1)) / np.sqrt(n_early)
+        spread = np.sqrt(rng.chisquare(n_early - 1, (rows, 1)) / (n_early - 1))
+        noise = rng.standard_normal((rows, len(size)))
+        z = np.where(size > 0, (noise - center * np.sqrt(size)) / spread, np.nan)
         out[start : start + rows] = np.nanmax(_paths(z, slack, smoothing), axis=1, initial=0.0)
     return out
 
@@ -351,8 +322,7 @@ def _simulated_maxima(
 def _paths(z: FloatArray, slack: float, smoothing: float) -> FloatArray:
     """Both charts of standardised batches (rows, time), shape (rows, time, charts); empty batches leave them still."""
     out = np.full((*z.shape, len(CHARTS)), np.nan)
-    up, down, smooth = np.zeros((3, len(z)))
-    variance = np.zeros(len(z))
+    up, down, smooth, variance = np.zeros((4, len(z)))
     for t in range(z.shape[1]):
         seen = np.isfinite(z[:, t])
         new = np.where(seen, z[:, t], 0.0)

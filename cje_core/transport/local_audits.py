@@ -27,12 +27,7 @@ from cje_core.transport.audit import in_order, mean_residual, two_sided
 MIN_BIN_PROBES = 5  # a bin of the binned audit with fewer probed clusters joins its neighbour
 
 
-def binned_audit(
-    data: xr.Dataset | Calibrated,
-    *,
-    n_bins: int = 10,
-    ci_prob: float = 0.95,
-) -> xr.Dataset:
+def binned_audit(data: xr.Dataset | Calibrated, *, n_bins: int = 10, ci_prob: float = 0.95) -> xr.Dataset:
     """Test jointly that the residual is zero in every bin of the judge's scale.
 
     The null, ``E[Y - f(Z) | bin] = 0`` in all q bins, is stronger than mean transport: errors of opposite sign that
@@ -52,20 +47,17 @@ def binned_audit(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
+    data, ci_prob
+        As in `audit`.
     n_bins : int
         Most bins, at least 2.
-    ci_prob
-        As in `audit`.
 
     Returns
     -------
     xr.Dataset
         Over ``policy``: ``statistic`` (Q), ``f_value`` (Q over its mean), ``df_bins``, ``df``, ``p_value``, ``p_bh``,
-        ``n_bins``. Over ``policy, bin``:
-        ``residual``, ``std_error``, ``interval`` (t, not adjusted), ``n_probes``, ``score_low``, ``score_high``. NaN
-        where a policy has fewer than two bins.
+        ``n_bins``. Over ``policy, bin``: ``residual``, ``std_error``, ``interval`` (t, not adjusted), ``n_probes``,
+        ``score_low``, ``score_high``. NaN where a policy has fewer than two bins.
     """
     if n_bins < 2:
         raise ValueError(f"n_bins={n_bins}: a joint test needs at least 2")
@@ -80,16 +72,15 @@ def binned_audit(
         if fitted.calibrator is None or len(probes) == 0:
             continue
         code = score_bins(rows.score[probes], rows.cluster[rows.prompt[probes]], n_bins)
-        used = int(code.max()) + 1
-        if used < 2:
+        members = [probes[code == b] for b in range(int(code.max()) + 1)]
+        if len(members) < 2:
             continue
-        members = [probes[code == b] for b in range(used)]
         joint = _joint(rows, fitted, members)
-        residual[p, :used], std_error[p, :used] = joint.value, np.sqrt(np.diag(joint.pooled))
         statistic[p], f_value[p], df_bins[p], df[p] = _anova_type(joint)
-        n_probes[p, :used] = [len(rows_of) for rows_of in members]
-        low[p, :used] = [rows.score[rows_of].min() for rows_of in members]
-        high[p, :used] = [rows.score[rows_of].max() for rows_of in members]
+        for b, inside in enumerate(members):
+            residual[p, b], std_error[p, b] = joint.value[b], np.sqrt(joint.pooled[b, b])
+            low[p, b], high[p, b] = rows.score[inside].min(), rows.score[inside].max()
+            n_probes[p, b] = len(inside)
         if df_bins[p] > 0:
             p_value[p] = special.fdtrc(df_bins[p], df[p], f_value[p])
     by_bin = ("policy", "bin")
@@ -126,14 +117,12 @@ def subgroup_audit(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
+    data, ci_prob
+        As in `audit`.
     group : str or array, shape (prompts,)
         A variable over ``prompt`` (``stratum``, ``cluster``), or one group name per prompt in the order of the data.
     fdr : float
         Level of the Benjamini-Hochberg procedure over all (policy, group) tests.
-    ci_prob
-        As in `audit`.
 
     Returns
     -------
@@ -154,20 +143,17 @@ def subgroup_audit(
         raise ValueError(
             f"group has shape {of_prompt.shape}; it needs one name for each of the {data.sizes['prompt']} prompts"
         )
-    names, code = np.unique(
-        of_prompt[np.argsort(data.prompt.values.astype(str), kind="stable")], return_inverse=True
-    )
+    order = np.argsort(data.prompt.values.astype(str), kind="stable")
+    names, code = np.unique(of_prompt[order], return_inverse=True)
     shape = len(rows.policies), len(names)
     residual, std_error, df = np.full((3, *shape), np.nan)
     n_probes = np.zeros(shape, dtype=int)
-    for p in range(shape[0]):
-        for g in range(shape[1]):
-            probes = np.flatnonzero((rows.policy == p) & rows.probe & (code[rows.prompt] == g))
-            n_probes[p, g] = len(probes)
-            found = mean_residual(rows, fitted, probes)
-            if found is not None:
-                residual[p, g] = found.value
-                std_error[p, g], df[p, g] = found.std_error_with_fit, found.df_with_fit
+    for at in np.ndindex(shape):
+        probes = np.flatnonzero((rows.policy == at[0]) & rows.probe & (code[rows.prompt] == at[1]))
+        n_probes[at] = len(probes)
+        found = mean_residual(rows, fitted, probes)
+        if found is not None:
+            residual[at], std_error[at], df[at] = found.value, found.std_error_with_fit, found.df_with_fit
     p_value = two_sided(residual, std_error, df)
     p_bh = adjust_p(p_value.ravel(), "bh").reshape(shape)
     cell = ("policy", "group")
@@ -189,17 +175,9 @@ def subgroup_audit(
 
 
 def score_bins(score: FloatArray, cluster: IntArray, n_bins: int) -> IntArray:
-    """Bin of each row by quantiles of its score; equal scores share a bin, and no bin has under 5 clusters.
+    """Bin of each of r rows by quantiles of its score, codes 0..q-1 in order of score, q at most `n_bins`.
 
-    Parameters
-    ----------
-    score, cluster : arrays, shape (r,)
-    n_bins : int
-
-    Returns
-    -------
-    int array, shape (r,)
-        Codes 0..q-1 in order of score, ``q <= n_bins``.
+    Equal scores share a bin, and no bin has under 5 clusters.
 
     Examples
     --------

@@ -26,13 +26,10 @@ def harmless_margin(
     >>> harmless_margin(None, (1.0, 5.0)), harmless_margin(0.5, (1.0, 5.0))
     (0.2, 0.5)
     """
+    width = oracle_range[1] - oracle_range[0]
     if margin is None:
-        low, high = oracle_range
-        return MARGIN * float(high - low)
+        return MARGIN * float(width)
     check_margin(margin, error)
-    low, high = oracle_range
-    if margin >= high - low:
-        raise error(
-            f"margin={margin:g}: it must be smaller than the oracle scale, which is {high - low:g} wide"
-        )
+    if margin >= width:
+        raise error(f"margin={margin:g}: it must be smaller than the oracle scale, which is {width:g} wide")
     return margin

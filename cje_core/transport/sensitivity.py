@@ -25,11 +25,12 @@ end implies; so curves start where the printed interval ends, whatever its kind.
 leaves it. A policy without an estimate has NaN throughout, and one whose own labels correct it a flat curve.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import xarray as xr
 from scipy import special
 
@@ -54,11 +55,6 @@ def half_width(
         >= 0; 0 gives the identified set.
     df : array
         Degrees of freedom of the t variable; ``inf`` is the normal one.
-    ci_prob : float
-
-    Returns
-    -------
-    array
 
     Examples
     --------
@@ -71,8 +67,7 @@ def half_width(
     with np.errstate(invalid="ignore"):
         if (b < 0).any():
             raise ValueError("delta: it bounds an absolute bias, so none of it may be negative")
-    ratio = np.full(b.shape, np.inf)
-    np.divide(b, error, out=ratio, where=error > 0)
+    ratio = np.divide(b, error, out=np.full(b.shape, np.inf), where=error > 0)
     return np.asarray(b + error * beyond_bias(ratio, nu, ci_prob))
 
 
@@ -81,13 +76,20 @@ def beyond_bias(ratio: FloatArray, df: FloatArray, ci_prob: float) -> FloatArray
 
     Between the two-sided quantile (no bias) and the one-sided one.
     """
+    found = _quantile(lambda u: -u - 2 * ratio, df, ci_prob)
+    unbiased = special.stdtrit(df, 0.5 + ci_prob / 2)  # to the last bit at a bound of zero
+    return np.asarray(np.where(ratio == 0, unbiased, found))
+
+
+def _quantile(tail: Callable[[FloatArray], FloatArray], df: FloatArray, ci_prob: float) -> FloatArray:
+    """Solve ``F_t(u) - F_t(tail(u)) = ci_prob`` for u between the one-sided and the two-sided quantile."""
     low, high = special.stdtrit(df, ci_prob), special.stdtrit(df, 0.5 + ci_prob / 2)
-    unbiased = high  # to the last bit at a bound of zero
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        enough = special.stdtr(df, middle) - special.stdtr(df, -middle - 2 * ratio) >= ci_prob
+        with np.errstate(invalid="ignore"):
+            enough = special.stdtr(df, middle) - special.stdtr(df, tail(middle)) >= ci_prob
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.asarray(np.where(ratio == 0, unbiased, high))
+    return np.asarray(high)
 
 
 def tipping_bias(
@@ -95,17 +97,8 @@ def tipping_bias(
 ) -> FloatArray:
     """Bound on the bias at which the bias-aware interval first reaches a point `gap` away: inverse of `half_width`.
 
-    Parameters
-    ----------
-    gap : array
-        ``|V - c|``, distance of the estimate from the point that matters.
-    std_error, df, ci_prob
-        As in `half_width`.
-
-    Returns
-    -------
-    array
-        0 where the interval holds the point without any bias.
+    The gap is ``|V - c|``, distance of the estimate from the point that matters; 0 where the interval holds it without
+    any bias. The other arguments are as in `half_width`.
 
     Examples
     --------
@@ -113,17 +106,11 @@ def tipping_bias(
     [1.0, 0.0]
     """
     g, error, nu = np.broadcast_arrays(*(np.asarray(a, float) for a in (gap, std_error, df)))
-    ratio = np.full(g.shape, np.inf)
-    np.divide(g, error, out=ratio, where=error > 0)
+    ratio = np.divide(g, error, out=np.full(g.shape, np.inf), where=error > 0)
     # t = gap / SE - u: the probability falls as t rises, so it falls as u does
-    low, high = special.stdtrit(nu, ci_prob), special.stdtrit(nu, 0.5 + ci_prob / 2)
-    start = high
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        with np.errstate(invalid="ignore"):
-            enough = special.stdtr(nu, middle) - special.stdtr(nu, middle - 2 * ratio) >= ci_prob
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    out = np.where(ratio <= start, 0.0, g - error * high)
+    beyond = _quantile(lambda u: u - 2 * ratio, nu, ci_prob)
+    unbiased = special.stdtrit(nu, 0.5 + ci_prob / 2)
+    out = np.where(ratio <= unbiased, 0.0, g - error * beyond)
     return np.asarray(np.where(np.isfinite(g) & np.isfinite(error), np.maximum(out, 0.0), np.nan))
 
 
@@ -132,14 +119,9 @@ def bounds(
 ) -> FloatArray:
     """Identified set of a level whose transport residual is at most `bias`, shape (..., 2): what n -> infinity leaves.
 
-    ``[V - bias, V + bias]`` within the range of the oracle. The set of a difference of two policies whose residuals are
-    free of each other is ``[low_a - high_b, high_a - low_b]`` of their sets.
-
-    Parameters
-    ----------
-    value, bias : arrays
-        E[f(S)] and the bound on ``|E[Y - f(S)]|``; they broadcast.
-    oracle_range : (low, high)
+    ``[V - bias, V + bias]``, V = E[f(S)], within the range of the oracle; value and bias broadcast. The set of a
+    difference of two policies whose residuals are free of each other is ``[low_a - high_b, high_a - low_b]`` of their
+    sets.
 
     Examples
     --------
@@ -163,9 +145,8 @@ class _Printed(NamedTuple):
 def _printed(
     value: FloatArray, interval: FloatArray, df: FloatArray, k: FloatArray, ci_prob: float
 ) -> _Printed:
-    df = np.where(
-        np.isnan(df) & np.isfinite(interval).all(axis=1), np.inf, df
-    )  # an interval that spends none
+    spends_none = np.isnan(df) & np.isfinite(interval).all(axis=1)
+    df = np.where(spends_none, np.inf, df)
     quantile = special.stdtrit(df, 0.5 + ci_prob / 2)
     return _Printed(value, (value - interval[:, 0]) / quantile, (interval[:, 1] - value) / quantile, df, k)
 
@@ -199,9 +180,7 @@ def _borrowed(estimate: xr.Dataset, borrowed: Sequence[bool] | None) -> FloatArr
 
 
 def _range(estimate: xr.Dataset, oracle_range: tuple[float, float] | None) -> tuple[float, float]:
-    low, high = (
-        estimate.attrs.get("oracle_range", (-np.inf, np.inf)) if oracle_range is None else oracle_range
-    )
+    low, high = oracle_range or estimate.attrs.get("oracle_range", (-np.inf, np.inf))
     return float(low), float(high)
 
 
@@ -229,9 +208,8 @@ def levels(
         Bounds on the transport residual, in oracle units; 0 gives the printed interval.
     borrowed : sequence of bool, optional
         Which policies borrow, in the estimate's order (default: `cje_core.inference.sources.borrows`).
-    oracle_range : (low, high)
-        Of the oracle scale (``data.attrs["oracle_range"]``): intervals are cut to it. Default: the estimate's own
-        attribute, else no cut.
+    oracle_range : (low, high), optional
+        Intervals are cut to it. Default: the estimate's own attribute, else no cut.
 
     Returns
     -------
@@ -250,13 +228,12 @@ def levels(
     grid, ci_prob = _check(estimate, delta)
     k = _borrowed(estimate, borrowed)
     interval = estimate["interval"].transpose("policy", "ci_bound").values
-    value = np.asarray(estimate["estimate"].values, float)
-    printed = _printed(value, interval, _degrees(estimate), k, ci_prob)
+    printed = _printed(np.asarray(estimate["estimate"], float), interval, _degrees(estimate), k, ci_prob)
     limits = _range(estimate, oracle_range)
     return xr.Dataset(
         {
             "interval": (("policy", "delta", "ci_bound"), _curve(printed, grid, ci_prob, limits)),
-            "estimate": ("policy", value),
+            "estimate": ("policy", printed.value),
             "borrowed": ("policy", k > 0),
         },
         coords={"policy": estimate["policy"].values, "delta": grid, "ci_bound": CI_BOUND},
@@ -268,10 +245,8 @@ def _pairs(
     estimate: xr.Dataset, borrowed: Sequence[bool] | None, ci_prob: float
 ) -> tuple[xr.Dataset, _Printed]:
     found = contrasts(estimate)
-    k = xr.DataArray(
-        _borrowed(estimate, borrowed), {"policy": estimate["policy"].values.astype(str)}, ("policy",)
-    )
-    number = k.sel(policy=found["first"].values).values + k.sel(policy=found["second"].values).values
+    k = pd.Series(_borrowed(estimate, borrowed), estimate["policy"].values.astype(str))
+    number = k[found["first"].values].to_numpy() + k[found["second"].values].to_numpy()
     interval = found["interval"].transpose("pair", "ci_bound").values
     return found, _printed(found["difference"].values, interval, found["df"].values, number, ci_prob)
 
@@ -285,10 +260,7 @@ def differences(
 ) -> xr.Dataset:
     """Bias-aware interval of every difference, as a curve in delta: the bound is delta for each policy that borrows.
 
-    Parameters
-    ----------
-    estimate, delta, borrowed, oracle_range
-        As in `levels`; the estimate must carry ``influence`` or ``draws``.
+    Arguments are as in `levels`; the estimate must carry ``influence`` or ``draws``.
 
     Returns
     -------
@@ -298,8 +270,7 @@ def differences(
     """
     grid, ci_prob = _check(estimate, delta)
     found, printed = _pairs(estimate, borrowed, ci_prob)
-    low, high = _range(estimate, oracle_range)
-    span = high - low
+    span = float(np.ptp(_range(estimate, oracle_range)))
     return xr.Dataset(
         {
             "interval": (("pair", "delta", "ci_bound"), _curve(printed, grid, ci_prob, (-span, span))),
@@ -314,10 +285,7 @@ def differences(
 def tipping_points(estimate: xr.Dataset, *, borrowed: Sequence[bool] | None = None) -> xr.Dataset:
     """Delta at which the sign of each difference, and the choice of the best policy, is no longer decided.
 
-    Parameters
-    ----------
-    estimate, borrowed
-        As in `differences`.
+    Arguments are as in `differences`.
 
     Returns
     -------
@@ -334,8 +302,7 @@ def tipping_points(estimate: xr.Dataset, *, borrowed: Sequence[bool] | None = No
     error = np.where(above_zero, printed.below, printed.above)  # of the side that looks at zero
     bias = tipping_bias(np.abs(printed.value), error, printed.df, ci_prob)
     k = printed.n_borrowed
-    tipping = np.where(bias > 0, np.inf, bias)
-    np.divide(bias, k, out=tipping, where=k > 0)
+    tipping = np.divide(bias, k, out=np.where(bias > 0, np.inf, bias), where=k > 0)
     first, second = (found[name].values.astype(str) for name in ("first", "second"))
     better = np.where(tipping > 0, np.where(above_zero, first, second), "")
     value = estimate["estimate"].values

@@ -6,10 +6,9 @@ that is NaN or was not computed is *unknown*, which is never a pass: a tail inde
 healthy one.
 
 Overlap gates are about weights: they speak about off-policy estimators only (`ope_ok`) and leave Direct alone. Of the
-gates about levels two block one when they fail, ``identification`` and ``transport`` (column ``blocks``; what takes
-the level's place is in `cje_core.verdict.refusal`); the others, and a warning of these two, only qualify it.
-Transport is about borrowed calibrations: an estimate that its policy's own labels correct is unbiased without it
-(`borrows`).
+gates about levels two block one when they fail, ``identification`` and ``transport`` (column ``blocks``; what takes the
+level's place is in `cje_core.verdict.refusal`); the others, and a warning of these two, only qualify it. Transport is
+about borrowed calibrations: an estimate that its policy's own labels correct is unbiased without it (`borrows`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,57 +111,37 @@ def evaluate(
     """
     if not isinstance(metrics, xr.Dataset):
         names = list(policies) if policies is not None else ["policy"]
-        columns = {
-            name: ("policy", np.broadcast_to(np.asarray(value, float), (len(names),)))
-            for name, value in metrics.items()
-        }
-        metrics = xr.Dataset(columns, coords={"policy": names})
+        full = {name: np.broadcast_to(np.asarray(v, float), (len(names),)) for name, v in metrics.items()}
+        metrics = xr.Dataset({name: ("policy", v) for name, v in full.items()}, coords={"policy": names})
     names = [str(name) for name in metrics["policy"].values]
-    shape = len(names), len(gates)
-    value = np.full(shape, np.nan)
+    value = np.full((len(names), len(gates)), np.nan)
     for g, gate in enumerate(gates):
         if gate.metric in metrics:
-            value[:, g] = np.broadcast_to(np.asarray(metrics[gate.metric].values, float), (len(names),))
-    sign = np.array([1.0 if gate.least else -1.0 for gate in gates])
-    good, critical = np.array([[gate.good, gate.critical] for gate in gates]).T
-    passed = sign * value >= sign * good
-    failed = sign * value < sign * critical  # false where critical is NaN
+            value[:, g] = metrics[gate.metric].values
+    of = {field: np.array([getattr(gate, field) for gate in gates]) for field in Gate._fields}
+    sign = np.where(of["least"], 1.0, -1.0)
+    passed = sign * value >= sign * of["good"]
+    failed = sign * value < sign * of["critical"]  # false where critical is NaN
     state = np.select([np.isnan(value), passed, failed], ["unknown", "pass", "fail"], default="warn")
-    bad = np.isin(state, ["warn", "fail"])
-    blocks = np.array([gate.blocks for gate in gates])
+    warned = state == "warn"
+    blocked = ((state == "fail") & (of["blocks"] != "never")) | (warned & (of["blocks"] == "warn"))
     cell = ("policy", "gate")
     return xr.Dataset(
         {
             "value": (cell, value),
             "state": (cell, state),
-            "action": (cell, np.where(bad, np.array([gate.action for gate in gates]), "")),
-            "blocked": (
-                cell,
-                ((state == "fail") & (blocks != "never")) | ((state == "warn") & (blocks == "warn")),
-            ),
-            "good": ("gate", good),
-            "critical": ("gate", critical),
-            "least": ("gate", [gate.least for gate in gates]),
-            "group": ("gate", [gate.group for gate in gates]),
-            "metric": ("gate", [gate.metric for gate in gates]),
-            "applies_to": ("gate", [gate.applies_to for gate in gates]),
+            "action": (cell, np.where(warned | (state == "fail"), of["action"], "")),
+            "blocked": (cell, blocked),
+            **{k: ("gate", of[k]) for k in ("good", "critical", "least", "group", "metric", "applies_to")},
         },
-        coords={"policy": names, "gate": [gate.name for gate in gates]},
+        coords={"policy": names, "gate": of["name"]},
     )
 
 
 def ope_ok(evaluated: xr.Dataset) -> xr.Dataset:
-    """Whether off-policy estimators may be relied on: every overlap gate known, none blocking.
+    """Whether off-policy estimators may be relied on: every overlap gate known (`evaluate`), none blocking.
 
-    Parameters
-    ----------
-    evaluated : xr.Dataset
-        From `evaluate`.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``policy``: ``ok``; ``state`` (ok, blocked, unknown); ``reason``, the gates behind it.
+    Over ``policy``: ``ok``; ``state`` (ok, blocked, unknown); ``reason``, the gates behind it.
 
     Examples
     --------
@@ -176,8 +155,7 @@ def ope_ok(evaluated: xr.Dataset) -> xr.Dataset:
         at = overlap.isel(policy=p)
         blocked, unknown = at["blocked"].values, at["state"].values == "unknown"
         state.append("blocked" if blocked.any() else "unknown" if unknown.any() else "ok")
-        named = [describe(at.isel(gate=g)) for g in np.flatnonzero(blocked | unknown)]
-        reason.append("; ".join(named))
+        reason.append("; ".join(describe(at.isel(gate=g)) for g in np.flatnonzero(blocked | unknown)))
     return xr.Dataset(
         {
             "ok": ("policy", np.array(state) == "ok"),
@@ -206,14 +184,8 @@ def flags(
 ) -> list[str]:
     """Warned and failed gates of one policy as ``gate_state``, worst first; they travel with its estimates.
 
-    Parameters
-    ----------
-    evaluated : xr.Dataset
-        From `evaluate`.
-    policy : str
-    applies_to : sequence of str
-        What the estimate is exposed to: add ``"off_policy"`` (and ``"dr"``) for estimators that weight logged
-        responses.
+    `applies_to` says what the estimate is exposed to: add ``"off_policy"`` (and ``"dr"``) for estimators that weight
+    logged responses.
     """
     at = evaluated.sel(policy=policy)
     at = at.isel(gate=np.flatnonzero(np.isin(at["applies_to"].values, list(applies_to))))
@@ -237,7 +209,7 @@ def collect(
     cap: Mapping[str, xr.Dataset] | None = None,
     adjusted: bool | None = None,
 ) -> xr.Dataset:
-    """Metrics of the gates from the pieces at hand; whatever is not given is unknown.
+    """Metrics of the gates, over ``policy``, from the pieces at hand; whatever is not given is unknown.
 
     Parameters
     ----------
@@ -249,25 +221,17 @@ def collect(
     coverage : xr.Dataset, optional
         From `cje_core.calibration.reliability.coverage_badge`. The mass out of range counts on the sides where the
         calibrator is flat (unknown counts as flat).
-    reliability : xr.Dataset, optional
-        From `cje_core.calibration.reliability.reliability`.
-    transport : xr.Dataset, optional
-        From `cje_core.transport.audit.audit`.
+    reliability, transport : xr.Dataset, optional
+        From `cje_core.calibration.reliability.reliability` and `cje_core.transport.audit.audit`.
     drift : mapping or DataArray over ``policy``, optional
         1 where an alarm of `cje_core.transport.drift` rang, 0 where none did.
     estimate : xr.Dataset, optional
-        An estimate, perhaps with ``orthogonality_interval`` or ``guard_engaged``. A policy that borrows no
-        calibration there (`borrows`) needs no transport, so that gate passes whatever the audit of the pooled
-        calibrator found.
+        An estimate, perhaps with ``orthogonality_interval`` or ``guard_engaged``. A policy that borrows no calibration
+        there (`borrows`) needs no transport, so that gate passes whatever the audit of the pooled calibrator found.
     cap : mapping of policy to xr.Dataset, optional
         From `cje_core.offpolicy.weight_map.cap_curves`.
     adjusted : bool, optional
         Whether the comparisons shown are adjusted for multiplicity.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``policy``.
     """
     names = [str(name) for name in policies]
 
@@ -308,29 +272,18 @@ def collect(
         low, high = estimate["orthogonality_interval"].reindex(policy=names).values.T
         out["orthogonality_gap"] = np.maximum(np.maximum(low, -high), np.where(np.isnan(low), np.nan, 0.0))
     out["cap_sensitivity"] = [cap_sensitivity(cap[name]) if cap and name in cap else np.nan for name in names]
-    few = len(names) if len(names) <= BY_NAME["multiplicity"].good else np.nan
-    out["unadjusted_policies"] = np.full(
-        len(names), few if adjusted is None else 0.0 if adjusted else float(len(names))
-    )
-    return xr.Dataset(
-        {name: ("policy", np.asarray(v, float)) for name, v in out.items()}, coords={"policy": names}
-    )
+    few = float(len(names)) if len(names) <= BY_NAME["multiplicity"].good else np.nan
+    unadjusted = few if adjusted is None else 0.0 if adjusted else float(len(names))
+    out["unadjusted_policies"] = np.full(len(names), unadjusted)
+    columns = {name: ("policy", np.asarray(v, float)) for name, v in out.items()}
+    return xr.Dataset(columns, coords={"policy": names})
 
 
 def cap_sensitivity(curve: xr.Dataset, rho: float = 1.0) -> float:
     """How far the standard error moves when the cap is halved or doubled: largest over smallest, less one.
 
-    Parameters
-    ----------
-    curve : xr.Dataset
-        Over ``rho`` with ``std_error``, from `cje_core.offpolicy.weights.guard_curve`.
-    rho : float
-        The cap in use; the curve must hold caps in ``[rho / 2, 2 rho]``, at least two of them.
-
-    Returns
-    -------
-    float
-        NaN where it cannot be read.
+    Read from a curve over ``rho`` with ``std_error`` (`cje_core.offpolicy.weights.guard_curve`) between ``rho / 2`` and
+    ``2 rho``, rho the cap in use; NaN where fewer than two caps lie there.
 
     Examples
     --------

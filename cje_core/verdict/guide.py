@@ -29,8 +29,6 @@ from cje_core.verdict.refusal import bounded
 
 # the paper's takeaway on the calibration's share of the variance: above the first buy labels, below the second prompts
 SHARE_HIGH, SHARE_LOW = 0.5, 0.2
-
-
 ENOUGH = 50  # labels that the paper's audits ask for at least
 _LABEL = f"label {ENOUGH} of its responses, chosen at random"
 _TURN = "if a lower score means a better response, declare the direction decreasing; else "
@@ -78,7 +76,6 @@ def recommend(
     Parameters
     ----------
     data : xr.Dataset
-        Evaluation data.
     overlap : xr.Dataset, optional
         From `cje_core.offpolicy.overlap.overlap`; without it overlap is unknown, which is not good enough for logs
         alone.
@@ -120,20 +117,18 @@ def recommend(
         def clusters(which: npt.NDArray[np.bool_], code: int = code) -> int:
             return count_clusters(rows, which & (rows.policy == code))
 
+        n_probes = clusters(rows.probe)
+        verdict = "NOT_CHECKED" if transport is None else str(transport["verdict"].sel(policy=name).item())
         facts = Facts(
             n_fresh=prompts(rows.evaluated),
             n_own_labels=clusters(rows.evaluated & rows.labelled),
             n_unlabelled=prompts(rows.evaluated & ~rows.labelled),
-            n_probes=clusters(rows.probe),
+            n_probes=n_probes,
             n_logged=int(usable[code]),
-            probes_make_value=clusters(rows.probe) >= MIN_LABELLED_CLUSTERS
-            if probed is None
-            else bounded(probed, name),
+            probes_make_value=n_probes >= MIN_LABELLED_CLUSTERS if probed is None else bounded(probed, name),
             ttc=float(metrics["ttc"].values[p]),
             ope=str(ope["state"].values[p]) if usable[code] else "none",
-            transport="NOT_CHECKED"
-            if transport is None
-            else str(transport["verdict"].sel(policy=name).item()),
+            transport=verdict,
             may_borrow=_may_borrow(estimate, name) and name not in contradicted,
         )
         choice = _choose(facts, str(ope["reason"].values[p]), n_teaching)
@@ -182,22 +177,15 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
             caution="fresh responses would remove the need for overlap and for log-probabilities",
         )
     if not facts.n_fresh:
-        why = (
-            f"the logs do not cover it ({overlap_reason})"
-            if facts.n_logged
-            else "it has no log-probabilities either"
-        )
+        uncovered = f"the logs do not cover it ({overlap_reason})"
+        why = uncovered if facts.n_logged else "it has no log-probabilities either"
         return Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
     own = facts.n_own_labels >= MIN_LABELLED_CLUSTERS
     if not own and facts.probes_make_value:
         doubt = "" if facts.transport == "PASS" else f" (what it would borrow: transport {facts.transport})"
         return Choice("direct_corrected", f"its probes are labels of its own and make its value{doubt}")
     if not own and not facts.may_borrow:
-        return Choice(
-            "none",
-            f"nothing can be borrowed for it: {_LABEL}",
-            alternative="labels_only",
-        )
+        return Choice("none", f"nothing can be borrowed for it: {_LABEL}", alternative="labels_only")
     if n_teaching < MIN_LABELLED_CLUSTERS and not (own and facts.n_unlabelled == 0):
         return Choice(
             "none",
@@ -205,10 +193,9 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
             "level",
             alternative="labels_only" if own else "",
         )
+    borrowed = f"the calibration is borrowed (transport: {facts.transport})"
     why = "fresh responses are at hand, and Direct needs no overlap; "
-    why += (
-        "its own labels correct it" if own else f"the calibration is borrowed (transport: {facts.transport})"
-    )
+    why += "its own labels correct it" if own else borrowed
     if facts.n_logged and not covered:
         why += f"; the logs add nothing to rely on ({overlap_reason})"
     caution, alternative = "", "stacked_dr" if covered else ""

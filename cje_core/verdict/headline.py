@@ -6,6 +6,7 @@ number: its estimate is NaN, and so is every difference with it.
 """
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -13,6 +14,7 @@ import xarray as xr
 from cje_core.inference.estimate import Status, label_estimate
 from cje_core.inference.sources import borrows
 
+NUMBERS = ("estimate", "std_error", "interval", "df", "effective_count", "unseen_by")
 ORDER = ("reported", "assumed", "refused")  # from the strongest word to the weakest
 
 
@@ -23,12 +25,10 @@ def headline(
 
     Parameters
     ----------
-    estimate : xr.Dataset
-        The estimate behind sources ``own`` and ``borrowed``.
+    estimate, probed : xr.Dataset
+        The estimates behind sources ``own`` and ``borrowed``, and behind ``probes``.
     levels : xr.Dataset
         From `cje_core.verdict.refusal.level`.
-    probed : xr.Dataset, optional
-        The estimate behind source ``probes``.
     route : str
         What to call the route of a refused level.
 
@@ -62,20 +62,16 @@ def headline(
     said = xr.Dataset({"status": ("policy", status), "source": ("policy", source)})
     influence = shared("influence")
     ranges = ("oracle_range",) if "oracle_range" in estimate.attrs else ()
-    coords = (
-        {}
-        if influence is None
-        else {name: ("prompt", estimate[name].values) for name in ("prompt", "cluster")}
-    )
+    prompts = () if influence is None else ("prompt", "cluster")
     kept = list(zip(rows, refused, strict=True))
     return label_estimate(
         names,
         {
-            **{name: column(name) for name in ("estimate", "std_error", "interval", "df")},
-            **{name: column(name) for name in ("effective_count", "unseen_by")},
+            **{name: column(name) for name in NUMBERS},
             "status": status,
             "route": [route if no else str(row["route"].item()) for row, no in kept],
             "influence": influence,
+            "balance": None if influence is None else _balance(rows, refused, influence.shape[1]),
             "draws": None if influence is not None else shared("draws"),
             "interval_kind": [
                 "none" if no or "interval_kind" not in row else str(row["interval_kind"].item())
@@ -90,9 +86,18 @@ def headline(
         options=json.loads(estimate.attrs["options"]),
         ci_kind=str(estimate.attrs["ci_kind"]),
         ci_prob=float(estimate.attrs["ci_prob"]),
-        coords=coords,
+        coords={name: ("prompt", estimate[name].values) for name in prompts},
         attrs={name: [float(end) for end in estimate.attrs[name]] for name in ranges},
     )
+
+
+def _balance(rows: Sequence[xr.Dataset], refused: np.ndarray, n: int) -> np.ndarray | None:
+    """What borrowed values take from the labels of others, (P, n); None where nothing is borrowed."""
+    blank = np.full(n, np.nan)
+    kept = ["balance" in row and not no for row, no in zip(rows, refused, strict=True)]
+    if not any(kept):
+        return None
+    return np.stack([row["balance"].values if has else blank for row, has in zip(rows, kept, strict=True)])
 
 
 def weaker(*levels: str) -> str:

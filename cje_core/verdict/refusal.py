@@ -1,8 +1,7 @@
 """REFUSE-LEVEL: when a level may not be reported, and what is reported in its place.
 
-The paper's gates refuse the level of a policy whose calibration has no support where its scores lie
-(identification), and its transport audit those to which the calibration does not transport. What remains is bounds
-and order.
+The paper's gates refuse the level of a policy whose calibration has no support where its scores lie (identification),
+and its transport audit those to which the calibration does not transport. What remains is bounds and order.
 
 *Partial identification.* Where a policy's scores lie outside the labelled range, nothing is known of E[Y | S] but the
 oracle's scale [l, h], so with q the share of responses out of range
@@ -34,6 +33,7 @@ from cje_core.transport.sensitivity import beyond_bias
 from cje_core.verdict.gates import describe
 
 JUDGE = "judge score"  # the column of Z that is no covariate
+COLUMNS = ("level", "source", "refused_by", "reason", "caveat")
 SEEN = 0.005  # shares up to it are printed as 0%
 
 
@@ -67,9 +67,7 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
     """
     about = evaluated.isel(gate=np.flatnonzero(evaluated["applies_to"].values == "level"))
     own = earned(estimate)
-    columns: dict[str, list[str]] = {
-        "level": [], "source": [], "refused_by": [], "reason": [], "caveat": []
-    }  # fmt: skip
+    rows = []
     for policy in evaluated["policy"].values:
         at = about.sel(policy=policy)
         gates = [at.isel(gate=g) for g in range(at.sizes["gate"])]
@@ -88,22 +86,16 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
         else:
             source, shown = _lent(estimate, policy), estimate
             blocked = [g for g in gates if g["blocked"].item()]
-            named, reasons = (
-                [str(g["gate"].item()) for g in blocked],
-                [str(g["action"].item()) for g in blocked],
-            )
+            named, reasons = ([str(g[what].item()) for g in blocked] for what in ("gate", "action"))
             doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
         if shown is not None and not bounded(shown, policy):
             named, reasons = ["interval", *named], [status.message, *reasons]
-        earns = source in ("own", "probes")
-        columns["level"].append("refused" if named else "reported" if earns else "assumed")
-        columns["source"].append(source)
-        columns["refused_by"].append(", ".join(named))
-        columns["reason"].append("; ".join(dict.fromkeys(reasons)))
+        word = "refused" if named else "reported" if source in ("own", "probes") else "assumed"
         words = [": ".join(filter(None, [describe(g), str(g["action"].item())])) for g in doubts]
-        columns["caveat"].append("; ".join(words))
+        rows.append((word, source, ", ".join(named), "; ".join(dict.fromkeys(reasons)), "; ".join(words)))
+    columns = np.array(rows, dtype=str).reshape(-1, 5).T
     return xr.Dataset(
-        {name: ("policy", np.array(column, dtype=str)) for name, column in columns.items()},
+        {name: ("policy", column) for name, column in zip(COLUMNS, columns, strict=True)},
         coords={"policy": evaluated["policy"].values},
     )
 
@@ -111,12 +103,7 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
 def name_outside(levels: xr.Dataset, bounds: xr.Dataset) -> xr.Dataset:
     """Levels whose reason LOW_SUPPORT says what lies outside the labels' range, and how much of it.
 
-    Parameters
-    ----------
-    levels : xr.Dataset
-        From `level`.
-    bounds : xr.Dataset
-        From `partial_identification`.
+    From `level` and `partial_identification`.
     """
     reasons = []
     for policy, reason in zip(levels["policy"].values, levels["reason"].values.astype(str), strict=True):
@@ -152,18 +139,14 @@ def bounded(estimate: xr.Dataset, policy: str) -> bool:
 
 
 def partial_identification(
-    data: xr.Dataset | Calibrated,
-    *,
-    ci_prob: float = 0.95,
-    monotone: bool = False,
+    data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95, monotone: bool = False
 ) -> xr.Dataset:
     """Bounds on each policy's value that claim nothing where no label was; see the module.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data; the labelled range is that of the judge scores, and of the covariates, of the labels that
-        teach.
+    data : xr.Dataset or Calibrated
+        The labelled range is that of the judge scores, and of the covariates, of the labels that teach.
     ci_prob : float
         Probability that the interval covers the value.
     monotone : bool
@@ -180,12 +163,11 @@ def partial_identification(
     given = calibrated(data)
     data, rows, fitted = given.parts
     scale = np.asarray(data.attrs["oracle_range"], float)
-    shape = len(rows.policies), 2
-    bounds, std_error, interval, sides = np.full((4, *shape), np.nan)
-    columns = np.full((shape[0], rows.z.shape[1]), np.nan)
-    beyond_any = np.full(shape[0], np.nan)
-    critical = np.full(shape[0], np.nan)
-    for p in range(shape[0]):
+    n_policies = len(rows.policies)
+    bounds, std_error, interval, sides = np.full((4, n_policies, 2), np.nan)
+    columns = np.full((n_policies, rows.z.shape[1]), np.nan)
+    beyond_any, critical = np.full((2, n_policies), np.nan)
+    for p in range(n_policies):
         index = np.flatnonzero((rows.policy == p) & rows.evaluated)
         f = fitted.calibrator
         if f is None or len(index) == 0:
@@ -205,7 +187,7 @@ def partial_identification(
             mean, sampling = mean_part(rows, index, limit, weight)
             learned = calibration_part(rows, fitted, rows.z[index], np.where(unknown, 0.0, share))
             bounds[p, side] = mean
-            _, std_error[p, side], df[side] = combine([sampling, learned], rows.cluster)
+            std_error[p, side], df[side] = combine([sampling, learned], rows.cluster)[1:]
         critical[p] = imbens_manski(np.ptp(bounds[p]), std_error[p].max(), df.min(), ci_prob)
         # without any error (every response out of range) the bounds themselves are the interval
         half = np.where(std_error[p] == 0, 0.0, critical[p] * std_error[p])
@@ -262,14 +244,10 @@ def rank_only(
 
     Parameters
     ----------
-    estimate : xr.Dataset
-        Estimate contract.
-    levels : xr.Dataset
-        From `level`.
-    bounds : xr.Dataset, optional
-        From `partial_identification`.
-    corrected : xr.Dataset, optional
-        Estimate of `cje_core.estimators.direct_corrected`.
+    estimate, levels : xr.Dataset
+        An estimate, and what `level` says of it.
+    bounds, corrected : xr.Dataset, optional
+        From `partial_identification`, and the estimate of `cje_core.estimators.direct_corrected`.
 
     Returns
     -------
@@ -289,22 +267,20 @@ def rank_only(
     pairs = np.array(list(combinations(range(len(names)), 2)), dtype=np.intp).reshape(-1, 2)
     first, second = pairs.T
     difference = np.column_stack([used[first, 0] - used[second, 1], used[first, 1] - used[second, 0]])
-    order = np.select(
-        [difference[:, 0] > 0, difference[:, 1] < 0], ["higher", "lower"], default="not ordered"
-    )
+    apart = [difference[:, 0] > 0, difference[:, 1] < 0]
     refused = (levels["level"].sel(policy=names) == "refused").values
     return xr.Dataset(
         {
             "interval": (("pair", "ci_bound"), difference),
-            "order": ("pair", order),
+            "order": ("pair", np.select(apart, ["higher", "lower"], default="not ordered")),
             "refused": ("pair", refused[first] | refused[second]),
             "basis": ("policy", np.array(basis, dtype=str)),
             "used": (("policy", "ci_bound"), used),
         },
         coords={
             "policy": names,
+            "ci_bound": CI_BOUND,
             "first": ("pair", np.array(names, dtype=str)[first]),
             "second": ("pair", np.array(names, dtype=str)[second]),
-            "ci_bound": CI_BOUND,
         },
     )

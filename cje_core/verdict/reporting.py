@@ -58,9 +58,7 @@ ENTRIES = (
     Entry("ttc", "overlap", "overlap", "logger mass of the target's typical set"),
     Entry("ttc_interval", "overlap", "overlap", "its interval"),
     Entry("cle_factor", "overlap", "overlap", "coverage-limited efficiency factor"),
-    Entry(
-        "out_of_range", "coverage badge", "coverage", "share of responses outside the labelled judge range"
-    ),
+    Entry("out_of_range", "coverage badge", "coverage", "share of responses outside the labelled judge range"),
     Entry("slope_low", "coverage badge", "coverage", "slope of f at the lower end of the labelled range"),
     Entry("slope_high", "coverage badge", "coverage", "slope of f at its upper end"),
     Entry("labels_near", "coverage badge", "coverage", "labels between its 10th and 90th score percentile"),
@@ -82,44 +80,20 @@ ENTRIES = (
     Entry("jackknife", "uncertainty", "estimate", "value with each fold of labels left out"),
     Entry("transport_residual", "transport", "transport", "mean residual on probes", "residual"),
     Entry("transport_interval", "transport", "transport", "its interval", "interval"),
-    Entry(
-        "transport_verdict",
-        "transport",
-        "transport",
-        "PASS, FAIL, INCONCLUSIVE, NOT_CHECKED",
-        "verdict",
-        True,
-    ),
+    Entry("transport_verdict", "transport", "transport", "PASS, FAIL, INCONCLUSIVE, NOT_CHECKED", "verdict", True),
     Entry("n_probes", "transport", "transport", "probe labels"),
-    Entry(
-        "label_disagreement",
-        "transport",
-        "agreement",
-        "mean residual of the policy's labels by the calibration of the other labelled policies, or where it is worst",
-        "shown_residual",
-    ),
-    Entry(
-        "label_disagreement_interval",
-        "transport",
-        "agreement",
-        "its interval, simultaneous over policies",
-        "shown_interval",
-    ),
+    Entry("label_disagreement", "transport", "agreement",
+          "mean residual of the policy's labels by the calibration of the other labelled policies, "
+          "or where it is worst",
+          "shown_residual"),
+    Entry("label_disagreement_interval", "transport", "agreement",
+          "its interval, simultaneous over policies", "shown_interval"),
     Entry("labels_contradict", "transport", "agreement", "whether it lies beyond the margin", "contradicts"),
     Entry("gate_state", "gates", "gates", "state of every gate", "state", True),
-    Entry(
-        "interval_if_biased",
-        "transport",
-        "sensitivity",
-        "interval of the level if the transport residual is anything up to delta",
-        "interval",
-    ),
-    Entry(
-        "flips_at",
-        "transport",
-        "tipping",
-        "bound on the transport residual from which the difference from each other policy is undecided",
-    ),
+    Entry("interval_if_biased", "transport", "sensitivity",
+          "interval of the level if the transport residual is anything up to delta", "interval"),
+    Entry("flips_at", "transport", "tipping",
+          "bound on the transport residual from which the difference from each other policy is undecided"),
     Entry("level", "gates", "levels", "reported, assumed or refused", text=True),
     Entry("level_source", "gates", "levels", "own, probes, borrowed or none", "source", True),
     Entry("level_reason", "gates", "levels", "why it is refused", "reason", True),
@@ -127,10 +101,8 @@ ENTRIES = (
     Entry("left_out", "filters", "left_out", "rows left out, by reason; rows of no policy count for each"),
     Entry("included", "filters", "data", "prompts that enter the mean (inclusion manifest)"),
     Entry("manifest_hash", "filters", "data", "hash of the ids of those prompts", text=True),
-    Entry(
-        "p_adjusted", "multiplicity", "contrasts", "adjusted p-value of the difference from each other policy"
-    ),
-)
+    Entry("p_adjusted", "multiplicity", "contrasts", "adjusted p-value of the difference from each other policy"),
+)  # fmt: skip
 
 # What `ledger` takes beside data, an estimate and rows left out.
 FOUND = (
@@ -151,8 +123,7 @@ def ledger(
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
+    data : xr.Dataset or Calibrated
     estimate : xr.Dataset, optional
     left_out : DataFrame, optional
         Rows left out (`cje_core.data.files.read`): columns ``policy`` and ``reason``.
@@ -192,9 +163,7 @@ def ledger(
     columns: dict[str, xr.Variable] = {}
     missing = []
     coords: dict[str, Any] = {"policy": names}
-    labels: dict[str, pd.Index] = {
-        "policy": pd.Index(names)
-    }  # of each dimension, by the piece that is first to have it
+    labels = {"policy": pd.Index(names)}  # of each dimension, by the piece that is first to have it
     for entry in ENTRIES:
         piece, source = kept.get(entry.piece), entry.source or entry.name
         if piece is not None and source in piece:
@@ -294,9 +263,8 @@ def _options(estimate: xr.Dataset | None, names: list[str]) -> xr.Dataset | None
     options: Mapping[str, Any] = {} if estimate is None else json.loads(estimate.attrs["options"])
     if "rho" not in options:
         return None
-    return xr.Dataset(
-        {"rho": ("policy", np.full(len(names), float(options["rho"])))}, coords={"policy": names}
-    )
+    rho = np.full(len(names), float(options["rho"]))
+    return xr.Dataset({"rho": ("policy", rho)}, coords={"policy": names})
 
 
 def _counted(left_out: pd.DataFrame | None, names: list[str]) -> xr.Dataset | None:
@@ -321,9 +289,8 @@ def _symmetric(
     if pairs is None or source is None:
         return None
     matrix = np.full((len(names), len(names)), np.nan)
-    for first, second, value in zip(
-        pairs["first"].values, pairs["second"].values, pairs[source].values, strict=True
-    ):
+    columns = (pairs[column].values for column in ("first", "second", source))
+    for first, second, value in zip(*columns, strict=True):
         a, b = names.index(str(first)), names.index(str(second))
         matrix[a, b] = matrix[b, a] = value
     return xr.Dataset({name: (("policy", "other"), matrix)}, coords={"policy": names, "other": names})

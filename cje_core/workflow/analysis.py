@@ -40,9 +40,7 @@ class Analysis(OfData):
     guide: xr.Dataset
     contrasts: xr.Dataset | None
     if_biased: xr.Dataset  # intervals of the levels if transport is off by up to the margin
-    tipping: (
-        xr.Dataset | None
-    )  # how far off it may be before each difference, and the best policy, is undecided
+    tipping: xr.Dataset | None  # how far off it may be before a difference, or the best policy, is undecided
     posterior: Posterior | None  # with --bayes
     seed: int
     seconds: float
@@ -54,11 +52,11 @@ class Analysis(OfData):
 
     def level(self, policy: str) -> str:
         """``reported``, ``assumed`` or ``refused``, see `cje_core.verdict.refusal.level`."""
-        return str(self.levels["level"].sel(policy=policy).item())
+        return self.of_level("level", policy)
 
     def source(self, policy: str) -> str:
         """What the value rests on: ``own`` labels, ``probes``, ``borrowed`` or ``none``."""
-        return str(self.levels["source"].sel(policy=policy).item())
+        return self.of_level("source", policy)
 
     def borrows(self, policy: str) -> bool:
         """Whether the value borrows, or would have, see `cje_core.inference.sources.borrows`."""
@@ -67,10 +65,6 @@ class Analysis(OfData):
     def standing(self, policy: str) -> str | None:
         """Name the estimator whose number stands first for a policy; None where its level is refused."""
         return str(self.value["taken_from"].sel(policy=policy).item()) or None
-
-    def refused_by(self, policy: str) -> list[str]:
-        """The gates that forbid the level; ``estimate`` where there is none."""
-        return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
 
     def bounds_hold(self, policy: str) -> bool:
         """Whether bounds say something of a level refused for want of labels where its scores lie, and of nothing else.
@@ -116,17 +110,10 @@ class Analysis(OfData):
         for policy in self.policies:
             at = self.value.sel(policy=policy)
             bounds = ", ".join(number(float(bound), scale) for bound in at["interval"].values)
-            reason = str(self.levels["reason"].sel(policy=policy).item())
             by = self.standing(policy)
-            rows.append(
-                [
-                    policy,
-                    number(float(at["estimate"]), scale),
-                    f"[{bounds}]" if by else "-",
-                    self.level(policy),
-                    f"{self.rests_on(policy)} ({by})" if by else reason,
-                ]
-            )
+            rests_on = f"{self.rests_on(policy)} ({by})" if by else self.of_level("reason", policy)
+            value = number(float(at["estimate"]), scale)
+            rows.append([policy, value, f"[{bounds}]" if by else "-", self.level(policy), rests_on])
         heading = f"{len(rows)} policies, {self.data.sizes['prompt']} prompts"
         interval = f"{100 * self.value.attrs['ci_prob']:g}% interval"
         return Shown(heading, ["policy", "value", interval, "level", "rests on (by), or why not"], rows)

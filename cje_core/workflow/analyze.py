@@ -42,21 +42,14 @@ from cje_core.workflow.given import Given, Reading, has_logs, oracle_scale, take
 from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, stricter, without
 
 DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
-OFF_POLICY = (
-    "snips",
-    "calibrated_ips",
-    "calibrated_dr_cpo",
-    "stacked_dr",
-)  # join the default with logged responses
+OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # besides, with logged responses
 CORRECTED = "direct_corrected"
 # Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
 ELSEWHERE = ("drift",)
 ABOUT_CALIBRATOR = ("reliability", "label_support", "identification")
 # What a missing ingredient is called where the user can add it.
 INGREDIENTS = {
-    "logp_target": "logged=FILE",
-    "logp_logger": "logged=FILE",
-    "logged_judge": "logged=FILE",
+    **dict.fromkeys(("logp_target", "logp_logger", "logged_judge"), "logged=FILE"),
     "covariate": "covariates=NAME",
 }
 
@@ -123,9 +116,8 @@ def analyze(
     harmless = harmless_margin(margin, scale, DataError)
     data, left_out = take(path, calibration.covariates, **reading)
     if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
-        modules[CORRECTED] = estimators.load(
-            CORRECTED
-        )  # probes are the policy's own labels: they make its value
+        # Probes are a policy's own labels: they make its value.
+        modules[CORRECTED] = estimators.load(CORRECTED)
     for name, module in modules.items():
         for need in sorted(set(module.NEEDS) - set(data)):
             raise DataError(
@@ -142,16 +134,15 @@ def analyze(
         policies = [str(name) for name in data.policy.values]
         transport = audit(given, margin=harmless)
         verdicts = stricter(transport, believed)
-        judged = transport.assign(
-            verdict=("policy", [verdicts[str(name)] for name in transport["policy"].values])
-        )
+        judged = transport.assign(verdict=("policy", [verdicts[name] for name in policies]))
         covered = overlap(given) if logs else None
-        badge, bins = coverage_badge(given), reliability(given)
+        bins = reliability(given)
         taught = not Status(bins["status"].item()).failed
+        badge = coverage_badge(given) if taught else None
         metrics = gates.collect(
             policies,
             overlap=covered,
-            coverage=badge if taught else None,
+            coverage=badge,
             reliability=bins,
             transport=judged,
             estimate=found[primary],
@@ -180,7 +171,7 @@ def analyze(
             estimates=found,
             primary=primary,
             transport=transport,
-            coverage=badge if taught else None,
+            coverage=badge,
             reliability=bins if taught else None,
             overlap=covered,
             gates=evaluated,
@@ -244,11 +235,9 @@ def _about_logs(
 ) -> dict[str, xr.DataArray]:
     """Metrics that only some estimates carry, from the first that does: the primary, a doubly robust one, any."""
     robust = [one for one in found.values() if "orthogonality_interval" in one]
+    carriers = {"orthogonality_gap": "orthogonality_interval", "guard_engaged": "guard_engaged"}
     out = {}
-    for metric, variable in (
-        ("orthogonality_gap", "orthogonality_interval"),
-        ("guard_engaged", "guard_engaged"),
-    ):
+    for metric, variable in carriers.items():
         carries = next((one for one in (found[primary], *robust, *found.values()) if variable in one), None)
         if carries is not None:
             out[metric] = gates.collect(policies, estimate=carries)[metric]
@@ -276,10 +265,9 @@ def turned(data: xr.Dataset) -> xr.Dataset:
 
 def _calibration_share(value: xr.Dataset, found: Mapping[str, xr.Dataset]) -> dict[str, float]:
     """Share of the variance of each value that stands that comes from labels; policies without one are left out."""
-    share = {}
-    for policy, name in zip(
-        value["policy"].values.astype(str), value["taken_from"].values.astype(str), strict=True
-    ):
-        if name and "calibration_share" in found[name]:
-            share[str(policy)] = float(found[name]["calibration_share"].sel(policy=policy))
-    return share
+    taken = {str(policy): str(name) for policy, name in value["taken_from"].to_series().items()}
+    return {
+        policy: float(found[name]["calibration_share"].sel(policy=policy))
+        for policy, name in taken.items()
+        if name and "calibration_share" in found[name]
+    }

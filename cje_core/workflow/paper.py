@@ -34,17 +34,9 @@ PAPER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def paper_estimator(name: str) -> tuple[ModuleType, dict[str, Any]]:
-    """Module and options of one row of the paper's table of 13 estimators.
+    """Module and options of one row of the paper's table of 13 estimators, by the paper's name (`PAPER`).
 
-    Parameters
-    ----------
-    name : str
-        As the paper writes it, for instance ``"calibrated-ips+cov"``; see `PAPER`.
-
-    Returns
-    -------
-    module, options
-        ``module.estimate(data, **options)`` is that row.
+    ``module.estimate(data, **options)`` is that row.
 
     Examples
     --------

@@ -14,7 +14,7 @@ difference to the reference, is shown and simulated apart.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -81,8 +81,7 @@ class Planned(OfData):
             return None
         known = np.isfinite(self.check["planned_std_error"].values)
         tested = np.isfinite(self.check["planned_mde"].values)
-        held, strong = self.check["held"].values[known], self.check["power_held"].values[tested]
-        return bool(held.all() and strong.all())
+        return bool(self.check["held"].values[known].all() and self.check["power_held"].values[tested].all())
 
     def status(self, policy: str) -> Status:
         """What the pilot says about one policy."""
@@ -97,14 +96,10 @@ class Planned(OfData):
         """Policies whose level `analyze` refuses on the pilot: they need labels of their own."""
         return _refused(self.levels)
 
-    def refused_by(self, policy: str) -> list[str]:
-        """What refuses the level; ``estimate`` where there is none."""
-        return [name for name in str(self.levels["refused_by"].sel(policy=policy).item()).split(", ") if name]
-
     def silent(self, policy: str) -> str:
         """Why there is no forecast for a policy; empty where there is one."""
         if policy in self.refused:
-            return str(self.levels["reason"].sel(policy=policy).item())
+            return self.of_level("reason", policy)
         if math.isfinite(float(self.forecast["std_error"].sel(policy=policy))):
             return ""
         at = self.value.sel(policy=policy)
@@ -131,19 +126,19 @@ class Planned(OfData):
 
     def shown(self) -> Shown:
         """Per policy the standard error that the plan gives, by what route, or what stands in its way."""
+        errors = {"planned SE": self.forecast["std_error"]}
+        if self.check is not None:
+            errors["simulated SE"] = self.check["simulated_std_error"]
         rows = []
         for policy in self.policies:
-            errors = [self.forecast["std_error"]]
-            errors += [] if self.check is None else [self.check["simulated_std_error"]]
-            numbers = [f"{float(error.sel(policy=policy)):.3g}".replace("nan", "-") for error in errors]
-            way = self.silent(policy) or self.route(policy)
-            rows.append([policy, *numbers, way])
+            found = (float(error.sel(policy=policy)) for error in errors.values())
+            numbers = ["-" if math.isnan(error) else f"{error:.3g}" for error in found]
+            rows.append([policy, *numbers, self.silent(policy) or self.route(policy)])
         heading = (
             f"judge {self.plan.n} prompts under {self.n_policies} policies, label {self.plan.m}: "
             f"{self.plan.cost:g} of {self.budget:g}"
         )
-        simulated = [] if self.check is None else ["simulated SE"]
-        return Shown(heading, ["policy", "planned SE", *simulated, "route, or why not"], rows)
+        return Shown(heading, ["policy", *errors, "route, or why not"], rows)
 
 
 def plan(
@@ -191,7 +186,8 @@ def plan(
         With one line, for what the user can mend.
     """
     start = time.perf_counter()
-    _check_options(budget, cost_judge, cost_oracle, n_policies, power, replicates)
+    costs = {"budget": budget, "cost_judge": cost_judge, "cost_oracle": cost_oracle}
+    _check_options(costs, n_policies, power, replicates)
     if borrowed not in FORECAST:
         raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(FORECAST)}")
     harmless = harmless_margin(margin, oracle_scale(path, reading), DataError)
@@ -328,14 +324,9 @@ def _if_labelled(given: Calibrated, chosen: Plan, forecast: xr.Dataset) -> xr.Da
 
 
 def _check_options(
-    budget: float,
-    cost_judge: float,
-    cost_oracle: float,
-    n_policies: int | None,
-    power: float,
-    replicates: int | None,
+    costs: Mapping[str, float], n_policies: int | None, power: float, replicates: int | None
 ) -> None:
-    for name, value in (("budget", budget), ("cost_judge", cost_judge), ("cost_oracle", cost_oracle)):
+    for name, value in costs.items():
         if not (math.isfinite(value) and value > 0):
             raise DataError(f"{name}={value:g}: it must be a positive number")
     if n_policies is not None and not 1 <= n_policies <= MOST:
@@ -359,8 +350,7 @@ def _probes(data: xr.Dataset, components: xr.Dataset, transport: xr.Dataset) -> 
     found = {}
     audited = np.isin(components["route"].values, ("plug_in", "balanced", "probe_tuned"))
     for policy in components["policy"].values[audited]:
-        spread = usual if seen is None else float(seen.sel(policy=policy))
-        found[str(policy)] = probes_to_pass(
-            usual if math.isnan(spread) else spread, margin=transport.attrs["margin"]
-        )
+        spread = math.nan if seen is None else float(seen.sel(policy=policy))
+        spread = usual if math.isnan(spread) else spread
+        found[str(policy)] = probes_to_pass(spread, margin=transport.attrs["margin"])
     return found

@@ -16,6 +16,7 @@ import xarray as xr
 from cje_core import estimators
 from cje_core.bayes.decisions import decide
 from cje_core.calibration.calibrated import Calibrated
+from cje_core.estimators.bayes_corrected import Model
 from cje_core.streams import generator
 
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
@@ -35,19 +36,12 @@ class Posterior(NamedTuple):
     decision: xr.Dataset  # over policy, see `posterior`
 
 
-def posterior(
-    data: xr.Dataset | Calibrated,
-    *,
-    engine: str,
-    margin: float,
-    seed: int,
-) -> Posterior:
+def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed: int) -> Posterior:
     """Fit the Bayesian estimators and decide.
 
     Parameters
     ----------
-    data : xr.Dataset
-        Evaluation data.
+    data : xr.Dataset or Calibrated
     engine : {"gibbs", "nutpie", "pymc"}
     margin : float
         Harmless shift, in units of the oracle scale.
@@ -62,17 +56,12 @@ def posterior(
         posterior has no interval (too few labels: it is the prior's) there are no probabilities either.
     """
     # the flat prior: pooling shifts would pull a single policy that is far off towards the others
-    options: dict[str, dict[str, Any]] = {VALUE: {}, SHIFT: {"margin": margin, "prior": "flat"}}
-    found = {
-        name: estimators.load(name).estimate(
-            data,
-            rng=generator(seed, "analyze", "posterior"),
-            engine=engine,
-            n_draws=N_DRAWS,
-            **options[name],
-        )
-        for name in BAYESIAN
-    }
+    options: dict[str, dict[str, Any]] = {VALUE: {}, SHIFT: {"margin": margin, "model": Model("flat")}}
+    found = {}
+    for name in BAYESIAN:
+        rng = generator(seed, "analyze", "posterior")
+        fit = estimators.load(name).estimate
+        found[name] = fit(data, rng=rng, engine=engine, n_draws=N_DRAWS, **options[name])
     draws = {name: _draws(found[name]) for name in BAYESIAN}
     own = found[VALUE]["route"] == "corrected"
     audited = ~own & draws[SHIFT].notnull().all("replicate")
@@ -86,13 +75,7 @@ def posterior(
 
 
 def without(believed: Posterior, refused: Sequence[str]) -> Posterior:
-    """Decide among the policies whose level is not refused: no probability speaks for or against the others.
-
-    Parameters
-    ----------
-    believed : Posterior
-    refused : sequence of str
-    """
+    """Decide among the policies whose level is not refused: no probability speaks for or against the others."""
     if not refused:
         return believed
     kept = ~believed.reported["policy"].isin(list(refused))
@@ -114,9 +97,9 @@ def to_tree(found: Posterior) -> xr.DataTree:
 
     ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
     with the statuses of both values as coordinates over policy, and the parameters that the value was drawn with:
-    ``calibrator`` over the judge's levels, its ``ends`` and ``shape``, ``sigma``,
-    ``covariate_effect``. ``constant_data`` holds the decision; NUTS' worst diagnostics
-    are attributes. Draws of all chains stand in one, thinned to `N_DRAWS`.
+    ``calibrator`` over the judge's levels, its ``ends`` and ``shape``, ``sigma``, ``covariate_effect``.
+    ``constant_data`` holds the decision; NUTS' worst diagnostics are attributes. Draws of all chains stand in one,
+    thinned to `N_DRAWS`.
     """
     value, corrected = (found.estimates[name] for name in BAYESIAN)
     named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}
@@ -129,11 +112,10 @@ def to_tree(found: Posterior) -> xr.DataTree:
         value_status=("policy", value["status"].values),
         corrected_value_status=("policy", corrected["status"].values),
     )
-    parameters = [name for name in PARAMETERS if name in value]
-    for name in parameters:
-        ds[name] = (
-            value[name].rename(replicate="draw").drop_vars("draw", errors="ignore").expand_dims(chain=[0])
-        )
+    for name in PARAMETERS:
+        if name in value:
+            drawn = value[name].rename(replicate="draw").drop_vars("draw", errors="ignore")
+            ds[name] = drawn.expand_dims(chain=[0])
     ds["value_status"].attrs = ds["corrected_value_status"].attrs = dict(value["status"].attrs)
     ds.attrs = {
         "engine": found.engine,

@@ -57,6 +57,7 @@ class OfData(Shows):
     """What was made of evaluation data, and what they teach."""
 
     calibrated: Calibrated
+    levels: xr.Dataset  # what each value rests on, or why it is refused (`cje_core.verdict.refusal.level`)
 
     @property
     def data(self) -> xr.Dataset:
@@ -67,6 +68,14 @@ class OfData(Shows):
     def policies(self) -> list[str]:
         """Names, in the order of the data."""
         return [str(name) for name in self.data.policy.values]
+
+    def of_level(self, column: str, policy: str) -> str:
+        """What one column of the levels says of a policy."""
+        return str(self.levels[column].sel(policy=policy).item())
+
+    def refused_by(self, policy: str) -> list[str]:
+        """The gates that forbid the level; ``estimate`` where there is none."""
+        return [name for name in self.of_level("refused_by", policy).split(", ") if name]
 
 
 def number(value: float, scale: Sequence[float]) -> str:

@@ -25,9 +25,7 @@ class Best(NamedTuple):
 
     policy: str
     decided: bool  # the intervals of its differences from all the others leave out 0
-    flips_at: (
-        float  # transport off by so much leaves it undecided; infinite where nothing is borrowed, else NaN
-    )
+    flips_at: float  # error of transport that undoes it; infinite if nothing is borrowed, NaN if undecided
     compared: list[str]
     behind: list[str]  # of these, those whose difference from it leaves out 0
     left_out: Mapping[str, str]  # policy -> why it has no value
@@ -70,9 +68,7 @@ def best(analysis: Analysis) -> Best | None:
         return None
     tipping = float(analysis.tipping["best_tipping"])
     compared = analysis.value["policy"].values[known].astype(str).tolist()
-    reasons = {
-        policy: str(analysis.levels["reason"].sel(policy=policy).item()) for policy in analysis.policies
-    }
+    others = [policy for policy in analysis.policies if policy not in compared]
     leader = str(analysis.tipping["best"].item())
     return Best(
         leader,
@@ -80,7 +76,7 @@ def best(analysis: Analysis) -> Best | None:
         tipping if tipping > 0 else np.nan,
         compared,
         [policy for policy in compared if policy != leader and _apart(analysis, leader, policy)],
-        {policy: why for policy, why in reasons.items() if policy not in compared},
+        {policy: analysis.of_level("reason", policy) for policy in others},
     )
 
 

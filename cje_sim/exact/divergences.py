@@ -1,9 +1,8 @@
 """Divergences and estimator errors of i.i.d. token policies, in closed form.
 
-Everything is a function of the token laws ``log_p`` (target) and ``log_q`` (logger), arrays (V,) of
-normalised log-probabilities in nats, and of the length ``L``. Sequence-level quantities that grow like
-``c^L`` are returned in logs. Notation as in the paper: ``W = pi'(A|X) / pi_0(A|X)``, ``E0`` the expectation
-under the logger.
+Everything is a function of the token laws ``log_p`` (target) and ``log_q`` (logger), arrays (V,) of normalised
+log-probabilities in nats, and of the length ``L``. Sequence-level quantities that grow like ``c^L`` are returned in
+logs. Notation as in the paper: ``W = pi'(A|X) / pi_0(A|X)``, ``E0`` the expectation under the logger.
 """
 
 from typing import NamedTuple
@@ -15,19 +14,15 @@ from scipy.special import logsumexp
 from cje_sim.exact.sums import FloatArray, log_minus
 
 
-class Moments(NamedTuple):
-    """Mean, variance, skewness and excess kurtosis of a token score."""
-
-    mean: float
-    variance: float
-    skewness: float
-    kurtosis: float
-
-
 def expectation(log_law: FloatArray, values: FloatArray) -> float:
     """Mean of `values` under a law, where impossible tokens (-inf) contribute nothing."""
     possible = log_law > -np.inf
     return float(np.exp(log_law[possible]) @ values[possible])
+
+
+def variance(log_law: FloatArray, values: FloatArray) -> float:
+    """Variance of a token score, for instance of the surprisal ``-log_p``, under a law."""
+    return expectation(log_law, (values - expectation(log_law, values)) ** 2)
 
 
 def entropy(log_p: FloatArray) -> float:
@@ -72,23 +67,11 @@ def chi2_law(log_p: FloatArray, log_q: FloatArray) -> FloatArray:
     return np.asarray(weight - logsumexp(weight))
 
 
-def moments(log_law: FloatArray, values: FloatArray) -> Moments:
-    """Moments of a token score, for instance of the surprisal ``-log_p``, under `log_law`."""
-    mean = expectation(log_law, values)
-    deviation = values - mean
-    variance = expectation(log_law, deviation**2)
-    if variance <= 0:
-        return Moments(mean, 0.0, 0.0, 0.0)
-    skewness = expectation(log_law, deviation**3) / variance**1.5
-    return Moments(mean, variance, skewness, expectation(log_law, deviation**4) / variance**2 - 3)
-
-
 def collapse_margin(log_p: FloatArray, log_q: FloatArray) -> float:
     """Which way one-sided TTC goes: ``E_q[-log p] - H(p)``, nats per token.
 
-    Positive: logger text is less typical for the target than the target's own, and TTC falls to 0
-    exponentially in L. Negative: logger text looks *more* typical, and TTC tends to 1 whatever KL and chi2
-    are.
+    Positive: logger text is less typical for the target than the target's own, and TTC falls to 0 exponentially in L.
+    Negative: logger text looks *more* typical, and TTC tends to 1 whatever KL and chi2 are.
     """
     return expectation(log_q, -log_p) - entropy(log_p)
 
@@ -96,8 +79,8 @@ def collapse_margin(log_p: FloatArray, log_q: FloatArray) -> float:
 class RewardErrors(NamedTuple):
     """Exact errors for ``Y = u(a_1) + noise``: value V(pi'), and log standard errors at the given n.
 
-    `log_se_snips` and `snips_bias` are the first-order (delta method) ones, ``E0[W^2 (Y - V)^2] / n`` and
-    ``-E0[W^2 (Y - V)] / n``; they mean something only while they are small.
+    Of SNIPS they are first-order (delta method), ``E0[W^2 (Y - V)^2] / n`` and ``-E0[W^2 (Y - V)] / n``, and mean
+    something only while they are small.
     """
 
     value: float
@@ -114,19 +97,11 @@ def first_token_errors(
 
     ``Y = u(a_1) + noise_sd(a_1) * e``, as in the paper's simulation of TTC collapse. IPS is unbiased with
     ``n SE^2 = (1 + chi2)^(L-1) sum_v p(v)^2/q(v) (u(v)^2 + noise_sd(v)^2) - V^2``; Direct is the mean of n fresh
-    draws from the target, judged without error.
-
-    Parameters
-    ----------
-    log_p, log_q, utility : arrays, shape (V,)
-    noise_sd : float or array, shape (V,)
-        Standard deviation of the outcome noise given the first token, in units of Y.
-    length, n : int
-        Tokens per response; number of responses.
+    draws from the target, judged without error. `utility` (V,) and `noise_sd` (a number, or (V,)), mean and standard
+    deviation of the outcome given the first token, are in units of Y; `length` tokens in each of `n` responses.
     """
     value = expectation(log_p, utility)
     noise = np.broadcast_to(np.asarray(noise_sd, dtype=float) ** 2, utility.shape)
-    variance = expectation(log_p, (utility - value) ** 2 + noise)
     second = log1p_chi2(log_p, log_q)
     log_n = np.log(n)
     m = chi2_law(log_p, log_q)
@@ -141,7 +116,7 @@ def first_token_errors(
         value,
         float((log_var_ips - log_n) / 2),
         float((log_var_snips - log_n) / 2),
-        float((_log(variance) - log_n) / 2),
+        float((_log(expectation(log_p, (utility - value) ** 2 + noise)) - log_n) / 2),
         bias,
     )
 

@@ -23,15 +23,11 @@ PATH_POINTS = 2**13
 
 
 class Divergence(NamedTuple):
-    """Exact sequence-level divergences of a target from its logger; divide by `mean_length` for per-token ones.
+    """Exact sequence-level divergences of a target from its logger; divide by `mean_length` for per-token ones."""
 
-    `kl`: ``KL(pi' || pi_0)``, nats. `log1p_chi2`: ``log E0[W^2]``; minus it is the log of the limit of ESS/n.
-    `mean_length`: mean number of tokens under the target.
-    """
-
-    kl: float
-    log1p_chi2: float
-    mean_length: float
+    kl: float  # KL(pi' || pi_0), nats
+    log1p_chi2: float  # log E0[W^2]; minus it is the log of the limit of ESS/n
+    mean_length: float  # tokens under the target
 
 
 def divergence(target: TokenPolicy, logger: TokenPolicy) -> Divergence:
@@ -47,9 +43,8 @@ def divergence(target: TokenPolicy, logger: TokenPolicy) -> Divergence:
     """
     p, _, ratio, kernel = _aligned(target, logger)
     weights = np.asarray(target.class_prob)
-    second = [
-        Paths(*pair, target.length, target.stop).log_mgf(0.0) for pair in zip(kernel, ratio, strict=True)
-    ]
+    pairs = zip(kernel, ratio, strict=True)
+    second = [Paths(*pair, target.length, target.stop).log_mgf(0.0) for pair in pairs]
     return Divergence(
         _clean(expected_sum(target, ratio)),
         _clean(float(logsumexp(second, b=weights))),
@@ -86,17 +81,9 @@ def log_cdf(
 ) -> LogProb:
     """``log P(sum_t f(a_(t-1), a_t) <= x)`` under a token policy, relatively accurate at any depth.
 
-    Parameters
-    ----------
-    policy : TokenPolicy
-    table : array, shape (K, 1 + S, V)
-        Token scores.
-    x : float
-    log_kernel : array, shape (K, 1 + S, V), optional
-        One-step factors in place of the policy's log-probabilities; they need not be normalised, for instance
-        ``2 log p - log q``, which gives ``log E0[W^2 1(sum <= x)]``.
-    points : int
-        Lattice points.
+    `table` (K, 1 + S, V) are the token scores. `log_kernel`, of the same shape, are one-step factors in place of the
+    policy's log-probabilities; they need not be normalised, for instance ``2 log p - log q``, which gives ``log E0[W^2
+    1(sum <= x)]``.
     """
     kernel = _rows(policy.log_prob, table.shape[1]) if log_kernel is None else log_kernel
     parts = [(weight, paths.log_cdf(x, points)) for weight, paths in _all_paths(policy, kernel, table)]
@@ -137,16 +124,11 @@ def coverage(
 
 
 class Rates(NamedTuple):
-    """Long-run constants of a pair of Markov chains, nats per token.
+    """Long-run constants of a pair of Markov chains, nats per token."""
 
-    `entropy`: the target's entropy rate. `collapse_margin`: logger's mean surprisal under the target's code minus
-    it; one-sided TTC falls if it is positive and tends to 1 if it is negative. `rate`: decay rate of two-sided TTC
-    (and of one-sided TTC if the margin is positive). `kl`, `log1p_chi2`: divergence rates.
-    """
-
-    entropy: float
-    collapse_margin: float
-    rate: float
+    entropy: float  # of the target
+    collapse_margin: float  # which way one-sided TTC goes, see `cje_sim.exact.divergences.collapse_margin`
+    rate: float  # at which two-sided TTC decays, and one-sided TTC if the margin is positive
     kl: float
     log1p_chi2: float
 

@@ -55,17 +55,13 @@ class Paths:
         """Every (number of tokens, sums of scores, log-mass), or None beyond `MAX_ATOMS` atoms."""
         rows, vocab = self.log_kernel.shape
         out: list[tuple[int, FloatArray, FloatArray]] = []
-        states = [(np.zeros(1), np.zeros(1))]
-        origin = [0]  # the row of log_kernel each state continues with
+        # the row of log_kernel that a state continues with, its sums and their log-mass
+        states = [(0, np.zeros(1), np.zeros(1))]
         for n_tokens in range(1, self.length + 1):
-            reached: list[tuple[FloatArray, FloatArray]] = []
-            target_rows: list[int] = []
+            reached: list[tuple[int, FloatArray, FloatArray]] = []
             for token in range(vocab):
-                steps = [(self.scores[r, token], self.log_kernel[r, token]) for r in origin]
-                sums, mass = (
-                    np.concatenate([state[i] + step[i] for state, step in zip(states, steps, strict=True)])
-                    for i in (0, 1)
-                )
+                sums = np.concatenate([sums + self.scores[row, token] for row, sums, _ in states])
+                mass = np.concatenate([mass + self.log_kernel[row, token] for row, _, mass in states])
                 keep = mass > -np.inf
                 if not keep.any():
                     continue
@@ -73,16 +69,15 @@ class Paths:
                 if token == self.stop or n_tokens == self.length:
                     out.append((n_tokens, *pair))
                 else:
-                    reached.append(pair)
-                    target_rows.append(1 + token if rows > 2 else 1)
-            if rows == 2 and reached:
-                reached = [merge_atoms(*(np.concatenate(part) for part in zip(*reached, strict=True)))]
-                target_rows = [1]
-            if sum(len(s) for s, _ in reached) * vocab > MAX_ATOMS:
-                return None
-            states, origin = reached, target_rows
-            if not states:
+                    reached.append((1 + token if rows > 2 else 1, *pair))
+            if not reached:
                 break
+            if rows == 2:
+                parts = (np.concatenate([state[i] for state in reached]) for i in (1, 2))
+                reached = [(1, *merge_atoms(*parts))]
+            if sum(len(sums) for _, sums, _ in reached) * vocab > MAX_ATOMS:
+                return None
+            states = reached
         return out
 
     def log_mgf(self, theta: float) -> float:

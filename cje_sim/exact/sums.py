@@ -5,11 +5,10 @@ V, L): exact convolution of atoms. Otherwise FFT on a lattice, after an exponent
 of interest in the centre of the law, so that probabilities keep their *relative* accuracy at any depth (a
 plain FFT loses everything below 1e-14).
 
-Discretisation: each score is split between its two neighbouring lattice points so that its mean is kept.
-Given the sum, the lattice sum is then off by independent bounded mean-zero errors, so by Hoeffding it is
-within ``delta = h sqrt(L log(2/1e-15) / 2)`` of it but for 1e-15: ``F(x - delta) <= F(x) <= F(x + delta)``
-brackets the truth (up to a factor ``exp(+-theta^2 h^2 L / 8)`` under a tilt theta), and for smooth laws the
-value itself is accurate to second order in h.
+Discretisation: each score is split between its two neighbouring lattice points so that its mean is kept. Given the sum,
+the lattice sum is then off by independent bounded mean-zero errors, so by Hoeffding it is within ``delta = h sqrt(L
+log(2/1e-15) / 2)`` of it but for 1e-15: ``F(x - delta) <= F(x) <= F(x + delta)`` brackets the truth (up to a factor
+``exp(+-theta^2 h^2 L / 8)`` under a tilt theta), and for smooth laws the value itself is accurate to second order in h.
 
 Cramer's rate is ``I(x) = sup_theta (theta x - K(theta))``. The formulas of Lugannani and Rice (1980) and of Bahadur and
 Rao (1960), and tilted Monte Carlo, check all this in the tests.
@@ -46,14 +45,8 @@ def log_cdf(
 ) -> LogProb:
     """``log P(v_1 + ... + v_L <= x)`` of independent token scores, relatively accurate at any depth.
 
-    Parameters
-    ----------
-    values, log_law : arrays, shape (V,)
-        Score and log-probability of each token.
-    length : int
-    x : float
-    points : int
-        Lattice points of the FFT route; the bracket shrinks in proportion.
+    `values` and `log_law` (V,) are score and log-probability of each token; `points` are those of the lattice of the
+    FFT route, with which the bracket shrinks in proportion.
 
     Examples
     --------
@@ -89,20 +82,19 @@ def log_interval(
     points: int = LATTICE_POINTS,
 ) -> LogProb:
     """Log-probability that the sum lies in ``[low, high]``, computed in the tail where it is rare."""
-    if low == -np.inf:
-        return log_cdf(values, log_law, length, high, points=points)
-
-    def above(x: float) -> LogProb:
-        return log_cdf(-values, log_law, length, -x, points=points)
-
-    if high == np.inf:
-        return above(low)
-    possible, law = _possible(values, log_law)
-    mean = length * float(np.exp(law) @ possible)
 
     def below(x: float) -> LogProb:
         return log_cdf(values, log_law, length, x, points=points)
 
+    def above(x: float) -> LogProb:
+        return log_cdf(-values, log_law, length, -x, points=points)
+
+    if low == -np.inf:
+        return below(high)
+    if high == np.inf:
+        return above(low)
+    possible, law = _possible(values, log_law)
+    mean = length * float(np.exp(law) @ possible)
     return combine_tails(mean, low, high, below, above)
 
 
@@ -161,18 +153,15 @@ def exact_sums(values: FloatArray, log_law: FloatArray, length: int) -> tuple[Fl
 
 
 class Lattice(NamedTuple):
-    """Law of a sum under a tilt `theta`, on a lattice: points `at` (spacing `h`), `mass`, and the tilt's log-mgf.
-
-    `delta` is how far splitting errors may move mass, `slack` how much they may change the log of a tilted tail.
-    """
+    """Law of a sum under a tilt, on a lattice."""
 
     at: FloatArray
     mass: FloatArray
-    h: float
-    delta: float
-    theta: float
-    log_mgf: float
-    slack: float
+    h: float  # spacing
+    delta: float  # how far splitting errors may move mass
+    theta: float  # the tilt
+    log_mgf: float  # of the tilt
+    slack: float  # how much splitting errors may change the log of a tilted tail
 
     def log_cdf(self, x: float) -> LogProb:
         """``log P(sum <= x)`` of the law before the tilt."""
@@ -237,8 +226,7 @@ def chernoff_window(log_mgf: Callable[[float], float], variance: float) -> tuple
 def lattice_spacing(start: float, stop: float, length: int, points: int) -> tuple[float, int]:
     """Spacing of `points` lattice points over a window, and the room in cells left for splitting errors.
 
-    Splitting errors carry mass past the ends of the window by up to `spill` cells; without room it would wrap
-    round.
+    Splitting errors carry mass past the ends of the window by up to `spill` cells; without room it would wrap round.
     """
     spill = int(np.ceil(np.sqrt(length * np.log(2e15) / 2)))
     if points < 8 * spill:

@@ -40,19 +40,14 @@ class Region(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """A typical region and what the paper's bound makes of it.
-
-    `log_alpha`, `log_beta`: log target and logger mass (TTC is ``exp(log_beta)``); `log_second_moment`:
-    ``log E0[W^2 1_T]``; `log1p_chi2`: ``log(1 + chi2(pi'_T || pi_0T))``, the shape term; `beta_bracket`:
-    bracket of the discretisation error of the logger mass.
-    """
+    """A typical region and what the paper's bound makes of it."""
 
     region: Region
-    log_alpha: float
-    log_beta: float
-    log_second_moment: float
-    log1p_chi2: float
-    beta_bracket: tuple[float, float]
+    log_alpha: float  # target mass
+    log_beta: float  # logger mass, whose exponential is TTC
+    log_second_moment: float  # log E0[W^2 1_T]
+    log1p_chi2: float  # log(1 + chi2(pi'_T || pi_0T)), the shape term
+    beta_bracket: tuple[float, float]  # of the discretisation error of `log_beta`
 
     @classmethod
     def of(cls, region: Region, alpha: LogProb, beta: LogProb, second: float) -> "Coverage":
@@ -100,7 +95,7 @@ def coverage(
     >>> round(coverage(law, law, 25).ttc, 6)  # a clone: the logger's mass is the target's
     0.9
     """
-    region = typical_region(log_p, length, level=level, two_sided=two_sided, points=points)
+    region = _region(log_p, length, level, two_sided, points)
     alpha, beta, tilted = (
         log_interval(-log_p, law, length, *region, points=points)
         for law in (log_p, log_q, chi2_law(log_p, log_q))
@@ -108,15 +103,7 @@ def coverage(
     return Coverage.of(region, alpha, beta, length * log1p_chi2(log_p, log_q) + tilted.value)
 
 
-def typical_region(
-    log_p: FloatArray,
-    length: int,
-    *,
-    level: float = 0.9,
-    two_sided: bool = False,
-    points: int = LATTICE_POINTS,
-) -> Region:
-    """The target's typical region, in total surprisal (nats); see `coverage`."""
+def _region(log_p: FloatArray, length: int, level: float, two_sided: bool, points: int) -> Region:
     if not 0 < level < 1:
         raise ValueError(f"level={level}: it must lie in (0, 1)")
     surprisal = -log_p
@@ -126,13 +113,9 @@ def typical_region(
         return atom_region(*atoms, centre, level, two_sided)
     lattice = iid_lattice(surprisal, log_p, length, 0.0, points)
     edges, steps = lattice.cdf()
-
-    def cdf(x: FloatArray) -> FloatArray:
-        return np.asarray(np.interp(x, edges, steps))
-
     edge = None if two_sided else float(np.interp(level, steps, edges))
     widest = float(max(centre - edges[0], edges[-1] - centre))
-    return smooth_region(cdf, edge, centre, level, widest, lattice.delta)
+    return smooth_region(lambda x: np.interp(x, edges, steps), edge, centre, level, widest, lattice.delta)
 
 
 def smooth_region(
@@ -186,11 +169,10 @@ def atom_region(
 def collapse_rate(log_p: FloatArray, log_q: FloatArray, *, two_sided: bool = False) -> float:
     """Rate of TTC collapse, nats per token: ``-lim log(TTC) / L``.
 
-    One-sided TTC: Cramer's rate ``I_q(H(p))`` of the logger's surprisal at the target's entropy if the
-    logger's cross-entropy exceeds that entropy (`exact.collapse_margin` > 0), else 0: TTC tends to 1 (margin
-    < 0) or to a constant (margin = 0). Two-sided TTC: ``I_q(H(p))`` whatever the sign. Since the target
-    itself has mean surprisal H(p), the rate is at most ``KL(p || q)``, with equality when the target is the
-    logger at another temperature.
+    One-sided TTC: Cramer's rate ``I_q(H(p))`` of the logger's surprisal at the target's entropy if the logger's
+    cross-entropy exceeds that entropy (`exact.collapse_margin` > 0), else 0: TTC tends to 1 (margin < 0) or to a
+    constant (margin = 0). Two-sided TTC: ``I_q(H(p))`` whatever the sign. Since the target itself has mean surprisal
+    H(p), the rate is at most ``KL(p || q)``, with equality when the target is the logger at another temperature.
 
     Examples
     --------

@@ -6,6 +6,7 @@ so the level is right and the audit must pass, though the curve is wrong at almo
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import numpy as np
 import xarray as xr
@@ -36,7 +37,7 @@ def law(
         Ends of the base curve, see `cje_sim.judges.oracle_mean`.
     """
     judge = prompts.scores(policies)
-    curves = [_curve(shifted, low, high) for shifted in policies.values()]
+    curves = [_curve(tuple(shifted), low, high) for shifted in policies.values()]
     mean = np.stack([curve(row) for curve, row in zip(curves, judge, strict=True)])
     return Responses(policies=policies, judge=judge, mean=mean)
 
@@ -55,6 +56,7 @@ def truth(*, policies: Mapping[str, Law] = POLICIES, low: float = 0.15, high: fl
     return by_policy({policy: value(*shifted) for policy, shifted in policies.items()})
 
 
+@lru_cache(maxsize=64)  # the same for every data set; to check it takes quadrature and a grid
 def _curve(shifted: Law, low: float, high: float) -> Callable[[FloatArray], FloatArray]:
     """``E[Y | S]`` of one policy."""
     a, b, kind, size = shifted

@@ -23,23 +23,12 @@ class CountTilt:
 
     ``N`` is binomial under the logger, so ``Z = sum_k Binomial(k) exp(g(k) / beta)`` is exact for any g, linear or
     not (say a reward that saturates, or one for exactly three list items).
-
-    Parameters
-    ----------
-    base : TokenPolicy
-        Logger with i.i.d. tokens of fixed length.
-    tokens : tuple of int
-        The set.
-    reward : array, shape (L + 1,)
-        g(k) for k = 0..L tokens in the set.
-    beta : float
-        Regularisation, > 0.
     """
 
-    base: TokenPolicy
-    tokens: tuple[int, ...]
-    reward: FloatArray
-    beta: float
+    base: TokenPolicy  # logger with i.i.d. tokens of fixed length
+    tokens: tuple[int, ...]  # the set
+    reward: FloatArray  # (L + 1,): g(k) for k = 0..L tokens in the set
+    beta: float  # regularisation, > 0
 
     def __post_init__(self) -> None:
         """Refuse what has no exact normaliser."""
@@ -154,21 +143,12 @@ class BestOfN:
     the reward's distribution function under the logger; ``KL = log n - (n-1)/n`` and ``1 + chi2 = n^2 / (2n-1)``
     whatever the reward (one prompt class or many). Without noise ties are broken at random and the ratio is
     ``(F(R)^n - F(R-)^n) / (F(R) - F(R-))``.
-
-    Parameters
-    ----------
-    base : TokenPolicy
-    utility : array, shape (V,)
-    n : int
-        Candidates per response, at least 1.
-    noise_sd : float
-        Standard deviation of the reward's continuous part, >= 0.
     """
 
     base: TokenPolicy
-    utility: FloatArray
-    n: int
-    noise_sd: float = 0.0
+    utility: FloatArray  # (V,)
+    n: int  # candidates per response, at least 1
+    noise_sd: float = 0.0  # standard deviation of the reward's continuous part, >= 0
 
     def __post_init__(self) -> None:
         """Check sizes."""

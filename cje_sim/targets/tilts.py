@@ -26,14 +26,8 @@ class SequenceTilt(NamedTuple):
 def utilities(kind: str, vocab: int, *, tokens: npt.ArrayLike | None = None, rng: Rng = None) -> FloatArray:
     """Token utilities u(v), shape (V,): how reward attaches to tokens.
 
-    Parameters
-    ----------
-    kind : {"iid", "aligned", "anti_aligned", "token_set"}
-        ``iid``: standard normal draws. ``aligned``: the same draws sorted so that frequent tokens have high utility.
-        ``anti_aligned``: sorted so that rare tokens have. ``token_set``: 1 on `tokens`, 0 elsewhere.
-    vocab : int
-    tokens : array of int, for ``token_set``
-    rng : Generator, int or None
+    Kind ``iid`` is standard normal draws; ``aligned`` the same draws sorted so that frequent tokens have high utility,
+    ``anti_aligned`` so that rare tokens have; ``token_set`` is 1 on the integers `tokens`, 0 elsewhere.
 
     Examples
     --------

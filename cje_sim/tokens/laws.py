@@ -1,9 +1,8 @@
 """Token policies: laws of token sequences with exact log-probabilities.
 
-A response is a sequence ``a = (a_1, ..., a_L)`` over a vocabulary ``0..V-1``; token ``v`` has frequency rank
-``v + 1``. A `TokenPolicy` covers i.i.d. tokens, first-order Markov chains, prompt classes (each with its own
-law) and a stop token (random length) in one layout, so one sampling kernel and one scoring kernel serve all
-of them.
+A response is a sequence ``a = (a_1, ..., a_L)`` over a vocabulary ``0..V-1``; token ``v`` has frequency rank ``v + 1``.
+A `TokenPolicy` covers i.i.d. tokens, first-order Markov chains, prompt classes (each with its own law) and a stop token
+(random length) in one layout, so one sampling kernel and one scoring kernel serve all of them.
 
 Sampling uses alias tables (Vose 1991) driven by xoshiro256++ (Blackman & Vigna 2021) inside numba; its
 256-bit state is drawn from the NumPy generator of the caller, which therefore governs every token.
@@ -49,24 +48,14 @@ class TokenSums(NamedTuple):
 class TokenPolicy:
     """A law of token sequences given the prompt class.
 
-    Parameters
-    ----------
-    log_prob : array, shape (K, 1 + S, V)
-        Normalised log-probabilities, in nats. ``log_prob[k, 0]`` is the law of the first token for prompt
-        class ``k``; ``log_prob[k, 1 + s]`` that of every later token, where ``S = 1`` (independent of the
-        past) or ``S = V`` (``s`` is the previous token).
-    length : int
-        Number of tokens, or the largest number when there is a stop token.
-    stop : int, optional
-        Token that ends a response; it is part of the response and of its probability.
-    class_prob : array, shape (K,)
-        Distribution of prompt classes; a property of the world, equal for every policy in it.
+    ``log_prob[k, 0]`` is the law of the first token for prompt class ``k``; ``log_prob[k, 1 + s]`` that of every later
+    token, where ``S = 1`` (independent of the past) or ``S = V`` (``s`` is the previous token).
     """
 
-    log_prob: FloatArray
-    length: int
-    stop: int | None = None
-    class_prob: tuple[float, ...] = (1.0,)
+    log_prob: FloatArray  # (K, 1 + S, V) normalised log-probabilities, in nats
+    length: int  # number of tokens, or the largest number when there is a stop token
+    stop: int | None = None  # token that ends a response; it is part of the response and of its probability
+    class_prob: tuple[float, ...] = (1.0,)  # (K,) of the prompt classes, one for every policy of a world
 
     def __post_init__(self) -> None:
         """Refuse anything that is not a law, with the allowed range."""
@@ -83,16 +72,10 @@ class TokenPolicy:
             raise ValueError(f"length={self.length}: it must be at least 1")
         if self.stop is not None and not 0 <= self.stop < vocab:
             raise ValueError(f"stop={self.stop}: it must be a token in 0..{vocab - 1}")
-        if (
-            len(self.class_prob) != n_classes
-            or min(self.class_prob) < 0
-            or abs(sum(self.class_prob) - 1) > 1e-9
-        ):
-            raise ValueError(
-                f"class_prob must be {n_classes} probabilities that sum to 1, got {self.class_prob}"
-            )
-        total = logsumexp(self.log_prob, axis=2)
-        if not np.allclose(total, 0.0, atol=1e-9):
+        share = self.class_prob
+        if len(share) != n_classes or min(share) < 0 or abs(sum(share) - 1) > 1e-9:
+            raise ValueError(f"class_prob must be {n_classes} probabilities that sum to 1, got {share}")
+        if not np.allclose(logsumexp(self.log_prob, axis=2), 0.0, atol=1e-9):
             raise ValueError(
                 "log_prob is not normalised: each row must have logsumexp = 0 (use log_normalise)"
             )
@@ -255,15 +238,9 @@ def sample_sums(
 ) -> TokenSums:
     """Draw `n` responses and keep only sums of token scores: memory O(n), whatever the length.
 
-    Parameters
-    ----------
-    policy : TokenPolicy
-    tables : array, shape (K, 1 + S, V, k)
-        Token scores in the layout of ``policy.log_prob``, for instance ``-target.log_prob`` (the target's
-        surprisal) and ``target.log_prob - policy.log_prob`` (the log importance ratio).
-    n : int
-    prompt_class : array, shape (n,), optional
-    rng : Generator, int or None
+    `tables` (K, 1 + S, V, k) are token scores in the layout of ``policy.log_prob``, for instance ``-target.log_prob``
+    (the target's surprisal) and ``target.log_prob - policy.log_prob`` (the log importance ratio); `prompt_class` (n,)
+    as in `TokenPolicy.sample`.
     """
     rng = np.random.default_rng(rng)
     classes = draw_classes(policy, n, prompt_class, rng)

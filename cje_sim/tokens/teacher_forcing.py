@@ -37,24 +37,7 @@ NO_EXPONENTIAL = "exp() of a Student t error has no mean at any sd > 0"
 class Noise:
     """One mechanism of failure; the error of a touched row is ``(offset + noise)`` per response or per token.
 
-    Parameters
-    ----------
-    reason : str
-        Name among the mechanisms.
-    law : {"normal", "laplace", "student_t", "missing"}
-        Law of the noise; ``missing`` leaves NaN. A contaminated normal is two mechanisms, the wide one with a share.
-    sd : float
-        Standard deviation of the noise, nats: laws with equal `sd` differ in their tails only.
-    offset : float
-        Systematic error, nats.
-    per : {"response", "token"}
-        Whether `sd` and `offset` are those of a response, or of each of its tokens (independent noise).
-    share : float
-        Probability that the mechanism touches a row, independently of everything else.
-    df : float
-        Degrees of freedom of Student's t, above 2.
-    unit_mean : bool
-        Shift the error so that ``E[exp(error)] = 1`` for a touched row, at `offset` = 0.
+    A contaminated normal is two mechanisms, the wide one with a share.
 
     Examples
     --------
@@ -63,14 +46,14 @@ class Noise:
     >>> gaps = Noise("no log-probability", law="missing", share=0.01)
     """
 
-    reason: str
-    law: Law = "normal"
-    sd: float = 0.0
-    offset: float = 0.0
-    per: Unit = "response"
-    share: float = 1.0
-    df: float = 3.0
-    unit_mean: bool = False
+    reason: str  # its name among the mechanisms
+    law: Law = "normal"  # of the noise; "missing" leaves NaN
+    sd: float = 0.0  # of the noise, nats: laws with equal sd differ in their tails only
+    offset: float = 0.0  # systematic error, nats
+    per: Unit = "response"  # whether these are of a response, or of each of its tokens (independent noise)
+    share: float = 1.0  # probability that a row is touched, independently of everything else
+    df: float = 3.0  # degrees of freedom of Student's t, above 2
+    unit_mean: bool = False  # shift the error so that E[exp(error)] = 1 for a touched row, at offset 0
 
     def __post_init__(self) -> None:
         """Refuse what is not a mechanism, with the allowed range."""
@@ -80,10 +63,7 @@ class Noise:
             (self.law in laws, f"law={self.law!r}: it must be one of {', '.join(laws)}"),
             (self.per in units, f"per={self.per!r}: it must be one of {', '.join(units)}"),
             (0 <= self.sd <= MAX_NATS, f"sd={self.sd}: it must lie in [0, {MAX_NATS:g}] nats"),
-            (
-                abs(self.offset) <= MAX_NATS,
-                f"offset={self.offset}: it must lie within +-{MAX_NATS:g} nats",
-            ),
+            (abs(self.offset) <= MAX_NATS, f"offset={self.offset}: it must lie within +-{MAX_NATS:g} nats"),
             (0 <= self.share <= 1, f"share={self.share}: it must lie in [0, 1]"),
             (2 < self.df < np.inf, f"df={self.df}: it must be finite and > 2, or sd would not be the sd"),
             (
@@ -105,17 +85,12 @@ class Noise:
 
 
 class Observed(NamedTuple):
-    """Recorded log-probabilities and the account of what happened to them.
+    """Recorded log-probabilities and the account of what happened to them, mechanism by mechanism."""
 
-    ``log_prob`` has the shape of the input, NaN where missing. ``error`` and ``touched`` have the mechanisms as a
-    first axis: nats added (0 where not touched, and for a missing row) and rows touched. ``mechanisms`` has a line for
-    each: ``reason, rows`` (touched), ``share`` of all rows, ``mean`` and ``sd`` of the error over those rows.
-    """
-
-    log_prob: FloatArray
-    error: FloatArray
-    touched: npt.NDArray[np.bool_]
-    mechanisms: pd.DataFrame
+    log_prob: FloatArray  # of the shape of the input, NaN where missing
+    error: FloatArray  # (mechanisms, ...): nats added, 0 where not touched, and for a missing row
+    touched: npt.NDArray[np.bool_]  # (mechanisms, ...)
+    mechanisms: pd.DataFrame  # reason, rows touched, their share of all, mean and sd of the error over them
 
 
 def observe(
@@ -135,10 +110,8 @@ def observe(
     ----------
     log_prob : array, shape (..., n)
         Exact log-probabilities, nats. Pass target and logger apart, unless they share one erring pass.
-    noises : sequence of Noise
     n_tokens : array that broadcasts to `log_prob`
         Tokens of each response; needed for noise per token.
-    rng : Generator, int or None
 
     Examples
     --------
@@ -185,15 +158,9 @@ def log_moment(
     """Exact ``log E[W^order]`` of a clone's recorded weight; ``inf`` where the moment is infinite.
 
     Given its length l, a response of a mechanism with share p and moment m(k) contributes ``1 - p + p m(k)``;
-    mechanisms multiply, and lengths are averaged over.
-
-    Parameters
-    ----------
-    noises, logger : sequences of Noise
-        Errors of the target's log-probability, and of the logger's if that comes from an erring pass of its own.
-    order : float
-    n_tokens : array, shape (k,)
-        Lengths, needed for noise per token; the average is over them, as over the rows of a sample.
+    mechanisms multiply. `noises` are the errors of the target's log-probability, `logger` those of the logger's if that
+    comes from an erring pass of its own. The average is over the lengths `n_tokens` (k,), which noise per token needs,
+    as over the rows of a sample.
     """
     lengths = _lengths([*noises, *logger], n_tokens)
     total = np.zeros(lengths.shape)
@@ -232,29 +199,15 @@ def clone_log_limit_ess(
 
 
 def sd_for_ess(
-    ess: float,
-    noise: Noise = Noise("noise"),
-    *,
-    passes: int = 1,
-    n_tokens: npt.ArrayLike | None = None,
+    ess: float, noise: Noise = Noise("noise"), *, passes: int = 1, n_tokens: npt.ArrayLike | None = None
 ) -> float:
-    """Standard deviation, nats, at which a clone's ESS/n tends to `ess`.
+    """Standard deviation, nats, of normal or Laplace noise at which a clone's ESS/n tends to `ess`, in (0, 1].
 
     Normal noise per response, every row touched: ``sd^2 = -log(ess) / passes``, and so over the length for noise per
     token at one length. Otherwise the mixture over rows and lengths (see `log_moment`) is solved: ``d log ESS`` is a
     difference of means of the number of errors under exponential tilts, so the ESS falls in sd and the solution is
-    unique.
-
-    Parameters
-    ----------
-    ess : float
-        Wanted limit of ESS/n, in (0, 1].
-    noise : Noise
-        The mechanism, normal or Laplace, whose sd is sought.
-    passes : {1, 2}
-        2: the logger's log-probabilities come from a pass of their own with the same noise.
-    n_tokens
-        As in `log_moment`.
+    unique. With 2 `passes` the logger's log-probabilities come from one of their own with the same noise; `n_tokens` as
+    in `log_moment`.
 
     Raises
     ------

@@ -263,7 +263,7 @@ def analyze(
     from cje_core.workflow.analyze import analyze as analyze_files
     from studies.cli.analysis.as_json import to_json
     from studies.cli.analysis.save import check_out, save
-    from studies.cli.analysis.tables import print_summary
+    from studies.cli.analysis.tables import summary
 
     if bayes_engine is not None and not bayes:
         raise DataError(f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes")
@@ -291,7 +291,7 @@ def analyze(
     if as_json:
         typer.echo(json.dumps(to_json(result), allow_nan=False))
     else:
-        print_summary(result)
+        progress.show(summary(result))
 
 
 @app.command()
@@ -334,7 +334,7 @@ def plan(
     from studies.cli.analysis.save import check_out
     from studies.cli.planning.as_json import to_json
     from studies.cli.planning.save import save
-    from studies.cli.planning.tables import print_summary
+    from studies.cli.planning.tables import summary
 
     if out is not None:
         check_out(out)
@@ -362,7 +362,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(to_json(planned), allow_nan=False))
     else:
-        print_summary(planned)
+        progress.show(summary(planned))
 
 
 def main() -> None:

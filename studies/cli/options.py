@@ -57,14 +57,10 @@ _VALUE = (
 
 
 def in_options(message: str, options: Mapping[str, str]) -> str:
-    """Say ``--option value`` where a message of the library says ``argument=value``.
+    """Say ``--option value`` where a message of the library, one line, says ``argument=value``.
 
-    Parameters
-    ----------
-    message : str
-        One line. An argument is told from a user's own words by standing alone, its value unadorned.
-    options : mapping of str
-        Option of each parameter of the commands.
+    An argument is told from a user's own words by standing alone, its value unadorned. `options` has the option of each
+    parameter of the commands.
 
     Examples
     --------

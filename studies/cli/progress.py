@@ -1,4 +1,4 @@
-"""Progress on stderr: bars and spinners on a terminal, plain lines or nothing elsewhere."""
+"""Progress on stderr: bars and spinners on a terminal, plain lines or nothing elsewhere; pages on stdout."""
 
 import contextlib
 import time
@@ -50,6 +50,13 @@ def simulating(replicates: "Iterable[int]") -> "Iterable[int]":
     console = _console()
     label = "simulating the plan"
     return track(list(replicates), label, console=console) if console.is_terminal else replicates
+
+
+def show(page: Any) -> None:
+    """Print a page on stdout, in colour on a terminal only."""
+    from rich.console import Console
+
+    Console(highlight=False).print(page)
 
 
 def _console() -> Any:

@@ -1,15 +1,20 @@
-"""A table that loses nothing where the terminal is narrow: what does not fit is continued beneath, names repeated."""
+"""A page of tables that lose nothing where the terminal is narrow: columns that do not fit are continued beneath."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 BETWEEN = 2  # blanks between columns
 LEAST_NAME, FULL_NAME = 8, 16  # a name folds down to the first; where columns are continued, to the second
+
+
+def page(parts: Iterable[RenderableType]) -> Group:
+    """The parts with a blank line between them."""
+    return Group(*[shown for part in parts for shown in (Text(""), part)][1:])
 
 
 class Wide:
@@ -20,11 +25,11 @@ class Wide:
     """
 
     def __init__(self) -> None:
-        self._columns: list[tuple[str, dict[str, Any]]] = []
+        self._columns: list[tuple[str, dict[str, Any]]] = []  # the header, and options of `Table.add_column`
         self._rows: list[tuple[str | Text, ...]] = []
 
     def add_column(self, header: str, **options: Any) -> None:
-        """Add a column, with options of `rich.table.Table.add_column`."""
+        """Add a column."""
         self._columns.append((header, options))
 
     def add_row(self, *cells: str | Text) -> None:

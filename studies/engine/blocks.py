@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 import xarray as xr
 
 from cje_core.streams import Cell, Level, canonical, digest
-from studies.engine.study import NOT_RUN, Study, StudyError
+from studies.engine.outcome import NOT_RUN
+from studies.engine.study import Study, StudyError
 
 METADATA = b"cje-block/2"
 AXES = ((), ("policy",), ("method", "policy"), ("method", "policy", "ci_bound"))  # of arrays, by their rank

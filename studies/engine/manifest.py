@@ -23,7 +23,7 @@ from cje_core.streams import canonical, digest
 from studies.engine.blocks import write_whole
 from studies.engine.study import Study, StudyError
 
-ENGINE = "studies.engine.study"
+ENGINE, USUAL = "studies.engine.study", "studies.engine.scenario"
 OURS = ("cje_core", "cje_sim", "studies")
 DISTRIBUTIONS = ("cje-lab", "numpy", "scipy", "xarray", "numba", "statsmodels", "pymc", "nutpie", "arviz")
 
@@ -103,11 +103,11 @@ def code_digests(study: Study) -> dict[str, str]:
     """Digest of every source file of this project that a replicate of `study` depends on, by file name."""
     # a partial one is of the module functools; what it holds is in the definition (`_name`), or does not count
     study = replace(study, **{part: _bare(getattr(study, part)) for part in ("replicate", "table", "figure")})
-    own = study.replicate.__module__
+    own = study.replicate.__module__ if study.replicate else USUAL
     queue = [own, getattr(study.table, "__module__", own), ENGINE]
     queue += [f"cje_sim.scenarios.{name}" for name in (study.scenario, *study.worlds) if name]
     home = _source(own)
-    by_name = own == ENGINE or (home is not None and f"{ENGINE}.replicate_scenario" in _imports(home[1]))
+    by_name = own == USUAL or (home is not None and f"{USUAL}.replicate_scenario" in _imports(home[1]))
     # a study that runs no estimators by name may call its methods as it likes
     used = {method.estimator or (name if by_name else "") for name, method in study.methods.items()}
     for method in study.methods.values():  # an estimator may call others that its options name
@@ -138,7 +138,7 @@ def definition(study: Study, seed: int) -> dict[str, Any]:
         "ci_prob": study.ci_prob,
         "factors": list(study.factors),
         "policies": study.columns,
-        "replicate": _name(study.replicate),
+        "replicate": _name(study.replicate or USUAL),
         "theory": _name(study.theory),
         "methods": {
             name: {"estimator": m.estimator or name, "options": json.loads(canonical(dict(m.options)))}

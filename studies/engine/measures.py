@@ -41,7 +41,7 @@ import xarray as xr
 from scipy import stats
 
 from cje_core.checks import BoolArray, FloatArray
-from studies.engine.study import NOT_RUN
+from studies.engine.outcome import NOT_RUN
 
 MEASURES = (
     "bias",

@@ -29,7 +29,9 @@ from cje_core.streams import Cell, Level, Streams
 from studies.engine import blocks
 from studies.engine.blocks import Block, Content
 from studies.engine.manifest import check_same, definition, provenance, read_manifest, write_manifest
-from studies.engine.study import CRASHED, Failure, Outcome, Study, StudyError, describe
+from studies.engine.outcome import CRASHED, Failure, Outcome, describe
+from studies.engine.scenario import replicate_scenario, replicates_of_scenario
+from studies.engine.study import Study, StudyError
 
 PILOT_CELLS = 8
 STALE = 3600.0  # seconds after which a temporary file is nobody's
@@ -80,7 +82,9 @@ def _arrays(study: Study, outcome: Outcome) -> dict[str, npt.NDArray[np.float64]
 def run_replicate(study: Study, seed: int, cell: Cell, replicate: int) -> Outcome:
     """One replicate of one cell of a study at its profile; an exception becomes its outcome."""
     try:
-        return study.replicate(study, cell, Streams(seed, study.name, cell, replicate))
+        return (study.replicate or replicate_scenario)(
+            study, cell, Streams(seed, study.name, cell, replicate)
+        )
     except StudyError:
         raise
     except Exception as error:  # kept as data: the run goes on and counts it
@@ -93,6 +97,20 @@ def run_replicate(study: Study, seed: int, cell: Cell, replicate: int) -> Outcom
         )
 
 
+def _outcomes(study: Study, block: Block) -> list[Outcome]:
+    """All replicates of a block, at once where the study is the usual one and none of them raises."""
+    numbers = range(block.start, block.stop)
+    if study.replicate is None:
+        streams = [Streams(block.seed, study.name, block.cell, r) for r in numbers]
+        try:
+            return replicates_of_scenario(study, block.cell, streams)
+        except StudyError:
+            raise
+        except Exception:  # which replicate raises, and in what, shows one by one
+            return [run_replicate(study, block.seed, block.cell, r) for r in numbers]
+    return [run_replicate(study, block.seed, block.cell, r) for r in numbers]
+
+
 def compute_block(study: Study, block: Block) -> Content:
     """Run all replicates of a block (or the theory of its cell)."""
     if block.is_theory:
@@ -103,7 +121,7 @@ def compute_block(study: Study, block: Block) -> Content:
             cell = ", ".join(f"{k}={v}" for k, v in block.cell.items())
             raise StudyError(f"study {study.name}: theory fails at {cell}: {describe(error)}") from error
         return Content(block, {name: np.asarray(value, float) for name, value in exact.items()}, ())
-    outcomes = [run_replicate(study, block.seed, block.cell, r) for r in range(block.start, block.stop)]
+    outcomes = _outcomes(study, block)
     rows = [_arrays(study, outcome) for outcome in outcomes]
     shapes = {name: array.shape for row in rows for name, array in row.items()}
     stacked = {

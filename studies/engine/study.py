@@ -8,14 +8,10 @@ methods".
 """
 
 import importlib
-import inspect
 import itertools
 import pkgutil
-import time
-import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,12 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cje_core import estimators
-from cje_core.data.arrays import unpack, unpacked_once
-from cje_core.inference.contrasts import pair_errors
 from cje_core.inference.estimate import wald
 from cje_core.streams import Cell, Level, Streams
-from cje_sim import scenarios
+from studies.engine.outcome import Outcome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROFILES = ("smoke", "quick", "paper")
-NOT_RUN, CRASHED = -1, -2  # status codes of the runner, below those of cje_core.inference.estimate.Status
 RESERVED = ("replicate", "method", "policy", "ci_bound", "measure")
 
 
@@ -59,52 +51,12 @@ class Method:
 
 @dataclass(frozen=True)
 class Profile:
-    """Size of a run: replicates per cell, and the factor levels and method options that differ."""
+    """Size of a run: replicates per cell, factor levels and method options that differ, methods left out."""
 
     replicates: int
     factors: Mapping[str, Sequence[Level]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An exception inside one replicate, kept as data."""
-
-    stage: str
-    error: str
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one replicate gives; M methods, P columns (policies, then contrasts), in the study's order.
-
-    Parameters
-    ----------
-    estimate : array (M, P)
-        NaN where a method has no number.
-    truth : array (P,)
-        The estimands' true values.
-    std_error : array (M, P), optional
-    interval : array (M, P, 2), optional
-        NaN for a method without intervals.
-    status : array (M, P), optional
-        Codes of ``cje_core.inference.estimate.Status``; 0 (ok) by default.
-    seconds : array (M,), optional
-        Wall time of each method.
-    extra : mapping name -> scalar, (P,) or (M, P)
-        Diagnostics; the same names and shapes in every replicate.
-    failures : sequence of Failure
-        Exceptions that were caught; the rows they spoilt are NaN with status `CRASHED`.
-    """
-
-    estimate: npt.ArrayLike
-    truth: npt.ArrayLike
-    std_error: npt.ArrayLike | None = None
-    interval: npt.ArrayLike | None = None
-    status: npt.ArrayLike | None = None
-    seconds: npt.ArrayLike | None = None
-    extra: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
-    failures: Sequence[Failure] = ()
+    without: Collection[str] = ()
 
 
 def outcome_of_means(
@@ -142,64 +94,6 @@ def own_setting(study: "Study", cell: Cell) -> Setting:
     return Setting(study.scenario, study.policies, cell, study.methods)
 
 
-def replicate_scenario(study: "Study", cell: Cell, streams: Streams) -> Outcome:
-    """One replicate of the usual study: simulate the cell's `Setting`, run each method's estimator on the data.
-
-    An exception in the simulator spoils the replicate, one in a method that method only. A contrast has the interval of
-    `cje_core.inference.contrasts.contrasts` and the graver status of its two policies.
-    """
-    setting = study.setting(study, cell)
-    data = scenarios.load(setting.scenario).simulate(**setting.arguments, rng=streams("data"))
-    policies = list(setting.policies)
-    at = [[study.policies.index(pair[k]) for pair in study.contrasts] for k in (0, 1)]
-    first, second = np.array(at, np.intp)
-    truth = _truth(setting.scenario, tuple(setting.arguments.items()), tuple(policies))
-    truth = np.concatenate([truth, truth[first] - truth[second]])
-    shape = len(study.methods), len(study.columns)
-    estimate, std_error = np.full(shape, np.nan), np.full(shape, np.nan)
-    interval, seconds = np.full((*shape, 2), np.nan), np.full(shape[0], np.nan)
-    status, failures = np.full(shape, NOT_RUN), []
-    with unpacked_once(data):
-        unpack(data)  # so that no method's time is that of laying out the data
-        for m, (name, method) in enumerate(study.methods.items()):
-            if name not in setting.methods:
-                continue
-            start = time.perf_counter()
-            try:
-                estimator = estimators.load(method.estimator or name)
-                result = estimator.estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
-                names = result["policy"].values.astype(str).tolist()
-                place = np.array([names.index(policy) for policy in policies], np.intp)
-                # arrays, not sel: twenty indexes cost a study milliseconds
-                found = [result[v].values[place] for v in ("estimate", "std_error", "interval", "status")]
-                if study.contrasts:
-                    pairs = pair_errors(result, place[first], place[second], study.ci_prob)
-                    code = np.maximum(found[3][first], found[3][second])
-                    added = (pairs.difference, pairs.std_error, pairs.interval, code)
-                    found = [np.concatenate([own, more]) for own, more in zip(found, added, strict=True)]
-                estimate[m], std_error[m], interval[m], status[m] = found
-            except Exception as error:  # kept as data: the run goes on and counts it
-                status[m] = CRASHED
-                failures.append(Failure(name, describe(error)))
-            seconds[m] = time.perf_counter() - start
-    return Outcome(estimate, truth, std_error, interval, status, seconds, failures=tuple(failures))
-
-
-@lru_cache(maxsize=1024)
-def _truth(scenario: str, cell: tuple[tuple[str, Level], ...], policies: tuple[str, ...]) -> npt.NDArray[Any]:
-    """Values of some policies by the scenario's ``truth``: quadrature, the same for every replicate of a cell."""
-    truth = scenarios.load(scenario).truth
-    asked = inspect.signature(truth).parameters
-    return np.asarray(truth(**{k: v for k, v in cell if k in asked}).sel(policy=list(policies)).values)
-
-
-def describe(error: Exception) -> str:
-    """One line for an exception: type, message, and where it was raised."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message} ({Path(frame.filename).name}:{frame.lineno} in {frame.name})"
-
-
 @dataclass(frozen=True)
 class Study:
     """A simulation study.
@@ -217,9 +111,9 @@ class Study:
     profiles : mapping
         ``smoke`` (seconds), ``quick`` (a minute or two), ``paper`` (the paper's size).
     replicate : function (study, cell, streams) -> Outcome
-        One replicate of one cell, by default that of `scenario`. `study` is the study at its profile, so
-        ``study.methods`` carry the profile's options. ``streams("data")`` is the generator of the data,
-        ``streams(method)`` of a method. Must be importable, or a ``functools.partial`` of it.
+        One replicate of one cell; by default estimators run on data of `scenario`, see `studies.engine.scenario`.
+        `study` is the study at its profile, so ``study.methods`` carry the profile's options. ``streams("data")`` is
+        the generator of the data, ``streams(method)`` of a method. Must be importable, or a ``functools.partial``.
     table : function ds -> DataFrame, or mapping title -> DataFrame (the first is the headline)
     figure : function ds -> Figure, or mapping title -> Figure
     keep : function cell -> bool, optional
@@ -255,7 +149,7 @@ class Study:
     profiles: Mapping[str, Profile]
     table: "Callable[[xr.Dataset], pd.DataFrame | Mapping[str, pd.DataFrame]]"
     figure: "Callable[[xr.Dataset], Figure | Mapping[str, Figure]]"
-    replicate: "Callable[[Study, Cell, Streams], Outcome]" = replicate_scenario
+    replicate: "Callable[[Study, Cell, Streams], Outcome] | None" = None
     keep: Callable[[Cell], bool] | None = None
     theory: Callable[[Cell], Mapping[str, npt.ArrayLike]] | None = None
     contrasts: Sequence[tuple[str, str]] = ()
@@ -288,7 +182,9 @@ class Study:
             yield f"a contrast names an unknown policy; there are: {', '.join(self.policies)}"
         if "data" in self.methods:
             yield "no method may be called 'data', the name of the data's stream"
-        for method in {m for p in self.profiles.values() for m in p.options} - set(self.methods):
+        for method in {m for p in self.profiles.values() for m in (*p.options, *p.without)} - set(
+            self.methods
+        ):
             yield f"unknown method {method!r}; there are: {', '.join(self.methods)}"
 
     @property
@@ -304,8 +200,14 @@ class Study:
         methods = {
             name: replace(m, options={**m.options, **chosen.options.get(name, {})})
             for name, m in self.methods.items()
+            if name not in chosen.without
         }
-        return replace(self, factors={**self.factors, **chosen.factors, **levels}, methods=methods)
+        profiles = {
+            name: replace(p, options={k: v for k, v in p.options.items() if k in methods}, without=())
+            for name, p in self.profiles.items()
+        }
+        factors = {**self.factors, **chosen.factors, **levels}
+        return replace(self, factors=factors, methods=methods, profiles=profiles)
 
     def cells(self) -> Iterator[dict[str, Level]]:
         """Yield the cells of the grid in order, the last factor fastest."""

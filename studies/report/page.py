@@ -150,10 +150,7 @@ def _grouped(failures: list[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
 def write(directory: Path) -> Page:
     """Write ``report.html`` and per study ``performance.csv`` (every measure with MCSE and bounds).
 
-    Parameters
-    ----------
-    directory : Path
-        The ``--out`` of a run, or one study's directory in it.
+    `directory` is the ``--out`` of a run, or one study's in it.
     """
     import jinja2
 

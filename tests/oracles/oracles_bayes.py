@@ -71,9 +71,9 @@ def log_prior(ends, shape, sigma, *, concentration, flat, scale):
     return out if sigma is None else out - sigma**2 / (2 * scale**2)
 
 
-def calibrator(level, ends, shape, degree=2):
+def calibrator(level, ends, shape):
     """Curves from their parameters, by the definition; I-splines from `isplines`, tested on their own."""
-    basis = isplines(level, shape.shape[1], degree=degree)
+    basis = isplines(level, shape.shape[1])
     return ends[:, :1] * (1 - shape @ basis.T) + ends[:, 1:] * (shape @ basis.T)
 
 

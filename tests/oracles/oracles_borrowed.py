@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import oracles
+from scipy import optimize, stats
 
 
 def averaged_quantile(values, share):
@@ -30,11 +31,27 @@ def calibrated(teach, labels, scores):
     return oracles.calibrate([t["score"] for t in teach], labels, [1 / t["prob"] for t in teach], scores)
 
 
-def balanced(rows, policy, folds):
-    """Value, standard error and effective clusters behind the labels, from row dicts (see `oracles.theta`).
+def widening(p_value):
+    """How much longer 1.96 gets where a normal statistic is looked at only if it exceeds 1.645: by a fine search."""
 
-    Residuals leave their fold out of the fit, and their cluster out of the regression on the terms; the coefficient of
-    a label is its balancing weight plus what moving it alone does to mean f over the policy less the balanced mean f.
+    def upper(z):
+        return math.erfc(z / math.sqrt(2)) / 2
+
+    def quantile(tail):
+        return next(z for z in np.arange(-9, 40, 1e-5) if upper(z) <= tail)
+
+    gap = quantile(p_value) - quantile(0.05)
+    q = next(q for q in np.arange(0, 37, 1e-5) if upper(q) <= 0.05 * upper(q - gap))
+    return max(q / quantile(0.025), 1.0)
+
+
+def balanced(rows, policy, folds, p_value=0.0):
+    """Value, standard error and weights of the labels by cluster and prompt, from row dicts (see `oracles.theta`).
+
+    Residuals leave their fold out of the fit; those of the regression on the terms are multiplied, cluster by cluster,
+    by the inverse root of one minus its hat matrix. The coefficient of a label is its balancing weight plus what moving
+    it alone does to mean f over the policy less the balanced mean f. The labels' error is longer along the rank
+    correlation by what its test with this `p_value` selects.
     """
     teach = [r for r in rows if r["teaches"]]
     mine = [r for r in rows if r["policy"] == policy]
@@ -65,22 +82,85 @@ def balanced(rows, policy, folds):
     coefficient = balance + leverage
     f = calibrated(teach, labels, [r["score"] for r in mine])
     mean = sum(r["weight"] * v for r, v in zip(mine, f, strict=True)) / total
-    error, behind, share = {}, {}, {}
+    error, labelled, behind, share = {}, {}, {}, {}
     for r, v in zip(mine, f, strict=True):
         g = r["cluster"]
         share[g] = share.get(g, 0.0) + r["weight"] / total
         error[g] = error.get(g, 0.0) + r["weight"] / total * (v - mean)
     factor = effective(share.values())
     error = {g: e * math.sqrt(factor / (factor - 1)) for g, e in error.items()}
-    for j, t in enumerate(teach):
-        g = t["cluster"]
-        kept = [i for i, u in enumerate(teach) if u["cluster"] != g]
-        root = np.sqrt(w[kept])
-        beta = np.linalg.lstsq(b[kept] * root[:, None], residual[kept] * root, rcond=None)[0]
-        error[g] = error.get(g, 0.0) + coefficient[j] * (residual[j] - b[j] @ beta)
-        behind[g] = behind.get(g, 0.0) + abs(coefficient[j])
+    root = np.sqrt(w)
+    x = b * root[:, None]
+    hat = x @ np.linalg.pinv(x)
+    rest = root * residual - hat @ (root * residual)
+    for g in {t["cluster"] for t in teach}:
+        mine = [j for j, t in enumerate(teach) if t["cluster"] == g]
+        left, axis = np.linalg.eigh(np.eye(len(mine)) - hat[np.ix_(mine, mine)])
+        noise = axis @ np.diag(left**-0.5) @ axis.T @ rest[mine] / root[mine]
+        labelled[g] = float(coefficient[mine] @ noise)
+    for t, a in zip(teach, balance, strict=True):
+        at = t["cluster"], t["prompt"]
+        behind[at] = behind.get(at, 0.0) + float(a)
+    if p_value > 0:
+        along = correlation_moves(teach, w)
+        share_of_it = sum(labelled[g] * along[g] for g in along) / sum(v**2 for v in along.values())
+        longer = widening(p_value) - 1
+        labelled = {g: e + longer * share_of_it * along[g] for g, e in labelled.items()}
+    for g, e in labelled.items():
+        error[g] = error.get(g, 0.0) + e
     std_error = math.sqrt(sum(e**2 for e in error.values()))
-    return mean + float(balance @ residual), std_error, effective(behind.values())
+    return mean + float(balance @ residual), std_error, behind
+
+
+def correlation_moves(teach, weight):
+    """What the labels of each cluster add to the weighted rank correlation: its slope in the cluster's weight."""
+    score, label = [t["score"] for t in teach], [t["label"] for t in teach]
+
+    def standardised(values):
+        total = sum(weight)
+        ranks = [
+            sum(v * ((u < value) + (u == value) / 2) for u, v in zip(values, weight, strict=True))
+            for value in values
+        ]
+        mean = sum(v * r for v, r in zip(weight, ranks, strict=True)) / total
+        spread = math.sqrt(sum(v * (r - mean) ** 2 for v, r in zip(weight, ranks, strict=True)) / total)
+        return [(r - mean) / spread for r in ranks]
+
+    x, y = standardised(score), standardised(label)
+    rho = sum(v * a * c for v, a, c in zip(weight, x, y, strict=True)) / sum(weight)
+    moves = {}
+    for t, v, a, c in zip(teach, weight, x, y, strict=True):
+        moves[t["cluster"]] = moves.get(t["cluster"], 0.0) + v * a * (c - rho * a)
+    return moves
+
+
+def labels_df(behind):
+    """Effective clusters of labels with these weights by cluster and prompt, less one, at least 2."""
+    size = {}
+    for (g, _), a in behind.items():
+        size[g] = size.get(g, 0.0) + abs(a)
+    return max(effective(size.values()) - 1, 2.0)
+
+
+def lent_df(first, second, phi, cluster):
+    """Degrees of freedom of a difference: labelled clusters by what is left of their weights, the others by count.
+
+    `first` and `second` are the weights of labels from `balanced`, `phi` is the influence of the difference.
+    """
+    labels, taught = labels_df({at: first[at] - second[at] for at in first}), {g for g, _ in first}
+    by_cluster = {}
+    for g, v in zip(cluster, phi, strict=True):
+        by_cluster[g] = by_cluster.get(g, 0.0) + v
+    lent, drawn = (
+        sum(v**2 for g, v in by_cluster.items() if (g in taught) == inside) for inside in (True, False)
+    )
+    others = len(by_cluster) - len(taught) - 1
+    welch = (lent + drawn) ** 2 / (lent**2 / labels + drawn**2 / others)
+    # never narrower than the labels alone make it
+    widest = stats.t.ppf(0.975, labels) * math.sqrt(lent / (lent + drawn))
+    if stats.t.ppf(0.975, welch) >= widest:
+        return welch
+    return optimize.brentq(lambda df: stats.t.ppf(0.975, df) - widest, labels, 1e9)
 
 
 def effective(leverage):

@@ -10,7 +10,8 @@ from studies.bayes_vs_frequentist import PRIORS, PROBED, WORLDS, applies
 from studies.engine import run
 from studies.engine import study as _study
 from studies.engine.measures import performance
-from studies.engine.study import NOT_RUN
+from studies.engine.outcome import NOT_RUN
+from studies.engine.scenario import replicate_scenario
 from studies.report import page
 
 STUDY = _study.load("bayes_vs_frequentist")
@@ -74,7 +75,7 @@ def test_the_outcome_stands_at_the_methods_places():
     study = STUDY.at("smoke")
     cell = {"world": "shift_probes", "n": 250, "labels": 50}
     streams = Streams(1, study.name, cell, 0)
-    found = study.replicate(study, cell, streams)
+    found = replicate_scenario(study, cell, streams)
     data = transport_shift.simulate(
         n=250, oracle_fraction=0.2, label_design="base", n_probes=50, rng=streams("data")
     )
@@ -144,3 +145,9 @@ def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
         assert ("bayes_corrected" in names) == ("probe labels" in caption)
         assert len(names) == len(set(names))
         mpl.pyplot.close(figure)
+
+
+def test_the_quick_profile_leaves_other_priors_to_the_papers():
+    quick, paper = STUDY.at("quick"), STUDY.at("paper")
+    assert set(paper.methods) - set(quick.methods) == {*PRIORS[1:], "bayes_hdi"}
+    assert STUDY.profiles["quick"].replicates >= 400

@@ -13,7 +13,8 @@ from cje_sim import scenarios
 from studies.engine import run
 from studies.engine import study as _study
 from studies.engine.measures import performance
-from studies.engine.study import NOT_RUN
+from studies.engine.outcome import NOT_RUN
+from studies.engine.scenario import replicate_scenario
 from studies.interval_coverage import DIFFERENCE, WORLDS, applies
 from studies.report import page
 
@@ -63,7 +64,7 @@ def test_a_difference_is_the_contrast_of_the_two_policies():
     study = STUDY.at("smoke")
     cell = {"world": "equal", "n": 1000, "oracle_fraction": 0.05, "label_design": "base"}
     streams = Streams(1, study.name, cell, 0)
-    found = study.replicate(study, cell, streams)
+    found = replicate_scenario(study, cell, streams)
     arguments = {k: v for k, v in cell.items() if k != "world"}
     data = scenarios.load("equal_policies").simulate(**arguments, rng=Streams(1, study.name, cell, 0)("data"))
     for name in ("direct_plug_in", "direct_one_step", "direct"):

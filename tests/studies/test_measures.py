@@ -18,7 +18,7 @@ from studies.engine.measures import (
     side_by_side,
     summary_table,
 )
-from studies.engine.study import CRASHED, NOT_RUN
+from studies.engine.outcome import CRASHED, NOT_RUN
 
 Z = stats.norm.ppf(0.975)
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.plan import plan
 from studies.cli.planning.as_json import contrast_records, next_steps
-from studies.cli.planning.tables import page
+from studies.cli.planning.tables import summary
 
 COSTS = {"budget": 60.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
 
@@ -18,7 +18,7 @@ def test_every_row_of_every_table_keeps_its_name(width):
     planned = plan(worlds()["probes_30"].table, **COSTS)
     console = Console(width=width, highlight=False)
     with console.capture() as captured:
-        console.print(page(planned))
+        console.print(summary(planned))
     text = captured.get()
     tables = text.split("pilot's spend")[0].split("\n\n")[1:]
     blocks = [block.splitlines() for block in tables if block.strip()]
@@ -43,7 +43,7 @@ def test_a_plan_that_finds_no_difference_does_not_pass_for_sound():
     planned = plan(worlds()["useless_judge"].table, **COSTS)
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(page(planned))
+        console.print(summary(planned))
     assert "which finds no difference between policies" in captured.get()
 
 

@@ -17,7 +17,8 @@ import xarray as xr
 from studies.engine import blocks as _blocks
 from studies.engine import run
 from studies.engine import study as _study
-from studies.engine.study import CRASHED, NOT_RUN, Outcome, Profile, StudyError
+from studies.engine.outcome import CRASHED, NOT_RUN, Outcome
+from studies.engine.study import Profile, StudyError
 
 TOY = toy_study.STUDY
 SCRIPT = Path(toy_study.__file__)

@@ -57,21 +57,17 @@ def power_scaling(
 ) -> xr.Dataset:
     """Sensitivity of posterior quantities to the power of the prior and of the likelihood.
 
-    The posterior with the prior (or the likelihood) raised to alpha and to 1 / alpha has the draws at hand with weights
-    ``p^(alpha - 1)`` and ``p^(1 / alpha - 1)``. Sensitivity is the cumulative Jensen-Shannon distance between the
-    weighted and the plain ECDF, per unit of log2(alpha), mean of the two directions.
+    The posterior with the prior (or the likelihood) raised to alpha, near 1 and above it, and to 1 / alpha has the
+    draws at hand with weights ``p^(alpha - 1)`` and ``p^(1 / alpha - 1)``. Sensitivity is the cumulative Jensen-Shannon
+    distance between the weighted and the plain ECDF, per unit of log2(alpha), mean of the two directions.
 
     Parameters
     ----------
-    draws, levels
-        Of the posterior, and the slice it was fitted to.
+    draws, levels, prior
+        Of the posterior, and the slice and prior it was made of.
     quantities : mapping of name to array, shape (draws,)
         One number per draw *of the same f*: draws of a value (`cje_core.bayes.value.values`), of a shift
         (`cje_core.bayes.shifts.shifts`), of f at a level.
-    prior : Prior
-        The one that was used.
-    alpha : float
-        Above 1, and near it.
 
     Returns
     -------
@@ -82,12 +78,11 @@ def power_scaling(
     """
     if not alpha > 1:
         raise ValueError(f"alpha={alpha}: it must be above 1")
-    log_density = {"prior": log_prior(draws, prior), "likelihood": log_likelihood(draws, levels)}
     names = list(quantities)
     found = np.full((3, 2, len(names)), np.nan)
-    for c, component in enumerate(("prior", "likelihood")):
-        up = special.softmax((alpha - 1.0) * log_density[component])
-        down = special.softmax((1.0 / alpha - 1.0) * log_density[component])
+    for c, log_density in enumerate((log_prior(draws, prior), log_likelihood(draws, levels))):
+        up = special.softmax((alpha - 1.0) * log_density)
+        down = special.softmax((1.0 / alpha - 1.0) * log_density)
         for q, name in enumerate(names):
             values = np.asarray(quantities[name], float)
             if values.shape != up.shape:

@@ -21,22 +21,13 @@ from cje_core.bayes import prior as priors
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import DEFAULT, Prior
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import FloatArray, IntArray, Rng
 
 TINY = 1e-12  # a probability that Gibbs has put on the very edge
 
 
-def prior_draws(
-    levels: Levels,
-    *,
-    n_draws: int = 1000,
-    prior: Prior = DEFAULT,
-    rng: np.random.Generator | int | None = None,
-) -> Draws:
-    """Draw the calibrator from its prior.
-
-    Of `levels` the labels are not used, only the levels and the kind of label.
-    """
+def prior_draws(levels: Levels, *, n_draws: int = 1000, prior: Prior = DEFAULT, rng: Rng = None) -> Draws:
+    """Draw the calibrator from its prior; of `levels` only the levels and the kind of label are used."""
     rng = np.random.default_rng(rng)
     ends, shape = priors.draw(prior, n_draws, rng)
     sigma = np.full(n_draws, np.nan) if levels.binary else prior.scale * np.abs(rng.standard_normal(n_draws))
@@ -46,18 +37,9 @@ def prior_draws(
 def curves(levels: Levels, draws: Draws, *, ci_prob: float = 0.95, n_examples: int = 20) -> xr.Dataset:
     """The calibrator level by level, by draws of its prior or its posterior, and the labels seen there; oracle units.
 
-    Parameters
-    ----------
-    ci_prob : float
-        Probability of the pointwise equal-tailed interval.
-    n_examples : int
-        Single draws kept, evenly spread over the draws.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``level`` (judge mapped to [0, 1]): ``mean``, ``interval(level, ci_bound)``, ``n_labels`` (effective),
-        ``label_mean`` (NaN without labels), ``example(example, level)``.
+    Over ``level`` (judge mapped to [0, 1]): ``mean``, the pointwise equal-tailed ``interval(level, ci_bound)``,
+    ``n_labels`` (effective), ``label_mean`` (NaN without labels), and `n_examples` draws, evenly spread over all, as
+    ``example(example, level)``.
     """
     tails = [0.5 - ci_prob / 2, 0.5 + ci_prob / 2]
     seen = np.divide(levels.total, levels.n, out=np.full(len(levels.n), np.nan), where=levels.n > 0)
@@ -80,30 +62,14 @@ STATISTICS = ("mean", "sd", "share_below_0", "share_above_1", "rank_correlation"
 
 
 def predictive_check(
-    levels: Levels,
-    at: IntArray,
-    label: FloatArray,
-    draws: Draws,
-    *,
-    rng: np.random.Generator | int | None = None,
+    levels: Levels, at: IntArray, label: FloatArray, draws: Draws, *, rng: Rng = None
 ) -> xr.Dataset:
-    """Replicate the labels once per draw and compare statistics with the observed.
+    """Replicate labels once per draw, of the posterior or of the prior, and compare statistics with the observed.
 
-    Parameters
-    ----------
-    at : int array, shape (m,)
-        Judge level of each label.
-    label : array, shape (m,)
-        On [0, 1].
-    draws : Draws
-        For the prior predictive, those of the prior.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``statistic`` (mean, sd, share outside [0, 1] at either side, rank correlation with the level):
-        ``replicate(statistic, replicate)``, ``observed``, ``p_value``, the share of replicates above the observed
-        (ties half). A working normal likelihood puts labels outside [0, 1]; how many is what the two shares say.
+    Labels (m,) are on [0, 1], the judge level of each is `at` (m,). Over ``statistic`` (mean, sd, share outside [0, 1]
+    at either side, rank correlation with the level): ``replicate(statistic, replicate)``, ``observed``, ``p_value``,
+    the share of replicates above the observed (ties half). A working normal likelihood puts labels outside [0, 1]; how
+    many is what the two shares say.
     """
     rng = np.random.default_rng(rng)
     order = stats.rankdata(at)
@@ -115,7 +81,12 @@ def predictive_check(
 
     replicate = np.empty((len(STATISTICS), len(draws.f)))
     for d in range(len(draws.f)):  # draw by draw: no labels x draws array
-        replicate[:, d] = describe(_replicate(draws.f[d, at], float(draws.sigma[d]), levels.binary, rng))
+        mean = draws.f[d, at]
+        if levels.binary:
+            y = (rng.random(len(mean)) < mean).astype(float)
+        else:
+            y = mean + draws.sigma[d] * rng.standard_normal(len(mean))
+        replicate[:, d] = describe(y)
     observed = np.array(describe(np.asarray(label, float)))[:, None]
     above = (replicate > observed).mean(axis=1) + 0.5 * (replicate == observed).mean(axis=1)
     known = np.isfinite(observed[:, 0])
@@ -129,12 +100,6 @@ def predictive_check(
     )
 
 
-def _replicate(mean: FloatArray, sigma: float, binary: bool, rng: np.random.Generator) -> FloatArray:
-    if binary:
-        return (rng.random(len(mean)) < mean).astype(float)
-    return mean + sigma * rng.standard_normal(len(mean))
-
-
 def pit(
     levels: Levels,
     at: IntArray,
@@ -142,7 +107,7 @@ def pit(
     draws: Draws,
     *,
     leave_one_out: bool = True,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> FloatArray:
     """Probability integral transform of each label (m,), randomised between the two ends for binary labels.
 
@@ -151,8 +116,7 @@ def pit(
     """
     rng = np.random.default_rng(rng)
     y = np.asarray(label, float)
-    top, total = np.zeros(len(y)), np.zeros(len(y))
-    below = np.zeros(len(y))
+    top, below, total = np.zeros(len(y)), np.zeros(len(y)), np.zeros(len(y))
     for d in range(len(draws.f)):
         f = draws.f[d, at]
         if levels.binary:
@@ -172,20 +136,9 @@ def pit(
 
 
 def ecdf(values: FloatArray, *, prob: float = 0.95, n_points: int = 100) -> xr.Dataset:
-    """ECDF of values that should be uniform on [0, 1], and its simultaneous band.
+    """ECDF of values (n,) that should be uniform on [0, 1], and its simultaneous band (`ecdf_band`).
 
-    Parameters
-    ----------
-    values : array, shape (n,)
-    prob : float
-        Probability that the ECDF of n independent uniforms stays inside at all points at once, at least.
-    n_points : int
-        Points of evaluation, ``1 / n_points, ..., 1 - 1 / n_points``.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``point``: ``ecdf``, ``lower``, ``upper``; attribute ``inside``, whether it stays inside.
+    Over ``point``: ``ecdf``, ``lower``, ``upper``; attribute ``inside``, whether it stays inside.
     """
     band = ecdf_band(len(values), prob, n_points)
     seen = np.searchsorted(np.sort(values), band["point"].values, side="right") / len(values)
@@ -194,16 +147,12 @@ def ecdf(values: FloatArray, *, prob: float = 0.95, n_points: int = 100) -> xr.D
 
 
 def ecdf_band(n: int, prob: float = 0.95, n_points: int = 100) -> xr.Dataset:
-    """Simultaneous band of the ECDF of n independent uniforms at equally spaced points.
+    """Simultaneous band of the ECDF of n independent uniforms at ``1 / n_points, ..., 1 - 1 / n_points``.
 
     At each point the band is the equal-tailed binomial interval of one level gamma; gamma is the largest for which all
     points hold at once with probability `prob`. That probability is exact: counts at increasing points are a Markov
-    chain of binomial steps. Parameters as in `ecdf`.
-
-    Returns
-    -------
-    xr.Dataset
-        ``lower, upper`` over ``point``, as shares; attribute ``gamma``, and ``coverage``, the exact probability.
+    chain of binomial steps. ``lower, upper`` over ``point`` are shares; attributes ``gamma``, and ``coverage``, the
+    exact probability.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from cje_core.bayes.diagnostics.predictive import ecdf, prior_draws
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import DEFAULT, Prior
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, Rng
 from cje_core.inference.estimate import sum_by
 
 AT = (0.3, 0.85, 1.0)
@@ -31,11 +31,7 @@ Sampler = Callable[[Levels, np.random.Generator], Draws]
 
 def gibbs_sampler(n_draws: int = 99, *, prior: Prior = DEFAULT) -> Sampler:
     """The Gibbs sampler, thinned enough for ranks."""
-
-    def sampler(levels: Levels, rng: np.random.Generator) -> Draws:
-        return gibbs.sample(levels, n_draws=n_draws, thin=THIN, prior=prior, rng=rng)
-
-    return sampler
+    return lambda levels, rng: gibbs.sample(levels, n_draws=n_draws, thin=THIN, prior=prior, rng=rng)
 
 
 def simulate(template: Levels, draws: Draws, d: int, rng: np.random.Generator) -> Levels:
@@ -57,9 +53,9 @@ def sbc(
     n_ranks: int = 99,
     mass: FloatArray | None = None,
     prior: Prior = DEFAULT,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> xr.Dataset:
-    """Ranks of the truth among posterior draws.
+    """Ranks of the truth, drawn from `prior`, among L = `n_ranks` posterior draws.
 
     Parameters
     ----------
@@ -67,12 +63,8 @@ def sbc(
         ``sampler(levels, rng) -> Draws`` with at least `n_ranks` draws; that many are ranked, evenly spaced.
     template : Levels
         Judge levels, labels at each and kind of label; its sums are not used.
-    n_ranks : int
-        L, draws ranked.
     mass : array, shape (K,), optional
         Share of responses on each level, for V. Default: uniform.
-    prior : Prior
-        That the truth is drawn from.
 
     Returns
     -------
@@ -106,20 +98,15 @@ def verdict(ranks: xr.Dataset, *, prob: float = 0.95) -> xr.Dataset:
     """Hold the ECDF of the ranks of every quantity against a simultaneous band.
 
     `prob` is the least probability that a correct sampler passes on all quantities: each gets its Bonferroni share.
-
-    Returns
-    -------
-    xr.Dataset
-        Over ``quantity``: ``passed``; ``ecdf(quantity, point)`` with its ``lower, upper`` over ``point``. Attribute
-        ``passed``: all of them.
+    Over ``quantity``: ``passed``; ``ecdf(quantity, point)`` with its ``lower, upper`` over ``point``. Attribute
+    ``passed``: all of them.
     """
     steps = ranks.attrs["n_ranks"] + 1
     names = ranks["quantity"].values
     each = 1.0 - (1.0 - prob) / len(names)
     # rank r of 0..L is a uniform somewhere in (r, r + 1) / (L + 1): at the points j / (L + 1) the ECDF is exact
-    found = [
-        ecdf((ranks["rank"].values[:, q] + 0.5) / steps, prob=each, n_points=steps) for q in range(len(names))
-    ]
+    at = (ranks["rank"].values.T + 0.5) / steps
+    found = [ecdf(of_one, prob=each, n_points=steps) for of_one in at]
     out = xr.Dataset(
         {
             "passed": ("quantity", [bool(one.attrs["inside"]) for one in found]),

@@ -8,7 +8,6 @@ calibrator, and ``rng`` as in `cje_core.bayes.models.nuts.run`; their draws carr
 
 import numpy as np
 
-from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models import nuts, policies, slice
@@ -17,15 +16,12 @@ from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.shifts import Shifts, probed
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.checks import Rng
 from cje_core.data.arrays import Rows
 
 
 def calibration(
-    levels: Levels,
-    options: NutsOptions = NUTS,
-    *,
-    prior: Prior = DEFAULT,
-    rng: np.random.Generator | int | None = None,
+    levels: Levels, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
 ) -> Draws:
     """Draws of the calibrator."""
     trace = nuts.run(slice.calibration(levels, prior), options, rng=rng)
@@ -33,47 +29,23 @@ def calibration(
 
 
 def two_stage(
-    rows: Rows,
-    graded: Graded,
-    options: NutsOptions = NUTS,
-    *,
-    prior: Prior = DEFAULT,
-    effect_scale: float = EFFECT_SCALE,
-    rng: np.random.Generator | int | None = None,
+    rows: Rows, graded: Graded, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
 ) -> Draws:
-    """Draws of the calibration on Z = (S, X), with ``beta``; f is the calibrator where the effect is 0.
-
-    Parameters
-    ----------
-    graded : Graded
-        With the ``columns`` of the effect (`cje_core.bayes.covariates.effects`) for every row.
-    effect_scale : float
-        Prior standard deviation of a coefficient, in log odds.
-    """
+    """Draws of the calibration on Z = (S, X), as `cje_core.bayes.covariates.sample` makes them by Gibbs."""
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
     seen, columns = slice.labelled(rows, graded), graded.columns[rows.teaches]
-    model = slice.two_stage(graded.levels, seen, columns, prior, effect_scale=effect_scale)
-    trace = nuts.run(model, options, rng=rng)
+    trace = nuts.run(slice.two_stage(graded.levels, seen, columns, prior), options, rng=rng)
     draws = nuts.to_draws(trace, graded.levels, options.n_draws)
     return draws._replace(beta=nuts.pooled(nuts.posterior(trace), "beta")[: options.n_draws])
 
 
 def hierarchical(
-    rows: Rows,
-    graded: Graded,
-    options: NutsOptions = NUTS,
-    *,
-    prior: Prior = DEFAULT,
-    deviation: float = 0.5,
-    rng: np.random.Generator | int | None = None,
+    rows: Rows, graded: Graded, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
 ) -> Draws:
-    """Draws of one calibrator per policy, ``own``, partially pooled; f is that of the population of policies.
-
-    `deviation` is the prior scale of the spread of the policies' log odds and log weights.
-    """
+    """Draws of one calibrator per policy, ``own``, partially pooled; f is that of the population of policies."""
     labels = policies.by_policy(rows, graded, rows.teaches)._replace(binary=graded.levels.binary)
-    trace = nuts.run(policies.hierarchical(labels, prior, deviation=deviation), options, rng=rng)
+    trace = nuts.run(policies.hierarchical(labels, prior), options, rng=rng)
     found = nuts.posterior(trace)
     ends, shape = (nuts.pooled(found, name)[: options.n_draws] for name in ("own_ends", "own_shape"))
     own = np.stack(
@@ -89,7 +61,7 @@ def joint(
     *,
     prior: Prior = DEFAULT,
     scale: float = 0.05,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
 ) -> tuple[Draws, Shifts]:
     """Draws of calibrator and shifts from one posterior, in which probes bend the calibrator: a `UserWarning` says so.
 

@@ -18,7 +18,7 @@ from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.models.engines import az, nutpie, pm, quiet
 from cje_core.bayes.models.specification import Specification
-from cje_core.checks import FloatArray
+from cje_core.checks import Rng
 from cje_core.inference.estimate import Status
 
 TARGET_ACCEPT = 0.95  # labels at 0 or 1 push f to the edge of what it can be: fewer divergences there
@@ -31,13 +31,7 @@ _compiled: OrderedDict[Hashable, Any] = OrderedDict()
 
 @dataclass(frozen=True)
 class NutsOptions:
-    """How NUTS is run.
-
-    Raises
-    ------
-    ValueError
-        For an unknown engine, or without draws or chains.
-    """
+    """How NUTS is run."""
 
     engine: str = "nutpie"  # or "pymc"
     n_draws: int = 1000  # draws kept, split evenly over the chains
@@ -56,12 +50,7 @@ class NutsOptions:
 DEFAULT = NutsOptions()
 
 
-def run(
-    model: Specification,
-    options: NutsOptions = DEFAULT,
-    *,
-    rng: np.random.Generator | int | None = None,
-) -> Any:
+def run(model: Specification, options: NutsOptions = DEFAULT, *, rng: Rng = None) -> Any:
     """Trace of a model, an InferenceData or a DataTree; nutpie's compiled model is kept.
 
     An int as `rng` is NUTS' seed itself; a generator draws one.
@@ -152,7 +141,9 @@ def diagnose(trace: Any) -> dict[str, float]:
     for variable in posterior(trace).data_vars.values():
         values = variable.transpose("chain", "draw", ...).values
         for column in values.reshape(*values.shape[:2], -1).transpose(2, 0, 1):
-            rhat.append(float(az.rhat(column if len(column) > 1 else _halves(column))))
+            half = column.shape[1] // 2
+            chains = column if len(column) > 1 else np.stack([column[0, :half], column[0, -half:]])
+            rhat.append(float(az.rhat(chains)))
             bulk.append(float(az.ess(column, method="bulk")))
             tail.append(float(az.ess(column, method="tail", prob=(0.05, 0.95))))
     stats = group(trace, "sample_stats")
@@ -165,12 +156,6 @@ def diagnose(trace: Any) -> dict[str, float]:
         "divergences": float(stats["diverging"].values.sum()),
         "bfmi": float(((np.diff(energy, axis=1) ** 2).sum(axis=1) / around).min()),
     }
-
-
-def _halves(chain: FloatArray) -> FloatArray:
-    """Both halves of one chain, shape (1, draws), as two chains, (2, draws // 2)."""
-    half = chain.shape[1] // 2
-    return np.stack([chain[0, :half], chain[0, -half:]])
 
 
 def gates(found: dict[str, float]) -> Status:

@@ -39,11 +39,7 @@ class PolicyLevels(NamedTuple):
 
 
 def by_policy(rows: Rows, graded: Graded, which: BoolArray) -> PolicyLevels:
-    """Sufficient statistics of the labels of each policy, in the order of ``rows.policies``.
-
-    `which` marks the rows, shape (r,), whose labels count; one counts ``graded.share``, as in
-    `cje_core.bayes.levels.Levels`.
-    """
+    """Sufficient statistics of the labels of the rows `which`, policy by policy; one counts ``graded.share``."""
     n_policies, n_levels = len(rows.policies), len(graded.levels.level)
     at = rows.policy[which] * n_levels + graded.at[which]
     label = graded.label[which]
@@ -73,16 +69,8 @@ def hierarchical(labels: PolicyLevels, prior: Prior = DEFAULT, *, deviation: flo
     Deviations of the parameters, and not of f, because they keep every f_p monotone. A policy without labels has
     draws from the population of calibrators: wider than the pooled f by what the others differ.
 
-    Parameters
-    ----------
-    deviation : float
-        Prior scale of tau, in log odds and log weight.
-
-    Returns
-    -------
-    Specification
-        With ``ends``, ``shape``, ``tau``, ``deviations`` z (P, J + 2), and each policy's ``own_ends`` (P, 2) and
-        ``own_shape`` (P, J).
+    Variables are ``ends``, ``shape``, ``tau``, ``deviations`` z (P, J + 2), and each policy's ``own_ends`` (P, 2) and
+    ``own_shape`` (P, J).
     """
     start = {"deviation": float(deviation)}
     data = prior_data(prior) | {
@@ -113,14 +101,10 @@ def _hierarchical(held: Mapping[str, Any], binary: bool, n_splines: int, n_polic
         seen = bernoulli_log_likelihood(f, n, total)
     else:
         sigma = pm.HalfNormal("sigma", held["scale"])
-        seen = _normal_log_likelihood(f.ravel(), sigma, n.ravel(), total.ravel(), held["squares"])
+        f, n, total = f.ravel(), n.ravel(), total.ravel()
+        rest = held["squares"] - 2.0 * pt.dot(total, f) + pt.dot(n, f**2)
+        seen = -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
     pm.Potential("likelihood", seen)
-
-
-def _normal_log_likelihood(f: Any, sigma: Any, n: Any, total: Any, squares: Any) -> Any:
-    """Log likelihood of normal labels with means f, from counts, sums and the sum of squares; no constant."""
-    rest = squares - 2.0 * pt.dot(total, f) + pt.dot(n, f**2)
-    return -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
 
 
 def joint_transport(
@@ -142,22 +126,10 @@ def joint_transport(
 
     Feedback: where a policy's probes do not fit the calibration, this posterior bends f towards them and hides part of
     their shift. `cje_core.bayes.shifts` cuts the feedback; this model shows how much it matters. A `UserWarning`
-    says so. Probes count as independent rows.
+    says so. Probes count as independent rows, and stand on the levels of the teaching labels.
 
-    Parameters
-    ----------
-    levels, probes : Levels, PolicyLevels
-        Of the teaching labels, and of the probed policies on the same levels.
-    scale : float
-        Of tau, on the [0, 1] oracle scale.
-    stacklevel : int
-        Of the warning.
-
-    Returns
-    -------
-    Specification
-        With ``ends``, ``shape``, ``sigma``, ``delta`` (P,), ``sigma_probe`` (P,) and ``tau``; a policy
-        without probes has draws of its prior.
+    Variables are ``ends``, ``shape``, ``sigma``, ``delta`` (P,), ``sigma_probe`` (P,) and ``tau``; a policy without
+    probes has draws of its prior.
     """
     warnings.warn(
         "the joint posterior lets probe labels bend f, which hides part of the shift they should show; "

@@ -26,7 +26,7 @@ EDGE = 1e-12  # keeps a Bernoulli probability off 0 and 1
 
 
 class Labelled(NamedTuple):
-    """The labelled responses one by one."""
+    """The labelled responses one by one: what `Levels` sums up."""
 
     at: IntArray  # (m,) judge level of each
     label: FloatArray  # (m,) on [0, 1]
@@ -34,7 +34,7 @@ class Labelled(NamedTuple):
 
 
 def labelled(rows: Rows, graded: Graded) -> Labelled:
-    """The teaching labels of `rows`, one by one: what `Levels` sums up."""
+    """The teaching labels of `rows`."""
     taught = rows.teaches
     return Labelled(graded.at[taught], graded.label[taught], graded.share)
 
@@ -102,12 +102,8 @@ def calibration(levels: Levels, prior: Prior = DEFAULT) -> Specification:
     a, u) in X'diag(n)X, X'n and X's: no shape depends on the data, so one compiled model serves every sample, every
     grid of levels and every prior.
 
-    Returns
-    -------
-    Specification
-        With ``ends``, ``shape`` (see `calibrator`) and, for continuous labels, ``sigma``. f is
-        `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the number of levels at compile
-        time.
+    Variables are ``ends``, ``shape`` (see `calibrator`) and, for continuous labels, ``sigma``. f is
+    `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the number of levels at compile time.
     """
     static = (levels.binary, prior.n_splines)
     if levels.binary:
@@ -195,19 +191,8 @@ def two_stage(
     """Calibration on Z = (S, X): the model of `cje_core.bayes.covariates`, covariates multiply the odds.
 
     The effect is on the odds and not on Y itself, so that E[Y | S, X] stays in [0, 1] for every X; where f is 0 or 1
-    no covariate moves it.
-
-    Parameters
-    ----------
-    columns : array, shape (m, C)
-        Of the teaching labels, by `cje_core.bayes.covariates.effects`.
-    effect_scale : float
-        Prior standard deviation of a coefficient, in log odds.
-
-    Returns
-    -------
-    Specification
-        With ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``.
+    no covariate moves it. `columns` (m, C) are those of the teaching labels (`cje_core.bayes.covariates.effects`);
+    variables are ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``.
     """
     data = _observation_data(levels, seen, prior) | {"columns": columns}
     return Specification(_two_stage, (levels.binary, prior, columns.shape[1], effect_scale), data)

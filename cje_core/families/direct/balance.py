@@ -13,14 +13,23 @@ of b over the policy's responses and w_j the inverse label probability. The weig
 slice the policy's means of all these terms ("balance", as in the calibration of survey weights), so whatever part of
 ``E[r | Z]`` they span is removed, and no density ratio is estimated.
 
-Influence: ``f(Z_i) - mean f`` on the responses and ``c_j e_j`` on the labels. Here e are the residuals of r on B, each
-cluster's predicted by the others (HC3: ``e_j / (1 - h_j)`` for a label alone in its cluster, h the leverage), and
-``c_j = a_j + leverage_j``, the leverage of label j on ``sum_i share_i f(Z_i) - sum_j a_j f(Z_j)``: what of the fit's
-own error the correction does not take out again. The labels' degrees of freedom are the `effective_clusters` of c, less
-one, but never below 2. With covariates the labels also move the index of the fit
-(`cje_core.calibration.two_stage.index_influence`) at that difference of two means.
+Influence: ``f(Z_i) - mean f`` on the responses and ``c_j e_j`` on the labels. Here e are the residuals of r on B with
+squares made unbiased (HC2: ``e_j / sqrt(1 - h_j)``, h the leverage; for a cluster of labels ``(I - H_gg)^(-1/2) e_g``:
+Bell and McCaffrey 2002), and ``c_j = a_j + leverage_j``, the leverage of label j on ``sum_i share_i f(Z_i) - sum_j a_j
+f(Z_j)``: what of the fit's own error the correction does not take out again. With covariates the labels also move the
+index of the fit (`cje_core.calibration.two_stage.index_influence`) at that difference of two means.
 
-Why neither c = a, the fit's own residuals, a balanced index nor HC2: ``docs/decisions.md``.
+Values are printed only where the judge passes its test, so what of the labels' influence phi moves with the statistic
+is larger by `Informative.widening` (`cje_core.calibration.informative` says why), with psi that of the correlation:
+
+    phi + (widening - 1) psi <phi, psi> / <psi, psi>
+
+over clusters of labels. This is linear in phi, so differences follow from levels. The labels' degrees of freedom are
+the `effective_clusters` of a, less one, but never below 2; a difference has those of the difference of the policies' a
+(`cje_core.inference.contrasts.lent_df`). Those of c follow the blocks of the fit, which the noise has made.
+
+Why neither c = a, the fit's own residuals, a balanced index, HC3 nor the degrees of freedom of c, and what covers how
+often: ``docs/decisions.md``.
 
 Failure modes: scores that no label reached, where the terms of B extrapolate (`supported` refuses them); transport that
 fails.
@@ -30,6 +39,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cje_core.calibration.informative import Informative
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, knot_mass, label_leverage, outside
 from cje_core.calibration.two_stage import index_influence
 from cje_core.checks import FloatArray, IntArray
@@ -60,7 +70,7 @@ class Lesson(NamedTuple):
     row: FloatArray  # (m, r): those of the labelled rows
     weight: FloatArray  # (m,), summing to one
     residual: FloatArray  # (m,): held-out residuals r
-    noise: FloatArray  # (m,): what the terms leave of them, predicted from the other clusters
+    noise: FloatArray  # (m,): what the terms leave of them, with unbiased squares (HC2)
     n_clusters: int
 
 
@@ -100,22 +110,24 @@ def make_lesson(rows: Rows, fitted: OracleSlice) -> Lesson:
     residual = fitted.label - held_out(fitted, fitted.z, fitted.prompt)
     rest = residual - row @ (row.T @ (weight * residual))
     _, cluster = np.unique(rows.cluster[fitted.prompt], return_inverse=True)
-    noise = rest + _others_miss(row, weight, rest, cluster)
+    noise = rest + _taken_up(row, weight, rest, cluster)
     return Lesson(terms, turn, row, weight, residual, noise, int(cluster.max()) + 1)
 
 
-def _others_miss(row: FloatArray, weight: FloatArray, rest: FloatArray, cluster: IntArray) -> FloatArray:
-    """How much further a row lies from the fit without its cluster than from the fit with it.
+def _taken_up(row: FloatArray, weight: FloatArray, rest: FloatArray, cluster: IntArray) -> FloatArray:
+    """What the fit took from the residuals e: added to them, it makes their squares unbiased.
 
-    With orthonormal columns that is ``x_j' (1 - C_g)^-1 sum_{i in g} w_i x_i e_i``, C_g the Gram matrix of the
-    cluster's rows; its eigenvalues, the leverages, are cut at `MAX_LEVERAGE`.
+    With X the rows of cluster g times sqrt(w), ``X'X`` their Gram matrix and orthonormal columns over all clusters,
+    ``(I - X X')^(-1/2) e = e + X F X'e``. F has the eigenvectors of ``X'X`` and, for its eigenvalues h (the leverages,
+    cut at `MAX_LEVERAGE`), the eigenvalues ``1 / (s + s^2)``, ``s = sqrt(1 - h)``.
     """
     n_clusters, rank = int(cluster.max()) + 1, row.shape[1]
     gram, score = np.zeros((n_clusters, rank, rank)), np.zeros((n_clusters, rank))
     np.add.at(gram, cluster, weight[:, None, None] * row[:, :, None] * row[:, None, :])
     np.add.at(score, cluster, (weight * rest)[:, None] * row)
     leverage, axis = np.linalg.eigh(gram)
-    turned = np.einsum("grs,gr->gs", axis, score) / (1 - np.minimum(leverage, MAX_LEVERAGE))
+    left = np.sqrt(1 - np.minimum(leverage, MAX_LEVERAGE))
+    turned = np.einsum("grs,gr->gs", axis, score) / (left + left**2)
     moved = np.einsum("grs,gs->gr", axis, turned)
     return np.asarray((row * moved[cluster]).sum(axis=1))
 
@@ -127,12 +139,12 @@ def balancing_weights(lesson: Lesson, z: FloatArray, share: FloatArray) -> Float
 
 
 def balanced_residual(
-    rows: Rows, fitted: OracleSlice, lesson: Lesson, z: FloatArray, share: FloatArray
+    rows: Rows, fitted: OracleSlice, lesson: Lesson, z: FloatArray, share: FloatArray, judge: Informative
 ) -> tuple[float, Part]:
     """Balanced mean of the slice's held-out residuals for the policy with responses z, and its error.
 
-    Responses (r, 1 + features) have weights `share` (r,) that sum to one. The error is NaN where fewer than
-    `MIN_EFFECTIVE` labelled clusters carry the mean.
+    Responses (r, 1 + features) have weights `share` (r,) that sum to one; `judge` says what its test selects. The error
+    is NaN where fewer than `MIN_EFFECTIVE` labelled clusters carry the mean.
     """
     f = fitted.calibrator
     assert f is not None
@@ -149,7 +161,18 @@ def balanced_residual(
         monotone = fitted.mode == "two_stage_monotone"
         taught = (fitted.z, fitted.label, fitted.weight)
         moves = moves + index_influence(f.first_stage, *taught, *difference, monotone=monotone)
-    return value, Part(n * sum_by(fitted.prompt, moves, n), max(effective - 1, 2.0))
+    if judge.widening > 1:
+        moves = _widened(moves, judge, rows.cluster[fitted.prompt])
+    lent = sum_by(fitted.prompt, balance, n)
+    df = max(effective_clusters(lent, rows.cluster) - 1, 2.0)
+    return value, Part(n * sum_by(fitted.prompt, moves, n), df, lent)
+
+
+def _widened(moves: FloatArray, judge: Informative, cluster: IntArray) -> FloatArray:
+    """The labels' influence, larger by `Informative.widening` along that of the test's statistic."""
+    along, error = (sum_by(cluster, values, int(cluster.max()) + 1) for values in (judge.moves, moves))
+    norm = float(along @ along)
+    return moves + (judge.widening - 1) * float(error @ along) / norm * judge.moves if norm > 0 else moves
 
 
 def supported(taught: FloatArray, n_clusters: int, z: FloatArray, share: FloatArray) -> bool:

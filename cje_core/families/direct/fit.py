@@ -204,7 +204,7 @@ def _from_lender(
     if refused is not None:
         return PolicyFit(PolicyResult(refused, "none"))
     value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)
-    result = PolicyResult(status, options.borrowed, "borrowed", value + shift)
+    result = PolicyResult(status, options.borrowed, "borrowed", value + shift, balance=correction.balance)
     return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
 
 
@@ -230,7 +230,7 @@ def borrowed_residual(
     if borrowed == "one_step":
         shift, part = _slice_residual(rows, fitted, z, share)
     else:
-        shift, part = balanced_residual(rows, fitted, lender.lesson, z, share)
+        shift, part = balanced_residual(rows, fitted, lender.lesson, z, share, lender.judge)
     return (Status.LOW_SUPPORT if np.isnan(part.df) else None), shift, part
 
 
@@ -287,7 +287,7 @@ def _finish(
         _, evaluation, given_df = combine(given_f, rows.cluster)
         calibration = float(np.sqrt(folds[0]))
         std_error = float(np.hypot(evaluation, calibration))
-        df = pooled_df([evaluation**2, folds[0]], [given_df, folds[1]])
+        df = float(pooled_df([evaluation**2, folds[0]], [given_df, folds[1]]))
     if options.quantile == "normal":
         df = np.inf
     return result._replace(

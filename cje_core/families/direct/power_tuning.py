@@ -115,8 +115,6 @@ def charge(part: Part, spent: float) -> Part:
 def simplex_least_squares(gram: FloatArray, cross: FloatArray, floor: float = 0.0) -> FloatArray:
     """Two weights ``w >= 0, sum w <= 1`` that minimise ``w' gram w - 2 w' cross``; zero where one would gain nothing.
 
-    The least of the minima over the faces of the triangle: its inside, its three sides (corners included).
-
     `gram` (2, 2) is positive semidefinite; a gain no larger than `floor` is rounding, not gain.
 
     Examples
@@ -128,12 +126,19 @@ def simplex_least_squares(gram: FloatArray, cross: FloatArray, floor: float = 0.
     """
     (a, b), (_, d) = gram.tolist()
     p, q = cross.tolist()
+    return np.array(simplex_weights(a, b, d, p, q, floor))
 
-    def on_side(slope: float, curvature: float) -> float:
-        return min(max(slope / curvature, 0.0), 1.0) if curvature > 0 else 0.0
 
-    share = on_side(p - q + d - b, a + d - 2 * b)
-    faces = [(on_side(p, a), 0.0), (0.0, on_side(q, d)), (share, 1 - share)]
+def simplex_weights(a: float, b: float, d: float, p: float, q: float, floor: float) -> tuple[float, float]:
+    """The same for ``gram = [[a, b], [b, d]]`` and ``cross = [p, q]``; numba compiles it too.
+
+    The least of the minima over the faces of the triangle: its inside, its three sides (corners included).
+    """
+    on_first = min(max(p / a, 0.0), 1.0) if a > 0 else 0.0
+    on_second = min(max(q / d, 0.0), 1.0) if d > 0 else 0.0
+    between = a + d - 2 * b
+    share = min(max((p - q + d - b) / between, 0.0), 1.0) if between > 0 else 0.0
+    faces = [(on_first, 0.0), (0.0, on_second), (share, 1 - share)]
     determinant = a * d - b * b
     if determinant > 1e-12 * a * d:
         u, v = (p * d - q * b) / determinant, (q * a - p * b) / determinant
@@ -144,7 +149,7 @@ def simplex_least_squares(gram: FloatArray, cross: FloatArray, floor: float = 0.
         value = a * u * u + 2 * b * u * v + d * v * v - 2 * (p * u + q * v)
         if value < lowest - floor:
             best, lowest = (u, v), value
-    return np.array(best)
+    return best
 
 
 def _line(

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdict
 from cje_core.workflow.standing import best, compared_by_posterior, shown_estimates
+from studies.cli.analysis.numbers import ends, known, numbers
 from studies.engine.manifest import provenance
 
 OVERLAP = (
@@ -38,60 +40,16 @@ PLUG_IN = (
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
-    """Return the object that ``--json`` prints: JSON values only, null for NaN and for what was not computed."""
-    transport, shown = analysis.transport, shown_estimates(analysis)
-    policies = {}
-    for policy in analysis.policies:
-        at = {"policy": policy}
-        policies[policy] = {
-            "estimates": {
-                name: {
-                    "estimate": _number(estimate["estimate"].sel(at)),
-                    "std_error": _number(estimate["std_error"].sel(at)),
-                    "interval": [_number(bound) for bound in estimate["interval"].sel(at).values],
-                    "status": Status(estimate["status"].sel(at).item()).name.lower(),
-                }
-                for name, estimate in shown.items()
-            },
-            "value": _value(analysis, policy),
-            "level": analysis.level(policy),
-            "source": analysis.source(policy),
-            "refused_by": analysis.refused_by(policy),
-            "flags": flags(analysis, policy),
-            "if_biased": _if_biased(analysis, policy),
-            "transport": {
-                "verdict": analysis.verdict(policy),
-                "residual": _number(transport["residual"].sel(at)),
-                "interval": [_number(bound) for bound in transport["interval"].sel(at).values],
-                "interval_with_fit": [
-                    _number(bound) for bound in transport["interval_with_fit"].sel(at).values
-                ],
-                "probes_to_pass": _number(transport["probes_to_pass"].sel(at)),
-                "verdict_of_audit": str(transport["verdict"].sel(at).item()),
-                "verdict_of_posterior": posterior_verdict(analysis.posterior, policy),
-            },
-            "probes_of_unknown_prompts": analysis.probes_elsewhere(policy),
-            "posterior": _posterior(analysis, policy),
-            "overlap": _overlap(analysis, policy),
-            "gates": {
-                str(gate): str(analysis.gates["state"].sel(policy=policy, gate=gate).item())
-                for gate in analysis.gates["gate"].values
-            },
-            "gate_warnings": gate_warnings(analysis, policy),
-            "bounds": [_number(bound) for bound in analysis.bounds["interval"].sel(at).values]
-            if analysis.bounds_hold(policy)
-            else None,
-            "recommended": {
-                name: str(analysis.guide[name].sel(at).item())
-                for name in ("estimator", "reason", "alternative", "caution")
-            },
-        }
+    """Return the object that ``--json`` prints."""
+    shown, posterior, reliability = shown_estimates(analysis), analysis.posterior, analysis.reliability
+    compared = analysis.agreement["shown_residual"].notnull()
+    judge = analysis.estimates[analysis.primary].attrs
     return {
-        "policies": policies,
+        "policies": {policy: _policy(analysis, shown, policy) for policy in analysis.policies},
         "contrasts": contrast_records(analysis),
         "best": _best(analysis),
         "agreement": [
-            _agreement(analysis, policy) for policy in analysis.policies if _compared(analysis, policy)
+            _agreement(analysis, policy) for policy in analysis.policies if compared.sel(policy=policy)
         ],
         "seconds": round(analysis.seconds, 3),
         "manifest": {
@@ -105,10 +63,13 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
                 }
                 for name, e in analysis.estimates.items()
             },
-            "margin": float(transport.attrs["margin"]),
-            "calibrator": None if analysis.reliability is None else analysis.reliability.attrs["mode"],
-            "judge": _judge(analysis),
-            "bayes_engine": None if analysis.posterior is None else analysis.posterior.engine,
+            "margin": float(analysis.transport.attrs["margin"]),
+            "calibrator": None if reliability is None else reliability.attrs["mode"],
+            # the test that decides whether anything may be borrowed
+            "judge": {name: known(judge[f"judge_{name}"]) for name in ("spearman", "p_value")}
+            if "judge_p_value" in judge
+            else None,
+            "bayes_engine": None if posterior is None else posterior.engine,
             "covariates": list(analysis.calibrated.calibration.covariates),
             "direction": analysis.calibrated.calibration.direction,
             "calibration_policy": analysis.data.attrs["calibration_policy"],
@@ -121,52 +82,76 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _value(analysis: Analysis, policy: str) -> dict[str, Any] | None:
-    """What stands first for a policy; None where its level is refused."""
-    name = analysis.standing(policy)
-    if name is None:
-        return None
-    at = analysis.value.sel(policy=policy)
+def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) -> dict[str, Any]:
+    estimates = {name: estimate.sel(policy=policy) for name, estimate in shown.items()}
+    transport, guide = analysis.transport.sel(policy=policy), analysis.guide.sel(policy=policy)
+    states = analysis.gates["state"].sel(policy=policy)
     return {
-        "estimate": _number(at["estimate"]),
-        "interval": [_number(bound) for bound in at["interval"].values],
-        "from": name,
+        "estimates": {
+            name: {
+                **numbers(at, "estimate", "std_error"),
+                "interval": ends(at["interval"]),
+                "status": Status(at["status"].item()).name.lower(),
+            }
+            for name, at in estimates.items()
+        },
+        "value": _value(analysis, policy),
+        "level": analysis.level(policy),
+        "source": analysis.source(policy),
+        "refused_by": analysis.refused_by(policy),
+        "flags": flags(analysis, policy),
+        "if_biased": _if_biased(analysis, policy),
+        "transport": {
+            "verdict": analysis.verdict(policy),
+            "residual": known(transport["residual"]),
+            "interval": ends(transport["interval"]),
+            "interval_with_fit": ends(transport["interval_with_fit"]),
+            "probes_to_pass": known(transport["probes_to_pass"]),
+            "verdict_of_audit": str(transport["verdict"].item()),
+            "verdict_of_posterior": posterior_verdict(analysis.posterior, policy),
+        },
+        "probes_of_unknown_prompts": analysis.probes_elsewhere(policy),
+        "posterior": _posterior(analysis, policy),
+        "overlap": None
+        if analysis.overlap is None
+        else numbers(analysis.overlap.sel(policy=policy), *OVERLAP),
+        "gates": dict(zip(states["gate"].values.tolist(), states.values.tolist(), strict=True)),
+        "gate_warnings": gate_warnings(analysis, policy),
+        "bounds": ends(analysis.bounds["interval"].sel(policy=policy))
+        if analysis.bounds_hold(policy)
+        else None,
+        "recommended": {
+            name: str(guide[name].item()) for name in ("estimator", "reason", "alternative", "caution")
+        },
     }
 
 
-def _judge(analysis: Analysis) -> dict[str, float | None] | None:
-    """Return the test that decides whether anything may be borrowed; None where nothing was to be."""
-    attrs = analysis.estimates[analysis.primary].attrs
-    if "judge_p_value" not in attrs:
+def _value(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    """What stands first for a policy; None where its level is refused."""
+    name, at = analysis.standing(policy), analysis.value.sel(policy=policy)
+    if name is None:
         return None
-    return {"spearman": _number(attrs["judge_spearman"]), "p_value": _number(attrs["judge_p_value"])}
+    return {"estimate": known(at["estimate"]), "interval": ends(at["interval"]), "from": name}
 
 
 def _if_biased(analysis: Analysis, policy: str) -> dict[str, Any] | None:
     """Interval of an assumed level if transport is off by up to the margin; None for any other."""
     if analysis.level(policy) != "assumed" or analysis.source(policy) != "borrowed":
         return None
-    found = analysis.if_biased["interval"].sel(policy=policy).isel(delta=0)
-    return {
-        "by": float(analysis.if_biased["delta"].values[0]),
-        "interval": [_number(bound) for bound in found.values],
-    }
-
-
-def _compared(analysis: Analysis, policy: str) -> bool:
-    return bool(np.isfinite(analysis.agreement["shown_residual"].sel(policy=policy)))
+    found = analysis.if_biased.sel(policy=policy).isel(delta=0)
+    return {"by": float(found["delta"]), "interval": ends(found["interval"])}
 
 
 def _agreement(analysis: Analysis, policy: str) -> dict[str, Any]:
     """A policy's labels against the calibration of the other labelled policies: on average, or where it is worst."""
     at = analysis.agreement.sel(policy=policy)
     region = int(at["shown_region"])
-    scores = None if region < 0 else [_number(at[side][region]) for side in ("score_low", "score_high")]
+    scores = None if region < 0 else [known(at[side][region]) for side in ("score_low", "score_high")]
     return {
         "policy": policy,
         "contradicts": bool(at["contradicts"]),
-        "residual": _number(at["shown_residual"]),
-        "interval": [_number(bound) for bound in at["shown_interval"].values],
+        "residual": known(at["shown_residual"]),
+        "interval": ends(at["shown_interval"]),
         "scores": scores,
         "labels": int(at["n_labels"]),
     }
@@ -181,7 +166,7 @@ def _best(analysis: Analysis) -> dict[str, Any] | None:
     return {
         "policy": found.policy,
         "decided": found.decided,
-        "flips_at": _number(found.flips_at),
+        "flips_at": known(found.flips_at),
         "compared": found.compared,
         "behind": found.behind,
         "left_out": dict(found.left_out),
@@ -229,13 +214,9 @@ def gate_warnings(analysis: Analysis, policy: str) -> dict[str, dict[str, Any]]:
     at = analysis.gates.sel(policy=policy)
     beside = ABOUT_BORROWING if analysis.source(policy) in ("own", "probes") else ()
     return {
-        str(gate): {
-            "value": _number(at["value"].sel(gate=gate)),
-            "good": _number(at["good"].sel(gate=gate)),
-            "action": str(at["action"].sel(gate=gate).item()),
-        }
-        for gate in at["gate"].values
-        if at["state"].sel(gate=gate).item() in ("warn", "fail") and gate not in beside
+        gate: {**numbers(of, "value", "good"), "action": str(of["action"].item())}
+        for gate in at["gate"].values.tolist()
+        if (of := at.sel(gate=gate))["state"].item() in ("warn", "fail") and gate not in beside
     }
 
 
@@ -247,46 +228,43 @@ def _posterior(analysis: Analysis, policy: str) -> dict[str, Any] | None:
     value, corrected = analysis.estimates[VALUE], analysis.estimates[SHIFT].sel(policy=policy)
     return {
         "value_from": str(decision["source"].item()),
-        "p_best": _number(decision["best"]),
-        "p_best_mcse": _number(decision["best_mcse"]),
-        "expected_loss": _number(decision["expected_loss"]),
-        "p_flat_judge": _number(value["flat_judge"]) if "flat_judge" in value else None,
-        "shift": _number(corrected["shift"]),
-        "shift_interval": [_number(bound) for bound in corrected["shift_interval"].values],
-        "p_shift_within_margin": _number(decision["within_margin"]),
+        "p_best": known(decision["best"]),
+        "p_best_mcse": known(decision["best_mcse"]),
+        "expected_loss": known(decision["expected_loss"]),
+        "p_flat_judge": known(value["flat_judge"]) if "flat_judge" in value else None,
+        "shift": known(corrected["shift"]),
+        "shift_interval": ends(corrected["shift_interval"]),
+        "p_shift_within_margin": known(decision["within_margin"]),
         "status": {name: analysis.status(name, policy).name.lower() for name in BAYESIAN},
     }
-
-
-def _overlap(analysis: Analysis, policy: str) -> dict[str, Any] | None:
-    if analysis.overlap is None:
-        return None
-    return {name: _number(analysis.overlap[name].sel(policy=policy)) for name in OVERLAP}
 
 
 def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
     """Pairwise differences of the values that stand first; no number where the level of one of the two is refused."""
     if analysis.contrasts is None:
         return []
+    assert analysis.tipping is not None
     records = []
-    for k in range(analysis.contrasts.sizes["pair"]):
+    for k, tipping in enumerate(analysis.tipping["tipping"].values.tolist()):
         pair = analysis.contrasts.isel(pair=k)
         first, second = str(pair["first"].item()), str(pair["second"].item())
         routes = analysis.value["route"].sel(policy=[first, second]).values
+        same = _same(analysis, pair)
+        stands = same or bool(np.isfinite(pair["interval"]).all())
+        level = weaker(analysis.level(first), analysis.level(second)) if stands else "refused"
         records.append(
             {
                 "first": first,
                 "second": second,
-                "difference": _number(pair["difference"])
-                if np.isfinite(pair["interval"]).all() or _same(analysis, pair)
-                else None,
-                "same": _same(analysis, pair),
-                "std_error": _number(pair["std_error"]),
-                "interval": [_number(bound) for bound in pair["interval"].values],
-                "p_value": _number(pair["p_value"]),
-                "p_bh": _number(pair["p_bh"]),
-                "level": (level := _pair_level(analysis, k)),
-                "flips_at": _flips_at(analysis, k) if level == "assumed" else None,
+                "difference": known(pair["difference"]) if stands else None,
+                "same": same,
+                "std_error": known(pair["std_error"]),
+                "interval": ends(pair["interval"]),
+                "p_value": known(pair["p_value"]),
+                "p_bh": known(pair["p_bh"]),
+                "level": level,
+                # by how much transport may be off before a decided difference is undecided
+                "flips_at": tipping if level == "assumed" and 0 < tipping < math.inf else None,
                 "caution": PLUG_IN if "plug_in" in routes else None,
             }
         )
@@ -300,28 +278,7 @@ def _same(analysis: Analysis, pair: xr.Dataset) -> bool:
     return bool(rounding and np.isnan(pair["std_error"]) and np.isnan(pair["interval"]).all())
 
 
-def _pair_level(analysis: Analysis, pair: int) -> str:
-    """The weaker word of two values, and refused where their difference has no interval."""
-    assert analysis.contrasts is not None
-    at = analysis.contrasts.isel(pair=pair)
-    if not np.isfinite(at["interval"].values).all() and not _same(analysis, at):
-        return "refused"
-    return weaker(analysis.level(str(at["first"].item())), analysis.level(str(at["second"].item())))
-
-
-def _flips_at(analysis: Analysis, pair: int) -> float | None:
-    """By how much transport may be off before a decided difference is undecided; None where it is not decided."""
-    assert analysis.tipping is not None
-    tipping = float(analysis.tipping["tipping"].isel(pair=pair))
-    return tipping if 0 < tipping < math.inf else None
-
-
 def _counts(analysis: Analysis, policy: str) -> dict[str, int]:
     at = analysis.data.sel(policy=policy)
     kinds = {"responses": "evaluated", "labels": "labelled", "probes": "probe"}
     return {name: int(at[variable].sum()) for name, variable in kinds.items()}
-
-
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None

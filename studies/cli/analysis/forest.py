@@ -1,6 +1,5 @@
 """The forest plot of ``cje-lab analyze``: `forest` with the audit's verdict under each policy's name."""
 
-import io
 import math
 import warnings
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from cje_core.workflow.analyze import CORRECTED, OFF_POLICY
 from cje_core.workflow.posterior import BAYESIAN, VALUE
 from cje_core.workflow.standing import shown_estimates
 from studies.cli.analysis.numbers import LABELS, cell, plain
+from studies.cli.analysis.panels import image
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ ORDER = ("direct", BAYESIAN[0], CORRECTED, BAYESIAN[1], "labels_only", "raw_judg
 
 
 def render(analysis: Analysis) -> dict[str, bytes]:
-    """Draw the plot and return it as ``png`` and ``svg`` files; the same analysis gives the same bytes."""
+    """Files by name; the same analysis gives the same bytes."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -34,12 +34,7 @@ def render(analysis: Analysis) -> dict[str, bytes]:
         figure = Figure(figsize=(8.0, height), dpi=200)
         FigureCanvasAgg(figure)
         _draw(analysis, names, figure)
-        files = {}
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-            stream = io.BytesIO()
-            figure.savefig(stream, format=kind, metadata=metadata)
-            files[kind] = stream.getvalue()
-    return files
+        return {f"forest.{kind}": image(figure, kind) for kind in ("png", "svg")}
 
 
 def _lines(analysis: Analysis) -> list[str]:
@@ -81,9 +76,8 @@ def _not_standing(analysis: Analysis, policy: str) -> str:
 
 def _verdict(analysis: Analysis, policy: str) -> str:
     """Verdict of the audit with its residual, as it stands under the policy's name."""
-    verdict = analysis.verdict(policy).lower().replace("_", " ")
+    verdict = analysis.verdict(policy)
+    shown = verdict if verdict == "FAIL" else verdict.lower().replace("_", " ")
     residual = float(analysis.transport["residual"].sel(policy=policy))
-    shown = verdict.upper() if verdict == "fail" else verdict
-    return f"transport {shown}" + (
-        "" if math.isnan(residual) else f" ({plain(analysis, residual, sign=True)})"
-    )
+    size = "" if math.isnan(residual) else f" ({plain(analysis, residual, sign=True)})"
+    return f"transport {shown}{size}"

@@ -2,14 +2,13 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 from rich.text import Text
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.inference.estimate import Status
-from cje_core.transport import agreement
 from cje_core.transport.agreement import mixed
 from cje_core.verdict import guide
 from cje_core.workflow.analysis import Analysis
@@ -17,7 +16,7 @@ from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import SHIFT, posterior_verdict
 from cje_core.workflow.standing import best, compared_by_posterior, withheld
 from studies.cli.analysis.as_json import at_level, unused_probes
-from studies.cli.analysis.numbers import known, plain, probability, some
+from studies.cli.analysis.numbers import interval_text, known, plain, probability, some
 
 
 def notes(analysis: Analysis) -> list[Text]:
@@ -30,14 +29,11 @@ def notes(analysis: Analysis) -> list[Text]:
             status = analysis.status(name, policy)
             shown = name not in (CORRECTED, SHIFT) or analysis.source(policy) == "probes"
             shown |= status in (Status.NOT_CONVERGED, Status.FEW_LABELS_POSTERIOR)
-            # said by the level, or by a dash
+            # said by a dash, or by the level
             said = (name, status) == ("labels_only", Status.NO_LABELS)
-            said |= (name, status) == (analysis.primary, Status.TRANSPORT_ASSUMED)
-            said |= (
-                name == analysis.primary
-                and status.failed
-                and status.message in at_level(analysis, policy, "reason")
-            )
+            if name == analysis.primary:
+                of_level = status.failed and status.message in at_level(analysis, policy, "reason")
+                said |= of_level or status is Status.TRANSPORT_ASSUMED
             if status is Status.OK or said or not shown or withheld(analysis, name, policy):
                 continue
             if status is Status.TRANSPORT_ASSUMED and name in analysis.off_policy:
@@ -55,17 +51,26 @@ def notes(analysis: Analysis) -> list[Text]:
         lines.append("raw judge: what the judge says by itself, for comparison only")
     if analysis.primary == "raw_judge":
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
-    lines += (
-        _contradictions(analysis)
-        + _probes_elsewhere(analysis)
-        + _not_random(analysis)
-        + _dearer_than_labels(analysis)
-        + _cautions(analysis)
-    )
-    lines += _best(analysis)
-    lines += _advice(analysis)
+    for part in (
+        _contradictions,
+        _probes_elsewhere,
+        _not_random,
+        _dearer_than_labels,
+        _cautions,
+        _best,
+        _advice,
+    ):
+        lines += part(analysis)
     lines += left_out_lines(analysis.left_out)
     return [Text("\n".join(lines))] if lines else []
+
+
+def _together(said: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Words, and the policies that they are said of, from pairs (policy, words)."""
+    policies: dict[str, list[str]] = {}
+    for policy, words in said:
+        policies.setdefault(words, []).append(policy)
+    return {words: ", ".join(names) for words, names in policies.items()}
 
 
 def _unseen_covariates(analysis: Analysis) -> list[str]:
@@ -115,19 +120,20 @@ def _levels(analysis: Analysis) -> list[str]:
         "logs": "logged responses of another policy, weighted: true if the logs cover this policy and the judge's "
         "scores mean the same for it",
     }
-    words = {"reported": ["labels or probes of the policy's own are in the value"]}
-    words["assumed"] = [meaning for source, meaning in assumed.items() if ("assumed", source) in found]
-    if analysis.contrasts is not None and "assumed" in {level for level, _ in found}:
+    words = {
+        "reported": ["labels or probes of the policy's own are in the value"],
+        "assumed": [meaning for source, meaning in assumed.items() if ("assumed", source) in found],
+        "refused": ["no number can be given that holds; the line below says what to do"],
+    }
+    if analysis.contrasts is not None:
         words["assumed"].append("p-values are for differences of reported values")
-    words["refused"] = ["no number can be given that holds; the line below says what to do"]
     seen = {level for level, _ in found}
     return [f"{word}: {meaning}" for word, meanings in words.items() if word in seen for meaning in meanings]
 
 
 def _refusals(analysis: Analysis) -> list[str]:
     """Why levels are refused and what to do, and what transport says of values that do not need it."""
-    lines = []
-    reasons: dict[str, list[str]] = {}
+    lines, reasons = [], []
     for policy in analysis.policies:
         low, high = analysis.transport["interval"].sel(policy=policy).values
         within = f"residual {plain(analysis, low, sign=True)} to {plain(analysis, high, sign=True)}"
@@ -137,30 +143,24 @@ def _refusals(analysis: Analysis) -> list[str]:
                 f"{guide.ENOUGH} of its responses"
             )
         elif analysis.level(policy) == "refused":
-            why = f"{at_level(analysis, policy, 'reason')}{_bounds(analysis, policy)}"
-            reasons.setdefault(why, []).append(policy)
+            reasons.append((policy, f"{at_level(analysis, policy, 'reason')}{_bounds(analysis, policy)}"))
         elif analysis.verdict(policy) == "FAIL":
             lines.append(
                 f"not refused: {policy}: the calibration does not transport to it ({within}), and its value does not "
                 "rely on that"
             )
-    return (
-        [f"refused: {', '.join(names)}: {why}" for why, names in reasons.items()]
-        + lines
-        + _undecided(analysis)
-    )
+    refused = [f"refused: {names}: {why}" for why, names in _together(reasons).items()]
+    return refused + lines + _undecided(analysis)
 
 
 def _unused_probes(analysis: Analysis) -> list[str]:
     """Probes that make no value, and why: a user who bought them must not think that they did."""
     lines = []
-    for policy in analysis.policies if CORRECTED in analysis.estimates else []:
+    for policy in analysis.policies:
         if not unused_probes(analysis, policy):
             continue
-        n_probes, status = (
-            int(analysis.guide["n_probes"].sel(policy=policy)),
-            analysis.status(CORRECTED, policy),
-        )
+        n_probes = int(analysis.guide["n_probes"].sel(policy=policy))
+        status = analysis.status(CORRECTED, policy)
         why = f"a value takes {MIN_LABELLED_CLUSTERS}" if n_probes < MIN_LABELLED_CLUSTERS else status.message
         if status is Status.CONSTANT_LABELS:
             at = analysis.data.sel(policy=policy)
@@ -182,13 +182,12 @@ def _barred(analysis: Analysis, policy: str) -> bool:
 
 def _undecided(analysis: Analysis) -> list[str]:
     """How many probes an audit that has not decided would take."""
-    needed = {
-        policy: float(analysis.transport["probes_to_pass"].sel(policy=policy))
-        for policy in analysis.policies
-        if str(analysis.transport["verdict"].sel(policy=policy).item()) == "INCONCLUSIVE"
-        and not _barred(analysis, policy)
-    }
-    words = [f"{policy} {number:.0f}" for policy, number in needed.items() if math.isfinite(number)]
+    words = []
+    for policy in analysis.policies:
+        audit = analysis.transport.sel(policy=policy)
+        number = float(audit["probes_to_pass"])
+        if audit["verdict"] == "INCONCLUSIVE" and math.isfinite(number) and not _barred(analysis, policy):
+            words.append(f"{policy} {number:.0f}")
     if not words:
         return []
     margin = plain(analysis, float(analysis.transport.attrs["margin"]))
@@ -272,23 +271,19 @@ def _contradictions(analysis: Analysis) -> list[str]:
     at, teachers = found.sel(policy=policy), [str(name) for name in analysis.data.attrs["calibration_policy"]]
     others = [name for name in teachers if name != policy]
     whose = others[0] if len(others) == 1 else "the others"
-    region = int(at["shown_region"])
-    where = (
-        ""
-        if region < 0
-        else f" at scores {float(at['score_low'][region]):.2g} to {float(at['score_high'][region]):.2g}"
+    region, where = int(at["shown_region"]), ""
+    if region >= 0:
+        where = f" at scores {float(at['score_low'][region]):.2g} to {float(at['score_high'][region]):.2g}"
+    shown = interval_text(
+        analysis, float(at["shown_residual"]), at["shown_interval"].values.tolist(), sign=True
     )
-    low, high = at["shown_interval"].values
-    words = (
+    so = "what is borrowed may hold for other policies no better"
+    if mixed(found):
+        so = "borrowed values mix them; choose one with --calibration-policy, or label each policy"
+    return [
         f"caution: labels of {policy} and {whose} disagree about what a score is worth (residual of {policy} by the "
-        f"calibration of {whose} {plain(analysis, float(at['shown_residual']), sign=True)} "
-        f"[{plain(analysis, low, sign=True)}, {plain(analysis, high, sign=True)}]{where})"
-    )
-    if agreement.mixed(found):
-        return [
-            f"{words}: borrowed values mix them; choose one with --calibration-policy, or label each policy"
-        ]
-    return [f"{words}: what is borrowed may hold for other policies no better"]
+        f"calibration of {whose} {shown}{where}): {so}"
+    ]
 
 
 def _not_random(analysis: Analysis) -> list[str]:
@@ -323,24 +318,19 @@ def _dearer_than_labels(analysis: Analysis) -> list[str]:
 
 def _cautions(analysis: Analysis) -> list[str]:
     """What the gates hold against each assumed level, and what to do; policies with the same words together."""
-    said: dict[str, list[str]] = {}
-    for policy in analysis.policies:
-        words = at_level(analysis, policy, "caveat")
-        if words and analysis.level(policy) == "assumed":
-            said.setdefault(words, []).append(policy)
-    return [f"caution for {', '.join(names)}: {words}" for words, names in said.items()]
+    assumed = [policy for policy in analysis.policies if analysis.level(policy) == "assumed"]
+    said = _together((policy, at_level(analysis, policy, "caveat")) for policy in assumed)
+    return [f"caution for {names}: {words}" for words, names in said.items() if words]
 
 
 def _advice(analysis: Analysis) -> list[str]:
     """Which estimator the paper's guide would choose, one line per reason, and what it warns of."""
-    said: dict[str, list[str]] = {}
+    said = []
     for policy in analysis.policies:
-        at = analysis.guide.sel(policy=policy)
-        words = "" if at["estimator"].item() == "none" else f"use {at['estimator'].item()}: "
-        words += str(at["reason"].item())
-        if at["alternative"].item():
-            words += f". Alternative: {at['alternative'].item()}"
-        if at["caution"].item():
-            words += f". Caution: {at['caution'].item()}"
-        said.setdefault(words, []).append(policy)
-    return [f"guide for {', '.join(names)}: {words}" for words, names in said.items()]
+        at = {name: word.item() for name, word in analysis.guide.sel(policy=policy).items()}
+        words = "" if at["estimator"] == "none" else f"use {at['estimator']}: "
+        words += at["reason"]
+        for also in ("alternative", "caution"):
+            words += f". {also.capitalize()}: {at[also]}" if at[also] else ""
+        said.append((policy, words))
+    return [f"guide for {names}: {words}" for words, names in _together(said).items()]

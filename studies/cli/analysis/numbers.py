@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+import xarray as xr
+
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import SHIFT, VALUE
@@ -56,6 +58,16 @@ def known(value: object) -> float | None:
     """Read a number; None for NaN and for the infinite."""
     number = float(value)  # type: ignore[arg-type]
     return number if math.isfinite(number) else None
+
+
+def ends(interval: xr.DataArray) -> list[float | None]:
+    """Read both ends of an interval."""
+    return [known(end) for end in interval.values]
+
+
+def numbers(found: xr.Dataset, *names: str) -> dict[str, float | None]:
+    """Read variables that hold one number each."""
+    return {name: known(found[name]) for name in names}
 
 
 def probability(p: float | None) -> str:

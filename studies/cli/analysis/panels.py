@@ -3,7 +3,7 @@
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,24 +19,31 @@ from cje_core.workflow.analysis import Analysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def render_panels(analysis: Analysis) -> dict[str, bytes]:
-    """PNG files by name; only the panels that the data can fill."""
+    """Files by name; only the panels that the data can fill."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
     files = {}
     with mpl.rc_context({**STYLE, "figure.dpi": 150}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a policy's name may be in any script
-        for name, draw in _panels(analysis).items():
-            figure = draw().get_figure(root=True)
+        for name, axes in _panels(analysis):
+            figure = axes.get_figure(root=True)
             assert figure is not None
-            stream = io.BytesIO()
-            figure.savefig(stream, format="png", metadata={"Software": None})
+            files[f"{name}.png"] = image(figure)
             plt.close(figure)
-            files[name] = stream.getvalue()
     return files
+
+
+def image(figure: "Figure", kind: str = "png") -> bytes:
+    """A figure as a file, ``png`` or ``svg``; the same figure gives the same bytes."""
+    stream = io.BytesIO()
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    figure.savefig(stream, format=kind, metadata=metadata)
+    return stream.getvalue()
 
 
 def _starred(analysis: Analysis) -> xr.Dataset:
@@ -47,7 +54,7 @@ def _starred(analysis: Analysis) -> xr.Dataset:
     return wins.assign({name: wins[name] & both for name in ("significant", "wins")})
 
 
-def _sensitivity(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
+def _sensitivity(analysis: Analysis) -> "Iterator[tuple[str, Axes]]":
     """What assumed levels and differences say if transport is off: curves up to three margins."""
     value, margin = analysis.value, float(analysis.transport.attrs["margin"])
     low, high = analysis.data.attrs["oracle_range"]
@@ -55,20 +62,14 @@ def _sensitivity(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
     delta = np.linspace(0, 3 * margin, 61)
     levels = sensitivity.levels(value, delta, **shared)
     shown = levels.isel(policy=np.flatnonzero(np.isfinite(value["estimate"].values)))
-    panels: dict[str, Callable[[], Axes]] = {
-        "sensitivity_levels": lambda: figures.sensitivity_levels(shown, margin=margin)
-    }
-    if analysis.tipping is not None:
-        differences = sensitivity.differences(value, delta, **shared)
-        open_ = np.flatnonzero(
-            np.isfinite(differences["difference"].values) & (differences["n_borrowed"].values > 0)
-        )
-        tipping = analysis.tipping.isel(pair=open_)
-        if len(open_):
-            panels["sensitivity_differences"] = lambda: figures.sensitivity_differences(
-                differences.isel(pair=open_), tipping, margin=margin
-            )
-    return panels
+    yield "sensitivity_levels", figures.sensitivity_levels(shown, margin=margin)
+    if analysis.tipping is None:
+        return
+    differences = sensitivity.differences(value, delta, **shared)
+    lent = np.isfinite(differences["difference"].values) & (differences["n_borrowed"].values > 0)
+    if lent.any():
+        pairs, tipping = (of.isel(pair=np.flatnonzero(lent)) for of in (differences, analysis.tipping))
+        yield "sensitivity_differences", figures.sensitivity_differences(pairs, tipping, margin=margin)
 
 
 def shares(analysis: Analysis) -> xr.Dataset:
@@ -76,48 +77,40 @@ def shares(analysis: Analysis) -> xr.Dataset:
     value = analysis.value
     found = []
     for policy in value["policy"].values.astype(str):
-        one = analysis.estimates.get(analysis.standing(policy) or "")
-        if one is None or "calibration_share" not in one:
-            found.append(np.nan)
-        else:
-            found.append(float(one["calibration_share"].sel(policy=policy)))
+        one = analysis.estimates.get(analysis.standing(policy) or "", xr.Dataset())
+        found.append(
+            float(one["calibration_share"].sel(policy=policy)) if "calibration_share" in one else np.nan
+        )
     return value[["route"]].assign(calibration_share=("policy", found))
 
 
-def _panels(analysis: Analysis) -> "dict[str, Callable[[], Axes]]":
-    estimate, value = analysis.estimates[analysis.primary], analysis.value
-    panels: dict[str, Callable[[], Axes]] = {
-        "transport_residuals": lambda: figures.transport_residuals(analysis.transport)
-    }
-    bins = analysis.reliability
-    if bins is not None:
-        panels["reliability"] = lambda: figures.reliability(bins)
-        if bins.attrs["mode"] == "two_stage":
+def _panels(analysis: Analysis) -> "Iterator[tuple[str, Axes]]":
+    """Names of the files, and what is in them; each is drawn when it is asked for."""
+    estimate, value, overlap = analysis.estimates[analysis.primary], analysis.value, analysis.overlap
+    yield "transport_residuals", figures.transport_residuals(analysis.transport)
+    if analysis.reliability is not None:
+        yield "reliability", figures.reliability(analysis.reliability)
+        if analysis.reliability.attrs["mode"] == "two_stage":
             curve = calibration_curve(analysis.calibrated)
-            panels["calibration_curve"] = lambda: figures.calibration_curve(curve)
+            yield "calibration_curve", figures.calibration_curve(curve)
             if analysis.calibrated.calibration.covariates:
-                panels["covariate_effects"] = lambda: figures.covariate_effects(curve)[0]
+                yield "covariate_effects", figures.covariate_effects(curve)[0]
     if "calibration_share" in estimate:
-        panels["uncertainty_share"] = lambda: figures.uncertainty_share(shares(analysis))
+        yield "uncertainty_share", figures.uncertainty_share(shares(analysis))
     if "influence" in value and len(analysis.policies) > 1:
-        panels["win_matrix"] = lambda: figures.win_matrix(_starred(analysis))
-    if bool((analysis.value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
-        panels |= _sensitivity(analysis)
-    overlap = analysis.overlap
+        yield "win_matrix", figures.win_matrix(_starred(analysis))
+    if bool((value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
+        yield from _sensitivity(analysis)
     if overlap is None:
-        return panels
-    panels["ess_tails"] = lambda: figures.ess_tails(overlap)[0]
+        return
+    yield "ess_tails", figures.ess_tails(overlap)[0]
     for name in analysis.off_policy:
-        one = analysis.estimates[name]
-        if "orthogonality" in one:
-            panels[f"orthogonality_{name}"] = lambda one=one: figures.orthogonality(one)[0]  # type: ignore[misc]
+        if "orthogonality" in analysis.estimates[name]:
+            yield f"orthogonality_{name}", figures.orthogonality(analysis.estimates[name])[0]
     weights = weight_map(analysis.calibrated)
     for policy in analysis.policies:
         if int(overlap["n_usable"].sel(policy=policy)):
             named = re.sub(r"[^\w.-]+", "_", policy)  # a policy's name need not be a file's
             affinity = float(overlap["affinity"].sel(policy=policy))
-            panels[f"weights_{named}"] = lambda p=policy: figures.weight_stabilisation(weights, p)  # type: ignore[misc]
-            panels[f"overlap_{named}"] = lambda p=policy, a=affinity: figures.overlap_heatmap(  # type: ignore[misc]
-                weights, p, affinity=a
-            )
-    return panels
+            yield f"weights_{named}", figures.weight_stabilisation(weights, policy)
+            yield f"overlap_{named}", figures.overlap_heatmap(weights, policy, affinity=affinity)

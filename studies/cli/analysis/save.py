@@ -2,9 +2,8 @@
 
 import json
 import tempfile
-from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import xarray as xr
 
@@ -31,9 +30,7 @@ def save(analysis: Analysis, out: Path) -> list[str]:
     from studies.cli.analysis.panels import render_panels
 
     text = json.dumps(to_json(analysis), indent=1, allow_nan=False) + "\n"
-    files = {"estimates.json": text.encode("utf-8")}
-    files |= {f"forest.{kind}": content for kind, content in render(analysis).items()}
-    files |= {f"{name}.png": content for name, content in render_panels(analysis).items()}
+    files = {"estimates.json": text.encode("utf-8"), **render(analysis), **render_panels(analysis)}
     files["ledger.nc"] = _ledgers(analysis)
     if analysis.posterior is not None:
         files["posterior.nc"] = _netcdf(to_tree(analysis.posterior))
@@ -45,7 +42,7 @@ def write_files(out: Path, files: dict[str, bytes]) -> None:
     """Write `files` into `out`; each is whole or absent."""
     try:
         for name, content in files.items():
-            write_whole(out / name, partial(_put, content))
+            write_whole(out / name, lambda handle, content=content: handle.write(content))  # type: ignore[misc]
     except OSError as error:
         raise DataError(
             f"--out {out}: {(error.strerror or str(error)).lower()}; name another directory"
@@ -54,6 +51,11 @@ def write_files(out: Path, files: dict[str, bytes]) -> None:
 
 def _ledgers(analysis: Analysis) -> bytes:
     """Reporting ledger of every estimator, one netCDF group each."""
+    of_primary: dict[str, Any] = {
+        "sensitivity": analysis.if_biased,
+        "contrasts": analysis.contrasts,
+        "tipping": analysis.tipping,
+    }
     groups = {
         name: ledger(
             analysis.calibrated,
@@ -65,10 +67,8 @@ def _ledgers(analysis: Analysis) -> bytes:
             agreement=analysis.agreement,
             gates=analysis.gates,
             levels=analysis.levels,
-            sensitivity=analysis.if_biased if name == analysis.primary else None,
-            contrasts=analysis.contrasts if name == analysis.primary else None,
-            tipping=analysis.tipping if name == analysis.primary else None,
             left_out=analysis.left_out,
+            **(of_primary if name == analysis.primary else {}),
         )
         for name, estimate in analysis.estimates.items()
     }
@@ -80,7 +80,3 @@ def _netcdf(tree: xr.DataTree) -> bytes:
         path = Path(scratch) / "tree.nc"
         tree.to_netcdf(path, engine="netcdf4")
         return path.read_bytes()
-
-
-def _put(content: bytes, handle: IO[bytes]) -> None:
-    handle.write(content)

@@ -2,7 +2,7 @@
 
 import math
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from cje_core.inference.estimate import Status
@@ -23,26 +23,22 @@ from studies.cli.analysis.numbers import (
     plain,
     probability,
 )
-from studies.cli.wide import Wide
+from studies.cli.wide import Wide, page
 
 FEW_PAIRS = 10
 
 
 def summary(analysis: Analysis) -> Group:
-    """Return what stdout shows: policies, logs, contrasts, advice, and what the named statuses mean."""
-    parts = [
-        _policy_table(analysis),
-        *_posterior_table(analysis),
-        *_log_tables(analysis),
-        *_contrast_table(analysis),
-        *notes(analysis),
-    ]
-    return Group(*[part for k, part in enumerate(parts) for part in ([Text("")] * (k > 0) + [part])])
-
-
-def print_summary(analysis: Analysis) -> None:
-    """Print the summary on stdout, in colour on a terminal only."""
-    Console(highlight=False).print(summary(analysis))
+    """Return what stdout shows."""
+    return page(
+        [
+            _policy_table(analysis),
+            *_posterior_table(analysis),
+            *_log_tables(analysis),
+            *_contrast_table(analysis),
+            *notes(analysis),
+        ]
+    )
 
 
 def _policy_table(analysis: Analysis) -> Wide:

@@ -8,40 +8,43 @@ import xarray as xr
 
 from cje_core.inference.estimate import Status
 from cje_core.workflow.plan import Planned
+from studies.cli.analysis.numbers import ends, known, numbers
 from studies.engine.manifest import provenance
 
 
 def to_json(planned: Planned) -> dict[str, Any]:
-    """Return the object that ``--json`` prints: JSON values only, null for what is not known."""
+    """Return the object that ``--json`` prints."""
     components, chosen, check = planned.components, planned.plan, planned.check
     calibration = planned.calibrated.calibration
-    numbers = ("sigma2_eval", "sigma2_eval_se", "sigma2_cal", "sigma2_cal_se", "calibration_share")
     policies: dict[str, Any] = {}
     for policy in planned.policies:
         at = {"policy": policy}
-        policies[policy] = {name: _number(components[name].sel(at)) for name in numbers} | {
+        parts, value, forecast = components.sel(at), planned.value.sel(at), planned.forecast.sel(at)
+        refused, if_labelled = policy in planned.refused, planned.if_labelled.sel(at)
+        policies[policy] = {
+            **numbers(
+                parts, "sigma2_eval", "sigma2_eval_se", "sigma2_cal", "sigma2_cal_se", "calibration_share"
+            ),
             "status": planned.status(policy).name.lower(),
             "level": str(planned.levels["level"].sel(at).item()),
             "refused_by": planned.refused_by(policy),
             "no_forecast": planned.silent(policy) or None,
-            "pilot_std_error": _number(planned.value["std_error"].sel(at)),
-            "pilot_interval": [_number(bound) for bound in planned.value["interval"].sel(at).values],
-            "route": str(components["route"].sel(at).item()),
-            "planned_std_error": _number(planned.forecast["std_error"].sel(at)),
-            "planned_std_error_se": _number(planned.forecast["std_error_se"].sel(at)),
-            "probes_for_audit": _number(planned.probes.get(policy, math.nan)),
-            "variance_probes": _number(components["variance_probes"].sel(at)),
-            "needs_labels": planned.silent(policy) if policy in planned.refused else None,
-            "std_error_of_own_labels_at_most": planned.worst_own if policy in planned.refused else None,
-            "std_error_if_labelled": _number(planned.if_labelled["std_error"].sel(at)),
-            "labels_to_match_borrowing": _number(planned.if_labelled["labels_to_match"].sel(at)),
+            "pilot_std_error": known(value["std_error"]),
+            "pilot_interval": ends(value["interval"]),
+            "route": str(parts["route"].item()),
+            "planned_std_error": known(forecast["std_error"]),
+            "planned_std_error_se": known(forecast["std_error_se"]),
+            "probes_for_audit": known(planned.probes.get(policy, math.nan)),
+            "variance_probes": known(parts["variance_probes"]),
+            "needs_labels": planned.silent(policy) if refused else None,
+            "std_error_of_own_labels_at_most": planned.worst_own if refused else None,
+            "std_error_if_labelled": known(if_labelled["std_error"]),
+            "labels_to_match_borrowing": known(if_labelled["labels_to_match"]),
         }
         if check is not None:
             seen = check.sel(at)
             policies[policy] |= {
-                "simulated_std_error": _number(seen["simulated_std_error"]),
-                "simulated_mcse": _number(seen["simulated_mcse"]),
-                "reported_std_error": _number(seen["reported_std_error"]),
+                **numbers(seen, "simulated_std_error", "simulated_mcse", "reported_std_error"),
                 "n_failed": int(seen["n_failed"]),
                 "held": bool(seen["held"]) if math.isfinite(float(seen["planned_std_error"])) else None,
             }
@@ -92,12 +95,15 @@ def contrast_records(planned: Planned) -> list[dict[str, Any]]:
     alone = planned.n_policies == 1 and len(planned.policies) > 1  # a plan for one of them has no difference
     if planned.check is None or alone:
         return []
-    names = ("planned_mde", "simulated_power", "power_mcse")
+    pairs = [planned.check.isel(pair=k) for k in range(planned.check.sizes["pair"])]
     return [
-        {"first": str(pair["first"].item()), "second": str(pair["second"].item())}
-        | {name: _number(pair[name]) for name in names}
-        | _held(planned, pair)
-        for pair in (planned.check.isel(pair=k) for k in range(planned.check.sizes["pair"]))
+        {
+            "first": str(pair["first"].item()),
+            "second": str(pair["second"].item()),
+            **numbers(pair, "planned_mde", "simulated_power", "power_mcse"),
+            **_held(planned, pair),
+        }
+        for pair in pairs
     ]
 
 
@@ -208,8 +214,3 @@ def _own_labels(planned: Planned, policy: str) -> str:
         f" ({planned.plan.m} labels or probes of its own{where} give a standard error of at most "
         f"{planned.worst_own:.2g}, whatever they say)"
     )
-
-
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None

@@ -1,6 +1,5 @@
 """The files of ``cje-lab plan --out``."""
 
-import io
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from cje_core.figures import mde_contours
 from cje_core.figures.style import STYLE
 from cje_core.planning.forecast import mde_surface
 from cje_core.workflow.plan import Planned
+from studies.cli.analysis.panels import image
 from studies.cli.analysis.save import write_files
 from studies.cli.planning.as_json import to_json
 
@@ -45,7 +45,6 @@ def _contours(planned: Planned) -> bytes:
             mde_contours(surface, optimum=(chosen.n, chosen.m / chosen.n), ax=panel)
             title = f"{policy}\n{panel.get_title(loc='left')}"
             panel.set_title(title, loc="left", parse_math=False)
-        stream = io.BytesIO()
-        figure.savefig(stream, format="png", metadata={"Software": None})
+        content = image(figure)
         plt.close(figure)
-    return stream.getvalue()
+    return content

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from cje_core.inference.estimate import Status
@@ -11,22 +11,14 @@ from cje_core.planning.allocation import Balance
 from cje_core.workflow.plan import Planned
 from studies.cli.analysis.notes import left_out_lines
 from studies.cli.planning.as_json import contrast_records, next_steps
-from studies.cli.wide import Wide
+from studies.cli.wide import Wide, page
 
 ROUNDING = 1e-20  # a variance below it is what floats leave of none
 
 
-def print_summary(planned: Planned) -> None:
-    """Print the plan on stdout."""
-    Console(highlight=False).print(page(planned))
-
-
-def page(planned: Planned) -> Group:
-    """The plan as it is printed."""
-    parts: list[Wide | Text] = [_heading(planned), _policy_table(planned), *_contrast_table(planned)]
-    parts.append(_notes(planned))
-    shown = [part for k, part in enumerate(parts) for part in ([Text("")] * (k > 0) + [part])]
-    return Group(*shown)
+def summary(planned: Planned) -> Group:
+    """Return what stdout shows."""
+    return page([_heading(planned), _policy_table(planned), *_contrast_table(planned), _notes(planned)])
 
 
 def _heading(planned: Planned) -> Text:

@@ -121,7 +121,9 @@ def test_copies_in_a_cluster_add_no_certainty():
 def test_covariates_mend_what_the_judge_alone_misses(kind):
     """Policy b's responses differ in x: borrowed without x its value is off, with x it is not."""
     data, truth = world(4, n=1500, m=600, effect=1.0, center=(0.0, 1.0), binary=True)
-    with_x = bayes_direct.estimate(data, rng=1, calibration=Calibration(["x", "same"]), effect=kind)
+    with_x = bayes_direct.estimate(
+        data, rng=1, calibration=Calibration(["x", "same"]), model=bayes_direct.Model(effect=kind)
+    )
     without = bayes_direct.estimate(data, rng=1)
     assert [Status(s) for s in with_x.status.values] == [Status.OK, Status.TRANSPORT_ASSUMED]
     assert abs(with_x.estimate[1] - truth[1]) < 4 * with_x.std_error[1]
@@ -135,8 +137,9 @@ def test_covariates_mend_what_the_judge_alone_misses(kind):
 
 def test_a_shift_that_is_the_covariate_s_disappears_with_it():
     data, _ = world(8, n=1500, m=600, effect=1.0, center=(0.0, 1.5), binary=True, probes=200)
+    flat = bayes_corrected.Model("flat")
     plain, with_x = (
-        bayes_corrected.estimate(data, rng=1, prior="flat", calibration=Calibration(names)).sel(policy="b")
+        bayes_corrected.estimate(data, rng=1, model=flat, calibration=Calibration(names)).sel(policy="b")
         for names in ([], ["x"])
     )
     assert plain["shift_interval"][0] > 0.05 and abs(with_x["shift"]) < 0.05

@@ -203,7 +203,7 @@ def test_no_label_free_method_is_safe_under_shift():
         data = transport_shift.simulate(n=N, oracle_fraction=0.25, n_probes=50, rng=seed)
         for name, module, options in (
             ("plug_in", bayes_direct, {"n_draws": 500}),
-            ("corrected", bayes_corrected, {"n_draws": 500, "prior": "flat"}),
+            ("corrected", bayes_corrected, {"n_draws": 500, "model": bayes_corrected.Model("flat")}),
         ):
             out = module.estimate(data, rng=seed, **options)
             bounds[name].append(out["interval"].sel(policy=AUDITED).values)

@@ -51,14 +51,15 @@ def test_partial_pooling_lets_a_policy_differ():
     label = np.where(np.arange(500) < np.array([[150], [40]]), y, np.nan)
     data = from_arrays(judge, policies=["a", "b"], oracle=label)
     truth = mean.mean(axis=1)
-    own = bayes_direct.estimate(data, rng=1, route="plug_in", pooling="partial")
+    partial = bayes_direct.Model(pooling="partial")
+    own = bayes_direct.estimate(data, rng=1, route="plug_in", model=partial)
     one = bayes_direct.estimate(data, rng=1, route="plug_in")
     assert (abs(own.estimate - truth) < 4 * own.std_error).all()
     assert abs(one.estimate[1] - truth[1]) > 4 * one.std_error[1]
     top = own["own_calibrator"].isel(level=-1).mean("replicate")
     assert float(top[0] - top[1]) == pytest.approx(0.4, abs=0.1)
     assert "rhat" in own and own.attrs["options"].count("nutpie")
-    corrected = bayes_direct.estimate(data, rng=1, pooling="partial")
+    corrected = bayes_direct.estimate(data, rng=1, model=partial)
     assert (abs(corrected.estimate - truth) < 4 * corrected.std_error).all()
     assert [Status(s) for s in corrected.status.values] == [Status.OK] * 2
 
@@ -68,7 +69,7 @@ def test_feedback_hides_a_part_of_the_shift(arena):
     data = files.read(arena / "fresh_draws", probes=arena / "probe_slice")[0]
     cut = bayes_corrected.estimate(data, rng=1).sel(policy="unhelpful")
     with pytest.warns(UserWarning, match="bend f"):
-        joint = bayes_corrected.estimate(data, rng=1, feedback=True)
+        joint = bayes_corrected.estimate(data, rng=1, model=bayes_corrected.Model(feedback=True))
     failed = Status(int(joint.status.sel(policy="base")))
     joint = joint.sel(policy="unhelpful")
     assert failed is Status.NO_PROBES and Status(int(joint.status)) in (Status.OK, Status.NOT_CONVERGED)
@@ -78,24 +79,22 @@ def test_feedback_hides_a_part_of_the_shift(arena):
 
 def test_what_gibbs_does_not_sample_is_refused():
     data, _ = world(9)
-    for options, text in (
-        ({"pooling": "partial", "engine": "gibbs"}, "'nutpie' or 'pymc'"),
-        (
-            {"pooling": "partial", "calibration": Calibration(["x"])},
-            "no model with covariates and partial pooling",
-        ),
-        ({"pooling": "some"}, "complete, partial"),
-        ({"calibration": Calibration(["x"]), "effect": "cubic"}, "linear, spline"),
+    with_x = {"calibration": Calibration(["x"])}
+    for assumed, options, text in (
+        ({"pooling": "partial"}, {"engine": "gibbs"}, "'nutpie' or 'pymc'"),
+        ({"pooling": "partial"}, with_x, "no model with covariates and partial pooling"),
+        ({"pooling": "some"}, {}, "complete, partial"),
+        ({"effect": "cubic"}, with_x, "linear, spline"),
     ):
         with pytest.raises(ValueError, match=text):
-            bayes_direct.estimate(data, **options)
-    for options, text in (
-        ({"calibration": Calibration(["x"])}, "joint posterior"),
-        ({"prior": "flat"}, "joint posterior"),
-        ({"engine": "gibbs"}, "'nutpie' or 'pymc'"),
+            bayes_direct.estimate(data, model=bayes_direct.Model(**assumed), **options)
+    for assumed, options, text in (
+        ({}, with_x, "joint posterior"),
+        ({"prior": "flat"}, {}, "joint posterior"),
+        ({}, {"engine": "gibbs"}, "'nutpie' or 'pymc'"),
     ):
         with pytest.raises(ValueError, match=text):
-            bayes_corrected.estimate(data, feedback=True, **options)
+            bayes_corrected.estimate(data, model=bayes_corrected.Model(feedback=True, **assumed), **options)
     rows, graded = prepared(data, ["x"])
     with pytest.raises(ValueError, match="columns"):
         draws.two_stage(rows, graded._replace(columns=None))

@@ -144,7 +144,7 @@ def test_a_useless_judge_makes_a_flat_curve_likely():
         for seed in range(5)
     ]
     assert np.mean(found) > 0.1
-    never = bayes_direct.estimate(world(), rng=0, curve=Prior(atom=0.0))
+    never = bayes_direct.estimate(world(), rng=0, model=bayes_direct.Model(Prior(atom=0.0)))
     assert float(never.flat_judge) == 0
 
 

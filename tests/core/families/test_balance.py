@@ -8,7 +8,7 @@ from oracles_uncertainty import row_dicts, table
 from scipy import stats
 
 from cje_core.calibration.calibrated import Calibration
-from cje_core.calibration.informative import informative
+from cje_core.calibration.informative import informative, widening
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays, from_frame
 from cje_core.data.arrays import unpack
@@ -21,30 +21,93 @@ from cje_core.families.direct.balance import (
     make_terms,
     supported,
 )
+from cje_core.families.direct.fit import Options, make_lender
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
 from cje_core.inference.rank_test import rank_test
+
+# of the labels' noise: with these the judge passes its test, but not by much
+NOISE = {(0, 1): 0, (0, 2): 29, (1, 1): 7, (1, 2): 0, (2, 1): 40, (2, 2): 4}
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("draws", [1, 2])
 def test_the_balanced_value_and_its_error_are_their_definition(seed, draws):
-    """Clusters of two prompts, unequal label probabilities, several draws of a prompt."""
+    """Clusters of two prompts, unequal label probabilities, several draws of a prompt; a judge that just passes."""
     frame = table(n=40, seed=seed, share=0.8, draws=draws)
+    rng = np.random.default_rng(NOISE[seed, draws])
+    label = frame["oracle_label"] - 0.35 * frame["judge_score"]
+    frame["oracle_label"] = (label + 0.5 * rng.uniform(size=len(frame))).clip(0, 1)
     frame["label_prob"] = 0.3 + 0.5 * frame["judge_score"]
     frame["cluster"] = frame.prompt_id.str[1:].astype(int) // 2
     data = from_frame(frame)
     out = direct.estimate(data).sel(policy="b")
     assert (out.route, out.status) == ("balanced", Status.TRANSPORT_ASSUMED)
-    value, std_error, behind = slow.balanced(*(row_dicts(data)[0], "b", row_dicts(data)[1]))
+    p_value = out.attrs["judge_p_value"]
+    assert widening(p_value) > 1.02
+    dicts, folds = row_dicts(data)
+    value, std_error, behind = slow.balanced(dicts, "b", folds, p_value)
     np.testing.assert_allclose(out.estimate, value, atol=1e-10)
-    np.testing.assert_allclose(out.std_error, std_error, rtol=1e-6)  # the leverage is a difference quotient
+    np.testing.assert_allclose(
+        out.std_error, std_error, rtol=1e-4
+    )  # a difference quotient, and a search by 1e-5
+    alone = slow.balanced(dicts, "b", folds)[1]
+    assert std_error > 1.002 * alone  # planted: an error that does not know what was selected
     rows = unpack(data)
     fitted = fit_slice(rows)
     z = rows.z[rows.policy == 1]
     weight = rows.weight[rows.policy == 1]
-    _, part = balanced_residual(rows, fitted, make_lesson(rows, fitted), z, weight / weight.sum())
-    np.testing.assert_allclose(part.df, max(behind - 1, 2), rtol=1e-5)
+    lender = make_lender(rows, fitted, Options(borrowed="balanced"))
+    _, part = balanced_residual(rows, fitted, lender.lesson, z, weight / weight.sum(), lender.judge)
+    np.testing.assert_allclose(part.df, slow.labels_df(behind), rtol=1e-9)
+
+
+def test_the_degrees_of_freedom_of_a_difference_are_of_the_labels_that_it_rests_on():
+    """Two policies that borrow, one of the teacher's scores and one far away; not the smaller of the levels'."""
+    data = from_frame(far_and_near())
+    out = direct.estimate(data)
+    dicts, folds = row_dicts(data)
+    near, far = (slow.balanced(dicts, name, folds)[2] for name in ("near", "far"))
+    phi = out.influence.sel(policy="far") - out.influence.sel(policy="near")
+    cluster = unpack(data).cluster.tolist()
+    pairs = contrasts(out).set_index(pair=["first", "second"])
+    found = float(pairs.df.sel(first="far", second="near"))
+    np.testing.assert_allclose(found, slow.lent_df(far, near, phi.values, cluster), rtol=1e-9)
+    assert abs(found / float(out.df.sel(policy=["near", "far"]).min()) - 1) > 0.05
+    against_own = float(pairs.df.sel(first="base", second="far"))
+    assert against_own == float(out.df.sel(policy=["base", "far"]).min())
+
+
+def far_and_near():
+    """Labels of a base policy, and two that borrow them."""
+    rng = np.random.default_rng(4)
+    rows = []
+    for policy, power in (("base", 1.0), ("near", 0.9), ("far", 0.4)):
+        for i, score in enumerate(rng.uniform(size=45) ** power):
+            label = np.clip(0.2 + 0.6 * score + rng.normal(0, 0.15), 0, 1)
+            rows.append((policy, f"p{i}", score, label if policy == "base" and i < 24 else np.nan))
+    return pd.DataFrame(rows, columns=["policy", "prompt_id", "judge_score", "oracle_label"])
+
+
+def test_what_is_looked_at_only_where_it_passes_is_covered_all_the_same():
+    """``T ~ N(tau, 1)`` printed where p < .05: T +- 1.96 widening covers 95% of what is printed, whatever tau.
+
+    By quadrature over T; without widening (planted) it covers less than half where the power is small.
+    """
+    step = 1e-3
+    beyond = np.arange(step / 2, 12, step)  # T less its critical value
+    t = stats.norm.ppf(0.95) + beyond
+    half = 1.96 * np.array([widening(p) for p in stats.norm.sf(t)])
+    np.testing.assert_allclose(
+        half[250:6000:1500] / 1.96, [slow.widening(p) for p in stats.norm.sf(t[250:6000:1500])], atol=1e-4
+    )
+    worst = 1.0
+    for tau in np.arange(-4, 6, 0.25):
+        law = stats.norm.pdf(t - tau)
+        law = law / law.sum()
+        assert law[np.abs(t - tau) <= half].sum() >= 0.95 - 2e-3  # a cell of the grid at each end
+        worst = min(worst, law[np.abs(t - tau) <= 1.96].sum())
+    assert worst < 0.5
 
 
 @pytest.mark.parametrize("covariates", [[], ["x"]])
@@ -94,10 +157,11 @@ def test_a_residual_that_the_terms_span_is_removed():
     lesson = make_lesson(rows, fitted)
     z = rows.z[rows.policy == 1]
     share = np.full(n, 1 / n)
+    judge = informative(rows, fitted)
     moved = lesson._replace(residual=lesson.residual + 0.3 - 0.4 * fitted.z[:, 0])
     shift = (
-        balanced_residual(rows, fitted, moved, z, share)[0]
-        - balanced_residual(rows, fitted, lesson, z, share)[0]
+        balanced_residual(rows, fitted, moved, z, share, judge)[0]
+        - balanced_residual(rows, fitted, lesson, z, share, judge)[0]
     )
     np.testing.assert_allclose(shift, 0.3 - 0.4 * z.mean(), atol=1e-10)
 

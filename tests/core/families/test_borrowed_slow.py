@@ -14,6 +14,7 @@ from borrowed_world import NO_JUDGE, TRANSPORT, WORLDS, at_least, at_most, data_
 
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.families.direct.fit import Options, fit_policy, make_lender
+from cje_core.inference.contrasts import lent_df
 from cje_core.inference.estimate import Status, cluster_se, wald
 
 CELLS = [(world, m) for world in WORLDS for m in (50, 250)]
@@ -57,6 +58,13 @@ def simulate(world, m, form="balanced"):
                 found[name] = fit_policy(rows, fitted, p, options, lender).result
         gone = np.full(len(rows.prompts), np.nan)
         phi = {name: gone if one.influence is None else one.influence for name, one in found.items()}
+
+        def df(a, b, phi=phi, found=found, cluster=rows.cluster):
+            lent = [found[a].balance, found[b].balance]
+            if any(one is None for one in lent):
+                return min(found[a].df, found[b].df)
+            return lent_df(lent[0] - lent[1], phi[a] - phi[b], cluster)
+
         off = {name: one.value - float(truth.sel(policy=name)) for name, one in found.items()}
         names = list(found)
         levels.append([(off[a], found[a].std_error, found[a].df, printed) for a in names])
@@ -65,7 +73,7 @@ def simulate(world, m, form="balanced"):
                 (
                     off[a] - off[b],
                     float(cluster_se(phi[a] - phi[b], rows.cluster)),
-                    min(found[a].df, found[b].df),
+                    df(a, b),
                     printed,
                 )
                 for k, a in enumerate(names)

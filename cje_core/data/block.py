@@ -1,0 +1,43 @@
+"""Many data sets of one shape: arrays with a leading replicate axis, for simulations.
+
+A `Block` holds what a study needs of data sets in which every policy answers every prompt once, every response is
+judged and evaluated, prompts are their own clusters, and no label is a probe. Labels teach wherever they are, as
+`cje_core.data.build.from_arrays` has it by default.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cje_core.checks import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """R data sets of P policies and n prompts, named "0", "1", ... as `cje_core.data.build.from_arrays` names them."""
+
+    policies: tuple[str, ...]
+    score: FloatArray  # (R, P, n)
+    label: FloatArray  # (R, P, n); NaN where no oracle label is visible
+    label_prob: FloatArray  # (R, P, n)
+    judge_range: tuple[float, float]
+    oracle_range: tuple[float, float]
+
+    @property
+    def oracle_units(self) -> FloatArray:
+        """Scores mapped affinely from ``judge_range`` to ``oracle_range``."""
+        (low, high), (bottom, top) = self.judge_range, self.oracle_range
+        return np.asarray(bottom + (self.score - low) / (high - low) * (top - bottom))
+
+    def without_idle(self, wanted: Collection[str]) -> "Block":
+        """The block without policies that are neither wanted nor labelled in any data set: they say nothing."""
+        labelled = np.asarray(np.isfinite(self.label).any(axis=(0, 2)))
+        kept = [p for p, name in enumerate(self.policies) if name in wanted or labelled[p]]
+        return replace(
+            self,
+            policies=tuple(self.policies[p] for p in kept),
+            score=self.score[:, kept],
+            label=self.label[:, kept],
+            label_prob=self.label_prob[:, kept],
+        )

@@ -1,0 +1,210 @@
+"""Direct on a block: orders and hashes for the kernels, then statuses, degrees of freedom and intervals."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, N_FOLDS, stable_hash
+from cje_core.calibration.informative import LEVEL, MIN_MINORITY, widening
+from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.data.block import Block
+from cje_core.families.blocks.bootstrap import bootstrap_block
+from cje_core.families.blocks.direct_kernels import (
+    BALANCED,
+    CORRECTED,
+    FAILED,
+    LABEL_MEAN,
+    ONE_STEP,
+    PLUG_IN,
+    Values,
+    direct_values,
+)
+from cje_core.families.blocks.estimates import (
+    BlockEstimate,
+    Numbers,
+    assemble_block,
+    equal_labels,
+    own_evidence,
+    standard_error,
+)
+from cje_core.families.blocks.slice_kernels import (
+    CONSTANT_JUDGE,
+    CONSTANT_LABELS,
+    NO_LABELS,
+    TOO_FEW_LABELS,
+    Slices,
+    fit_slices,
+    gather_slices,
+)
+from cje_core.families.direct.balance import ALLOWANCE, MAX_OUTSIDE
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import pooled_df
+
+FORMS = {"plug_in": PLUG_IN, "one_step": ONE_STEP, "balanced": BALANCED}
+OF_SLICE = {
+    TOO_FEW_LABELS: Status.TOO_FEW_LABELS,
+    NO_LABELS: Status.NO_LABELS,
+    CONSTANT_LABELS: Status.CONSTANT_LABELS,
+    CONSTANT_JUDGE: Status.CONSTANT_JUDGE,
+}
+
+
+@lru_cache(maxsize=1)  # the methods of a study come one after the other
+def slices(block: Block) -> Slices:
+    """Calibrators, held-out predictions and rank statistics of all data sets."""
+    n_sets, n_policies, n = block.score.shape
+    m = int(np.isfinite(block.label).sum(axis=(1, 2)).max())
+    out = Slices(
+        kind=np.zeros(n_sets, dtype=np.int64),
+        rows=np.zeros(n_sets, dtype=np.int64),
+        score=np.full((n_sets, m), np.inf),
+        at=np.empty((n_sets, m), dtype=np.int64),
+        label=np.full((n_sets, m), np.inf),
+        label_at=np.empty((n_sets, m), dtype=np.int64),
+        weight=np.empty((n_sets, m)),
+        prompt=np.empty((n_sets, m), dtype=np.int64),
+        fold=np.empty((n_sets, n), dtype=np.int64),
+        n_folds=np.empty(n_sets, dtype=np.int64),
+        knot=np.empty((n_sets, N_FOLDS + 1, m)),
+        value=np.empty((n_sets, N_FOLDS + 1, m)),
+        total=np.empty((n_sets, N_FOLDS + 1, m)),
+        block=np.empty((n_sets, N_FOLDS + 1, m), dtype=np.int64),
+        n_knots=np.zeros((n_sets, N_FOLDS + 1), dtype=np.int64),
+        center=np.full((n_sets, N_FOLDS + 1), np.nan),
+        f=np.full(block.score.shape, np.nan),
+        own_f=np.full(block.score.shape, np.nan),
+        outside=np.full((n_sets, n_policies), np.nan),
+        rank=np.full((n_sets, 4), np.nan),
+        moves=np.zeros((n_sets, m)),
+        minority=np.full(n_sets, np.inf),
+    )
+    canonical, by_hash = prompt_orders(n)
+    orders = canonical, np.argsort(np.array(block.policies)), by_hash
+    gather_slices(block.score, block.label, block.label_prob, orders, out)
+    by_score, by_label = (np.argsort(values, axis=1, kind="stable") for values in (out.score, out.label))
+    fit_slices(block.score, block.label, by_score, by_label, rising(block)[0], out)
+    return out
+
+
+@lru_cache(maxsize=8)
+def prompt_orders(n: int) -> tuple[IntArray, IntArray]:
+    """Prompts "0", "1", ... in the order of their names, and in that of their hashes."""
+    names = np.array([str(i) for i in range(n)])
+    canonical = np.argsort(names)
+    hashes = np.array([stable_hash(name) for name in names.tolist()], np.uint64)
+    return canonical, canonical[np.argsort(hashes[canonical], kind="stable")]
+
+
+@lru_cache(maxsize=1)
+def rising(block: Block) -> tuple[IntArray, FloatArray]:
+    """What sorts the scores of each policy, and the sorted scores."""
+    order = np.argsort(block.score, axis=-1, kind="stable")
+    return order, np.take_along_axis(block.score, order, axis=-1)
+
+
+def holds(block: Block, correct: bool, form: int) -> bool:
+    """Whether the kernels know the case: what borrows from the slice's residuals needs one labelled row a prompt."""
+    if form == PLUG_IN:
+        return True
+    seen = np.isfinite(block.label)
+    borrows = ~correct | (seen.sum(axis=2) < MIN_LABELLED_CLUSTERS).any(axis=1)
+    return bool(~(borrows & (seen.sum(axis=1) > 1).any(axis=1)).any())
+
+
+def direct_block(
+    block: Block,
+    *,
+    ci_prob: float,
+    correct: bool,
+    borrowed: str,
+    tuned: bool,
+    known: bool,
+    interval: str,
+    n_boot: int = 0,
+    rngs: Sequence[np.random.Generator] = (),
+) -> BlockEstimate | None:
+    """Direct of all data sets; None where the kernels do not know the case.
+
+    Parameters
+    ----------
+    correct, tuned, known : bool
+        Whether own labels correct, by a tuned prediction; whether f is taken as known.
+    borrowed : {"balanced", "one_step", "plug_in"}
+    n_boot : int
+        Bootstrap replicates that make the intervals of predictions that are not tuned; 0 for none.
+    rngs : sequence of Generator
+        Theirs, one per data set.
+    """
+    form = FORMS[borrowed]
+    if not holds(block, correct, form):
+        return None
+    found, own = fit_block(block, correct, form, tuned, known)
+    status = statuses(block, found, own, correct, form)
+    df = np.full(own.shape, np.inf) if known else pooled_df(found.variance, found.df)
+    evidence = own_evidence(block) if correct else None
+    std_error, draws = standard_error(found.influence), None
+    if n_boot:
+        failed = status >= Status.TOO_FEW_LABELS
+        alive, canonical = ~failed & np.isfinite(std_error), prompt_orders(block.score.shape[2])[0]
+        draws, few = bootstrap_block(block, slices(block), found.route, alive, canonical, n_boot, rngs)
+        status[few], std_error[few] = Status.FEW_RESAMPLES, np.nan
+    numbers = Numbers(found.value, found.influence, std_error, df, status, found.balance)
+    return assemble_block(block, numbers, ci_prob=ci_prob, kind=interval, evidence=evidence, draws=draws)
+
+
+def fit_block(
+    block: Block, correct: bool, form: int, tuned: bool, known: bool = False
+) -> tuple[Values, BoolArray]:
+    """Run the kernels; which policies have own labels that correct, shape (R, P)."""
+    n_sets, n_policies, n = block.score.shape
+    out = Values(
+        route=np.full((n_sets, n_policies), FAILED),
+        value=np.full((n_sets, n_policies), np.nan),
+        influence=np.full((n_sets, n_policies, n), np.nan),
+        variance=np.full((n_sets, n_policies, 2), np.nan),
+        df=np.full((n_sets, n_policies, 2), np.nan),
+        balance=np.full((n_sets, n_policies, n), np.nan),
+        f_known=known,
+    )
+    fits = slices(block)
+    wider = np.array([widening(p) for p in rank_p_value(fits.rank)])
+    direct_values(
+        block.score, block.label, block.label_prob, rising(block)[1], fits, wider, form, correct, tuned, out
+    )
+    return out, np.isin(out.route, (CORRECTED, LABEL_MEAN))
+
+
+def statuses(block: Block, found: Values, own: BoolArray, correct: bool, form: int) -> IntArray:
+    """Status of each policy, (R, P): that of the slice, and why nothing may be borrowed."""
+    taught_by, constant = slices(block), equal_labels(block)
+    p_value, rho = rank_p_value(taught_by.rank), taught_by.rank[:, 0]
+    of_slice = np.zeros(len(rho), dtype=np.int64)
+    of_slice[(rho < 0) & (p_value > 1 - 0.05 / 2)] = Status.INVERTED_JUDGE
+    for kind, named in OF_SLICE.items():
+        of_slice[taught_by.kind == kind] = named
+    status = np.broadcast_to(of_slice[:, None], own.shape).copy()
+    failed = status >= Status.TOO_FEW_LABELS
+    status[own & ~failed & constant] = Status.CONSTANT_LABELS
+    all_labelled = found.route == LABEL_MEAN
+    status[all_labelled] = np.where(constant[all_labelled], Status.CONSTANT_LABELS, Status.OK)
+    taught = np.isfinite(block.label).sum(axis=2) >= MIN_LABELLED_CLUSTERS
+    lent = ~own & ~failed
+    status[lent & (status == Status.OK) & ~(taught & (not correct))] = Status.TRANSPORT_ASSUMED
+    if form != PLUG_IN:
+        informative = (p_value < LEVEL) & ~(taught_by.minority < MIN_MINORITY)
+        room = MAX_OUTSIDE + ALLOWANCE * 2 / (taught_by.rank[:, 3] + 1)
+        far = (taught_by.outside > room[:, None]) | np.isnan(found.df[..., 1])
+        status[lent & far] = Status.LOW_SUPPORT
+        status[lent & ~informative[:, None]] = Status.UNINFORMATIVE_JUDGE
+    return status
+
+
+def rank_p_value(rank: FloatArray) -> FloatArray:
+    """One-sided p-values of rho, t, rows and clusters, arrays (R, 4): `cje_core.inference.rank_test.rank_test`."""
+    rho, t, rows, clusters = rank.T
+    df = np.maximum(np.minimum(rows, clusters) - 2.0, 1.0)
+    least = 1 / special.factorial(np.minimum(clusters, 170))
+    p_value = np.clip(special.stdtr(df, -t), least, 1 - least)
+    return np.where(np.isnan(rho), 1.0, p_value)

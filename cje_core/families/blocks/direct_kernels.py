@@ -1,0 +1,386 @@
+"""Direct on one data set of a block, in numba: values, influence and the two sources of error of every policy.
+
+Compiled counterparts of `cje_core.families.direct.fit`, its power tuning and the balanced and one-step forms of
+borrowing, for a monotone calibrator and prompts that are their own clusters.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.checks import FloatArray, IntArray
+from cje_core.families.blocks.slice_kernels import (
+    NO_LABELS,
+    TOO_FEW_LABELS,
+    block_weights,
+    knot_mass,
+    leverage,
+    predict,
+    slice_of,
+)
+from cje_core.families.direct import balance, power_tuning
+from cje_core.families.direct.power_tuning import MIN_TUNED, SHRINKAGE
+
+KNOTS, RANK, MIN_BEHIND, MAX_LEVERAGE = (
+    balance.KNOTS,
+    balance.RANK,
+    balance.MIN_EFFECTIVE,
+    balance.MAX_LEVERAGE,
+)
+FAILED, PLUG_IN, ONE_STEP, BALANCED, CORRECTED, LABEL_MEAN = 0, 1, 2, 3, 4, 5  # routes
+
+simplex = numba.njit(cache=True)(power_tuning.simplex_weights)
+
+
+class Values(NamedTuple):
+    """What the kernel fills, one row per data set and policy; errors come in two parts (responses, labels)."""
+
+    route: IntArray  # (R, P)
+    value: FloatArray  # (R, P)
+    influence: FloatArray  # (R, P, n), small-sample factors included
+    variance: FloatArray  # (R, P, 2)
+    df: FloatArray  # (R, P, 2)
+    balance: FloatArray  # (R, P, n): weights of the labels that a borrowed value takes from others, else NaN
+    f_known: bool  # whether the error of the labels is left out of the influence
+
+
+@numba.njit(cache=True)
+def effective(lever):  # type: ignore[no-untyped-def]
+    """`cje_core.inference.influence.effective_clusters` where each prompt is a cluster."""
+    squared = lever**2
+    total = squared.sum()
+    return total**2 / (squared**2).sum() if total > 0 else 0.0
+
+
+@numba.njit(cache=True)
+def scale_part(influence, lever):  # type: ignore[no-untyped-def]
+    """`cje_core.inference.influence.make_part` in place; returns the degrees of freedom."""
+    behind = effective(lever)
+    if behind == 0:
+        influence[:] = 0.0
+        return np.inf
+    if behind < 1 + 1e-9:
+        influence[:] = np.nan
+        return np.nan
+    influence *= np.sqrt(behind / (behind - 1))
+    return behind - 1
+
+
+@numba.njit(cache=True)
+def mean_of_all(values, influence):  # type: ignore[no-untyped-def]
+    """Mean over all responses, its influence (filled) and degrees of freedom."""
+    n = len(values)
+    mean = (values / n).sum()
+    influence[:] = (values - mean) * np.sqrt(n / (n - 1))
+    return mean, n - 1.0
+
+
+@numba.njit(cache=True)
+def mean_of_own(values, weight, at, influence):  # type: ignore[no-untyped-def]
+    """Weighted mean over labelled responses at prompts `at`, its influence (filled) and degrees of freedom."""
+    n = len(influence)
+    share = weight / weight.sum()
+    mean = (share * values).sum()
+    lever = np.zeros(n)
+    influence[:] = 0.0
+    for j in range(len(at)):
+        influence[at[j]] = n * share[j] * (values[j] - mean)
+        lever[at[j]] = share[j]
+    return mean, scale_part(influence, lever)
+
+
+@numba.njit(cache=True)
+def _slope(w, wx, wy, wxx, wxy, spread):  # type: ignore[no-untyped-def]
+    sxx, sxy = wxx - wx**2 / w, wxy - wx * wy / w
+    return max(sxy / sxx, 0.0) if sxx > 1e-9 * spread else 0.0
+
+
+@numba.njit(cache=True)
+def tuned_line(score, at, label, weight, line, own_line):  # type: ignore[no-untyped-def]
+    """`power_tuning._line` of an increasing judge (filled)."""
+    center = score.mean()
+    x, y = score[at] - center, label - (label * weight).sum() / weight.sum()
+    w, wx, wy = weight.sum(), (weight * x).sum(), (weight * y).sum()
+    wxx, wxy = (weight * x * x).sum(), (weight * x * y).sum()
+    spread = wxx - wx**2 / w
+    line[:] = _slope(w, wx, wy, wxx, wxy, spread) * (score - center)
+    for j in range(len(at)):
+        v = weight[j]
+        left = _slope(w - v, wx - v * x[j], wy - v * y[j], wxx - v * x[j] ** 2, wxy - v * x[j] * y[j], spread)
+        own_line[j] = left * x[j]
+
+
+@numba.njit(cache=True)
+def corrected(found, score, at, label, weight, tuned, f, own_f, out, r, p):  # type: ignore[no-untyped-def]
+    """Mean prediction corrected by own labels: `fit._corrected` with Hajek weights (filled into ``out[r, p]``).
+
+    f and own_f hold the calibrator on all responses, and without the row's fold on the labelled ones.
+    """
+    n, m = len(score), len(at)
+    spent = 0.0
+    moves, own_moves = np.empty(n), np.empty(n)
+    h, own_h = f, own_f
+    if tuned:
+        g, own_g = np.zeros((2, n)), np.zeros((2, m))
+        level, _ = mean_of_own(label, weight, at, own_moves)
+        target = own_moves.copy()
+        n_effective = round(weight.sum() ** 2 / (weight**2).sum(), 9)
+        weights, n_used = np.zeros(2), 0.0
+        if n_effective >= MIN_TUNED:
+            tuned_line(score, at, label, weight, g[0], own_g[0])
+            ready = True
+            for j in range(m):
+                k = found.fold[at[j]]
+                own_g[1, j] = own_f[j] - found.center[k]
+                ready = ready and np.isfinite(own_g[1, j])
+            g[1] = f - found.center[found.n_folds]
+            if not ready:
+                g[1], own_g[1] = 0.0, 0.0
+            design = np.empty((2, n))
+            for a in range(2):
+                mean_of_all(g[a], moves)
+                mean_of_own(own_g[a], weight, at, own_moves)
+                design[a] = own_moves - moves
+            gram, cross = np.zeros((2, 2)), np.zeros(2)
+            for a in range(2):
+                cross[a] = (design[a] * target).sum()
+                for b in range(2):
+                    gram[a, b] = (design[a] * design[b]).sum()
+            rounding = 1e-9 * (target * target).sum()
+            few = min(SHRINKAGE / n_effective, 1.0)
+            line_alone = len(found.label) <= 2 * m
+            u, v = simplex(gram[0, 0], gram[0, 1], gram[1, 1], cross[0], cross[1], rounding)
+            weights[0], weights[1] = (1 - few) * u, (1 - few) * v
+            n_used += (1 - few) * ((u != 0) + (v != 0))
+            if line_alone:
+                u, v = simplex(gram[0, 0], 0.0, 0.0, cross[0], 0.0, rounding)
+            else:
+                u, v = simplex(0.0, 0.0, gram[1, 1], 0.0, cross[1], rounding)
+            weights[0] += few * u
+            weights[1] += few * v
+            n_used += few * ((u != 0) + (v != 0))
+        spent = n_used / (n_effective - 1) if n_used else 0.0
+        h = level + weights[0] * g[0] + weights[1] * g[1]
+        own_h = level + weights[0] * own_g[0] + weights[1] * own_g[1]
+    mean, df = mean_of_all(h, moves)
+    shift, own_df = mean_of_own(label - own_h, weight, at, own_moves)
+    own_moves /= np.sqrt(1 - spent)
+    fill(out, r, p, CORRECTED, mean + shift, moves, df, own_moves, own_df * (1 - spent))
+
+
+@numba.njit(cache=True)
+def fill(out, r, p, route, value, first, first_df, second, second_df):  # type: ignore[no-untyped-def]
+    """One policy's value and its two parts."""
+    n = len(first)
+    out.route[r, p], out.value[r, p] = route, value
+    for i in range(n):
+        out.influence[r, p, i] = first[i] if out.f_known else first[i] + second[i]
+    out.variance[r, p, 0], out.df[r, p, 0] = (first**2).sum() / n**2, first_df
+    out.variance[r, p, 1], out.df[r, p, 1] = (second**2).sum() / n**2, second_df
+
+
+@numba.njit(cache=True)
+def plug_in(found, rising, f, out, r, p):  # type: ignore[no-untyped-def]
+    """Mean of the borrowed calibrator, with the error of its fit: `oracle_slice.calibration_part`."""
+    n, m, full = len(f), len(found.score), found.n_folds
+    moves, label_moves, lever_of = np.empty(n), np.zeros(n), np.zeros(n)
+    mean, df = mean_of_all(f, moves)
+    size = found.n_knots[full]
+    mass = np.zeros(found.block[full, size - 1] + 1)
+    if not out.f_known:
+        knot_mass(rising, np.full(n, 1.0 / n), found.knot[full], size, found.block[full], mass)
+    lever = leverage(found, mass)
+    for j in range(m):
+        lever_of[found.prompt[j]] += abs(lever[j])
+    behind = effective(lever_of)
+    if behind == 0:
+        fill(out, r, p, PLUG_IN, mean, moves, df, label_moves, np.inf)
+        return
+    block, residual = np.empty(m, dtype=np.int64), np.empty(m)
+    held = np.zeros(found.block[full, size - 1] + 1)
+    for j in range(m):
+        at = found.at[j]
+        block[j], residual[j] = found.block[full, at], found.label[j] - found.value[full, at]
+        held[block[j]] += 1
+    pooled = np.sqrt((residual**2).sum() / max(m - len(held), 1))
+    for j in range(m):
+        b = held[block[j]]
+        label_moves[found.prompt[j]] += (
+            n * lever[j] * (residual[j] * np.sqrt(b / (b - 1)) if b > 1 else pooled)
+        )
+    fill(out, r, p, PLUG_IN, mean, moves, df, label_moves, max(behind - 1, 2.0))
+
+
+@numba.njit(cache=True)
+def quantile_of_type_2(ordered, level):  # type: ignore[no-untyped-def]
+    """NumPy's ``averaged_inverted_cdf``."""
+    at = len(ordered) * level - 1
+    low = int(np.floor(at))
+    first = ordered[max(low, 0)]
+    after = ordered[min(max(low + 1, 0), len(ordered) - 1)]
+    return after - (after - first) * 0.5 if at == low else after
+
+
+@numba.njit(cache=True)
+def spline_terms(x, knot):  # type: ignore[no-untyped-def]
+    """`balance.evaluate` for a scaled judge score."""
+    out = np.ones((len(x), 3 if len(knot) else 2))
+    out[:, 1] = x
+    if len(knot):
+        for i in range(len(x)):
+            c0, c1, c2 = (
+                max(x[i] - knot[0], 0.0) ** 3,
+                max(x[i] - knot[1], 0.0) ** 3,
+                max(x[i] - knot[2], 0.0) ** 3,
+            )
+            out[i, 2] = (c0 - c2) / (knot[2] - knot[0]) - (c1 - c2) / (knot[2] - knot[1])
+    return out
+
+
+@numba.njit(cache=True)
+def borrowed(found, scores, rising, f, own, form, widening, selected, out, r):  # type: ignore[no-untyped-def]
+    """Values of the policies without `own` labels, corrected by the slice's residuals; f (P, n) is the calibrator.
+
+    `balance.balanced_residual`, or `fit._slice_residual`; each prompt has one labelled row at most. Errors along
+    ``selected``, shape (m,), are larger by `widening`.
+    """
+    m, n = len(found.score), scores.shape[1]
+    share = found.weight / found.weight.sum()
+    residual = np.empty(m)
+    for j in range(m):
+        k = found.fold[found.prompt[j]]
+        without = predict(found.score[j], found.knot[k], found.value[k], found.n_knots[k])
+        residual[j] = found.label[j] - without
+    center, spread = found.score.mean(), found.score.std()
+    spread = spread if spread > 0 else 1.0
+    scaled = (found.score - center) / spread
+    ordered = np.sort(scaled)
+    knot = np.array(
+        [
+            quantile_of_type_2(ordered, KNOTS[0]),
+            quantile_of_type_2(ordered, KNOTS[1]),
+            quantile_of_type_2(ordered, KNOTS[2]),
+        ]
+    )
+    if knot[0] == knot[1] or knot[1] == knot[2]:
+        knot = np.empty(0)
+    terms = spline_terms(scaled, knot)
+    width = terms.shape[1]
+    size = np.empty(width)
+    design = np.empty((m, width))
+    for c in range(width):
+        size[c] = np.sqrt((share * terms[:, c] ** 2).sum())
+        size[c] = size[c] if size[c] > 0 else 1.0
+        design[:, c] = np.sqrt(share) * terms[:, c] / size[c]
+    _, singular, axis = np.linalg.svd(design, full_matrices=False)
+    rank = (singular > RANK * singular[0]).sum()
+    turn = np.empty((width, rank))
+    for c in range(width):
+        for d in range(rank):
+            turn[c, d] = axis[d, c] / singular[d] / size[c]
+    row = terms @ turn
+    fitted = row @ (row.T @ (share * residual))
+    noise = np.empty(m)
+    for j in range(m):
+        alone = share[j] * (row[j] ** 2).sum()
+        rest = residual[j] - fitted[j]
+        left = np.sqrt(1 - min(alone, MAX_LEVERAGE))
+        noise[j] = rest + alone * rest / (left + left**2)
+    moves, label_moves = np.empty(n), np.empty(n)
+    each = np.full(n, 1.0 / n)
+    n_knots = found.n_knots[found.n_folds]
+    fit = found.knot[found.n_folds], found.block[found.n_folds]
+    mass = np.empty(fit[1][n_knots - 1] + 1)
+    for p in range(len(scores)):
+        if own[p]:
+            continue
+        mean, df = mean_of_all(f[p], moves)
+        label_moves[:] = 0.0
+        if form == ONE_STEP:
+            shift, second_df = density_ratio(found, rising[p], residual, label_moves)
+        else:
+            goal = np.zeros(width)
+            of_policy = spline_terms((scores[p] - center) / spread, knot)
+            for c in range(width):
+                goal[c] = (each * of_policy[:, c]).sum()
+            weights = share * (row @ (goal @ turn))
+            mass[:] = 0.0
+            knot_mass(rising[p], each, fit[0], n_knots, fit[1], mass)
+            for j in range(m):  # its scores are knots
+                mass[fit[1][found.at[j]]] -= weights[j]
+            coefficient = weights + leverage(found, mass)
+            behind = effective(coefficient)
+            shift, second_df = (weights * residual).sum(), np.nan
+            if behind >= MIN_BEHIND:
+                second_df = max(effective(weights) - 1, 2.0)
+                error = coefficient * noise
+                norm = (selected**2).sum()
+                if widening > 1 and norm > 0:
+                    error += (widening - 1) * (error * selected).sum() / norm * selected
+                out.balance[r, p] = 0.0
+                for j in range(m):
+                    label_moves[found.prompt[j]] = n * error[j]
+                    out.balance[r, p, found.prompt[j]] = weights[j]
+        fill(out, r, p, form, mean + shift, moves, df, label_moves, second_df)
+
+
+@numba.njit(cache=True)
+def density_ratio(found, rising, residual, label_moves):  # type: ignore[no-untyped-def]
+    """`fit._slice_residual`: shift, degrees of freedom, and influence (filled)."""
+    m, n = len(found.score), len(rising)
+    ratio, each = np.zeros(m), np.full(n, 1.0 / n)
+    for k in range(found.n_folds):
+        size = found.n_knots[k]
+        if size == 0:
+            continue
+        knot, block = found.knot[k], found.block[k]
+        of_block = np.zeros(block[size - 1] + 1)
+        knot_mass(rising, each, knot, size, block, of_block)
+        of_block /= block_weights(block, found.total[k], size)
+        of_knot = of_block[block[:size]]
+        for j in range(m):
+            if found.fold[found.prompt[j]] == k:
+                ratio[j] = predict(found.score[j], knot, of_knot, size)
+    weights = ratio * found.weight
+    if not weights.any():
+        return 0.0, np.nan
+    weights = weights / weights.sum()
+    shift = (weights * residual).sum()
+    behind = max(effective(weights), 3.0)
+    factor = np.sqrt(behind / (behind - 1))
+    for j in range(m):
+        label_moves[found.prompt[j]] = n * weights[j] * (residual[j] - shift) * factor
+    return shift, behind - 1
+
+
+@numba.njit(cache=True)
+def direct_values(scores, labels, probs, rising, slices, widening, form, correct, tuned, out):  # type: ignore[no-untyped-def]
+    """Fill `Values` for all data sets of a block, arrays (R, P, n), given their scores in rising order and `Slices`.
+
+    ``form`` is what a policy that `correct` leaves without own labels gets.
+    """
+    n_policies, n = scores.shape[1], scores.shape[2]
+    own, nothing = np.zeros(n_policies, dtype=np.bool_), np.zeros(n)
+    for r in range(len(scores)):
+        found = slice_of(slices, r)
+        failed = found.kind == TOO_FEW_LABELS or found.kind == NO_LABELS
+        for p in range(n_policies):
+            at = np.flatnonzero(~np.isnan(labels[r, p]))
+            label, weight = labels[r, p][at], 1.0 / probs[r, p][at]
+            own[p] = correct and len(at) >= MIN_LABELLED_CLUSTERS
+            if own[p] and len(at) == n:
+                moves = np.empty(n)
+                value, df = mean_of_all(label, moves)
+                fill(out, r, p, LABEL_MEAN, value, moves, df, nothing, np.inf)
+            elif failed:
+                continue
+            elif own[p]:
+                f, own_f = slices.f[r, p], slices.own_f[r, p][at]
+                corrected(found, scores[r, p], at, label, weight, tuned, f, own_f, out, r, p)
+            elif form == PLUG_IN:
+                plug_in(found, rising[r, p], slices.f[r, p], out, r, p)
+        if not failed and form != PLUG_IN and not own.all():
+            selected = slices.moves[r, : slices.rows[r]]
+            borrowed(found, scores[r], rising[r], slices.f[r], own, form, widening[r], selected, out, r)

@@ -1,0 +1,233 @@
+"""From values of a block to intervals and differences: `cje_core.families.assemble` for many data sets at once."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.data.block import Block
+from cje_core.families.intervals import Evidence, bounds, weigh_evidence
+from cje_core.inference.contrasts import Apart, Levels, Pairs, pair_levels
+from cje_core.inference.estimate import Status, into_scale, percentile
+from cje_core.inference.influence import pooled_df
+
+# statuses that explain a missing standard error by themselves, beside the failures
+SILENT = (Status.CONSTANT_LABELS, Status.FEW_RESAMPLES)
+
+
+class Numbers(NamedTuple):
+    """What the intervals of a block are made from, arrays (R, P)."""
+
+    value: FloatArray
+    influence: FloatArray  # (R, P, n)
+    std_error: FloatArray
+    df: FloatArray
+    status: IntArray
+    balance: FloatArray | None = None  # (R, P, n), see `cje_core.inference.contrasts.lent_df`
+
+
+class BlockEstimate(NamedTuple):
+    """Estimates of R data sets and P policies, the policies in the order of the block."""
+
+    estimate: FloatArray  # (R, P)
+    std_error: FloatArray
+    df: FloatArray
+    interval: FloatArray  # (R, P, 2)
+    status: npt.NDArray[np.int8]
+    influence: FloatArray  # (R, P, n)
+    effective: FloatArray  # (R, P): counts of binary labels behind intervals
+    unseen_by: FloatArray
+    scale: tuple[float, float]
+    balance: FloatArray | None
+
+    def pairs(self, first: IntArray, second: IntArray, ci_prob: float) -> Pairs:
+        """Differences of the policies numbered `first` minus `second`, arrays (R, pairs); p-values only of t tests."""
+        n_sets, n_policies, n = self.influence.shape
+        apart = self.influence[:, first] - self.influence[:, second]
+        std_error = np.sqrt((apart**2).sum(axis=-1)) / n
+        flat = self.influence.reshape(-1, n)
+
+        def correlation(a: IntArray, b: IntArray) -> FloatArray:
+            joint, own = ((flat[i] * flat[j]).sum(axis=-1) for i, j in ((a, b), (a, a)))
+            return np.asarray(joint / np.sqrt(own * (flat[b] ** 2).sum(axis=-1)))
+
+        value = np.where(self.status >= Status.TOO_FEW_LABELS, np.nan, self.estimate)
+        levels = Levels(
+            *(x.ravel() for x in (value, self.std_error, self.df, self.effective, self.unseen_by))
+        )
+        at = np.arange(n_sets)[:, None] * n_policies
+        found = pair_levels(
+            levels,
+            (at + first).ravel(),
+            (at + second).ravel(),
+            Apart(std_error.ravel(), self._pair_df(first, second, apart).ravel()),
+            correlation,
+            self.scale,
+            ci_prob,
+            tested=False,
+        )
+        return Pairs(*(part.reshape(n_sets, len(first), *part.shape[1:]) for part in found))
+
+    def _pair_df(self, first: IntArray, second: IntArray, apart: FloatArray) -> FloatArray:
+        """Degrees of freedom of differences with influence `apart`, as `cje_core.inference.contrasts` has them."""
+        df: FloatArray = np.minimum(self.df[:, first], self.df[:, second])
+        if self.balance is None or not np.isfinite(self.balance).any():
+            return df
+        balance = self.balance[:, first] - self.balance[:, second]
+        lent = np.isfinite(balance).all(axis=-1) & np.isfinite(df)
+        squares, variance, behind = balance[lent] ** 2, apart[lent] ** 2, balance[lent] != 0
+        effective = squares.sum(axis=-1) ** 2 / (squares**2).sum(axis=-1)
+        labels = np.fmax(effective - 1, 2.0)
+        others = np.maximum((~behind).sum(axis=-1) - 1, 1)
+        parts = [np.where(behind, variance, 0).sum(axis=-1), np.where(behind, 0, variance).sum(axis=-1)]
+        df[lent] = pooled_df(np.stack(parts, axis=-1), np.stack([labels, others], axis=-1))
+        return df
+
+
+@lru_cache(maxsize=1)  # the methods of a study come one after the other
+def own_mean(block: Block) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weighted mean of each policy's own labels, its influence and degrees of freedom."""
+    weight = np.divide(1.0, block.label_prob, out=np.zeros(block.label.shape), where=np.isfinite(block.label))
+    return weighted_mean(block.label, weight)
+
+
+@lru_cache(maxsize=1)
+def own_evidence(block: Block) -> Evidence:
+    """What the labels of each policy say by themselves, arrays (R, P): `cje_core.families.intervals.evidence_of`."""
+    seen = np.isfinite(block.label)
+    count = seen.sum(axis=-1)
+    mean, influence, df = own_mean(block)
+    low, high = block.oracle_range
+    ends = ((block.label == low) | (block.label == high) | ~seen).all(axis=-1)
+    found = weigh_evidence(
+        ends, equal_labels(block), mean, standard_error(influence), df, count, block.oracle_range
+    )
+    return found._replace(there=count >= MIN_LABELLED_CLUSTERS)
+
+
+def own_status(block: Block) -> IntArray:
+    """(R, P) whether a policy has enough labels of its own, and whether they show a spread."""
+    count = np.isfinite(block.label).sum(axis=-1)
+    few = [count == 0, count < MIN_LABELLED_CLUSTERS, equal_labels(block)]
+    return np.select(few, [Status.NO_LABELS, Status.TOO_FEW_LABELS, Status.CONSTANT_LABELS], Status.OK)
+
+
+def equal_labels(block: Block) -> BoolArray:
+    """(R, P) whether a policy has labels, and all are equal."""
+    seen = np.isfinite(block.label)
+    low, high = (np.where(seen, block.label, end) for end in (np.inf, -np.inf))
+    return np.asarray(low.min(axis=-1) == high.max(axis=-1))
+
+
+def weighted_mean(values: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Hajek means over the last axis, their influence (small-sample factor included) and degrees of freedom.
+
+    `cje_core.calibration.oracle_slice.mean_part` where each prompt is a cluster; NaN without any weight. Values count
+    where their weight is positive.
+    """
+    n = values.shape[-1]
+    mean, df, influence = np.empty(values.shape[:-1]), np.empty(values.shape[:-1]), np.empty(values.shape)
+    _means(
+        *(np.ascontiguousarray(x).reshape(-1, n) for x in (values, weight)),
+        *(mean.reshape(-1), df.reshape(-1), influence.reshape(-1, n)),
+    )
+    return mean, influence, df
+
+
+@numba.njit(cache=True)
+def _means(values, weight, mean, df, influence):  # type: ignore[no-untyped-def]
+    n = values.shape[1]
+    for row in range(len(values)):
+        total = weight[row].sum()
+        value = squares = fourths = 0.0
+        for i in range(n):
+            share = weight[row, i] / total if total > 0 else 0.0
+            if share > 0:
+                value += share * values[row, i]
+                squares += share**2
+                fourths += share**4
+        effective = squares**2 / fourths if fourths > 0 else 0.0
+        known = effective >= 1 + 1e-9
+        mean[row], df[row] = value if total > 0 else np.nan, effective - 1 if known else np.nan
+        factor = n / total * np.sqrt(effective / (effective - 1)) if known else np.nan
+        for i in range(n):
+            moved = weight[row, i] * (values[row, i] - value) if weight[row, i] > 0 else 0.0
+            influence[row, i] = factor * moved
+
+
+def standard_error(influence: FloatArray) -> FloatArray:
+    """`cje_core.inference.estimate.cluster_se` where each prompt is a cluster."""
+    return np.asarray(np.sqrt((influence**2).sum(axis=-1)) / influence.shape[-1])
+
+
+def assemble_block(
+    block: Block,
+    numbers: Numbers,
+    *,
+    ci_prob: float,
+    kind: str = "auto",
+    evidence: Evidence | None = None,
+    draws: list[dict[int, FloatArray]] | None = None,
+) -> BlockEstimate:
+    """Intervals of values, arrays (R, P); failures are NaN.
+
+    Parameters
+    ----------
+    evidence : Evidence, optional
+        Own labels that the values rest on, where they do.
+    draws : list of mappings, optional
+        Of each data set, from policy to bootstrap replicates, which then make its standard error and interval.
+    """
+    scale = block.oracle_range
+    value, influence, std_error, df, status, balance = numbers
+    failed = status >= Status.TOO_FEW_LABELS
+    value, std_error, df = (np.where(failed, np.nan, part) for part in (value, std_error, df))
+    df = np.where(failed, np.inf, df)
+    named = failed | np.isin(status, SILENT)
+    status = np.where(~np.isfinite(std_error) & ~named, Status.ONE_CLUSTER, status)
+    if kind != "wald":
+        value = np.clip(value, *scale)
+    silent = status == Status.CONSTANT_LABELS
+    std_error = np.where(silent, np.nan, std_error)
+    influence = np.where((silent | failed)[..., None], np.nan, influence)
+    found = bounds(
+        value,
+        std_error,
+        df,
+        **({} if evidence is None else {"evidence": evidence}),
+        kind=kind,
+        ci_prob=ci_prob,
+        scale=scale,
+    )
+    interval, kinds = found.interval, found.kind
+    if draws is not None and any(draws):
+        drawn = np.full(value.shape, False)
+        for r, of_set in enumerate(draws):
+            for p, values in of_set.items():
+                drawn[r, p] = not silent[r, p]
+                if drawn[r, p]:
+                    std_error[r, p] = np.std(values, ddof=1)
+                    interval[r, p] = percentile(values[None], value[r, p : p + 1], ci_prob)[0]
+        if kind != "wald":
+            interval[drawn] = into_scale(interval[drawn], value[drawn], scale)
+        rest = ~drawn & ~silent & np.array([bool(of_set) for of_set in draws])[:, None]
+        interval[rest], std_error[rest] = np.nan, np.nan
+        kinds[drawn | rest] = "drawn"
+    effective = np.where(kinds == "clopper_pearson", found.effective, np.nan)
+    unseen_by = np.where(kinds == "unseen", found.unseen_by, np.nan)
+    return BlockEstimate(
+        value,
+        std_error,
+        df,
+        interval,
+        status.astype(np.int8),
+        influence,
+        effective,
+        unseen_by,
+        scale,
+        None if balance is None else np.where(failed[..., None], np.nan, balance),
+    )

@@ -1,0 +1,155 @@
+"""The usual study: estimators on data of one scenario, many replicates at once where there is a compiled form."""
+
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cje_core import estimators
+from cje_core.data.arrays import unpack, unpacked_once
+from cje_core.data.block import Block
+from cje_core.inference.contrasts import Pairs, pair_errors
+from cje_core.streams import Cell, Level, Streams
+from cje_sim import scenarios
+from studies.engine.outcome import CRASHED, NOT_RUN, Failure, Outcome, describe
+from studies.engine.study import Study
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def replicate_scenario(study: Study, cell: Cell, streams: Streams) -> Outcome:
+    """One replicate of the usual study, see `replicates_of_scenario`."""
+    return replicates_of_scenario(study, cell, [streams])[0]
+
+
+def replicates_of_scenario(study: Study, cell: Cell, streams: Sequence[Streams]) -> list[Outcome]:
+    """Replicates of the usual study: simulate the cell's `Setting`, run each method's estimator on the data.
+
+    Data that a `cje_core.data.block.Block` can hold are drawn into one, and estimators that have an ``estimate_block``
+    run on all replicates at once; the others run on one labelled data set after the other. The numbers are the same. A
+    method that raises on one data set spoils that method there; an exception in the simulator or on a block of several
+    is raised. A contrast has the interval of `cje_core.inference.contrasts.contrasts` and the graver status of its two
+    policies. The seconds of a method that ran on a block are its share of the block's.
+    """
+    setting = study.setting(study, cell)
+    truth = _truth(setting.scenario, tuple(setting.arguments.items()), tuple(setting.policies))
+    at = [[study.policies.index(pair[k]) for pair in study.contrasts] for k in (0, 1)]
+    pairs = np.array(at, np.intp)
+    shape = len(streams), len(study.methods), len(study.columns)
+    numbers = [np.full(s, np.nan) for s in (shape, shape, (*shape, 2))] + [np.full(shape, NOT_RUN)]
+    seconds, failures = np.full(shape[:2], np.nan), [list[Failure]() for _ in streams]
+    simulate = scenarios.load(setting.scenario).simulate
+    draw = getattr(simulate, "block", None)
+    block: Block | None = draw and draw([s("data") for s in streams], **setting.arguments)
+    block = block and block.without_idle(setting.policies)
+
+    def keep(r: slice, m: int, name: str, compute: Callable[[], Sequence[Any] | None]) -> bool:
+        """Whether a method had numbers of the replicates r, a slice, or crashed on the one there is."""
+        start = time.perf_counter()
+        try:
+            found = compute()
+        except Exception as error:  # kept as data: the run goes on and counts it
+            if len(seconds[r]) > 1:
+                raise
+            numbers[3][r, m] = CRASHED
+            failures[r.start].append(Failure(name, describe(error)))
+        else:
+            if found is None:
+                return False
+            for whole, part in zip(numbers, found, strict=True):
+                whole[r, m] = part
+        seconds[r, m] = (time.perf_counter() - start) / len(seconds[r])
+        return True
+
+    chosen = [(m, name) for m, name in enumerate(study.methods) if name in setting.methods]
+    rest, everyone = [], slice(0, len(streams))
+    for m, name in chosen:
+        done = False
+        if block is not None:
+            on_block = partial(_on_block, study, name, block, setting.policies, streams, pairs)
+            done = keep(everyone, m, name, on_block)
+        if not done:
+            rest.append((m, name))
+    for r, s in enumerate(streams if rest else ()):
+        data = simulate(**setting.arguments, rng=s("data"))
+        with unpacked_once(data):
+            unpack(data)  # so that no method's time is that of laying out the data
+            for m, name in rest:
+                on_data = partial(_on_data, study, name, data, setting.policies, s, pairs)
+                keep(slice(r, r + 1), m, name, on_data)
+    everything = np.concatenate([truth, truth[pairs[0]] - truth[pairs[1]]])
+    return [
+        Outcome(
+            estimate=numbers[0][r],
+            truth=everything,
+            std_error=numbers[1][r],
+            interval=numbers[2][r],
+            status=numbers[3][r],
+            seconds=seconds[r],
+            failures=tuple(failures[r]),
+        )
+        for r in range(len(streams))
+    ]
+
+
+def _on_block(
+    study: Study,
+    name: str,
+    block: Block,
+    policies: Sequence[str],
+    streams: Sequence[Streams],
+    pairs: npt.NDArray[np.intp],
+) -> Sequence[Any] | None:
+    """Estimate, standard error, interval and status of all replicates; None without a compiled form."""
+    method = study.methods[name]
+    estimate = getattr(estimators.load(method.estimator or name), "estimate_block", None)
+    if estimate is None or not set(method.options) <= set(inspect.signature(estimate).parameters):
+        return None
+    found = estimate(block, ci_prob=study.ci_prob, rngs=[s(name) for s in streams], **method.options)
+    if found is None:
+        return None
+    place = np.array([block.policies.index(policy) for policy in policies], np.intp)
+    levels = [x[:, place] for x in (found.estimate, found.std_error, found.interval, found.status)]
+    return _joined(levels, found.pairs(place[pairs[0]], place[pairs[1]], study.ci_prob), pairs)
+
+
+def _on_data(
+    study: Study,
+    name: str,
+    data: "xr.Dataset",
+    policies: Sequence[str],
+    streams: Streams,
+    pairs: npt.NDArray[np.intp],
+) -> Sequence[Any]:
+    """Estimate, standard error, interval and status of one data set."""
+    method = study.methods[name]
+    estimator = estimators.load(method.estimator or name)
+    result = estimator.estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
+    names = result["policy"].values.astype(str).tolist()
+    place = np.array([names.index(policy) for policy in policies], np.intp)
+    # arrays, not sel: twenty indexes cost a study milliseconds
+    levels = [result[v].values[place] for v in ("estimate", "std_error", "interval", "status")]
+    if not study.contrasts:
+        return levels
+    return _joined(levels, pair_errors(result, place[pairs[0]], place[pairs[1]], study.ci_prob), pairs)
+
+
+def _joined(levels: Sequence[Any], differences: Pairs, pairs: npt.NDArray[np.intp]) -> Sequence[Any]:
+    """Numbers of policies, then those of their contrasts, the (last) axis of the status."""
+    code = levels[3]
+    worse = np.maximum(code[..., pairs[0]], code[..., pairs[1]])
+    added = differences.difference, differences.std_error, differences.interval, worse
+    return [np.concatenate([own, more], axis=code.ndim - 1) for own, more in zip(levels, added, strict=True)]
+
+
+@lru_cache(maxsize=1024)
+def _truth(scenario: str, cell: tuple[tuple[str, Level], ...], policies: tuple[str, ...]) -> npt.NDArray[Any]:
+    """Values of some policies by the scenario's ``truth``: quadrature, the same for every replicate of a cell."""
+    truth = scenarios.load(scenario).truth
+    asked = inspect.signature(truth).parameters
+    return np.asarray(truth(**{k: v for k, v in cell if k in asked}).sel(policy=list(policies)).values)

@@ -1,0 +1,74 @@
+"""The usual study: replicates at once, one by one, and when something raises."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cje_core.estimators import direct
+from cje_sim import scenarios
+from studies.engine.blocks import Block
+from studies.engine.outcome import CRASHED
+from studies.engine.run import compute_block
+from studies.engine.study import Method, load
+
+CELL = {"world": "weak", "n": 200, "oracle_fraction": 0.2, "label_design": "base"}
+
+
+def study():
+    """The study of coverage with one method that has no compiled form."""
+    coverage = load("interval_coverage")
+    chosen = {name: coverage.methods[name] for name in ("raw_judge", "labels_only", "direct")}
+    methods = {**chosen, "jackknife": Method("without a compiled form", "direct", {"inference": "jackknife"})}
+    profiles = {name: replace(profile, options={}) for name, profile in coverage.profiles.items()}
+    return replace(coverage, methods=methods, profiles=profiles)
+
+
+def block(start, stop, seed=1, one=None):
+    one = one or study()
+    return compute_block(one, Block(one.name, seed, CELL, start, stop))
+
+
+def test_replicates_do_not_depend_on_those_beside_them():
+    whole, parts = block(0, 7), [block(0, 3), block(3, 4), block(4, 7)]
+    for name, array in whole.arrays.items():
+        if name != "seconds":
+            np.testing.assert_array_equal(array, np.concatenate([part.arrays[name] for part in parts]))
+    assert np.isfinite(whole.arrays["seconds"]).all()
+
+
+def test_an_error_in_a_compiled_form_is_that_methods_in_every_replicate(monkeypatch):
+    def broken(*_, **__):
+        raise ArithmeticError("planted")
+
+    sound = block(0, 3)
+    monkeypatch.setattr(direct, "estimate_block", broken)
+    monkeypatch.setattr(direct, "estimate", broken)
+    found = block(0, 3)
+    names = list(study().methods)
+    for m, name in enumerate(names):
+        if name in ("direct", "jackknife"):
+            assert (found.arrays["status"][:, m] == CRASHED).all()
+        else:
+            np.testing.assert_array_equal(found.arrays["estimate"][:, m], sound.arrays["estimate"][:, m])
+    assert sorted(f["stage"] for f in found.failures) == ["direct"] * 3 + ["jackknife"] * 3
+    assert all("planted" in f["error"] for f in found.failures)
+
+
+def test_an_error_of_the_simulator_spoils_its_replicate_only(monkeypatch):
+    simulate = scenarios.load("weak_judge").simulate
+    drawn = []
+
+    def flaky(rngs, **arguments):
+        drawn.append(len(rngs))
+        if len(rngs) > 1 or len(drawn) == 3:
+            raise ArithmeticError("planted")
+        return whole(rngs, **arguments)
+
+    sound, whole = block(0, 4), simulate.block
+    monkeypatch.setattr(simulate, "block", flaky)
+    found = block(0, 4)
+    assert drawn == [4, 1, 1, 1, 1]
+    crashed = (found.arrays["status"] == CRASHED).all(axis=(1, 2))
+    assert crashed.tolist() == [False, True, False, False]
+    assert [f["replicate"] for f in found.failures] == [1] and found.failures[0]["stage"] == "replicate"
+    np.testing.assert_array_equal(found.arrays["estimate"][[0, 2]], sound.arrays["estimate"][[0, 2]])
