@@ -15,7 +15,7 @@ The formulas are those of `cje_core.calibration.oracle_slice.fit`, on the basis 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numba
@@ -141,7 +141,7 @@ class LeaveOut:
         if (fold < 0).any():
             raise ValueError("a prompt without labels has no fold here; fit the slice with every_fold=True")
         fits = self._once if without is None else self._twice
-        which = self._table[-1 if without is None else without][fold]
+        which = _table(self.ground.n_folds)[-1 if without is None else without][fold]
         out = np.empty(len(fold))
         predict_into(
             np.arange(len(fold)) if at is None else at, which, places.score, *places.points,
@@ -153,17 +153,6 @@ class LeaveOut:
         """Index and value at the knots of ``f^(-k)``, the ends of its constant blocks."""
         n = self._once.n_knots[k]
         return self._once.knot[k, :n], self._once.value[k, :n]
-
-    @cached_property
-    def _table(self) -> IntArray:
-        """Place of each fit among `Fits`: row j without fold j too, last row without one fold alone."""
-        n = self.ground.n_folds
-        table = np.empty((n + 1, n), dtype=np.intp)
-        table[-1] = np.arange(n)
-        np.fill_diagonal(table[:-1], np.arange(n))
-        upper = np.triu_indices(n, 1)
-        table[upper] = table[upper[::-1]] = n + np.arange(len(upper[0]))
-        return table
 
     @cached_property
     def _once(self) -> Fits:
@@ -213,6 +202,17 @@ class LeaveOut:
         order = np.argsort(g, axis=1)  # NumPy's sort is four times as fast as a compiled one
         second_stages(order, g, self.label, self.weight, fits.quantum, fits.knot, fits.value, fits.n_knots)
         return _trimmed(fits)
+
+
+@lru_cache
+def _table(n_folds: int) -> IntArray:
+    """Place of each fit among `Fits`: row j without fold j too, last row without one fold alone."""
+    table = np.empty((n_folds + 1, n_folds), dtype=np.intp)
+    table[-1] = np.arange(n_folds)
+    np.fill_diagonal(table[:-1], np.arange(n_folds))
+    upper = np.triu_indices(n_folds, 1)
+    table[upper] = table[upper[::-1]] = n_folds + np.arange(len(upper[0]))
+    return table
 
 
 def _empty(n_fits: int, n_knots: int, n_coef: int) -> Fits:
