@@ -96,12 +96,13 @@ class Ground:
         return level, self.fold * len(level) + code
 
     @cached_property
-    def by_fold(self) -> list[tuple[IntArray, FloatArray]]:
-        """Rows of each fold, and their design ``(1, x)``."""
+    def columns(self) -> tuple[FloatArray, list[tuple[IntArray, FloatArray]]]:
+        """Means of the columns of the design, and of each fold its rows and ``(1, design less means)``."""
         assert self.basis is not None
         x = design(self.basis, self.own.points)
-        x = np.column_stack([np.ones(len(x)), x])
-        return [(at, x[at]) for at in (np.flatnonzero(self.fold == k) for k in range(self.n_folds))]
+        center = x.mean(axis=0)
+        x = np.column_stack([np.ones(len(x)), x - center])
+        return center, [(at, x[at]) for at in (np.flatnonzero(self.fold == k) for k in range(self.n_folds))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,16 +188,17 @@ class LeaveOut:
             monotone_fits(pairs, level, total, summed, fits.knot, fits.value, fits.n_knots)
             return _trimmed(fits)
         basis, points = ground.basis, ground.own.points
-        center = float((self.weight * self.label).sum() / self.weight.sum())  # a large offset costs no digits
+        center = float(self.label @ self.weight / self.weight.sum())  # a large offset costs no digits
+        middle, by_fold = ground.columns
         moments = np.empty((ground.n_folds, len(basis.scale) + 2, len(basis.scale) + 2))
-        for k, (at, x) in enumerate(ground.by_fold):
+        for k, (at, x) in enumerate(by_fold):
             row = np.column_stack([x, self.label[at] - center])
             moments[k] = row.T @ (self.weight[at, None] * row)
-        seen = np.array([float(len(at)) for at, _ in ground.by_fold])
+        seen = np.array([float(len(at)) for at, _ in by_fold])
         fits = _empty(n_fits, len(self.label), int(basis.start[-1]) - ORDER * len(basis.column))
         g = np.empty((n_fits, len(self.label)))
         first_stages(
-            pairs, moments, seen, center, basis.scale, basis.start, basis.n_judge if self.monotone else 0,
+            pairs, moments, seen, center, middle, basis.scale, basis.start, basis.n_judge if self.monotone else 0,
             *points, ground.fold, fits.coef, fits.intercept, fits.quantum, g,
         )  # fmt: skip
         order = np.argsort(g, axis=1)  # NumPy's sort is four times as fast as a compiled one
@@ -256,7 +258,7 @@ def monotone_fits(left_out, level, total, summed, knot, value, n_knots):  # type
 
 @numba.njit(cache=True)
 def first_stages(  # type: ignore[no-untyped-def]
-    left_out, moments, seen, center, scale, start, n_monotone, first, value, fold, coef, intercept, quantum, g
+    left_out, moments, seen, center, middle, scale, start, n_monotone, first, value, fold, coef, intercept, quantum, g
 ):  # fmt: skip
     """Ridge fits from moments by fold, and the index of each row; infinite, to be sorted last, where left out."""
     beta = np.empty(len(scale))
@@ -271,6 +273,8 @@ def first_stages(  # type: ignore[no-untyped-def]
             constant, _, _ = fit_into(kept, n_rows, n_monotone, beta)
             coef_into(beta, scale, start, coef[f])
             intercept[f] = constant + center
+            for i in range(len(beta)):
+                intercept[f] -= middle[i] * beta[i]
         low, high = np.inf, -np.inf
         for i in range(len(fold)):
             if fold[i] == j or fold[i] == k:

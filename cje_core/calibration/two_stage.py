@@ -172,15 +172,17 @@ def fit_first_stage(
     unconstrained fit.
     """
     points = locate(basis, z)
-    center = float((weight * label).sum() / weight.sum())  # a large offset of the labels costs no digits
-    rows = augmented(basis, points, label - center)
+    rows = augmented(basis, points, label)
+    center = weight @ rows / weight.sum()  # a large offset costs no digits, of labels and of columns
+    rows[:, 1:] -= center[1:]
     beta, coef = np.empty(len(basis.scale)), np.empty(int(basis.start[-1]) - ORDER * len(basis.column))
     moments = rows.T @ (weight[:, None] * rows)
-    intercept, penalty, edf = fit_into(moments, float(len(label)), basis.n_judge if monotone else 0, beta)
+    constant, penalty, edf = fit_into(moments, float(len(label)), basis.n_judge if monotone else 0, beta)
+    intercept = float(constant + center[-1] - center[1:-1] @ beta)
     coef_into(beta, basis.scale, basis.start, coef)
     g = np.empty(len(label))
-    index_into(points.first, points.value, coef, intercept + center, 0.0, g)
-    return FirstStage(basis, beta, coef, intercept + center, TIE * float(np.ptp(g)), penalty, edf)
+    index_into(points.first, points.value, coef, intercept, 0.0, g)
+    return FirstStage(basis, beta, coef, intercept, TIE * float(np.ptp(g)), penalty, edf)
 
 
 def evaluate(first_stage: FirstStage, z: FloatArray) -> FloatArray:
