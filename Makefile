@@ -37,7 +37,7 @@ coverage: $(VENV)/.installed  ## branch coverage of the fast suite; slower than 
 	$(BIN)/pytest -n $(JOBS) -m 'not slow' --cov --cov-report=term
 
 test: lint  ## everything: lint, types, the whole suite, the smoke profile of every study, all with empty caches
-	$(COLD) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(COLD) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25
 	rm -rf results/smoke
 	$(COLD) $(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
 	$(BIN)/cje-lab report results/smoke

@@ -86,9 +86,7 @@ def theory(cell: Cell) -> dict[str, float]:
 
 
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
-    """Draw n logged and n target responses; estimate V(pi'), TTC (threshold from the target's own draws),
-    ESS.
-    """
+    """Draw n logged and n target responses; estimate V(pi'), TTC (threshold from the target's own draws), ESS."""
     target, logger = policies(cell)
     utility = utility_of(str(cell["utility"]))
     rng = streams("data")

@@ -1,13 +1,17 @@
-"""What every estimator and every study keeps, of the registries or in a file of a user's own; copies to start from."""
+"""What every estimator, study and benchmark keeps, of the registries or of a user's own; copies to start from."""
 
 import inspect
+import json
 import pickle
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
 import cje_core
 from cje_core import data, estimators
+from studies.engine.benchmark import PROFILES as BENCHMARK_PROFILES
+from studies.engine.benchmark import ROLES, Benchmark
 from studies.engine.study import PROFILES, Study
 
 GUIDE = Path(cje_core.__file__).parents[1] / "CONTRIBUTING.md"
@@ -24,7 +28,7 @@ VARIABLES = {
 
 
 def skeleton(kind: str) -> str:
-    """The new estimator, scenario or study that CONTRIBUTING gives to copy."""
+    """The new estimator, scenario, study or benchmark that CONTRIBUTING gives to copy."""
     section = re.split(rf"\n## Add an? {kind}", GUIDE.read_text(encoding="utf-8"))[1].split("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     return code
@@ -57,3 +61,25 @@ def study_convention(study: Study) -> None:
         assert {"raw_judge", "labels_only"} <= used <= set(estimators.available())
     clone = pickle.loads(pickle.dumps(study))
     assert list(clone.cells()) == list(study.cells())
+
+
+def benchmark_convention(benchmark: Benchmark) -> None:
+    assert benchmark.about and "Limit:" in benchmark.about and benchmark.title and benchmark.unit
+    first, *others = benchmark.contenders
+    assert first.role == "ours" and {c.role for c in others} <= set(ROLES) and others[-1].role == "limit"
+    assert all(c.package for c in others if c.role == "peer")
+    names = [c.name for c in benchmark.contenders]
+    assert len(set(names)) == len(names)
+    for contender in benchmark.contenders:  # a process of its own finds it by its name in its file
+        module = inspect.getmodule(contender.prepare)
+        assert getattr(module, contender.prepare.__name__) is contender.prepare
+        assert inspect.getdoc(contender.prepare)
+    for profile in BENCHMARK_PROFILES:
+        for case in benchmark.cases(profile):
+            assert set(case.options) == set(inspect.signature(first.prepare).parameters)
+            assert case.amount > 0 and set(case.left_out) <= set(names) - {first.name}
+            assert json.loads(json.dumps(dict(case.options))) == _listed(case.options)
+
+
+def _listed(options: Mapping[str, object]) -> dict[str, object]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}

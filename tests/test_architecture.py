@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ PYMC_MODULES = tuple(
 )
 # Folders of cje_core from the bottom up; those of one line do not import each other.
 THEMES = (
-    ("caches", "checks", "streams"),
+    ("caches", "checks", "compiled", "streams"),
     ("data",),
     ("inference",),
     ("calibration",),
@@ -32,7 +33,7 @@ THEMES = (
     ("workflow",),
 )
 RANK = {theme: k for k, themes in enumerate(THEMES) for theme in themes}
-REGISTRIES = ("estimators", "figures", "scenarios")
+REGISTRIES = ("benchmarks", "estimators", "figures", "scenarios")
 ENGINES = ("pymc", "pytensor", "arviz", "nutpie")
 LAZY = (*ENGINES, *PYMC_MODULES)
 
@@ -291,7 +292,7 @@ def crowded(source: str, module: str) -> list[str]:
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
             continue
-        if any("njit" in ast.unparse(decorator) for decorator in node.decorator_list):
+        if any({"njit", "Kernel"} & set(re.findall(r"\w+", ast.unparse(d))) for d in node.decorator_list):
             continue
         taken = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
         names = {node.name, module, f"{module.rpartition('.')[2]}.{node.name}"}

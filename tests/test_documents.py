@@ -133,7 +133,15 @@ def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path):
     for name in ("fresh_draws", "probe_slice"):
         (tmp_path / name).symlink_to(arena / name)
     lines = commands()
-    assert [line.split()[1] for line in lines] == ["analyze", "plan", "list", "run", "status", "report"]
+    assert [line.split()[1] for line in lines] == [
+        "analyze",
+        "plan",
+        "list",
+        "run",
+        "status",
+        "report",
+        "bench",
+    ]
     for line in lines:
         words = line.replace("--profile quick", "--profile smoke").split()[1:]
         done = subprocess.run(

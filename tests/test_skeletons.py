@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conformance_world import world
-from registry_checks import estimator_convention, skeleton, study_convention
+from registry_checks import benchmark_convention, estimator_convention, skeleton, study_convention
 
 from cje_core import estimators
 from cje_core.estimators import direct_corrected
+from studies import benchmarks
+from studies.engine.benchmark import run
 from studies.engine.run import run_study
 
 CONFORMANCE = Path(__file__).parent / "core" / "estimators" / "test_estimator_conformance.py"
-ESTIMATOR, STUDY = "probes_only", "few_labels"
+ESTIMATOR, STUDY, BENCHMARK = "probes_only", "few_labels", "pooling"
 
 
 def conformance_checks():
@@ -104,3 +106,19 @@ def test_the_skeleton_of_a_study_keeps_the_convention_and_runs(tmp_path, monkeyp
     assert set(shown["method"]) == {"labels_only", "raw_judge", "direct"} and shown["coverage"].notna().all()
     assert study.figure(done.results).axes
     del sys.modules[STUDY]
+
+
+def test_the_skeleton_of_a_benchmark_is_found_keeps_the_convention_and_runs(tmp_path, monkeypatch):
+    """In processes of their own too, which find their functions by the file."""
+    monkeypatch.setattr(benchmarks, "__path__", [*benchmarks.__path__, str(tmp_path)])
+    (tmp_path / f"{BENCHMARK}.py").write_text(skeleton("benchmark"), encoding="utf-8")
+    importlib.invalidate_caches()
+    assert BENCHMARK in benchmarks.available()
+    benchmark = benchmarks.load(BENCHMARK)
+    benchmark_convention(benchmark)
+    for profile, known in (("smoke", False), ("small", True)):
+        (case,) = run(benchmark, profile)["cases"]
+        assert [row["name"] for row in case["contenders"]] == ["cje-lab", "SciPy", "limit"]
+        assert all(row["rate"] > 0 and (row["peak_mb"] is not None) is known for row in case["contenders"])
+    del sys.modules[f"{benchmarks.__name__}.{BENCHMARK}"]
+    delattr(benchmarks, BENCHMARK)

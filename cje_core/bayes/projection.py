@@ -6,13 +6,13 @@ the spline posterior and is known to cover too little at few labels: reweighting
 (and the in-sample residual of weighted isotonic regression is zero, so no in-sample correction can help).
 """
 
-import numba
 import numpy as np
 
 from cje_core.bayes.levels import Graded
 from cje_core.calibration.isotonic import interpolate_into, pava_into
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import FloatArray, Rng
+from cje_core.compiled import Kernel
 from cje_core.data.arrays import Rows
 
 
@@ -31,7 +31,7 @@ def projected_values(
     return levels.low + levels.width * out.T
 
 
-@numba.njit(cache=True)
+@Kernel
 def _projections(rng, level, n_clusters, evaluated, labels, out):  # type: ignore[no-untyped-def]
     policy, cluster, at, weight = evaluated
     teach_cluster, teach_at, teach_label, teach_weight = labels

@@ -149,14 +149,7 @@ def balance(rows: Rows, position: FloatArray, policy: int) -> FloatArray:
 
 
 def values(
-    rows: Rows,
-    graded: Graded,
-    draws: Draws,
-    *,
-    corrected: BoolArray,
-    one_step: bool = True,
-    inflate: bool = True,
-    rng: Rng = None,
+    rows: Rows, graded: Graded, draws: Draws, *, corrected: BoolArray, one_step: bool = True, rng: Rng = None
 ) -> FloatArray:
     """Draw the policies' values, (P, draws) on the oracle scale; a policy without responses has NaN.
 
@@ -171,8 +164,6 @@ def values(
         Policies whose own labels correct the value.
     one_step : bool
         Whether the labels that teach correct that of the others; else it is the plug-in.
-    inflate : bool
-        Whether to apply c_m.
     """
     levels, n_policies = graded.levels, len(rows.policies)
     cluster = rows.cluster[rows.prompt]
@@ -182,7 +173,7 @@ def values(
     position = levels.level[graded.at]
     if one_step and draws.beta is not None:
         position = _moments(c, c.curve[rows.policy], graded.at, np.arange(len(rows.policy)))[0]
-    pooled = spent(rows, graded, draws, rows.teaches) if inflate and draws.own is None else np.nan
+    pooled = spent(rows, graded, draws, rows.teaches) if draws.own is None else np.nan
     label, weight, factor = [], [], np.ones(n_policies)
     for p in range(n_policies):
         mine = np.zeros(0, dtype=np.intp)
@@ -195,7 +186,7 @@ def values(
             v = v * balance(rows, position, p)
         label.append(mine)
         weight.append(v)
-        if inflate and len(mine):
+        if len(mine):
             fitted = rows.teaches & (rows.policy == p) if corrected[p] else rows.teaches
             df = pooled if draws.own is None else spent(rows, graded, draws, fitted)
             factor[p] = inflation(kish_ess(sum_by(cluster[mine], v, len(rows.cluster_names))), df)

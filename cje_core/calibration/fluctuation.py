@@ -7,31 +7,31 @@ paper's remark "TMLE equivalence" in the EIF derivation for Direct mode). The sc
 
 import math
 
-import numba
 import numpy as np
 from scipy import special
 
 from cje_core.checks import FloatArray
+from cje_core.compiled import Kernel
 
 # Predictions are kept this far from 0 and 1, where a logit says nothing (as in the R package tmle).
 EDGE = 0.005
 MAX_SHIFT = 40.0  # largest shift of a logit: by then a prediction is 0 or 1 to rounding
 
 
-@numba.njit(cache=True)
+@Kernel
 def logit_inside(share):  # type: ignore[no-untyped-def]
     """Logit of a share that is first moved to within ``[EDGE, 1 - EDGE]``."""
     inside = min(max(share, EDGE), 1.0 - EDGE)
     return math.log(inside / (1.0 - inside))
 
 
-@numba.njit(cache=True)
+@Kernel
 def expit(x):  # type: ignore[no-untyped-def]
     """``1 / (1 + exp(-x))``; arguments are bounded by the largest shift, so nothing overflows."""
     return 1.0 / (1.0 + math.exp(-x))
 
 
-@numba.njit(cache=True)
+@Kernel
 def fluctuate(offset, clever, outcome, weight, n):  # type: ignore[no-untyped-def]
     """Solve ``sum_i weight_i (outcome_i - expit(offset_i + eps * clever_i)) = 0`` for eps, over the first n rows.
 

@@ -20,7 +20,9 @@ MIN_LABELLED_CLUSTERS = 4  # below this there is no number, only a status
 
 def count_clusters(rows: Rows, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> int:
     """Number of clusters that some rows, by index or mask, come from: what `MIN_LABELLED_CLUSTERS` is compared with."""
-    return len(np.unique(rows.cluster[rows.prompt[index]]))
+    seen = np.zeros(len(rows.cluster_names), dtype=bool)
+    seen[rows.cluster[rows.prompt[index]]] = True
+    return int(np.count_nonzero(seen))
 
 
 @lru_cache(maxsize=65_536)  # studies ask for the same few thousand ids in every replicate

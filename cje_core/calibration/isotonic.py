@@ -4,14 +4,17 @@ All kernels take *levels*: equal scores are pooled before PAVA sees them, becaus
 scores and an unpooled tie would get several fitted values.
 """
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel, loaded
+
+FEW = 2_000  # levels that are pooled in a millisecond or two without compiled code
+MANY, MANY_KNOTS = 5_000, 200  # values and knots from which a table pays
 
 
-@numba.njit(cache=True)
+@Kernel
 def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  # type: ignore[no-untyped-def]
     """Weighted isotonic regression of ``mean[:n]`` into ``fitted[:n]``; the last three are scratch.
 
@@ -40,7 +43,7 @@ def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  #
     return n_blocks
 
 
-@numba.njit(cache=True)
+@Kernel
 def ends_of_blocks(knot, fitted, n):  # type: ignore[no-untyped-def]
     """Drop, in place, the knots inside constant blocks, which no prediction needs; returns how many are left."""
     kept = 0
@@ -82,13 +85,18 @@ def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, In
     if not (w > 0).all():
         raise ValueError("weights of levels must be positive; drop levels without labels")
     n = len(y)
-    fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
-    n_blocks = pava_into(y, w, n, fitted, np.empty(n), np.empty(n), ends)
+    if n <= FEW and not loaded():  # the same bits, and an analysis of few levels needs no numba
+        few, last = [0.0] * n, [0] * n
+        n_blocks = pava_into.function(y.tolist(), w.tolist(), n, few, [0.0] * n, [0.0] * n, last)
+        fitted, ends = np.array(few), np.array(last)
+    else:
+        fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
+        n_blocks = pava_into(y, w, n, fitted, np.empty(n), np.empty(n), ends)
     sizes = np.diff(np.concatenate([[-1], ends[:n_blocks]]))
     return fitted, np.repeat(np.arange(n_blocks), sizes)
 
 
-@numba.njit(cache=True)
+@Kernel
 def interpolate_into(is_knot, fitted, level, n_levels, out):  # type: ignore[no-untyped-def]
     """Spread knot values over all sorted levels: linear between knots, constant outside.
 
@@ -111,6 +119,61 @@ def interpolate_into(is_knot, fitted, level, n_levels, out):  # type: ignore[no-
             k += 1
     for j in range(left + 1, n_levels):
         out[j] = fitted[k - 1]
+
+
+def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArray:
+    """``np.interp``: linear between increasing knots, constant outside; NaN stays NaN.
+
+    Many values among many knots are looked up in a table of equal steps first: a search through 50,000 knots is slow
+    where the next value lies anywhere.
+
+    Examples
+    --------
+    >>> interpolate(np.array([0.0, 1.5, 9.0]), np.array([1.0, 2.0]), np.array([3.0, 4.0])).tolist()
+    [3.0, 3.5, 4.0]
+    """
+    if len(x) < MANY or len(knot) < MANY_KNOTS:
+        return np.interp(x, knot, value)
+    steps = len(knot) / (knot[-1] - knot[0])
+    if not np.isfinite(steps):
+        return np.interp(x, knot, value)
+    cell = np.minimum(((knot - knot[0]) * steps).astype(np.intp), len(knot) - 1)
+    first = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=len(knot)))])
+    out = np.empty(len(x))
+    _look_up(np.ascontiguousarray(x), knot, value, first, steps, out)
+    return out
+
+
+@Kernel
+def _look_up(x, knot, value, first, steps, out):  # type: ignore[no-untyped-def]
+    """``first[c]`` counts the knots before cell c; the cell of a value rises with it, so its knot is one of the cell's.
+
+    The formula is NumPy's, to the bit.
+    """
+    last = len(knot) - 1
+    for i in range(len(x)):
+        at = x[i]
+        if at <= knot[0]:
+            out[i] = value[0]
+        elif at >= knot[last]:
+            out[i] = value[last]
+        elif at != at:
+            out[i] = at
+        else:
+            cell = min(int((at - knot[0]) * steps), last)
+            low, high = first[cell], first[cell + 1]  # knots at or below lie before one of these places
+            while low < high:
+                middle = (low + high) // 2
+                if knot[middle] <= at:
+                    low = middle + 1
+                else:
+                    high = middle
+            left = low - 1
+            if knot[left] == at:
+                out[i] = value[left]
+            else:
+                slope = (value[low] - value[left]) / (knot[low] - knot[left])
+                out[i] = slope * (at - knot[left]) + value[left]
 
 
 def iso_mean_one(weight: npt.ArrayLike, score: npt.ArrayLike, increasing: bool = True) -> FloatArray:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from cje_core.calibration.isotonic import ends_of_blocks, pava_into
@@ -34,6 +33,7 @@ from cje_core.calibration.two_stage_kernels import (
     second_stages,
 )
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel
 
 
 class Places(NamedTuple):
@@ -235,7 +235,7 @@ def _trimmed(fits: Fits) -> Fits:
     return fits._replace(knot=fits.knot[:, :most].copy(), value=fits.value[:, :most].copy())
 
 
-@numba.njit(cache=True)
+@Kernel
 def monotone_fits(left_out, level, total, summed, knot, value, n_knots):  # type: ignore[no-untyped-def]
     """Isotonic regressions on the score from sums by fold and level."""
     size = len(level)
@@ -256,7 +256,7 @@ def monotone_fits(left_out, level, total, summed, knot, value, n_knots):  # type
         n_knots[f] = ends_of_blocks(knot[f], value[f], n)
 
 
-@numba.njit(cache=True)
+@Kernel
 def first_stages(  # type: ignore[no-untyped-def]
     left_out, moments, seen, center, middle, scale, start, n_monotone, first, value, fold, coef, intercept, quantum, g
 ):  # fmt: skip
@@ -285,7 +285,7 @@ def first_stages(  # type: ignore[no-untyped-def]
         quantum[f] = TIE * (high - low) if n_rows > 0 else 0.0
 
 
-@numba.njit(cache=True)
+@Kernel
 def predict_into(  # type: ignore[no-untyped-def]
     rows, which, score, first, value, monotone, coef, intercept, quantum, knot, fitted, n_knots, out
 ):  # fmt: skip

@@ -9,13 +9,14 @@ prediction alike; so the slice mean is preserved exactly: ``sum_L w f(Z) = sum_L
 Modes: ``monotone``; ``two_stage``, the paper's, free in S; ``two_stage_monotone``, whose f never falls in S at given X.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
-from cje_core.calibration.isotonic import isotonic
+from cje_core.calibration.isotonic import interpolate, isotonic
 from cje_core.calibration.two_stage import (
     MIN_ROWS,
     Basis,
@@ -29,9 +30,9 @@ from cje_core.calibration.two_stage import (
     make_basis,
 )
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
-from cje_core.data.arrays import Logged, Rows
+from cje_core.data.arrays import Logged, Rows, taken
 from cje_core.inference.estimate import Status, sum_by
-from cje_core.inference.influence import Part, effective_clusters, hajek, make_part
+from cje_core.inference.influence import MeanOver, Part, effective_clusters, mean_over
 from cje_core.inference.rank_test import rank_test
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
@@ -108,7 +109,7 @@ def _index(sign: float, first_stage: FirstStage | None, z: FloatArray) -> FloatA
 
 def predict(calibrator: Calibrator, z: FloatArray) -> FloatArray:
     """Calibrated reward R = f(Z) of each row of z: linear between knots, constant outside them."""
-    return np.interp(index(calibrator, z), calibrator.knot, calibrator.value)
+    return interpolate(index(calibrator, z), calibrator.knot, calibrator.value)
 
 
 def knot_mass(calibrator: Calibrator, z: FloatArray, weight: FloatArray) -> FloatArray:
@@ -219,8 +220,8 @@ def fit_slice(
         prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))
         z, label, weight = logged.z[prompt], logged.label[prompt], np.ones(len(prompt))
     else:
-        prompt = rows.prompt[rows.teaches]
-        z, label, weight = rows.z[rows.teaches], rows.label[rows.teaches], 1.0 / rows.label_prob[rows.teaches]
+        at = np.flatnonzero(rows.teaches)
+        prompt, z, label, weight = rows.prompt[at], rows.z[at], rows.label[at], 1.0 / rows.label_prob[at]
     taught = np.zeros(len(rows.cluster_names), dtype=bool)
     taught[rows.cluster[prompt]] = True
     asked = np.full(len(taught), every_fold)
@@ -284,12 +285,30 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     new_fold, fold = fitted.fold[prompt], fitted.fold[fitted.prompt]
     if UNKNOWN in new_fold:
         raise ValueError("a prompt without labels has no fold here; fit the slice with every_fold=True")
-    basis = basis_of(fitted)
+    without = _refits(fitted)
     for k in np.unique(new_fold):
         train = fold != k
         if train.any():
-            out[new_fold == k] = predict(refit(fitted, train, basis), z[new_fold == k])
+            out[new_fold == k] = predict(without(train), z[new_fold == k])
     return out
+
+
+def _refits(fitted: OracleSlice) -> Callable[[BoolArray], Calibrator]:
+    """`refit` by the rows to train on; the levels of a monotone calibrator are sorted once for all of them."""
+    f = fitted.calibrator
+    if f is None or f.mode != "monotone" or fitted.mode != "monotone":
+        basis = basis_of(fitted)
+        return lambda train: refit(fitted, train, basis)
+    code, n_levels = np.searchsorted(f.knot, index(f, fitted.z)), len(f.knot)
+
+    def without(train: BoolArray) -> Calibrator:
+        w, at = fitted.weight[train], code[train]
+        total, labels = sum_by(at, w, n_levels), sum_by(at, w * fitted.label[train], n_levels)
+        seen = total > 0
+        value, block = isotonic(labels[seen] / total[seen], total[seen])
+        return f._replace(knot=f.knot[seen], value=value, weight=total[seen], block=block)
+
+    return without
 
 
 def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
@@ -359,6 +378,9 @@ def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArra
 
     ``mean = sum w v / sum w`` with influence ``n * w_i (v_i - mean) / sum w`` per prompt, n the number of prompts.
     """
-    n = len(rows.prompts)
-    mean, error, leverage = hajek(rows.prompt[index], weight, values, n)
-    return mean, make_part(n * error, leverage, rows.cluster)
+    return mean_of_rows(rows, index, weight).part(values)
+
+
+def mean_of_rows(rows: Rows, index: IntArray, weight: FloatArray) -> MeanOver:
+    """Weighted means over some rows, for several values of the same ones (`mean_part`)."""
+    return mean_over(taken(rows.prompt, index), weight, rows.cluster)

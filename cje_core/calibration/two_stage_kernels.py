@@ -4,17 +4,17 @@ A ridge fit needs only moments ``sum_i w_i a_i a_i'`` of rows ``a = (1, x, y)``,
 See `cje_core.calibration.two_stage` for what is computed and why.
 """
 
-import numba
 import numpy as np
 
 from cje_core.calibration.isotonic import ends_of_blocks, pava_into
+from cje_core.compiled import Kernel
 
 ORDER = 4  # of a cubic spline: basis functions that are not zero at a point
 PENALTIES = np.logspace(2, -6, 25)  # relative to columns of unit variance; strongest first, so it wins ties
 TIE = 1e-10  # values of the index closer than this share of its range are rounding apart
 
 
-@numba.njit(cache=True)
+@Kernel
 def locate_into(knots, start, x, first, value):  # type: ignore[no-untyped-def]
     """Nonzero B-splines at each point by the Cox-de Boor recursion."""
     left, right = np.empty(4), np.empty(4)
@@ -39,13 +39,13 @@ def locate_into(knots, start, x, first, value):  # type: ignore[no-untyped-def]
             first[i, c] = begin - 4 * c + span - 3
 
 
-@numba.njit(cache=True)
+@Kernel
 def rounded(g, quantum):  # type: ignore[no-untyped-def]
     """Nearest multiple of the quantum, if it is positive."""
     return np.floor(g / quantum + 0.5) * quantum if quantum > 0 else g
 
 
-@numba.njit(cache=True)
+@Kernel
 def index_at(first, value, coef, intercept):  # type: ignore[no-untyped-def]
     """Index of one point, summed in one fixed order: equal rows of Z get equal bits whatever the batch."""
     g = intercept
@@ -56,14 +56,14 @@ def index_at(first, value, coef, intercept):  # type: ignore[no-untyped-def]
     return g
 
 
-@numba.njit(cache=True)
+@Kernel
 def index_into(first, value, coef, intercept, quantum, out):  # type: ignore[no-untyped-def]
     """Rounded index of each point."""
     for i in range(first.shape[0]):
         out[i] = rounded(index_at(first[i], value[i], coef, intercept), quantum)
 
 
-@numba.njit(cache=True)
+@Kernel
 def coef_into(beta, scale, start, coef):  # type: ignore[no-untyped-def]
     """Coefficients of the B-splines from those of the scaled cumulated ones; the first of each column is zero."""
     j = at = 0
@@ -78,7 +78,7 @@ def coef_into(beta, scale, start, coef):  # type: ignore[no-untyped-def]
             at += 1
 
 
-@numba.njit(cache=True)
+@Kernel
 def fit_into(moments, n_rows, n_monotone, beta):  # type: ignore[no-untyped-def]
     """Ridge fit from the moments of `cje_core.calibration.two_stage.augmented` rows, the penalty by cross-validation.
 
@@ -114,7 +114,7 @@ def fit_into(moments, n_rows, n_monotone, beta):  # type: ignore[no-untyped-def]
     return intercept, penalty, edf
 
 
-@numba.njit(cache=True)
+@Kernel
 def choose_penalty(root, along, spread, n_rows):  # type: ignore[no-untyped-def]
     """Minimise ``(residual variance) / (1 - edf / n)^2`` over the grid of penalties."""
     best, chosen, chosen_edf = np.inf, PENALTIES[0], 1.0
@@ -131,7 +131,7 @@ def choose_penalty(root, along, spread, n_rows):  # type: ignore[no-untyped-def]
     return chosen, chosen_edf
 
 
-@numba.njit(cache=True)
+@Kernel
 def make_monotone(gram, cross, penalty, n_monotone, beta):  # type: ignore[no-untyped-def]
     """Ridge solution with the first coefficients nonnegative, by Lawson and Hanson's active sets (exact)."""
     p = len(beta)
@@ -167,7 +167,7 @@ def make_monotone(gram, cross, penalty, n_monotone, beta):  # type: ignore[no-un
                     beta[j] = 0.0
 
 
-@numba.njit(cache=True)
+@Kernel
 def solve_free(gram, cross, penalty, active, out):  # type: ignore[no-untyped-def]
     """Ridge solution within the coefficients that are not active; the active ones are zero."""
     free = np.flatnonzero(~active)
@@ -185,7 +185,7 @@ def solve_free(gram, cross, penalty, active, out):  # type: ignore[no-untyped-de
         out[free[i]] = solved[i]
 
 
-@numba.njit(cache=True)
+@Kernel
 def second_stage_into(g, label, weight, knot, fitted, scratch, block_end):  # type: ignore[no-untyped-def]
     """Isotonic regression on the index, ties pooled; rows of weight 0 are no rows.
 
@@ -214,7 +214,7 @@ def second_stage_into(g, label, weight, knot, fitted, scratch, block_end):  # ty
     return n_knots, quantum
 
 
-@numba.njit(cache=True)
+@Kernel
 def predict_at(g, knot, fitted, n_knots):  # type: ignore[no-untyped-def]
     """Linear between knots, constant outside."""
     if g <= knot[0]:
@@ -232,7 +232,7 @@ def predict_at(g, knot, fitted, n_knots):  # type: ignore[no-untyped-def]
     return fitted[low] + share * (fitted[high] - fitted[low])
 
 
-@numba.njit(cache=True)
+@Kernel
 def add_moments(row, weight, moments):  # type: ignore[no-untyped-def]
     """Add a weighted outer product of one row."""
     for i in range(len(row)):
@@ -241,7 +241,7 @@ def add_moments(row, weight, moments):  # type: ignore[no-untyped-def]
             moments[i, j] += w * row[j]
 
 
-@numba.njit(cache=True)
+@Kernel
 def indices_into(coef, first, value, quantum, g):  # type: ignore[no-untyped-def]
     """Index of each row by each set of coefficients, without intercept, and the quantum that it is rounded to."""
     for b in range(len(coef)):
@@ -252,7 +252,7 @@ def indices_into(coef, first, value, quantum, g):  # type: ignore[no-untyped-def
         quantum[b] = TIE * (high - low)
 
 
-@numba.njit(cache=True)
+@Kernel
 def second_stages(order, g, label, weight, quantum, knot, value, n_knots):  # type: ignore[no-untyped-def]
     """Isotonic regressions on sorted indices, ties pooled; rows whose index is infinite are no rows.
 
@@ -279,7 +279,7 @@ def second_stages(order, g, label, weight, quantum, knot, value, n_knots):  # ty
         n_knots[f] = ends_of_blocks(knot[f], value[f], n)
 
 
-@numba.njit(cache=True)
+@Kernel
 def moved_sums_into(first, value, weight, coef, quantum, knot, fitted, n_knots, out):  # type: ignore[no-untyped-def]
     """``sum_i weight_i f(z_i)`` for each f; rows that come in order of about the same index are found in few steps."""
     for b in range(len(coef)):
@@ -298,7 +298,7 @@ def moved_sums_into(first, value, weight, coef, quantum, knot, fitted, n_knots, 
         out[b] = total
 
 
-@numba.njit(cache=True)
+@Kernel
 def two_stage_fits(count, rows, needed, total, summed, fitted, has_fit):  # type: ignore[no-untyped-def]
     """Refit both stages without each fold, and on all labels (the last row of ``fitted``), in a bootstrap replicate.
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
 import xarray as xr
 
 from cje_core.data.contract import check_data, check_unique
@@ -88,16 +90,15 @@ def _check(data: xr.Dataset, *, names: bool = True) -> None:
 def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
     _check(data, names=False)  # that they are unique is seen below, where they are sorted
     chosen = _feature_index(data, covariates)
-    names = {dim: data[dim].values.astype(str, copy=False) for dim in ("policy", "prompt")}
-    order = [np.argsort(values, kind="stable") for values in (*names.values(), data.draw.values)]
-    policies, prompts = (values[by] for values, by in zip(names.values(), order, strict=False))
-    for dim, ordered in (("policy", policies), ("prompt", prompts)):
-        check_unique(dim, ordered)
+    policies, by_policy = _in_order("policy", names_of(data, "policy"))
+    prompts, by_prompt = _in_order("prompt", names_of(data, "prompt"))
+    by_draw = np.argsort(data.draw.values, kind="stable")
+    order = (by_policy, by_prompt, by_draw if (np.diff(by_draw) < 0).any() else None)
 
     def canonical(name: str) -> npt.NDArray[Any]:
         out: npt.NDArray[Any] = data.variables[name].values
         for axis, by in enumerate(order):
-            if (by[1:] < by[:-1]).any():  # else it is in order already
+            if by is not None:
                 out = out.take(by, axis=axis)
         return out
 
@@ -105,23 +106,35 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
     labelled, probe = canonical("labelled"), canonical("probe")
     at = np.flatnonzero(np.isfinite(score) & (evaluated | labelled | probe))
 
-    def flat(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return values.reshape(-1, *values.shape[3:])[at]
+    n_policies, n_prompts, n_draws = score.shape
+    complete = len(at) == score.size
 
-    n_draws = np.where(
-        evaluated, evaluated.sum(axis=2, keepdims=True), (~evaluated & probe).sum(axis=2, keepdims=True)
-    )
-    weight = 1.0 / np.maximum(flat(n_draws), 1)
+    def flat(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        rows = values.reshape(-1, *values.shape[3:])
+        return rows if complete else rows[at]
+
+    weight = np.ones(len(at))
+    if n_draws > 1:
+        together = np.where(
+            evaluated, evaluated.sum(axis=2, keepdims=True), (~evaluated & probe).sum(axis=2, keepdims=True)
+        )
+        weight /= np.maximum(flat(together), 1)
     cluster_names, cluster = prompts, np.arange(len(prompts))
     if "cluster" in data:
-        of_prompt = data.variables["cluster"].values.astype(str)[order[1]]
+        of_prompt = data.variables["cluster"].values.astype(str, copy=False)
+        if by_prompt is not None:
+            of_prompt = of_prompt[by_prompt]
         cluster_names, cluster = np.unique(of_prompt, return_inverse=True)
     score = flat(score)
     z = score[:, None]
     if chosen:
         z = np.column_stack([z, flat(canonical("covariate"))[:, chosen]])
     teachers = np.isin(policies, data.attrs["calibration_policy"])
-    policy, prompt, _ = np.unravel_index(at, labelled.shape)
+    if complete:
+        policy = np.repeat(np.arange(n_policies), n_prompts * n_draws)
+        prompt = np.tile(np.repeat(np.arange(n_prompts), n_draws), n_policies)
+    else:
+        policy, prompt, _ = np.unravel_index(at, labelled.shape)
     labelled = flat(labelled)
     return Rows(
         policies=policies.tolist(),
@@ -140,6 +153,43 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
         label_prob=flat(canonical("label_prob")) if "label_prob" in data else np.ones(len(at)),
         teaches=labelled & teachers[policy],
     )
+
+
+def taken(values: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Rows at rising places: ``values[index]``, and a view, not to be written, where they are adjacent."""
+    if len(index) and index[-1] - index[0] + 1 == len(index):
+        return values[index[0] : index[-1] + 1]
+    return values[index]
+
+
+def _in_order(
+    dim: str, names: npt.NDArray[np.str_]
+) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
+    """Names sorted, and the order that sorts them (None: they are); `DataError` if one stands there twice."""
+    if (names[:-1] < names[1:]).all():
+        return names, None
+    by = np.argsort(names, kind="stable")
+    check_unique(dim, names[by])
+    return names[by], by
+
+
+def names_of(data: xr.Dataset, dim: str) -> npt.NDArray[np.str_]:
+    """Names of a dimension as text; where pandas holds them in Arrow's form, without a Python object for each."""
+    held = data.indexes[dim].array if dim in data.indexes else None
+    if isinstance(held, pd.arrays.ArrowStringArray) and len(held):
+        text = pa.array(held, pa.large_string())
+        text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
+        ends = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
+        letters = np.frombuffer(text.buffers()[2], np.uint8)[ends[0] : ends[-1]]
+        width = np.diff(ends)
+        if not text.null_count and (letters < 0x80).all() and width.max() > 0:
+            code = np.zeros((len(text), int(width.max())), dtype=np.uint32)
+            if width.min() == width.max():
+                code[:] = letters.reshape(code.shape)
+            else:
+                code[np.arange(code.shape[1]) < width[:, None]] = letters
+            return code.view(f"U{code.shape[1]}").ravel()
+    return data[dim].values.astype(str, copy=False)
 
 
 class Logged(NamedTuple):

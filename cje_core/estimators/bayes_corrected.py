@@ -76,8 +76,7 @@ def estimate(
     given = calibrated(data, calibration)
     data = given.data
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    low, high = data.attrs["oracle_range"]
-    harmless = harmless_margin(margin, (low, high))
+    harmless = harmless_margin(margin, data.attrs["oracle_range"])
     if model.feedback and (given.calibration.covariates or model.prior != "student"):
         raise ValueError(
             "the joint posterior has Student-t shifts and no covariates; leave out feedback or these"
@@ -86,9 +85,8 @@ def estimate(
     setting = posterior.prepare(given, effect=model.effect)
     rows, levels = setting.rows, setting.graded.levels
     n_policies = len(rows.policies)
-    draws = None
+    draws, convergence = None, Status.OK
     delta = np.full((n_policies, n_draws), np.nan)
-    convergence = Status.OK
     if not setting.fitted.status.failed:
         sampling: dict[str, Any] = {"engine": engine, "n_draws": n_draws, "prior": model.curve, "rng": rng}
         if model.feedback:

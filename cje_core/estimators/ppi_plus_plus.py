@@ -58,14 +58,13 @@ def estimate(
     rows = unpack(data)
     score = oracle_units(data, rows.score)
     pairs = [powered_mean(rows, p, score, lam, quantile=quantile) for p in range(len(rows.policies))]
-    options = {"quantile": quantile, "lam": lam, "interval": interval}
     results, used = zip(*pairs, strict=True)
     return assemble(
         data,
         rows,
         results,
         estimator="ppi_plus_plus",
-        options=options,
+        options={"quantile": quantile, "lam": lam, "interval": interval},
         ci_prob=ci_prob,
         rule=IntervalRule(interval, rows.labelled & rows.evaluated),
         extra={"lam": ("policy", used)},

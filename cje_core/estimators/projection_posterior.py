@@ -55,7 +55,6 @@ def estimate(
     status = [
         posterior.policy_status(setting, p, correcting=None, convergence=Status.OK) for p in range(n_policies)
     ]
-    options = {"n_draws": n_draws, "direction": given.calibration.direction, "interval": interval}
     return posterior.to_estimate(
         data,
         setting,
@@ -63,7 +62,7 @@ def estimate(
         posterior.refuse(setting, status, ~taught_alone(setting.rows, setting.fitted)),
         ["projection"] * n_policies,
         estimator="projection_posterior",
-        options=options,
+        options={"n_draws": n_draws, "direction": given.calibration.direction, "interval": interval},
         ci_prob=ci_prob,
         extra={},
     )

@@ -41,13 +41,13 @@ RIDGE = 1e-4  # lambda, relative to the mean variance of the columns
 COLUMNS = ("total", "sampling")
 
 
-def stack_weights(columns: FloatArray, ridge: float) -> FloatArray:
+def stack_weights(columns: FloatArray, ridge: float = RIDGE) -> FloatArray:
     """Simplex weights of least variance of influence columns (members, clusters).
 
     Examples
     --------
     >>> phi = np.array([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
-    >>> stack_weights(phi, 1e-4).round(3).tolist()  # two members are the same estimator
+    >>> stack_weights(phi).round(3).tolist()  # two members are the same estimator
     [0.5, 0.25, 0.25]
     """
     centred = columns - columns.mean(axis=1, keepdims=True)
@@ -105,7 +105,6 @@ def policy_value(
     *,
     members: Sequence[str],
     columns: str = "total",
-    ridge: float = RIDGE,
     outer_split: bool = False,
 ) -> off_policy.Value | Status:
     """Stack of the members that policy p allows; the first member's status if it allows none."""
@@ -123,11 +122,11 @@ def policy_value(
     summed = cluster_sums(np.stack(phi), rows.cluster)
     if outer_split:
         half = assign_folds(rows.cluster_names, np.ones(len(rows.cluster_names), dtype=bool), n_folds=2)
-        by_half = np.stack([stack_weights(summed[:, half != h], ridge) for h in (0, 1)], axis=1)
+        by_half = np.stack([stack_weights(summed[:, half != h]) for h in (0, 1)], axis=1)
         alpha = by_half[:, half[rows.cluster]]
         mean = alpha.mean(axis=1)
     else:
-        alpha = mean = stack_weights(summed, ridge)
+        alpha = mean = stack_weights(summed)
     stack = mix(library, alpha)
     if logs.left_out is not None:  # nobody asks for the facts of a rerun
         return stack
@@ -148,10 +147,7 @@ def _can_be_member(name: str) -> bool:
 
 @estimator(fresh=True)
 def estimate(
-    *,
-    members: Sequence[str] = LIBRARY,
-    columns: str = "total",
-    outer_split: bool = False,
+    *, members: Sequence[str] = LIBRARY, columns: str = "total", outer_split: bool = False
 ) -> Method:
     """Estimate each policy's value by the stack; see the module and its package.
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.checks import BoolArray, FloatArray, one_of, probability
-from cje_core.data.arrays import Rows
+from cje_core.data.arrays import Rows, names_of
 from cje_core.families.intervals import INTERVALS, NOTHING, Evidence, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 from cje_core.inference.sources import SOURCES
@@ -80,7 +80,8 @@ def assemble(
     for result in results:
         _check_source(result)
     results = [_name_missing_spread(result) for result in results]
-    order = [rows.policies.index(str(name)) for name in data.policy.values]
+    names = [str(name) for name in data.policy.values]
+    order = [rows.policies.index(name) for name in names]
     value = np.array([results[p].value for p in order])
     influence = _stacked([results[p].influence for p in order], len(rows.prompts))
     lent = [results[p].balance for p in order]
@@ -144,7 +145,7 @@ def assemble(
         more["std_error_calibration"] = ("policy", calibration)
         more["calibration_share"] = ("policy", share)
     return label_estimate(
-        [str(name) for name in data.policy.values],
+        names,
         {
             "estimate": value,
             "std_error": std_error,
@@ -161,9 +162,25 @@ def assemble(
         options=options,
         ci_kind=rule.drawn if sizes or given else _common(kind, rule.kind),
         ci_prob=ci_prob,
-        coords={"prompt": rows.prompts, "cluster": ("prompt", rows.cluster_names[rows.cluster])},
+        coords={
+            "policy": _coordinate(data, "policy", np.array(names)),
+            "prompt": _coordinate(data, "prompt", rows.prompts),
+            "cluster": ("prompt", _clusters(rows)),
+        },
         attrs={"oracle_range": list(scale), **said},
     )
+
+
+def _coordinate(data: xr.Dataset, dim: str, names: npt.NDArray[np.str_]) -> Any:
+    """The data's own coordinate, whose index is made already, where it is text and these very names; else the names."""
+    held = data.variables[dim]
+    return held if held.dtype.kind == "U" and np.array_equal(names_of(data, dim), names) else names
+
+
+def _clusters(rows: Rows) -> npt.NDArray[np.str_]:
+    """Name of each prompt's cluster."""
+    alone = rows.cluster_names is rows.prompts  # `cje_core.data.arrays.unpack` without declared clusters
+    return rows.prompts if alone else rows.cluster_names[rows.cluster]
 
 
 def _stacked(arrays: Sequence[FloatArray | None], size: int) -> FloatArray:

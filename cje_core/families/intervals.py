@@ -87,10 +87,10 @@ import numpy.typing as npt
 from scipy import special
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import mean_part
+from cje_core.calibration.oracle_slice import mean_of_rows
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import clopper_pearson, cluster_se, into_scale, logit_wald, wald, with_room
+from cje_core.inference.estimate import clopper_pearson, into_scale, logit_wald, wald, with_room
 
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
 NEAR = 1.5  # a t interval that reaches an end of the scale when stretched by this factor is near it
@@ -188,10 +188,11 @@ def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float
         return NOTHING
     label = rows.label[own]
     prob = np.where(rows.labelled[own], rows.label_prob[own], 1.0)  # probes have none
-    mean, part = mean_part(rows, own, label, rows.weight[own] / prob)
-    std_error = float(cluster_se(part.influence, rows.cluster))
-    ends = bool(np.isin(label, scale).all())
-    return weigh_evidence(ends, bool(np.ptp(label) == 0), mean, std_error, part.df, clusters, scale)
+    by_label = mean_of_rows(rows, own, rows.weight[own] / prob)
+    mean, moves = by_label.by_cluster(label)
+    std_error = float(np.sqrt((moves**2).sum())) / by_label.n
+    ends, constant = bool(np.isin(label, scale).all()), bool(np.ptp(label) == 0)
+    return weigh_evidence(ends, constant, mean, std_error, by_label.effective - 1, clusters, scale)
 
 
 def weigh_evidence(

@@ -4,7 +4,7 @@ from typing import Any
 
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, STYLE, Axes, new_axes
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, new_axes, new_panels
 
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "monotone": ("monotone in S", {"color": OKABE_ITO[0], "lw": 2.0}),
@@ -33,12 +33,8 @@ def covariate_effects(curve: xr.Dataset) -> list[Axes]:
 
     Draws a result of `cje_core.calibration.reliability.calibration_curve` with covariates.
     """
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
     names = [str(name) for name in curve["feature"].values]
-    with mpl.rc_context(STYLE):
-        panels = plt.subplots(1, len(names) + 1, figsize=(3.4 * (len(names) + 1), 3.2), squeeze=False)[1][0]
+    panels = new_panels(1, len(names) + 1, (3.4 * (len(names) + 1), 3.2), squeeze=False)[0]
     for panel, name in zip(panels[:-1], names, strict=True):
         at = curve.sel(feature=name)
         panel.axhline(0.0, color=GREY, lw=0.8)

@@ -1,13 +1,16 @@
 """Look of the figures: one palette, one style, so that a method keeps its colour on a page."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
     from matplotlib.figure import FigureBase
 else:  # matplotlib is imported on the first call
-    Axes = FigureBase = Any
+    Axes = Figure = FigureBase = Any
 
 # Okabe and Ito (2008): colours that readers with colour-vision deficiency can tell apart, and markers to match
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -24,6 +27,44 @@ STYLE: Any = {
     "axes.titlesize": 9,
     "figure.constrained_layout.use": True,
 }
+
+
+_TO_FILES: ContextVar[bool] = ContextVar("to_files", default=False)
+
+
+@contextmanager
+def to_files() -> Iterator[None]:
+    """Inside, new figures belong to no screen, and pyplot, which takes .2 s to import, is left alone."""
+    token = _TO_FILES.set(True)
+    try:
+        yield
+    finally:
+        _TO_FILES.reset(token)
+
+
+def new_panels(rows: int, columns: int, figsize: tuple[float, float], **grid: Any) -> Any:
+    """Axes of a new figure in the house style, shape (rows, columns) or as ``squeeze`` leaves it; inches."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        if not _TO_FILES.get():
+            from matplotlib import pyplot as plt
+
+            return plt.subplots(rows, columns, figsize=figsize, **grid)[1]
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=figsize)
+        FigureCanvasAgg(figure)
+        return figure.subplots(rows, columns, **grid)
+
+
+def settle(figure: Figure) -> None:
+    """Lay the figure out for good: a layout that is still open costs a whole drawing at each ``savefig``."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
 
 
 def looks(methods: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -45,24 +86,16 @@ def new_axes(ax: Axes | None, width: float = 6.0, height: float = 3.6) -> Axes:
     """Return `ax`, or the axes of a new figure in the house style (inches)."""
     if ax is not None:
         return ax
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
-    with mpl.rc_context(STYLE):
-        return plt.subplots(figsize=(width, height))[1]
+    axes: Axes = new_panels(1, 1, (width, height))
+    return axes
 
 
 def policy_panels(
     axes: tuple[Axes, Axes] | None, policies: Sequence[str], height: float, **grid: Any
 ) -> tuple[Axes, Axes]:
     """Return `axes`, or two panels of a new figure (`height` and .45 inches per policy), with `policy_rows`."""
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
     if axes is None:
-        with mpl.rc_context(STYLE):
-            size = (8.0, height + 0.45 * len(policies))
-            left, right = plt.subplots(1, 2, figsize=size, sharey=True, **grid)[1]
+        left, right = new_panels(1, 2, (8.0, height + 0.45 * len(policies)), sharey=True, **grid)
         axes = left, right
     for panel in axes:
         policy_rows(panel, policies)

@@ -66,6 +66,44 @@ def hajek(unit: IntArray, weight: FloatArray, values: FloatArray, n: int) -> Wei
     return WeightedMean(mean, sum_by(unit, share * (values - mean), n), sum_by(unit, share, n))
 
 
+class MeanOver(NamedTuple):
+    """Weighted means over the same rows, in Hajek form; what they have in common is counted once (`mean_over`)."""
+
+    unit: IntArray  # per row: its prompt
+    cluster: IntArray  # per row
+    share: FloatArray  # (rows,), sums to one
+    n: int  # prompts
+    n_clusters: int
+    effective: float  # clusters behind a mean, see `effective_clusters`
+
+    def part(self, values: FloatArray) -> tuple[float, Part]:
+        """``mean = sum w v / sum w`` and its sampling error, influence ``n * w_i (v_i - mean) / sum w`` per prompt."""
+        mean, moved = self._moved(values)
+        influence = sum_by(self.unit, moved, self.n)
+        influence *= self.n
+        return mean, _corrected_part(influence, self.effective)
+
+    def by_cluster(self, values: FloatArray) -> tuple[float, FloatArray]:
+        """The mean, and the influence of `part` summed by cluster."""
+        mean, moved = self._moved(values)
+        influence = sum_by(self.cluster, moved, self.n_clusters)
+        influence *= self.n
+        return mean, _corrected_part(influence, self.effective).influence
+
+    def _moved(self, values: FloatArray) -> tuple[float, FloatArray]:
+        moved = self.share * values
+        mean = float(moved.sum())
+        return mean, np.multiply(self.share, np.subtract(values, mean, out=moved), out=moved)
+
+
+def mean_over(unit: IntArray, weight: FloatArray, cluster: IntArray) -> MeanOver:
+    """Means of rows that belong to prompts ``unit`` and weigh ``weight`` >= 0; ``cluster`` is that of each prompt."""
+    share = weight / weight.sum()
+    n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
+    of_row = cluster[unit]
+    return MeanOver(unit, of_row, share, len(cluster), n_clusters, _behind(sum_by(of_row, share, n_clusters)))
+
+
 def kish_ess(weight: FloatArray) -> float:
     """Kish's effective sample size, ``(sum w)^2 / sum w^2``.
 
@@ -85,8 +123,14 @@ def effective_clusters(leverage: FloatArray, cluster: IntArray) -> float:
     >>> round(effective_clusters(np.array([1.0, 1.0, 0.1]), np.array([0, 1, 2])), 2)
     2.02
     """
-    squared = cluster_sums(np.abs(leverage), cluster) ** 2
-    return kish_ess(squared) if squared.any() else 0.0
+    return _behind(cluster_sums(np.abs(leverage), cluster))
+
+
+def _behind(mass: FloatArray) -> float:
+    """`effective_clusters` of the leverages' sums by cluster, which are overwritten: they may be a million."""
+    squared = np.square(mass, out=mass)
+    total = float(squared.sum())
+    return total**2 / float(np.square(squared, out=squared).sum()) if total != 0 else 0.0
 
 
 def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) -> Part:
@@ -106,12 +150,17 @@ def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) ->
     Part
         NaN influence when fewer than two effective clusters carry it: one cluster says nothing about spread.
     """
-    effective = effective_clusters(leverage, cluster)
+    return _corrected_part(influence.copy(), effective_clusters(leverage, cluster))
+
+
+def _corrected_part(influence: FloatArray, effective: float) -> Part:
+    """`make_part` of clusters counted already; the influence is overwritten."""
     if effective == 0:  # this source does not act: no influence, and nothing to estimate
         return Part(np.zeros_like(influence), np.inf)
     if effective < 1 + 1e-9:
         return Part(np.full_like(influence, np.nan), np.nan)
-    return Part(influence * np.sqrt(cr1_factor(effective)), effective - 1)
+    influence *= np.sqrt(cr1_factor(effective))
+    return Part(influence, effective - 1)
 
 
 def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float, float]:
@@ -122,9 +171,22 @@ def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float
     influence : array, shape (n,)
     std_error, df : float
     """
-    total = np.sum([part.influence for part in parts], axis=0)
-    variance = [float(cluster_se(part.influence, cluster)) ** 2 for part in parts]
-    return total, float(cluster_se(total, cluster)), float(pooled_df(variance, [part.df for part in parts]))
+    total, std_error, _, df = combine_errors(parts, cluster)
+    return total, std_error, df
+
+
+def combine_errors(
+    parts: Sequence[Part], cluster: IntArray
+) -> tuple[FloatArray, float, tuple[float, ...], float]:
+    """`combine` with the standard error of each part by itself before the degrees of freedom."""
+    errors = tuple(float(cluster_se(part.influence, cluster)) for part in parts)
+    df = float(pooled_df([error**2 for error in errors], [part.df for part in parts]))
+    if len(parts) == 1:
+        return parts[0].influence, errors[0], errors, df
+    total = parts[0].influence + parts[1].influence
+    for part in parts[2:]:
+        total += part.influence
+    return total, float(cluster_se(total, cluster)), errors, df
 
 
 def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> FloatArray:

@@ -10,13 +10,13 @@ What cannot be computed is NaN, which means unknown and never healthy.
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.data.arrays import Logged, Rows, unpack_logged
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.influence import kish_ess
@@ -235,7 +235,7 @@ def affinity(
     return Affinity(plug_in, corrected, float(np.sqrt((n - 1) * without.var())))
 
 
-@numba.njit(cache=True)
+@Kernel
 def _affinity_without(bins, logger_mass, target_mass, ends, p, q, out):  # type: ignore[no-untyped-def]
     """Affinity without each cluster; rows are sorted by cluster, cluster g ends before row ``ends[g]``."""
     start = 0

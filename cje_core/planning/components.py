@@ -135,8 +135,8 @@ def split_policy(pilot: Pilot, p: int) -> Split:
         label_part = calibration_part(rows, fitted, rows.z[index], weight / weight.sum())
     else:
         route = "balanced"
-        lender = pilot.lender._replace(judge=pilot.lender.judge._replace(widening=1.0))
-        refused, _, label_part = borrowed_residual(rows, fitted, lender, rows.z[index], weight / weight.sum())
+        lender, share = _unselected(pilot.lender), weight / weight.sum()
+        refused, _, label_part = borrowed_residual(rows, fitted, lender, rows.z[index], share)
         if refused is not None:
             return _failed(rows, refused)
     sampling = mean_part(rows, index, prediction, weight)[1]
@@ -161,6 +161,11 @@ def _shared(rows: Rows, lender: Lender, own: IntArray) -> FloatArray:
     weight = own_weight(rows, own)
     moves = weight / weight.sum() * noise[own]
     return sum_by(rows.cluster[rows.prompt[own]], moves, len(rows.cluster_names))
+
+
+def _unselected(lender: Lender) -> Lender:
+    """The lender without what being printed only after the judge's test adds to an error."""
+    return lender._replace(judge=lender.judge._replace(widening=1.0))
 
 
 def _per_cluster(rows: Rows, part: Part) -> FloatArray:

@@ -14,13 +14,13 @@ number of labels at once, so labels may be bought until it decides.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, probability
+from cje_core.compiled import Kernel
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.transport.margin import MARGIN, check_margin
 
@@ -325,7 +325,7 @@ def _fewest(shift: float, verdict: int, needed: float, design: _Design, guess: i
     return float(high)
 
 
-@numba.njit(cache=True)
+@Kernel
 def _betting(x, alpha, n_grid, interval):  # type: ignore[no-untyped-def]
     """Running interval for the mean of x in [0, 1]; candidates i / (n_grid - 1), wealth in logs."""
     step = 1.0 / (n_grid - 1)

@@ -19,12 +19,12 @@ Benjamini-Hochberg.
 
 from itertools import permutations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
 from cje_core.checks import FloatArray, probability
+from cje_core.compiled import Kernel
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
 
@@ -267,7 +267,7 @@ def _tau_p_value(
     return (1 + more) / (1 + n_permutations), False
 
 
-@numba.njit(cache=True)
+@Kernel
 def _at_least(a, b, orders, observed):  # type: ignore[no-untyped-def]
     """How many of the orders of y have a concordance of at least ``observed`` in absolute value."""
     count, n = 0, a.shape[0]

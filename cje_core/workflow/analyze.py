@@ -25,7 +25,6 @@ from cje_core.checks import one_of
 from cje_core.data import DataError
 from cje_core.data.arrays import unpacked_once
 from cje_core.families.direct.fit import BORROWED
-from cje_core.families.posterior import ENGINES
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
 from cje_core.offpolicy.overlap import overlap
@@ -107,6 +106,8 @@ def analyze(
         modules[name] = estimators.load(name)
     one_of(borrowed, "borrowed", BORROWED, DataError)
     if bayes is not None:
+        from cje_core.families.posterior import ENGINES  # samplers and what they need of SciPy: .15 s
+
         one_of(bayes, "bayes", ENGINES, DataError)
     if calibration.covariates and calibration.mode == "monotone" and borrowed != "balanced" and bayes is None:
         raise DataError(

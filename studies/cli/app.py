@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from studies.cli import progress
+from studies.cli.bench import bench
 from studies.cli.options import (
     CalibrationPolicy,
     Calibrator,
@@ -39,7 +40,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-REGISTRIES = {"studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators"}
+REGISTRIES = {
+    "studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators",
+    "benchmarks": "studies.benchmarks",
+}  # fmt: skip
 
 
 def _options() -> dict[str, str]:
@@ -63,7 +67,7 @@ def _summaries(package: str) -> list[dict[str, str]]:
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List studies, scenarios and estimators, one line each."""
+    """List studies, scenarios, estimators and benchmarks, one line each."""
     found = {kind: _summaries(package) for kind, package in REGISTRIES.items()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -267,8 +271,7 @@ def analyze(
 
     if bayes_engine is not None and not bayes:
         raise DataError(f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes")
-    if out is not None:
-        check_out(out)
+    check_out(out)
     with progress.working("reading, estimating, auditing"):
         result = analyze_files(
             data,
@@ -284,12 +287,13 @@ def analyze(
             judge_range=judge_range,
             oracle_range=oracle_range,
         )
+    told = to_json(result) if as_json else None
     if out is not None:
         with progress.working("drawing"):
-            written = save(result, out)
+            written = save(result, out, told)
         typer.echo(f"written to {out}: {', '.join(written)}", err=True)
-    if as_json:
-        typer.echo(json.dumps(to_json(result), allow_nan=False))
+    if told is not None:
+        typer.echo(json.dumps(told, allow_nan=False))
     else:
         progress.show(summary(result))
 
@@ -336,8 +340,7 @@ def plan(
     from studies.cli.planning.save import save
     from studies.cli.planning.tables import summary
 
-    if out is not None:
-        check_out(out)
+    check_out(out)
     planned = plan_files(
         data,
         budget=budget,
@@ -363,6 +366,9 @@ def plan(
         typer.echo(json.dumps(to_json(planned), allow_nan=False))
     else:
         progress.show(summary(planned))
+
+
+app.command()(bench)
 
 
 def main() -> None:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 LOG_EVERY = 10.0  # seconds between lines where there is no terminal to draw a bar on
 
 
-def blocks(name: str) -> Any:
-    """Bar on a terminal, plain lines elsewhere; both on stderr. Wraps the iterator of finished blocks."""
+def blocks(name: str, what: str = "blocks") -> Any:
+    """Bar on a terminal, plain lines elsewhere; both on stderr. Wraps the iterator of finished blocks, or of `what`."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = _console()
 
     def bar(done: "Iterator[Block]", total: int) -> "Iterator[Block]":
-        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"))
+        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn(what))
         with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
             yield from progress.track(done, total=total)
 
@@ -30,7 +30,7 @@ def blocks(name: str) -> Any:
             now = time.monotonic()
             if now - last >= LOG_EVERY:
                 left = (now - start) / count * (total - count)
-                typer.echo(f"{name}: {count}/{total} blocks, about {left:.0f} s left", err=True)
+                typer.echo(f"{name}: {count}/{total} {what}, about {left:.0f} s left", err=True)
                 last = now
             yield block
 
@@ -54,12 +54,10 @@ def simulating(replicates: "Iterable[int]") -> "Iterable[int]":
 
 def show(page: Any) -> None:
     """Print a page on stdout, in colour on a terminal only."""
+    _console(stderr=False).print(page)
+
+
+def _console(*, stderr: bool = True) -> Any:
     from rich.console import Console
 
-    Console(highlight=False).print(page)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True)
+    return Console(stderr=stderr, highlight=stderr)

@@ -51,7 +51,10 @@ class Wide:
 
     def _blocks(self, width: int) -> list[list[int]]:
         """Numbers of the columns beside the name in each table."""
-        least = [self._least(column) for column in range(len(self._columns))]
+        least = []
+        for column, (_, given) in enumerate(self._columns):
+            longest = self._longest(column)
+            least.append(longest if given.get("no_wrap") else min(longest, given.get("min_width", longest)))
         name = self._longest(0)
         if min(name, LEAST_NAME) + sum(BETWEEN + need for need in least[1:]) <= width:
             return [list(range(1, len(least)))]
@@ -64,12 +67,6 @@ class Wide:
             blocks[-1].append(column)
             left -= need + BETWEEN
         return blocks
-
-    def _least(self, column: int) -> int:
-        """Width that a column needs."""
-        longest = self._longest(column)
-        given = self._columns[column][1]
-        return longest if given.get("no_wrap") else min(longest, given.get("min_width", longest))
 
     def _longest(self, column: int) -> int:
         """Width of the longest line of a column."""

@@ -16,6 +16,7 @@ import toy_study
 import cje_core
 from cje_core import estimators
 from cje_sim import scenarios
+from studies import benchmarks
 from studies.cli import app as command_line
 from studies.cli.options import in_options
 from studies.engine import study
@@ -57,6 +58,7 @@ def test_list_names_everything(cli):
         "studies": study.available(),
         "scenarios": scenarios.available(),
         "estimators": estimators.available(),
+        "benchmarks": benchmarks.available(),
     }
     assert all(entry["summary"] for entries in json.loads(out).values() for entry in entries)
     code, text, _ = cli("list")

@@ -193,12 +193,18 @@ def statuses(block: Block, found: Values, own: BoolArray, correct: bool, form: i
     lent = ~own & ~failed
     status[lent & (status == Status.OK) & ~(taught & (not correct))] = Status.TRANSPORT_ASSUMED
     if form != PLUG_IN:
-        informative = (p_value < LEVEL) & ~(taught_by.minority < MIN_MINORITY)
-        room = MAX_OUTSIDE + ALLOWANCE * 2 / (taught_by.rank[:, 3] + 1)
-        far = (taught_by.outside > room[:, None]) | np.isnan(found.df[..., 1])
+        informative, far = lends(block, found)
         status[lent & far] = Status.LOW_SUPPORT
         status[lent & ~informative[:, None]] = Status.UNINFORMATIVE_JUDGE
     return status
+
+
+def lends(block: Block, found: Values) -> tuple[BoolArray, BoolArray]:
+    """Whether the labels show that the judge tells good from bad, (R,), and whom they do not reach, (R, P)."""
+    slice_ = slices(block)
+    informative = (rank_p_value(slice_.rank) < LEVEL) & ~(slice_.minority < MIN_MINORITY)
+    room = MAX_OUTSIDE + ALLOWANCE * 2 / (slice_.rank[:, 3] + 1)
+    return informative, (slice_.outside > room[:, None]) | np.isnan(found.df[..., 1])
 
 
 def rank_p_value(rank: FloatArray) -> FloatArray:

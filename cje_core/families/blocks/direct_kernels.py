@@ -6,11 +6,11 @@ borrowing, for a monotone calibrator and prompts that are their own clusters.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.families.blocks.slice_kernels import (
     NO_LABELS,
     TOO_FEW_LABELS,
@@ -31,7 +31,7 @@ KNOTS, RANK, MIN_BEHIND, MAX_LEVERAGE = (
 )
 FAILED, PLUG_IN, ONE_STEP, BALANCED, CORRECTED, LABEL_MEAN = 0, 1, 2, 3, 4, 5  # routes
 
-simplex = numba.njit(cache=True)(power_tuning.simplex_weights)
+simplex = Kernel(power_tuning.simplex_weights)
 
 
 class Values(NamedTuple):
@@ -46,7 +46,7 @@ class Values(NamedTuple):
     f_known: bool  # whether the error of the labels is left out of the influence
 
 
-@numba.njit(cache=True)
+@Kernel
 def effective(lever):  # type: ignore[no-untyped-def]
     """`cje_core.inference.influence.effective_clusters` where each prompt is a cluster."""
     squared = lever**2
@@ -54,7 +54,7 @@ def effective(lever):  # type: ignore[no-untyped-def]
     return total**2 / (squared**2).sum() if total > 0 else 0.0
 
 
-@numba.njit(cache=True)
+@Kernel
 def scale_part(influence, lever):  # type: ignore[no-untyped-def]
     """`cje_core.inference.influence.make_part` in place; returns the degrees of freedom."""
     behind = effective(lever)
@@ -68,7 +68,7 @@ def scale_part(influence, lever):  # type: ignore[no-untyped-def]
     return behind - 1
 
 
-@numba.njit(cache=True)
+@Kernel
 def mean_of_all(values, influence):  # type: ignore[no-untyped-def]
     """Mean over all responses, its influence (filled) and degrees of freedom."""
     n = len(values)
@@ -77,7 +77,7 @@ def mean_of_all(values, influence):  # type: ignore[no-untyped-def]
     return mean, n - 1.0
 
 
-@numba.njit(cache=True)
+@Kernel
 def mean_of_own(values, weight, at, influence):  # type: ignore[no-untyped-def]
     """Weighted mean over labelled responses at prompts `at`, its influence (filled) and degrees of freedom."""
     n = len(influence)
@@ -91,13 +91,13 @@ def mean_of_own(values, weight, at, influence):  # type: ignore[no-untyped-def]
     return mean, scale_part(influence, lever)
 
 
-@numba.njit(cache=True)
+@Kernel
 def _slope(w, wx, wy, wxx, wxy, spread):  # type: ignore[no-untyped-def]
     sxx, sxy = wxx - wx**2 / w, wxy - wx * wy / w
     return max(sxy / sxx, 0.0) if sxx > 1e-9 * spread else 0.0
 
 
-@numba.njit(cache=True)
+@Kernel
 def tuned_line(score, at, label, weight, line, own_line):  # type: ignore[no-untyped-def]
     """`power_tuning._line` of an increasing judge (filled)."""
     center = score.mean()
@@ -112,7 +112,7 @@ def tuned_line(score, at, label, weight, line, own_line):  # type: ignore[no-unt
         own_line[j] = left * x[j]
 
 
-@numba.njit(cache=True)
+@Kernel
 def corrected(found, score, at, label, weight, tuned, f, own_f, out, r, p):  # type: ignore[no-untyped-def]
     """Mean prediction corrected by own labels: `fit._corrected` with Hajek weights (filled into ``out[r, p]``).
 
@@ -170,7 +170,7 @@ def corrected(found, score, at, label, weight, tuned, f, own_f, out, r, p):  # t
     fill(out, r, p, CORRECTED, mean + shift, moves, df, own_moves, own_df * (1 - spent))
 
 
-@numba.njit(cache=True)
+@Kernel
 def fill(out, r, p, route, value, first, first_df, second, second_df):  # type: ignore[no-untyped-def]
     """One policy's value and its two parts."""
     n = len(first)
@@ -181,7 +181,7 @@ def fill(out, r, p, route, value, first, first_df, second, second_df):  # type: 
     out.variance[r, p, 1], out.df[r, p, 1] = (second**2).sum() / n**2, second_df
 
 
-@numba.njit(cache=True)
+@Kernel
 def plug_in(found, rising, f, out, r, p):  # type: ignore[no-untyped-def]
     """Mean of the borrowed calibrator, with the error of its fit: `oracle_slice.calibration_part`."""
     n, m, full = len(f), len(found.score), found.n_folds
@@ -213,7 +213,7 @@ def plug_in(found, rising, f, out, r, p):  # type: ignore[no-untyped-def]
     fill(out, r, p, PLUG_IN, mean, moves, df, label_moves, max(behind - 1, 2.0))
 
 
-@numba.njit(cache=True)
+@Kernel
 def quantile_of_type_2(ordered, level):  # type: ignore[no-untyped-def]
     """NumPy's ``averaged_inverted_cdf``."""
     at = len(ordered) * level - 1
@@ -223,7 +223,7 @@ def quantile_of_type_2(ordered, level):  # type: ignore[no-untyped-def]
     return after - (after - first) * 0.5 if at == low else after
 
 
-@numba.njit(cache=True)
+@Kernel
 def spline_terms(x, knot):  # type: ignore[no-untyped-def]
     """`balance.evaluate` for a scaled judge score."""
     out = np.ones((len(x), 3 if len(knot) else 2))
@@ -239,7 +239,7 @@ def spline_terms(x, knot):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True)
+@Kernel
 def borrowed(found, scores, rising, f, own, form, widening, selected, out, r):  # type: ignore[no-untyped-def]
     """Values of the policies without `own` labels, corrected by the slice's residuals; f (P, n) is the calibrator.
 
@@ -326,7 +326,7 @@ def borrowed(found, scores, rising, f, own, form, widening, selected, out, r):  
         fill(out, r, p, form, mean + shift, moves, df, label_moves, second_df)
 
 
-@numba.njit(cache=True)
+@Kernel
 def density_ratio(found, rising, residual, label_moves):  # type: ignore[no-untyped-def]
     """`fit._slice_residual`: shift, degrees of freedom, and influence (filled)."""
     m, n = len(found.score), len(rising)
@@ -355,7 +355,7 @@ def density_ratio(found, rising, residual, label_moves):  # type: ignore[no-unty
     return shift, behind - 1
 
 
-@numba.njit(cache=True)
+@Kernel
 def direct_values(scores, labels, probs, rising, slices, widening, form, correct, tuned, out):  # type: ignore[no-untyped-def]
     """Fill `Values` for all data sets of a block, arrays (R, P, n), given their scores in rising order and `Slices`.
 

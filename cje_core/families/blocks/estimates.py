@@ -3,12 +3,12 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.data.block import Block
 from cje_core.families.intervals import Evidence, bounds, weigh_evidence
 from cje_core.inference.contrasts import Apart, Levels, Pairs, pair_levels
@@ -138,7 +138,7 @@ def weighted_mean(values: FloatArray, weight: FloatArray) -> tuple[FloatArray, F
     return mean, influence, df
 
 
-@numba.njit(cache=True)
+@Kernel
 def _means(values, weight, mean, df, influence):  # type: ignore[no-untyped-def]
     n = values.shape[1]
     for row in range(len(values)):

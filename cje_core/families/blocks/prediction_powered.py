@@ -1,10 +1,10 @@
 """PPI and PPI++ on a block: `cje_core.families.prediction_powered` where each prompt is a cluster with one response."""
 
-import numba
 import numpy as np
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.data.block import Block
 from cje_core.families.blocks.direct_kernels import mean_of_all, mean_of_own
 from cje_core.families.blocks.estimates import (
@@ -37,7 +37,7 @@ def _status(block: Block) -> IntArray:
     return np.where((status == Status.OK) & some & (flat == 0), Status.CONSTANT_JUDGE, status)
 
 
-@numba.njit(cache=True)
+@Kernel
 def _tuned(score, own_score, label, share, each, separate):  # type: ignore[no-untyped-def]
     """Lambda of least variance; NaN where the scores do not vary."""
     n, squares = len(score), (share**2).sum()
@@ -56,7 +56,7 @@ def _tuned(score, own_score, label, share, each, separate):  # type: ignore[no-u
     return min(max(products.sum() / spread, 0.0), 1.0)
 
 
-@numba.njit(cache=True)
+@Kernel
 def _powered(scores, labels, probs, fixed, value, influence, variance, df):  # type: ignore[no-untyped-def]
     n = scores.shape[2]
     moves, own_moves = np.empty(n), np.empty(n)

@@ -6,12 +6,12 @@ Compiled counterparts of `cje_core.calibration.folds`, `cje_core.calibration.ora
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, N_FOLDS
 from cje_core.calibration.isotonic import pava_into
 from cje_core.checks import FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.inference import rank_test
 
 MAX_LEVERAGE, SAME_WEIGHT, MIN_EFFECTIVE = (
@@ -72,7 +72,7 @@ class Slices(NamedTuple):
     minority: FloatArray  # (R,): labels at the rarer of two values; inf where there are more values
 
 
-@numba.njit(cache=True)
+@Kernel
 def slice_of(slices, r):  # type: ignore[no-untyped-def]
     """The slice of data set r."""
     m, fits = slices.rows[r], slices.n_folds[r] + 1
@@ -95,7 +95,7 @@ def slice_of(slices, r):  # type: ignore[no-untyped-def]
     )
 
 
-@numba.njit(cache=True)
+@Kernel
 def deal_folds(taught, by_hash):  # type: ignore[no-untyped-def]
     """Fold of each labelled prompt: dealt in the order of the hashes, `cje_core.calibration.folds.assign_folds`."""
     n_labelled = taught.sum()
@@ -111,7 +111,7 @@ def deal_folds(taught, by_hash):  # type: ignore[no-untyped-def]
     return fold, n_folds
 
 
-@numba.njit(cache=True)
+@Kernel
 def segment(x, knot, n_knots):  # type: ignore[no-untyped-def]
     """The last knot at or below x, of which there must be one."""
     low, high = 0, n_knots
@@ -124,7 +124,7 @@ def segment(x, knot, n_knots):  # type: ignore[no-untyped-def]
     return low
 
 
-@numba.njit(cache=True)
+@Kernel
 def predict(x, knot, value, n_knots):  # type: ignore[no-untyped-def]
     """Value at x: linear between knots, constant outside."""
     if x <= knot[0]:
@@ -136,7 +136,7 @@ def predict(x, knot, value, n_knots):  # type: ignore[no-untyped-def]
     return slope * (x - knot[j]) + value[j]
 
 
-@numba.njit(cache=True)
+@Kernel
 def knot_mass(x, weight, knot, n_knots, of_knot, mass):  # type: ignore[no-untyped-def]
     """Add weights at scores x, rising, to what `of_knot` says each knot belongs to, `oracle_slice.knot_mass`."""
     left, last = 0, n_knots - 1
@@ -151,7 +151,7 @@ def knot_mass(x, weight, knot, n_knots, of_knot, mass):  # type: ignore[no-untyp
             mass[of_knot[left + 1]] += weight[i] * share
 
 
-@numba.njit(cache=True)
+@Kernel
 def block_weights(block, total, n_knots):  # type: ignore[no-untyped-def]
     """Label weight of each constant block of a fit."""
     weight = np.zeros(block[n_knots - 1] + 1)
@@ -160,7 +160,7 @@ def block_weights(block, total, n_knots):  # type: ignore[no-untyped-def]
     return weight
 
 
-@numba.njit(cache=True)
+@Kernel
 def leverage(found, mass):  # type: ignore[no-untyped-def]
     """How far a unit of residual of each labelled row moves ``sum_b mass_b f_b``, `oracle_slice.label_leverage`.
 
@@ -176,7 +176,7 @@ def leverage(found, mass):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True)
+@Kernel
 def _standard_ranks(code, weight):  # type: ignore[no-untyped-def]
     """Mid-ranks of numbered values under weights of mean one, of mean zero and variance one."""
     tied = np.zeros(code.max() + 1)
@@ -187,7 +187,7 @@ def _standard_ranks(code, weight):  # type: ignore[no-untyped-def]
     return rank / np.sqrt((weight * rank**2).mean())
 
 
-@numba.njit(cache=True)
+@Kernel
 def rank_statistic(found, moves):  # type: ignore[no-untyped-def]
     """Spearman's rho, its t statistic, and rows and clusters behind it; NaN where nothing can be tested.
 
@@ -233,7 +233,7 @@ def rank_statistic(found, moves):  # type: ignore[no-untyped-def]
     return rho, m * rho / np.sqrt(max(variance, 1e-300)), rows, n_clusters
 
 
-@numba.njit(cache=True)
+@Kernel
 def gather_slices(scores, labels, probs, orders, out):  # type: ignore[no-untyped-def]
     """Fill rows and folds of `Slices` for data sets (R, P, n).
 
@@ -256,7 +256,7 @@ def gather_slices(scores, labels, probs, orders, out):  # type: ignore[no-untype
             out.kind[r] = TOO_FEW_LABELS if m else NO_LABELS
 
 
-@numba.njit(cache=True)
+@Kernel
 def number(values, rising, code):  # type: ignore[no-untyped-def]
     """Number the distinct values, which ``rising`` sorts (filled); returns the largest number."""
     last = 0
@@ -266,7 +266,7 @@ def number(values, rising, code):  # type: ignore[no-untyped-def]
     return last
 
 
-@numba.njit(cache=True)
+@Kernel
 def fit_slices(scores, labels, by_score, by_label, order, out):  # type: ignore[no-untyped-def]
     """Fill the rest of `Slices`, given what sorts its rows by score and by label, and all scores."""
     for r in range(len(scores)):
@@ -289,7 +289,7 @@ def fit_slices(scores, labels, by_score, by_label, order, out):  # type: ignore[
             out.minority[r] = min(at[0].sum(), at[1].sum())
 
 
-@numba.njit(cache=True)
+@Kernel
 def fit_calibrators(out, r, rising):  # type: ignore[no-untyped-def]
     """Calibrators of data set r without each fold, and on all labels (the last)."""
     m, n_folds = out.rows[r], out.n_folds[r]
@@ -326,7 +326,7 @@ def fit_calibrators(out, r, rising):  # type: ignore[no-untyped-def]
             out.center[r, k] = sums.sum() / weights.sum()
 
 
-@numba.njit(cache=True)
+@Kernel
 def predict_all(score, label, order, out, r):  # type: ignore[no-untyped-def]
     """Predictions of data set r: of every response, and held out where it has a label; who lies outside the labels."""
     full = out.n_folds[r]

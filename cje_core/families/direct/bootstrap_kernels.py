@@ -7,23 +7,24 @@ variance; `direct_replicates` runs them over many replicates. The formulas are t
 
 import math
 
-import numba
 import numpy as np
 
 from cje_core.calibration.fluctuation import expit, fluctuate, logit_inside
 from cje_core.calibration.isotonic import interpolate_into, pava_into
 from cje_core.calibration.two_stage_kernels import two_stage_fits
+from cje_core.compiled import Kernel
 
 PLUG_IN, LABEL_MEAN, HAJEK, HORVITZ, TMLE = 0, 1, 2, 3, 4  # what a policy's labels do to its value
+NOBODY, SEVERAL = -1, -2  # in place of the only fold that labelled a level
 
 
-@numba.njit(cache=True)
+@Kernel
 def monotone_fits(  # type: ignore[no-untyped-def]
-    count, rows, core, needed, of_fold, total, summed, fitted, is_knot, has_fit
+    count, rows, core, of_level, wanted, needed, scratch, total, fitted, is_knot, has_fit, fold_level
 ):
     """Refit the monotone calibrator without each fold, and on all labels (the last row of ``fitted``).
 
-    The last fit is evaluated at all levels, the others where labelled rows need them.
+    The last fit is evaluated at all levels, the others only where a labelled row of their own fold needs them.
 
     Parameters
     ----------
@@ -32,80 +33,123 @@ def monotone_fits(  # type: ignore[no-untyped-def]
     rows : DirectRows
     core : int array
         Levels of labelled rows, increasing.
+    of_level : tuple of int arrays
+        Teaching rows by level, and where those of each level of `core` begin, shape (core + 1,).
+    wanted : bool array, shape (folds, core)
+        Levels of each fold's own labelled rows.
     needed : bool array, shape (folds + 1,)
-    of_fold : array, shape (levels, folds, 2)
-        Scratch: label weight and weighted label sum of each level and fold.
-    total, summed, fitted : arrays, shape (folds + 1, levels)
-        Label weight and weighted label sum of each level (zero outside `core`), and the calibrated value (filled).
+    scratch : tuple of arrays
+        ``of_fold``, shape (core, folds, 2), eight floats, two ints and one bool per level of `core`.
+    total : array, shape (levels,)
+        Label weight of each level in the last fit (filled where there are labels).
+    fitted : array, shape (folds + 1, levels)
+        The calibrated value (filled).
     is_knot : bool array, shape (levels,)
         Levels that hold labels (filled; false outside `core`).
     has_fit : bool array, shape (folds + 1,)
         Whether there was a label to fit on (filled).
+    fold_level : array, shape (folds + 1,)
+        Mean label behind each fit (filled).
     """
-    n_fits, n_levels, n_core = len(fitted), len(rows.level), len(core)
-    n_folds = n_fits - 1
-    mean, knot_weight, knot_value = np.empty(n_core), np.empty(n_core), np.empty(n_core)
-    block_value, block_weight, value = np.empty(n_core), np.empty(n_core), np.empty(n_core)
-    block_end = np.empty(n_core, dtype=np.int64)
-    has_label, core_level = np.empty(n_core, dtype=np.bool_), rows.level[core]
-    for i in core:
-        of_fold[i] = 0.0
-    for r in range(len(rows.teach_cluster)):
-        times = count[rows.teach_cluster[r]]
-        if times > 0:
-            w = times * rows.teach_weight[r]
-            of_fold[rows.teach_at[r], rows.teach_fold[r], 0] += w
-            of_fold[rows.teach_at[r], rows.teach_fold[r], 1] += w * rows.teach_label[r]
-    # each label enters one sum; a fit without fold k takes what lies before and behind k, since a total less the fold
-    # would leave rounding where nothing is left
-    for i in core:
-        before = before_sum = behind = behind_sum = 0.0
-        for k in range(n_folds):
-            total[k, i], summed[k, i] = before, before_sum
-            before += of_fold[i, k, 0]
-            before_sum += of_fold[i, k, 1]
-        total[n_folds, i], summed[n_folds, i] = before, before_sum
-        for k in range(n_folds - 1, -1, -1):
-            total[k, i] += behind
-            summed[k, i] += behind_sum
-            behind += of_fold[i, k, 0]
-            behind_sum += of_fold[i, k, 1]
-    for k in range(n_fits):
+    n_levels, n_core, n_folds = len(rows.level), len(core), len(fitted) - 1
+    order, first = of_level
+    of_fold, floats, ints, has_label = scratch
+    weight, label_sum, core_level, mean, knot_weight, knot_value, block_value, block_weight = floats
+    only, block_end = ints
+    # weight and label sum of each level, and the only fold that they are of: NOBODY, or SEVERAL with the sums by fold
+    for c in range(n_core):
+        only[c] = NOBODY
+        if first[c + 1] - first[c] == 1:
+            r = order[first[c]]
+            times = count[rows.teach_cluster[r]]
+            if times > 0:
+                only[c] = rows.teach_fold[r]
+                weight[c] = times * rows.teach_weight[r]
+                label_sum[c] = weight[c] * rows.teach_label[r]
+            continue
+        of_fold[c] = 0.0
+        for j in range(first[c], first[c + 1]):
+            r = order[j]
+            times = count[rows.teach_cluster[r]]
+            if times > 0:
+                k = rows.teach_fold[r]
+                w = times * rows.teach_weight[r]
+                of_fold[c, k, 0] += w
+                of_fold[c, k, 1] += w * rows.teach_label[r]
+                if only[c] == NOBODY:
+                    only[c] = k
+                elif only[c] != k:
+                    only[c] = SEVERAL
+        if only[c] >= 0:
+            weight[c], label_sum[c] = of_fold[c, only[c], 0], of_fold[c, only[c], 1]
+    for k in range(n_folds + 1):
         has_fit[k] = False
         if not needed[k]:
             continue
         n_knots = 0
+        all_labels = all_weight = 0.0
         for c in range(n_core):
-            i = core[c]
-            has_label[c] = total[k, i] > 0
-            if has_label[c]:
-                mean[n_knots] = summed[k, i] / total[k, i]
-                knot_weight[n_knots] = total[k, i]
-                n_knots += 1
+            has_label[c] = only[c] != NOBODY and only[c] != k
+            if not has_label[c]:
+                continue
+            w, s = weight[c], label_sum[c]
+            if only[c] == SEVERAL:
+                # what lies before and behind fold k: a total less the fold would leave rounding where nothing is left
+                w = s = behind = behind_sum = 0.0
+                for f in range(k):
+                    w += of_fold[c, f, 0]
+                    s += of_fold[c, f, 1]
+                for f in range(n_folds - 1, k, -1):
+                    behind += of_fold[c, f, 0]
+                    behind_sum += of_fold[c, f, 1]
+                w += behind
+                s += behind_sum
+            mean[n_knots], knot_weight[n_knots] = s / w, w
+            all_labels += s
+            all_weight += w
+            n_knots += 1
         if n_knots == 0:
             continue
         pava_into(mean, knot_weight, n_knots, knot_value, block_value, block_weight, block_end)
         has_fit[k] = True
-        if k == n_fits - 1:
+        fold_level[k] = all_labels / all_weight
+        seen = 0
+        if k == n_folds:
             for c in range(n_core):
                 is_knot[core[c]] = has_label[c]
+                if has_label[c]:
+                    total[core[c]] = knot_weight[seen]
+                    seen += 1
             interpolate_into(is_knot, knot_value, rows.level, n_levels, fitted[k])
-        else:
-            interpolate_into(has_label, knot_value, core_level, n_core, value)
-            for c in range(n_core):
-                fitted[k, core[c]] = value[c]
+            continue
+        left, right = -1, 0
+        for c in range(n_core):
+            if has_label[c]:
+                if wanted[k, c]:
+                    fitted[k, core[c]] = knot_value[seen]
+                left = c
+                seen += 1
+            elif wanted[k, c]:
+                right = max(right, c + 1)
+                while right < n_core and not has_label[right]:
+                    right += 1
+                value = knot_value[max(seen - 1, 0)]
+                if left >= 0 and right < n_core:
+                    step = (core_level[c] - core_level[left]) / (core_level[right] - core_level[left])
+                    value += step * (knot_value[seen] - value)
+                fitted[k, core[c]] = value
 
 
-@numba.njit(cache=True)
+@Kernel
 def policy_value(  # type: ignore[no-untyped-def]
-    count, rows, p, fitted, has_fit, fold_level, own_min, noise, guess, scratch
+    count, rows, p, fitted, has_fit, fold_level, own_min, noise, guess, scratch, kept
 ):
     """Estimate of policy p in one replicate; NaN where too few of its labels were drawn.
 
     The prediction is ``offset + power * (f - level)``, see `cje_core.families.direct.fit`; ``fold_level`` holds the
     mean label behind each fit, and ``noise`` a standard normal for what pooled cells hide. Filled for
-    `policy_variance`: ``guess``, one per evaluated row, and ``scratch``, four per own row (prediction, outcome, clever
-    covariate, weight).
+    `policy_variance`: ``guess``, one per evaluated row, and, if ``kept``, ``scratch``, four per own row (prediction,
+    outcome, clever covariate, weight).
     """
     full = len(has_fit) - 1
     kind = rows.route[p]
@@ -132,9 +176,10 @@ def policy_value(  # type: ignore[no-untyped-def]
                             return np.nan
                         own_guess += power * (fitted[k, rows.own_at[r]] - rows.centered[p] * fold_level[k])
                 w = times * rows.own_weight[r]
-                scratch[0, n_own], scratch[1, n_own] = own_guess, rows.own_label[r]
-                scratch[2, n_own], scratch[3, n_own] = rows.own_clever[r], w
-                n_own += 1
+                if kept or kind == TMLE:
+                    scratch[0, n_own], scratch[1, n_own] = own_guess, rows.own_label[r]
+                    scratch[2, n_own], scratch[3, n_own] = rows.own_clever[r], w
+                    n_own += 1
                 own_sum += w * (rows.own_label[r] - own_guess)
                 own_total += w
                 own_seen += times
@@ -170,7 +215,7 @@ def policy_value(  # type: ignore[no-untyped-def]
     return value
 
 
-@numba.njit(cache=True)
+@Kernel
 def hidden_variance(count, rows, first, last, power, fitted):  # type: ignore[no-untyped-def]
     """Variance of the sum of predictions over the draws of pooled cells, given how often each cell was drawn.
 
@@ -191,7 +236,7 @@ def hidden_variance(count, rows, first, last, power, fitted):  # type: ignore[no
     return hidden
 
 
-@numba.njit(cache=True)
+@Kernel
 def knot_blocks(fitted, total, is_knot, knots):  # type: ignore[no-untyped-def]
     """Nearest knots around each level, and block and block weight of the knots, of one isotonic fit (filled)."""
     knot_left, knot_right, block, block_weight = knots
@@ -216,7 +261,7 @@ def knot_blocks(fitted, total, is_knot, knots):  # type: ignore[no-untyped-def]
             knot_left[i] = knot_right[i]
 
 
-@numba.njit(cache=True)
+@Kernel
 def policy_variance(count, rows, p, fitted, guess, scratch, knots, mass):  # type: ignore[no-untyped-def]
     """Analytic variance of `policy_value`, right after it: evaluation + own residuals, or + the calibrator's fit.
 
@@ -272,21 +317,34 @@ def policy_variance(count, rows, p, fitted, guess, scratch, knots, mass):  # typ
     return spread
 
 
-@numba.njit(cache=True)
+@Kernel
 def direct_replicates(  # type: ignore[no-untyped-def]
     counts, noise, rows, n_folds, teach_min, own_min, values, variances, valid
 ):
     """One row of ``values`` per row of ``counts``; ``variances`` too unless it is empty. See `bootstrap_direct`."""
     n_levels, n_policies = len(rows.level), len(rows.route)
-    of_fold = np.zeros((n_levels, n_folds, 2))
-    total = np.zeros((n_folds + 1, n_levels))
-    summed = np.zeros((n_folds + 1, n_levels))
+    two_stage = len(rows.spline.taught) > 0
+    total = np.zeros((n_folds + 1 if two_stage else 1, n_levels))
+    summed = np.zeros_like(total)
     fitted = np.empty((n_folds + 1, n_levels))
     is_knot = np.zeros(n_levels, dtype=np.bool_)
     labelled = np.zeros(n_levels, dtype=np.bool_)
     labelled[rows.teach_at] = True
     labelled[rows.own_at] = True
     core = np.flatnonzero(labelled)
+    n_core = len(core)
+    place_of = np.cumsum(labelled) - 1  # of a level in core
+    order = np.argsort(rows.teach_at, kind="mergesort")
+    of_level = order, np.searchsorted(rows.teach_at[order], np.append(core, n_levels))
+    wanted = np.zeros((n_folds, n_core), dtype=np.bool_)
+    floats, ints = np.empty((8, n_core)), np.empty((2, n_core), dtype=np.int64)
+    floats[2] = rows.level[core]
+    work = (
+        np.empty((n_core, n_folds, 2)),
+        (floats[0], floats[1], floats[2], floats[3], floats[4], floats[5], floats[6], floats[7]),
+        (ints[0], ints[1]),
+        np.empty(n_core, dtype=np.bool_),
+    )
     has_fit = np.empty(n_folds + 1, dtype=np.bool_)
     needed = np.zeros(n_folds + 1, dtype=np.bool_)
     for p in range(n_policies):
@@ -295,11 +353,13 @@ def direct_replicates(  # type: ignore[no-untyped-def]
         if rows.route[p] >= HAJEK:
             for r in range(rows.own_start[p], rows.own_start[p + 1]):
                 needed[rows.own_fold[r]] = True
+                wanted[rows.own_fold[r], place_of[rows.own_at[r]]] = True
     fold_level = np.zeros(n_folds + 1)
     guess = np.empty(len(rows.at))
     scratch = np.empty((4, len(rows.own_at)))
     place, mass = np.empty((3, n_levels), dtype=np.int64), np.empty(n_levels)
     knots = place[0], place[1], place[2], np.empty(n_levels)
+    kept = len(variances) > 0
     for b in range(counts.shape[0]):
         count = counts[b]
         seen = 0.0
@@ -308,25 +368,38 @@ def direct_replicates(  # type: ignore[no-untyped-def]
         valid[b] = seen >= teach_min
         if not valid[b]:
             continue
-        if len(rows.spline.taught) > 0:
+        if two_stage:
             two_stage_fits(count, rows, needed, total, summed, fitted, has_fit)
+            for k in range(n_folds + 1):
+                if has_fit[k]:
+                    label_sum = label_weight = 0.0
+                    for i in core:
+                        label_sum += summed[k, i]
+                        label_weight += total[k, i]
+                    fold_level[k] = label_sum / label_weight
         else:
-            monotone_fits(count, rows, core, needed, of_fold, total, summed, fitted, is_knot, has_fit)
+            monotone_fits(
+                count,
+                rows,
+                core,
+                of_level,
+                wanted,
+                needed,
+                work,
+                total[0],
+                fitted,
+                is_knot,
+                has_fit,
+                fold_level,
+            )
         valid[b] = has_fit[n_folds] or not needed[n_folds]
-        for k in range(n_folds + 1):
-            if has_fit[k]:
-                label_sum = label_weight = 0.0
-                for i in core:
-                    label_sum += summed[k, i]
-                    label_weight += total[k, i]
-                fold_level[k] = label_sum / label_weight
         if len(variances) > 0 and has_fit[n_folds]:
-            knot_blocks(fitted[n_folds], total[n_folds], is_knot, knots)
+            knot_blocks(fitted[n_folds], total[0], is_knot, knots)
         for p in range(n_policies):
             if not valid[b]:
                 break
             value = policy_value(
-                count, rows, p, fitted, has_fit, fold_level, own_min[p], noise[b, p], guess, scratch
+                count, rows, p, fitted, has_fit, fold_level, own_min[p], noise[b, p], guess, scratch, kept
             )
             values[b, p] = value
             valid[b] = not np.isnan(value)

@@ -19,12 +19,12 @@ With exponential weights a cell of m clusters has a gamma(m) weight, its inside 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from cje_core.calibration.two_stage import SplineRows
 from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.compiled import Kernel
 from cje_core.families.direct.bootstrap_kernels import TMLE
 from cje_core.inference.estimate import sum_by
 
@@ -290,7 +290,7 @@ def _multinomial(
     return np.asarray(counts)
 
 
-@numba.njit(cache=True)
+@Kernel
 def _count_into(drawn, length, counts):  # type: ignore[no-untyped-def]
     """Add one for each draw; the next ``length[b]`` belong to replicate b."""
     at = 0

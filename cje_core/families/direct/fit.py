@@ -15,6 +15,7 @@ from cje_core.calibration.oracle_slice import (
     held_out,
     knot_mass,
     mean_labels,
+    mean_of_rows,
     mean_part,
     predict,
     refit,
@@ -22,14 +23,16 @@ from cje_core.calibration.oracle_slice import (
 from cje_core.calibration.oracle_slice import index as index_of
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
-from cje_core.data.arrays import Rows
+from cje_core.data.arrays import Rows, taken
 from cje_core.families.assemble import PolicyResult
 from cje_core.families.direct.balance import Lesson, balanced_residual, make_lesson, supported
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import (
+    MeanOver,
     Part,
     combine,
+    combine_errors,
     cr1_factor,
     delete_group_variance,
     effective_clusters,
@@ -110,7 +113,7 @@ def fit_policy(
     if corrected and len(own) == len(index):
         value, part = mean_part(_units(rows, options), own, rows.label[own], rows.weight[own])
         result = PolicyResult(Status.CONSTANT_LABELS if constant else Status.OK, "label_mean", "own", value)
-        return PolicyFit(_finish(rows, result, part, [], None, options), _plain(index, own), own)
+        return PolicyFit(_finish(rows, result, part, (), None, options), _plain(index, own), own)
     if fitted.calibrator is None:
         return PolicyFit(PolicyResult(fitted.status, "none"))
     if corrected:
@@ -138,28 +141,26 @@ def _corrected(
 ) -> PolicyFit:
     """Mean prediction corrected by the policy's own labels."""
     assert fitted.calibrator is not None
-    f = predict(fitted.calibrator, rows.z[index])
-    own_f = held_out(fitted, rows.z[own], rows.prompt[own])
-    prediction = _plain(index, own)
-    center, fold_center = mean_labels(fitted)
+    means = _means(rows, index, own, options)
     if options.power_tuned:  # the one place where power tuning enters
-        g = tuned_prediction(rows, fitted, index, own, own_weight(rows, own))
-        f, own_f = f - center, own_f - fold_center[fitted.fold[rows.prompt[own]]]
-        power = g.weight_calibrator
-        if power == 0:  # a fold without a fit must not turn a prediction that ignores it into NaN
-            own_f = np.zeros(len(own))
-        prediction = Prediction(
-            power, g.evaluated - power * f, g.own - power * own_f, True, g.weight_line, g.spent
-        )
-    value, sampling, correction = _one_step(rows, index, own, prediction, options, f, own_f)
+        by_cluster = means if options.inference != "plugin_iid" else None
+        g = tuned_prediction(rows, fitted, index, own, own_weight(rows, own), by_cluster)
+        f, own_f = g.calibrated, g.own_calibrated
+        prediction = Prediction(g.weight_calibrator, g.offset, g.own_offset, True, g.weight_line, g.spent)
+    else:
+        f = predict(fitted.calibrator, taken(rows.z, index))
+        own_f = held_out(fitted, rows.z[own], rows.prompt[own])
+        prediction = _plain(index, own)
+    value, sampling, correction = _one_step(rows, index, own, prediction, options, f, own_f, means)
     left_out, folds = None, None
     if options.inference == "jackknife":
+        _, fold_center = mean_labels(fitted)
         both = np.concatenate([index, own])
         left_out = np.empty(len(oracle_folds(fitted)))
         for row, (k, f) in enumerate(_without_each_fold(fitted, rows.z[both])):
             about = f - fold_center[k] * prediction.centered
             left_out[row], *_ = _one_step(
-                rows, index, own, prediction, options, about[: len(index)], about[len(index) :]
+                rows, index, own, prediction, options, about[: len(index)], about[len(index) :], means
             )
         folds = _fold_part(rows, fitted, left_out, value)
     if options.correction == "tmle":
@@ -169,22 +170,23 @@ def _corrected(
     else:
         route = "aipw_hajek" if np.ptp(rows.label_prob[own]) > 0 else "theta_aug"
     result = PolicyResult(status, route, "own", value)
-    result = _finish(rows, result, sampling, [charge(correction, prediction.spent)], folds, options)
+    result = _finish(rows, result, sampling, (charge(correction, prediction.spent),), folds, options)
     return PolicyFit(result, prediction, own, left_out)
 
 
 def _plug_in(rows: Rows, fitted: OracleSlice, index: IntArray, options: Options, status: Status) -> PolicyFit:
     """Mean prediction of a calibrator that the policy's own labels do not correct."""
     assert fitted.calibrator is not None
-    weight = rows.weight[index]
+    weight = taken(rows.weight, index)
     share = weight / weight.sum()
     units = _units(rows, options)
-    value, sampling = mean_part(units, index, predict(fitted.calibrator, rows.z[index]), weight)
-    fit_error, left_out, folds = [], None, None
+    value, sampling = mean_part(units, index, predict(fitted.calibrator, taken(rows.z, index)), weight)
+    fit_error: tuple[Part] | tuple[()] = ()
+    left_out, folds = None, None
     if options.inference not in F_KNOWN:
-        fit_error = [calibration_part(rows, fitted, rows.z[index], share)]
+        fit_error = (calibration_part(rows, fitted, taken(rows.z, index), share),)
     if options.inference == "jackknife":
-        left_out = np.array([(share * f).sum() for _, f in _without_each_fold(fitted, rows.z[index])])
+        left_out = np.array([(share * f).sum() for _, f in _without_each_fold(fitted, taken(rows.z, index))])
         folds = _fold_part(rows, fitted, left_out, value)
     result = _finish(
         rows, PolicyResult(status, "plug_in", "borrowed", value), sampling, fit_error, folds, options
@@ -197,7 +199,7 @@ def _from_lender(
 ) -> PolicyFit:
     """Mean prediction corrected by the residuals of labels of other policies, or why it is refused."""
     assert fitted.calibrator is not None
-    z, weight = rows.z[index], rows.weight[index]
+    z, weight = taken(rows.z, index), taken(rows.weight, index)
     share = weight / weight.sum()
     units = _units(rows, options)
     refused, shift, correction = borrowed_residual(units, fitted, lender, z, share, options.borrowed)
@@ -205,7 +207,7 @@ def _from_lender(
         return PolicyFit(PolicyResult(refused, "none"))
     value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)
     result = PolicyResult(status, options.borrowed, "borrowed", value + shift, balance=correction.balance)
-    return PolicyFit(_finish(rows, result, sampling, [correction], None, options))
+    return PolicyFit(_finish(rows, result, sampling, (correction,), None, options))
 
 
 def borrowed_residual(
@@ -266,7 +268,7 @@ def _finish(
     rows: Rows,
     result: PolicyResult,
     sampling: Part,
-    labels: list[Part],
+    labels: tuple[Part] | tuple[()],
     folds: tuple[float, float] | None,
     options: Options,
 ) -> PolicyResult:
@@ -278,9 +280,10 @@ def _finish(
     if options.inference in F_KNOWN:
         std_error = float(cluster_se(sampling.influence, _units(rows, options).cluster))
         return result._replace(influence=sampling.influence, std_error=std_error, se_evaluation=std_error)
-    influence, std_error, df = combine([sampling, *labels], rows.cluster)
-    evaluation = float(cluster_se(sampling.influence, rows.cluster))
-    calibration = float(cluster_se(influence - sampling.influence, rows.cluster))
+    influence, std_error, (evaluation, *of_labels), df = combine_errors([sampling, *labels], rows.cluster)
+    calibration = of_labels[0] if labels else 0.0
+    if np.isnan(evaluation):
+        calibration = np.nan
     if folds is not None:
         # own residuals belong to the variance for a given f; the fit of a borrowed one is what the folds measure
         given_f = [sampling] if result.route == "plug_in" else [sampling, *labels]
@@ -313,21 +316,24 @@ def _one_step(
     options: Options,
     f: FloatArray,
     own_f: FloatArray,
+    means: tuple[MeanOver, MeanOver],
 ) -> tuple[float, Part, Part]:
     """Value of a policy with own labels, and its two sources of error: responses drawn and own residuals.
 
-    ``f`` is the calibrator about its center on the evaluated rows, ``own_f`` on the policy's labelled rows.
+    ``f`` is the calibrator about its center on the evaluated rows, ``own_f`` on the policy's labelled rows;
+    ``means`` are those of `_means`.
     """
     n = len(rows.prompts)
-    weight, label, label_weight = rows.weight[index], rows.label[own], own_weight(rows, own)
-    h = prediction.offset + prediction.power * f
+    weight, label, label_weight = taken(rows.weight, index), rows.label[own], own_weight(rows, own)
+    h = prediction.power * f
+    h += prediction.offset
     own_h = prediction.own_offset + prediction.power * own_f
     if options.correction == "tmle":
         clever, own_clever = _clever(rows, index), _clever(rows, own)
         h, own_h = targeted(h, clever, own_h, own_clever, label, label_weight, options.scale)
-    units = _units(rows, options)
-    value, sampling = mean_part(units, index, h, weight)
-    shift, correction = mean_part(units, own, label - own_h, label_weight)
+    of_responses, of_labels = means
+    value, sampling = of_responses.part(h)
+    shift, correction = of_labels.part(label - own_h)
     if options.correction == "tmle":
         return value, sampling, correction  # the fluctuation made the residuals average to zero
     if options.normalise == "ht":
@@ -335,8 +341,17 @@ def _one_step(
         moved = own_share * (label - own_h)
         shift = float(moved.sum())
         influence = n * (sum_by(rows.prompt[own], moved, n) - shift * sum_by(rows.prompt[index], share, n))
-        correction = make_part(influence, sum_by(rows.prompt[own], own_share, n), units.cluster)
+        leverage = sum_by(rows.prompt[own], own_share, n)
+        correction = make_part(influence, leverage, _units(rows, options).cluster)
     return value + shift, sampling, correction
+
+
+def _means(rows: Rows, index: IntArray, own: IntArray, options: Options) -> tuple[MeanOver, MeanOver]:
+    """Means over the evaluated rows and over the own labelled ones, by the sampling units asked for."""
+    units = _units(rows, options)
+    return mean_of_rows(units, index, taken(rows.weight, index)), mean_of_rows(
+        units, own, own_weight(rows, own)
+    )
 
 
 def _clever(rows: Rows, index: IntArray) -> FloatArray:

@@ -34,11 +34,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels, mean_of_rows, predict
 from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import cluster_sums, sum_by
-from cje_core.inference.influence import Part, kish_ess
+from cje_core.data.arrays import Rows, taken
+from cje_core.inference.estimate import sum_by
+from cje_core.inference.influence import MeanOver, Part, kish_ess
 
 MIN_TUNED = 6  # labelled clusters, by Kish's count, below which no prediction is weighed
 SHRINKAGE = 10  # labelled clusters that the single prediction is worth
@@ -47,42 +47,64 @@ SHRINKAGE = 10  # labelled clusters that the single prediction is worth
 class TunedPrediction(NamedTuple):
     """A prediction of the label on two sets of rows; its level cancels in V_hat, its weights say where it came from."""
 
-    evaluated: FloatArray  # g on the evaluated rows
-    own: FloatArray  # g on the own labelled rows, fitted without them
+    # mean label and weighted line, and the calibrator about its mean label (zero where it was not weighed): of the
+    # evaluated rows, and of the own labelled ones, fitted without them
+    offset: FloatArray
+    calibrated: FloatArray
+    own_offset: FloatArray
+    own_calibrated: FloatArray
     weight_line: float
     weight_calibrator: float
     spent: float  # share of the labels' degrees of freedom that the weights in use cost, see `charge`
 
+    @property
+    def evaluated(self) -> FloatArray:
+        """The prediction g on the evaluated rows."""
+        return self.offset + self.weight_calibrator * self.calibrated
+
+    @property
+    def own(self) -> FloatArray:
+        """The prediction g on the own labelled rows, fitted without them."""
+        return self.own_offset + self.weight_calibrator * self.own_calibrated
+
 
 def tuned_prediction(
-    rows: Rows, fitted: OracleSlice, index: IntArray, own: IntArray, own_weight: FloatArray
+    rows: Rows,
+    fitted: OracleSlice,
+    index: IntArray,
+    own: IntArray,
+    own_weight: FloatArray,
+    means: tuple[MeanOver, MeanOver] | None = None,
 ) -> TunedPrediction:
     """The prediction that makes a policy's corrected value most precise; see the module.
 
     `index` and `own` are the policy's evaluated rows, and those of them with a label, which weigh `own_weight`, prompt
     weight over label probability. Then ``mean(evaluated) + mean(label - own)`` (with `mean_part`) is the value, and
-    `charge` goes on its second part.
+    `charge` goes on its second part. ``means`` are those over the two sets of rows, where the caller has them.
     """
     if fitted.calibrator is None:
         raise ValueError("tuning needs a calibrator; this slice has too few labels to fit one")
-    label, weight = rows.label[own], rows.weight[index]
-    level, label_part = mean_part(rows, own, label, own_weight)
-    of_cluster = sum_by(rows.cluster[rows.prompt[own]], own_weight, len(rows.cluster_names))
+    of_responses, of_labels = means or (
+        mean_of_rows(rows, index, taken(rows.weight, index)),
+        mean_of_rows(rows, own, own_weight),
+    )
+    level, target = of_labels.by_cluster(rows.label[own])
+    of_cluster = sum_by(of_labels.cluster, own_weight, len(target))
     n_effective = round(kish_ess(of_cluster), 9)  # whole for equal weights
-    evaluated, held = np.zeros((2, len(index))), np.zeros((2, len(own)))
+    line, calibrated = np.zeros(len(index)), np.zeros(len(index))
+    own_line, own_calibrated = np.zeros(len(own)), np.zeros(len(own))
     weights, n_used = np.zeros(2), 0.0
     if n_effective >= MIN_TUNED:
-        evaluated[0], held[0] = _line(rows, index, own, own_weight, fitted.increasing)
+        line, own_line = _line(rows, index, own, own_weight, fitted.increasing)
         center, fold_center = mean_labels(fitted)
         held_center = fold_center[fitted.fold[rows.prompt[own]]]
         out_of_fold = held_out(fitted, rows.z[own], rows.prompt[own]) - held_center
         if np.isfinite(out_of_fold).all():
-            evaluated[1], held[1] = predict(fitted.calibrator, rows.z[index]) - center, out_of_fold
-        moves = [
-            mean_part(rows, own, h, own_weight)[1].influence - mean_part(rows, index, g, weight)[1].influence
-            for g, h in zip(evaluated, held, strict=True)
-        ]
-        design, target = (cluster_sums(phi, rows.cluster) for phi in (np.stack(moves), label_part.influence))
+            calibrated, own_calibrated = predict(fitted.calibrator, taken(rows.z, index)), out_of_fold
+            calibrated -= center
+        design = np.empty((2, len(target)))
+        for row, g, h in zip(design, (line, calibrated), (own_line, own_calibrated), strict=True):
+            np.subtract(of_labels.by_cluster(h)[1], of_responses.by_cluster(g)[1], out=row)
         gram, cross, rounding = design @ design.T, design @ target, 1e-9 * float(target @ target)
         alone = np.array([0.0, 1.0] if len(fitted.label) > 2 * len(own) else [1.0, 0.0])
         for share, kept in (
@@ -92,9 +114,12 @@ def tuned_prediction(
             found = simplex_least_squares(gram * np.outer(kept, kept), cross * kept, rounding)
             weights += share * found
             n_used += share * np.count_nonzero(found)
-    line, calibrator = (float(w) for w in weights)
+    weight_line, weight_calibrator = (float(w) for w in weights)
+    for part in (line, own_line):
+        part *= weight_line
+        part += level
     spent = n_used / (n_effective - 1) if n_used else 0.0
-    return TunedPrediction(level + weights @ evaluated, level + weights @ held, line, calibrator, spent)
+    return TunedPrediction(line, calibrated, own_line, own_calibrated, weight_line, weight_calibrator, spent)
 
 
 def charge(part: Part, spent: float) -> Part:
@@ -162,7 +187,8 @@ def _line(
     evaluated, own : arrays
         For an own label the slope leaves its whole cluster out.
     """
-    center = np.average(rows.score[index], weights=rows.weight[index])
+    score = taken(rows.score, index)
+    center = np.average(score, weights=taken(rows.weight, index))
     x, y = rows.score[own] - center, rows.label[own]
     y = y - np.average(y, weights=weight)
     _, code = np.unique(rows.cluster[rows.prompt[own]], return_inverse=True)
@@ -180,4 +206,6 @@ def _line(
         rise = sign * np.divide(sxy, sxx, out=np.zeros_like(sxx), where=told)
         return np.asarray(sign * np.maximum(rise, 0.0))
 
-    return slope(total[:, None]) * (rows.score[index] - center), slope(left)[code] * x
+    line = score - center
+    line *= slope(total[:, None])
+    return line, slope(left)[code] * x

@@ -202,10 +202,8 @@ def flags(analysis: Analysis, policy: str) -> list[str]:
         about, verdict = ("transport",), analysis.verdict(policy)
         if not status.failed and verdict != "PASS":
             named.append(f"transport_{verdict.lower()}")
-    exposed = ("level", "comparison") + (
-        ("off_policy", "dr") if analysis.primary in analysis.off_policy else ()
-    )
-    gated = gates.flags(analysis.gates, policy, applies_to=exposed)
+    weighted = ("off_policy", "dr") if analysis.primary in analysis.off_policy else ()
+    gated = gates.flags(analysis.gates, policy, applies_to=("level", "comparison", *weighted))
     return named + [flag for flag in gated if flag.rsplit("_", 1)[0] not in about]
 
 
@@ -260,8 +258,7 @@ def contrast_records(analysis: Analysis) -> list[dict[str, Any]]:
                 "same": same,
                 "std_error": known(pair["std_error"]),
                 "interval": ends(pair["interval"]),
-                "p_value": known(pair["p_value"]),
-                "p_bh": known(pair["p_bh"]),
+                **numbers(pair, "p_value", "p_bh"),
                 "level": level,
                 # by how much transport may be off before a decided difference is undecided
                 "flips_at": tipping if level == "assumed" and 0 < tipping < math.inf else None,

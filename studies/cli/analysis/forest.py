@@ -47,31 +47,26 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
     axes = figure.add_subplot()
     axes.set_xlim(*analysis.data.attrs["oracle_range"])  # stands only where there is nothing to draw
     axes.set_autoscalex_on(True)
-    shown = shown_estimates(analysis)
+    shown, primary = shown_estimates(analysis), analysis.primary
+    probed = [policy for policy in analysis.policies if analysis.source(policy) == "probes"]
     forest(
         {name: shown[name] for name in names},
         labels=LABELS,
         colours=COLOURS,
-        hollow={
-            (name, policy): words
-            for policy in analysis.policies
-            if (words := _not_standing(analysis, policy))
-            for name in (analysis.primary, VALUE)  # they stand or fall together
+        hollow={  # not the number to use
+            (name, policy): "borrowed"
+            for policy in probed
+            if not analysis.status(primary, policy).failed
+            for name in (primary, VALUE)  # they stand or fall together
         },
         bold={policy: name for policy in analysis.policies if (name := analysis.standing(policy))},
         beneath={policy: _verdict(analysis, policy) for policy in analysis.policies},
         text=lambda name, policy: cell(analysis, name, policy, interval=True),
         ax=axes,
     )
-    prob = 100 * float(analysis.estimates[analysis.primary].attrs["ci_prob"])
+    prob = 100 * float(analysis.estimates[primary].attrs["ci_prob"])
     margin = plain(analysis, float(analysis.transport.attrs["margin"]))
     axes.set_title(f"Estimates with {prob:g}% intervals; transport audit with margin {margin}", loc="left")
-
-
-def _not_standing(analysis: Analysis, policy: str) -> str:
-    """Say why the primary estimate of a policy is not the number to use; empty where it is."""
-    borrowed = analysis.source(policy) == "probes" and not analysis.status(analysis.primary, policy).failed
-    return "borrowed" if borrowed else ""
 
 
 def _verdict(analysis: Analysis, policy: str) -> str:

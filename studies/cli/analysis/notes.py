@@ -99,15 +99,13 @@ def left_out_lines(left_out: pd.DataFrame) -> list[str]:
 
 def _probes_elsewhere(analysis: Analysis) -> list[str]:
     """Probes of prompts that the data have not: fresh prompts of the same kind, or a slip in the ids."""
-    lines = []
-    for policy in analysis.policies:
-        if names := analysis.probes_elsewhere(policy):
-            of = int(analysis.data["probe"].sel(policy=policy).any("draw").sum())
-            lines.append(
-                f"caution for {policy}: {len(names)} of its {of} probed prompts have no response in the data "
-                f"({some(names)}): right if they were drawn like the data's prompts, else correct their prompt_id"
-            )
-    return lines
+    probed = analysis.data["probe"].any("draw").sum("prompt")
+    return [
+        f"caution for {policy}: {len(names)} of its {int(probed.sel(policy=policy))} probed prompts have no response "
+        f"in the data ({some(names)}): right if they were drawn like the data's prompts, else correct their prompt_id"
+        for policy in analysis.policies
+        if (names := analysis.probes_elsewhere(policy))
+    ]
 
 
 def _levels(analysis: Analysis) -> list[str]:
@@ -174,8 +172,7 @@ def _unused_probes(analysis: Analysis) -> list[str]:
 
 def _barred(analysis: Analysis, policy: str) -> bool:
     """Whether nothing is borrowed for a policy whatever an audit said: no audit serves it."""
-    direct = analysis.estimates.get("direct")
-    status = Status.OK if direct is None else Status(int(direct["status"].sel(policy=policy)))
+    status = analysis.status("direct", policy) if "direct" in analysis.estimates else Status.OK
     contradicted = mixed(analysis.agreement) and analysis.source(policy) != "own"
     return contradicted or status in (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 

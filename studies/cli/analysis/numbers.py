@@ -24,9 +24,9 @@ def cell(analysis: Analysis, estimator: str, policy: str, *, interval: bool = Fa
     value = float(at["estimate"])
     if status.failed or math.isnan(value):
         return status.name.lower()
-    return (
-        interval_text(analysis, value, at["interval"].values.tolist()) if interval else plain(analysis, value)
-    )
+    if interval:
+        return interval_text(analysis, value, at["interval"].values.tolist())
+    return plain(analysis, value)
 
 
 def interval_text(

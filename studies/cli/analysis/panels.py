@@ -11,7 +11,7 @@ import xarray as xr
 
 from cje_core import figures
 from cje_core.calibration.reliability import calibration_curve
-from cje_core.figures.style import STYLE
+from cje_core.figures.style import STYLE, settle, to_files
 from cje_core.inference.contrasts import win_matrix
 from cje_core.offpolicy.weight_map import weight_map
 from cje_core.transport import sensitivity
@@ -25,21 +25,20 @@ if TYPE_CHECKING:
 def render_panels(analysis: Analysis) -> dict[str, bytes]:
     """Files by name; only the panels that the data can fill."""
     import matplotlib as mpl
-    from matplotlib import pyplot as plt
 
     files = {}
-    with mpl.rc_context({**STYLE, "figure.dpi": 150}), warnings.catch_warnings():
+    with to_files(), mpl.rc_context({**STYLE, "figure.dpi": 150}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a policy's name may be in any script
         for name, axes in _panels(analysis):
             figure = axes.get_figure(root=True)
             assert figure is not None
             files[f"{name}.png"] = image(figure)
-            plt.close(figure)
     return files
 
 
 def image(figure: "Figure", kind: str = "png") -> bytes:
     """A figure as a file, ``png`` or ``svg``; the same figure gives the same bytes."""
+    settle(figure)
     stream = io.BytesIO()
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     figure.savefig(stream, format=kind, metadata=metadata)

@@ -15,21 +15,22 @@ from studies.cli.analysis.as_json import to_json
 from studies.engine.blocks import write_whole
 
 
-def check_out(out: Path) -> None:
+def check_out(out: Path | None) -> None:
     """Stop before the work if `out` cannot become a directory."""
-    for path in (out, *out.parents):
-        if path.exists():
-            if not path.is_dir():
-                raise DataError(f"--out {out}: {path} is a file; name a directory")
-            return
+    there = [path for path in (out, *out.parents) if path.exists()] if out else []
+    if there and not there[0].is_dir():
+        raise DataError(f"--out {out}: {there[0]} is a file; name a directory")
 
 
-def save(analysis: Analysis, out: Path) -> list[str]:
-    """Write estimates.json, ledger.nc, the figures, and with ``--bayes`` posterior.nc; each is whole or absent."""
+def save(analysis: Analysis, out: Path, told: dict[str, Any] | None = None) -> list[str]:
+    """Write estimates.json, ledger.nc, the figures, and with ``--bayes`` posterior.nc; each is whole or absent.
+
+    ``told`` is the analysis by `to_json`, where the caller has it.
+    """
     from studies.cli.analysis.forest import render
     from studies.cli.analysis.panels import render_panels
 
-    text = json.dumps(to_json(analysis), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(told or to_json(analysis), indent=1, allow_nan=False) + "\n"
     files = {"estimates.json": text.encode("utf-8"), **render(analysis), **render_panels(analysis)}
     files["ledger.nc"] = _ledgers(analysis)
     if analysis.posterior is not None:

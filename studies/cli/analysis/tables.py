@@ -16,6 +16,7 @@ from studies.cli.analysis.notes import notes
 from studies.cli.analysis.numbers import (
     LABELS,
     cell,
+    ends,
     interval_text,
     known,
     p_value,
@@ -26,6 +27,7 @@ from studies.cli.analysis.numbers import (
 from studies.cli.wide import Wide, page
 
 FEW_PAIRS = 10
+GATED = {"ok": "", "blocked": "\nblocked", "unknown": "\nnot established"}  # by the off-policy gates
 
 
 def summary(analysis: Analysis) -> Group:
@@ -42,9 +44,8 @@ def summary(analysis: Analysis) -> Group:
 
 
 def _policy_table(analysis: Analysis) -> Wide:
-    hidden = (analysis.primary, CORRECTED, *analysis.off_policy)
-    if analysis.posterior is not None:
-        hidden = (*hidden, *BAYESIAN)
+    posteriors = () if analysis.posterior is None else BAYESIAN
+    hidden = (analysis.primary, CORRECTED, *analysis.off_policy, *posteriors)
     others = [name for name in analysis.estimates if name not in hidden]
     shown = Wide()
     shown.add_column("policy", overflow="fold", min_width=8)
@@ -59,18 +60,16 @@ def _policy_table(analysis: Analysis) -> Wide:
         shown.add_row(
             Text(policy),  # Text, since a name in brackets is not markup
             _value_cell(analysis, policy),
-            *[_other_cell(analysis, name, policy) for name in others],
+            *[
+                "-" if analysis.status(name, policy) is Status.NO_LABELS else cell(analysis, name, policy)
+                for name in others
+            ],
             verdict if math.isnan(residual) else f"{verdict}\n{plain(analysis, residual, sign=True)}",
             Text(level, style="bold" if level == "refused" else "").append(
                 f"\n{analysis.rests_on(policy)}".rstrip(), style="not bold dim"
             ),
         )
     return shown
-
-
-def _other_cell(analysis: Analysis, name: str, policy: str) -> str:
-    """The number of a control method; a dash where the policy has no labels for it."""
-    return "-" if analysis.status(name, policy) is Status.NO_LABELS else cell(analysis, name, policy)
 
 
 def _value_cell(analysis: Analysis, policy: str) -> Text:
@@ -84,12 +83,10 @@ def _value_cell(analysis: Analysis, policy: str) -> Text:
     if status not in (Status.OK, Status.TRANSPORT_ASSUMED):
         value.append(f"\n{status.name.lower()}", style="not bold")
     if analysis.level(policy) == "assumed" and analysis.source(policy) == "borrowed":
-        margin = plain(analysis, float(analysis.if_biased["delta"].values[0]))
-        ends = [
-            plain(analysis, bound)
-            for bound in analysis.if_biased["interval"].sel(policy=policy).isel(delta=0).values
-        ]
-        value.append(f"\n[{ends[0]}, {ends[1]}]\nif off by {margin}", style="not bold dim")
+        biased = analysis.if_biased.sel(policy=policy).isel(delta=0)
+        low, high = (plain(analysis, bound) for bound in biased["interval"].values)
+        margin = plain(analysis, float(biased["delta"]))
+        value.append(f"\n[{low}, {high}]\nif off by {margin}", style="not bold dim")
     if analysis.source(policy) == "probes" and not primary.failed:
         borrowed = cell(analysis, analysis.primary, policy, interval=True)
         value.append(f"\n{borrowed}\nborrowed", style="not bold dim")
@@ -115,7 +112,7 @@ def _posterior_table(analysis: Analysis) -> list[Wide]:
             value.append(corrected, style="not bold" if stands else "not dim bold")
         decision = analysis.posterior.decision.sel(policy=policy)
         shift = analysis.estimates[SHIFT].sel(policy=policy)
-        bounds = [known(bound) for bound in shift["shift_interval"].values]
+        bounds = ends(shift["shift_interval"])
         shown.add_row(
             Text(policy),
             value,
@@ -162,9 +159,7 @@ def _log_tables(analysis: Analysis) -> list[Wide]:
         values.add_column(name.replace("_", "\n", 1), no_wrap=True)
     for policy in analysis.policies:
         cells = [_flagged(analysis, name, policy).replace(" [", "\n[") for name in analysis.off_policy]
-        state = {"ok": "", "blocked": "\nblocked", "unknown": "\nnot established"}[
-            str(passed["state"].sel(policy=policy).item())
-        ]
+        state = GATED[str(passed["state"].sel(policy=policy).item())]
         style = "dim" if state else ""
         values.add_row(Text(policy + state), *[Text(c, style=style) for c in cells])
     return [overlap, values]

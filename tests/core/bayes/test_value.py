@@ -5,7 +5,7 @@ import oracles_bayes
 import pytest
 from scipy import stats
 
-from cje_core.bayes import gibbs
+from cje_core.bayes import gibbs, value
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import grade
 from cje_core.bayes.projection import projected_values
@@ -77,7 +77,7 @@ def extended(rows, graded, model):
 @pytest.mark.parametrize("model", ["judge", "covariates", "one per policy"])
 @pytest.mark.parametrize("corrected", [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize("one_step", [True, False])
-def test_values_against_a_loop(name, model, corrected, one_step):
+def test_values_against_a_loop(name, model, corrected, one_step, monkeypatch):
     rows, _, graded = world(**WORLDS[name])
     draws, graded = extended(rows, graded, model)
     means = oracles_bayes.row_means(rows, graded, draws)
@@ -92,7 +92,8 @@ def test_values_against_a_loop(name, model, corrected, one_step):
         factor.append(inflation(size, spent(rows, graded, draws, taught)) if np.isfinite(size) else 1.0)
     expected = oracles_bayes.value_draws(rows, graded, means, own, factor, 2, borrowed=omega)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    plain = values(rows, graded, draws, corrected=own, one_step=one_step, inflate=False, rng=2)
+    monkeypatch.setattr(value, "inflation", lambda n_labels, df: 1.0)
+    plain = values(rows, graded, draws, corrected=own, one_step=one_step, rng=2)
     expected = oracles_bayes.value_draws(rows, graded, means, own, [1, 1], 2, borrowed=omega)
     np.testing.assert_allclose(plain, expected, rtol=1e-12)
 
@@ -169,7 +170,7 @@ def test_spent_counts_parameters():
     assert binary == pytest.approx(seen * sigma**2 / 0.25, rel=0.05)
 
 
-def test_the_value_does_not_depend_on_f_where_all_is_labelled():
+def test_the_value_does_not_depend_on_f_where_all_is_labelled(monkeypatch):
     """Every response labelled: plug-in and residual share w, so f cancels and the labels' own mean is left."""
     rng = np.random.default_rng(3)
     score = rng.choice([0.2, 0.6, 0.9], (1, 60))
@@ -177,11 +178,10 @@ def test_the_value_does_not_depend_on_f_where_all_is_labelled():
     rows = unpack(from_arrays(score, policies=["a"], oracle=label))
     fitted = fit_slice(rows, calibrator="monotone")
     graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
+    monkeypatch.setattr(value, "inflation", lambda n_labels, df: 1.0)
     own = np.array([True])
     one, other = (
-        values(
-            rows, graded, gibbs.sample(graded.levels, n_draws=50, rng=r), corrected=own, inflate=False, rng=9
-        )
+        values(rows, graded, gibbs.sample(graded.levels, n_draws=50, rng=r), corrected=own, rng=9)
         for r in (1, 2)
     )
     np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -7,16 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from cje_core.calibration.isotonic import interpolate_into, isotonic
+from cje_core.calibration.isotonic import interpolate, interpolate_into, isotonic
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
     fit,
+    fit_slice,
     held_out,
     knot_mass,
     label_leverage,
     mean_labels,
     predict,
+    refit,
 )
+from cje_core.data import from_arrays
+from cje_core.data.arrays import unpack
 from cje_core.inference.estimate import Status
 
 LEVELS = st.lists(
@@ -150,3 +154,32 @@ def test_mean_labels_do_not_cancel():
         True,
     )
     assert mean_labels(fitted)[1][0] == 0.1
+
+
+@pytest.mark.parametrize("spread", ["even", "clumped"])
+def test_many_values_are_interpolated_as_numpy_does(spread):
+    rng = np.random.default_rng(8)
+    knot = np.unique(rng.uniform(size=700))
+    if spread == "clumped":  # nearly all knots in one cell of the table
+        knot = np.unique(np.concatenate([knot * 1e-9, [-3.0, 5.0]]))
+    value = np.sort(rng.uniform(size=len(knot)))
+    inside = rng.uniform(knot[0], knot[-1], 6_000)
+    x = np.concatenate([inside, knot, np.nextafter(knot, -9), [-np.inf, np.inf, np.nan, -9.0, 9.0]])
+    x = rng.permutation(np.concatenate([x, rng.uniform(0, 1e-9, 2_000)]))
+    assert np.array_equal(interpolate(x, knot, value), np.interp(x, knot, value), equal_nan=True)
+
+
+def test_held_out_calibrators_are_refits_without_the_fold():
+    """Their levels are taken from the slice's, which are sorted once; the calibrators are those of the rows alone."""
+    rng = np.random.default_rng(9)
+    score = rng.integers(0, 30, 400) / 29
+    label = np.where(np.arange(400) < 120, np.clip(score + rng.normal(0, 0.3, 400), 0, 1), np.nan)
+    prob = np.where(np.arange(400) % 2 == 0, 0.5, 0.25)
+    data = from_arrays(score[None], policies=["p"], oracle=label[None], label_prob=prob[None])
+    for direction in ("increasing", "decreasing"):
+        fitted = fit_slice(unpack(data), direction=direction)
+        fold = fitted.fold[fitted.prompt]
+        expected = np.empty(len(fold))
+        for k in np.unique(fold):
+            expected[fold == k] = predict(refit(fitted, fold != k, None), fitted.z[fold == k])
+        assert np.array_equal(held_out(fitted, fitted.z, fitted.prompt), expected)

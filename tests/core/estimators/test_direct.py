@@ -13,7 +13,7 @@ from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays, from_frame
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
-from cje_core.inference.contrasts import contrasts
+from cje_core.inference.contrasts import contrasts, lent_df
 from cje_core.inference.estimate import Status, cluster_se, percentile
 from cje_core.transport.audit import audit
 
@@ -48,7 +48,13 @@ def test_degrees_of_freedom_follow_the_labels_that_matter():
     label = np.full((2, n), np.nan)
     label[0, :200] = np.clip(score[0, :200] + rng.normal(0, 0.05, 200), 0, 1)
     out = direct.estimate(from_arrays(score, policies=["a", "b"], oracle=label), inference="influence")
-    assert 6.9 < float(out.df.sel(policy="b")) < 7.1  # eight labels at 0.1, all error from them
+    # eight labels at 0.1, and the little weight that a line at 0.1 gives to the other 192
+    x = score[0, :200] - score[0, :200].mean()
+    weight = 1 / 200 + (0.1 - score[0, :200].mean()) * x / (x**2).sum()
+    np.testing.assert_allclose(
+        out.df.sel(policy="b"), (weight**2).sum() ** 2 / (weight**4).sum() - 1, rtol=1e-9
+    )
+    assert out.df.sel(policy="b") < 9
     assert float(out.df.sel(policy="a")) > 100
 
 
@@ -166,6 +172,8 @@ def test_joint_influence_gives_the_standard_errors_and_contrasts():
     borrowed = out.std_error.sel(policy=["b", "c"]).values
     assert pairs.std_error[2] < np.hypot(*borrowed)  # shared calibration error cancels
     df = np.minimum(*(out.df.sel(policy=pairs[side].values).values for side in ("first", "second")))
+    balance = out.balance.sel(policy="b").values - out.balance.sel(policy="c").values
+    df[2] = lent_df(balance, expected, np.arange(80))  # both borrow
     half = pairs.interval.sel(ci_bound="upper").values - pairs.difference.values
     np.testing.assert_allclose(half / pairs.std_error.values, stats.t.ppf(0.975, df))
 

@@ -43,9 +43,9 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
     members = ("dr_cpo", "mrdr", "capped_ips")
     library = [load(name).policy_value(logs, 1) for name in members]
     columns = cluster_sums(np.stack([v.path for v in library]), logs.rows.cluster)
-    options = {"members": members, "columns": "sampling", "ridge": 1e-3}
+    options = {"members": members, "columns": "sampling"}
     whole = stacked_dr.policy_value(logs, 1, **options)
-    expected = stacked_dr.stack_weights(columns, 1e-3)
+    expected = stacked_dr.stack_weights(columns)
     np.testing.assert_allclose(whole.facts["stack_weight"].values, expected)
     values = np.array([v.value for v in library])
     assert whole.value == pytest.approx(expected @ values)
@@ -57,7 +57,7 @@ def test_stack_learns_on_clusters_and_the_outer_split_on_the_other_half():
     half = assign_folds(logs.rows.cluster_names, np.ones(40, dtype=bool), n_folds=2)
     estimate, learned = 0.0, []
     for h in (0, 1):
-        alpha = stacked_dr.stack_weights(columns[:, half != h], 1e-3)  # learned on the other half
+        alpha = stacked_dr.stack_weights(columns[:, half != h])  # learned on the other half
         inside = half[logs.rows.cluster] == h
         shift = [(v.direct.influence + v.ips.influence)[inside].mean() for v in library]
         estimate += inside.mean() * alpha @ (values + shift)

@@ -82,7 +82,7 @@ def far_and_near():
     """Labels of a base policy, and two that borrow them."""
     rng = np.random.default_rng(4)
     rows = []
-    for policy, power in (("base", 1.0), ("near", 0.9), ("far", 0.4)):
+    for policy, power in (("base", 1.0), ("near", 0.7), ("far", 0.4)):
         for i, score in enumerate(rng.uniform(size=45) ** power):
             label = np.clip(0.2 + 0.6 * score + rng.normal(0, 0.15), 0, 1)
             rows.append((policy, f"p{i}", score, label if policy == "base" and i < 24 else np.nan))

@@ -64,9 +64,9 @@ def test_the_same_policies_are_refused_for_the_same_reason(name):
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_what_is_forecast_is_the_value_that_is_printed(name, monkeypatch):
-    """At the pilot's own size; with the larger residuals of its interval a borrowed value is the printed one too."""
+    """At the pilot's own size; with what the judge's test adds to its interval a borrowed value is the printed one."""
     analysis, planned = analysed(name), planned_for(name)
-    monkeypatch.setattr(splitting, "_unbiased", lambda lesson: lesson)
+    monkeypatch.setattr(splitting, "_unselected", lambda lender: lender)
     cautious = splitting.variance_components(planned.calibrated, borrowed=planned.borrowed)
     shape = planned.components.attrs
     m = min(shape["m"], shape["n"])

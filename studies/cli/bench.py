@@ -1,0 +1,45 @@
+"""``cje-lab bench``: ours beside the peers and the physical limit."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from studies.cli import progress
+from studies.cli.options import Json
+
+
+def bench(
+    name: Annotated[
+        list[str] | None, typer.Argument(help="Benchmarks to run; all of them if none is named.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="Size of the run: smoke, small or full.")] = "small",
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PYTHON",
+            envvar="CJE_LAB_PEERS",
+            help="Interpreter of an environment that has peers, where their versions clash with ours.",
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Run nothing: print the page of a file made by --json."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Time cje-lab beside its peers, in turns, and beside what no implementation could do without.
+
+    CPU seconds with their range over rounds, multiples of ours, and memory, as a page in Markdown.
+    """
+    from studies import benchmarks
+    from studies.engine.benchmark import run_all
+    from studies.report.benchmarks import read, render
+
+    if page is not None:
+        typer.echo(render(read(page)), nl=False)
+        return
+    chosen = {one: benchmarks.load(one) for one in dict.fromkeys(name or benchmarks.available())}
+    found = run_all(chosen, profile, peers=peers, track=lambda one: progress.blocks(one, "steps"))
+    typer.echo(json.dumps(found, indent=1) if as_json else render(found).rstrip())

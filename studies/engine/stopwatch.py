@@ -1,0 +1,171 @@
+"""CPU seconds and memory of one function, in this process or in one of its own.
+
+Only the standard library: an interpreter that has a peer, and nothing that this project needs, imports it. A process of
+its own gives each contender its own memory, its own libraries and its own warm-up; it times a lap when it is asked for
+one, so that the laps of several contenders can take turns.
+"""
+
+import atexit
+import contextlib
+import importlib.util
+import inspect
+import json
+import math
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+LONG = 5.0  # CPU seconds: a call of this length that found out how many make a lap is the first lap
+TIME_TO_END = 5.0  # seconds that a process has to end by itself
+ROOT = str(Path(__file__).parents[2])
+# At the end of the path: what an interpreter has itself comes first.
+BOOT = "import sys; sys.path.append(sys.argv[1]); from studies.engine import stopwatch; stopwatch"
+# One thread each: CPU seconds of idle threads that spin are nobody's work.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+Call = Callable[[], object]
+
+
+class ContenderError(RuntimeError):
+    """A contender that did not run; the last line is that of its exception."""
+
+
+def spent() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def memory() -> tuple[float, float]:
+    """Resident memory of this process, now and at most, in MB; of its largest child, where that took more.
+
+    What `getrusage` says of itself begins with what the parent had when it started this process, so the kernel's
+    own record is read where there is one.
+    """
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit
+    status = Path("/proc/self/status")
+    if not status.exists():
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+        return peak, max(peak, children)
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    now, peak = (int(fields[name].split()[0]) / 2**10 for name in ("VmRSS", "VmHWM"))
+    return now, max(peak, children)
+
+
+def scratch() -> Path:
+    """Return a new directory that goes with the process."""
+    directory = tempfile.mkdtemp(prefix="cje-lab-bench-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
+class Stopwatch:
+    """Laps of a call: one warm-up, then as many calls a lap as take `least` CPU seconds."""
+
+    def __init__(self, call: Call, least: float) -> None:
+        self.call, self.calls, self.least = call, 1, least
+        self.before, self.first = memory()[0], 0.0
+        self._held: float | None = None
+
+    def warm(self) -> None:
+        """Call once, and find out how many calls make a lap."""
+        self.first = self._timed()
+        while self.least:
+            if (seconds := self._timed()) >= self.least:
+                self._held = seconds if seconds > LONG else None
+                break
+            self.calls = math.ceil(self.calls * min(10, 1.2 * self.least / max(seconds, 1e-9)))
+
+    def _timed(self) -> float:
+        start = spent()
+        for _ in range(self.calls):
+            self.call()
+        return spent() - start
+
+    def lap(self) -> dict[str, float]:
+        """CPU seconds of a call, and what is known of all calls so far."""
+        total = self._timed() if self._held is None else self._held
+        self._held = None
+        told = {"first": self.first, "calls": self.calls, "before_mb": self.before, "peak_mb": memory()[1]}
+        return {"seconds": total / self.calls, "total": total, **told}
+
+    def close(self) -> None:
+        """Let go of what the call holds."""
+        del self.call
+
+
+def serve() -> None:
+    """Prepare the contender that the arguments name, and time a lap for each line on stdin.
+
+    Replies go to the standard output that the process came with; whatever a library prints goes to stderr.
+    """
+    reply = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    file, function, options, least = json.loads(sys.argv[2])
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    watch = Stopwatch(getattr(module, function)(**options), least)
+    watch.warm()
+    print("ready", file=reply, flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(watch.lap()), file=reply, flush=True)
+
+
+class Elsewhere:
+    """The same laps, timed by a process of another interpreter, or of this one."""
+
+    def __init__(
+        self, python: str, prepare: Callable[..., Call], options: Mapping[str, Any], least: float
+    ) -> None:
+        # read if the process fails; open as long as the process
+        self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        words = json.dumps([inspect.getfile(prepare), prepare.__name__, dict(options), least])
+        own = python == sys.executable  # another interpreter has libraries of its own
+        kept = {name: value for name, value in os.environ.items() if own or name != "PYTHONPATH"}
+        self._process = subprocess.Popen(
+            [python, "-c", f"{BOOT}.{serve.__name__}()", ROOT, words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            env=kept | ONE_THREAD,
+        )
+
+    def warm(self) -> None:
+        """Wait until it has prepared and done what `Stopwatch.warm` does."""
+        self._reply()
+
+    def _reply(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._said.seek(0)
+            raise ContenderError(self._said.read().strip() or "it ended without a word")
+        return line
+
+    def lap(self) -> dict[str, float]:
+        """As `Stopwatch.lap`."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the reply says why
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+        return dict(json.loads(self._reply()))
+
+    def close(self) -> None:
+        """End the process, in the middle of a call if need be."""
+        try:
+            self._process.communicate(timeout=TIME_TO_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+        self._said.close()
