@@ -43,6 +43,18 @@ def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  #
     return n_blocks
 
 
+@Kernel
+def ends_of_blocks(knot, fitted, n):  # type: ignore[no-untyped-def]
+    """Drop, in place, the knots inside constant blocks, which no prediction needs; returns how many are left."""
+    kept = 0
+    for i in range(n):
+        if 0 < i < n - 1 and fitted[i] == fitted[kept - 1] and fitted[i] == fitted[i + 1]:
+            continue
+        knot[kept], fitted[kept] = knot[i], fitted[i]
+        kept += 1
+    return kept
+
+
 def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, IntArray]:
     """Weighted least-squares nondecreasing fit of level means.
 

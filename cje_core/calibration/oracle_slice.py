@@ -10,6 +10,7 @@ Modes: ``monotone``; ``two_stage``, the paper's, free in S; ``two_stage_monotone
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +21,12 @@ from cje_core.calibration.two_stage import (
     MIN_ROWS,
     Basis,
     FirstStage,
+    IndexMoves,
     evaluate,
+    evaluate_at,
     fit_first_stage,
-    index_influence,
+    index_moves,
+    locate,
     make_basis,
 )
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
@@ -110,8 +114,12 @@ def predict(calibrator: Calibrator, z: FloatArray) -> FloatArray:
 
 def knot_mass(calibrator: Calibrator, z: FloatArray, weight: FloatArray) -> FloatArray:
     """Weight (of any sign) that rows of Z put on each knot, (K,): ``sum_i weight_i f(z_i) = sum_k mass_k value_k``."""
+    return _mass_at(calibrator, index(calibrator, z), weight)
+
+
+def _mass_at(calibrator: Calibrator, g: FloatArray, weight: FloatArray) -> FloatArray:
     knot = calibrator.knot
-    s = np.clip(index(calibrator, z), knot[0], knot[-1])
+    s = np.clip(g, knot[0], knot[-1])
     right = np.clip(np.searchsorted(knot, s), 0, len(knot) - 1)
     left = np.maximum(right - 1, 0)
     span = knot[right] - knot[left]
@@ -131,9 +139,15 @@ def label_leverage(calibrator: Calibrator, mass: FloatArray, z: FloatArray, weig
     return np.asarray(per_block[block[np.searchsorted(calibrator.knot, index(calibrator, z))]] * weight)
 
 
-class OracleSlice(NamedTuple):
-    """The labelled slice that teaches, its calibrator and everything fitted once per data set."""
+class Own(NamedTuple):
+    """The pooled fit at the labels that taught it."""
 
+    block: IntArray  # (m,): constant block of each label
+    block_weight: FloatArray  # label weight of each block
+    residual: FloatArray  # (m,): see `calibration_part`
+
+
+class _Slice(NamedTuple):
     status: Status  # OK, a flag (inverted or constant judge, constant labels) or a failure
     calibrator: Calibrator | None  # None exactly when the status is a failure
     z: FloatArray  # (m, 1 + features) of the rows that taught
@@ -143,6 +157,34 @@ class OracleSlice(NamedTuple):
     fold: IntArray  # (n,) of every prompt; UNKNOWN for one that was not asked for, see `fit_slice`
     mode: str
     increasing: bool
+
+
+class OracleSlice(_Slice):
+    """The labelled slice that teaches, its calibrator and everything fitted once per data set.
+
+    What follows from it is made when first asked for and kept.
+    """
+
+    @cached_property
+    def own(self) -> Own:
+        """The pooled fit at its own labels, for `calibration_part`."""
+        f = self.calibrator
+        assert f is not None
+        g = index(f, self.z)
+        block = f.block[np.searchsorted(f.knot, g)]
+        residual = self.label - np.interp(g, f.knot, f.value)
+        size = np.bincount(block)[block]
+        pooled = np.sqrt((residual**2).sum() / max(len(residual) - len(np.unique(block)), 1))
+        residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
+        return Own(block, sum_by(f.block, f.weight, int(f.block[-1]) + 1), residual)
+
+    @cached_property
+    def index_moves(self) -> IndexMoves:
+        """How its labels move a two-stage calibrator through the index."""
+        f = self.calibrator
+        assert f is not None and f.first_stage is not None
+        taught = self.z, self.label, self.weight
+        return index_moves(f.first_stage, *taught, monotone=self.mode == "two_stage_monotone")
 
 
 def fit_slice(
@@ -309,25 +351,25 @@ def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: Flo
     ``docs/decisions.md``.
 
     Two-stage calibrator: the same for the second stage, plus what the label moves through the index
-    (`cje_core.calibration.two_stage.index_influence`); the degrees of freedom are counted by the second stage.
+    (`cje_core.calibration.two_stage.index_moves`); the degrees of freedom are counted by the second stage.
     """
     f = fitted.calibrator
     assert f is not None
-    n = len(rows.prompts)
-    leverage = label_leverage(f, knot_mass(f, z, weight), fitted.z, fitted.weight)
+    n, own = len(rows.prompts), fitted.own
+    if f.first_stage is None:
+        g = index(f, z)
+    else:
+        points = locate(f.first_stage.basis, z)
+        g = evaluate_at(f.first_stage, points)
+    of_block = sum_by(f.block, _mass_at(f, g, weight), len(own.block_weight)) / own.block_weight
+    leverage = of_block[own.block] * fitted.weight
     effective = effective_clusters(sum_by(fitted.prompt, np.abs(leverage), n), rows.cluster)
     if effective == 0:
         return Part(np.zeros(n), np.inf)
     df = max(effective - 1, 2.0)  # below 2 a t interval has no meaning left
-    residual = fitted.label - predict(f, fitted.z)
-    block = f.block[np.searchsorted(f.knot, index(f, fitted.z))]
-    size = np.bincount(block)[block]
-    pooled = np.sqrt((residual**2).sum() / max(len(residual) - len(np.unique(block)), 1))
-    residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
-    moves = leverage * residual
+    moves = leverage * own.residual
     if f.first_stage is not None:
-        taught, monotone = (fitted.z, fitted.label, fitted.weight), fitted.mode == "two_stage_monotone"
-        moves = moves + index_influence(f.first_stage, *taught, z, weight, monotone=monotone)
+        moves = moves + fitted.index_moves.influence(points, np.argsort(g), weight)
     return Part(n * sum_by(fitted.prompt, moves, n), df)
 
 

@@ -27,8 +27,10 @@ from cje_core.calibration.two_stage_kernels import (
     coef_into,
     fit_into,
     index_into,
+    indices_into,
     locate_into,
     moved_sums_into,
+    second_stages,
 )
 from cje_core.checks import FloatArray, IntArray
 
@@ -170,23 +172,92 @@ def fit_first_stage(
     unconstrained fit.
     """
     points = locate(basis, z)
-    center = float((weight * label).sum() / weight.sum())  # a large offset of the labels costs no digits
-    rows = augmented(basis, points, label - center)
+    rows = augmented(basis, points, label)
+    center = weight @ rows / weight.sum()  # a large offset costs no digits, of labels and of columns
+    rows[:, 1:] -= center[1:]
     beta, coef = np.empty(len(basis.scale)), np.empty(int(basis.start[-1]) - ORDER * len(basis.column))
     moments = rows.T @ (weight[:, None] * rows)
-    intercept, penalty, edf = fit_into(moments, float(len(label)), basis.n_judge if monotone else 0, beta)
+    constant, penalty, edf = fit_into(moments, float(len(label)), basis.n_judge if monotone else 0, beta)
+    intercept = float(constant + center[-1] - center[1:-1] @ beta)
     coef_into(beta, basis.scale, basis.start, coef)
     g = np.empty(len(label))
-    index_into(points.first, points.value, coef, intercept + center, 0.0, g)
-    return FirstStage(basis, beta, coef, intercept + center, TIE * float(np.ptp(g)), penalty, edf)
+    index_into(points.first, points.value, coef, intercept, 0.0, g)
+    return FirstStage(basis, beta, coef, intercept, TIE * float(np.ptp(g)), penalty, edf)
 
 
 def evaluate(first_stage: FirstStage, z: FloatArray) -> FloatArray:
     """The index g of each row of Z, shape (r,); the value of a row does not depend on the rows beside it."""
-    points = locate(first_stage.basis, z)
+    return evaluate_at(first_stage, locate(first_stage.basis, z))
+
+
+def evaluate_at(first_stage: FirstStage, points: Points) -> FloatArray:
+    """The index g of rows that are located already."""
     out = np.empty(len(points.first))
     index_into(points.first, points.value, first_stage.coef, first_stage.intercept, first_stage.quantum, out)
     return out
+
+
+class IndexMoves(NamedTuple):
+    """How far labels move a calibrator through its index, and the calibrators with the index moved both ways."""
+
+    along: FloatArray  # (m, a): what each label moves, along each of a axes
+    step: FloatArray  # (a,): a standard error along each
+    coef: FloatArray  # (2 a, q): of the B-splines, moved by a step, then back by it
+    quantum: FloatArray  # (2 a,)
+    knot: FloatArray  # (2 a, most knots): of the second stage refitted on each index, ends of blocks only
+    value: FloatArray
+    n_knots: IntArray
+
+    def influence(self, points: Points, order: IntArray, weight: FloatArray) -> FloatArray:
+        """What each label moves of ``sum_j weight_j f(z_j)``; `order` sorts the points by about their index."""
+        sums = np.empty(len(self.coef))
+        first, value = points.first[order], points.value[order]
+        moved_sums_into(first, value, np.asarray(weight, float)[order], *self[2:], sums)
+        n = len(self.step)
+        return np.asarray(self.along @ ((sums[:n] - sums[n:]) / (2 * self.step)))
+
+
+def index_moves(
+    first_stage: FirstStage, z: FloatArray, label: FloatArray, weight: FloatArray, *, monotone: bool = False
+) -> IndexMoves:
+    """How each label moves the index g, for any functional of the calibrator.
+
+    Row i of the labelled slice moves the coefficients by ``b_i = (A + penalty I)^-1 x_i w_i e_i / (1 - h_i)``, e the
+    residual of g and h the leverage (at the penalty found, and within the coefficients that are not held at zero, if
+    `monotone`). A functional is a rough function of the coefficients, since the second stage has steps: a derivative,
+    or the jackknife that leaves one label out, answers to single steps. So its slope is the central difference over one
+    standard error either way, along each principal axis of ``sum_i b_i b_i'``.
+    """
+    basis, m = first_stage.basis, len(label)
+    free = np.ones(len(basis.scale), dtype=bool)
+    if monotone:
+        free[: basis.n_judge] = first_stage.beta[: basis.n_judge] > 0
+    taught = locate(basis, z)
+    share = weight / weight.sum()
+    x = design(basis, taught)[:, free]
+    x = x - share @ x
+    inverse = np.linalg.inv(x.T @ (share[:, None] * x) + first_stage.penalty * np.eye(x.shape[1]))
+    leverage = share * (1 + ((x @ inverse) * x).sum(axis=1))
+    residual = (label - evaluate(first_stage, z)) / (1 - leverage)
+    moves = np.zeros((m, len(free)))
+    moves[:, free] = (share * residual)[:, None] * (x @ inverse)
+    variance, axis = np.linalg.eigh(moves.T @ moves)
+    kept = variance > 1e-12 * variance.max(initial=0.0)
+    step = np.sqrt(variance[kept])
+    shift = (axis[:, kept] * step).T
+    n_moves = 2 * len(step)
+    coef = np.empty((n_moves, int(basis.start[-1]) - ORDER * len(basis.column)))
+    for beta, out in zip(first_stage.beta + np.concatenate([shift, -shift]), coef, strict=True):
+        coef_into(beta, basis.scale, basis.start, out)
+    quantum, g = np.empty(n_moves), np.empty((n_moves, m))
+    indices_into(coef, *taught, quantum, g)
+    knot, value, n_knots = np.empty((n_moves, m)), np.empty((n_moves, m)), np.zeros(n_moves, dtype=np.intp)
+    label, weight = np.asarray(label, float), np.asarray(weight, float)
+    second_stages(np.argsort(g, axis=1), g, label, weight, quantum, knot, value, n_knots)
+    most = int(n_knots.max(initial=0))
+    return IndexMoves(
+        moves @ axis[:, kept], step, coef, quantum, knot[:, :most].copy(), value[:, :most].copy(), n_knots
+    )
 
 
 def index_influence(
@@ -202,37 +273,8 @@ def index_influence(
     """How far each label moves ``sum_j new_weight_j f(new_z_j)`` through the index g, the second stage refitted, shape
     (m,).
 
-    Row i of the labelled slice moves the coefficients by ``b_i = (A + penalty I)^-1 x_i w_i e_i / (1 - h_i)``, e the
-    residual of g and h the leverage (at the penalty found, and within the coefficients that are not held at zero, if
-    `monotone`). The functional, whose weights may have any sign, is a rough function of the coefficients, since the
-    second stage has steps: a derivative, or the jackknife that leaves one label out, answers to single steps. So its
-    slope is the central difference over one standard error either way, along each principal axis of ``sum_i b_i b_i'``.
+    The functional's weights may have any sign; see `index_moves`.
     """
-    basis, out = first_stage.basis, np.zeros(len(label))
-    free = np.ones(len(basis.scale), dtype=bool)
-    if monotone:
-        free[: basis.n_judge] = first_stage.beta[: basis.n_judge] > 0
-    if not free.any():
-        return out
-    taught, new = locate(basis, z), locate(basis, new_z)
-    share = weight / weight.sum()
-    x = design(basis, taught)[:, free]
-    x = x - share @ x
-    inverse = np.linalg.inv(x.T @ (share[:, None] * x) + first_stage.penalty * np.eye(x.shape[1]))
-    leverage = share * (1 + ((x @ inverse) * x).sum(axis=1))
-    residual = (label - evaluate(first_stage, z)) / (1 - leverage)
-    moves = np.zeros((len(label), len(free)))
-    moves[:, free] = (share * residual)[:, None] * (x @ inverse)
-    variance, axis = np.linalg.eigh(moves.T @ moves)
-    kept = variance > 1e-12 * variance.max()
-    if not kept.any():
-        return out
-    step = np.sqrt(variance[kept])
-    shift = (axis[:, kept] * step).T
-    sums = np.empty(2 * len(step))
-    moved_sums_into(
-        first_stage.beta + np.concatenate([shift, -shift]), basis.scale, basis.start, *taught,
-        np.asarray(label, float), np.asarray(weight, float), *new, np.asarray(new_weight, float), sums,
-    )  # fmt: skip
-    slope = (sums[: len(step)] - sums[len(step) :]) / (2 * step)
-    return np.asarray(moves @ axis[:, kept] @ slope)
+    points = locate(first_stage.basis, new_z)
+    order = np.argsort(evaluate_at(first_stage, points))
+    return index_moves(first_stage, z, label, weight, monotone=monotone).influence(points, order, new_weight)

@@ -6,7 +6,7 @@ See `cje_core.calibration.two_stage` for what is computed and why.
 
 import numpy as np
 
-from cje_core.calibration.isotonic import pava_into
+from cje_core.calibration.isotonic import ends_of_blocks, pava_into
 from cje_core.compiled import Kernel
 
 ORDER = 4  # of a cubic spline: basis functions that are not zero at a point
@@ -242,22 +242,60 @@ def add_moments(row, weight, moments):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def moved_sums_into(  # type: ignore[no-untyped-def]
-    betas, scale, start, first, value, label, weight, new_first, new_value, new_weight, out
-):  # fmt: skip
-    """``sum_j new_weight_j f(z_j)`` with the second stage refitted on the index of each row of ``betas``."""
-    m = len(label)
-    coef = np.empty(start[-1] - ORDER * (len(start) - 1))
-    g, knot, fitted, scratch = np.empty(m), np.empty(m), np.empty(m), np.empty((4, m))
-    block_end = np.empty(m, dtype=np.int64)
-    for b in range(len(betas)):
-        coef_into(betas[b], scale, start, coef)
-        index_into(first, value, coef, 0.0, 0.0, g)
-        n_knots, quantum = second_stage_into(g, label, weight, knot, fitted, scratch, block_end)
-        out[b] = 0.0
-        for i in range(len(new_weight)):
-            at = rounded(index_at(new_first[i], new_value[i], coef, 0.0), quantum)
-            out[b] += new_weight[i] * predict_at(at, knot, fitted, n_knots)
+def indices_into(coef, first, value, quantum, g):  # type: ignore[no-untyped-def]
+    """Index of each row by each set of coefficients, without intercept, and the quantum that it is rounded to."""
+    for b in range(len(coef)):
+        low, high = np.inf, -np.inf
+        for i in range(len(first)):
+            g[b, i] = index_at(first[i], value[i], coef[b], 0.0)
+            low, high = min(low, g[b, i]), max(high, g[b, i])
+        quantum[b] = TIE * (high - low)
+
+
+@Kernel
+def second_stages(order, g, label, weight, quantum, knot, value, n_knots):  # type: ignore[no-untyped-def]
+    """Isotonic regressions on sorted indices, ties pooled; rows whose index is infinite are no rows.
+
+    Of each fit only the ends of its constant blocks are kept.
+    """
+    size = order.shape[1]
+    mean, total, scratch = np.empty(size), np.empty(size), np.empty((2, size))
+    block_end = np.empty(size, dtype=np.int64)
+    for f in range(len(order)):
+        n = 0
+        for r in order[f]:
+            if g[f, r] == np.inf:
+                break
+            at = rounded(g[f, r], quantum[f])
+            if n == 0 or at > knot[f, n - 1]:
+                knot[f, n] = at
+                mean[n] = total[n] = 0.0
+                n += 1
+            total[n - 1] += weight[r]
+            mean[n - 1] += weight[r] * label[r]
+        for s in range(n):
+            mean[s] /= total[s]
+        pava_into(mean, total, n, value[f], scratch[0], scratch[1], block_end)
+        n_knots[f] = ends_of_blocks(knot[f], value[f], n)
+
+
+@Kernel
+def moved_sums_into(first, value, weight, coef, quantum, knot, fitted, n_knots, out):  # type: ignore[no-untyped-def]
+    """``sum_i weight_i f(z_i)`` for each f; rows that come in order of about the same index are found in few steps."""
+    for b in range(len(coef)):
+        n, at, total = n_knots[b], 0, 0.0
+        for i in range(len(weight)):
+            g = rounded(index_at(first[i], value[i], coef[b], 0.0), quantum[b])
+            while at < n - 1 and knot[b, at + 1] <= g:
+                at += 1
+            while at > 0 and knot[b, at] > g:
+                at -= 1
+            level = fitted[b, at]
+            if at < n - 1 and g > knot[b, at]:
+                share = (g - knot[b, at]) / (knot[b, at + 1] - knot[b, at])
+                level += share * (fitted[b, at + 1] - level)
+            total += weight[i] * level
+        out[b] = total
 
 
 @Kernel

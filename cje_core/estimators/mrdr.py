@@ -15,8 +15,10 @@ from functools import partial
 import numpy as np
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.calibration.leave_out import Ground, LeaveOut, Places
 from cje_core.calibration.oracle_slice import OracleSlice, fit
-from cje_core.checks import FloatArray, one_of
+from cje_core.calibration.two_stage import make_basis
+from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.families import off_policy
 from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.inference.estimate import Status
@@ -41,33 +43,61 @@ def label_weight(weight: FloatArray, omega: str) -> FloatArray:
     return np.maximum(value / mean, LEAST) if mean > 0 else np.ones(len(weight))
 
 
-def weighted_slice(logs: off_policy.Logs, p: int, weight: FloatArray, omega: str) -> OracleSlice | Status:
-    """The labelled logged responses of policy p, weighted by omega, with their calibrator."""
+def labelled_logs(logs: off_policy.Logs, p: int) -> IntArray | Status:
+    """Which of the used logged responses of policy p have labels, or why too few of them do."""
     used = off_policy.used_rows(logs, p)
-    labelled = np.isfinite(logs.logged.label[used])
+    labelled = np.flatnonzero(np.isfinite(logs.logged.label[used]))
     prompt = used[labelled]
     if len(np.unique(logs.rows.cluster[prompt])) < MIN_LABELLED_CLUSTERS:
         return Status.TOO_FEW_LABELS if len(prompt) else Status.NO_LABELS
-    if len(np.unique(logs.fitted.fold[prompt])) < 2:  # one fold holds them all: nothing is left to fit on
+    if np.ptp(logs.fold[prompt]) == 0:  # one fold holds them all: nothing is left to fit on
         return Status.TOO_FEW_LABELS
+    return labelled
+
+
+def weighted_outcome(
+    logs: off_policy.Logs, p: int, labelled: IntArray, weight: FloatArray, omega: str
+) -> off_policy.Outcome:
+    """The outcome model of policy p: labelled logged responses weighted by omega, cross-fitted."""
+    shared, mode, increasing = logs.shared, logs.shared.fitted.mode, logs.shared.fitted.increasing
+    used = off_policy.used_rows(logs, p)
+    prompt = used[labelled]
     z, label, w = logs.logged.z[prompt], logs.logged.label[prompt], label_weight(weight[labelled], omega)
-    model = fit(z, label, w, mode=logs.fitted.mode, increasing=logs.fitted.increasing)
-    return logs.fitted._replace(calibrator=model, z=z, label=label, weight=w, prompt=prompt)
+
+    def ground() -> tuple[Ground, Places]:
+        basis = None if mode == "monotone" else make_basis(z, increasing)
+        made = Ground(z, logs.fold[prompt], shared.n_folds, increasing, basis)
+        return made, shared.places(made)
+
+    # policies whose logged responses have the same labels share what no weight changes
+    common, places = logs.once(("mrdr", prompt.tobytes()), ground)
+    fits = LeaveOut(common, label, w, mode == "two_stage_monotone")
+    index = off_policy.fresh_rows(logs, p)
+    at = np.concatenate([np.searchsorted(shared.seen, used), len(shared.seen) + index])
+    q = fits.predict(places, shared.fold[at], at=at)
+    logged, fresh = np.full(len(logs.rows.prompts), np.nan), np.full(len(logs.rows.z), np.nan)
+    logged[used], fresh[index] = q[: len(used)], q[len(used) :]
+
+    def taught() -> OracleSlice:
+        model = fit(z, label, w, mode=mode, increasing=increasing, basis=common.basis)
+        return logs.fitted._replace(calibrator=model, z=z, label=label, weight=w, prompt=prompt)
+
+    return off_policy.Outcome(taught, logged, fresh)
 
 
 def policy_value(
     logs: off_policy.Logs, p: int, *, omega: str = "w", weights: str = "stabilised"
 ) -> off_policy.Value | Status:
     """MRDR of policy p, or the status that says why its outcome model cannot be fitted."""
+    labelled = labelled_logs(logs, p)
+    if isinstance(labelled, Status):
+        return labelled
     if weights == "stabilised":
         weight, facts = off_policy.stabilised_weights(logs, p, logs.reward - logs.outcome.logged)
     else:
         weight = off_policy.raw_weights(logs, p)
         facts = {"ess_fraction": ess_fraction(weight)}
-    taught = weighted_slice(logs, p, weight, omega)
-    if isinstance(taught, Status):
-        return taught
-    outcome = off_policy.cross_fit(logs.rows, logs.logged, taught)
+    outcome = weighted_outcome(logs, p, labelled, weight, omega)
     return off_policy.dr_value(logs, p, weight, facts, outcome=outcome)
 
 

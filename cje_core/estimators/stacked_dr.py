@@ -22,6 +22,7 @@ on the same rows is slightly too small.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -54,6 +55,14 @@ def stack_weights(columns: FloatArray, ridge: float = RIDGE) -> FloatArray:
     return simplex_qp(sigma + ridge * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
 
 
+def column_rank(columns: FloatArray) -> int:
+    """Rank of centred influence columns (members, clusters), by the singular values of their triangular factor."""
+    triangle = np.linalg.qr(
+        columns.T, mode="r"
+    )  # a decomposition of clusters x members would cost fifty times as much
+    return int(np.linalg.matrix_rank(triangle, tol=1e-8 * np.abs(columns).max() * np.sqrt(columns.size)))
+
+
 def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Value:
     """Convex combination of values; alpha (members,) or one column per prompt (members, n).
 
@@ -65,21 +74,28 @@ def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Val
     def blend(sources: Sequence[off_policy.Source]) -> off_policy.Source:
         influence = np.sum([a * s.influence for a, s in zip(per_prompt, sources, strict=True)], axis=0)
         value = sum(a * s.value for a, s in zip(mean, sources, strict=True)) + influence.mean()
-        leverage = np.sum([a * s.leverage for a, s in zip(per_prompt, sources, strict=True)], axis=0)
-        return off_policy.Source(float(value), influence - influence.mean(), leverage)
 
-    known = [v.orthogonality for v in values if v.orthogonality is not None]
+        def make() -> tuple[FloatArray, FloatArray]:
+            leverage = np.sum([a * s.leverage for a, s in zip(per_prompt, sources, strict=True)], axis=0)
+            return influence - influence.mean(), leverage
+
+        return off_policy.Source(float(value), make)
+
+    def orthogonality() -> off_policy.Source | None:
+        known = [s for s in (v.orthogonality for v in values) if s is not None]
+        return blend(known) if len(known) == len(values) else None
+
     return off_policy.Value(
         blend([v.direct for v in values]),
         blend([v.ips for v in values]),
-        np.sum([a * v.path for a, v in zip(per_prompt, values, strict=True)], axis=0),
-        [
+        lambda: np.asarray(np.sum([a * v.path for a, v in zip(per_prompt, values, strict=True)], axis=0)),
+        lambda: [
             term._replace(weight=a * term.weight)
             for a, v in zip(mean, values, strict=True)
             if a > 0
             for term in v.terms
         ],
-        blend(known) if len(known) == len(values) else None,
+        orthogonality,
     )
 
 
@@ -111,17 +127,17 @@ def policy_value(
         mean = alpha.mean(axis=1)
     else:
         alpha = mean = stack_weights(summed)
+    stack = mix(library, alpha)
+    if logs.left_out is not None:  # nobody asks for the facts of a rerun
+        return stack
     weight = np.zeros(len(members))
     weight[[list(members).index(name) for name in values]] = mean
-    centred = summed - summed.mean(axis=1, keepdims=True)
     facts: dict[str, off_policy.Fact] = {
         "stack_weight": off_policy.Along("member", members, weight),
         "stack_support": int((weight > 0).sum()),
-        "stack_rank": int(
-            np.linalg.matrix_rank(centred, tol=1e-8 * np.abs(centred).max() * np.sqrt(centred.size))
-        ),
+        "stack_rank": column_rank(summed - summed.mean(axis=1, keepdims=True)),
     }
-    return mix(library, alpha)._replace(facts=facts)
+    return replace(stack, facts=facts)
 
 
 def _can_be_member(name: str) -> bool:

@@ -34,69 +34,56 @@ SMALLEST = 1e-6  # and the mean-one covariate this far above 0, so that eps is b
 
 
 def clever_covariate(
-    score: FloatArray,
-    weight: FloatArray,
-    fold: IntArray,
-    new_score: FloatArray,
-    new_fold: IntArray,
+    mine: off_policy.PolicyLogs, new_score: FloatArray, new_fold: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Out-of-fold isotonic regression of the mean-one weight on the score, at the logged and at new responses.
 
     Mean one over the rows fitted on; 1 where a fold leaves no weight to fit on.
     """
+    score, weight = mine.score, mine.weight
     miss = [((weight - predict(fit(score, weight, increasing=up), score)) ** 2).sum() for up in (True, False)]
-    increasing = bool(miss[0] <= miss[1])
-    out, new = np.ones(len(score)), np.ones(len(new_score))
-    for k in np.unique(np.concatenate([fold, new_fold])):
-        train = fold != k
-        if weight[train].sum() > 0:
-            model = fit(score[train], weight[train], increasing=increasing)
-            out[fold == k] = predict(model, score[fold == k]) / weight[train].mean()
-            new[new_fold == k] = predict(model, new_score[new_fold == k]) / weight[train].mean()
+    name = "up" if miss[0] <= miss[1] else "down"
+    out, new = mine.maps.at(name, score, mine.fold), mine.maps.at(name, new_score, new_fold)
     return np.maximum(out, SMALLEST), np.maximum(new, SMALLEST)
 
 
 def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
     """TMLE of policy p."""
-    rows, n = logs.rows, len(logs.rows.prompts)
+    rows, n, mine = logs.rows, len(logs.rows.prompts), logs.of(p)
     low, span = logs.oracle_range[0], logs.oracle_range[1] - logs.oracle_range[0]
-    used, index = off_policy.used_rows(logs, p), off_policy.fresh_rows(logs, p)
-    weight, fold = off_policy.raw_weights(logs, p), logs.fitted.fold
-    h, h_fresh = clever_covariate(
-        logs.logged.z[used, 0], weight, fold[used], rows.z[index, 0], fold[rows.prompt[index]]
+    used, index = mine.used, mine.fresh
+    h, h_fresh = mine.once(
+        "tmle", lambda: clever_covariate(mine, mine.z_fresh[:, 0], logs.fold[rows.prompt[index]])
     )
 
     def unit(values: FloatArray) -> FloatArray:
         return np.clip((values - low) / span, EDGE, 1 - EDGE)
 
     q, q_fresh = unit(logs.outcome.logged[used]), unit(logs.outcome.fresh[index])
-    eps = float(fluctuate(special.logit(q), h, (logs.reward[used] - low) / span, h, len(used)))
-    star = special.expit(special.logit(q) + eps * h)
-    star_fresh = special.expit(special.logit(q_fresh) + eps * h_fresh)
+    guess, guess_fresh = special.logit(q), special.logit(q_fresh)
+    eps = float(fluctuate(guess, h, (logs.reward[used] - low) / span, h, len(used)))
+    star, star_fresh = special.expit(guess + eps * h), special.expit(guess_fresh + eps * h_fresh)
     moved, moved_fresh = star * (1 - star), star_fresh * (1 - star_fresh)
     mass = rows.weight[index] / rows.weight[index].sum()
     information = (h**2 * moved).sum()
     scale = float((mass * h_fresh * moved_fresh).sum() / information) if information > 0 else 1 / len(used)
 
     direct = off_policy.hajek(n, rows.prompt[index], rows.weight[index], low + span * star_fresh)
-    share = scale * h
+    share, expected = scale * h, low + span * star
 
     def correction(reward: FloatArray) -> FloatArray:
-        residual = reward[used] - (low + span * star)
-        return n * sum_by(used, share * residual, n)
+        return n * sum_by(used, share * (reward[used] - expected), n)
 
-    ips = off_policy.Source(0.0, correction(logs.reward), sum_by(used, share, n))
-    terms = [
-        off_policy.Term(logs.fitted, rows.z[index], mass * moved_fresh / (q_fresh * (1 - q_fresh))),
-        off_policy.Term(logs.fitted, logs.logged.z[used], share * (1 - moved / (q * (1 - q)))),
-    ]
     return off_policy.Value(
-        direct=direct,
-        ips=ips,
-        path=direct.influence + correction(logs.outcome.logged),
-        terms=terms,
-        orthogonality=off_policy.orthogonality(logs, used, weight, low + span * star),
-        facts={"ess_fraction": ess_fraction(h), "epsilon": eps},
+        direct,
+        off_policy.Source(0.0, lambda: (correction(logs.reward), sum_by(used, share, n))),
+        lambda: direct.influence + correction(logs.outcome.logged),
+        lambda: [
+            off_policy.Term(logs.fitted, mine.z_fresh, mass * moved_fresh / (q_fresh * (1 - q_fresh))),
+            off_policy.Term(logs.fitted, mine.z, share * (1 - moved / (q * (1 - q)))),
+        ],
+        lambda: off_policy.orthogonality(logs, used, mine.weight, expected),
+        {"ess_fraction": ess_fraction(h), "epsilon": eps},
     )
 
 

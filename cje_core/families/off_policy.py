@@ -24,17 +24,22 @@ the diagnostic `orthogonality` is here. So one test decides for all members, see
 `cje_core.families.off_policy_estimate`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.calibrated import Calibrated, logged_reward
-from cje_core.calibration.oracle_slice import OracleSlice, basis_of, held_out, refit
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import FloatArray, IntArray
-from cje_core.data.arrays import Logged, Rows
+from cje_core.families.off_policy_logs import Logs as Logs
+from cje_core.families.off_policy_logs import Outcome as Outcome
+from cje_core.families.off_policy_logs import PolicyLogs as PolicyLogs
+from cje_core.families.off_policy_logs import unpack_logs as unpack_logs
+from cje_core.families.off_policy_logs import without_fold as without_fold
 from cje_core.inference.influence import hajek as weighted_mean
-from cje_core.offpolicy.weights import CANDIDATES, ess_fraction, log_ratios, mean_one, stabilise
+from cje_core.offpolicy.weights import CANDIDATES, check_options, ess_fraction, stack_candidates
 
 NEEDS = {"judge", "oracle", "logp_target", "logp_logger", "logged_judge"}
 
@@ -51,32 +56,26 @@ class Stabilisation(NamedTuple):
 DEFAULT = Stabilisation()
 
 
-class Outcome(NamedTuple):
-    """A cross-fitted outcome model q."""
-
-    taught: OracleSlice  # the labels that taught it, and its pooled fit
-    logged: FloatArray  # (n,) q of each logged response, out of fold; NaN where nothing was logged
-    fresh: FloatArray  # (r,) q of each row of `Rows`, out of fold
-
-
-class Logs(NamedTuple):
-    """What no policy changes: rows, calibrated rewards of the logged responses, log importance ratios."""
-
-    rows: Rows
-    logged: Logged
-    fitted: OracleSlice  # pooled f
-    outcome: Outcome  # f^(-k)
-    reward: FloatArray  # (n,) R = f(Z) of each logged response; NaN where nothing was logged
-    log_ratio: FloatArray  # (P, n) nats; NaN where unusable
-    oracle_range: tuple[float, float]
-
-
-class Source(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Source:
     """One source of sampling error: its share of the value, influence per prompt before any factor, and leverage."""
 
     value: float
-    influence: FloatArray  # (n,)
-    leverage: FloatArray  # (n,)
+    make: Callable[[], tuple[FloatArray, FloatArray]]  # influence and leverage, both (n,)
+
+    @cached_property
+    def _made(self) -> tuple[FloatArray, FloatArray]:
+        return self.make()
+
+    @property
+    def influence(self) -> FloatArray:
+        """(n,)."""
+        return self._made[0]
+
+    @property
+    def leverage(self) -> FloatArray:
+        """(n,)."""
+        return self._made[1]
 
 
 class Term(NamedTuple):
@@ -98,60 +97,36 @@ class Along(NamedTuple):
 Fact = float | Along  # what an estimator says of one policy besides its value
 
 
-class Value(NamedTuple):
-    """One policy's value by one estimator, with everything its standard error needs."""
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One policy's value by one estimator, with everything its standard error needs, made when it is asked for."""
 
     direct: Source  # zero for importance sampling
     ips: Source
-    path: FloatArray  # (n,) the paper's influence values, R^OOF in place of R
-    terms: list[Term]
-    orthogonality: Source | None = None
-    facts: Mapping[str, Fact] = {}
+    make_path: Callable[[], FloatArray]
+    make_terms: Callable[[], list[Term]]
+    make_orthogonality: Callable[[], Source | None] = lambda: None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
     @property
     def value(self) -> float:
         """The estimate."""
         return self.direct.value + self.ips.value
 
+    @cached_property
+    def path(self) -> FloatArray:
+        """(n,) the paper's influence values, R^OOF in place of R."""
+        return self.make_path()
 
-# --- rewards and outcome models ---
+    @cached_property
+    def terms(self) -> list[Term]:
+        """The value as functionals of its fits."""
+        return self.make_terms()
 
-
-def unpack_logs(given: Calibrated) -> Logs:
-    """Rows, logged responses and calibrators of the data; labels of logged responses teach if no fresh ones do."""
-    low, high = given.data.attrs["oracle_range"]
-    return reward_logs(given.rows, given.logged, given.slice_with_logs, (low, high))
-
-
-def reward_logs(rows: Rows, logged: Logged, fitted: OracleSlice, oracle_range: tuple[float, float]) -> Logs:
-    """`Logs` of a fitted slice; rewards and outcomes are NaN where the slice has no calibrator."""
-    outcome = Outcome(fitted, np.full(len(rows.prompts), np.nan), np.full(len(rows.z), np.nan))
-    if fitted.calibrator is not None:
-        outcome = cross_fit(rows, logged, fitted)
-    reward = logged_reward(logged, fitted)
-    return Logs(rows, logged, fitted, outcome, reward, log_ratios(logged), oracle_range)
-
-
-def cross_fit(rows: Rows, logged: Logged, taught: OracleSlice) -> Outcome:
-    """Out-of-fold predictions of a slice's calibrator at the logged and at the fresh responses."""
-    seen = np.flatnonzero(np.isfinite(logged.z).all(axis=1))
-    q = held_out(taught, np.concatenate([logged.z[seen], rows.z]), np.concatenate([seen, rows.prompt]))
-    on_logged = np.full(len(rows.prompts), np.nan)
-    on_logged[seen] = q[: len(seen)]
-    return Outcome(taught, on_logged, q[len(seen) :])
-
-
-def without_fold(logs: Logs, k: int) -> Logs:
-    """`Logs` without the labels of fold k: calibrator, rewards and nuisances refitted, the mode kept.
-
-    The labels of logged responses in that fold go too, for the estimators that read them.
-    """
-    fitted = logs.fitted
-    keep = fitted.fold[fitted.prompt] != k
-    kept = {name: getattr(fitted, name)[keep] for name in ("z", "label", "weight", "prompt")}
-    rest = fitted._replace(calibrator=refit(fitted, keep, basis_of(fitted)), **kept)
-    logged = logs.logged._replace(label=np.where(fitted.fold == k, np.nan, logs.logged.label))
-    return reward_logs(logs.rows, logged, rest, logs.oracle_range)
+    @cached_property
+    def orthogonality(self) -> Source | None:
+        """The score of that name, where logged responses have labels."""
+        return self.make_orthogonality()
 
 
 # --- weights ---
@@ -159,29 +134,30 @@ def without_fold(logs: Logs, k: int) -> Logs:
 
 def used_rows(logs: Logs, p: int) -> IntArray:
     """Prompts whose logged response has a weight for policy p."""
-    return np.flatnonzero(np.isfinite(logs.log_ratio[p]))
+    return logs.of(p).used
 
 
 def fresh_rows(logs: Logs, p: int) -> IntArray:
     """Rows of policy p that enter its mean."""
-    return np.flatnonzero((logs.rows.policy == p) & logs.rows.evaluated)
+    return logs.of(p).fresh
 
 
 def raw_weights(logs: Logs, p: int) -> FloatArray:
     """Mean-one weights of `used_rows`."""
-    return mean_one(logs.log_ratio[p, used_rows(logs, p)])
+    return logs.of(p).weight
 
 
 def stabilised_weights(
     logs: Logs, p: int, delta: FloatArray, weighting: Stabilisation = DEFAULT
 ) -> tuple[FloatArray, dict[str, Fact]]:
     """Stabilised weights of `used_rows` and the facts of how they came about; `delta` (n,) is what they multiply."""
-    used = used_rows(logs, p)
-    out = stabilise(
-        raw_weights(logs, p),
-        logs.logged.z[used, 0],
-        delta[used],
-        logs.fitted.fold[used],
+    check_options(**weighting._asdict())
+    mine = logs.of(p)
+    out = stack_candidates(
+        mine.weight,
+        mine.score,
+        delta[mine.used],
+        mine.candidates(weighting.candidates),
         **weighting._asdict(),
     )
     return out.weight, {
@@ -197,18 +173,22 @@ def stabilised_weights(
 
 def hajek(n: int, prompt: IntArray, weight: FloatArray, values: FloatArray) -> Source:
     """``sum w v / sum w`` with influence ``n w (v - mean) / sum w`` per prompt."""
-    mean, error, leverage = weighted_mean(prompt, weight, values, n)
-    return Source(mean, n * error, leverage)
+
+    def make() -> tuple[FloatArray, FloatArray]:
+        _, error, leverage = weighted_mean(prompt, weight, values, n)
+        return n * error, leverage
+
+    return Source(float(weight @ values / weight.sum()), make)
 
 
 def ips_value(logs: Logs, p: int, weight: FloatArray, facts: Mapping[str, Fact]) -> Value:
     """Self-normalised importance sampling of the calibrated reward: ``sum W R / sum W``, W of `used_rows`."""
     n, used = len(logs.rows.prompts), used_rows(logs, p)
     return Value(
-        direct=Source(0.0, np.zeros(n), np.zeros(n)),
-        ips=hajek(n, used, weight, logs.reward[used]),
-        path=hajek(n, used, weight, logs.outcome.logged[used]).influence,
-        terms=[Term(logs.fitted, logs.logged.z[used], weight / weight.sum())],
+        Source(0.0, lambda: (np.zeros(n), np.zeros(n))),
+        hajek(n, used, weight, logs.reward[used]),
+        lambda: hajek(n, used, weight, logs.outcome.logged[used]).influence,
+        lambda: [Term(logs.fitted, logs.of(p).z, weight / weight.sum())],
         facts=facts,
     )
 
@@ -227,19 +207,27 @@ def dr_value(
     """
     q = logs.outcome if outcome is None else outcome
     n, used, index = len(logs.rows.prompts), used_rows(logs, p), fresh_rows(logs, p)
-    mass, z, z_fresh = logs.rows.weight[index], logs.logged.z[used], logs.rows.z[index]
+    mass, q_logged = logs.rows.weight[index], q.logged[used]
     direct = hajek(n, logs.rows.prompt[index], mass, q.fresh[index])
-    terms = [Term(q.taught, z_fresh, mass / mass.sum())]
-    if q.taught is not logs.fitted:  # else + share on f and - share on f^(-k) cancel
-        share = weight / weight.sum()
-        terms += [Term(logs.fitted, z, share), Term(q.taught, z, -share)]
+
+    def path() -> FloatArray:
+        return direct.influence + hajek(n, used, weight, logs.outcome.logged[used] - q_logged).influence
+
+    def terms() -> list[Term]:
+        taught, z = q.taught, logs.of(p).z
+        found = [Term(taught, logs.of(p).z_fresh, mass / mass.sum())]
+        if taught is not logs.fitted:  # else + share on f and - share on f^(-k) cancel
+            share = weight / weight.sum()
+            found += [Term(logs.fitted, z, share), Term(taught, z, -share)]
+        return found
+
     return Value(
-        direct=direct,
-        ips=hajek(n, used, weight, logs.reward[used] - q.logged[used]),
-        path=direct.influence + hajek(n, used, weight, (logs.outcome.logged - q.logged)[used]).influence,
-        terms=terms,
-        orthogonality=orthogonality(logs, used, weight, q.logged[used]),
-        facts=facts,
+        direct,
+        hajek(n, used, weight, logs.reward[used] - q_logged),
+        path,
+        terms,
+        lambda: orthogonality(logs, used, weight, q_logged),
+        facts,
     )
 
 

@@ -89,18 +89,17 @@ def calibration_error(logs: Logs, terms: Sequence[Term]) -> Part:
 
     Terms of one slice are one functional, so that what cancels does.
     """
-    by_slice: dict[int, list[Term]] = {}
+    by_slice: dict[int, dict[int, Term]] = {}
     for term in terms:
-        by_slice.setdefault(id(term.taught), []).append(term)
-    parts = [
-        calibration_part(
-            logs.rows,
-            same[0].taught,
-            np.concatenate([t.z for t in same]),
-            np.concatenate([t.weight for t in same]),
-        )
-        for same in by_slice.values()
-    ]
+        same = by_slice.setdefault(id(term.taught), {})
+        at = same.get(id(term.z))  # members of a stack share their rows
+        same[id(term.z)] = term if at is None else at._replace(weight=at.weight + term.weight)
+    parts = []
+    for rows in by_slice.values():
+        first, *more = rows.values()
+        z = np.concatenate([first.z, *(term.z for term in more)])
+        weight = np.concatenate([first.weight, *(term.weight for term in more)])
+        parts.append(calibration_part(logs.rows, first.taught, z, weight))
     influence, _, df = combine(parts, logs.rows.cluster)
     return Part(influence, df)
 

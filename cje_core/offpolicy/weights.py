@@ -25,7 +25,6 @@ take no part in any sum here.
 """
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +37,8 @@ from cje_core.checks import FloatArray, one_of
 from cje_core.data.arrays import Logged
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
+from cje_core.offpolicy.held_out_maps import FoldMap, HeldOutMaps
+from cje_core.offpolicy.simplex import simplex_qp as simplex_qp
 
 CANDIDATES = ("base", "up", "down")
 RIDGE = 1e-8  # on the diagonal of the stack's matrix, relative to its mean
@@ -46,7 +47,6 @@ KNOWN = {
     "objective": ("variance", "fit"),
     "guard": ("absolute", "relative", "none"),
 }
-MOST_COLUMNS = 12  # the simplex solver visits every support: 4,095 of them
 
 
 def log_ratios(logged: Logged) -> FloatArray:
@@ -145,15 +145,6 @@ def overlap_weights(log_ratio: npt.ArrayLike) -> FloatArray:
 # --- stabilisation ---
 
 
-class FoldMap(NamedTuple):
-    """A fitted candidate: weight as a function of the score, linear between knots and constant outside them."""
-
-    fold: int  # the fold it predicts; -1 for the map of all rows
-    candidate: str  # "up" or "down"
-    knot: FloatArray  # distinct scores it was fitted on, increasing
-    value: FloatArray  # its mean over the rows it was fitted on is one
-
-
 class Stabilised(NamedTuple):
     """Stabilised weights, and what has to be kept to say how they came about."""
 
@@ -218,24 +209,63 @@ def stabilise(
     ([0.5, 0.0, 0.5], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], False)
     """
     w, s, d, k = (np.asarray(v, float) for v in (weight, score, delta, fold))
+    check_options(projection=projection, candidates=candidates, objective=objective, guard=guard, rho=rho)
+    used = np.isfinite(w)
+    if not np.isfinite(s[used]).all():
+        raise ValueError("a row has a weight but no judge score; give the weight NaN or the row a score")
+    names, code = np.unique(k[used], return_inverse=True)
+    held = HeldOutMaps(w[used], s[used], code, len(names))
+    candidate = np.full((len(candidates), len(w)), np.nan)
+    maps = []
+    for row, name in zip(candidate, candidates, strict=True):
+        row[used] = held.at(name, held.score, held.fold)
+        maps += [
+            FoldMap(int(names[j]), name, *held.map(name, j))
+            for j in range(len(names) if name != "base" else 0)
+            if held.mean_outside[j] > 0
+        ]
+    if projection == "exact" and used.any():
+        maps += [_fit_map(w[used], s[used], -1, name) for name in candidates if name != "base"]
+    found = stack_candidates(
+        w,
+        s,
+        d,
+        candidate,
+        projection=projection,
+        candidates=candidates,
+        objective=objective,
+        guard=guard,
+        rho=rho,
+    )
+    return found._replace(maps=tuple(maps))
+
+
+def check_options(
+    *, projection: str, candidates: Sequence[str], guard: str, rho: float, objective: str = "variance"
+) -> None:
+    """Raise on an option of `stabilise` that means nothing."""
     for name, value in (("projection", projection), ("objective", objective), ("guard", guard)):
         one_of(value, name, KNOWN[name])
     if not candidates or not set(candidates) <= set(CANDIDATES):
         raise ValueError(f"candidates are {tuple(candidates)}; use some of {', '.join(CANDIDATES)}")
     if not rho > 0:
         raise ValueError(f"rho={rho}: it must be positive")
+
+
+def stack_candidates(
+    w: FloatArray,
+    s: FloatArray,
+    d: FloatArray,
+    candidate: FloatArray,
+    *,
+    projection: str,
+    candidates: Sequence[str],
+    objective: str = "variance",
+    guard: str,
+    rho: float,
+) -> Stabilised:
+    """The rest of `stabilise`, from out-of-fold candidates (C, n): stack, projection and guard."""
     used = np.isfinite(w)
-    if not np.isfinite(s[used]).all():
-        raise ValueError("a row has a weight but no judge score; give the weight NaN or the row a score")
-    candidate = np.full((len(candidates), len(w)), np.nan)
-    maps: list[FoldMap] = []
-    for c, name in enumerate(candidates):
-        candidate[c, used] = 1.0
-        for held_out in np.unique(k[used]) if name != "base" else ():
-            train, test = used & (k != held_out), used & (k == held_out)
-            if w[train].sum() > 0:
-                maps.append(_fit_map(w[train], s[train], int(held_out), name))
-                candidate[c, test] = np.interp(s[test], maps[-1].knot, maps[-1].value)
     beta = _stack(candidate, d if objective == "variance" else None, w)
     parts = candidate
     if projection == "exact" and used.any():
@@ -244,12 +274,11 @@ def stabilise(
             parts[c, used] = 1.0
             if name != "base":
                 parts[c] = iso_mean_one(w, s, name == "up")
-                maps.append(_fit_map(w[used], s[used], -1, name))
     stack = _to_mean_one(beta @ parts)
     raw = w[used].var() if guard == "relative" and used.any() else 1.0
     alpha = guard_blend(stack, np.inf if guard == "none" else float(rho * raw))
     out = _to_mean_one(1.0 + alpha * (stack - 1.0))
-    return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, tuple(maps))
+    return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, ())
 
 
 def _fit_map(weight: FloatArray, score: FloatArray, fold: int, candidate: str) -> FoldMap:
@@ -266,14 +295,21 @@ def _fit_map(weight: FloatArray, score: FloatArray, fold: int, candidate: str) -
 
 def _stack(candidate: FloatArray, delta: FloatArray | None, weight: FloatArray) -> FloatArray:
     """Simplex weights of least variance of ``W_c * (Delta - mean Delta)``, or of least distance from the weights."""
-    rows = np.isfinite(candidate).all(axis=0) & (True if delta is None else np.isfinite(delta))
-    if rows.sum() < 2:
+    rows = np.asarray(np.isfinite(candidate).all(axis=0))
+    if delta is not None:
+        rows &= np.isfinite(delta)
+    n = int(rows.sum())
+    if n < 2:
         return np.full(len(candidate), 1.0 / len(candidate))
+    if n < len(rows):
+        candidate, weight, delta = candidate[:, rows], weight[rows], None if delta is None else delta[rows]
     if delta is None:
-        left = candidate[:, rows] - weight[rows]
-        sigma = left @ left.T / rows.sum()
+        left = candidate - weight
+        sigma = left @ left.T / n
     else:
-        sigma = np.atleast_2d(np.cov(candidate[:, rows] * (delta[rows] - delta[rows].mean())))
+        moved = candidate * (delta - delta.mean())
+        moved -= moved.mean(axis=1, keepdims=True)
+        sigma = moved @ moved.T / (n - 1)
     return simplex_qp(sigma + RIDGE * np.trace(sigma) / len(sigma) * np.eye(len(sigma)))
 
 
@@ -311,47 +347,6 @@ def guard_curve(
     out = xr.Dataset({name: ("rho", table[:, k]) for k, name in enumerate(names)}, coords={"rho": grid})
     free = (stack[rows] * d[rows]).sum() / stack[rows].sum() if rows.any() else np.nan
     return out.assign(shift=out["value"] - free)
-
-
-def simplex_qp(sigma: npt.ArrayLike) -> FloatArray:
-    """Exact minimiser of ``beta' sigma beta`` over the simplex.
-
-    Every support is visited: the minimum over its affine hull solves a linear system, and the best of those that
-    are nonnegative is the minimum. Of several minimisers the one of least norm is taken, so equal columns get equal
-    weights and the answer does not depend on their order.
-
-    `sigma` (C, C) is symmetric and positive semidefinite, C at most 12; the weights (C,) are nonnegative with sum one.
-
-    Examples
-    --------
-    >>> simplex_qp([[1.0, 0.0], [0.0, 3.0]]).round(6).tolist()
-    [0.75, 0.25]
-    >>> simplex_qp([[1.0, 2.0], [2.0, 5.0]]).tolist()  # more of the second only adds variance
-    [1.0, 0.0]
-    """
-    s = np.asarray(sigma, float)
-    n = len(s)
-    if s.shape != (n, n) or not 0 < n <= MOST_COLUMNS or not np.isfinite(s).all():
-        raise ValueError(f"sigma must be finite, square and of size 1..{MOST_COLUMNS}, got shape {s.shape}")
-    scale = np.trace(s) / n
-    if not scale > 0:
-        return np.full(n, 1.0 / n)
-    s = (s + s.T) / (2 * scale)
-    found: list[tuple[float, FloatArray]] = []
-    for size in range(1, n + 1):
-        for support in combinations(range(n), size):
-            kkt = np.ones((size + 1, size + 1))
-            kkt[:size, :size] = s[np.ix_(support, support)]
-            kkt[size, size] = 0.0
-            solution = np.linalg.lstsq(kkt, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
-            if solution.min() >= -1e-12:
-                beta = np.zeros(n)
-                beta[list(support)] = np.maximum(solution, 0.0)
-                beta /= beta.sum()
-                found.append((float(beta @ s @ beta), beta))
-    least = min(value for value, _ in found)
-    best = [beta for value, beta in found if value <= least + 1e-13]
-    return best[int(np.argmin([beta @ beta for beta in best]))]
 
 
 def _present(weight: npt.ArrayLike) -> FloatArray:

@@ -1,8 +1,9 @@
 """Slow, obvious second implementations of weights, overlap and typicality: loops and definitions."""
 
 import math
-from itertools import product
+from itertools import combinations, product
 
+import numpy as np
 from oracles import calibrate, isotonic_minmax
 
 
@@ -41,6 +42,24 @@ def simplex_grid(sigma, steps):
             b = [h / steps for h in (*head, steps - sum(head))]
             best = min(best, sum(b[i] * sigma[i][j] * b[j] for i in range(n) for j in range(n)))
     return best
+
+
+def simplex_by_supports(sigma):
+    """Least-norm minimiser of b' sigma b over the simplex: a least-squares solution for every support."""
+    n, found = len(sigma), []
+    scaled = sigma * n / np.trace(sigma)
+    for size in range(1, n + 1):
+        for support in combinations(range(n), size):
+            kkt = np.ones((size + 1, size + 1))
+            kkt[:size, :size], kkt[size, size] = scaled[np.ix_(support, support)], 0.0
+            solution = np.linalg.lstsq(kkt, np.append(np.zeros(size), 1.0), rcond=None)[0][:size]
+            if solution.min() >= -1e-12:
+                b = np.zeros(n)
+                b[list(support)] = np.maximum(solution, 0.0)
+                b /= b.sum()
+                found.append((float(b @ scaled @ b), float(b @ b), b))
+    least = min(value for value, _, _ in found)
+    return min((f for f in found if f[0] <= least + 1e-13), key=lambda f: f[1])[2]
 
 
 def candidates(weights, scores, folds, names):

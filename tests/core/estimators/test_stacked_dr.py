@@ -75,6 +75,15 @@ def test_support_and_rank():
     assert rank <= 4
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_rank_is_that_of_the_columns(rank):
+    rng = np.random.default_rng(rank)
+    columns = rng.normal(size=(3, rank)) @ rng.normal(size=(rank, 500))
+    assert stacked_dr.column_rank(columns) == np.linalg.matrix_rank(columns) == rank
+    nearly = columns + 1e-12 * rng.normal(size=(3, 500))  # rounding is no member
+    assert stacked_dr.column_rank(nearly) == rank
+
+
 def test_variance_alone_lets_a_biased_member_win():
     """Why capped_ips is not in the default library: a wrong weight that hardly varies has little variance."""
     data = finite_model.simulate(n=2000, oracle_fraction=0.5, label_design="base", rng=3)

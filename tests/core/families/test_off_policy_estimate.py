@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def test_a_fact_lies_along_the_dimension_that_it_names():
         found = snips.policy_value(logs, p)
         halves = Along("half", ["first", "second"], np.array([1.0, 2.0]) * (p + 1))
         ends = Along("ci_bound", ["lower", "upper"], np.array([-1.0, 1.0]))
-        return found._replace(facts={"by_half": halves, "ends": ends, "alone": float(p)})
+        return replace(found, facts={"by_half": halves, "ends": ends, "alone": float(p)})
 
     @estimator(fresh=False)
     def estimate() -> Method:

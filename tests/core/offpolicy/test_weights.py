@@ -166,6 +166,22 @@ def test_simplex_qp_against_grid_and_optimality(n, seed):
     )
 
 
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_simplex_qp_against_a_least_squares_solution_for_every_support(n):
+    """Also where columns are equal or dependent: then the least norm decides."""
+    rng = np.random.default_rng(n)
+    for rank in (*range(1, n + 1), n, n):
+        for _ in range(20):
+            root = rng.standard_normal((n, rank)) + rng.choice([0.0, 1.5])
+            root[-1] = root[0] if rng.random() < 0.3 else root[-1]
+            sigma = root @ root.T
+            found, expected = weights.simplex_qp(sigma), oracles.simplex_by_supports(sigma)
+            assert found @ sigma @ found <= expected @ sigma @ expected + 1e-12 * np.trace(sigma)
+            assert (
+                found @ found <= expected @ expected + 1e-5
+            )  # a flat valley: the least squares' own accuracy
+
+
 def test_simplex_qp_against_scipy():
     rng = np.random.default_rng(4)
     for n in (3, 5, 7):
