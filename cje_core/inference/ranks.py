@@ -15,8 +15,9 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, one_of
-from cje_core.inference.contrasts import adjust_p, all_pairs, covariance, has_influence, pair_errors
+from cje_core.inference.contrasts import adjust_p, all_pairs
 from cje_core.inference.estimate import CI_BOUND
+from cje_core.inference.pairs import covariance, has_influence, pair_errors
 
 METHODS = ("max_t", "holm")
 CHUNK = 2_000_000  # numbers held at once where draws meet pairs

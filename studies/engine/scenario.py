@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cje_core import estimators
 from cje_core.data.arrays import unpack, unpacked_once
 from cje_core.data.block import Block
-from cje_core.inference.contrasts import Pairs, pair_errors
+from cje_core.inference.pairs import Pairs, pair_errors
 from cje_core.streams import Cell, Level, Streams
 from cje_sim import scenarios
 from studies.engine.outcome import CRASHED, NOT_RUN, Failure, Outcome, describe

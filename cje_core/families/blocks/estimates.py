@@ -11,9 +11,9 @@ from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.data.block import Block
 from cje_core.families.intervals import Evidence, bounds, weigh_evidence
-from cje_core.inference.contrasts import Apart, Levels, Pairs, pair_levels
 from cje_core.inference.estimate import Status, into_scale, percentile
 from cje_core.inference.influence import pooled_df
+from cje_core.inference.pairs import Apart, Levels, Pairs, pair_levels
 
 # statuses that explain a missing standard error by themselves, beside the failures
 SILENT = (Status.CONSTANT_LABELS, Status.FEW_RESAMPLES)
@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
     std_error: FloatArray
     df: FloatArray
     status: IntArray
-    balance: FloatArray | None = None  # (R, P, n), see `cje_core.inference.contrasts.lent_df`
+    balance: FloatArray | None = None  # (R, P, n), see `cje_core.inference.pairs.lent_df`
 
 
 class BlockEstimate(NamedTuple):

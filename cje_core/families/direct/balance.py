@@ -26,7 +26,7 @@ is larger by `Informative.widening` (`cje_core.calibration.informative` says why
 
 over clusters of labels. This is linear in phi, so differences follow from levels. The labels' degrees of freedom are
 the `effective_clusters` of a, less one, but never below 2; a difference has those of the difference of the policies' a
-(`cje_core.inference.contrasts.lent_df`). Those of c follow the blocks of the fit, which the noise has made.
+(`cje_core.inference.pairs.lent_df`). Those of c follow the blocks of the fit, which the noise has made.
 
 Why neither c = a, the fit's own residuals, a balanced index, HC3 nor the degrees of freedom of c, and what covers how
 often: ``docs/decisions.md``.

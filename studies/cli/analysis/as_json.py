@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cje_core.inference.contrasts import ROUNDING
 from cje_core.inference.estimate import Status
+from cje_core.inference.pairs import ROUNDING
 from cje_core.verdict import gates
 from cje_core.verdict.headline import weaker
 from cje_core.workflow.analysis import Analysis

@@ -12,8 +12,8 @@ import pytest
 from cje_core.estimators import direct, labels_only, load, raw_judge
 from cje_core.estimators.direct import Bootstrap
 from cje_core.families.blocks.direct import slices
-from cje_core.inference.contrasts import pair_errors
 from cje_core.inference.estimate import Status
+from cje_core.inference.pairs import pair_errors
 from cje_core.streams import Streams
 from cje_sim import scenarios
 

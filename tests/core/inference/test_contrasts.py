@@ -11,7 +11,8 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from cje_core.estimators import direct
-from cje_core.inference.contrasts import ADJUSTMENTS, adjust_p, against, contrasts, covariance, win_matrix
+from cje_core.inference.contrasts import ADJUSTMENTS, adjust_p, against, contrasts, win_matrix
+from cje_core.inference.pairs import covariance
 from cje_sim.scenarios import well_specified
 
 STATSMODELS = {"bh": "fdr_bh", "by": "fdr_by", "bonferroni": "bonferroni", "holm": "holm"}
