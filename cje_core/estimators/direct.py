@@ -133,7 +133,8 @@ def estimate(
     ``calibration_share``, the latter's part of the variance. Bootstrapped: ``draws``, and the attribute ``n_rejected``
     counts resamples that held too few labels. Jackknife: ``jackknife(policy, fold)``, the values without each oracle
     fold. Power-tuned: the weights ``power_calibrator(policy)`` and ``power_line(policy)``. Where a policy borrows and
-    is corrected: the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may.
+    is corrected: the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may, and
+    ``judge_widening``, how much larger errors along it are for having passed.
     """
     rng = np.random.default_rng(rng)
     resampling = inference if isinstance(inference, Bootstrap) else Bootstrap()
@@ -184,7 +185,12 @@ def estimate(
         extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
         extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
     if lender is not None:
-        extra |= {"judge_spearman": lender.judge.spearman, "judge_p_value": lender.judge.p_value}
+        judge = lender.judge
+        extra |= {
+            "judge_spearman": judge.spearman,
+            "judge_p_value": judge.p_value,
+            "judge_widening": judge.widening,
+        }
     return assemble(
         data,
         rows,

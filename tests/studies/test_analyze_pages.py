@@ -9,6 +9,8 @@ from rich.console import Console
 from cje_core.workflow import standing
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.standing import best
+from cje_sim.scenarios import weak_judge, well_specified
+from studies.cli.analysis.as_json import to_json
 from studies.cli.analysis.notes import notes
 from studies.cli.analysis.panels import shares
 from studies.cli.wide import Wide
@@ -142,3 +144,16 @@ def test_a_posterior_that_is_its_prior_is_no_number_of_a_refused_policy():
     held = result.estimates["bayes_direct"].sel(policy="other")
     shown = standing.shown_estimates(result)["bayes_direct"].sel(policy="other")
     assert np.isnan(held["interval"]).all() and np.isnan(shown["estimate"])
+
+
+def test_a_judge_that_only_just_passes_is_said_to_widen_what_is_borrowed():
+    """With its factor in the JSON; a strong judge needs no such line."""
+    weak = analyze(weak_judge.simulate(n=400, oracle_fraction=0.3, label_design="base", rng=11))
+    assert (
+        "passes its test (p 0.021)" in (page := notes(weak)[0].plain)
+        and "up to 3.9 times as uncertain" in page
+    )
+    assert to_json(weak)["manifest"]["judge"]["widening"] == pytest.approx(3.8695, abs=1e-4)
+    strong = analyze(well_specified.simulate(n=400, oracle_fraction=0.3, label_design="base", rng=11))
+    assert "passes its test" not in notes(strong)[0].plain
+    assert to_json(strong)["manifest"]["judge"]["widening"] == 1.0

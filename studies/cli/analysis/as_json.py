@@ -66,7 +66,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "margin": float(analysis.transport.attrs["margin"]),
             "calibrator": None if reliability is None else reliability.attrs["mode"],
             # the test that decides whether anything may be borrowed
-            "judge": {name: known(judge[f"judge_{name}"]) for name in ("spearman", "p_value")}
+            "judge": {name: known(judge[f"judge_{name}"]) for name in ("spearman", "p_value", "widening")}
             if "judge_p_value" in judge
             else None,
             "bayes_engine": None if posterior is None else posterior.engine,

@@ -56,6 +56,7 @@ def notes(analysis: Analysis) -> list[Text]:
         _probes_elsewhere,
         _not_random,
         _dearer_than_labels,
+        _barely_passed,
         _cautions,
         _best,
         _advice,
@@ -311,6 +312,21 @@ def _dearer_than_labels(analysis: Analysis) -> list[str]:
                 f"{name}: the judge costs more than it tells; times as wide as labels_only: {', '.join(wider)}"
             )
     return lines
+
+
+def _barely_passed(analysis: Analysis) -> list[str]:
+    """Why what is borrowed is so wide where the judge only just passes the test of whether it may be believed."""
+    judge = analysis.estimates[analysis.primary].attrs
+    times = judge.get("judge_widening", 1.0)
+    borrowed = any(
+        analysis.level(p) == "assumed" and analysis.source(p) == "borrowed" for p in analysis.policies
+    )
+    if not borrowed or times < 1.05:
+        return []
+    return [
+        f"the judge only just passes its test (p {judge['judge_p_value']:.3f}): for having passed, what is borrowed is "
+        f"taken to be up to {times:.1f} times as uncertain; more labels settle it"
+    ]
 
 
 def _cautions(analysis: Analysis) -> list[str]:
