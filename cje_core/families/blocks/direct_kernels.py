@@ -55,20 +55,6 @@ def effective(lever):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def scale_part(influence, lever):  # type: ignore[no-untyped-def]
-    """`cje_core.inference.influence.make_part` in place; returns the degrees of freedom."""
-    behind = effective(lever)
-    if behind == 0:
-        influence[:] = 0.0
-        return np.inf
-    if behind < 1 + 1e-9:
-        influence[:] = np.nan
-        return np.nan
-    influence *= np.sqrt(behind / (behind - 1))
-    return behind - 1
-
-
-@Kernel
 def mean_of_all(values, influence):  # type: ignore[no-untyped-def]
     """Mean over all responses, its influence (filled) and degrees of freedom."""
     n = len(values)
@@ -79,16 +65,18 @@ def mean_of_all(values, influence):  # type: ignore[no-untyped-def]
 
 @Kernel
 def mean_of_own(values, weight, at, influence):  # type: ignore[no-untyped-def]
-    """Weighted mean over labelled responses at prompts `at`, its influence (filled) and degrees of freedom."""
-    n = len(influence)
+    """Weighted mean over labelled responses at prompts `at`, its influence (filled) and degrees of freedom.
+
+    With the small-sample factor of `cje_core.inference.influence.make_part`: NaN where one label has all the weight.
+    """
     share = weight / weight.sum()
     mean = (share * values).sum()
-    lever = np.zeros(n)
-    influence[:] = 0.0
+    behind = effective(share)
+    factor = len(influence) * np.sqrt(behind / (behind - 1)) if behind >= 1 + 1e-9 else np.nan
+    influence[:] = 0.0 * factor
     for j in range(len(at)):
-        influence[at[j]] = n * share[j] * (values[j] - mean)
-        lever[at[j]] = share[j]
-    return mean, scale_part(influence, lever)
+        influence[at[j]] = factor * share[j] * (values[j] - mean)
+    return mean, behind - 1 if behind >= 1 + 1e-9 else np.nan
 
 
 @Kernel

@@ -143,7 +143,7 @@ def knot_mass(x, weight, knot, n_knots, of_knot, mass):  # type: ignore[no-untyp
     for i in range(len(x)):
         while left < last and knot[left + 1] <= x[i]:
             left += 1
-        if left == last or x[i] <= knot[0]:
+        if left == last or x[i] <= knot[0] or of_knot[left] == of_knot[left + 1]:
             mass[of_knot[left]] += weight[i]
         else:
             share = (x[i] - knot[left]) / (knot[left + 1] - knot[left])
