@@ -61,10 +61,13 @@ def new_panels(rows: int, columns: int, figsize: tuple[float, float], **grid: An
 
 def settle(figure: Figure) -> None:
     """Lay the figure out for good: a layout that is still open costs a whole drawing at each ``savefig``."""
+    import matplotlib as mpl
+
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
-        figure.set_layout_engine("none")
+        with mpl.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):
+            figure.set_layout_engine(None)  # "none" would leave one that does nothing, and the second drawing
 
 
 def looks(methods: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -1,0 +1,66 @@
+"""Kernels: compiled when first called, and not at all by an analysis that needs none."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cje_core.calibration.isotonic import pava_into
+from cje_core.compiled import Kernel
+
+ANALYSIS = """
+import sys
+import numpy as np, pandas as pd
+from cje_core.workflow.analyze import analyze
+rng = np.random.default_rng(0)
+frame = pd.DataFrame({"policy": np.repeat(["a", "b"], 80), "prompt_id": np.tile(np.arange(80), 2)})
+frame["judge_score"] = rng.integers(0, 12, 160) / 11
+label = np.clip(frame["judge_score"] + 0.3 * rng.normal(size=160), 0, 1)
+frame["oracle_label"] = np.where(np.arange(160) % 3 == 0, label, np.nan)
+analyze(frame)
+print([name for name in ("numba", "matplotlib", "scipy.interpolate", "scipy.optimize") if name in sys.modules])
+"""
+
+
+def test_an_analysis_of_few_levels_loads_no_compiler_no_sampler_and_nothing_to_draw():
+    """Planted once: with the samplers' options imported at the top, SciPy's splines are there."""
+    found = subprocess.run([sys.executable, "-c", ANALYSIS], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_interpreted_and_compiled_pooling_give_the_same_bits():
+    rng = np.random.default_rng(1)
+    for n in (1, 2, 7, 60, 500):
+        mean, weight = rng.normal(np.linspace(0, 1, n), 0.4), rng.uniform(0.1, 5, n)
+        few, last = [0.0] * n, [0] * n
+        blocks = pava_into.function(mean.tolist(), weight.tolist(), n, few, [0.0] * n, [0.0] * n, last)
+        fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
+        assert pava_into(mean, weight, n, fitted, np.empty(n), np.empty(n), ends) == blocks
+        assert fitted.tolist() == few
+        assert ends[:blocks].tolist() == last[:blocks]
+
+
+def test_a_kernel_keeps_its_name_and_documentation():
+    assert isinstance(pava_into, Kernel)
+    assert pava_into.__name__ == "pava_into"
+    assert "isotonic" in (pava_into.__doc__ or "")
+
+
+def test_a_figure_that_is_settled_is_drawn_once(monkeypatch, tmp_path):
+    """Planted once: without `settle` each file costs two drawings."""
+    figure_module = pytest.importorskip("matplotlib.figure")
+    from cje_core.figures import style
+
+    drawn = []
+    draw = figure_module.Figure.draw
+    monkeypatch.setattr(
+        figure_module.Figure, "draw", lambda self, renderer: (drawn.append(1), draw(self, renderer))[1]
+    )
+    with style.to_files():
+        left, _ = style.policy_panels(None, ["one", "two"], 1.0)
+    figure = left.get_figure(root=True)
+    style.settle(figure)
+    for kind in ("png", "svg"):
+        figure.savefig(tmp_path / f"figure.{kind}")
+    assert len(drawn) == 2
