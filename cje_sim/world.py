@@ -7,7 +7,7 @@ registry `cje_sim.scenarios` is no more than a directory of such files.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -194,28 +194,31 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
         if (default := defaults.get(name, keyword.default)) is not None or name not in defaults
     ]
 
-    def draw(arguments: Mapping[str, Any]) -> tuple[Responses, Labelling, np.random.Generator]:
+    def draws(
+        arguments: Mapping[str, Any], rngs: Iterable[np.random.Generator | int | None]
+    ) -> Iterator[tuple[Responses, Labelling, np.random.Generator]]:
+        """A complete draw by each generator; the keywords are read once."""
         refuse_unknown(law.__module__, "simulate", signature, arguments)
         bound = signature.bind(**arguments)
         bound.apply_defaults()
-        given = bound.arguments
-        rng = np.random.default_rng(given.pop("rng"))
+        given = {name: value for name, value in bound.arguments.items() if name != "rng"}
         labelling = Labelling(*(given.pop(name) for name in LABELS))
         noise = {name: given.pop(name) for name in ("spread", "atoms") if name in given}
-        prompts = Prompts(given.pop("n"), rng, given.pop("prompt_corr", 0.0))
-        responses = law(prompts, **given)
-        if noise and responses.oracle is not None:
-            raise TypeError(
-                f"the law of {law.__module__} draws its own labels, which spread and atoms cannot change: "
-                "world(law, spread=None, atoms=None) takes them away"
-            )
-        return complete(responses, rng, **noise), labelling, rng
+        n, corr = given.pop("n"), given.pop("prompt_corr", 0.0)
+        for rng in map(np.random.default_rng, rngs):
+            responses = law(Prompts(n, rng, corr), **given)
+            if noise and responses.oracle is not None:
+                raise TypeError(
+                    f"the law of {law.__module__} draws its own labels, which spread and atoms cannot change: "
+                    "world(law, spread=None, atoms=None) takes them away"
+                )
+            yield complete(responses, rng, **noise), labelling, rng
 
     def simulate(**arguments: Any) -> xr.Dataset:
-        return collect(*draw(arguments))
+        return collect(*next(draws(arguments, [arguments.get("rng")])))
 
     def block(rngs: Iterable[np.random.Generator], **arguments: Any) -> Block | None:
-        return collect_block([draw({**arguments, "rng": rng}) for rng in rngs])
+        return collect_block(list(draws(arguments, rngs)))
 
     before, after = ([p for p in frame if (p.name in BEFORE) == first] for first in (True, False))
     signature = inspect.Signature([*before, *own, *after], return_annotation=xr.Dataset)

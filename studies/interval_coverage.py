@@ -302,5 +302,5 @@ STUDY = Study(
     table=table,
     figure=figure,
     claims=("naive-zero-coverage", "tab-uq-comparison"),
-    block=50,  # a second's work: what all replicates of a block share costs as much as two of them
+    block=50,  # half a second's work: what all replicates of a block share costs as much as two of them
 )

@@ -169,7 +169,7 @@ def fit_block(
         f_known=known,
     )
     fits = slices(block)
-    wider = np.array([widening(p) for p in rank_p_value(fits.rank)])
+    wider = np.array([widening(p) for p in p_values(block)]) if form == BALANCED else np.ones(n_sets)
     direct_values(
         block.score, block.label, block.label_prob, rising(block)[1], fits, wider, form, correct, tuned, out
     )
@@ -179,7 +179,7 @@ def fit_block(
 def statuses(block: Block, found: Values, own: BoolArray, correct: bool, form: int) -> IntArray:
     """Status of each policy, (R, P): that of the slice, and why nothing may be borrowed."""
     taught_by, constant = slices(block), equal_labels(block)
-    p_value, rho = rank_p_value(taught_by.rank), taught_by.rank[:, 0]
+    p_value, rho = p_values(block), taught_by.rank[:, 0]
     of_slice = np.zeros(len(rho), dtype=np.int64)
     of_slice[(rho < 0) & (p_value > 1 - 0.05 / 2)] = Status.INVERTED_JUDGE
     for kind, named in OF_SLICE.items():
@@ -202,14 +202,15 @@ def statuses(block: Block, found: Values, own: BoolArray, correct: bool, form: i
 def lends(block: Block, found: Values) -> tuple[BoolArray, BoolArray]:
     """Whether the labels show that the judge tells good from bad, (R,), and whom they do not reach, (R, P)."""
     slice_ = slices(block)
-    informative = (rank_p_value(slice_.rank) < LEVEL) & ~(slice_.minority < MIN_MINORITY)
+    informative = (p_values(block) < LEVEL) & ~(slice_.minority < MIN_MINORITY)
     room = MAX_OUTSIDE + ALLOWANCE * 2 / (slice_.rank[:, 3] + 1)
     return informative, (slice_.outside > room[:, None]) | np.isnan(found.df[..., 1])
 
 
-def rank_p_value(rank: FloatArray) -> FloatArray:
-    """One-sided p-values of rho, t, rows and clusters, arrays (R, 4): `cje_core.inference.rank_test.rank_test`."""
-    rho, t, rows, clusters = rank.T
+@lru_cache(maxsize=1)
+def p_values(block: Block) -> FloatArray:
+    """One-sided p-values of the judge's test, (R,): `cje_core.inference.rank_test.rank_test`."""
+    rho, t, rows, clusters = slices(block).rank.T
     df = np.maximum(np.minimum(rows, clusters) - 2.0, 1.0)
     least = 1 / special.factorial(np.minimum(clusters, 170))
     p_value = np.clip(special.stdtr(df, -t), least, 1 - least)
