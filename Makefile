@@ -16,10 +16,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+$(VENV)/.warm: $(VENV)/.installed
+	@echo "compiling ahead what analyses call (once, about half a minute)"
+	$(BIN)/python -m cje_core.workflow.warm_up
+	touch $@
+
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 10
 
-install: $(VENV)/.installed  ## the environment; then . .venv/bin/activate puts cje-lab on the path
+install: $(VENV)/.warm  ## the environment, compiled ahead; then . .venv/bin/activate puts cje-lab on the path
 
 study: $(VENV)/.installed  ## quick profile of the headline studies, then the report
 	$(BIN)/cje-lab run ttc_collapse cle_bound interval_coverage bayes_vs_frequentist --profile quick --jobs $(JOBS) --out $(OUT)
