@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+from scipy import special
 
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels
 from cje_core.checks import FloatArray
@@ -104,6 +104,8 @@ def widening(p_value: float) -> float:
 
     if excess(normal) <= 0:
         return 1.0
+    from scipy import optimize  # a tenth of a second that few analyses need
+
     return float(optimize.brentq(excess, normal, 4 / gap + 4)) / normal
 
 

@@ -16,7 +16,6 @@ import xarray as xr
 from cje_core import estimators
 from cje_core.bayes.decisions import decide
 from cje_core.calibration.calibrated import Calibrated
-from cje_core.estimators.bayes_corrected import Model
 from cje_core.streams import generator
 
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
@@ -56,7 +55,10 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
         posterior has no interval (too few labels: it is the prior's) there are no probabilities either.
     """
     # the flat prior: pooling shifts would pull a single policy that is far off towards the others
-    options: dict[str, dict[str, Any]] = {VALUE: {}, SHIFT: {"margin": margin, "model": Model("flat")}}
+    options: dict[str, dict[str, Any]] = {
+        VALUE: {},
+        SHIFT: {"margin": margin, "model": estimators.load(SHIFT).Model("flat")},
+    }
     found = {}
     for name in BAYESIAN:
         rng = generator(seed, "analyze", "posterior")

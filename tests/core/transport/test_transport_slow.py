@@ -280,9 +280,7 @@ def test_drift_alarms_as_often_as_asked_for():
 def test_drift_check_sees_a_center_taken_as_known(monkeypatch):
     """What a textbook limit does with a baseline of twelve residuals."""
     simulate = drift._simulated_maxima
-    monkeypatch.setattr(
-        drift, "_simulated_maxima", lambda chart, *rest: simulate(chart._replace(n_baseline=10**6), *rest)
-    )
+    monkeypatch.setattr(drift, "_simulated_maxima", lambda n_early, *rest: simulate(10**6, *rest))
     rng = np.random.default_rng(5)
     values, batch, stream = quiet_streams(lambda n: rng.normal(-0.1, 0.2, n), 200)
     found = drift.residual_drift(values, batch, stream=stream, n_simulated=999, rng=0)
