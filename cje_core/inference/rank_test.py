@@ -12,6 +12,7 @@ from cje_core.inference.influence import effective_clusters
 
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
 SAME_WEIGHT = 1e-9  # relative
+AGAINST = 0.05  # size of the two-sided test that calls a judge inverted
 MIN_EFFECTIVE = 4.0  # clusters behind a weighted correlation; fewer leave t less than two degrees of freedom
 
 
@@ -26,7 +27,7 @@ class RankTest(NamedTuple):
     p_value: float  # one-sided
     df: float
 
-    def against(self, size: float = 0.05) -> bool:
+    def against(self, size: float = AGAINST) -> bool:
         """Whether the two-sided interval of probability ``1 - size`` lies below zero: ranked the wrong way."""
         return self.spearman < 0 and self.p_value > 1 - size / 2
 

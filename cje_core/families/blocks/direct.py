@@ -41,6 +41,7 @@ from cje_core.families.blocks.slice_kernels import (
 from cje_core.families.direct.balance import ALLOWANCE, MAX_OUTSIDE
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import pooled_df
+from cje_core.inference.rank_test import AGAINST
 
 FORMS = {"plug_in": PLUG_IN, "one_step": ONE_STEP, "balanced": BALANCED}
 OF_SLICE = {
@@ -181,7 +182,7 @@ def statuses(block: Block, found: Values, own: BoolArray, correct: bool, form: i
     taught_by, constant = slices(block), equal_labels(block)
     p_value, rho = p_values(block), taught_by.rank[:, 0]
     of_slice = np.zeros(len(rho), dtype=np.int64)
-    of_slice[(rho < 0) & (p_value > 1 - 0.05 / 2)] = Status.INVERTED_JUDGE
+    of_slice[(rho < 0) & (p_value > 1 - AGAINST / 2)] = Status.INVERTED_JUDGE
     for kind, named in OF_SLICE.items():
         of_slice[taught_by.kind == kind] = named
     status = np.broadcast_to(of_slice[:, None], own.shape).copy()

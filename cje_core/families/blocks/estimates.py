@@ -73,7 +73,7 @@ class BlockEstimate(NamedTuple):
         return Pairs(*(part.reshape(n_sets, len(first), *part.shape[1:]) for part in found))
 
     def _pair_df(self, first: IntArray, second: IntArray, apart: FloatArray) -> FloatArray:
-        """Degrees of freedom of differences with influence `apart`, as `cje_core.inference.contrasts` has them."""
+        """Degrees of freedom of differences with influence `apart`, as `cje_core.inference.pairs` has them."""
         df: FloatArray = np.minimum(self.df[:, first], self.df[:, second])
         if self.balance is None or not np.isfinite(self.balance).any():
             return df
