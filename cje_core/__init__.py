@@ -12,10 +12,10 @@ A first session::
 ``from cje_core.estimators import direct`` gives one estimator, ``cje_core.estimators.available()`` their names; worlds
 with a known truth are in ``cje_sim``. Themes::
 
-    data          the contract of evaluation data, rows as arrays, files
+    data          the contract of evaluation data, rows as arrays, files, cohorts
     inference     the contract of an estimate, standard errors, intervals, contrasts, ranks, compare
     calibration   folds, isotonic and two-stage calibrators, the oracle slice, reliability
-    offpolicy     importance weights, overlap, typicality (TTC), log-likelihood checks
+    offpolicy     importance weights, overlap, typicality (TTC), log-likelihood checks, the cache of them
     transport     audits on probe labels, drift, sensitivity to a shift
     bayes         calibration, values and shifts as posteriors
     verdict       gates, refusals, the value that stands first, advice, the reporting ledger
@@ -23,7 +23,7 @@ with a known truth are in ``cje_sim``. Themes::
     estimators    one file is one estimator; the listing is the registry
     figures       functions of a result that return Axes
     planning      power, variance components, allocation, a plan tried out
-    workflow      analyze and plan
+    workflow      analyze and plan, values by cohort
 
 Rule of this package: it depends on arrays and labels only (numpy, scipy, xarray, statsmodels, numba) and knows neither
 the simulator nor the studies. Imports point up this list, never down it, and `tests/test_architecture.py` holds them:

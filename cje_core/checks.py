@@ -28,8 +28,8 @@ def one_of(value: object, name: str, choices: Iterable[str], error: type[ValueEr
         raise error(f"{name}={value!r}: use one of {', '.join(known)}")
 
 
-def probability(value: float, name: str = "ci_prob") -> None:
-    """Raise `ValueError` unless the option called `name` lies strictly between 0 and 1.
+def probability(value: float, name: str = "ci_prob", error: type[ValueError] = ValueError) -> None:
+    """Raise `error` unless the option called `name` lies strictly between 0 and 1.
 
     Examples
     --------
@@ -38,4 +38,4 @@ def probability(value: float, name: str = "ci_prob") -> None:
     ValueError: ci_prob=95: it must lie strictly between 0 and 1
     """
     if not 0 < value < 1:
-        raise ValueError(f"{name}={value}: it must lie strictly between 0 and 1")
+        raise error(f"{name}={value}: it must lie strictly between 0 and 1")

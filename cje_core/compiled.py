@@ -1,10 +1,12 @@
 """Functions that numba compiles, from the moment one of them is called: loading numba takes .4 s.
 
 Compiled code is kept beside the source (`cje_core.caches` where that cannot be written), so only the first call after a
-change of the source compiles.
+change of the source, or of one that it imports from, compiles.
 """
 
 import functools
+import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -33,13 +35,67 @@ class Kernel:
     @functools.cached_property
     def dispatcher(self) -> Any:
         """The function in numba's form."""
-        import numba
-
         known = self.function.__globals__
         for name in self.function.__code__.co_names:
             if isinstance(known.get(name), Kernel):
                 known[name] = known[name].dispatcher
-        return numba.njit(cache=True)(self.function)
+        return njit(self.function)
+
+
+def njit(function: Callable[..., Any]) -> Any:
+    """Return the function in numba's form, for modules that cannot do without numba; compiled when first called."""
+    import numba
+
+    compiled = numba.njit(cache=True)(function)
+    _keep(compiled, sources(function.__module__))
+    return compiled
+
+
+def sources(module: str) -> list[str]:
+    """Files of a module and of all modules of this project that it takes names from, and these from others."""
+    project, found, queue = module.partition(".")[0], dict[str, str](), [module]
+    while queue:
+        name = queue.pop()
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if name in found or file is None:
+            continue
+        found[name] = file
+        of = {getattr(value, "__module__", None) for value in vars(sys.modules[name]).values()}
+        of |= imported(file)  # a constant does not say where it is from, and is compiled in
+        queue += [other for other in of if isinstance(other, str) and other.partition(".")[0] == project]
+    return sorted(found.values())
+
+
+@functools.cache
+def imported(file: str) -> frozenset[str]:
+    """Dotted names that a file imports at its top level; some are names inside a module."""
+    with open(file, encoding="utf-8") as handle:  # noqa: PTH123 -- pathlib takes longer to load than to read
+        text = handle.read()
+    names = set(re.findall(r"^import ([\w.]+)", text, re.MULTILINE))
+    for module, what in re.findall(r"^from ([\w.]+) import (\([^)]*\)|[^\n]*)", text, re.MULTILINE):
+        names |= {module, *(f"{module}.{name}" for name in re.findall(r"\w+", what))}
+    return frozenset(names)
+
+
+def _keep(compiled: Any, files: list[str]) -> None:
+    """Let compiled code be kept as long as none of these files changes.
+
+    Numba looks at the file of the function alone: it would go on with the old code of a kernel that this one calls,
+    and fail at an index that names a type which has moved.
+    """
+    kept = getattr(compiled._cache, "_cache_file", None)
+    if kept is None:  # numba found no place to keep it
+        return
+    kept._source_stamp = [(os.path.getsize(file), os.path.getmtime(file)) for file in files]  # noqa: PTH202, PTH204
+    load = kept._load_index
+
+    def load_index() -> Any:
+        try:
+            return load()
+        except (AttributeError, ImportError):
+            return {}
+
+    kept._load_index = load_index
 
 
 def loaded() -> bool:

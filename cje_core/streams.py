@@ -15,6 +15,11 @@ Level = bool | int | float | str
 Cell = Mapping[str, Level]
 
 
+_JSON = json.JSONEncoder(  # json.dumps would make one at each call
+    sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=asdict
+)
+
+
 def canonical(value: object) -> str:
     """Canonical JSON: sorted keys, no spaces, NaN refused, a dataclass as its fields; the spelling that is hashed.
 
@@ -23,9 +28,7 @@ def canonical(value: object) -> str:
     >>> canonical({"n": 250, "design": "own"})
     '{"design":"own","n":250}'
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=asdict
-    )
+    return _JSON.encode(value)
 
 
 def digest(value: object, size: int = 16) -> str:
@@ -58,7 +61,7 @@ def generator(seed: int, *names: object) -> np.random.Generator:
     words = np.frombuffer(
         hashlib.blake2b(canonical(list(names)).encode(), digest_size=32).digest(), dtype="<u4"
     )
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(int(w) for w in words)))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=words.tolist()))
 
 
 @dataclass(frozen=True)

@@ -148,14 +148,15 @@ def prompt_uniforms(
     if corr == 0 and cluster_corr == 0:
         return rng.random(shape)
     wide = (1, shape[1]) + (1,) * (len(shape) - 2)
-    z = np.sqrt(1 - corr - cluster_corr) * rng.standard_normal(shape)
+    z = rng.standard_normal(shape)
+    z *= np.sqrt(1 - corr - cluster_corr)
     if corr > 0:
         z += np.sqrt(corr) * rng.standard_normal(wide)
     if cluster_corr > 0:
         if cluster is None:
             raise ValueError("cluster_corr > 0 needs the cluster code of each prompt")
         z += np.sqrt(cluster_corr) * rng.standard_normal(int(cluster.max()) + 1)[cluster].reshape(wide)
-    return np.asarray(special.ndtr(z))
+    return np.asarray(special.ndtr(z, out=z))
 
 
 def draw_oracle(

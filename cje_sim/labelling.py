@@ -56,6 +56,11 @@ class Labelling:
     scheme: str = "uniform"
     n_probes: int = 0
 
+    @property
+    def by_label(self) -> bool:
+        """Whether the labels themselves decide which of them are visible."""
+        return self.scheme == "mnar"
+
     def __post_init__(self) -> None:
         """Stop at what cannot be."""
         if not 0 <= self.fraction <= 1:
@@ -164,7 +169,7 @@ def label(
     return from_arrays(
         judge,
         policies=policies,
-        oracle=chosen.label,
+        oracle=np.where(chosen.seen, oracle, np.nan),
         label_prob=chosen.prob,
         judge_range=judge_range,
         oracle_range=oracle_range,
@@ -176,27 +181,33 @@ def label(
 class Chosen(NamedTuple):
     """Which labels are visible, arrays of shape (policies, prompts, draws)."""
 
-    label: FloatArray  # NaN where there is none
+    seen: BoolArray
     prob: FloatArray
     fields: dict[str, Any]  # ``stratum`` and ``probe``, where there are any
 
 
 def choose(
     judge: FloatArray,
-    oracle: FloatArray,
+    oracle: FloatArray | None,
     labelling: Labelling,
     cluster: npt.NDArray[np.intp] | None,
     judge_range: tuple[float, float],
     oracle_range: tuple[float, float],
     rng: np.random.Generator,
 ) -> Chosen:
-    """Choose the labels of a complete draw, shape (policies, prompts, draws), that stay visible."""
+    """Choose the labels of a complete draw, shape (policies, prompts, draws), that stay visible.
+
+    What the labels are matters where ``labelling.by_label``.
+    """
     fields: dict[str, Any] = {}
     fraction, scheme = labelling.fraction, labelling.scheme
     n = judge.shape[1]
     size = round(fraction * n)
     prob = np.full(n, size / n)
-    unit = (judge - judge_range[0]) / (judge_range[1] - judge_range[0])
+
+    def unit(values: FloatArray, scale: tuple[float, float]) -> FloatArray:
+        return (values - scale[0]) / (scale[1] - scale[0])
+
     if scheme == "uniform":
         chosen = simple_random(n, size, rng)
     elif scheme == "early":
@@ -207,13 +218,17 @@ def choose(
         n_chosen = round(fraction * n_clusters)
         chosen, prob = simple_random(n_clusters, n_chosen, rng)[codes], np.full(n, n_chosen / n_clusters)
     elif scheme == "stratified":
-        base = np.nanmean(unit[0], axis=1)
+        base = np.nanmean(unit(judge[0], judge_range), axis=1)
         strata = np.atleast_1d(np.searchsorted(np.quantile(base, np.arange(1, N_STRATA) / N_STRATA), base))
         chosen, prob = stratified(strata, size, rng)
         fields["stratum"] = strata
     else:
-        worth = (oracle - oracle_range[0]) / (oracle_range[1] - oracle_range[0])
-        appeal = {"score": 1.5 - unit, "active": unit * (1 - unit) + 1e-9, "mnar": worth + 1e-9}[scheme]
+        if labelling.by_label:
+            assert oracle is not None
+            appeal = unit(oracle, oracle_range) + 1e-9
+        else:
+            score = unit(judge, judge_range)
+            appeal = 1.5 - score if scheme == "score" else score * (1 - score) + 1e-9
         prob = proportional(appeal, fraction)
         if scheme != "score":
             prob = (prob + fraction) / 2
@@ -228,12 +243,14 @@ def choose(
     if labelling.n_probes:
         fields["probe"] = _probes(seen | np.isnan(judge), labelling.n_probes, rng)
         seen |= fields["probe"]
-    return Chosen(np.where(seen, oracle, np.nan), known, fields)
+    return Chosen(seen, known, fields)
 
 
 def _of_responses(values: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Values of prompts (n,) or of responses, for every response."""
-    return np.broadcast_to(values[:, None] if values.ndim == 1 else values, shape).copy()
+    out = np.empty(shape, values.dtype)
+    out[...] = values[:, None] if values.ndim == 1 else values
+    return out
 
 
 def _probes(taken: BoolArray, n_probes: int, rng: np.random.Generator) -> BoolArray:

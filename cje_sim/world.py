@@ -7,8 +7,8 @@ registry `cje_sim.scenarios` is no more than a directory of such files.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,14 +196,14 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
 
     def draws(
         arguments: Mapping[str, Any], rngs: Iterable[np.random.Generator | int | None]
-    ) -> Iterator[tuple[Responses, Labelling, np.random.Generator]]:
-        """A complete draw by each generator; the keywords are read once."""
+    ) -> Iterator[Drawn]:
+        """A draw by each generator; the keywords are read once."""
         refuse_unknown(law.__module__, "simulate", signature, arguments)
         bound = signature.bind(**arguments)
         bound.apply_defaults()
         given = {name: value for name, value in bound.arguments.items() if name != "rng"}
         labelling = Labelling(*(given.pop(name) for name in LABELS))
-        noise = {name: given.pop(name) for name in ("spread", "atoms") if name in given}
+        noise: dict[str, float] = {n: given.pop(n) for n in ("spread", "atoms") if n in given}
         n, corr = given.pop("n"), given.pop("prompt_corr", 0.0)
         for rng in map(np.random.default_rng, rngs):
             responses = law(Prompts(n, rng, corr), **given)
@@ -212,13 +212,14 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
                     f"the law of {law.__module__} draws its own labels, which spread and atoms cannot change: "
                     "world(law, spread=None, atoms=None) takes them away"
                 )
-            yield complete(responses, rng, **noise), labelling, rng
+            yield Drawn(responses, labelling, noise, rng)
 
     def simulate(**arguments: Any) -> xr.Dataset:
-        return collect(*next(draws(arguments, [arguments.get("rng")])))
+        return collect(next(draws(arguments, [arguments.get("rng")])))
 
     def block(rngs: Iterable[np.random.Generator], **arguments: Any) -> Block | None:
-        return collect_block(list(draws(arguments, rngs)))
+        sources = list(rngs)
+        return collect_block(draws(arguments, sources), len(sources))
 
     before, after = ([p for p in frame if (p.name in BEFORE) == first] for first in (True, False))
     signature = inspect.Signature([*before, *own, *after], return_annotation=xr.Dataset)
@@ -240,27 +241,37 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
     return bound
 
 
-def complete(
-    responses: Responses, rng: np.random.Generator, *, spread: float = 0.9, atoms: float = 0.05
-) -> Responses:
-    """Responses with their labels; `spread` and `atoms` are those of `cje_sim.judges.draw_oracle`."""
-    if responses.oracle is not None:
-        return responses
-    noise = rng.random(responses.judge.shape) if responses.noise is None else responses.noise
-    oracle = draw_oracle(np.asarray(responses.mean), noise, spread=spread, atoms=atoms)
-    return replace(responses, oracle=oracle, mean=None)
+class Drawn(NamedTuple):
+    """What a law drew, and what the frame still has to do with it."""
+
+    responses: Responses
+    labelling: Labelling
+    noise: Mapping[str, float]  # spread and atoms, where the frame draws the labels
+    rng: np.random.Generator
+
+    def uniforms(self) -> FloatArray | None:
+        """Uniforms behind the labels; None where the law drew these itself."""
+        if self.responses.oracle is not None:
+            return None
+        noise = self.responses.noise
+        return self.rng.random(self.responses.judge.shape) if noise is None else noise
 
 
-def collect(
-    responses: Responses, labelling: Labelling, rng: np.random.Generator, **noise: float
-) -> xr.Dataset:
-    """Evaluation data from a complete draw: noise of the labels (`complete`), choice of the visible ones, logs.
+def labels_around(mean: FloatArray, u: FloatArray, *, spread: float = 0.9, atoms: float = 0.05) -> FloatArray:
+    """`cje_sim.judges.draw_oracle` with the frame's defaults."""
+    return draw_oracle(mean, u, spread=spread, atoms=atoms)
+
+
+def collect(drawn: Drawn) -> xr.Dataset:
+    """Evaluation data from a draw: noise of the labels, choice of the visible ones, logs.
 
     With logs, ``logged_judge``, ``logged_oracle`` and ``logged_covariate`` are those of the base policy's first
     responses.
     """
-    responses = complete(responses, rng, **noise)
-    judge, oracle = responses.judge, responses.oracle
+    responses, labelling, noise, rng = drawn
+    judge, oracle, u = responses.judge, responses.oracle, drawn.uniforms()
+    if u is not None:
+        oracle = labels_around(np.asarray(responses.mean), u, **noise)
     assert oracle is not None
     fields: dict[str, Any] = {"surprisal": responses.surprisal}
     if responses.true_reward is not None:
@@ -293,31 +304,43 @@ def collect(
     return data if responses.finish is None else responses.finish(data, rng)
 
 
-def collect_block(
-    drawn: Sequence[tuple[Responses, Labelling, np.random.Generator]],
-) -> Block | None:
-    """Complete draws as one block, the very numbers of `collect`; None where a block cannot hold all that matters.
+def collect_block(drawn: Iterable[Drawn], n_sets: int) -> Block | None:
+    """Draws as one block, the very numbers of `collect`; None where a block cannot hold all that matters.
 
     That is where responses come in draws or clusters, with covariates or logs, as probes, with errors of recording, or
     where a judge is silent.
     """
-    for responses, labelling, _ in drawn:
-        odd = responses.covariate or responses.finish or labelling.n_probes or responses.judge.ndim != 2
+    oracle_range = 0.0, 1.0
+    for r, one in enumerate(drawn):
+        responses, labelling, noise, rng = one
+        judge, oracle, u = responses.judge, responses.oracle, one.uniforms()
+        odd = responses.covariate or responses.finish or labelling.n_probes or judge.ndim != 2
         if odd or responses.cluster is not None or responses.logp_target is not None:
             return None
-    policies = tuple(map(str, drawn[0][0].policies))
-    judge_range, oracle_range = drawn[0][0].judge_range, (0.0, 1.0)
-    score = np.stack([responses.judge for responses, _, _ in drawn])
+        if r == 0:
+            shape = n_sets, *judge.shape
+            score, label, prob = np.empty(shape), np.full(shape, np.nan), np.empty(shape)
+        score[r] = judge
+        if u is not None and labelling.by_label:
+            oracle, u = labels_around(np.asarray(responses.mean), u, **noise), None
+        chosen = choose(
+            judge[..., None],
+            None if oracle is None else oracle[..., None],
+            labelling,
+            None,
+            responses.judge_range,
+            oracle_range,
+            rng,
+        )
+        prob[r], seen = chosen.prob[..., 0], np.flatnonzero(chosen.seen)
+        if u is not None:  # only labels that are visible
+            mean = np.broadcast_to(np.asarray(responses.mean), judge.shape)
+            label[r].flat[seen] = labels_around(mean.ravel()[seen], u.ravel()[seen], **noise)
+        elif oracle is not None:
+            label[r].flat[seen] = oracle.ravel()[seen]
     if not np.isfinite(score).all():
         return None
-    label, prob = np.empty(score.shape), np.empty(score.shape)
-    for r, (responses, labelling, rng) in enumerate(drawn):
-        oracle = np.asarray(responses.oracle)
-        chosen = choose(
-            score[r, ..., None], oracle[..., None], labelling, None, judge_range, oracle_range, rng
-        )
-        label[r], prob[r] = chosen.label[..., 0], chosen.prob[..., 0]
-    return Block(policies, score, label, prob, judge_range, oracle_range)
+    return Block(tuple(map(str, responses.policies)), score, label, prob, responses.judge_range, oracle_range)
 
 
 def by_policy(values: Mapping[str, float], name: str = "truth") -> xr.DataArray:

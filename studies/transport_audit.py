@@ -26,10 +26,11 @@ from cje_core.transport.audit_size import VERDICTS
 from cje_core.transport.margin import MARGIN
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
-from studies.engine.measures import clopper_pearson, summary_table
+from studies.engine.measures import clopper_pearson, share_error, summary_table
+from studies.engine.measures.sentences import bounds, keeps_level, kept, points, where
 from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
-from studies.engine.study import Method, Profile, Study
+from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
 JUDGES: dict[str, dict[str, float]] = {
@@ -40,6 +41,11 @@ JUDGES: dict[str, dict[str, float]] = {
 PRINTED = ("old_rule", "probe_tuned")
 CELL = ["judge", "probes", "shift", "n", "labels"]
 N_QUANTILES = 2000
+SIZE, POWER, UNDECIDED = (
+    0.025,
+    0.8,
+    0.5,
+)  # a verdict's error by its interval; what an audit should at least do
 MEASURES = ("coverage", "width", "bias", "se_calibration", "n_failed")
 CAPTION = (
     "Above: share of audits that FAIL (solid) and that PASS (dotted) by the true shift; the margin is the grey line. "
@@ -111,7 +117,7 @@ def _shares(audits: pd.DataFrame, by: list[str], **hits: "pd.Series[Any]") -> pd
     """Mean of each series of 0, 1 and NaN by group, with its MCSE and the number of audits behind it."""
     groups = pd.DataFrame(hits).astype(float).groupby([audits[name] for name in by], sort=False)
     share, n = groups.mean(), groups.count()
-    error = (share * (1 - share) / (n - 1).where(n > 1)).apply(np.sqrt)
+    error = pd.DataFrame(share_error(share, n), share.index, share.columns)
     parts = pd.concat([share, error.add_suffix("_mcse"), n.add_suffix("_audits")], axis=1)
     return parts[[f"{name}{end}" for name in hits for end in ("_audits", "", "_mcse")]].reset_index()
 
@@ -143,6 +149,57 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         "Wrong verdicts about the residual of this f, all shifts together": errors,
         "All measures (the old rule's refusals count as failures)": summary_table(ds, MEASURES),
     }
+
+
+def findings(ds: xr.Dataset) -> list[Finding]:
+    """Size, power and indecision of the audit, and the coverage of what is printed after it."""
+    audits, cell = _audits(ds), [name for name in CELL if ds.sizes[name] > 1]
+    code, size = audits["code"], audits["size"]
+    is_ = {name: (code == k).where(code.notna()) for k, name in enumerate(VERDICTS)}
+    largest = float(ds["shift"].values.max())
+    groups = [name for name in cell if name != "shift"] or ["judge"]
+    wrong = _shares(audits, groups, share=is_["FAIL"].where(size <= MARGIN))
+    said = [_at_most("FAILs a calibrator that is within the margin in", wrong, groups, SIZE)]
+    passed = _shares(audits, groups, share=is_["PASS"].where(size >= MARGIN))
+    said.append(_at_most("PASSes a calibrator that is beyond the margin in", passed, groups, SIZE))
+    if largest > MARGIN:
+        power = _shares(audits[audits["shift"] == largest], groups, share=is_["FAIL"])
+        power = power.rename(columns={"share_audits": "share_trials"})
+        found = kept(power, groups, 0, measure="share", least=POWER)
+        word = {True: "finds", False: "does not find", None: "may or may not find"}[found.holds]
+        said.append(
+            Finding(
+                f"The audit {word} a shift of {largest:g} with power {POWER:.0%} everywhere: FAIL in {found.spread}% "
+                f"of the audits; least {found.worst}.",
+                f"every cell's lower bound is at least {POWER:.0%}; does not: a cell's upper bound is below",
+                found.holds,
+            )
+        )
+    undecided = _shares(audits, cell or ["judge"], share=is_["INCONCLUSIVE"])
+    said.append(_at_most("is INCONCLUSIVE in", undecided, cell or ["judge"], UNDECIDED))
+    for method, words in (("probe_tuned", "the tuned probe value"), ("old_rule", "the old rule's level")):
+        rows = _shares(audits, cell or ["judge"], coverage=audits[method])
+        rows = rows.rename(columns={"coverage_audits": "coverage_trials"})
+        said.append(
+            keeps_level(f"{words}, where one is printed,", rows, cell or ["judge"], ds.sizes["replicate"])
+        )
+    return said
+
+
+def _at_most(what: str, rows: pd.DataFrame, cell: list[str], most: float) -> Finding:
+    """Whether a share, a row per cell, stays at or below `most` in every cell."""
+    rule = f"at most {most:.1%} in every cell; one-sided exact bounds for all cells at once; None: they reach across"
+    rows = rows[rows["share"].notna()].rename(columns={"share_audits": "share_trials"})
+    if not len(rows):
+        return Finding(f"No audit could have shown whether it {what} at most {most:.1%}.", rule, None)
+    low, high = bounds(rows, "share", 0, len(rows)).T
+    holds = False if (low > most).any() else True if (high <= most).all() else None
+    ends = rows.sort_values("share", kind="stable").iloc[[0, -1]]
+    shown = [points(float(row["share"]), float(row["share_mcse"])) for _, row in ends.iterrows()]
+    sentence = (
+        f"The audit {what} {shown[0]} to {shown[1]}% of its cases; most at {where(ends.iloc[1], cell)}."
+    )
+    return Finding(sentence, rule, holds)
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
@@ -203,6 +260,17 @@ STUDY = Study(
     measures="Share of each verdict; P(FAIL) where the residual of this f is within the margin of .05 and P(PASS) "
     "where it is beyond; coverage of what is printed given the verdict, each with its Monte Carlo standard error. The "
     "old rule prints nothing after a FAIL.",
+    protocol=Protocol(
+        origin="Scenario transport_shift with judges from strong to weak; shifts, probes and the margin of .05 "
+        "bracket what the paper's audit meets. 100 labels and 1,000 prompts are a small study's. Written "
+        "after the study's first runs.",
+        replicates="A share near one half has an MCSE of 4.1 points with 150 replicates and 1.1 with 2,000; coverage "
+        "after a verdict rests on the audits that gave it, and says on how many.",
+        failures="An audit without a verdict is INCONCLUSIVE, not a failure. The old rule prints nothing after a FAIL; "
+        "its coverage is taken among what it prints.",
+        primary="Coverage of what is printed after the audit, probe_tuned against old_rule, over all verdicts.",
+        relevant="A coverage below 93%; P(FAIL) above 5% where the residual is within the margin.",
+    ),
     scenario="transport_shift",
     factors={
         "judge": tuple(JUDGES),
@@ -230,4 +298,5 @@ STUDY = Study(
     replicate=replicate,
     table=table,
     figure=figure,
+    findings=findings,
 )

@@ -1,4 +1,8 @@
-"""A machine that has never run us: empty or unwritable homes, and warnings that are errors."""
+"""A machine that has never run us: empty or unwritable homes, and warnings that are errors.
+
+A home changes where each dependency keeps what it compiled, whatever the model: so every engine runs in both homes, and
+nutpie's two models, whose compilation takes half a minute each, in one of them each and with warnings as errors.
+"""
 
 import json
 import os
@@ -29,16 +33,47 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "file" / "home")  # below a file no directory can be made, not even by root
 
 
+# the command line with shorter runs of NUTS: here they need not converge
+COMMAND_LINE = """
+from cje_core.families import posterior
+posterior.MIN_RUN = 100
+from studies.cli.app import main
+main()
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["gibbs", "nutpie", "pymc"])
+@pytest.mark.parametrize(
+    ("home", "engine"),
+    [
+        ("empty", "gibbs"),
+        ("empty", "nutpie"),
+        ("empty", "pymc"),
+        ("unwritable", "gibbs"),
+        ("unwritable", "pymc"),
+    ],
+    indirect=["home"],
+)
 def test_the_first_analysis_shows_no_warning(home: str, engine: str, tmp_path: Path) -> None:
     taught = [row | ({"oracle_label": i % 5 / 5} if i < 40 else {}) for i, row in enumerate(rows(n=60))]
     write(tmp_path / "data" / "base_responses.jsonl", taught)
     write(tmp_path / "data" / "other_responses.jsonl", rows(n=60))
-    command = [sys.executable, "-W", "error::FutureWarning", "-m", "studies", "analyze", tmp_path / "data"]
-    options = ["--bayes", "--bayes-engine", engine, "--out", tmp_path / "out", "--json"]
+    command = ["-m", "studies"] if engine == "gibbs" else ["-c", COMMAND_LINE]
+    options = ["--bayes", "--bayes-engine", engine, "--out", str(tmp_path / "out"), "--json"]
     done = subprocess.run(
-        [*map(str, [*command, *options])], env=environment(home), capture_output=True, text=True, check=False
+        [
+            sys.executable,
+            "-W",
+            "error::FutureWarning",
+            *command,
+            "analyze",
+            str(tmp_path / "data"),
+            *options,
+        ],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert not re.search("warn|traceback|cache dir", done.stderr, re.IGNORECASE), done.stderr
@@ -61,18 +96,24 @@ def test_the_first_study_and_its_report_show_no_warning(home: str, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_the_library_imports_and_fits_with_warnings_as_errors(home: str) -> None:
+@pytest.mark.parametrize(
+    ("home", "pooling"), [("empty", "partial"), ("unwritable", "complete")], indirect=["home"]
+)
+def test_the_library_imports_and_fits_with_warnings_as_errors(home: str, pooling: str) -> None:
     """The partially pooled model is the one whose gradient numba remarks on."""
-    code = """
+    code = f"""
 import numpy as np
 from cje_core import figures
 from cje_core.data import from_arrays
 from cje_core.estimators import bayes_direct
+from cje_core.families import posterior
+posterior.MIN_RUN = 100
 rng = np.random.default_rng(1)
 s = rng.random((2, 60)).round(1)
 y = np.where(np.arange(60) < 30, np.clip(s + rng.normal(0, .1, s.shape), 0, 1), np.nan)
 data = from_arrays(s, policies=["a", "b"], oracle=y)
-out = bayes_direct.estimate(data, rng=1, engine="nutpie", model=bayes_direct.Model(pooling="partial"), n_draws=100)
+model = bayes_direct.Model(pooling="{pooling}")
+out = bayes_direct.estimate(data, rng=1, engine="nutpie", model=model, n_draws=100)
 assert np.isfinite(out.estimate).all()
 """
     done = subprocess.run(

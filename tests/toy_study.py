@@ -95,7 +95,7 @@ if __name__ == "__main__":
             seed=int(seed),
             jobs=int(jobs),
             levels=chosen,
-            say=lambda line: print(line, flush=True),
+            log=run.Log(say=lambda line: print(line, flush=True)),
         )
     except run.InterruptedRunError as error:
         sys.exit(str(error))

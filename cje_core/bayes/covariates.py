@@ -14,7 +14,6 @@ but once. Ends, pairs of weights and log sigma are drawn as binary labels have t
 (`cje_core.bayes.slice_sampling`), coefficients by slice sampling with stepping out.
 """
 
-import numba
 import numpy as np
 
 from cje_core.bayes.gibbs import THIN, WARMUP, Draws, curve
@@ -23,6 +22,7 @@ from cje_core.bayes.prior import DEFAULT, Prior, check, draw_component, shapes
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, Rng, one_of
+from cje_core.compiled import njit
 from cje_core.data.arrays import Rows
 
 EFFECTS = ("linear", "spline")
@@ -87,7 +87,7 @@ def sample(
     return Draws(curve(graded.levels.level, ends, shape), ends, shape, sigma, {}, beta)
 
 
-@numba.njit(cache=True)
+@njit
 def _log_likelihood(f, step, moves, odds, label, binary, precision, share):  # type: ignore[no-untyped-def]
     """Log likelihood with f moved by ``step * moves``; of binary labels in products, which saves logarithms."""
     out, product, held = 0.0, 1.0, 0
@@ -112,7 +112,7 @@ def _log_likelihood(f, step, moves, odds, label, binary, precision, share):  # t
 _move_ends, _move_shape = moves_of(_log_likelihood)
 
 
-@numba.njit(cache=True)
+@njit
 def _chain(  # type: ignore[no-untyped-def]
     rng, seen, mixture, flat, scale, effect_scale, equal_ends, n_warmup, thin, out
 ):

@@ -12,7 +12,6 @@ at 0 given the shape, sigma, covariate effects, and f's mean over the labels: al
 with that at r = 0, so any sampler's draws will do (`mix`).
 """
 
-import numba
 import numpy as np
 
 from cje_core.bayes import covariates
@@ -22,6 +21,7 @@ from cje_core.bayes.prior import Prior, draw_shapes, ends_density
 from cje_core.bayes.slice_sampling import draw_log_sigma
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray
+from cje_core.compiled import njit
 from cje_core.data.arrays import Rows
 
 USED = 100  # draws that the density is a mean over
@@ -97,7 +97,7 @@ def sample(rows: Rows, graded: Graded, *, n_draws: int, prior: Prior, rng: np.ra
     )
 
 
-@numba.njit(cache=True)
+@njit
 def _flat_chain(m, total, squares, scale, n_warmup, thin, rng, value, sigma):  # type: ignore[no-untyped-def]
     log_sigma = np.log(0.5 * scale)
     mean = total / m

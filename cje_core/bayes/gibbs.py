@@ -21,7 +21,6 @@ drawn by slice sampling on its logarithm.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from cje_core.bayes.levels import Levels
@@ -38,6 +37,7 @@ from cje_core.bayes.prior import (
 from cje_core.bayes.slice_sampling import draw_log_sigma, moves_of, partner
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, IntArray, Rng
+from cje_core.compiled import njit
 
 RUN = 16  # probabilities per product: 1e-19 each would not underflow
 WARMUP, THIN = 300, 4  # sweeps; at these R-hat of every level is below 1.01 (tested)
@@ -121,7 +121,7 @@ def sample(
     return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})
 
 
-@numba.njit(cache=True)
+@njit
 def truncated_normal(rng, low, high):  # type: ignore[no-untyped-def]
     """Standard normal restricted to [low, high], by the rejection schemes of Robert (1995)."""
     if low > 0 or high < 0:
@@ -150,7 +150,7 @@ def truncated_normal(rng, low, high):  # type: ignore[no-untyped-def]
             return x
 
 
-@numba.njit(cache=True)
+@njit
 def _cut_normal(rng, mean, precision, low, high):  # type: ignore[no-untyped-def]
     """Normal draw between two bounds; uniform where nothing is told."""
     if precision * (high - low) ** 2 < 1e-12:
@@ -160,7 +160,7 @@ def _cut_normal(rng, mean, precision, low, high):  # type: ignore[no-untyped-def
     return min(max(new, low), high)
 
 
-@numba.njit(cache=True)
+@njit
 def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type: ignore[no-untyped-def]
     gram, mass, cross, m, total, squares = seen
     (table, log_mass), (ends, shape, sigma) = mixture, out
@@ -253,7 +253,7 @@ def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray
     return np.ascontiguousarray(basis), hit[order], np.array(count), np.array(end, dtype=np.intp)
 
 
-@numba.njit(cache=True)
+@njit
 def _binary_log_density(q, step, moves, count, end):  # type: ignore[no-untyped-def]
     out, t = 0.0, 0
     for g in range(len(end)):
@@ -271,7 +271,7 @@ def _binary_log_density(q, step, moves, count, end):  # type: ignore[no-untyped-
 _move_ends, _move_shape = moves_of(_binary_log_density)
 
 
-@numba.njit(cache=True)
+@njit
 def _binary_chain(rng, runs, mixture, flat, n_warmup, thin, ends, shape):  # type: ignore[no-untyped-def]
     basis, hit, count, end = runs
     table, log_mass = mixture

@@ -22,12 +22,12 @@ of them (prior draws, simulation-based calibration, power scaling), are of the c
 from functools import lru_cache
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from scipy import special
 
 from cje_core.bayes.splines import N_SPLINES
 from cje_core.checks import FloatArray
+from cje_core.compiled import njit
 
 FLAT = (0.1, 0.2, 0.4, 0.8, 1.6)  # Dirichlet parameters of the flat shapes, mass .1 each
 CENTER = (0.0, 0.25, 0.5, 0.75, 1.0)  # where the bumps are steep; mass .05 for each of the totals
@@ -103,7 +103,7 @@ def draw_shapes(prior: Prior, n: int, rng: np.random.Generator) -> FloatArray:
 # --- for the kernels --------------------------------------------------------------------------------------------------
 
 
-@numba.njit(cache=True)
+@njit
 def ends_density(rise, size, flat):  # type: ignore[no-untyped-def]
     """Density of ends that are b - a = rise apart, with `size` splines."""
     if rise <= 0.0:
@@ -111,7 +111,7 @@ def ends_density(rise, size, flat):  # type: ignore[no-untyped-def]
     return flat + (1.0 - flat) * size * (size + 1.0) * rise ** (size - 1)
 
 
-@numba.njit(cache=True)
+@njit
 def draw_component(rng, log_u, table, log_mass, log_p):  # type: ignore[no-untyped-def]
     """One component of the mixture, given the shape; `log_p` is room to work in."""
     top = -np.inf
@@ -132,13 +132,13 @@ def draw_component(rng, log_u, table, log_mass, log_p):  # type: ignore[no-untyp
     return len(log_mass) - 1
 
 
-@numba.njit(cache=True)
+@njit
 def log_gamma_draw(rng, shape):  # type: ignore[no-untyped-def]
     """Log of a standard gamma draw; that of a small shape may lie below the smallest number."""
     return np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random()) / shape
 
 
-@numba.njit(cache=True)
+@njit
 def beta_split(rng, both, first, second):  # type: ignore[no-untyped-def]
     """First part of `both`, split as Beta(first, second)."""
     gap = log_gamma_draw(rng, second) - log_gamma_draw(rng, first)

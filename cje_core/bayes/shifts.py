@@ -20,7 +20,6 @@ all; the heavier tails of student and horseshoe let it go alone.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from cje_core.bayes.gibbs import Draws
@@ -29,6 +28,7 @@ from cje_core.bayes.slice_sampling import shrink_of
 from cje_core.bayes.value import curves_of, mean_at
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray, Rng, one_of
+from cje_core.compiled import njit
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
 
@@ -118,7 +118,7 @@ def shifts(
     return Shifts(delta, tau, n_probes)
 
 
-@numba.njit(cache=True)
+@njit
 def _variance(kind, log_tau, log_lambda, slab):  # type: ignore[no-untyped-def]
     if kind == 0:  # student
         return np.exp(2.0 * log_tau + log_lambda)
@@ -128,12 +128,12 @@ def _variance(kind, log_tau, log_lambda, slab):  # type: ignore[no-untyped-def]
     return slab * slab * local / (slab * slab + local)
 
 
-@numba.njit(cache=True)
+@njit
 def _log_normal(x, variance):  # type: ignore[no-untyped-def]
     return -0.5 * np.log(variance) - 0.5 * x * x / variance
 
 
-@numba.njit(cache=True)
+@njit
 def _log_lambda_density(u, delta, log_tau, kind, slab):  # type: ignore[no-untyped-def]
     out = _log_normal(delta, _variance(kind, log_tau, u, slab))
     if kind == 0:  # inverse gamma (3/2, 3/2) of lambda = exp(u), Jacobian included
@@ -141,7 +141,7 @@ def _log_lambda_density(u, delta, log_tau, kind, slab):  # type: ignore[no-untyp
     return out + u - np.log1p(np.exp(2.0 * u))
 
 
-@numba.njit(cache=True)
+@njit
 def _log_tau_density(u, delta, log_lambda, kind, scale, slab):  # type: ignore[no-untyped-def]
     out = u - np.log1p(np.exp(2.0 * u) / (scale * scale))
     for p in range(len(delta)):
@@ -154,7 +154,7 @@ LOW, HIGH = -14.0, 14.0
 _shrink_lambda, _shrink_tau = shrink_of(_log_lambda_density), shrink_of(_log_tau_density)
 
 
-@numba.njit(cache=True)
+@njit
 def _cut_chain(rng, c, probes, kind, scale, slab, inner, delta, tau):  # type: ignore[no-untyped-def]
     n, n_units = probes.n_units, len(probes.unit_place)
     residual, expected = np.empty(n_units), np.zeros(n_units)

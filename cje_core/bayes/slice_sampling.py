@@ -12,12 +12,13 @@ import numba
 import numpy as np
 
 from cje_core.bayes.prior import LEAST, beta_split, ends_density
+from cje_core.compiled import njit
 
 # steps of a slice after which a weight stays: what is left of the interval is the prior's matter
 SHRINKS = 10
 
 
-@numba.njit(cache=True)
+@njit
 def partner(rng, i, size):  # type: ignore[no-untyped-def]
     """Another of `size` weights than the i-th, at random."""
     j = int(rng.random() * (size - 1))
@@ -120,7 +121,7 @@ def shrink_of(log_density: Any) -> Any:
     return shrink
 
 
-@numba.njit(cache=True)
+@njit
 def _sigma_log_density(u, m, rest, scale):  # type: ignore[no-untyped-def]
     """Log density of u = log sigma; the Jacobian is the 1 in 1 - m."""
     return (1.0 - m) * u - 0.5 * rest * np.exp(-2.0 * u) - 0.5 * np.exp(2.0 * u) / (scale * scale)
@@ -129,7 +130,7 @@ def _sigma_log_density(u, m, rest, scale):  # type: ignore[no-untyped-def]
 _shrink_sigma = shrink_of(_sigma_log_density)
 
 
-@numba.njit(cache=True)
+@njit
 def draw_log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
     """Log sigma by stepping out; the width follows the posterior's, about 1 / sqrt(2m)."""
     height = _sigma_log_density(u, m, rest, scale) + np.log1p(-rng.random())

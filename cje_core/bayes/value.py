@@ -26,7 +26,6 @@ difference of two borrowed ones loses most of the calibrator's error.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from scipy import special
 
@@ -34,6 +33,7 @@ from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import Graded
 from cje_core.calibration.folds import count_clusters
 from cje_core.checks import BoolArray, FloatArray, IntArray, Rng
+from cje_core.compiled import njit
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
@@ -75,7 +75,7 @@ def curves_of(rows: Rows, graded: Graded, draws: Draws) -> Curves:
     return Curves(f, curve, draws.beta, graded.columns)
 
 
-@numba.njit(cache=True)
+@njit
 def mean_at(c, d, curve, at, row):  # type: ignore[no-untyped-def]
     """Mean of Y at one row in draw d of some `Curves`: the odds of f times exp(columns @ beta)."""
     f = c.f[d, curve, at]
@@ -104,7 +104,7 @@ def spent(rows: Rows, graded: Graded, draws: Draws, taught: BoolArray) -> float:
     return graded.share * float((variance / noise).sum())
 
 
-@numba.njit(cache=True)
+@njit
 def _moments(c, curve, at, row):  # type: ignore[no-untyped-def]
     mean, variance, n_draws = np.zeros(len(row)), np.zeros(len(row)), len(c.f)
     for i in range(len(row)):
@@ -205,7 +205,7 @@ def values(
     return levels.low + levels.width * out.T
 
 
-@numba.njit(cache=True)
+@njit
 def _value_draws(rng, c, n_clusters, used, own, label, factor, out):  # type: ignore[no-untyped-def]
     n_policies, n_levels = len(factor), c.f.shape[2]
     by_level = c.beta.shape[1] == 0  # f depends on the level alone: the rows collapse to their weight on each

@@ -9,13 +9,16 @@ slice once.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.folds import FOLDS
 from cje_core.calibration.oracle_slice import CALIBRATORS, DIRECTIONS, OracleSlice, fit_slice, predict
-from cje_core.checks import FloatArray, one_of
+from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
+from cje_core.data.cohorts import group_codes
 from cje_core.data.errors import DataError
 
 
@@ -31,6 +34,11 @@ class Calibration:
         Calibrator, see `cje_core.calibration.oracle_slice.fit_slice`.
     direction : {"increasing", "decreasing"}
         Whether a higher judge score means a better response.
+    groups : str, optional
+        Variable over ``prompt``: `cje_core.estimators.direct` shifts the calibrator in each of its groups, shrunk to
+        the pooled one (`cje_core.families.direct.subgroups`). Others take the pooled calibrator.
+    folds : {"dealt", "hash"}
+        How prompts come to their cross-fitting folds: balanced over the labels, or the paper's ``hash(id) mod 5``.
 
     Examples
     --------
@@ -42,6 +50,8 @@ class Calibration:
     covariates: Sequence[str] = ()
     mode: str = "default"
     direction: str = "increasing"
+    groups: str | None = None
+    folds: str = "dealt"
 
     def __post_init__(self) -> None:
         """Stop at a name that means nothing, before anything is fitted."""
@@ -50,6 +60,14 @@ class Calibration:
         object.__setattr__(self, "covariates", tuple(self.covariates))
         one_of(self.mode, "calibrator", CALIBRATORS, DataError)
         one_of(self.direction, "direction", DIRECTIONS, DataError)
+        one_of(self.folds, "folds", FOLDS, DataError)
+
+
+class Slices(NamedTuple):
+    """Slices of some data that were fitted before, and kept (`cje_core.workflow.steps`)."""
+
+    fresh: OracleSlice
+    with_logs: OracleSlice  # the same where fresh labels teach
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +76,7 @@ class Calibrated:
 
     data: xr.Dataset
     calibration: Calibration
+    kept: Slices | None = None  # in place of fits of its own
 
     @cached_property
     def rows(self) -> Rows:
@@ -70,9 +89,14 @@ class Calibrated:
         return unpack_logged(self.data, self.calibration.covariates)
 
     @cached_property
+    def group(self) -> IntArray | None:
+        """(prompts,) code of each prompt's group, in the order of `rows`; None where the calibrator knows no groups."""
+        return None if self.calibration.groups is None else group_codes(self.data, self.calibration.groups)[1]
+
+    @cached_property
     def slice(self) -> OracleSlice:
         """The labelled fresh responses that teach, and their calibrator."""
-        return self.slice_as(self.calibration.mode)
+        return self.kept.fresh if self.kept else self.slice_as(self.calibration.mode)
 
     @property
     def parts(self) -> tuple[xr.Dataset, Rows, OracleSlice]:
@@ -82,6 +106,8 @@ class Calibrated:
     @cached_property
     def slice_with_logs(self) -> OracleSlice:
         """The same, or the labels of logged responses where no fresh ones teach."""
+        if self.kept:
+            return self.kept.with_logs
         return self.slice if self.rows.teaches.any() else self.slice_as(self.calibration.mode, self.logged)
 
     @cached_property
@@ -103,6 +129,7 @@ class Calibrated:
             calibrator=mode,
             logged=logged,
             every_fold="logged_judge" in self.data,  # weights of logged responses are cross-fitted too
+            folds=self.calibration.folds,
         )
 
 

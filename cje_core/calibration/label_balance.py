@@ -14,6 +14,7 @@ from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows, unpack
 
 LARGEST_EXACT = 2_000  # prompts with a label, or without, up to which the p-value is computed here
+LARGEST_BY_SCIPY = 10_000  # beyond it scipy's p-value is Smirnov's formula
 LEVEL = 0.001  # every policy of every analysis is tested, and most labels are random
 
 
@@ -54,12 +55,13 @@ def _p_value(rows: Rows, mine: np.ndarray, chosen: np.ndarray) -> float:
     prompt, at = np.unique(rows.prompt[index], return_inverse=True)
     mean = np.bincount(at, weights=rows.score[index]) / np.bincount(at)
     has = np.isin(prompt, rows.prompt[own])
-    if min(has.sum(), (~has).sum()) < MIN_LABELLED_CLUSTERS:
+    count = rows.stands_for[index[~has[at]]] if rows.stands_for.size else None
+    if min(has.sum(), (~has).sum() if count is None else count.sum()) < MIN_LABELLED_CLUSTERS:
         return np.nan
-    return kolmogorov_smirnov(mean[has], mean[~has])
+    return kolmogorov_smirnov(mean[has], mean[~has], count)
 
 
-def kolmogorov_smirnov(first: FloatArray, second: FloatArray) -> float:
+def kolmogorov_smirnov(first: FloatArray, second: FloatArray, count: FloatArray | None = None) -> float:
     """Two-sided p-value ``P(D >= d)`` of Kolmogorov and Smirnov's statistic of two samples, (m,) and (n,).
 
     A merged sample is a lattice path from (0, 0) to (m, n), all equally likely. The chance that a path through (i, j)
@@ -68,11 +70,20 @@ def kolmogorov_smirnov(first: FloatArray, second: FloatArray) -> float:
     arXiv:2102.08037). Sums of positive terms: no cancellation. Ties make it
     conservative, as scipy's is. Beyond `LARGEST_EXACT` by scipy.
 
+    Each value of the second sample may stand for ``count`` of them, as long as these are whole between neighbours of
+    the first: then D is that of all of them.
+
     Examples
     --------
     >>> kolmogorov_smirnov(np.array([1.0, 2.0]), np.array([3.0, 4.0]))  # 2 of the 6 orders
     0.3333333333333333
     """
+    if count is not None:
+        order = np.argsort(second, kind="stable")
+        first, second, below = np.sort(first), second[order], np.rint(np.cumsum(count[order]))
+        if max(len(first), below[-1]) > LARGEST_BY_SCIPY:
+            return _of_many(first, second, below)
+        second = np.repeat(second, np.diff(below, prepend=0.0).astype(int))
     first, second = sorted((np.sort(first), np.sort(second)), key=len)
     m, n = len(first), len(second)
     if n > LARGEST_EXACT:
@@ -92,3 +103,14 @@ def kolmogorov_smirnov(first: FloatArray, second: FloatArray) -> float:
         now = (i * before + (k - i) * met[i]) / k
         met[i] = np.where(np.abs(i * n - (k - i) * m) >= least, 1.0, now)
     return float(met[m])
+
+
+def _of_many(first: FloatArray, second: FloatArray, below: FloatArray) -> float:
+    """P-value for sorted samples, of the second as distinct values and how many are not above each of them."""
+    from scipy import stats
+
+    m, n = float(len(first)), float(below[-1])
+    both = np.concatenate([first, second])
+    share = np.concatenate([[0.0], below])[np.searchsorted(second, both, "right")] / n
+    distance = np.abs(np.searchsorted(first, both, "right") / m - share).max()
+    return float(stats.kstwo.sf(distance, np.round(m * n / (m + n))))

@@ -9,13 +9,12 @@ prediction alike; so the slice mean is preserved exactly: ``sum_L w f(Z) = sum_L
 Modes: ``monotone``; ``two_stage``, the paper's, free in S; ``two_stage_monotone``, whose f never falls in S at given X.
 """
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
+from cje_core.calibration.folds import FOLDS, MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
 from cje_core.calibration.isotonic import interpolate, isotonic
 from cje_core.calibration.two_stage import (
     MIN_ROWS,
@@ -179,6 +178,23 @@ class OracleSlice(_Slice):
         return Own(block, sum_by(f.block, f.weight, int(f.block[-1]) + 1), residual)
 
     @cached_property
+    def left_out(self) -> dict[int, Calibrator | None]:
+        """``f^(-k)`` by fold: those asked for so far, see `without`."""
+        return {}
+
+    def without(self, k: int) -> Calibrator | None:
+        """``f^(-k)``, the calibrator that never saw fold k; None where every label lies there."""
+        if k not in self.left_out:
+            train = self.fold[self.prompt] != k
+            self.left_out[k] = _without(self, train) if train.any() else None
+        return self.left_out[k]
+
+    @cached_property
+    def basis(self) -> Basis | None:
+        """Knots of the first stage, if the mode has one."""
+        return basis_of(self)
+
+    @cached_property
     def index_moves(self) -> IndexMoves:
         """How its labels move a two-stage calibrator through the index."""
         f = self.calibrator
@@ -194,6 +210,7 @@ def fit_slice(
     calibrator: str = "default",
     logged: Logged | None = None,
     every_fold: bool = True,
+    folds: str = "dealt",
 ) -> OracleSlice:
     """Fit the calibrator on the labels that teach and say what is wrong with them, if anything.
 
@@ -212,9 +229,13 @@ def fit_slice(
         so both together would count them twice).
     every_fold : bool
         False: only clusters with a label or a probe get a fold, all that an estimator of fresh responses asks for.
+    folds : {"dealt", "hash"}
+        Balanced over the labels, or the paper's ``hash(id) mod 5`` (`cje_core.calibration.folds.assign_folds`); folds
+        that the data bring stay theirs.
     """
     one_of(direction, "direction", DIRECTIONS)
     one_of(calibrator, "calibrator", CALIBRATORS)
+    one_of(folds, "folds", FOLDS)
     increasing = direction == "increasing"
     if logged is not None and not rows.teaches.any():
         prompt = np.flatnonzero(np.isfinite(logged.label) & np.isfinite(logged.z).all(axis=1))
@@ -226,7 +247,9 @@ def fit_slice(
     taught[rows.cluster[prompt]] = True
     asked = np.full(len(taught), every_fold)
     asked[rows.cluster[rows.prompt[rows.labelled | rows.probe]]] = True
-    fold = assign_folds(rows.cluster_names, taught, asked=asked)[rows.cluster]
+    fold = assign_folds(rows.cluster_names, taught, dealt=folds == "dealt", asked=asked, given=rows.fold)[
+        rows.cluster
+    ]
     mode = calibrator
     if calibrator in ("default", "auto"):
         mode = "two_stage" if calibrator == "auto" or z.shape[1] > 1 else "monotone"
@@ -282,33 +305,26 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     the row's own fold, so nothing is left to fit on.
     """
     out = np.full(len(z), np.nan)
-    new_fold, fold = fitted.fold[prompt], fitted.fold[fitted.prompt]
+    new_fold = fitted.fold[prompt]
     if UNKNOWN in new_fold:
         raise ValueError("a prompt without labels has no fold here; fit the slice with every_fold=True")
-    without = _refits(fitted)
-    for k in np.unique(new_fold):
-        train = fold != k
-        if train.any():
-            out[new_fold == k] = predict(without(train), z[new_fold == k])
+    for k in np.unique(new_fold).tolist():
+        f = fitted.without(k)
+        if f is not None:
+            out[new_fold == k] = predict(f, z[new_fold == k])
     return out
 
 
-def _refits(fitted: OracleSlice) -> Callable[[BoolArray], Calibrator]:
-    """`refit` by the rows to train on; the levels of a monotone calibrator are sorted once for all of them."""
+def _without(fitted: OracleSlice, train: BoolArray) -> Calibrator:
+    """`refit` on some of the labels; the levels of a monotone calibrator are those of the pooled one."""
     f = fitted.calibrator
     if f is None or f.mode != "monotone" or fitted.mode != "monotone":
-        basis = basis_of(fitted)
-        return lambda train: refit(fitted, train, basis)
-    code, n_levels = np.searchsorted(f.knot, index(f, fitted.z)), len(f.knot)
-
-    def without(train: BoolArray) -> Calibrator:
-        w, at = fitted.weight[train], code[train]
-        total, labels = sum_by(at, w, n_levels), sum_by(at, w * fitted.label[train], n_levels)
-        seen = total > 0
-        value, block = isotonic(labels[seen] / total[seen], total[seen])
-        return f._replace(knot=f.knot[seen], value=value, weight=total[seen], block=block)
-
-    return without
+        return refit(fitted, train, fitted.basis)
+    at, w, n_levels = np.searchsorted(f.knot, index(f, fitted.z[train])), fitted.weight[train], len(f.knot)
+    total, labels = sum_by(at, w, n_levels), sum_by(at, w * fitted.label[train], n_levels)
+    seen = total > 0
+    value, block = isotonic(labels[seen] / total[seen], total[seen])
+    return f._replace(knot=f.knot[seen], value=value, weight=total[seen], block=block)
 
 
 def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
@@ -383,4 +399,5 @@ def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArra
 
 def mean_of_rows(rows: Rows, index: IntArray, weight: FloatArray) -> MeanOver:
     """Weighted means over some rows, for several values of the same ones (`mean_part`)."""
-    return mean_over(taken(rows.prompt, index), weight, rows.cluster)
+    count = taken(rows.stands_for, index) if rows.stands_for.size else None
+    return mean_over(taken(rows.prompt, index), weight, rows.cluster, count)

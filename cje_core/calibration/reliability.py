@@ -14,15 +14,19 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy import special
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.oracle_slice import MODES, Calibrator, OracleSlice, held_out, index, predict, refit
 from cje_core.calibration.two_stage import MIN_ROWS, evaluate
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows
+from cje_core.data.cohorts import group_codes
+from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, cluster_se, sum_by, wald, wilson
-from cje_core.inference.influence import hajek, make_part
+from cje_core.inference.influence import hajek, make_part, mean_over
 
 N_GRID = 101
 FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary counts as flat
@@ -99,6 +103,96 @@ def reliability(data: xr.Dataset | Calibrated, *, n_bins: int = 10, ci_prob: flo
         "fingerprint": fingerprint(fitted.calibrator),
     }
     return _table(fitted, ci_prob, columns, said)
+
+
+def _noise_within(left: FloatArray, weight: FloatArray, group: IntArray) -> float:
+    """Standard deviation of residuals around the mean of their group, of all groups together."""
+    total = np.maximum(np.bincount(group, weight), 1e-300)
+    around = left - (np.bincount(group, weight * left) / total)[group]
+    return float(np.sqrt(np.average(around**2, weights=weight)))
+
+
+def reliability_by_group(
+    data: xr.Dataset | Calibrated, group: str, *, fdr: float = 0.05, ci_prob: float = 0.95
+) -> xr.Dataset:
+    """Is the calibrated reward right in every group of prompts? One false discovery rate over all groups.
+
+    Estimand: ``E[Y - f(Z) | group]`` of the policies that taught f, zero where f means the same in every group. Rewards
+    are out of fold. The t test by cluster counts the noise of the group's labels; that of f, which these labels helped
+    to teach, would make it smaller, so the test is the more conservative the larger the group's share is.
+
+    Parameters
+    ----------
+    data : xr.Dataset or Calibrated
+    group : str
+        Variable over ``prompt``, for instance ``cohort``.
+    fdr : float
+        Level of the Benjamini-Hochberg procedure over the groups.
+    ci_prob : float
+        Probability of each interval, not adjusted.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``group``, in order of name: ``n_labels``; ``residual`` (label less reward, oracle units), ``std_error``,
+        ``interval``, ``p_value``, ``p_bh``, ``flagged`` (``p_bh <= fdr``); ``slope`` of the label in the reward (1
+        where rewards are reliable; noise in f makes it smaller) with ``slope_interval``; ``oof_rmse``. NaN, and never
+        flagged, with fewer than 4 labelled prompts, and without a calibrator.
+    """
+    probability(ci_prob)
+    probability(fdr, "fdr")
+    data, rows, fitted = calibrated(data).parts
+    names, code = group_codes(data, group)
+    residual, std_error, df, slope, slope_error, rmse = np.full((6, len(names)), np.nan)
+    of_label = code[fitted.prompt]
+    taught = fitted.calibrator is not None
+    reward = held_out(fitted, fitted.z, fitted.prompt) if taught else np.full(len(of_label), np.nan)
+    noise_of_all = _noise_within(fitted.label - reward, fitted.weight, of_label) if taught else np.nan
+    for g in range(len(names) if taught else 0):
+        at = np.flatnonzero(of_label == g)
+        if len(np.unique(rows.cluster[fitted.prompt[at]])) < MIN_LABELLED_CLUSTERS:
+            continue
+        means = mean_over(fitted.prompt[at], fitted.weight[at], rows.cluster)
+        left = fitted.label[at] - reward[at]
+        residual[g], part = means.part(left)
+        shares = sum_by(rows.cluster[fitted.prompt[at]], means.share, len(rows.cluster_names))
+        alike = noise_of_all * np.sqrt(
+            (shares**2).sum()
+        )  # labels of a group that are all alike show no noise
+        std_error[g] = max(float(cluster_se(part.influence, rows.cluster)), float(alike))
+        df[g] = part.df
+        rmse[g] = np.sqrt((means.share * left**2).sum())
+        from_mean = reward[at] - (means.share * reward[at]).sum()
+        spread = float((means.share * from_mean**2).sum())
+        if spread > (1e-9 * np.ptp(data.attrs["oracle_range"])) ** 2:
+            slope[g] = (means.share * from_mean * fitted.label[at]).sum() / spread
+            noise = fitted.label[at] - (means.share * fitted.label[at]).sum() - slope[g] * from_mean
+            moves = sum_by(
+                rows.cluster[fitted.prompt[at]], means.share * from_mean * noise, len(rows.cluster_names)
+            )
+            m = df[g] + 1  # effective clusters; a line has two parameters
+            slope_error[g] = np.sqrt((moves**2).sum() * m / max(m - 2, 1.0)) / spread
+    spread_seen = std_error > 0
+    ratio = np.divide(np.abs(residual), std_error, out=np.full(len(names), np.nan), where=spread_seen)
+    p_value = 2 * special.stdtr(df, -ratio)
+    p_bh = adjust_p(p_value, "bh")
+    by_end = ("group", "ci_bound")
+    return xr.Dataset(
+        {
+            "n_labels": ("group", np.bincount(of_label, minlength=len(names))),
+            "residual": ("group", residual),
+            "std_error": ("group", std_error),
+            "interval": (by_end, wald(residual, std_error, df, ci_prob)),
+            "p_value": ("group", p_value),
+            "p_bh": ("group", p_bh),
+            "flagged": ("group", p_bh <= fdr),
+            "slope": ("group", slope),
+            "slope_interval": (by_end, wald(slope, slope_error, np.maximum(df - 1, 1), ci_prob)),
+            "oof_rmse": ("group", rmse),
+        },
+        coords={"group": names, "ci_bound": CI_BOUND},
+        attrs={"ci_prob": float(ci_prob), "fdr": fdr, "variable": group},
+    )
 
 
 def _table(fitted: OracleSlice, ci_prob: float, columns: dict[str, Any], said: dict[str, Any]) -> xr.Dataset:

@@ -16,6 +16,7 @@ import xarray as xr
 
 from cje_core.data.contract import check_data, check_unique
 from cje_core.data.errors import DataError
+from cje_core.data.fields import NO_FOLD
 
 
 class Rows(NamedTuple):
@@ -37,9 +38,15 @@ class Rows(NamedTuple):
     labelled: npt.NDArray[np.bool_]
     probe: npt.NDArray[np.bool_]
     evaluated: npt.NDArray[np.bool_]
-    weight: npt.NDArray[np.float64]  # 1 / draws of this policy at this prompt: every prompt counts once
+    weight: npt.NDArray[np.float64]  # 1 / draws of this policy at this prompt, times `stands_for`
     label_prob: npt.NDArray[np.float64]  # 1 where no probability was declared
     teaches: npt.NDArray[np.bool_]  # labelled, and of a calibration policy
+    stands_for: npt.NDArray[np.float64] = np.empty(
+        0
+    )  # responses, which weigh `weight` together; empty: one each
+    # assigned by the user to each cluster, -1 where none is; empty where none is at all
+    fold: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
+    prompt_order: npt.NDArray[np.intp] | None = None  # what sorts the data's prompts; None: they are sorted
 
 
 _UNPACKED: ContextVar[tuple[xr.Dataset, dict[tuple[str, ...], Rows]] | None] = ContextVar(
@@ -119,12 +126,21 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
             evaluated, evaluated.sum(axis=2, keepdims=True), (~evaluated & probe).sum(axis=2, keepdims=True)
         )
         weight /= np.maximum(flat(together), 1)
+    stands_for = flat(canonical("stands_for")) if "stands_for" in data else np.empty(0)
+    if stands_for.size:
+        weight *= stands_for
     cluster_names, cluster = prompts, np.arange(len(prompts))
     if "cluster" in data:
         of_prompt = data.variables["cluster"].values.astype(str, copy=False)
         if by_prompt is not None:
             of_prompt = of_prompt[by_prompt]
         cluster_names, cluster = np.unique(of_prompt, return_inverse=True)
+    fold = np.empty(0, dtype=np.intp)
+    if "fold" in data:
+        of_prompt = data.variables["fold"].values.astype(np.intp)
+        fold = _fold_of_cluster(
+            of_prompt if by_prompt is None else of_prompt[by_prompt], cluster, cluster_names
+        )
     score = flat(score)
     z = score[:, None]
     if chosen:
@@ -152,7 +168,33 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
         weight=weight,
         label_prob=flat(canonical("label_prob")) if "label_prob" in data else np.ones(len(at)),
         teaches=labelled & teachers[policy],
+        stands_for=stands_for,
+        fold=fold,
+        prompt_order=by_prompt,
     )
+
+
+def _fold_of_cluster(
+    fold: npt.NDArray[np.intp], cluster: npt.NDArray[np.intp], names: npt.NDArray[np.str_]
+) -> npt.NDArray[np.intp]:
+    """The fold that the prompts of each cluster share; -1 where none of them has one."""
+    out = np.full(len(names), NO_FOLD, dtype=np.intp)
+    np.maximum.at(out, cluster, fold)
+    other = (fold != NO_FOLD) & (fold != out[cluster])
+    if other.any():
+        at = int(np.argmax(other))
+        raise DataError(
+            f"cluster {str(names[cluster[at]])!r} has prompts in folds {fold[at]} and {out[cluster[at]]}; "
+            "prompts that depend on each other share a fold_id"
+        )
+    return out
+
+
+def count_prompts(rows: Rows, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> int:
+    """Number of prompts that some rows, by index or mask, are responses to."""
+    if rows.stands_for.size:  # then each stands for as many prompts
+        return round(float(rows.stands_for[index].sum()))
+    return len(np.unique(rows.prompt[index]))
 
 
 def taken(values: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
@@ -178,18 +220,23 @@ def names_of(data: xr.Dataset, dim: str) -> npt.NDArray[np.str_]:
     held = data.indexes[dim].array if dim in data.indexes else None
     if isinstance(held, pd.arrays.ArrowStringArray) and len(held):
         text = pa.array(held, pa.large_string())
-        text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
-        ends = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
-        letters = np.frombuffer(text.buffers()[2], np.uint8)[ends[0] : ends[-1]]
-        width = np.diff(ends)
-        if not text.null_count and (letters < 0x80).all() and width.max() > 0:
-            code = np.zeros((len(text), int(width.max())), dtype=np.uint32)
-            if width.min() == width.max():
-                code[:] = letters.reshape(code.shape)
-            else:
-                code[np.arange(code.shape[1]) < width[:, None]] = letters
-            return code.view(f"U{code.shape[1]}").ravel()
+        return as_text(text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text)
     return data[dim].values.astype(str, copy=False)
+
+
+def as_text(names: pa.LargeStringArray) -> npt.NDArray[np.str_]:
+    """Names in NumPy's form, at least one; those of ASCII letters without a Python object for each."""
+    ends = np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1]
+    letters = np.frombuffer(names.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    width = np.diff(ends)
+    if names.null_count or (letters >= 0x80).any() or width.max() == 0:
+        return np.array(names.to_pylist(), dtype=str)
+    code = np.zeros((len(names), int(width.max())), dtype=np.uint32)
+    if width.min() == width.max():
+        code[:] = letters.reshape(code.shape)
+    else:
+        code[np.arange(code.shape[1]) < width[:, None]] = letters
+    return code.view(f"U{code.shape[1]}").ravel()
 
 
 class Logged(NamedTuple):

@@ -34,6 +34,8 @@ class Block:
         """The block without policies that are neither wanted nor labelled in any data set: they say nothing."""
         labelled = np.asarray(np.isfinite(self.label).any(axis=(0, 2)))
         kept = [p for p, name in enumerate(self.policies) if name in wanted or labelled[p]]
+        if len(kept) == len(self.policies):
+            return self
         return replace(
             self,
             policies=tuple(self.policies[p] for p in kept),

@@ -7,10 +7,21 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import xarray as xr
+from xarray.indexes import PandasIndex
 
 from cje_core.data.columnar import Columns
-from cje_core.data.contract import LOGGED, LOGGED_DIMS, RESPONSE, SCHEMA, check_data, check_name
+from cje_core.data.contract import (
+    LOGGED,
+    LOGGED_DIMS,
+    PER_PROMPT,
+    RESPONSE,
+    SCHEMA,
+    check_data,
+    check_name,
+)
 from cje_core.data.errors import DataError
 from cje_core.data.fields import typed
 
@@ -24,16 +35,19 @@ class Fields(TypedDict, total=False):
     label_prob: npt.ArrayLike | None
     covariate: npt.ArrayLike | None
     surprisal: npt.ArrayLike | None
+    stands_for: npt.ArrayLike | None
     true_reward: npt.ArrayLike | None
     cluster: npt.ArrayLike | None
     stratum: npt.ArrayLike | None
+    cohort: npt.ArrayLike | None
+    fold: npt.ArrayLike | None
 
 
 def from_arrays(
     judge: npt.ArrayLike,
     *,
     policies: Sequence[str],
-    prompts: Sequence[object] | None = None,
+    prompts: Sequence[object] | pa.LargeStringArray | None = None,
     features: Sequence[str] | None = None,
     logged: Mapping[str, npt.ArrayLike] | None = None,
     judge_range: tuple[float, float] = (0.0, 1.0),
@@ -48,18 +62,19 @@ def from_arrays(
     judge : array, shape (policies, prompts) or (policies, prompts, draws)
         Judge scores; NaN where a policy has no response.
     policies, prompts : sequences
-        Names; prompts are kept as strings and default to ``"0", "1", ...``.
+        Names; prompts are kept as strings and default to ``"0", "1", ...``. Those in Arrow's form are taken as they
+        are: sorted, each once, without a control character (`cje_core.data.columnar`).
     oracle : array shaped like `judge`, optional
         Oracle labels; NaN where there is none.
     probe, evaluated : boolean arrays shaped like `judge`, optional
         Labels that only audit (default: none), responses that enter the means (default: all with a score).
-    label_prob, surprisal, true_reward : arrays shaped like `judge`, optional
+    label_prob, surprisal, true_reward, stands_for : arrays shaped like `judge`, optional
         Known labelling probabilities; mean per-token surprisal of the policy's own draws, in nats; the true E[Y | Z]
-        of a simulated response, in oracle units.
+        of a simulated response, in oracle units; how many responses each stands for.
     covariate : array, shape of `judge` with one more axis, optional
         Covariates, named by `features`.
-    cluster, stratum : arrays, shape (prompts,), optional
-        Sampling unit and label stratum of each prompt.
+    cluster, stratum, cohort, fold : arrays, shape (prompts,), optional
+        Sampling unit, label stratum, slice of the traffic, and cross-fitting fold (-1: none assigned) of each prompt.
     logged : mapping, optional
         Any of ``logp_target`` (policies, prompts), ``logp_logger``, ``n_tokens``, ``logged_judge``,
         ``logged_oracle`` (prompts,), ``logged_covariate`` (prompts, features).
@@ -114,13 +129,15 @@ def from_arrays(
     for name, values in (
         ("label_prob", fields.get("label_prob")),
         ("surprisal", fields.get("surprisal")),
+        ("stands_for", fields.get("stands_for")),
         ("true_reward", fields.get("true_reward")),
     ):
         if values is not None:
             variables[name] = (RESPONSE, response(values, name, None, float))
+    known = isinstance(prompts, pa.LargeStringArray)
     coords: dict[str, Any] = {
         "policy": [str(p) for p in policies],
-        "prompt": _texts(np.arange(shape[1]) if prompts is None else prompts),
+        "prompt": _indexed(prompts) if known else _texts(np.arange(shape[1]) if prompts is None else prompts),
         "draw": np.arange(shape[2]),
     }
     if (covariate := fields.get("covariate")) is not None:
@@ -130,9 +147,11 @@ def from_arrays(
         names = features if features is not None else [f"x{j}" for j in range(values.shape[-1])]
         variables["covariate"] = ((*RESPONSE, "feature"), values)
         coords["feature"] = list(names)
-    for name, per_prompt in (("cluster", fields.get("cluster")), ("stratum", fields.get("stratum"))):
-        if per_prompt is not None:
+    for name, per_prompt in dict(fields).items():
+        if name in PER_PROMPT and per_prompt is not None:
             variables[name] = ("prompt", np.asarray(per_prompt).astype(str))
+    if (fold := fields.get("fold")) is not None:
+        variables["fold"] = ("prompt", np.asarray(fold).astype(np.int64))
     for name, per_logged in (logged or {}).items():
         if name not in LOGGED:
             raise DataError(f"logged has no field {name!r}; it may hold {', '.join(LOGGED)}")
@@ -152,9 +171,17 @@ def from_arrays(
         "oracle_range": [float(v) for v in oracle_range],
         "calibration_policy": [str(p) for p in teachers],
     }
-    for dim in ("policy", "prompt"):
+    for dim in ("policy",) if known else ("policy", "prompt"):
         check_name(dim, np.asarray(coords[dim], dtype=str))
-    return check_data(ds)
+    return check_data(ds, names=not known)
+
+
+def _indexed(prompts: pa.LargeStringArray) -> xr.Variable:
+    """The coordinate ``prompt``, its index made of Arrow's own memory."""
+    index = pd.Index(pd.arrays.ArrowStringArray(pa.chunked_array([prompts])))
+    width = max(pc.max(pc.utf8_length(prompts)).as_py(), 1)
+    made = PandasIndex(index, "prompt", coord_dtype=np.dtype(f"U{width}")).create_variables()
+    return made["prompt"]
 
 
 def _texts(names: Iterable[object]) -> npt.NDArray[np.str_] | list[str]:
@@ -182,7 +209,8 @@ def from_frame(
     ----------
     frame : DataFrame
         Columns ``policy``, ``prompt_id``, ``judge_score``; optional ``oracle_label`` (NaN: no label), ``draw_idx``
-        (default 0), ``probe`` and ``evaluated`` (boolean), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``.
+        (default 0), ``probe`` and ``evaluated`` (boolean), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``,
+        ``cohort``, ``fold_id`` (0, 1, ...; -1: none).
         Every row needs a score; leave out responses that were not judged.
     covariates : sequence of str
         Numeric columns that become ``covariate(..., feature)``.
@@ -256,6 +284,8 @@ def from_frame(
         features=list(covariates) or None,
         cluster=per_prompt("cluster"),
         stratum=per_prompt("stratum"),
+        cohort=per_prompt("cohort"),
+        fold=per_prompt("fold_id"),
         judge_range=judge_range,
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,
@@ -293,7 +323,7 @@ def from_columns(
     assert scores is not None
     return from_arrays(
         scores,
-        policies=columns.policy.names,
+        policies=columns.policy.names.to_pylist(),
         prompts=columns.prompt.names,
         oracle=spread(columns.numbers.get("oracle_label")),
         probe=spread(columns.probe, False),
@@ -304,6 +334,8 @@ def from_columns(
         features=list(covariates) or None,
         cluster=columns.per_prompt.get("cluster"),
         stratum=columns.per_prompt.get("stratum"),
+        cohort=columns.per_prompt.get("cohort"),
+        fold=columns.per_prompt.get("fold_id"),
         judge_range=judge_range,
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,

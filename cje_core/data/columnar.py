@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cje_core.checks import BoolArray, FloatArray
-from cje_core.data.fields import CONTROL, LARGEST, LENGTH, WORDS, Scales, Source
+from cje_core.data.fields import CONTROL, FOLD, LARGEST, LENGTH, WORDS, Scales, Source
 from cje_core.data.tables import response_files
 
-IDS = ("policy", "prompt_id", "cluster", "stratum")
+IDS = ("policy", "prompt_id", "cluster", "stratum", "cohort", "fold_id")
 NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
 HEAD = 1 << 16  # bytes of a file that show whether its ids are text or integers
 BLOCK = 1 << 22  # bytes that are parsed at once; a longer record is odd
@@ -31,8 +31,8 @@ EXACT = 2**53  # beyond it floats skip integers
 class Codes(NamedTuple):
     """Names in place of text: ``names[codes[k]]`` is the text of row k; names are sorted, and each is used."""
 
-    codes: npt.NDArray[np.intp]  # (rows,)
-    names: list[str]
+    codes: npt.NDArray[np.int32]  # (rows,)
+    names: pa.LargeStringArray
 
 
 class Columns(NamedTuple):
@@ -44,7 +44,7 @@ class Columns(NamedTuple):
     draws: npt.NDArray[np.int64]  # sorted
     numbers: dict[str, FloatArray]  # (rows,) each; the score, what else any row has, and the covariates
     probe: BoolArray  # (rows,)
-    per_prompt: dict[str, npt.NDArray[np.object_]]  # (prompts,) cluster and stratum, where they are given
+    per_prompt: dict[str, npt.NDArray[np.object_]]  # (prompts,) what all rows of a prompt share
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -55,7 +55,7 @@ class Columns(NamedTuple):
     def cell(self) -> npt.NDArray[np.intp]:
         """(rows,) position of each row in flattened arrays of `shape`."""
         _, prompts, draws = self.shape
-        return (self.policy.codes * prompts + self.prompt.codes) * draws + self.draw
+        return (self.policy.codes * np.intp(prompts) + self.prompt.codes) * draws + self.draw
 
 
 class _Odd(Exception):
@@ -77,8 +77,20 @@ def clean(source: Source, scales: Scales, covariates: Sequence[str] = ()) -> Col
     if isinstance(source, pd.DataFrame):
         return None
     try:
-        return _checked(_load(Path(source), covariates), scales, covariates)
+        columns = _checked(_load(Path(source), covariates), scales, covariates)
+        for field, (low, high) in scales.items():
+            if low <= 0 and high >= 10 and field in columns.numbers:
+                _odd_if(_has_unit_policy(columns.policy, columns.numbers[field]))
     except (_Odd, pa.ArrowException, UnicodeDecodeError, OSError):
+        return None
+    return columns
+
+
+def clean_part(table: pa.Table, scales: Scales) -> Columns | None:
+    """The same for some rows of a table; whether policies are on one scale is for all of them to say."""
+    try:
+        return _checked(table, scales, ())
+    except (_Odd, pa.ArrowException):
         return None
 
 
@@ -219,7 +231,9 @@ def _parquet(path: Path, fields: Sequence[str]) -> pa.Table:
     with pyarrow.parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
     _odd_if(len(set(schema.names)) < len(schema) or not {"policy", "prompt_id"} <= set(schema.names))
-    texts = [field for field in IDS if field in schema.names and _is_text(schema.field(field).type)]
+    # of prompts there are too many names for the dictionaries that Parquet's reader makes
+    few = [field for field in IDS if field in schema.names and field != "prompt_id"]
+    texts = [field for field in few if _is_text(schema.field(field).type)]
     return pyarrow.parquet.read_table(
         path,
         columns=[field for field in fields if field in schema.names],
@@ -235,7 +249,7 @@ def _checked(table: pa.Table, scales: Scales, covariates: Sequence[str]) -> Colu
     """Columns of a table; `_Odd` where the reading of records would stop, leave a row out or look closer."""
     _odd_if(table.num_rows == 0)
     texts = {field: _codes(table[field]) for field in IDS if _given(table, field)}
-    _odd_if(not {"policy", "prompt_id"} <= set(texts) or "" in texts["policy"].names)
+    _odd_if(not {"policy", "prompt_id"} <= set(texts) or "" in texts["policy"].names.to_pylist())
     names = list(dict.fromkeys([*NUMBERS, *covariates]))
     numbers = {field: _numbers(table[field]) for field in names if _given(table, field)}
     if LENGTH in covariates and LENGTH not in numbers:
@@ -253,17 +267,17 @@ def _checked(table: pa.Table, scales: Scales, covariates: Sequence[str]) -> Colu
     for field, (low, high) in scales.items():
         values = numbers.get(field, label[:0])
         _odd_if((values < low).any() or (values > high).any())
-        if low <= 0 and high >= 10:
-            _odd_if(_has_unit_policy(texts["policy"], values))
     if "label_prob" in numbers:
         prob = numbers["label_prob"]
         _odd_if(((prob < 0) | (prob > 1) | (~np.isnan(label) & (prob == 0))).any())
+        _odd_if((~np.isnan(label) & ~probe & np.isnan(prob)).any())
     draws, at = np.zeros(1, dtype=int), np.zeros(table.num_rows, dtype=np.intp)
     if "draw_idx" in numbers:
         draw = np.nan_to_num(numbers.pop("draw_idx"))
         _odd_if(((draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)).any())
         draws, at = np.unique(draw.astype(int), return_inverse=True)
     policy, prompt = texts.pop("policy"), texts.pop("prompt_id")
+    _odd_if("fold_id" in texts and not all(map(FOLD.fullmatch, texts["fold_id"].names.to_pylist())))
     columns = Columns(policy, prompt, at, draws, numbers, probe, {})
     seen = np.zeros(np.prod(columns.shape), dtype=bool)
     seen[columns.cell] = True
@@ -302,18 +316,24 @@ def _codes(column: pa.ChunkedArray) -> Codes:
         column = column.unify_dictionaries()
         values = column.chunk(0).dictionary
     _odd_if(values.null_count or not (_is_text(values.type) or pa.types.is_integer(values.type)))
-    values = values.cast(pa.string())
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
     used = np.bincount(codes, minlength=len(values)) > 0
+    values = values.cast(pa.large_string())
     order = pc.sort_indices(values).to_numpy()  # by bytes of UTF-8, which is the order of code points
     order = order[used[order]]
-    in_order = values.take(pa.array(order))
-    _odd_if(pc.any(pc.equal(in_order[1:], in_order[:-1])).as_py())
-    names = in_order.to_pylist()
-    _odd_if(CONTROL.search("".join(names)))
-    rank = np.empty(len(values), dtype=np.intp)
-    rank[order] = np.arange(len(order))
+    names = values.take(pa.array(order))
+    _odd_if(pc.any(pc.equal(names[1:], names[:-1])).as_py() or not _on_one_line(names))
+    rank = np.empty(len(values), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
     return Codes(rank[codes], names)
+
+
+def _on_one_line(names: pa.LargeStringArray) -> bool:
+    """Whether names are without a control character; printable ASCII is so without a Python object for each."""
+    letters = np.frombuffer(names.buffers()[2] or b"", np.uint8)
+    return bool(((letters >= 0x20) & (letters < 0x7F)).all()) or not CONTROL.search(
+        "".join(names.to_pylist())
+    )
 
 
 def _numbers(column: pa.ChunkedArray) -> FloatArray:
@@ -328,15 +348,14 @@ def _numbers(column: pa.ChunkedArray) -> FloatArray:
 def _has_unit_policy(policy: Codes, values: FloatArray) -> bool:
     """Whether some policy's values all lie in [0, 1], on a scale up to 10 or more, and some between."""
     n = len(policy.names)
-    codes = policy.codes[: len(values)]
-    above = np.bincount(codes[values > 1], minlength=n)
-    between = np.bincount(codes[(values > 0) & (values < 1)], minlength=n)
+    above = np.bincount(policy.codes[values > 1], minlength=n)
+    between = np.bincount(policy.codes[(values > 0) & (values < 1)], minlength=n)
     return bool(((above == 0) & (between > 0)).any())
 
 
 def _per_prompt(text: Codes, prompt: Codes) -> npt.NDArray[np.object_]:
     """The one name that all rows of a prompt share."""
-    code = np.empty(len(prompt.names), dtype=np.intp)
+    code = np.empty(len(prompt.names), dtype=np.int32)
     code[prompt.codes] = text.codes
     _odd_if((code[prompt.codes] != text.codes).any())
-    return np.array(text.names, dtype=object)[code]
+    return np.array(text.names.to_pylist(), dtype=object)[code]

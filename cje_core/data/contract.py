@@ -15,13 +15,19 @@ variable                            meaning
 ``covariate`` (optional)            ``(policy, prompt, draw, feature)``
 ``cluster(prompt)`` (optional)      sampling unit; a prompt is its own cluster when absent
 ``stratum(prompt)`` (optional)      stratum of a stratified label design
+``cohort(prompt)`` (optional)       slice of the traffic (a time window, a source); empty text where none is named
+``fold(prompt)`` (optional)         cross-fitting fold that the user assigned, 0, 1, ...; -1 where none is
 ``surprisal`` (optional)            ``(policy, prompt, draw)``: mean per-token surprisal, in nats, of own draws
+``stands_for`` (optional)           ``(policy, prompt, draw)``: how many responses this one stands for, each of a
+                                    prompt of its own without labels (`cje_core.workflow.reading.pooled`); one
+                                    when absent
 ``true_reward`` (optional)          ``(policy, prompt, draw)``: the true E[Y | Z], which only a simulator knows
 ``logp_target(policy, prompt)``     log-likelihood, in nats, of the *logged* response under each target
 ``logp_logger(prompt)``             the same under the logging policy
 ``n_tokens(prompt)``                length of the logged response
 ``logged_judge``, ``logged_oracle`` judge score and oracle label of the logged response, ``(prompt)``
 ``logged_covariate`` (optional)     ``(prompt, feature)``: the covariates of the logged response
+any other name, ``(prompt)``        names of groups of prompts, see `cje_core.data.cohorts`
 ==================================  =====================================================================
 
 Attributes: ``judge_range`` and ``oracle_range`` are the declared scales ``[low, high]``; ``calibration_policy`` is
@@ -39,6 +45,7 @@ SCHEMA = "cje-data/1"
 RESPONSE = ("policy", "prompt", "draw")
 LOGGED = ("logp_target", "logp_logger", "n_tokens", "logged_judge", "logged_oracle", "logged_covariate")
 LOGGED_DIMS = {"logp_target": ("policy", "prompt"), "logged_covariate": ("prompt", "feature")}
+PER_PROMPT = ("cluster", "stratum", "cohort")  # texts
 LOGP_ROUNDING = (
     1e-5  # rounding in an inference server can push the log-likelihood of a sure response above zero
 )
@@ -150,6 +157,12 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
         if (used & ~np.isfinite(data.variables["judge"].values)).any():
             raise DataError(
                 f"a response that counts in {name!r} has no judge score; judge it or leave it out"
+            )
+    if "stands_for" in data:
+        number, alone = data.variables["stands_for"].values, ~has_label & (data.sizes["draw"] == 1)
+        if not ((number > 0) & (alone | (number == 1))).all():
+            raise DataError(
+                "stands_for is above 0, and 1 for a response with a label or one of several draws"
             )
     if "label_prob" in data:
         prob = data.variables["label_prob"].values[data.variables["labelled"].values]

@@ -22,7 +22,7 @@ Source = str | Path | pd.DataFrame
 Scales = Mapping[str, tuple[float, float]]
 # What no covariate may be called.
 FIELDS = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated", "label_prob",
-          "surprisal", "cluster", "stratum", "response", "file", "row")  # fmt: skip
+          "surprisal", "cluster", "stratum", "cohort", "fold_id", "response", "file", "row")  # fmt: skip
 FINITE = "a finite number is expected (or null where it is unknown)"
 LARGEST = 1e100  # products of a few larger numbers leave the range of floats
 OVERFLOW = f"numbers beyond {LARGEST:g} overflow when squared: give it in a larger unit"
@@ -35,6 +35,9 @@ LENGTH = "response_length"
 DECLARED = {"judge_score": "judge_range", "oracle_label": "oracle_range"}
 # This share of values off the scale is a scale declared wrongly rather than a few slips of the pen.
 MANY = 0.05
+NO_FOLD = -1  # of a prompt to which the user assigned none
+FOLD = re.compile(r"[0-9]{1,9}")
+FOLDS = "number the folds 0, 1, 2, ..."
 
 
 def check_columns(
@@ -146,10 +149,18 @@ def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
         raise DataError("the table has no rows; give at least one response")
     table = frame.reset_index(drop=True).assign(file="the table", row=np.arange(1, len(frame) + 1))
     out: dict[str, Any] = {}
-    for field in ("policy", "prompt_id", "cluster", "stratum"):
+    for field in ("policy", "prompt_id", "cluster", "stratum", "cohort"):
         if field in table:
             out[field] = ids(table, field, required=True).astype(str)
-    for field in ("judge_score", "oracle_label", "draw_idx", "label_prob", "surprisal", *covariates):
+    for field in (
+        "judge_score",
+        "oracle_label",
+        "draw_idx",
+        "label_prob",
+        "surprisal",
+        "fold_id",
+        *covariates,
+    ):
         if field in table:
             out[field] = numbers(table, field)
     stop(table, np.isnan(out["judge_score"]), "judge_score", "judge the response or leave the row out")
@@ -157,6 +168,10 @@ def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
         draw = out["draw_idx"]
         stop(table, ~((draw >= 0) & (draw == np.floor(draw))), "draw_idx", "number the draws 0, 1, 2, ...")
         out["draw_idx"] = draw.astype(int)
+    if "fold_id" in out:
+        fold = out["fold_id"]
+        stop(table, ~((fold >= NO_FOLD) & (fold == np.floor(fold))), "fold_id", FOLDS)
+        out["fold_id"] = fold.astype(int)
     for field in ("probe", "evaluated"):
         if field in table:
             stop(table, table[field].isna(), field, "write true or false")
@@ -180,6 +195,16 @@ def count_words(table: pd.DataFrame) -> None:
     absent = [not isinstance(response, str) for response in table["response"]]
     stop(table, absent, "response", f"covariates={LENGTH!r} needs its text")
     table[LENGTH] = [float(len(response.split())) for response in table["response"]]
+
+
+def check_range(name: str, scale: tuple[float, float]) -> tuple[float, float]:
+    """Return a declared scale; stop where it is none."""
+    low, high = scale
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise DataError(f"{name}=({low:g}, {high:g}): LOW and HIGH must be finite, LOW below HIGH")
+    if max(abs(low), abs(high)) > LARGEST:
+        raise DataError(f"{name}=({low:g}, {high:g}): {OVERFLOW}")
+    return low, high
 
 
 def require(table: pd.DataFrame, field: str, mend: str) -> None:

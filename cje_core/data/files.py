@@ -13,8 +13,10 @@ left out and listed with the reason. The order of rows and files never matters.
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
@@ -23,12 +25,14 @@ from cje_core.data.columnar import NUMBERS, clean
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
     DECLARED,
-    LARGEST,
+    FOLD,
+    FOLDS,
     LENGTH,
-    OVERFLOW,
+    NO_FOLD,
     Scales,
     Source,
     check_covariates,
+    check_range,
     check_scale,
     count_words,
     flags,
@@ -42,11 +46,13 @@ from cje_core.data.fields import (
     stop,
 )
 from cje_core.data.logged import read_logged
-from cje_core.data.tables import load
+from cje_core.data.tables import Part, load
 
 COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]
+# What all rows of a prompt share, and what stands where no row says it (None: then every prompt needs one).
+SHARED = {"cluster": None, "stratum": None, "cohort": "", "fold_id": str(NO_FOLD)}
 KEY = ["policy", "prompt_id", "draw_idx"]
-TEXTS = ("policy", "prompt_id", "cluster", "stratum", "probe", "response")
+TEXTS = ("policy", "prompt_id", *SHARED, "probe", "response")
 
 
 def read(
@@ -58,6 +64,7 @@ def read(
     oracle_range: tuple[float, float] = (0.0, 1.0),
     covariates: Sequence[str] = (),
     calibration_policy: str | Sequence[str] | None = None,
+    salt: str | None = None,
 ) -> tuple[xr.Dataset, pd.DataFrame]:
     """Evaluation data from files.
 
@@ -65,8 +72,9 @@ def read(
     ----------
     path : path or DataFrame
         Responses with ``prompt_id`` and ``judge_score``; optional ``oracle_label`` (absent, null or NaN: no
-        label), ``draw_idx`` (default 0), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``, ``probe``
-        (true: the label only audits). In JSONL each field may also stand in ``metadata``.
+        label), ``draw_idx`` (default 0), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``, ``cohort``,
+        ``fold_id`` (0, 1, ...), ``probe`` (true: the label only audits). In JSONL each field may also stand in
+        ``metadata``.
     probes : path or DataFrame, optional
         Labels that only audit: a directory of ``{policy}_probe.jsonl`` or ``{policy}.jsonl``, or one table
         with a ``policy`` column. A probe of a response in `path` is joined to it; another, even of a prompt that
@@ -74,8 +82,9 @@ def read(
     logged : path, optional
         JSONL with ``prompt_id``, ``judge_score``, ``base_policy_logprob``, ``target_policy_logprobs`` (an
         object of policy: log-likelihood, in nats), optional ``oracle_label``, ``n_tokens`` and the `covariates`
-        (``response_length`` from ``response``); a covariate that no row brings is left out with the others. Its
-        prompts are those of `path`, which holds judged fresh responses to them.
+        (``response_length`` from ``response``); a covariate that no row brings is left out with the others. Or JSONL
+        or Parquet in the columns of `cje_core.data.schema.logs`, or a teacher-forcing cache of such logs. Its prompts
+        are those of `path`, which holds judged fresh responses to them.
     judge_range, oracle_range : pair of float
         Declared scales. Scores are checked against them and never rescaled.
     covariates : sequence of str
@@ -83,6 +92,8 @@ def read(
         rows bring a field of that name.
     calibration_policy : str or sequence of str, optional
         Policies whose labels teach the calibrator (default: all that have labels).
+    salt : str, optional
+        Secret with which the ids of `logged` were redacted (`cje_core.data.schema.redacted`).
 
     Returns
     -------
@@ -104,33 +115,25 @@ def read(
     (1, 0)
     """
     scales = {"judge_score": judge_range, "oracle_label": oracle_range}
-    for field, (low, high) in scales.items():
-        if not (np.isfinite([low, high]).all() and low < high):
-            raise DataError(
-                f"{DECLARED[field]}=({low:g}, {high:g}): LOW and HIGH must be finite, LOW below HIGH"
-            )
-        if max(abs(low), abs(high)) > LARGEST:
-            raise DataError(f"{DECLARED[field]}=({low:g}, {high:g}): {OVERFLOW}")
+    for field, scale in scales.items():
+        check_range(DECLARED[field], scale)
     check_covariates(covariates)
     left_out: list[pd.DataFrame] = []
     columns = clean(path, scales, covariates) if probes is None else None
     if columns is None:
-        table = _table(path, probes, scales, covariates, left_out)
+        table = records(path, scales, left_out, probes=probes, covariates=covariates)
         policies, prompts = (sorted(table[field].unique()) for field in ("policy", "prompt_id"))
         build = partial(from_frame, table)
     else:
-        policies, prompts = columns.policy.names, columns.prompt.names
+        policies, prompts = columns.policy.names.to_pylist(), columns.prompt.names
         build = partial(from_columns, columns)
     teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
-    for teacher in teachers or ():
-        if teacher not in policies:
-            held = ", ".join(policies)
-            raise DataError(
-                f"calibration_policy={teacher!r}: {name_of(path)} has no such policy; it has {held}"
-            )
+    check_known(teachers or (), policies, name_of(path))
     logs = None
+    shared: dict[str, npt.NDArray[Any]] = {}
     if logged is not None:
-        logs = read_logged(Path(logged), policies, prompts, scales, covariates, left_out)
+        names = prompts if isinstance(prompts, list) else prompts.to_pylist()
+        logs, shared = read_logged(Path(logged), policies, names, scales, covariates, left_out, salt)
     data = build(
         covariates=covariates,
         judge_range=judge_range,
@@ -138,20 +141,48 @@ def read(
         calibration_policy=teachers,
         logged=logs,
     )
+    for field, values in shared.items():
+        data = _share(data, field, values, str(logged))
     if teachers and logged is None:
-        _check_teachers(data, teachers)
-    entries = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
-    return data, entries.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
+        check_teachers(data, teachers)
+    return data, entries(left_out)
 
 
-def _table(
-    path: Source,
-    probes: Source | None,
+def entries(left_out: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Rows left out, in order."""
+    found = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
+    return found.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
+
+
+def _share(data: xr.Dataset, field: str, values: npt.NDArray[Any], source: str) -> xr.Dataset:
+    """Cohort or fold of logged prompts beside that of the responses; the two may not differ."""
+    name, absent = ("fold", NO_FOLD) if field == "fold_id" else (field, "")
+    values = values if name == "fold" else values.astype(str)
+    if name in data:
+        held = data[name].values
+        other = (held != absent) & (values != absent) & (held != values)
+        if other.any():
+            at = int(np.argmax(other))
+            raise DataError(
+                f"{source}: {field} of prompt {show(str(data.prompt.values[at]))} is {show(values[at])}, but "
+                f"{show(held[at])} in its responses; correct one of them"
+            )
+        values = np.where(values != absent, values, held)
+    return data.assign({name: ("prompt", values)})
+
+
+def records(
+    path: Source | Part,
     scales: Scales,
-    covariates: Sequence[str],
     left_out: list[pd.DataFrame],
+    *,
+    probes: Source | None = None,
+    covariates: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Responses and probes read record by record: what `from_frame` takes."""
+    """Responses and probes read record by record: what `from_frame` takes.
+
+    Rows that are left out are added to `left_out`.
+    """
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
     require(table, "judge_score", "judge the response or remove the row")
     no_label = table["probe"] & table["oracle_label"].isna()
@@ -166,18 +197,32 @@ def _table(
     for field, scale in scales.items():
         check_scale(pd.concat([table, audit], ignore_index=True), field, scale)
     if probes is not None:
-        table = _join_probes(table, audit, name_of(path), left_out)
-    for field in ("cluster", "stratum"):
+        table = _join_probes(table, audit, name_of(path.path if isinstance(path, Part) else path), left_out)
+    if table["label_prob"].notna().any():
+        teaches = table["oracle_label"].notna() & ~table["probe"]
+        mend = "other rows have one, so every labelled row needs one"
+        stop(table, teaches & table["label_prob"].isna(), "label_prob", mend)
+    for field, absent in SHARED.items():
         if table[field].notna().any():
-            table[field] = _per_prompt(table, field)
+            table[field] = _per_prompt(table, field, absent)
+    if table["fold_id"].notna().any():
+        table["fold_id"] = table["fold_id"].astype(int)
     for field in covariates:
         require(table, field, f"fill it or leave covariates={field!r} out")
-    optional = ["oracle_label", "label_prob", "surprisal", "cluster", "stratum"]
+    optional = ["oracle_label", "label_prob", "surprisal", *SHARED]
     given = [field for field in optional if table[field].notna().any()]
     return table[[*KEY, "judge_score", "probe", "evaluated", *given, *covariates]]
 
 
-def _check_teachers(data: xr.Dataset, teachers: Sequence[str]) -> None:
+def check_known(teachers: Sequence[str], policies: Sequence[str], source: str) -> None:
+    """Stop at a calibration policy that is no policy of the source."""
+    for teacher in teachers:
+        if teacher not in policies:
+            held = ", ".join(policies)
+            raise DataError(f"calibration_policy={teacher!r}: {source} has no such policy; it has {held}")
+
+
+def check_teachers(data: xr.Dataset, teachers: Sequence[str]) -> None:
     """Stop where labels are at hand, and none of them under a policy that shall teach."""
     labelled = data["labelled"].any(["prompt", "draw"])
     if bool(labelled.any()) and not bool(labelled.sel(policy=list(teachers)).any()):
@@ -188,7 +233,7 @@ def _check_teachers(data: xr.Dataset, teachers: Sequence[str]) -> None:
 
 
 def _responses(
-    source: Source,
+    source: Source | Part,
     suffixes: Sequence[str],
     covariates: Sequence[str],
     left_out: list[pd.DataFrame],
@@ -197,13 +242,15 @@ def _responses(
 ) -> pd.DataFrame:
     """Responses (or probes) with checked types: ids as text, numbers as finite float or NaN, no duplicate."""
     text = ["response"] if fingerprint or LENGTH in covariates else []
-    fields = ["policy", "prompt_id", "cluster", "stratum", "probe", *text, *NUMBERS, *covariates]
+    fields = ["policy", "prompt_id", *SHARED, "probe", *text, *NUMBERS, *covariates]
     table, unread = load(source, fields, suffixes=suffixes, texts=TEXTS)
     for file in unread:
         reason = "file not named {policy}_responses.jsonl or {policy}_probe.jsonl as others beside it are"
         left_out.append(pd.DataFrame([[str(file), pd.NA, "", "", reason]], columns=COLUMNS))
-    for field in ("policy", "prompt_id", "cluster", "stratum"):
+    for field in ("policy", "prompt_id", *SHARED):
         table[field] = ids(table, field, required=field in KEY)
+    odd = [name is not None and not FOLD.fullmatch(name) for name in table["fold_id"]]
+    stop(table, odd, "fold_id", FOLDS)
     stop(table, table["policy"] == "", "policy", "name the policy")
     if LENGTH in covariates and table[LENGTH].isna().all():
         count_words(table)
@@ -229,8 +276,8 @@ def _responses(
     return table
 
 
-def _per_prompt(table: pd.DataFrame, field: str) -> pd.Series:
-    """Cluster or stratum of each prompt, shared by all its rows; a row may leave it to the others."""
+def _per_prompt(table: pd.DataFrame, field: str, absent: str | None) -> pd.Series:
+    """What all rows of a prompt share; a row may leave it to the others, and all of them where `absent` is known."""
     known = table[table[field].notna()].drop_duplicates(["prompt_id", field])
     stop(
         known,
@@ -239,6 +286,8 @@ def _per_prompt(table: pd.DataFrame, field: str) -> pd.Series:
         lambda row: f"another row of prompt_id {show(row.prompt_id)} differs; give each prompt one {field}",
     )
     values = table["prompt_id"].map(known.set_index("prompt_id")[field])
+    if absent is not None:
+        return values.fillna(absent)
     stop(table.assign(**{field: values}), values.isna(), field, "other prompts have one, so each needs one")
     return values
 

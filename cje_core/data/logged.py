@@ -1,9 +1,11 @@
-"""Logged responses with their log-likelihoods, from one JSONL file."""
+"""Logged responses with their log-likelihoods: rows with an object of policies, or the logging schema's columns."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from cje_core.checks import FloatArray
@@ -11,15 +13,19 @@ from cje_core.data.contract import LOGP_ROUNDING
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
     LENGTH,
+    NO_FOLD,
     Scales,
     check_scale,
     count_words,
     ids,
     leave_out,
     numbers,
+    place,
     require,
     stop,
 )
+from cje_core.data.schema.logs import Wide, is_schema, read_wide
+from cje_core.data.schema.redacted import is_redacted, redact
 from cje_core.data.tables import load_jsonl
 
 
@@ -30,29 +36,25 @@ def read_logged(
     scales: Scales,
     covariates: Sequence[str],
     left_out: list[pd.DataFrame],
-) -> dict[str, FloatArray]:
-    """Log-likelihoods, scores, labels and covariates of logged responses, in the order of policies and prompts."""
+    salt: str | None = None,
+) -> tuple[dict[str, FloatArray], dict[str, npt.NDArray[Any]]]:
+    """Logged responses in the order of policies and prompts: arrays over them, and cohort and fold of the prompts.
+
+    `salt` finds the prompts of logs whose ids are redacted (`cje_core.data.schema.redacted`).
+    """
     if path.is_dir():
-        raise DataError(f"{path} is a directory; logged= takes one JSONL file")
-    fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
-    wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
-    table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
-    if table.empty:
-        raise DataError(f"{path} is empty: it has no rows; leave logged= out")
-    table["prompt_id"] = ids(table, "prompt_id", required=True)
-    mapping = [v is None or isinstance(v, dict) for v in table["target_policy_logprobs"]]
-    stop(table, ~np.array(mapping), "target_policy_logprobs", "write an object of policy: log-likelihood")
-    _stop_nan(table, "base_policy_logprob")
-    if LENGTH in covariates and table[LENGTH].isna().all() and table["response"].notna().any():
-        count_words(table)
-    for field in (*fields, *covariates):
-        table[field] = numbers(table, field)
+        raise DataError(f"{path} is a directory; logged= takes one file")
+    table, targets, gone = read_wide(path, covariates) if is_schema(path) else _objects(path, covariates)
+    left_out += gone
     stop(
         table,
         table.duplicated("prompt_id"),
         "prompt_id",
         "already given: keep one logged response per prompt",
     )
+    for field in ("oracle_label", "n_tokens", *covariates):
+        if field not in table:
+            table[field] = np.nan
     require(table, "judge_score", "judge the logged response or remove the row")
     for field, scale in scales.items():
         check_scale(table, field, scale)
@@ -63,27 +65,25 @@ def read_logged(
     for field in covariates if with_covariates else ():
         require(table, field, "other covariates are given: fill it in every logged row or in none")
 
-    position = pd.Index(prompts).get_indexer(pd.Index(table["prompt_id"]))
+    position = pd.Index(_as_logged(prompts, table, salt)).get_indexer(pd.Index(table["prompt_id"]))
     unknown, no_logger = position < 0, table["base_policy_logprob"].isna().to_numpy()
     mend = "judge fresh responses of the policies to the logged prompts and add them there"
     leave_out(left_out, table[unknown], f"logged prompt_id without a response in DATA: {mend}")
     leave_out(left_out, table[~unknown & no_logger], "base_policy_logprob is missing")
     keep = ~unknown & ~no_logger
     target = np.full((len(policies), len(prompts)), np.nan)
-    by_policy = [v or {} for v in table["target_policy_logprobs"]]
-    for policy in sorted({name for values in by_policy for name in values}):
+    told = {(row.policy, row.prompt_id) for one in gone for row in one.itertuples()}
+    for policy, logp in targets.items():
         field = f"target_policy_logprobs[{policy!r}]"
-        values = pd.Series([v.get(policy) for v in by_policy], dtype=object)
-        column = table.assign(policy=policy, **{field: values})
-        _stop_nan(column, field)
-        logp = numbers(column, field)
-        _stop_positive(column.assign(**{field: logp}), field)
+        column = table.assign(policy=policy, **{field: logp})
+        _stop_positive(column, field)
         if policy not in policies:
             leave_out(
                 left_out, column[~np.isnan(logp)], "target_policy_logprobs of a policy that is not in DATA"
             )
             continue
-        leave_out(left_out, column[keep & np.isnan(logp)], "target_policy_logprobs is missing")
+        silent = np.array([(policy, name) not in told for name in table["prompt_id"]], dtype=bool)
+        leave_out(left_out, column[keep & np.isnan(logp) & silent], "target_policy_logprobs is missing")
         target[policies.index(policy), position[keep]] = logp[keep]
 
     def spread(field: str) -> FloatArray:
@@ -101,7 +101,59 @@ def read_logged(
         variables["n_tokens"] = spread("n_tokens")
     if with_covariates:
         variables["logged_covariate"] = np.stack([spread(field) for field in covariates], axis=1)
-    return variables
+    shared = {}
+    for field, absent in (("cohort", ""), ("fold_id", str(NO_FOLD))):
+        if field in table:
+            known = ~unknown & table[field].notna().to_numpy()
+            names = np.full(len(prompts), absent, dtype=object)
+            names[position[known]] = table[field].to_numpy(dtype=object)[known]
+            shared[field] = names
+    if "fold_id" in shared:
+        shared["fold_id"] = shared["fold_id"].astype(np.int64)
+    return variables, shared
+
+
+def _objects(path: Path, covariates: Sequence[str]) -> Wide:
+    """JSONL with an object of policy: log-likelihood in each row."""
+    fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
+    wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
+    table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
+    if table.empty:
+        raise DataError(f"{path} is empty: it has no rows; leave logged= out")
+    table["prompt_id"] = ids(table, "prompt_id", required=True)
+    mapping = [v is None or isinstance(v, dict) for v in table["target_policy_logprobs"]]
+    stop(table, ~np.array(mapping), "target_policy_logprobs", "write an object of policy: log-likelihood")
+    _stop_nan(table, "base_policy_logprob")
+    if LENGTH in covariates and table[LENGTH].isna().all() and table["response"].notna().any():
+        count_words(table)
+    for field in (*fields, *covariates):
+        table[field] = numbers(table, field)
+    targets = {}
+    by_policy = [v or {} for v in table["target_policy_logprobs"]]
+    for policy in sorted({name for values in by_policy for name in values}):
+        field = f"target_policy_logprobs[{policy!r}]"
+        values = pd.Series([v.get(policy) for v in by_policy], dtype=object)
+        column = table.assign(policy=policy, **{field: values})
+        _stop_nan(column, field)
+        targets[policy] = numbers(column, field)
+    return Wide(table, targets, [])
+
+
+def _as_logged(prompts: list[str], table: pd.DataFrame, salt: str | None) -> list[str]:
+    """Names of the prompts as the logs have them: redacted where those are."""
+    logged = table["prompt_id"].tolist()
+    if not is_redacted(logged) or is_redacted(prompts):
+        return prompts
+    if salt is None:
+        raise DataError(
+            f"{place(table.iloc[0])}: the ids are redacted; give the salt that they were redacted with"
+        )
+    names = [str(name) for name in redact(prompts, salt)]
+    if not set(names) & set(logged):
+        raise DataError(
+            f"{place(table.iloc[0])}: no prompt of DATA has this id under this salt; give the one used there"
+        )
+    return names
 
 
 def _stop_nan(table: pd.DataFrame, field: str) -> None:

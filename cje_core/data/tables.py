@@ -7,24 +7,36 @@ record of a CSV file counted with its header as row 1, the record counted from 1
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import Source, check_columns, line, name_of, show, stop
+from cje_core.data.fields import FINITE, Source, check_columns, ids, line, name_of, show, stop
+
+PARQUET = (".parquet", ".pq")
+
+
+class Part(NamedTuple):
+    """Adjacent rows of a Parquet file."""
+
+    table: Any  # pyarrow's
+    path: Path
+    first: int  # number of the first row, counted from 1
 
 
 def load(
-    source: Source, fields: Sequence[str], *, suffixes: Sequence[str], texts: Sequence[str]
+    source: Source | Part, fields: Sequence[str], *, suffixes: Sequence[str], texts: Sequence[str]
 ) -> tuple[pd.DataFrame, list[Path]]:
     """Read the wanted fields of a source.
 
     Parameters
     ----------
-    source : path or DataFrame
+    source : path, DataFrame or Part
     fields : sequence of str
         Fields to read, with ``policy`` and ``prompt_id``. In JSONL a field may also stand in ``metadata``.
     suffixes : sequence of str
@@ -41,7 +53,9 @@ def load(
         JSONL files of a directory that were not read, since others carry the suffix.
     """
     unread: list[Path] = []
-    if isinstance(source, pd.DataFrame):
+    if isinstance(source, Part):
+        table = _objects(source, fields, texts)
+    elif isinstance(source, pd.DataFrame):
         check_columns(source.columns, name_of(source))
         table = source[[f for f in fields if f in source]].astype(object).reset_index(drop=True)
         table = table.assign(file=name_of(source), row=np.arange(1, len(source) + 1))
@@ -51,13 +65,14 @@ def load(
         table = load_jsonl(path, fields)
     elif kind == ".csv":
         table = _load_csv(path, fields, texts)
-    elif kind in (".parquet", ".pq"):
+    elif kind in PARQUET:
         table = _load_parquet(path, fields, texts)
     else:
         _has_bytes(path)
         raise DataError(f"{path}: file type {kind!r} is unknown; give .jsonl, .csv, .parquet or a directory")
     if table.empty:
-        raise DataError(f"{name_of(source)} is empty: it has no rows; give at least one response")
+        name = source.path if isinstance(source, Part) else name_of(source)
+        raise DataError(f"{name} is empty: it has no rows; give at least one response")
     for field in fields:
         if field not in table:
             table[field] = None
@@ -185,29 +200,45 @@ def _undecodable_row(path: Path) -> int:
 
 
 def _load_parquet(path: Path, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
-    """Fields of a Parquet file; integer ids become text before pandas can turn them into floats."""
+    """Fields of a Parquet file."""
+    if not _has_bytes(path):
+        return pd.DataFrame()
+    with opened(path) as file:
+        names = [field for field in fields if field in file.schema_arrow.names]
+        return _objects(Part(file.read(columns=names, use_threads=False), path, 1), fields, texts)
+
+
+@contextmanager
+def opened(path: Path, **options: Any) -> Iterator[Any]:
+    """A Parquet file, opened by pyarrow with `options`; what is wrong with it is a `DataError`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not _has_bytes(path):
-        return pd.DataFrame()
+    _has_bytes(path)
     try:
-        columns = pq.read_schema(path).names
-        raw = pq.read_table(path, columns=[f for f in fields if f in columns])
+        with pq.ParquetFile(path, **options) as file:
+            check_columns(file.schema_arrow.names, str(path))
+            yield file
     except pa.ArrowException as err:
         raise DataError(
             f"{path}: not Parquet ({line(str(err), 120)}); give the file its right suffix"
         ) from None
-    check_columns(columns, str(path))
+
+
+def _objects(part: Part, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
+    """Fields of rows from Parquet; integer ids become text before pandas can turn them into floats."""
+    import pyarrow as pa
+
     table = {}
-    for name in raw.column_names:
-        column = raw.column(name)
+    for name in (field for field in fields if field in part.table.column_names):
+        column = part.table.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if name in texts and pa.types.is_integer(column.type):
             column = column.cast(pa.string())
         table[name] = column.to_pandas().astype(object)
-    return pd.DataFrame(table).assign(file=str(path), row=np.arange(1, raw.num_rows + 1))
+    rows = np.arange(part.first, part.first + part.table.num_rows)
+    return pd.DataFrame(table).assign(file=str(part.path), row=rows)
 
 
 def _has_bytes(path: Path) -> bool:
@@ -217,3 +248,53 @@ def _has_bytes(path: Path) -> bool:
             return bool(file.read(1))
     except OSError as err:
         raise DataError(f"{path}: {(err.strerror or str(err)).lower()}; check the path") from None
+
+
+def beside(
+    source: Source, field: str, *, suffixes: Sequence[str] = ("_responses",), required: bool = True
+) -> pd.DataFrame:
+    """One field of a user's rows that no estimator reads: when a response came, or what kind of prompt it was.
+
+    Parameters
+    ----------
+    source : path or DataFrame
+        As in `cje_core.data.files.read`.
+    field : str
+        Its name; all its values are numbers, or all are text (ISO dates sort as text).
+    suffixes : sequence of str
+        As in `load`.
+    required : bool
+        Whether a row without it stops the reading; else it is None there.
+
+    Returns
+    -------
+    DataFrame
+        ``policy``, ``prompt_id`` (text), `field`, ``file`` and ``row`` of each row, in the order of the file.
+
+    Raises
+    ------
+    DataError
+        With file, row and field.
+    """
+    keys = ("policy", "prompt_id")
+    # A field of this project may be asked for too (cluster, stratum); what names the row is read as ever.
+    table, _ = load(source, list(dict.fromkeys([*keys, field])), suffixes=suffixes, texts=keys)
+    for key in keys:
+        table[key] = ids(table, key, required=True)
+    given = [
+        None if v is pd.NA or v != v else v for v in table[field].tolist()
+    ]  # only NaN differs from itself
+    missing = np.array([v is None for v in given])
+    if missing.all():
+        raise DataError(f"{name_of(source)}: no row has the field {field!r}; add it, or name another")
+    if required:
+        stop(table, missing, field, "every row needs one, to be put in order or in its group")
+    number = np.array([isinstance(v, Real) and not isinstance(v, bool) for v in given])
+    text = np.array([isinstance(v, str) for v in given])
+    alike = number if number[np.argmin(missing)] else text
+    stop(table, ~(alike | missing), field, "write numbers in every row, or text in every row")
+    if alike is number:
+        given = [None if v is None else float(v) for v in given]
+        stop(table, [v is not None and not np.isfinite(v) for v in given], field, FINITE)
+    kept = table[["policy", "prompt_id", "file", "row"]]
+    return kept.assign(**{field: pd.Series(given, index=table.index, dtype=object)})

@@ -16,26 +16,33 @@ NEEDS = off_policy.NEEDS
 
 
 def policy_value(
-    logs: off_policy.Logs, p: int, *, weighting: off_policy.Stabilisation = off_policy.DEFAULT
+    logs: off_policy.Logs,
+    p: int,
+    *,
+    weighting: off_policy.Stabilisation = off_policy.DEFAULT,
+    smooth_g: bool = False,
 ) -> off_policy.Value:
     """Calibrated DR of policy p."""
-    residual = logs.reward - logs.outcome.logged
-    weight, facts = off_policy.stabilised_weights(logs, p, residual, weighting)
-    return off_policy.dr_value(logs, p, weight, facts)
+    weight, facts = off_policy.stabilised_weights(logs, p, "residual", weighting)
+    return off_policy.dr_value(logs, p, weight, facts, smooth_g=smooth_g)
 
 
 @estimator(fresh=True)
-def estimate(*, weighting: off_policy.Stabilisation = off_policy.DEFAULT) -> Method:
+def estimate(*, weighting: off_policy.Stabilisation = off_policy.DEFAULT, smooth_g: bool = False) -> Method:
     """Estimate each policy's value by calibrated DR; see the module and its package.
 
     Parameters
     ----------
     weighting : Stabilisation
         Its fields are as in `cje_core.offpolicy.weights.stabilise`.
+    smooth_g : bool
+        Take the mean of q over fresh responses through a regression on the prompts' logged responses
+        (`cje_core.families.smooth`): shorter where only some prompts have fresh responses, the same where all do.
 
     Returns
     -------
     And ``ess_fraction(policy)`` of the stabilised weights, ``beta(policy, candidate)``, ``alpha`` and
     ``guard_engaged`` (1 or 0).
     """
-    return Method(partial(policy_value, weighting=weighting), weighting._asdict())
+    options = weighting._asdict() | ({"smooth_g": True} if smooth_g else {})
+    return Method(partial(policy_value, weighting=weighting, smooth_g=smooth_g), options)

@@ -23,7 +23,7 @@ def policy_value(
     logs: off_policy.Logs, p: int, *, weighting: off_policy.Stabilisation = off_policy.DEFAULT
 ) -> off_policy.Value:
     """Calibrated IPS of policy p."""
-    weight, facts = off_policy.stabilised_weights(logs, p, logs.reward, weighting)
+    weight, facts = off_policy.stabilised_weights(logs, p, "reward", weighting)
     return off_policy.ips_value(logs, p, weight, facts)
 
 

@@ -25,6 +25,9 @@ Rows are averaged within a prompt first (weight 1 / draws), since the estimand a
 power tuning (the default) f above is a tuned prediction, `cje_core.families.direct.power_tuning`: a useless judge
 then costs next to nothing, and a calibrator that is noisier than a line gives way to the line.
 
+With ``calibration=Calibration(groups=NAME)`` f is shifted in each group of prompts, shrunk to the pooled one
+(`cje_core.families.direct.subgroups`).
+
 Uncertainty (``inference``): given the routes, point estimates do not depend on it, and the joint influence function of
 all policies always comes along for contrasts.
 
@@ -52,7 +55,6 @@ flat beyond the labelled scores; labels missing not at random bias everything.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
@@ -63,6 +65,7 @@ from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.blocks.direct import direct_block
 from cje_core.families.blocks.estimates import BlockEstimate
+from cje_core.families.direct.bootstrap import Bootstrap as Bootstrap
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
 
@@ -72,29 +75,6 @@ CHOICES = {
     "correction": ("theta_aug", "horvitz_thompson", "tmle", "none"),
     "borrowed": BORROWED,
 }
-KINDS = ("percentile", "bayesian", "bca", "studentised")
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """Inference by resampling: the kind of interval, and the number n of replicates.
-
-    Parameters
-    ----------
-    kind : {"percentile", "bayesian", "bca", "studentised"}
-        ``bayesian``: exponential cluster weights in place of counts, percentile.
-    n : int
-        The paper's B.
-    """
-
-    kind: str = "percentile"
-    n: int = 2000
-
-    def __post_init__(self) -> None:
-        """Stop at what cannot be drawn."""
-        one_of(self.kind, "bootstrap", KINDS)
-        if self.n < 2:
-            raise ValueError(f"n={self.n}: a bootstrap distribution needs at least 2 replicates")
 
 
 def estimate(
@@ -142,8 +122,7 @@ def estimate(
     inference = "bootstrap" if isinstance(inference, Bootstrap) else inference
     given = calibrated(data, calibration)
     data = given.data
-    if borrowed is None:
-        borrowed = "balanced" if inference == "influence" and correction != "none" else "plug_in"
+    borrowed = borrowed or _usual_form(inference, correction)
     for name, value in (("inference", inference), ("correction", correction), ("borrowed", borrowed)):
         one_of(value, name, CHOICES[name])
     if correction == "horvitz_thompson" and "label_prob" not in data:
@@ -152,6 +131,13 @@ def estimate(
         )
     if borrowed != "plug_in" and inference in ("bootstrap", "jackknife"):
         raise ValueError(f"borrowed={borrowed!r}: it has no {inference}; use inference='influence'")
+    if given.group is not None and (
+        inference != "influence" or correction == "none" or borrowed != "balanced"
+    ):
+        raise ValueError(
+            f"groups={given.calibration.groups!r}: a calibrator with groups goes with inference='influence', "
+            "labels that correct and borrowed='balanced'; leave the other choice, or the groups, out"
+        )
     _, rows, fitted = given.parts
     low, high = data.attrs["oracle_range"]
     options = Options(
@@ -162,6 +148,7 @@ def estimate(
         power_tuned=power_tuned,
         borrowed=borrowed,
         scale=(float(low), float(high)),
+        group=given.group,
     )
     lender = make_lender(rows, fitted, options)
     fits = [fit_policy(rows, fitted, p, options, lender) for p in range(len(rows.policies))]
@@ -171,11 +158,13 @@ def estimate(
         "covariates": list(given.calibration.covariates), "calibrator": fitted.mode,
         "direction": given.calibration.direction, "interval": interval,
     }  # fmt: skip
+    if given.group is not None:
+        recorded["groups"] = given.calibration.groups
     extra: dict[str, object] = {}
     if inference == "bootstrap":
-        kind, n = resampling.kind, resampling.n
-        recorded |= {"bootstrap": kind, "n_boot": n}
-        extra["n_rejected"] = add_draws(rows, fitted, fits, results, options, kind, n, ci_prob, rng)
+        recorded |= {"bootstrap": resampling.kind, "n_boot": resampling.n}
+        recorded |= {} if resampling.n_min is None else {"n_min": resampling.n_min}
+        extra["n_rejected"] = add_draws(rows, fitted, fits, results, options, resampling, ci_prob, rng)
     if inference == "jackknife":
         left_out = np.full((len(fits), len(oracle_folds(fitted))), np.nan)
         for row, fit in zip(left_out, fits, strict=True):
@@ -209,6 +198,11 @@ def estimate(
     )
 
 
+def _usual_form(inference: str | Bootstrap, correction: str) -> str:
+    """What a policy without labels of its own gets where nothing is asked for."""
+    return "balanced" if inference == "influence" and correction != "none" else "plug_in"
+
+
 def estimate_block(
     block: Block,
     *,
@@ -223,7 +217,9 @@ def estimate_block(
 ) -> BlockEstimate | None:
     """The same for many data sets at once; None for a choice that has no compiled form."""
     drawn = isinstance(inference, Bootstrap)
-    if isinstance(inference, Bootstrap) and (inference.kind != "percentile" or power_tuned):
+    if isinstance(inference, Bootstrap) and (
+        inference.kind != "percentile" or power_tuned or inference.n_min is not None
+    ):
         return None
     if drawn and borrowed not in (None, "plug_in"):
         return None
@@ -233,13 +229,11 @@ def estimate_block(
         return None
     if calibration not in (None, Calibration()):
         return None
-    if borrowed is None:
-        borrowed = "balanced" if inference == "influence" and correction != "none" else "plug_in"
     return direct_block(
         block,
         ci_prob=ci_prob,
         correct=correction == "theta_aug",
-        borrowed=borrowed,
+        borrowed=borrowed or _usual_form(inference, correction),
         tuned=power_tuned,
         known=inference == "cluster",
         interval=interval,

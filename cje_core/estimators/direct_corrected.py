@@ -162,7 +162,7 @@ def _slope(rows: Rows, index: IntArray, probes: IntArray, f_all: FloatArray, f_p
     d[probes] += v
     u = rows.weight[index] / rows.weight[index].sum()
     d[index] -= u
-    size = float((d**2).sum())
+    size = float((d**2 / rows.stands_for if rows.stands_for.size else d**2).sum())
     own = float((v * d[probes]).sum()) / size if size > 1e-12 * float((v**2).sum()) else 1.0
     per_label = own * v * spread / squared
     free = float((per_label * rows.label[probes]).sum())

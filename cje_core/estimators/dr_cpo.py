@@ -13,6 +13,8 @@ the policy (audit it); under poor overlap the correction adds noise (the paper's
 ``ips_part``, its interval and the status.
 """
 
+from functools import partial
+
 from cje_core.families import off_policy
 from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.offpolicy.weights import ess_fraction
@@ -21,19 +23,26 @@ NEEDS = off_policy.NEEDS
 
 
 def policy_value(
-    logs: off_policy.Logs, p: int, *, outcome: off_policy.Outcome | None = None
+    logs: off_policy.Logs, p: int, *, outcome: off_policy.Outcome | None = None, smooth_g: bool = False
 ) -> off_policy.Value:
     """DR of policy p with raw weights; `outcome` replaces the held-out calibrator as q."""
     weight = off_policy.raw_weights(logs, p)
-    return off_policy.dr_value(logs, p, weight, {"ess_fraction": ess_fraction(weight)}, outcome=outcome)
+    facts = {"ess_fraction": ess_fraction(weight)}
+    return off_policy.dr_value(logs, p, weight, facts, outcome=outcome, smooth_g=smooth_g)
 
 
 @estimator(fresh=True)
-def estimate() -> Method:
+def estimate(*, smooth_g: bool = False) -> Method:
     """Estimate each policy's value by DR with raw weights; see the module and its package.
+
+    Parameters
+    ----------
+    smooth_g : bool
+        Take the mean of q over fresh responses through a regression on the prompts' logged responses
+        (`cje_core.families.smooth`): shorter where only some prompts have fresh responses, the same where all do.
 
     Returns
     -------
     And ``ess_fraction(policy)`` of the weights used.
     """
-    return Method(policy_value)
+    return Method(partial(policy_value, smooth_g=smooth_g), {"smooth_g": True} if smooth_g else {})

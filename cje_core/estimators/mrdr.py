@@ -93,7 +93,7 @@ def policy_value(
     if isinstance(labelled, Status):
         return labelled
     if weights == "stabilised":
-        weight, facts = off_policy.stabilised_weights(logs, p, logs.reward - logs.outcome.logged)
+        weight, facts = off_policy.stabilised_weights(logs, p, "residual")
     else:
         weight = off_policy.raw_weights(logs, p)
         facts = {"ess_fraction": ess_fraction(weight)}

@@ -99,6 +99,14 @@ def mix(values: Sequence[off_policy.Value], alpha: FloatArray) -> off_policy.Val
     )
 
 
+def member(logs: off_policy.Logs, p: int, name: str) -> off_policy.Value | Status:
+    """Value of policy p by a member of the stack, or the status that says why it has none."""
+    found: off_policy.Value | Status = logs.put_or(
+        ("member", name, p), lambda: load(name).policy_value(logs, p)
+    )
+    return found
+
+
 def policy_value(
     logs: off_policy.Logs,
     p: int,
@@ -108,7 +116,7 @@ def policy_value(
     outer_split: bool = False,
 ) -> off_policy.Value | Status:
     """Stack of the members that policy p allows; the first member's status if it allows none."""
-    found = {name: load(name).policy_value(logs, p) for name in members}
+    found = {name: member(logs, p, name) for name in members}
     values = {name: v for name, v in found.items() if isinstance(v, off_policy.Value)}
     if not values:
         return next(v for v in found.values() if isinstance(v, Status))

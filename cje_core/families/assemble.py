@@ -8,7 +8,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.checks import BoolArray, FloatArray, one_of, probability
-from cje_core.data.arrays import Rows, names_of
+from cje_core.data.arrays import Rows
 from cje_core.families.intervals import INTERVALS, NOTHING, Evidence, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 from cje_core.inference.sources import SOURCES
@@ -163,18 +163,26 @@ def assemble(
         ci_kind=rule.drawn if sizes or given else _common(kind, rule.kind),
         ci_prob=ci_prob,
         coords={
-            "policy": _coordinate(data, "policy", np.array(names)),
-            "prompt": _coordinate(data, "prompt", rows.prompts),
+            "policy": np.array(names) if (own := _own_text(data, "policy")) is None else own,
+            "prompt": _prompts(data, rows),
             "cluster": ("prompt", _clusters(rows)),
         },
         attrs={"oracle_range": list(scale), **said},
     )
 
 
-def _coordinate(data: xr.Dataset, dim: str, names: npt.NDArray[np.str_]) -> Any:
-    """The data's own coordinate, whose index is made already, where it is text and these very names; else the names."""
+def _own_text(data: xr.Dataset, dim: str) -> xr.IndexVariable | None:
+    """The data's own coordinate, whose index is made already, where it holds text."""
     held = data.variables[dim]
-    return held if held.dtype.kind == "U" and np.array_equal(names_of(data, dim), names) else names
+    return held if isinstance(held, xr.IndexVariable) and held.dtype.kind == "U" else None
+
+
+def _prompts(data: xr.Dataset, rows: Rows) -> Any:
+    """Coordinate of the prompts in the order of `rows`: a million names would be indexed for longer than estimated."""
+    held = _own_text(data, "prompt")
+    if held is None or len(held) != len(rows.prompts):
+        return rows.prompts
+    return held if rows.prompt_order is None else held[rows.prompt_order]
 
 
 def _clusters(rows: Rows) -> npt.NDArray[np.str_]:

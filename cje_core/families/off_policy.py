@@ -38,6 +38,7 @@ from cje_core.families.off_policy_logs import Outcome as Outcome
 from cje_core.families.off_policy_logs import PolicyLogs as PolicyLogs
 from cje_core.families.off_policy_logs import unpack_logs as unpack_logs
 from cje_core.families.off_policy_logs import without_fold as without_fold
+from cje_core.families.smooth import smoothed_mean
 from cje_core.inference.influence import hajek as weighted_mean
 from cje_core.offpolicy.weights import CANDIDATES, check_options, ess_fraction, stack_candidates
 
@@ -147,24 +148,45 @@ def raw_weights(logs: Logs, p: int) -> FloatArray:
     return logs.of(p).weight
 
 
-def stabilised_weights(
-    logs: Logs, p: int, delta: FloatArray, weighting: Stabilisation = DEFAULT
-) -> tuple[FloatArray, dict[str, Fact]]:
-    """Stabilised weights of `used_rows` and the facts of how they came about; `delta` (n,) is what they multiply."""
+class Stable(NamedTuple):
+    """Stabilised weights of one policy and how they came about."""
+
+    weight: FloatArray  # of `used_rows`, mean one
+    stack: FloatArray  # the same before the guard
+    beta: FloatArray  # weights of the candidates
+    alpha: float  # blend of the guard
+
+
+def stabilised(logs: Logs, p: int, delta: str, weighting: Stabilisation = DEFAULT) -> Stable:
+    """Stabilised weights of policy p: ``delta`` is what they multiply, "reward" R (IPS) or "residual" R - q (DR)."""
     check_options(**weighting._asdict())
+    key = ("stabilised", p, delta, weighting._replace(candidates=tuple(weighting.candidates)))
+    return logs.once(key, lambda: _stabilise(logs, p, delta, weighting))
+
+
+def _stabilise(logs: Logs, p: int, delta: str, weighting: Stabilisation) -> Stable:
     mine = logs.of(p)
+    multiplied = logs.reward - (logs.outcome.logged if delta == "residual" else 0.0)
     out = stack_candidates(
         mine.weight,
         mine.score,
-        delta[mine.used],
+        multiplied[mine.used],
         mine.candidates(weighting.candidates),
         **weighting._asdict(),
     )
-    return out.weight, {
-        "beta": Along("candidate", weighting.candidates, out.beta),
-        "alpha": out.alpha,
-        "guard_engaged": out.engaged,
-        "ess_fraction": ess_fraction(out.weight),
+    return Stable(out.weight, out.stack, out.beta, out.alpha)
+
+
+def stabilised_weights(
+    logs: Logs, p: int, delta: str, weighting: Stabilisation = DEFAULT
+) -> tuple[FloatArray, dict[str, Fact]]:
+    """Stabilised weights of `used_rows` by `stabilised`, and the facts of how they came about."""
+    found = stabilised(logs, p, delta, weighting)
+    return found.weight, {
+        "beta": Along("candidate", weighting.candidates, found.beta),
+        "alpha": found.alpha,
+        "guard_engaged": found.alpha < 1.0,
+        "ess_fraction": ess_fraction(found.weight),
     }
 
 
@@ -200,22 +222,25 @@ def dr_value(
     facts: Mapping[str, Fact],
     *,
     outcome: Outcome | None = None,
+    smooth_g: bool = False,
 ) -> Value:
     """Doubly robust value ``mean_fresh q + sum W (R - q) / sum W`` (the paper's algorithm Calibrated-DR).
 
-    W is of `used_rows`; q is `outcome`, by default f^(-k).
+    W is of `used_rows`; q is `outcome`, by default f^(-k). `smooth_g`: the first mean by `cje_core.families.smooth`.
     """
     q = logs.outcome if outcome is None else outcome
     n, used, index = len(logs.rows.prompts), used_rows(logs, p), fresh_rows(logs, p)
     mass, q_logged = logs.rows.weight[index], q.logged[used]
-    direct = hajek(n, logs.rows.prompt[index], mass, q.fresh[index])
+    direct, of_fresh = hajek(n, logs.rows.prompt[index], mass, q.fresh[index]), mass / mass.sum()
+    if smooth_g:
+        direct, of_fresh = _smoothed(logs, index, q.fresh[index])
 
     def path() -> FloatArray:
         return direct.influence + hajek(n, used, weight, logs.outcome.logged[used] - q_logged).influence
 
     def terms() -> list[Term]:
         taught, z = q.taught, logs.of(p).z
-        found = [Term(taught, logs.of(p).z_fresh, mass / mass.sum())]
+        found = [Term(taught, logs.of(p).z_fresh, of_fresh)]
         if taught is not logs.fitted:  # else + share on f and - share on f^(-k) cancel
             share = weight / weight.sum()
             found += [Term(logs.fitted, z, share), Term(taught, z, -share)]
@@ -229,6 +254,14 @@ def dr_value(
         lambda: orthogonality(logs, used, weight, q_logged),
         facts,
     )
+
+
+def _smoothed(logs: Logs, index: IntArray, q: FloatArray) -> tuple[Source, FloatArray]:
+    """The direct part by `cje_core.families.smooth`, and the weight of each fresh response in it."""
+    rows = logs.rows
+    found = smoothed_mean(q, rows.prompt[index], rows.weight[index], logs.logged.z, logs.fold)
+    n = len(rows.prompts)
+    return Source(float(found.weight @ q), lambda: (n * found.error, found.leverage)), found.weight
 
 
 def orthogonality(logs: Logs, used: IntArray, weight: FloatArray, q: FloatArray) -> Source | None:

@@ -42,7 +42,8 @@ from cje_core.families.off_policy import (
     used_rows,
     without_fold,
 )
-from cje_core.inference.estimate import CI_BOUND, Status, cluster_se, cluster_sums, wald
+from cje_core.families.residual_tails import residual_facts
+from cje_core.inference.estimate import CI_BOUND, ESTIMAND, Status, cluster_se, cluster_sums, wald
 from cje_core.inference.influence import Part, combine, delete_group_variance, make_part
 from cje_core.offpolicy.weights import ess_fraction
 
@@ -69,12 +70,15 @@ interval : {"auto", "wald", "logit", "clopper_pearson"}
     ``auto``: the t interval (``wald``), or binomial tails at the count that has this standard error where an end of
     the oracle range is near; see `cje_core.families.intervals`."""
 COUNTED = """\
-Estimate contract, with ``n_logged_used(policy)``, ``ess_fraction_raw(policy)`` (of the raw weights) and
-``calibration_share(policy)`` of the variance"""
+Estimate contract, with ``n_logged_used(policy)``, ``ess_fraction_raw(policy)`` (of the raw weights),
+``std_error_evaluation(policy)`` and ``std_error_calibration(policy)``, the standard errors from sampling and from
+labels alone, ``calibration_share(policy)`` of the variance, with ``inference="jackknife"`` ``jackknife(policy, fold)``,
+the values without each oracle fold"""
 DECOMPOSED = """\
 and the variables of
 `cje_core.families.off_policy_estimate.decomposition`: ``direct_part``, ``ips_part``, ``orthogonality``, each with
-``_std_error`` and ``_interval``, and ``part_correlation``"""
+``_std_error`` and ``_interval``, and ``part_correlation``; and of `cje_core.families.residual_tails`: ``residual_nan``,
+``residual_df``"""
 
 
 class Method(NamedTuple):
@@ -82,6 +86,8 @@ class Method(NamedTuple):
 
     policy_value: PolicyValue
     options: Mapping[str, Any] = {}
+    estimand: str = ESTIMAND
+    own_overlap: bool = False  # whether overlap is that of the weights in use, and not of the raw ones
 
 
 def calibration_error(logs: Logs, terms: Sequence[Term]) -> Part:
@@ -219,7 +225,7 @@ def run(
     for p in range(len(logs.rows.policies)):
         counted: dict[str, Fact] = {"n_logged_used": len(used_rows(logs, p))}
         found = (
-            _refusal(logs, p, fresh)
+            refusal(logs, p, fresh)
             or (barred[p] and Status.UNINFORMATIVE_JUDGE)
             or method.policy_value(logs, p)
         )
@@ -227,11 +233,11 @@ def run(
             results.append(PolicyResult(found, "none"))
             facts.append(counted)
             continue
-        result, share = _with_error(logs, p, found, method.policy_value, again, inference)
+        result, uncertainty = _with_error(logs, p, found, method, again, inference)
         results.append(result._replace(route=estimator))
-        overlap = {"ess_fraction_raw": ess_fraction(raw_weights(logs, p)), "calibration_share": share}
-        parts = decomposition(logs, found, ci_prob) if fresh else {}
-        facts.append({**counted, **overlap, **found.facts, **parts})
+        counted["ess_fraction_raw"] = ess_fraction(raw_weights(logs, p))
+        parts = decomposition(logs, found, ci_prob) | residual_facts(logs, p, found) if fresh else {}
+        facts.append({**counted, **uncertainty, **found.facts, **parts})
     shared = {
         "inference": inference,
         "covariates": list(given.calibration.covariates),
@@ -247,11 +253,11 @@ def run(
         options=shared | dict(method.options),
         ci_prob=ci_prob,
         rule=IntervalRule(interval),
-        extra=_columns(facts),
+        extra=_columns(facts) | {"estimand": method.estimand},
     )
 
 
-def _refusal(logs: Logs, p: int, fresh: bool) -> Status | None:
+def refusal(logs: Logs, p: int, fresh: bool) -> Status | None:
     """Why policy p gets no number, if so."""
     if logs.fitted.calibrator is None:
         return logs.fitted.status
@@ -281,36 +287,45 @@ def _is_logger(logs: Logs, p: int) -> bool:
 
 
 def _with_error(
-    logs: Logs, p: int, value: Value, policy_value: PolicyValue, again: Sequence[Logs], inference: str
-) -> tuple[PolicyResult, float]:
-    """The value with its standard error, and the calibration's share of the variance."""
+    logs: Logs, p: int, value: Value, method: Method, again: Sequence[Logs], inference: str
+) -> tuple[PolicyResult, dict[str, Fact]]:
+    """The value with its standard error, and what that consists of."""
+    facts: dict[str, Fact] = {}
     parts = error_parts(logs, value)
     influence, std_error, df = combine(parts, logs.rows.cluster)
-    status = _status(logs, p)
+    overlap = value.facts["ess_fraction"] if method.own_overlap else ess_fraction(raw_weights(logs, p))
+    assert isinstance(overlap, float)
+    status = _status(logs, p, overlap)
     sampling = variance(logs, parts[0].influence + parts[1].influence)
     calibration = variance(logs, parts[2].influence)
     if inference == "jackknife":
-        rerun = [policy_value(other, p) for other in again]
+        rerun = [method.policy_value(other, p) for other in again]
         complete = bool(rerun) and all(isinstance(v, Value) for v in rerun)
         sampling = variance(logs, value.path)
-        calibration = jackknife([v.value for v in rerun if isinstance(v, Value)]) if complete else np.nan
+        left_out = [v.value for v in rerun if isinstance(v, Value)]
+        calibration = jackknife(left_out) if complete else np.nan
+        if complete:
+            facts["jackknife"] = Along("fold", [str(other.left_out) for other in again], np.array(left_out))
         std_error, df = float(np.sqrt(sampling + calibration)), np.inf
         status = status if complete else Status.FEW_RESAMPLES
     total = sampling + calibration
-    share = calibration / total if total > 0 else np.nan
-    return PolicyResult(status, "none", "logs", value.value, influence, std_error, df), share
+    facts["calibration_share"] = calibration / total if total > 0 else np.nan
+    facts["std_error_evaluation"] = float(np.sqrt(sampling))
+    facts["std_error_calibration"] = float(np.sqrt(calibration))
+    return PolicyResult(status, "none", "logs", value.value, influence, std_error, df), facts
 
 
-def _status(logs: Logs, p: int) -> Status:
+def _status(logs: Logs, p: int, overlap: float) -> Status:
     """What to say of a value: the slice's flag, else poor overlap, else that the calibration is borrowed.
 
-    Overlap is that of the raw weights: stabilised or capped ones still rest on the same handful of responses. The
-    labels of logged responses are the logger's own, and so of any policy that is the logger.
+    Overlap (effective sample size over n) is that of the raw weights: stabilised or capped ones still rest on the same
+    handful of responses. Only an estimator of another mean than V has that of its own weights. The labels of logged
+    responses are the logger's own, and so of any policy that is the logger.
     """
     rows, used = logs.rows, used_rows(logs, p)
     if logs.fitted.status is not Status.OK:
         return logs.fitted.status
-    if ess_fraction(raw_weights(logs, p)) * len(used) < MIN_ESS:
+    if overlap * len(used) < MIN_ESS:
         return Status.POOR_OVERLAP
     own = rows.prompt[rows.teaches & (rows.policy == p)]
     if _is_logger(logs, p) and not rows.teaches.any():  # else they taught nothing

@@ -44,6 +44,14 @@ class Keeps:
 
     _kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
+    def put(self, key: Hashable, made: Any) -> None:
+        """Take what was made before, and kept in a file, in place of what would be made."""
+        self._kept[key] = made
+
+    def put_or(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What was `put`, or what `make` gives, which is not kept."""
+        return self._kept[key] if key in self._kept else make()
+
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` gives, made when first asked for; the key says whose it is."""
         if key not in self._kept:
@@ -180,9 +188,18 @@ class Logs(Keeps):
         kept = {name: getattr(whole, name)[keep] for name in ("z", "label", "weight", "prompt")}
         return whole._replace(calibrator=refit(whole, keep, basis_of(whole)), **kept)
 
-    @cached_property
+    @property
     def reward(self) -> FloatArray:
         """(n,) R = f(Z) of each logged response; NaN where nothing was logged, and without a calibrator."""
+        return self.once("reward", self._reward)
+
+    @property
+    def outcome(self) -> Outcome:
+        """f^(-k): the calibrator that never saw the prompt's fold."""
+        logged, fresh = self.once("outcome", self._held_out)
+        return Outcome(lambda: self.fitted, logged, fresh)
+
+    def _reward(self) -> FloatArray:
         shared = self.shared
         if self.left_out is None or shared.fitted.calibrator is None:
             return logged_reward(shared.logged, shared.fitted)
@@ -190,16 +207,14 @@ class Logs(Keeps):
         seen = np.arange(len(shared.seen))
         return shared.on_prompts(fits.predict(places, np.full(len(seen), self.left_out), at=seen))
 
-    @cached_property
-    def outcome(self) -> Outcome:
-        """f^(-k): the calibrator that never saw the prompt's fold."""
+    def _held_out(self) -> tuple[FloatArray, FloatArray]:
         shared = self.shared
         q = np.full(len(shared.fold), np.nan)
         if shared.fitted.calibrator is not None:
             fits, places = shared.without
             q = fits.predict(places, shared.fold, without=self.left_out)
         n_seen = len(shared.seen)
-        return Outcome(lambda: self.fitted, shared.on_prompts(q[:n_seen]), q[n_seen:])
+        return shared.on_prompts(q[:n_seen]), q[n_seen:]
 
     def of(self, p: int) -> PolicyLogs:
         """What no label changes, of policy p."""

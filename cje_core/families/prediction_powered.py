@@ -124,7 +124,8 @@ def _lambdas(rows: Rows, sets: Sets, score: FloatArray, lam: str | float) -> tup
         return np.full(len(own), tuned(np.ones(len(own), dtype=bool))), True
     has_label = np.zeros(len(rows.cluster_names), dtype=bool)
     has_label[rows.cluster[rows.prompt[own]]] = True
-    fold = assign_folds(rows.cluster_names, has_label, asked=False)[rows.cluster[rows.prompt[own]]]
+    fold = assign_folds(rows.cluster_names, has_label, asked=False, given=rows.fold)
+    fold = fold[rows.cluster[rows.prompt[own]]]
     by_fold = {int(k): tuned(fold != k) for k in np.unique(fold)}
     return np.array([by_fold[int(k)] for k in fold]), False
 

@@ -12,9 +12,11 @@ Rule of this package: a figure reads results and computes nothing that a table c
 
 from cje_core.figures.bayes import calibration_posterior, pit_ecdf, prior_predictive
 from cje_core.figures.calibration_curve import calibration_curve, covariate_effects
+from cje_core.figures.cohorts import cohorts
 from cje_core.figures.ess_tails import ess_tails
 from cje_core.figures.forest import forest
 from cje_core.figures.mde_contours import mde_contours
+from cje_core.figures.monitors import audit_power, control_charts, label_sequence, residual_bins
 from cje_core.figures.orthogonality import orthogonality
 from cje_core.figures.overlap_heatmap import overlap_heatmap
 from cje_core.figures.reliability import reliability
@@ -25,17 +27,22 @@ from cje_core.figures.weight_stabilisation import weight_stabilisation
 from cje_core.figures.win_matrix import win_matrix
 
 __all__ = [
+    "audit_power",
     "calibration_curve",
     "calibration_posterior",
+    "cohorts",
+    "control_charts",
     "covariate_effects",
     "ess_tails",
     "forest",
+    "label_sequence",
     "mde_contours",
     "orthogonality",
     "overlap_heatmap",
     "pit_ecdf",
     "prior_predictive",
     "reliability",
+    "residual_bins",
     "sensitivity_differences",
     "sensitivity_levels",
     "transport_residuals",

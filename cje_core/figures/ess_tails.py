@@ -6,15 +6,17 @@ import numpy as np
 import xarray as xr
 
 from cje_core.figures.style import GREY, OKABE_ITO, Axes, legend_above, policy_panels
-from cje_core.verdict.gates import BY_NAME
+from cje_core.verdict.thresholds import BY_NAME
 
 ESS, HILL = BY_NAME["ess"], BY_NAME["hill"]
 
 
-def ess_tails(overlap: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
+def ess_tails(
+    overlap: xr.Dataset, *, least: float = ESS.good, axes: tuple[Axes, Axes] | None = None
+) -> tuple[Axes, Axes]:
     """Two panels, one row per policy: ESS/n as bars with the largest share as a dot; the Hill band.
 
-    Draws a result of `cje_core.offpolicy.overlap.overlap`.
+    Draws a result of `cje_core.offpolicy.overlap.overlap`; `least` is the gate's threshold of ESS/n.
     """
     policies = [str(p) for p in overlap["policy"].values]
     left, right = policy_panels(axes, policies, 1.5, width_ratios=(3, 2))
@@ -34,8 +36,8 @@ def ess_tails(overlap: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None) -> 
     share = overlap["max_share"].values.astype(float)
     edged: dict[str, Any] = {"mec": "black", "mew": 0.6}
     left.plot(share, rows, "D", color=OKABE_ITO[1], ms=5, label="largest share", zorder=4, **edged)
-    left.axvline(ESS.good, color="black", lw=1, ls="--", zorder=3)
-    left.set(xlim=(0, 1), xlabel=f"fraction (dashed: gate at {ESS.good:.2f})")
+    left.axvline(least, color="black", lw=1, ls="--", zorder=3)
+    left.set(xlim=(0, max(1.0, 1.05 * least)), xlabel=f"fraction (dashed: gate at {least:.2f})")
     for row, known in enumerate(np.isfinite(overlap["ess_fraction"].values)):
         if not known:
             left.text(0.01, row, "unknown: no log-probabilities", va="center", fontsize=8, color=GREY)

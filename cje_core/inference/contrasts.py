@@ -1,6 +1,7 @@
 """Contrasts between policies, control of multiplicity, and the pairwise win matrix.
 
-Estimand of a contrast: ``V_a - V_b``. The paper's section "Multiplicity for many-policy comparisons" asks for Wald
+Estimand of a contrast: ``V_a - V_b``, or the difference of whatever else the estimate says that it estimates (attribute
+``estimand``). The paper's section "Multiplicity for many-policy comparisons" asks for Wald
 p-values of contrasts, BH control (BY under strong dependence), and a pairwise win matrix with marks.
 
 The joint uncertainty of two policies is that of `cje_core.inference.pairs`. A higher value is better throughout.
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.checks import FloatArray, IntArray, one_of, probability
-from cje_core.inference.estimate import CI_BOUND
+from cje_core.inference.estimate import CI_BOUND, ESTIMAND
 from cje_core.inference.pairs import pair_errors
 
 ADJUSTMENTS = ("bh", "by", "bonferroni", "holm", "none")
@@ -83,7 +84,12 @@ def _labelled(
             "p_adjusted": ("pair", adjust_p(pairs.p_value, adjust)),
         },
         coords={"first": ("pair", names[first]), "second": ("pair", names[second]), "ci_bound": CI_BOUND},
-        attrs={"ci_prob": prob, "estimator": estimate.attrs["estimator"], "adjustment": adjust},
+        attrs={
+            "ci_prob": prob,
+            "estimator": estimate.attrs["estimator"],
+            "adjustment": adjust,
+            "estimand": f"difference of two policies' {estimate.attrs.get('estimand', ESTIMAND)}",
+        },
     )
 
 

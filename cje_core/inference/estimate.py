@@ -113,6 +113,9 @@ DIMS = {
     "draws": ("policy", "replicate"),
 }
 ESTIMAND = "V(policy) = E[Y under the policy]"
+OVERLAP_POPULATION = (
+    "not V(policy): E[Y] over the overlap population of policy and logger, density ~ p p0 / (p + p0)"
+)
 
 
 def label_estimate(
@@ -348,8 +351,10 @@ def with_room(
     return into_scale(center + np.array([-1.0, 1.0]) * arms, center[..., 0], scale)
 
 
-def sum_by(code: IntArray, values: FloatArray, n: int) -> FloatArray:
-    """Sum of values by code, shape (n,)."""
+def sum_by(code: IntArray | None, values: FloatArray, n: int) -> FloatArray:
+    """Sum of values by code, shape (n,), in memory of its own; without codes value i is sum i."""
+    if code is None:
+        return np.array(values, dtype=float)
     return np.asarray(np.bincount(code, weights=values, minlength=n), dtype=float)
 
 

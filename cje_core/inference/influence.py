@@ -69,12 +69,13 @@ def hajek(unit: IntArray, weight: FloatArray, values: FloatArray, n: int) -> Wei
 class MeanOver(NamedTuple):
     """Weighted means over the same rows, in Hajek form; what they have in common is counted once (`mean_over`)."""
 
-    unit: IntArray  # per row: its prompt
-    cluster: IntArray  # per row
+    unit: IntArray | None  # per row: its prompt; None where row i is prompt i
+    cluster: IntArray | None  # per row, likewise
     share: FloatArray  # (rows,), sums to one
     n: int  # prompts
     n_clusters: int
     effective: float  # clusters behind a mean, see `effective_clusters`
+    spread: FloatArray | None = None  # per row 1 / sqrt(count) where rows stand for several (`mean_over`)
 
     def part(self, values: FloatArray) -> tuple[float, Part]:
         """``mean = sum w v / sum w`` and its sampling error, influence ``n * w_i (v_i - mean) / sum w`` per prompt."""
@@ -93,15 +94,45 @@ class MeanOver(NamedTuple):
     def _moved(self, values: FloatArray) -> tuple[float, FloatArray]:
         moved = self.share * values
         mean = float(moved.sum())
-        return mean, np.multiply(self.share, np.subtract(values, mean, out=moved), out=moved)
+        np.multiply(self.share, np.subtract(values, mean, out=moved), out=moved)
+        if self.spread is not None:
+            moved *= self.spread
+        return mean, moved
 
 
-def mean_over(unit: IntArray, weight: FloatArray, cluster: IntArray) -> MeanOver:
-    """Means of rows that belong to prompts ``unit`` and weigh ``weight`` >= 0; ``cluster`` is that of each prompt."""
+def mean_over(
+    unit: IntArray, weight: FloatArray, cluster: IntArray, count: FloatArray | None = None
+) -> MeanOver:
+    """Means of rows that belong to prompts ``unit`` and weigh ``weight`` >= 0; ``cluster`` is that of each prompt.
+
+    A row may stand for ``count`` units of their own that are alike, its weight is theirs together. What each of them
+    moves is then ``1 / count`` of it; the row's influence is that times ``sqrt(count)``, whose square is the sum of
+    theirs, so that sums of squares and of products over rows are those over units.
+    """
     share = weight / weight.sum()
     n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
-    of_row = cluster[unit]
-    return MeanOver(unit, of_row, share, len(cluster), n_clusters, _behind(sum_by(of_row, share, n_clusters)))
+    own = None if counts_up(unit, len(cluster)) else unit
+    of_row = cluster if own is None else cluster[own]
+    code = None if counts_up(of_row, n_clusters) else of_row
+    mass = sum_by(code, share, n_clusters)
+    if count is None:
+        return MeanOver(own, code, share, len(cluster), n_clusters, _behind(mass))
+    size = np.ones(n_clusters)
+    size[of_row] = count
+    return MeanOver(own, code, share, len(cluster), n_clusters, _behind(mass, size), 1 / np.sqrt(count))
+
+
+def counts_up(code: IntArray, n: int) -> bool:
+    """Whether codes are 0..n-1 in order, so that sums by them are the values: a million cost as much to sum as to draw.
+
+    Examples
+    --------
+    >>> counts_up(np.arange(3), 3), counts_up(np.array([0, 2, 1]), 3), counts_up(np.arange(3), 4)
+    (True, False, False)
+    """
+    if len(code) != n:
+        return False
+    return n == 0 or bool(code[0] == 0 and code[-1] == n - 1 and (np.diff(code) == 1).all())
 
 
 def kish_ess(weight: FloatArray) -> float:
@@ -126,11 +157,17 @@ def effective_clusters(leverage: FloatArray, cluster: IntArray) -> float:
     return _behind(cluster_sums(np.abs(leverage), cluster))
 
 
-def _behind(mass: FloatArray) -> float:
-    """`effective_clusters` of the leverages' sums by cluster, which are overwritten: they may be a million."""
+def _behind(mass: FloatArray, size: FloatArray | float = 1.0) -> float:
+    """`effective_clusters` of the leverages' sums by cluster, which are overwritten: they may be a million.
+
+    Where each of these sums is that of ``size`` equal clusters, the fourth powers are ``size (l / size)^4``.
+    """
     squared = np.square(mass, out=mass)
+    squared /= size
     total = float(squared.sum())
-    return total**2 / float(np.square(squared, out=squared).sum()) if total != 0 else 0.0
+    np.square(squared, out=squared)
+    squared /= size
+    return total**2 / float(squared.sum()) if total != 0 else 0.0
 
 
 def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) -> Part:

@@ -41,7 +41,7 @@ from cje_core.inference.estimate import (
     wald,
     with_room,
 )
-from cje_core.inference.influence import effective_clusters, pooled_df
+from cje_core.inference.influence import pooled_df
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
@@ -129,14 +129,17 @@ def _pair_df(
     if "balance" not in estimate:
         return df
     balance = estimate["balance"].transpose("policy", "prompt").values
+    behind = estimate.attrs.get("n_clusters")  # where prompts of the estimate stand for several
     for k, (a, b) in enumerate(zip(first, second, strict=True)):
         if np.isfinite(balance[[a, b]]).all() and np.isfinite(df[k]):
-            df[k] = lent_df(balance[a] - balance[b], influence[a] - influence[b], cluster)
+            weights = cluster_sums(np.abs(balance[a] - balance[b]), cluster)
+            moves = cluster_sums(influence[a] - influence[b], cluster)
+            df[k] = lent_df(weights, moves, behind)
     return df
 
 
-def lent_df(balance: FloatArray, influence: FloatArray, cluster: IntArray) -> float:
-    """Degrees of freedom of the difference of two values that borrow from the same labels.
+def lent_df(balance: FloatArray, influence: FloatArray, n_clusters: int | None = None) -> FloatArray:
+    """Degrees of freedom of differences of two values that borrow from the same labels.
 
     The clusters with a label have those of the labels that the difference itself rests on, the `effective_clusters` of
     the difference of the two policies' weights less one and never below 2; the others, where only responses were drawn,
@@ -144,15 +147,22 @@ def lent_df(balance: FloatArray, influence: FloatArray, cluster: IntArray) -> fl
 
     Parameters
     ----------
-    balance, influence : arrays, shape (n,)
-        Of the difference, per prompt.
-    cluster : int array, shape (n,)
-        Codes from 0.
+    balance, influence : arrays, shape (..., clusters)
+        Of the differences, sums by cluster: of absolute weights, and of influence.
+    n_clusters : int, optional
+        How many there are, where some of these stand for several without a label.
+
+    Returns
+    -------
+    array, shape (...)
     """
-    taught, sums = cluster_sums(np.abs(balance), cluster) > 0, cluster_sums(influence, cluster) ** 2
-    labels = max(effective_clusters(balance, cluster) - 1, 2.0)
-    variance = [float(sums[taught].sum()), float(sums[~taught].sum())]
-    return float(pooled_df(variance, [labels, max(int((~taught).sum()) - 1, 1)]))
+    taught, squares, variance = balance > 0, balance**2, influence**2
+    fourths = (squares**2).sum(axis=-1)
+    effective = np.divide(squares.sum(axis=-1) ** 2, fourths, out=np.zeros(fourths.shape), where=fourths > 0)
+    free = (balance.shape[-1] if n_clusters is None else n_clusters) - taught.sum(axis=-1)
+    labels, others = np.maximum(effective - 1, 2.0), np.maximum(free - 1, 1)
+    parts = [np.where(taught, variance, 0.0).sum(axis=-1), np.where(taught, 0.0, variance).sum(axis=-1)]
+    return pooled_df(np.stack(parts, axis=-1), np.stack([labels, others], axis=-1))
 
 
 class Levels(NamedTuple):

@@ -21,8 +21,8 @@ def compare(
     Parameters
     ----------
     estimates : mapping of name to estimate, or sequence of estimates
-        In a sequence each goes by its own ``estimator``. All of the same policies, in any order, and of one
-        ``ci_prob``; else, or of one name, they are a `ValueError`.
+        In a sequence each goes by its own ``estimator``. All of the same policies, in any order, of one ``ci_prob``
+        and of one ``estimand``; else, or of one name, they are a `ValueError`.
     truth : DataArray over policy, optional
         Values to hold the intervals against.
 
@@ -62,6 +62,11 @@ def compare(
             raise ValueError(
                 f"{name} has intervals of {other.attrs['ci_prob']:g}, {names[0]} of {first.attrs['ci_prob']:g}; "
                 "estimate both with one ci_prob"
+            )
+        if other.attrs["estimand"] != first.attrs["estimand"]:
+            raise ValueError(
+                f"{name} estimates {other.attrs['estimand']}; {names[0]} {first.attrs['estimand']}: they cannot be "
+                "compared, leave one of them out"
             )
     shared = ("estimate", "std_error", "interval", "status", "route")
     parts = [found[list(shared)].sel(policy=policies) for found in named.values()]

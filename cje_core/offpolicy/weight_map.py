@@ -7,8 +7,9 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.checks import FloatArray
-from cje_core.offpolicy.weights import ess_fraction, guard_curve, log_ratios, mean_one, stabilise
+from cje_core.checks import FloatArray, IntArray
+from cje_core.inference.estimate import sum_by
+from cje_core.offpolicy.weights import Stabilised, ess_fraction, guard_curve, log_ratios, mean_one, stabilise
 
 N_BINS = 20
 
@@ -75,18 +76,46 @@ def weight_map(data: xr.Dataset | Calibrated, *, n_bins: int = N_BINS) -> xr.Dat
 def cap_curves(data: xr.Dataset | Calibrated) -> dict[str, xr.Dataset]:
     """How calibrated IPS moves with its variance cap, for every policy with usable logged responses.
 
-    `cje_core.offpolicy.weights.guard_curve` with Delta = R; empty where there is no calibrator.
+    `cje_core.offpolicy.weights.guard_curve` with Delta = R, and over ``fold`` its `guard_by_fold`; empty where there is
+    no calibrator.
     """
     given = calibrated(data)
     logged, fitted, reward = given.logged, given.slice_with_logs, given.logged_reward
     if fitted.calibrator is None or not np.isfinite(reward).any():
         return {}
-    weights = zip(given.rows.policies, (mean_one(ratio) for ratio in log_ratios(logged)), strict=True)
-    return {
-        policy: guard_curve(stabilise(weight, logged.z[:, 0], reward, fitted.fold), reward)
-        for policy, weight in weights
-        if np.isfinite(weight).any()
-    }
+    fold, n_folds = fitted.fold, int(fitted.fold.max()) + 1
+    out = {}
+    for policy, ratio in zip(given.rows.policies, log_ratios(logged), strict=True):
+        weight = mean_one(ratio)
+        if np.isfinite(weight).any():
+            stable = stabilise(weight, logged.z[:, 0], reward, fold)
+            engaged = guard_by_fold(stable, fold, n_folds)
+            out[policy] = guard_curve(stable, reward).assign(guard_by_fold=("fold", engaged))
+    return out
+
+
+def guard_by_fold(stabilised: Stabilised, fold: IntArray, n_folds: int) -> FloatArray:
+    """Whether the guard would act on each fold alone, shape (n_folds,): 1, 0, or NaN for a fold without weights.
+
+    The guard acts once, on the variance of the whole stack. The weights of fold k come from the maps that were fitted
+    without it, and it is capped if the variance of its own part of the stack exceeds the cap. A guard that acts on few
+    folds answers to a few maps or responses; one that acts on most of them, to the lack of overlap (the paper's gate
+    asks for more than half).
+
+    Examples
+    --------
+    >>> score, fold = np.arange(6) / 6, np.array([0, 1, 0, 1, 0, 1])
+    >>> out = stabilise([0.2, 0.6, 1.0, 1.0, 1.4, 1.8], score, score, fold, rho=0.1)
+    >>> guard_by_fold(out._replace(stack=score * 2.4), fold, 3).tolist()
+    [1.0, 1.0, nan]
+    """
+    w, k = stabilised.stack, fold
+    used = np.isfinite(w)
+    size = np.bincount(k[used], minlength=n_folds).astype(float)
+    with np.errstate(invalid="ignore"):
+        mean = sum_by(k[used], w[used], n_folds) / size
+        spread = sum_by(k[used], (w[used] - mean[k[used]]) ** 2, n_folds) / size
+    return np.where(size > 0, (spread > stabilised.limit).astype(float), np.nan)
 
 
 def _shares(score: FloatArray, edges: FloatArray, weight: FloatArray) -> FloatArray:

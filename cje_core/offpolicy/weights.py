@@ -142,6 +142,21 @@ def overlap_weights(log_ratio: npt.ArrayLike) -> FloatArray:
     return mean_one(special.log_expit(np.asarray(log_ratio, float)))
 
 
+def overlap_mass(log_ratio: npt.ArrayLike) -> float:
+    """Share of two policies that lies in their overlap, ``2 mean r / (1 + r)`` over the logged responses.
+
+    It estimates ``2 int p_logger p_target / (p_logger + p_target)``: 1 for equal policies, 0 for policies that share no
+    response. Ratios are as in `overlap_weights`; NaN without any.
+
+    Examples
+    --------
+    >>> overlap_mass([0.0, 0.0]), overlap_mass([-800.0, np.nan])
+    (1.0, 0.0)
+    """
+    ratio = _present(log_ratio)
+    return float(2 * special.expit(ratio).mean()) if len(ratio) else float("nan")
+
+
 # --- stabilisation ---
 
 
@@ -155,6 +170,7 @@ class Stabilised(NamedTuple):
     candidate: FloatArray  # (C, n) out-of-fold candidates
     stack: FloatArray  # (n,) before the guard, mean one
     maps: tuple[FoldMap, ...]
+    limit: float  # cap of the guard on the variance of the weights; infinite without a guard
 
 
 def stabilise(
@@ -276,9 +292,10 @@ def stack_candidates(
                 parts[c] = iso_mean_one(w, s, name == "up")
     stack = _to_mean_one(beta @ parts)
     raw = w[used].var() if guard == "relative" and used.any() else 1.0
-    alpha = guard_blend(stack, np.inf if guard == "none" else float(rho * raw))
+    limit = np.inf if guard == "none" else float(rho * raw)
+    alpha = guard_blend(stack, limit)
     out = _to_mean_one(1.0 + alpha * (stack - 1.0))
-    return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, ())
+    return Stabilised(out, beta, alpha, alpha < 1.0, candidate, stack, (), limit)
 
 
 def _fit_map(weight: FloatArray, score: FloatArray, fold: int, candidate: str) -> FoldMap:

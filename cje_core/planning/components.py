@@ -49,23 +49,11 @@ from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.intervals import bounds, evidence_of
 from cje_core.inference.estimate import Status, cluster_sums, sum_by
 from cje_core.inference.influence import Part
+from cje_core.planning.split import Split, failed
+from cje_core.planning.stacked import stacked_splits
 
 FORECAST = ("balanced", "plug_in")  # of the forms of borrowing, those whose components are known
-
-
-class Split(NamedTuple):
-    """One policy's sources of error, summed by cluster and divided by the number of prompts."""
-
-    status: Status
-    route: str
-    evaluation: FloatArray  # (G,)
-    calibration: FloatArray  # (G,)
-    probes: FloatArray  # (G,)
-    df_eval: float
-    df_cal: float
-    df_probes: float = np.inf
-    probe_count: float = 0.0  # effective probed clusters
-    shared: FloatArray | None = None  # (G,): the calibration part as the spread of a difference sees it
+PLANNED = ("direct", "stacked_dr")  # estimators whose components are known
 
 
 class Pilot(NamedTuple):
@@ -79,14 +67,9 @@ class Pilot(NamedTuple):
     scale: tuple[float, float]  # of the oracle
 
 
-def _failed(rows: Rows, status: Status) -> Split:
-    nothing = np.full(len(rows.cluster_names), np.nan)
-    return Split(status, "none", nothing, nothing, nothing, np.nan, np.nan, np.nan, np.nan)
-
-
 def _spreadless(rows: Rows, route: str) -> Split:
     """A value whose labels are all equal: no spread was seen, so none can be planned with."""
-    return _failed(rows, Status.CONSTANT_LABELS)._replace(route=route)
+    return failed(rows, Status.CONSTANT_LABELS)._replace(route=route)
 
 
 def _bounded(
@@ -103,7 +86,7 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     rows, fitted = pilot.rows, pilot.fitted
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     if len(index) == 0:
-        return _failed(rows, Status.NO_RESPONSES)
+        return failed(rows, Status.NO_RESPONSES)
     own, corrected = corrects(rows, p)
     # without an interval of its own labels a policy falls back on its probes, as in `refusal.level`
     constant = corrected and np.ptp(rows.label[own]) == 0
@@ -117,7 +100,7 @@ def split_policy(pilot: Pilot, p: int) -> Split:
     if constant:
         return _spreadless(rows, "none")
     if fitted.calibrator is None:
-        return _failed(rows, fitted.status)
+        return failed(rows, fitted.status)
     weight = rows.weight[index]
     prediction = predict(fitted.calibrator, rows.z[index])
     status = Status.OK if corrected else Status.TRANSPORT_ASSUMED
@@ -138,7 +121,7 @@ def split_policy(pilot: Pilot, p: int) -> Split:
         lender, share = _unselected(pilot.lender), weight / weight.sum()
         refused, _, label_part = borrowed_residual(rows, fitted, lender, rows.z[index], share)
         if refused is not None:
-            return _failed(rows, refused)
+            return failed(rows, refused)
     sampling = mean_part(rows, index, prediction, weight)[1]
     if fitted.status is not Status.OK:
         status = fitted.status
@@ -242,6 +225,7 @@ def variance_components(
     reference: str | None = None,
     borrowed: str = "balanced",
     power_tuned: bool = True,
+    estimator: str = "direct",
 ) -> xr.Dataset:
     """Components of the variance of a pilot's values, for levels or for contrasts.
 
@@ -257,6 +241,9 @@ def variance_components(
         which a useless judge does not refuse.
     power_tuned
         As in `cje_core.estimators.direct`.
+    estimator : {"direct", "stacked_dr"}
+        Whose value: what `analyze` prints by default, or stacked DR, for data with logged responses
+        (`cje_core.planning.stacked`); ``borrowed`` and ``power_tuned`` are of the first.
 
     Returns
     -------
@@ -276,10 +263,16 @@ def variance_components(
         where a policy has no number. A borrowed policy with few effective labels (``df_cal`` below 20, say) has a
         heavy-tailed component whose standard error is too small: trust its order of magnitude only.
     """
-    pilot = read_pilot(data, borrowed, power_tuned)
-    data = calibrated(data).data
-    rows = pilot.rows
-    split = [split_policy(pilot, rows.policies.index(str(name))) for name in data.policy.values]
+    one_of(estimator, "estimator", PLANNED)
+    given = calibrated(data)
+    data, rows = given.data, given.rows
+    order = [rows.policies.index(str(name)) for name in data.policy.values]
+    if estimator == "direct":
+        pilot = read_pilot(given, borrowed, power_tuned)
+        split = [split_policy(pilot, p) for p in order]
+    else:
+        splits = stacked_splits(given)
+        split = [splits[p] for p in order]
     names = data.policy.values.astype(str)
     strata = np.zeros(len(rows.cluster_names), dtype=np.intp)
     strata[rows.cluster[rows.prompt[rows.labelled]]] += 1
@@ -297,7 +290,7 @@ def variance_components(
     first = [str(name) for name in names if name != reference]
     others = [part for name, part in zip(names, split, strict=True) if name != reference]
     found = _components([_minus(part, base, shared=True) for part in others], n, m, strata) if others else {}
-    if others and borrowed == "balanced":
+    if others and borrowed == "balanced" and estimator == "direct":
         tested = _components([_minus(part, base, shared=False) for part in others], n, m, strata)
         found |= {f"{name}_tested": tested[name] for name in ("sigma2_eval", "sigma2_cal")}
     coords = {"first": ("pair", first), "second": ("pair", [reference] * len(first))}

@@ -10,7 +10,7 @@ label reached are drawn in to those that one did (`_within_reach`); what is prom
 Gates and audits are not run on the resamples: what they refuse on the pilot has no plan to be tried out.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +22,15 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
-from cje_core.estimators import direct, direct_corrected
+from cje_core.data.contract import LOGGED
+from cje_core.estimators import direct, direct_corrected, stacked_dr
 from cje_core.inference.contrasts import against
 from cje_core.planning.components import variance_components
 from cje_core.planning.forecast import effect_at, std_error_at
 from cje_core.verdict.headline import headline
 
 CI_PROB = 0.95  # of the studies and of the planned test, whose errors a 5% slack is about
+LEAST = 20  # simulated studies that a spread takes
 SLACK = 0.05  # a standard error this much (relative) above the planned one is not held against a plan
 POWER_SLACK = 0.04  # the power that is lost when the standard error is 5% larger
 
@@ -115,7 +117,9 @@ def check_pilot(data: xr.Dataset, *, with_probes: bool = False) -> _Pool:
     return pool
 
 
-def _resample(data: xr.Dataset, pool: _Pool, n: int, m: int, rng: np.random.Generator) -> xr.Dataset:
+def _resample(
+    data: xr.Dataset, pool: _Pool, n: int, m: int, rng: np.random.Generator, *, with_logs: bool = False
+) -> xr.Dataset:
     per_unit = pool.n_labels[pool.labelled].mean()
     n_kept = max(round(m / per_unit), 1)
     kept = rng.choice(pool.labelled, n_kept)
@@ -143,6 +147,11 @@ def _resample(data: xr.Dataset, pool: _Pool, n: int, m: int, rng: np.random.Gene
     if "covariate" in data:
         variables["covariate"] = ((*response, "feature"), data["covariate"].values[:, prompt])
         coords["feature"] = data["feature"]
+    for name in (name for name in LOGGED if with_logs and name in data):
+        dims = tuple(str(dim) for dim in data[name].dims)
+        axis = dims.index("prompt")
+        values = np.take(data[name].values, prompt, axis=axis)
+        variables[name] = (dims, np.where(bare, np.nan, values) if name == "logged_oracle" else values)
     return xr.Dataset(variables, coords, attrs=data.attrs)
 
 
@@ -151,12 +160,12 @@ def simulate_plan(
     n: int,
     m: int,
     *,
-    replicates: int = 200,
+    replicates: int | Iterable[int] = 200,
     rng: np.random.Generator | int | None = None,
     reference: str | None = None,
     power: float = 0.8,
     borrowed: str = "balanced",
-    track: Callable[[Iterable[int]], Iterable[int]] | None = None,
+    estimator: str = "direct",
 ) -> xr.Dataset:
     """Run the planned study many times on resampled pilots and compare with the plan.
 
@@ -166,16 +175,15 @@ def simulate_plan(
         The pilot.
     n, m : int
         Planned evaluated and labelled prompts.
-    replicates : int
-        Studies simulated, at least 20.
+    replicates : int or iterable of int
+        Studies simulated, at least 20; or their numbers 0, 1, ..., for instance behind a progress bar.
     reference : str, optional
         Policy that the others are compared with; default: the first that teaches the calibrator.
     power : float
         Of the planned test, by the t interval.
-    borrowed
-        As in `cje_core.planning.components.variance_components`.
-    track : callable, optional
-        Wraps the iterator of replicates, for a progress bar.
+    borrowed, estimator
+        As in `cje_core.planning.components.variance_components`; stacked DR keeps the logged responses of the prompts
+        drawn.
 
     Returns
     -------
@@ -188,8 +196,8 @@ def simulate_plan(
         centred contrast) with ``power_mcse``, ``power_held``. ``held`` is false where the simulation is worse than
         planned by more than the slack (5% of a standard error, .04 of power) and two Monte Carlo standard errors.
     """
-    if replicates < 20:
-        raise ValueError(f"replicates={replicates}: a spread needs at least 20")
+    if isinstance(replicates, int) and replicates < LEAST:
+        raise ValueError(f"replicates={replicates}: a spread needs at least {LEAST}")
     if not MIN_LABELLED_CLUSTERS <= m <= n:
         raise ValueError(f"n is {n} and m is {m}; {MIN_LABELLED_CLUSTERS} <= m <= n is needed")
     rng = np.random.default_rng(rng)
@@ -198,32 +206,46 @@ def simulate_plan(
     names = data["policy"].values.astype(str)
     reference = reference or sorted(data.attrs["calibration_policy"])[0]
     alone = len(names) == 1
-    levels = variance_components(given, borrowed=borrowed)
+    stacked = estimator == "stacked_dr"
+    levels = variance_components(given, borrowed=borrowed, estimator=estimator)
     probed = levels["route"].values == "probe_tuned"
-    shape = levels if alone else variance_components(given, reference=reference, borrowed=borrowed)
+    shape = (
+        levels
+        if alone
+        else variance_components(given, reference=reference, borrowed=borrowed, estimator=estimator)
+    )
     pool = check_pilot(data, with_probes=bool(probed.any()))
     # From here on the data are what is resampled. The promises above are of the pilot itself: the plan that is printed
     # is on trial, and drawn-in scores, which extrapolate no more, would promise less error than the plan counts on.
     data = _within_reach(data, levels["policy"].values[levels["route"].values == "balanced"])
-    values, errors = np.full((2, replicates, len(names)), np.nan)
-    effects, spreads, df = np.full((3, replicates, max(len(names) - 1, 1)), np.nan)
+    levels_seen: list[FloatArray] = []  # per replicate: values and their errors
+    pairs_seen: list[FloatArray] = []  # differences, their errors and degrees of freedom
     first = names
-    for r in (track or iter)(range(replicates)):
-        resampled = _resample(data, pool, n, m, rng)
+    for _ in range(replicates) if isinstance(replicates, int) else replicates:
+        resampled = _resample(data, pool, n, m, rng, with_logs=stacked)
         drawn = calibrated(resampled, calibration)
-        study = direct.estimate(drawn, ci_prob=CI_PROB, borrowed=borrowed)
+        study = (
+            stacked_dr.estimate(drawn, ci_prob=CI_PROB)
+            if stacked
+            else direct.estimate(drawn, ci_prob=CI_PROB, borrowed=borrowed)
+        )
         if probed.any():
             corrected = direct_corrected.estimate(drawn, ci_prob=CI_PROB)
             study = headline(study, _sources(levels), corrected)
-        values[r], errors[r] = study["estimate"].values, study["std_error"].values
+        levels_seen.append(np.stack([study["estimate"].values, study["std_error"].values]))
         if alone:
-            effects[r], spreads[r], df[r] = values[r], errors[r], study["df"].values
+            pairs_seen.append(np.stack([*levels_seen[-1], study["df"].values]))
         else:
             pairs = against(study, reference)
-            effects[r], spreads[r], df[r] = (pairs[name].values for name in ("difference", "std_error", "df"))
+            pairs_seen.append(np.stack([pairs[name].values for name in ("difference", "std_error", "df")]))
             first = pairs["first"].values
+    count = len(levels_seen)
+    if count < LEAST:
+        raise ValueError(f"replicates={count}: a spread needs at least {LEAST}")
+    values, errors = np.stack(levels_seen, axis=1)
+    effects, spreads, df = np.stack(pairs_seen, axis=1)
     if alone:  # two independent studies of the policy
-        half = replicates // 2
+        half = count // 2
         effects = effects[:half] - effects[half : 2 * half]
         spreads = np.hypot(spreads[:half], spreads[half : 2 * half])
         df = np.minimum(df[:half], df[half : 2 * half])
@@ -252,7 +274,7 @@ def simulate_plan(
             "power_held": ("pair", reached + 2 * power_mcse >= power - POWER_SLACK),
         },
         coords={"policy": names, "first": ("pair", first), "second": ("pair", [reference] * len(first))},
-        attrs={"n": n, "m": m, "replicates": replicates, "power": power, "ci_prob": CI_PROB},
+        attrs={"n": n, "m": m, "replicates": count, "power": power, "ci_prob": CI_PROB},
     )
 
 

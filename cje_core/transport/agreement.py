@@ -172,7 +172,9 @@ def _against_others(rows: Rows, p: int, calibration: Calibration) -> Comparison 
     audited, teaches, sign = (mine, others, 1.0) if fewer else (others, mine, -1.0)
     prob = np.where(rows.labelled, rows.label_prob, 1.0)
     recast = rows._replace(teaches=teaches, weight=rows.weight / prob)
-    fitted = fit_slice(recast, direction=calibration.direction, calibrator=calibration.mode)
+    fitted = fit_slice(
+        recast, direction=calibration.direction, calibrator=calibration.mode, folds=calibration.folds
+    )
     if fitted.calibrator is None or fitted.status is Status.CONSTANT_LABELS:
         return None
     within = ((rows.z >= fitted.z.min(axis=0)) & (rows.z <= fitted.z.max(axis=0))).all(axis=1)

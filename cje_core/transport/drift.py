@@ -10,11 +10,12 @@ towards everything, a sign-flip test of the mean change stands beside it.
 
 *Residual drift*: residuals ``Y - f(Z)`` come in batches (weeks, releases). Each batch mean is standardised by a
 baseline of early batches, ``z_t = (mean_t - center) / (sd / sqrt(n_t))``, and enters a two-sided CUSUM (quick for
-lasting shifts of about twice the slack) and an EWMA (smooth drifts). Control limits and p-values come from simulating
-the very chart, with its batch sizes, its number of batches and its *estimated* center and spread, so the false-alarm
-probability over the whole horizon is what was asked for; a textbook limit takes the center as known and alarms far too
-often after a short baseline. Over several streams (anchor sets, policies) the p-values are adjusted by
-Benjamini-Hochberg.
+lasting shifts of about twice the slack) and an EWMA (smooth drifts). Control limits and p-values come from the very
+chart, with its batch sizes, its number of batches and its *estimated* center and spread, of the same residuals in other
+orders: when nothing changes every order is as likely, so the false-alarm probability over the whole horizon is what
+was asked for, whatever the law of a residual. A textbook limit takes the center as known and alarms far too often after
+a short baseline, and one that takes residuals as normal does where they are skewed. Over several streams (anchor sets,
+policies) the p-values are adjusted by Benjamini-Hochberg.
 """
 
 from itertools import permutations
@@ -31,6 +32,8 @@ from cje_core.inference.estimate import CI_BOUND, wald
 ENUMERATED = 7  # anchors up to which all permutations are visited (5040 of them)
 EXACT = 100  # anchors up to which the exact law of Kendall's tau without ties is used
 CHARTS = ("cusum", "ewma")
+TIE = 1e-9  # a chart that differs from the one seen by rounding alone is as high
+MOST_DRAWN = 200_000_000  # residuals drawn per stream over all orders
 FDR = 0.05  # over the streams of a residual chart
 
 
@@ -144,8 +147,7 @@ def residual_drift(
     smoothing : float
         EWMA weight of the newest batch, in (0, 1].
     n_simulated : int
-        Charts simulated per stream (from `rng`); residuals within a batch are averaged, so they are simulated as
-        normal.
+        Orders drawn per stream (from `rng`); fewer where a stream has more than 20,000 residuals.
 
     Returns
     -------
@@ -153,7 +155,9 @@ def residual_drift(
         Over ``stream, batch`` (NaN in the baseline and for empty batches): ``z``, and over ``chart`` too: ``path``
         (the larger side of the two-sided chart). Over ``stream, chart``: ``limit``, ``p_value`` (of the highest point),
         ``p_bh``, ``first_alarm`` (position of the first batch beyond the limit, or -1), ``alarm`` (1 if
-        ``p_bh`` is at most .05, else 0). Over ``stream``: ``center``, ``sd``. All NaN for a stream whose baseline is
+        ``p_bh`` is at most .05, else 0). For both charts of a stream at once: over ``stream``, ``p_joint`` (of the
+        smaller of its two p-values) and, over ``stream, chart``, ``joint_limit``: either chart passes its own with
+        probability `false_alarm`. Over ``stream``: ``center``, ``sd``. All NaN for a stream whose baseline is
         constant or has fewer than 4 residuals, or that has nothing after it.
     """
     rng = np.random.default_rng(rng)
@@ -176,9 +180,9 @@ def residual_drift(
     n_streams, n_batches = len(names), len(labels)
     z = np.full((n_streams, n_batches), np.nan)
     path = np.full((n_streams, n_batches, len(CHARTS)), np.nan)
-    limit, p_value = np.full((2, n_streams, len(CHARTS)), np.nan)
+    limit, joint_limit, p_value = np.full((3, n_streams, len(CHARTS)), np.nan)
     first = np.full((n_streams, len(CHARTS)), -1)
-    center, sd = np.full((2, n_streams), np.nan)
+    center, sd, p_joint = np.full((3, n_streams), np.nan)
     for s in range(n_streams):
         mine = code == s
         early = values[mine & (time < n_baseline)]
@@ -191,15 +195,19 @@ def residual_drift(
         mean = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
         z[s, n_baseline:] = (mean - center[s]) / sd[s] * np.sqrt(size)
         path[s, n_baseline:] = _paths(z[s : s + 1, n_baseline:], slack, smoothing)[0]
-        highest = _simulated_maxima(len(early), size, slack, smoothing, n_simulated, rng)
+        in_order = values[later][np.argsort(time[later], kind="stable")]
+        highest = _permuted_maxima(early, in_order, size, slack, smoothing, n_simulated, rng)
         limit[s] = np.quantile(highest, 1 - false_alarm, axis=0, method="higher")
         seen = np.nanmax(path[s], axis=0, initial=0.0)
-        p_value[s] = (1 + (highest >= seen).sum(axis=0)) / (n_simulated + 1)
+        p_value[s] = (1 + (highest >= seen - TIE * np.abs(seen)).sum(axis=0)) / (len(highest) + 1)
+        joint_limit[s], smaller = _jointly(highest, false_alarm)
+        p_joint[s] = (1 + (smaller <= p_value[s].min()).sum()) / (len(highest) + 1)
         over = path[s] > limit[s]
         first[s] = np.where(over.any(axis=0), over.argmax(axis=0), -1)
     p_bh = np.stack([adjust_p(p_value[:, c], "bh") for c in range(len(CHARTS))], axis=1)
     alarm = np.where(np.isnan(p_bh), np.nan, p_bh <= FDR)
     by_chart = {"limit": limit, "p_value": p_value, "p_bh": p_bh, "first_alarm": first, "alarm": alarm}
+    by_chart["joint_limit"] = joint_limit
     said = {"false_alarm": false_alarm, "fdr": FDR, "slack": slack, "smoothing": smoothing}
     return xr.Dataset(
         {
@@ -208,6 +216,7 @@ def residual_drift(
             **{name: (("stream", "chart"), column) for name, column in by_chart.items()},
             "center": ("stream", center),
             "sd": ("stream", sd),
+            "p_joint": ("stream", p_joint),
         },
         coords={"stream": names, "batch": labels, "chart": list(CHARTS)},
         attrs={**said, "n_baseline": n_baseline},
@@ -299,24 +308,54 @@ def _sign_flip(difference: FloatArray, n_draws: int, rng: np.random.Generator) -
     return (1 + more) / (1 + n_draws)
 
 
-def _simulated_maxima(
-    n_early: int, size: FloatArray, slack: float, smoothing: float, n_simulated: int, rng: np.random.Generator
+def _permuted_maxima(
+    early: FloatArray,
+    later: FloatArray,
+    size: FloatArray,
+    slack: float,
+    smoothing: float,
+    n_simulated: int,
+    rng: np.random.Generator,
 ) -> FloatArray:
-    """Highest point of each chart in simulated horizons without change, shape (n_simulated, charts).
+    """Highest point of each chart when the residuals come in another order, shape (draws, charts).
 
-    After a baseline of `n_early` residuals come batches of the given sizes, some perhaps empty. Batch means, the
-    baseline's mean and its standard deviation are drawn apart: they are independent under normality.
+    `early` are those of the baseline and `later`, in order of batch, those after it; batches of `size` may be empty. An
+    order that leaves the baseline without spread counts as one that alarms.
     """
-    out = np.empty((n_simulated, len(CHARTS)))
-    step = max(1, 1_000_000 // len(size))
-    for start in range(0, n_simulated, step):
-        rows = min(step, n_simulated - start)
-        center = rng.standard_normal((rows, 1)) / np.sqrt(n_early)
-        spread = np.sqrt(rng.chisquare(n_early - 1, (rows, 1)) / (n_early - 1))
-        noise = rng.standard_normal((rows, len(size)))
-        z = np.where(size > 0, (noise - center * np.sqrt(size)) / spread, np.nan)
-        out[start : start + rows] = np.nanmax(_paths(z, slack, smoothing), axis=1, initial=0.0)
+    together, n_early = np.concatenate([early, later]), len(early)
+    draws = int(np.clip(MOST_DRAWN // len(together), 199, n_simulated))
+    seen = size > 0
+    ends = np.concatenate([[0], np.cumsum(size[seen])[:-1]]).astype(np.intp)
+    root = np.sqrt(size[seen])
+    out = np.empty((draws, len(CHARTS)))
+    step = max(1, 1_000_000 // len(together))
+    for start in range(0, draws, step):
+        order = rng.permuted(np.tile(together, (min(step, draws - start), 1)), axis=1)
+        base = order[:, :n_early]
+        spread = np.ptp(base, axis=1) > 0
+        sd = np.where(spread, base.std(axis=1, ddof=1), 1.0)
+        mean = np.add.reduceat(order[:, n_early:], ends, axis=1) / size[seen]
+        z = np.full((len(order), len(size)), np.nan)
+        z[:, seen] = (mean - base.mean(axis=1)[:, None]) / sd[:, None] * root
+        highest = np.nanmax(_paths(z, slack, smoothing), axis=1, initial=0.0)
+        out[start : start + len(order)] = np.where(spread[:, None], highest, np.inf)
     return out
+
+
+def _jointly(highest: FloatArray, false_alarm: float) -> tuple[FloatArray, FloatArray]:
+    """Limits, one per chart, that either passes with probability `false_alarm`; the smaller p-value of each horizon.
+
+    Both charts get the same level by themselves; which one is read off the simulated horizons, in which they are as
+    dependent as they are.
+    """
+    n = len(highest)
+    ordered = np.sort(highest, axis=0)
+    at_least = np.stack(
+        [n - np.searchsorted(ordered[:, c], highest[:, c], side="left") for c in range(len(CHARTS))], axis=1
+    )
+    smaller = ((1 + at_least) / (n + 1)).min(axis=1)
+    each = float(np.quantile(smaller, false_alarm, method="lower"))
+    return np.quantile(highest, 1 - each, axis=0, method="higher"), smaller
 
 
 def _paths(z: FloatArray, slack: float, smoothing: float) -> FloatArray:

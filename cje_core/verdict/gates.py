@@ -1,9 +1,8 @@
-"""Gates: one table of thresholds, what each policy's diagnostics make of it, and what to do about it.
+"""Gates: what each policy's diagnostics make of the thresholds, and what to do about it.
 
-`GATES` is the paper's table "Default gates" as data, with the second, critical level where the paper's text or its
-reference library has one; no threshold stands anywhere else. A metric between the two levels is a warning. A metric
-that is NaN or was not computed is *unknown*, which is never a pass: a tail index that could not be estimated is not a
-healthy one.
+The thresholds are data, `cje_core.verdict.thresholds.GATES`. A metric between the two levels of a gate is a warning. A
+metric that is NaN or was not computed is *unknown*, which is never a pass: a tail index that could not be estimated is
+not a healthy one.
 
 Overlap gates are about weights: they speak about off-policy estimators only (`ope_ok`) and leave Direct alone. Of the
 gates about levels two block one when they fail, ``identification`` and ``transport`` (column ``blocks``; what takes the
@@ -12,7 +11,7 @@ about borrowed calibrations: an estimate that its policy's own labels correct is
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,62 +19,10 @@ import xarray as xr
 
 from cje_core.checks import FloatArray
 from cje_core.inference.sources import borrows
+from cje_core.verdict.thresholds import BY_NAME, GATES, MIN_TTC_DRAWS, RHO_SPAN, Gate
 
 TRANSPORT_CODE = {"PASS": 0.0, "INCONCLUSIVE": 1.0, "FAIL": 2.0, "NOT_CHECKED": np.nan}
 VERDICT = {code: name for name, code in TRANSPORT_CODE.items()}
-MIN_TTC_DRAWS = 30  # effective target draws behind the 0.9 quantile of TTC: with fewer it is not known
-RHO_SPAN = 2.0  # the cap curve is read from rho / 2 to 2 rho
-
-
-class Gate(NamedTuple):
-    """One threshold."""
-
-    name: str
-    group: str  # the paper's gate
-    metric: str
-    good: float  # passes on this side of it, itself included
-    critical: float  # fails beyond it; NaN: the gate only warns
-    least: bool  # whether the metric should be at least `good` (else at most)
-    applies_to: str  # "off_policy", "dr", "level" or "comparison"
-    blocks: str  # state from which on the thing it applies to is off: "warn", "fail" or "never"
-    action: str
-    source: str  # where the numbers come from
-
-
-_OVERLAP = "use overlap weights or restrict the cohort; prefer Direct"
-_BOTH = "paper; critical: its reference library"
-_OURS = "this library: the paper gives no number"
-NAN = float("nan")
-
-GATES = (
-    Gate("ess", "overlap", "ess_fraction", 0.30, 0.10, True, "off_policy", "fail", _OVERLAP, _BOTH),
-    Gate("hill", "overlap", "hill", 2.0, 1.0, True, "off_policy", "fail",
-         "at least 1: report with a warning (infinite variance); below 1: ship no offline conclusion", "paper"),
-    Gate("affinity", "overlap", "affinity", 0.85, 0.50, True, "off_policy", "fail", _OVERLAP, _BOTH),
-    Gate("ttc", "overlap", "ttc", 0.70, 0.30, True, "off_policy", "warn",
-         "the logs miss what the target typically says, which no reweighting mends: use Direct", _BOTH),
-    Gate("reliability", "judge", "uncovered_bins", 0.0, NAN, False, "level", "never",
-         "extend the oracle slice or use a two-stage calibrator, then validate again", "paper"),
-    Gate("drift", "judge", "drift_alarm", 0.0, 0.0, False, "level", "never",
-         "the judge changed: label afresh and recalibrate before comparing with older numbers", "paper"),
-    Gate("label_support", "judge", "labels_near", 30.0, NAN, True, "level", "never",
-         "label responses with scores like this policy's: its calibration rests on few labels", _OURS),
-    Gate("identification", "identification", "unsupported_mass", 0.05, 0.05, False, "level", "fail",
-         "limited calibration support: report rankings and partial-identification bounds; label where scores lie "
-         "outside the labelled range", "paper"),
-    Gate("transport", "transport", "transport_code", 0.0, 1.0, False, "level", "fail",
-         "probe until the audit decides; where it fails correct by the probes, recalibrate with this policy's labels, "
-         "or report its labels only", "paper"),
-    Gate("orthogonality", "dr", "orthogonality_gap", 0.0, NAN, False, "dr", "never",
-         "strengthen the outcome model or the cross-fitting; fall back to stabilised IPS as a diagnostic", "paper"),
-    Gate("cap_engaged", "cap", "guard_engaged", 0.5, NAN, False, "off_policy", "never",
-         "show the cap curve; prefer overlap weights or restriction", "paper"),
-    Gate("cap_sensitivity", "cap", "cap_sensitivity", 0.25, NAN, False, "off_policy", "never",
-         "the width hangs on the cap: show the cap curve; prefer overlap weights or restriction", _OURS),
-    Gate("multiplicity", "multiplicity", "unadjusted_policies", 5.0, NAN, False, "comparison", "never",
-         "report adjusted p-values (Benjamini-Hochberg); crown no winner without", "paper"),
-)  # fmt: skip
-BY_NAME = {gate.name: gate for gate in GATES}
 
 
 def evaluate(
@@ -101,7 +48,7 @@ def evaluate(
     xr.Dataset
         Over ``policy, gate``: ``value``, ``state`` (pass, warn, fail or unknown), ``action`` (empty unless warned or
         failed), ``blocked`` (whether the state rules out what the gate applies to; never for unknown). Over ``gate``:
-        ``good``, ``critical``, ``least``, ``group``, ``metric``, ``applies_to``.
+        ``good``, ``critical``, ``least``, ``group``, ``metric``, ``applies_to``, ``source``.
 
     Examples
     --------
@@ -132,7 +79,10 @@ def evaluate(
             "state": (cell, state),
             "action": (cell, np.where(warned | (state == "fail"), of["action"], "")),
             "blocked": (cell, blocked),
-            **{k: ("gate", of[k]) for k in ("good", "critical", "least", "group", "metric", "applies_to")},
+            **{
+                k: ("gate", of[k])
+                for k in ("good", "critical", "least", "group", "metric", "applies_to", "source")
+            },
         },
         coords={"policy": names, "gate": of["name"]},
     )
@@ -145,7 +95,7 @@ def ope_ok(evaluated: xr.Dataset) -> xr.Dataset:
 
     Examples
     --------
-    >>> healthy = {"ess_fraction": 0.5, "hill": 3.0, "affinity": 0.9}
+    >>> healthy = {"ess_fraction": 0.5, "hill": 3.0, "affinity": 0.9, "ttc_two_sided": 0.8}
     >>> ope_ok(evaluate(healthy | {"ttc": 0.6})).reason.item(), ope_ok(evaluate(healthy)).state.item()
     ('ttc 0.6 (at least 0.7)', 'unknown')
     """
@@ -155,7 +105,12 @@ def ope_ok(evaluated: xr.Dataset) -> xr.Dataset:
         at = overlap.isel(policy=p)
         blocked, unknown = at["blocked"].values, at["state"].values == "unknown"
         state.append("blocked" if blocked.any() else "unknown" if unknown.any() else "ok")
-        reason.append("; ".join(describe(at.isel(gate=g)) for g in np.flatnonzero(blocked | unknown)))
+        named = dict(
+            zip(at["gate"].values[blocked | unknown].tolist(), np.flatnonzero(blocked | unknown), strict=True)
+        )
+        if {"ttc", "ttc_two_sided"} <= set(named) and unknown[named["ttc"]]:
+            del named["ttc_two_sided"]  # for the same reason
+        reason.append("; ".join(describe(at.isel(gate=g)) for g in named.values()))
     return xr.Dataset(
         {
             "ok": ("policy", np.array(state) == "ok"),
@@ -226,10 +181,12 @@ def collect(
     drift : mapping or DataArray over ``policy``, optional
         1 where an alarm of `cje_core.transport.drift` rang, 0 where none did.
     estimate : xr.Dataset, optional
-        An estimate, perhaps with ``orthogonality_interval`` or ``guard_engaged``. A policy that borrows no calibration
-        there (`borrows`) needs no transport, so that gate passes whatever the audit of the pooled calibrator found.
+        An estimate, perhaps with ``orthogonality_interval``, ``residual_nan``, ``residual_df`` or ``guard_engaged``. A
+        policy that borrows no calibration there (`borrows`) needs no transport, so that gate passes whatever the audit
+        of the pooled calibrator found.
     cap : mapping of policy to xr.Dataset, optional
-        From `cje_core.offpolicy.weight_map.cap_curves`.
+        From `cje_core.offpolicy.weight_map.cap_curves`: beside an estimate with ``guard_engaged`` the metric of that
+        name is the share of folds on which the guard would act alone, else 1 where it acted and 0 where not.
     adjusted : bool, optional
         Whether the comparisons shown are adjusted for multiplicity.
     """
@@ -241,12 +198,13 @@ def collect(
         return np.asarray(piece[variable].reindex(policy=names).values, dtype=float)
 
     out: dict[str, npt.ArrayLike] = {
-        name: column(overlap, name) for name in ("ess_fraction", "hill", "affinity", "ttc")
+        name: column(overlap, name) for name in ("ess_fraction", "hill", "affinity", "ttc", "ttc_two_sided")
     }
     if overlap is not None and "affinity_upper" in overlap:
         out["affinity"] = column(overlap, "affinity_upper")
     if overlap is not None and "ttc_ess" in overlap:
-        out["ttc"] = np.where(column(overlap, "ttc_ess") >= MIN_TTC_DRAWS, out["ttc"], np.nan)
+        enough = column(overlap, "ttc_ess") >= MIN_TTC_DRAWS
+        out |= {name: np.where(enough, out[name], np.nan) for name in ("ttc", "ttc_two_sided")}
     out["unsupported_mass"] = sum(
         np.where(column(coverage, f"flat_{side}") == 0, 0.0, column(coverage, f"out_{side}"))
         for side in ("low", "high")
@@ -266,7 +224,17 @@ def collect(
     if drift is not None:
         alarms = drift.to_series() if isinstance(drift, xr.DataArray) else drift
     out["drift_alarm"] = [float(alarms.get(name, np.nan)) for name in names]
-    out["guard_engaged"] = column(estimate, "guard_engaged")
+    engaged = column(estimate, "guard_engaged")
+    folds = np.array(
+        [
+            float(cap[name]["guard_by_fold"].mean())
+            if cap and "guard_by_fold" in cap.get(name, ())
+            else np.nan
+            for name in names
+        ]
+    )
+    out["guard_engaged"] = np.where(np.isfinite(engaged) & np.isfinite(folds), folds, engaged)
+    out |= {name: column(estimate, name) for name in ("residual_nan", "residual_df")}
     out["orthogonality_gap"] = np.full(len(names), np.nan)
     if estimate is not None and "orthogonality_interval" in estimate:
         low, high = estimate["orthogonality_interval"].reindex(policy=names).values.T

@@ -13,7 +13,7 @@ Doubly robust estimators need fresh responses *and* log-probabilities; where ove
 alternative, elsewhere they are Direct plus noise.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +22,11 @@ import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.informative import LEVEL
-from cje_core.data.arrays import unpack, unpack_logged
+from cje_core.data.arrays import count_prompts, unpack, unpack_logged
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import collect, evaluate, ope_ok
 from cje_core.verdict.refusal import bounded
+from cje_core.verdict.thresholds import GATES, Gate
 
 # the paper's takeaway on the calibration's share of the variance: above the first buy labels, below the second prompts
 SHARE_HIGH, SHARE_LOW = 0.5, 0.2
@@ -33,6 +34,7 @@ ENOUGH = 50  # labels that the paper's audits ask for at least
 _LABEL = f"label {ENOUGH} of its responses, chosen at random"
 _TURN = "if a lower score means a better response, declare the direction decreasing; else "
 _CHOOSE = "choose whose labels to borrow (calibration policy); else "
+OVERLAP_ONLY = "overlap_weights gives the mean over what it shares with the logger, not its value"
 BARRED = (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)
 
 
@@ -70,6 +72,7 @@ def recommend(
     probed: xr.Dataset | None = None,
     contradicted: Collection[str] = (),
     refused: Mapping[str, str] | None = None,
+    thresholds: Sequence[Gate] = GATES,
 ) -> xr.Dataset:
     """Recommend an estimator for each policy, with the reasons.
 
@@ -93,6 +96,8 @@ def recommend(
     refused : mapping of policy to str, optional
         Policies of which no level holds, and why (`cje_core.verdict.refusal.level`): they are told to label, not to use
         the estimator whose value is refused.
+    thresholds : sequence of Gate
+        By which overlap is judged.
 
     Returns
     -------
@@ -101,7 +106,7 @@ def recommend(
     """
     names = [str(name) for name in data["policy"].values]
     metrics = collect(names, overlap=overlap, transport=transport)
-    ope = ope_ok(evaluate(metrics))
+    ope = ope_ok(evaluate(metrics, gates=thresholds))
     rows = unpack(data)
     n_teaching = count_clusters(rows, rows.teaches)
     usable = np.zeros(len(names), dtype=int)
@@ -112,7 +117,7 @@ def recommend(
         code = rows.policies.index(name)
 
         def prompts(which: npt.NDArray[np.bool_], code: int = code) -> int:
-            return len(np.unique(rows.prompt[which & (rows.policy == code)]))
+            return count_prompts(rows, which & (rows.policy == code))
 
         def clusters(which: npt.NDArray[np.bool_], code: int = code) -> int:
             return count_clusters(rows, which & (rows.policy == code))
@@ -179,7 +184,10 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
     if not facts.n_fresh:
         uncovered = f"the logs do not cover it ({overlap_reason})"
         why = uncovered if facts.n_logged else "it has no log-probabilities either"
-        return Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
+        choice = Choice("none", f"no fresh responses, and {why}: generate responses and use Direct")
+        if facts.ope == "blocked" and facts.may_borrow:
+            choice = choice._replace(alternative="overlap_weights", caution=OVERLAP_ONLY)
+        return choice
     own = facts.n_own_labels >= MIN_LABELLED_CLUSTERS
     if not own and facts.probes_make_value:
         doubt = "" if facts.transport == "PASS" else f" (what it would borrow: transport {facts.transport})"

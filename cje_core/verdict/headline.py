@@ -62,6 +62,7 @@ def headline(
     said = xr.Dataset({"status": ("policy", status), "source": ("policy", source)})
     influence = shared("influence")
     ranges = ("oracle_range",) if "oracle_range" in estimate.attrs else ()
+    behind = {"n_clusters": estimate.attrs["n_clusters"]} if "n_clusters" in estimate.attrs else {}
     prompts = () if influence is None else ("prompt", "cluster")
     kept = list(zip(rows, refused, strict=True))
     return label_estimate(
@@ -87,7 +88,7 @@ def headline(
         ci_kind=str(estimate.attrs["ci_kind"]),
         ci_prob=float(estimate.attrs["ci_prob"]),
         coords={name: ("prompt", estimate[name].values) for name in prompts},
-        attrs={name: [float(end) for end in estimate.attrs[name]] for name in ranges},
+        attrs={name: [float(end) for end in estimate.attrs[name]] for name in ranges} | behind,
     )
 
 

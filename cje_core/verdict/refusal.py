@@ -121,6 +121,14 @@ def _lent(estimate: xr.Dataset, policy: str) -> str:
     return source if source in ("judge", "logs") else "borrowed"
 
 
+def wants_support(level: xr.Dataset, estimate: xr.Dataset) -> bool:
+    """Whether one policy's level is refused for want of labels where its scores lie, and for nothing else."""
+    refused_by = str(level["refused_by"].item())
+    return refused_by == "identification" or (
+        bool(refused_by) and int(estimate["status"]) == Status.LOW_SUPPORT
+    )
+
+
 def _basis(level: xr.Dataset, estimate: xr.Dataset) -> str:
     """Which piece orders one policy: estimate, corrected, bounds or none."""
     refused_by = str(level["refused_by"].item())
@@ -128,8 +136,7 @@ def _basis(level: xr.Dataset, estimate: xr.Dataset) -> str:
         return "corrected"
     if not refused_by:
         return "estimate"
-    unsupported = int(estimate["status"]) == Status.LOW_SUPPORT
-    return "bounds" if refused_by == "identification" or unsupported else "none"
+    return "bounds" if wants_support(level, estimate) else "none"
 
 
 def bounded(estimate: xr.Dataset, policy: str) -> bool:

@@ -17,9 +17,10 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import OracleSlice
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, predict
 from cje_core.calibration.reliability import fingerprint
 from cje_core.checks import one_of
+from cje_core.inference.estimate import cluster_se
 
 SCHEMA = "cje-ledger/1"
 
@@ -38,6 +39,11 @@ class Entry(NamedTuple):
 ENTRIES = (
     Entry("calibrator_mode", "calibrator", "data", "index of the calibrator", text=True),
     Entry("calibrator_hash", "calibrator", "data", "hash of the knots and levels of f", text=True),
+    Entry("calibrator_knot", "calibrator", "calibrator", "knots of f, on its index, the judge score if monotone"),
+    Entry("calibrator_level", "calibrator", "calibrator", "levels of f at the knots, oracle units"),
+    Entry("reward_pooled", "calibrator", "calibrator", "f at each label that taught it"),
+    Entry("reward_oof", "calibrator", "calibrator", "f at each label, fitted without the label's fold"),
+    Entry("reward_label", "calibrator", "calibrator", "the label"),
     Entry("n_teaching_labels", "calibrator", "data", "labels that taught f"),
     Entry("oof_rmse", "calibrator", "reliability", "out-of-fold root mean squared error of f"),
     Entry("oof_rmse_tertile", "calibrator", "reliability", "the same by tertile of the judge score"),
@@ -45,6 +51,12 @@ ENTRIES = (
     Entry("covers_diagonal", "calibrator", "reliability", "1 if all simultaneous intervals reach it"),
     Entry("beta", "weights", "estimate", "stacking weights of the candidates, the identity included"),
     Entry("alpha", "weights", "estimate", "blend of the guard: 1 is no shrinkage"),
+    Entry("orientation", "weights", "stabilisation", "map with the larger beta: up, down or none", text=True),
+    Entry("map_score", "weights", "stabilisation", "scores at the ends of the blocks of the isotonic maps"),
+    Entry("map_weight", "weights", "stabilisation", "weights there, of mean one where the map was fitted"),
+    Entry("alpha_by_fold", "weights", "stabilisation", "blend that the guard would ask of one fold alone"),
+    Entry("mean_weight", "weights", "stabilisation", "mean of the stabilised weights: one, but for rounding"),
+    Entry("stack_weight", "weights", "estimate", "weights of the members of a stack of estimators"),
     Entry("rho", "weights", "options", "cap of the guard on the variance of the weights"),
     Entry("guard_engaged", "weights", "estimate", "share of maps whose guard acted"),
     Entry("ess_fraction", "overlap", "overlap", "effective sample size of the raw weights over n"),
@@ -67,6 +79,8 @@ ENTRIES = (
     Entry("direct_part", "doubly robust", "estimate", "DM part of the DM-IPS split"),
     Entry("ips_part", "doubly robust", "estimate", "IPS part of the DM-IPS split"),
     Entry("part_correlation", "doubly robust", "estimate", "correlation of their contributions"),
+    Entry("residual_nan", "doubly robust", "estimate", "share of the judged logged responses without W (R - q)"),
+    Entry("residual_df", "doubly robust", "estimate", "degrees of freedom of the variance of W (R - q)"),
     Entry("estimate", "estimator", "estimate", "value, oracle units"),
     Entry("std_error", "estimator", "estimate", "standard error, calibration included"),
     Entry("interval", "estimator", "estimate", "interval of the value"),
@@ -74,10 +88,16 @@ ENTRIES = (
     Entry("status", "estimator", "estimate", "code of cje_core.inference.estimate.Status"),
     Entry("route", "estimator", "estimate", "how the number came about", text=True),
     Entry("influence_hash", "estimator", "estimate", "hash of the influence values", text=True),
+    Entry("std_error_cluster", "estimator", "estimate", "sandwich standard error by the declared clusters"),
     Entry("std_error_evaluation", "uncertainty", "estimate", "standard error with f taken as known"),
     Entry("std_error_calibration", "uncertainty", "estimate", "standard error that comes from learning f"),
     Entry("calibration_share", "uncertainty", "estimate", "share of the variance that comes from learning f"),
-    Entry("jackknife", "uncertainty", "estimate", "value with each fold of labels left out"),
+    Entry("std_error_serial", "uncertainty", "serial", "standard error in blocks of time (stationary bootstrap)"),
+    Entry("mean_block", "uncertainty", "serial", "mean length of these blocks, in prompts or clusters"),
+    Entry("jackknife", "uncertainty", "variance", "value with each fold of labels left out"),
+    Entry("variance_main", "uncertainty", "variance", "variance of the jackknife's estimate with f taken as known"),
+    Entry("variance_calibration", "uncertainty", "variance", "variance that the left-out folds add"),
+    Entry("variance_total", "uncertainty", "variance", "their sum"),
     Entry("transport_residual", "transport", "transport", "mean residual on probes", "residual"),
     Entry("transport_interval", "transport", "transport", "its interval", "interval"),
     Entry("transport_verdict", "transport", "transport", "PASS, FAIL, INCONCLUSIVE, NOT_CHECKED", "verdict", True),
@@ -90,6 +110,13 @@ ENTRIES = (
           "its interval, simultaneous over policies", "shown_interval"),
     Entry("labels_contradict", "transport", "agreement", "whether it lies beyond the margin", "contradicts"),
     Entry("gate_state", "gates", "gates", "state of every gate", "state", True),
+    Entry("gate_value", "gates", "gates", "what every gate read", "value"),
+    Entry("assumption_verdict", "assumptions", "assumptions", "PASS, FAIL, INCONCLUSIVE, NOT_CHECKED", "verdict", True),
+    Entry("assumption_value", "assumptions", "assumptions", "what was measured of it", "value"),
+    Entry("assumption_interval", "assumptions", "assumptions", "its interval", "interval"),
+    Entry("assumption_threshold", "assumptions", "assumptions", "what it is held against", "threshold"),
+    Entry("assumption_relies", "assumptions", "assumptions", "whether an estimate rests on it", "relies"),
+    Entry("assumption_action", "assumptions", "assumptions", "what to do", "action", True),
     Entry("interval_if_biased", "transport", "sensitivity",
           "interval of the level if the transport residual is anything up to delta", "interval"),
     Entry("flips_at", "transport", "tipping",
@@ -97,6 +124,15 @@ ENTRIES = (
     Entry("level", "gates", "levels", "reported, assumed or refused", text=True),
     Entry("level_source", "gates", "levels", "own, probes, borrowed or none", "source", True),
     Entry("level_reason", "gates", "levels", "why it is refused", "reason", True),
+    Entry("cohort_value", "cohorts", "cohorts", "value in each cohort, oracle units", "estimate"),
+    Entry("cohort_interval", "cohorts", "cohorts", "its interval", "interval"),
+    Entry("cohort_level", "cohorts", "cohorts", "reported, assumed or refused", "level", True),
+    Entry("cohort_share", "cohorts", "cohorts", "share of the policy's prompts", "share"),
+    Entry("cohort_p_bh", "cohorts", "cohorts", "adjusted p-value of the difference from the whole", "p_bh"),
+    Entry("cohort_ess_fraction", "cohorts", "cohorts", "effective sample size over n, raw weights", "ess_fraction"),
+    Entry("cohort_label_residual", "cohorts", "cohorts", "mean residual of its labels that taught f", "label_residual"),
+    Entry("cohort_label_p_bh", "cohorts", "cohorts", "adjusted p-value of that residual", "label_p_bh"),
+    Entry("cohort_label_slope", "cohorts", "cohorts", "slope of its labels in their rewards", "label_slope"),
     Entry("n_responses", "filters", "data", "evaluated responses"),
     Entry("left_out", "filters", "left_out", "rows left out, by reason; rows of no policy count for each"),
     Entry("included", "filters", "data", "prompts that enter the mean (inclusion manifest)"),
@@ -107,7 +143,7 @@ ENTRIES = (
 # What `ledger` takes beside data, an estimate and rows left out.
 FOUND = (
     "overlap", "coverage", "reliability", "transport", "agreement", "gates", "levels", "sensitivity", "contrasts",
-    "tipping",
+    "tipping", "assumptions", "stabilisation", "variance", "cohorts", "serial",
 )  # fmt: skip
 
 
@@ -131,11 +167,14 @@ def ledger(
         Level at which the adjusted p-values are read.
     **found : xr.Dataset, optional
         Any of ``overlap``, ``coverage``, ``reliability``, ``transport``, ``agreement``, ``gates``, ``levels``,
-        ``sensitivity``, ``contrasts``, ``tipping``: from `cje_core.offpolicy.overlap.overlap`,
-        `cje_core.calibration.reliability.coverage_badge` and ``reliability``, `cje_core.transport.audit.audit`,
-        `cje_core.transport.agreement.agreement`, `cje_core.verdict.gates.evaluate`, `cje_core.verdict.refusal.level`,
-        `cje_core.transport.sensitivity.levels`, `cje_core.inference.contrasts.contrasts` (of the estimate) and
-        `cje_core.transport.sensitivity.tipping_points`.
+        ``sensitivity``, ``contrasts``, ``tipping``, ``assumptions``, ``stabilisation``, ``variance``, ``cohorts``,
+        ``serial``: from `cje_core.offpolicy.overlap.overlap`, `cje_core.calibration.reliability.coverage_badge` and
+        ``reliability``, `cje_core.transport.audit.audit`, `cje_core.transport.agreement.agreement`,
+        `cje_core.verdict.gates.evaluate`, `cje_core.verdict.refusal.level`, `cje_core.transport.sensitivity.levels`,
+        `cje_core.inference.contrasts.contrasts` (of the estimate), `cje_core.transport.sensitivity.tipping_points`,
+        `cje_core.verdict.assumptions.assumptions`, `cje_core.workflow.steps.stabilise.stabilisation` (of one Delta),
+        `jackknife_trace` (default: of the estimate, where it is a jackknife's), a table over ``policy, cohort`` and
+        `cje_core.workflow.serial.serial_errors`.
 
     Returns
     -------
@@ -149,15 +188,18 @@ def ledger(
     for name in found:
         one_of(name, "a piece of the ledger", FOUND)
     contrasts = found.get("contrasts")
+    fitted = given.slice_with_logs if "logged_judge" in data else given.slice
     pieces: dict[str, Any] = {
         **found,
-        "estimate": _with_hash(estimate),
+        "estimate": _with_hash(estimate, clustered="cluster" in data),
+        "variance": _variance(found.get("variance"), estimate),
+        "calibrator": _calibrator(fitted),
         "reliability": _from_attributes(found.get("reliability"), names),
         "contrasts": _symmetric(contrasts, ("p_adjusted", "p_bh"), "p_adjusted", names),
         "tipping": _symmetric(found.get("tipping"), ("tipping",), "flips_at", names),
         "left_out": _counted(left_out, names),
         "options": _options(estimate, names),
-        "data": _from_data(data, given.slice, names),
+        "data": _from_data(data, fitted, names),
     }
     kept = {name: _kept(piece, name, names) for name, piece in pieces.items() if piece is not None}
     columns: dict[str, xr.Variable] = {}
@@ -192,6 +234,22 @@ def ledger(
     return out
 
 
+def jackknife_trace(estimate: xr.Dataset) -> xr.Dataset:
+    """The trace of an estimate with ``inference="jackknife"``.
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``policy``: ``jackknife(fold)``, the values without each oracle fold (absent where no policy has them);
+        ``variance_main``, ``variance_calibration`` and ``variance_total``, their sum, in squared oracle units.
+    """
+    main, labels = (estimate[f"std_error_{part}"] ** 2 for part in ("evaluation", "calibration"))
+    parts = {"variance_main": main, "variance_calibration": labels, "variance_total": main + labels}
+    if "jackknife" in estimate:
+        parts["jackknife"] = estimate["jackknife"]
+    return xr.Dataset(parts).reset_coords(drop=True).drop_vars("fold", errors="ignore")
+
+
 def digest(*arrays: npt.ArrayLike) -> str:
     """Hash of numbers to nine significant digits (or of texts), so that the last bits of a machine do not show.
 
@@ -211,9 +269,33 @@ def digest(*arrays: npt.ArrayLike) -> str:
 def _kept(piece: xr.Dataset, name: str, names: list[str]) -> xr.Dataset:
     """The variables over ``policy`` that the ledger takes from a piece, in its order of policies."""
     sources = [entry.source or entry.name for entry in ENTRIES if entry.piece == name]
+    if name == "calibrator":  # one for all policies
+        return piece
     taken = [source for source in sources if source in piece and "policy" in piece[source].dims]
     found = piece[taken].reset_coords(drop=True)
     return found.sel(policy=names) if taken else found
+
+
+def _variance(trace: xr.Dataset | None, estimate: xr.Dataset | None) -> xr.Dataset | None:
+    if trace is None and estimate is not None and "jackknife" in estimate:
+        return jackknife_trace(estimate)
+    return trace
+
+
+def _calibrator(fitted: OracleSlice) -> xr.Dataset | None:
+    """Knots and levels of f, and its values at the labels that taught it, pooled and held out."""
+    f = fitted.calibrator
+    if f is None:
+        return None
+    return xr.Dataset(
+        {
+            "calibrator_knot": ("knot", f.knot),
+            "calibrator_level": ("knot", f.value),
+            "reward_pooled": ("taught", predict(f, fitted.z)),
+            "reward_oof": ("taught", held_out(fitted, fitted.z, fitted.prompt)),
+            "reward_label": ("taught", fitted.label),
+        }
+    )
 
 
 def _from_data(data: xr.Dataset, fitted: OracleSlice, names: list[str]) -> xr.Dataset:
@@ -239,11 +321,16 @@ def _from_data(data: xr.Dataset, fitted: OracleSlice, names: list[str]) -> xr.Da
     )
 
 
-def _with_hash(estimate: xr.Dataset | None) -> xr.Dataset | None:
+def _with_hash(estimate: xr.Dataset | None, *, clustered: bool) -> xr.Dataset | None:
+    """The estimate with hashes of its influence values, and their sandwich standard error by declared clusters."""
     if estimate is None or "influence" not in estimate:
         return estimate
-    hashes = [digest(row) for row in estimate["influence"].transpose("policy", "prompt").values]
-    return estimate.assign(influence_hash=("policy", np.array(hashes, dtype=str)))
+    influence = estimate["influence"].transpose("policy", "prompt").values
+    out = estimate.assign(influence_hash=("policy", np.array([digest(row) for row in influence], dtype=str)))
+    if not clustered or "cluster" not in estimate.coords:
+        return out
+    _, code = np.unique(estimate["cluster"].values.astype(str), return_inverse=True)
+    return out.assign(std_error_cluster=("policy", cluster_se(influence, code)))
 
 
 def _from_attributes(reliability: xr.Dataset | None, names: list[str]) -> xr.Dataset | None:

@@ -9,6 +9,7 @@ import xarray as xr
 from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.inference.estimate import Status
+from cje_core.verdict.refusal import wants_support
 from cje_core.workflow.posterior import Posterior
 from cje_core.workflow.shown import OfData, Shown, number
 
@@ -31,12 +32,15 @@ class Analysis(OfData):
     reliability: xr.Dataset | None
     overlap: xr.Dataset | None
     gates: xr.Dataset
+    assumptions: xr.Dataset  # what each number rests on, and what was measured of it
     levels: xr.Dataset
     value: xr.Dataset
     verdicts: Mapping[str, str]  # of the audit, or of the posterior where that is stricter
     bounds: xr.Dataset
     balance: xr.Dataset  # whether labels and probes look drawn at random
     agreement: xr.Dataset  # whether the labelled policies agree about what a score is worth
+    order: xr.Dataset | None  # who is ahead of whom, where a level is refused for want of support
+    next_labels: xr.Dataset | None  # and where labels would mend that, how many
     guide: xr.Dataset
     contrasts: xr.Dataset | None
     if_biased: xr.Dataset  # intervals of the levels if transport is off by up to the margin
@@ -44,6 +48,11 @@ class Analysis(OfData):
     posterior: Posterior | None  # with --bayes
     seed: int
     seconds: float
+    cohorts: Mapping[str, xr.Dataset]  # by each variable over prompts that was asked for
+    ranks: xr.Dataset | None = None  # of the values that stand; None where there are fewer than two
+    log_ratios: xr.Dataset | None = None  # what they say of the log-likelihoods, with logged responses
+    serial: xr.Dataset | None = None  # errors where prompts depend on their neighbours in time, on demand
+    drift: xr.Dataset | None = None  # with_drift: charts of probes that came in batches
 
     @property
     def off_policy(self) -> list[str]:
@@ -71,8 +80,9 @@ class Analysis(OfData):
 
         They take the calibration to hold inside the labelled range, so they answer no other refusal.
         """
-        unsupported = self.status(self.primary, policy) is Status.LOW_SUPPORT
-        wanting = self.refused_by(policy) == ["identification"] or unsupported
+        wanting = wants_support(
+            self.levels.sel(policy=policy), self.estimates[self.primary].sel(policy=policy)
+        )
         return wanting and bool(self.bounds["interval"].sel(policy=policy).notnull().all())
 
     def rests_on(self, policy: str) -> str:
@@ -114,6 +124,10 @@ class Analysis(OfData):
             rests_on = f"{self.rests_on(policy)} ({by})" if by else self.of_level("reason", policy)
             value = number(float(at["estimate"]), scale)
             rows.append([policy, value, f"[{bounds}]" if by else "-", self.level(policy), rests_on])
-        heading = f"{len(rows)} policies, {self.data.sizes['prompt']} prompts"
+        n_prompts = self.data.attrs.get("n_prompts", self.data.sizes["prompt"])  # pooled data have fewer
+        heading = f"{len(rows)} policies, {n_prompts} prompts"
+        if "cohort" in self.data.attrs:
+            taken = int(self.data["evaluated"].any(["policy", "draw"]).sum())
+            heading = f"{len(rows)} policies, {taken} prompts of {self.data.attrs['cohort']}"
         interval = f"{100 * self.value.attrs['ci_prob']:g}% interval"
         return Shown(heading, ["policy", "value", interval, "level", "rests on (by), or why not"], rows)

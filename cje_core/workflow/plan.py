@@ -23,10 +23,12 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration
+from cje_core.checks import one_of
 from cje_core.data import DataError
 from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import MOST, Balance, Plan, allocate, spend_balance
-from cje_core.planning.components import FORECAST, variance_components
+from cje_core.planning.binary_judge import binary_split
+from cje_core.planning.components import FORECAST, PLANNED, variance_components
 from cje_core.planning.forecast import extrapolation, std_error_at
 from cje_core.planning.own_labels import if_equal_again, if_labelled, labels_to_match, worst_std_error
 from cje_core.planning.trial import check_pilot, simulate_plan
@@ -34,7 +36,7 @@ from cje_core.streams import generator
 from cje_core.transport.audit_size import probes_to_pass
 from cje_core.transport.margin import harmless_margin
 from cje_core.workflow.analyze import analyze
-from cje_core.workflow.given import Given, Reading, oracle_scale, take
+from cje_core.workflow.reading.given import Given, Reading, has_logs, oracle_scale, take
 from cje_core.workflow.shown import OfData, Shown, number
 
 REPLICATES = 200
@@ -71,8 +73,10 @@ class Planned(OfData):
     margin: float
     power: float
     borrowed: str  # what a policy without labels or probes of its own gets
+    estimator: str  # whose values are planned
     seed: int
     seconds: float
+    binary: xr.Dataset | None = None  # how to split the labels of a binary judge, see `planning.binary_judge`
 
     @property
     def achievable(self) -> bool | None:
@@ -150,6 +154,7 @@ def plan(
     n_policies: int | None = None,
     calibration: Calibration | None = None,
     borrowed: str = "balanced",
+    estimator: str = "direct",
     power: float = 0.8,
     replicates: int | None = None,
     margin: float | None = None,
@@ -165,6 +170,9 @@ def plan(
         As in `cje_core.workflow.analyze.analyze`.
     borrowed : {"balanced", "plug_in"}
         As in `cje_core.planning.components.variance_components`.
+    estimator : {"direct", "stacked_dr"}
+        Whose values are planned; stacked DR needs logged responses, and a planned prompt costs one more judge score for
+        its own.
     budget, cost_judge, cost_oracle : float
         Cost per judged response and per oracle label, and what may be spent, in one unit.
     n_policies : int, optional
@@ -190,16 +198,24 @@ def plan(
     _check_options(costs, n_policies, power, replicates)
     if borrowed not in FORECAST:
         raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(FORECAST)}")
+    one_of(estimator, "estimator", PLANNED, DataError)
+    stacked = estimator == "stacked_dr"
+    if stacked and not has_logs(path, reading):
+        raise DataError(f"estimator={estimator!r}: it weights logged responses; give logged=FILE")
+    if reading.get("groups"):
+        raise DataError("groups= tells values by cohort, and a plan forecasts none; leave it out")
     harmless = harmless_margin(margin, oracle_scale(path, reading), DataError)
     calibration = calibration or Calibration()
     data, left_out = take(path, calibration.covariates, **reading)
     check_pilot(data)
     pilot = analyze(
-        data, calibration=calibration, chosen=("direct",), margin=harmless, borrowed=borrowed, seed=seed
+        data, calibration=calibration, chosen=(estimator,), margin=harmless, borrowed=borrowed, seed=seed
     )
     given = pilot.calibrated
     refused = _refused(pilot.levels)
-    components = _as_refused(variance_components(given, borrowed=borrowed), pilot.value, refused)
+    components = _as_refused(
+        variance_components(given, borrowed=borrowed, estimator=estimator), pilot.value, refused
+    )
     known = np.isfinite(components["std_error"].values) & (components["route"].values != "probe_tuned")
     if not known.any():
         raise DataError(f"the pilot has no variance to plan with: {_nothing_known(components, pilot.levels)}")
@@ -211,7 +227,8 @@ def plan(
     in_pilot = data.sizes["policy"]
     count = n_policies or in_pilot
     own = in_pilot > 1 and bool(data["labelled"].any(("prompt", "draw")).all())
-    cost_per_prompt = cost_judge * components.attrs["responses_per_prompt"] * count / in_pilot
+    logged = float(data["logged_judge"].notnull().sum()) / components.attrs["n"] if stacked else 0.0
+    cost_per_prompt = cost_judge * (components.attrs["responses_per_prompt"] * count / in_pilot + logged)
     cost_per_label = cost_oracle * components.attrs["labels_per_prompt"] * (count / in_pilot if own else 1)
     try:
         chosen = allocate(budget, cost_per_prompt, cost_per_label, sigma2_eval, sigma2_cal)
@@ -226,12 +243,12 @@ def plan(
             given,
             chosen.n,
             chosen.m,
-            replicates=replicates or fewer,
+            replicates=(track or iter)(range(replicates or fewer)),
             rng=generator(seed, "plan"),
             reference=_reference(data, components),
             power=power,
             borrowed=borrowed,
-            track=track,
+            estimator=estimator,
         )
         check = _without(check, refused)
     forecast = std_error_at(chosen.n, chosen.m, components)
@@ -260,8 +277,10 @@ def plan(
         margin=harmless,
         power=power,
         borrowed=borrowed,
+        estimator=estimator,
         seed=seed,
         seconds=time.perf_counter() - start,
+        binary=binary_split(data, chosen.n, chosen.m),
     )
 
 

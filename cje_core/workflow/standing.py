@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.inference.estimate import Status
+from cje_core.inference.ranks import probability_best, rank_confidence_sets
 from cje_core.inference.sources import borrows
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN
@@ -78,6 +79,27 @@ def best(analysis: Analysis) -> Best | None:
         [policy for policy in compared if policy != leader and _apart(analysis, leader, policy)],
         {policy: analysis.of_level("reason", policy) for policy in others},
     )
+
+
+def ranks(value: xr.Dataset, rng: np.random.Generator) -> xr.Dataset | None:
+    """Ranks of the values that stand: sets that hold them all at once, and the probability to be best.
+
+    A refused level has no rank, and takes none away; a value that is assumed is ranked as if what it assumes were true.
+
+    Returns
+    -------
+    xr.Dataset or None
+        Over the ``policy`` with a value: ``rank``, ``rank_interval`` and ``best`` of
+        `cje_core.inference.ranks.rank_confidence_sets`, ``p_best`` and ``p_best_mcse`` of
+        `cje_core.inference.ranks.probability_best`. None for fewer than two, or without a joint distribution.
+    """
+    known = np.flatnonzero(np.isfinite(value["interval"].values).all(axis=1))
+    if len(known) < 2 or not ("influence" in value or "draws" in value):
+        return None
+    kept = value.isel(policy=known)
+    sets = rank_confidence_sets(kept, rng=rng)
+    chance = probability_best(kept, rng=rng)
+    return sets.assign(p_best=chance["probability"], p_best_mcse=chance["mcse"])
 
 
 def _apart(analysis: Analysis, one: str, other: str) -> bool:

@@ -1,10 +1,11 @@
-"""Exact theory of token policies: sums, paths, Markov chains, divergences, typicality.
+"""Exact theory of token policies (sums, paths, Markov chains, divergences, typicality) and of means of judged labels.
 
 sums         laws of sums of i.i.d. token scores, `cje_sim.exact.sums.log_cdf`
 paths        laws of sums over token paths with memory
 markov       KL, chi-square, coverage, and their rates (`cje_sim.exact.markov.rates`), of chains and stop tokens
 divergences  KL, chi-square, errors of weighted means, of i.i.d. tokens
 typicality   the logger's mass on the target's typical region (TTC)
+judged_means  variances of a mean label by judge, labels and garbling, of judges with few levels
 
-Rule of this package: it imports `tokens`.
+Rule of this package: of the other folders it imports `tokens`.
 """

@@ -113,6 +113,7 @@ def law(
     *,
     policies: Mapping[str, Policy] = POLICIES,
     length_slope: float = 0.3,
+    shift: float = 1.0,
     noise_share: float = 0.1,
     noise_sd: float = 1.45,
     offset: float = 0.045,
@@ -125,6 +126,9 @@ def law(
         The first is the base and logging policy; a target's judge levels must have positive share under it.
     length_slope : float
         What a standard unit of length takes from the logit of E[Y].
+    shift : float
+        Factor of every policy's divergence from the logger: at 0 only judge levels and lengths tell them apart, and no
+        value changes with it.
     noise_share, noise_sd : float
         Share of rows with teacher-forcing error in the target's log-probability, and its sd in nats.
     offset : float
@@ -135,6 +139,7 @@ def law(
     center, scale, k = np.array([(p.length_mean, p.length_sd, p.divergence) for p in policies.values()]).T[
         ..., None
     ]
+    k = shift * k
     x = center + scale * special.ndtri(prompts.uniforms(len(policies)))
     at_zero = np.take_along_axis(np.array([p.means for p in policies.values()]), level, axis=1)
     noise = prompts.uniforms(len(policies))
@@ -149,6 +154,7 @@ def law(
     excess = rng.normal(k, np.sqrt(2 * k / tokens[0]), shape) - logged_ratio / tokens[0]
     error = np.where(rng.random(shape) < noise_share, noise_sd * rng.standard_normal(shape), 0.0)
     error[0] = 0.0
+    recorded = -(own_entropy[0] + offset) * tokens[0] - excess * tokens[0] + error
     return Responses(
         policies=policies,
         judge=np.asarray(LEVELS)[level],
@@ -156,7 +162,7 @@ def law(
         noise=noise,
         covariate={"response_length": np.ceil(_chars(x) / CHARS_PER_WORD)},
         surprisal=own,
-        logp_target=-(own_entropy[0] + offset) * tokens[0] - excess * tokens[0] + error,
+        logp_target=np.minimum(recorded, 0.0),  # an error beyond a short response's own: once in ten million
         n_tokens=tokens[0],
     )
 
@@ -176,6 +182,7 @@ def residual(*, policies: Mapping[str, Policy] = POLICIES, length_slope: float =
 def overlap(
     *,
     policies: Mapping[str, Policy] = POLICIES,
+    shift: float = 1.0,
     noise_share: float = 0.1,
     noise_sd: float = 1.45,
     offset: float = 0.045,
@@ -198,14 +205,14 @@ def overlap(
     base, *_ = policies.values()
     x = base.length_mean + base.length_sd * QUANTILES
     for p in policies.values():
-        share = 0.0 if p is base else noise_share
-        surprisal = partial(_surprisal_cdf, policy=p, base=base)
-        own = partial(surprisal, of=p, shift=-p.divergence, variance=0.0)
+        share, k = 0.0 if p is base else noise_share, shift * p.divergence
+        surprisal = partial(_surprisal_cdf, policy=p, base=base, divergence=k)
+        own = partial(surprisal, of=p, shift=-k, variance=0.0)
         threshold = optimize.brentq(lambda t, own=own: own(t) - level, -2.0, 5.0, xtol=1e-12)
-        logged = partial(surprisal, threshold, of=base, shift=offset + p.divergence)
+        logged = partial(surprisal, threshold, of=base, shift=offset + k)
         ttc.append((1 - share) * logged(variance=0.0) + share * logged(variance=noise_sd**2))
 
-        log_square = 2 * _log_ratio(p, base, ..., x) + 2 * p.divergence * _tokens(x)
+        log_square = 2 * _log_ratio(p, base, ..., x) + 2 * k * _tokens(x)
         second = special.logsumexp(log_square + np.log(base.shares)[:, None] - np.log(x.size))
         second += np.log1p(share * np.expm1(2 * noise_sd**2))
         first = np.log1p(share * np.expm1(noise_sd**2 / 2))
@@ -226,7 +233,7 @@ def _value(policy: Policy, means: tuple[float, ...], length_slope: float) -> flo
 
 
 def _surprisal_cdf(
-    t: float, *, policy: Policy, base: Policy, of: Policy, shift: float, variance: float
+    t: float, *, policy: Policy, base: Policy, of: Policy, divergence: float, shift: float, variance: float
 ) -> float:
     """P(surprisal under `policy` <= t) for responses whose level and length follow the law of `of`.
 
@@ -236,7 +243,7 @@ def _surprisal_cdf(
     x = of.length_mean + of.length_sd * QUANTILES
     tokens = _tokens(x)
     center = ENTROPY + shift - _log_ratio(policy, base, ..., x) / tokens
-    sd = np.sqrt(ENTROPY_SD**2 + 2 * policy.divergence / tokens + variance / tokens**2)
+    sd = np.sqrt(ENTROPY_SD**2 + 2 * divergence / tokens + variance / tokens**2)
     return float(np.dot(of.shares, special.ndtr((t - center) / sd).mean(axis=1)))
 
 

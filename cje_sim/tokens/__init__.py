@@ -4,6 +4,7 @@ laws             `cje_sim.tokens.laws.iid_policy`, `cje_sim.tokens.laws.markov_p
                  `cje_sim.tokens.laws.markov_with_stationary`), one law per prompt `cje_sim.tokens.laws.by_prompt`; sums
                  of token scores of many responses in flat memory `cje_sim.tokens.laws.stream_sums`
 teacher_forcing  errors of recorded log-probabilities
+calls            logs and teacher-forced calls as tables, with violations planted: `cje_sim.tokens.calls.record`
 kernels          the loops behind both
 
 Rule of this package: it imports nothing of the project.

@@ -21,11 +21,11 @@ def _cells(profile: str) -> list[Any]:
 
 
 def engine(profile: str, replicates: int, bootstrap: bool) -> Call:
-    """`studies.engine.run.compute_block` of each cell."""
+    """`studies.engine.running.workers.compute_block` of each cell."""
     from dataclasses import replace
 
     from studies.engine.blocks import Block
-    from studies.engine.run import compute_block, one_thread
+    from studies.engine.running.workers import compute_block, one_thread
     from studies.engine.study import Profile, load
 
     study = load("interval_coverage").at(profile)

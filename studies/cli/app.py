@@ -8,29 +8,52 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from studies.cli import progress
+from studies.cli.audit.commands import audit
 from studies.cli.bench import bench
+from studies.cli.design import protocol
 from studies.cli.options import (
+    Batch,
+    Bayes,
+    BayesEngine,
+    Block,
+    Borrowed,
+    By,
     CalibrationPolicy,
     Calibrator,
+    Cohort,
     Covariates,
     Direction,
+    Estimators,
     Json,
     JudgeRange,
+    KeepSteps,
+    Large,
+    Logged,
     Margin,
     OracleRange,
     Probes,
+    Salt,
     Seed,
+    SharedPrompts,
+    Subgroup,
+    TargetMde,
+    Time,
     in_options,
+    named_values,
 )
-
-if TYPE_CHECKING:
-    from studies.engine.run import Summary
-    from studies.engine.study import Study
+from studies.cli.paper import paper
+from studies.cli.reading.docs import docs
+from studies.cli.reading.plot import plot
+from studies.cli.reading.report import report
+from studies.cli.runs import merge, replay, run, status
+from studies.cli.solve import solve
+from studies.cli.step import keeping, step
+from studies.cli.tf_cache import tf_cache
 
 app = typer.Typer(
     name="cje-lab",
@@ -42,14 +65,15 @@ app = typer.Typer(
 )
 REGISTRIES = {
     "studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators",
-    "benchmarks": "studies.benchmarks",
+    "benchmarks": "studies.benchmarks", "plots": "studies.report.plots",
 }  # fmt: skip
 
 
 def _options() -> dict[str, str]:
     """Option of each parameter, as the commands declare them."""
     commands = vars(typer.main.get_command(app))["commands"].values()
-    declared = [parameter for command in commands for parameter in command.params]
+    every = [one for command in commands for one in (command, *getattr(command, "commands", {}).values())]
+    declared = [parameter for command in every for parameter in command.params]
     return {p.name: p.opts[0] for p in declared if p.opts[0].startswith("--")}
 
 
@@ -79,135 +103,10 @@ def list_(as_json: Json = False) -> None:
             typer.echo(f"  {entry['name']:<{width}}  {entry['summary']}")
 
 
-@app.command()
-def run(
-    study: Annotated[
-        list[str] | None, typer.Argument(help="Studies to run; all of them if none is named.")
-    ] = None,
-    profile: Annotated[str, typer.Option(help="Size of the run: smoke, quick or paper.")] = "quick",
-    out: Annotated[
-        Path | None, typer.Option(help="Directory of the results [default: results/PROFILE].")
-    ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: the number of cores].")] = None,
-    seed: Seed = 1,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FACTOR=V1,V2", help="Levels of a factor; repeatable."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Run studies; the same command resumes a stopped run.
-
-    What is there already is kept: more replicates or levels only add to it, and the result depends on neither
-    the number of jobs nor the number of interruptions.
-    """
-    from joblib import cpu_count
-
-    from studies.engine.run import run_study
-    from studies.engine.study import available, load, parse_levels
-    from studies.report.page import headline
-
-    chosen = [load(name) for name in dict.fromkeys(study or available())]
-    levels = parse_levels(chosen, set_ or [])
-    workers = jobs or cpu_count()
-    directory = out or Path("results") / profile
-    summaries = []
-    for item in chosen:
-        words = f"cje-lab run {item.name} --profile {profile} --seed {seed} --jobs {workers}"
-        done = run_study(
-            item,
-            profile=profile,
-            out=directory,
-            seed=seed,
-            jobs=workers,
-            levels=levels,
-            command=" ".join([words, *(f"--set {setting}" for setting in set_ or [])]),
-            say=lambda line, name=item.name: typer.echo(f"{name}: {line}", err=True),  # type: ignore[misc]
-            track=progress.blocks(item.name),
-        )
-        summaries.append(done)
-        if not as_json:
-            typer.echo(f"\n{headline(item, done.results)}\n\n{_closing_line(done)}")
-    if as_json:
-        typer.echo(json.dumps([_summary_json(item, s) for item, s in zip(chosen, summaries, strict=True)]))
-    if any(s.crashes for s in summaries):
-        raise typer.Exit(1)
-
-
-def _closing_line(summary: "Summary") -> str:
-    line = (
-        f"{summary.study}: {summary.replicates_run} replicates run, {summary.replicates_found} found, "
-        f"{summary.seconds:.1f} s; results in {summary.directory / 'results.nc'}"
-    )
-    if summary.crashes:
-        line += (
-            f"\n{summary.study}: {summary.crashes} exceptions were kept as data, the first: "
-            f"{summary.first_crash}; all in {summary.directory / 'failures.jsonl'} (exit code 1)"
-        )
-    return line
-
-
-def _summary_json(study: "Study", summary: "Summary") -> dict[str, Any]:
-    from studies.report.page import records, tables
-
-    return {
-        **{
-            name: getattr(summary, name)
-            for name in ("study", "replicates_run", "replicates_found", "crashes")
-        },
-        "directory": str(summary.directory),
-        "results": str(summary.directory / "results.nc"),
-        "seconds": round(summary.seconds, 2),
-        "tables": {title: records(frame) for title, frame in tables(study, summary.results).items()},
-    }
-
-
-@app.command()
-def status(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a run.")],
-    as_json: Json = False,
-) -> None:
-    """Say how far the runs in a directory have come."""
-    from studies.engine.run import status as how_far
-    from studies.report.page import find
-
-    rows = [how_far(path) for path in find(directory)]
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        state = f"finished {row['finished']}" if row["finished"] else "not finished: run it again to resume"
-        typer.echo(
-            f"{row['study']} ({row['profile']}, seed {row['seed']}): {row['replicates_done']} of "
-            f"{row['replicates_asked']} replicates in {row['cells']} cells; "
-            f"{row['estimates_failed']} of {row['estimates']} estimates failed, "
-            f"{row['crashes']} exceptions, {row['blocks_broken']} broken blocks; {state}"
-        )
-
-
-@app.command()
-def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a run.")],
-    as_json: Json = False,
-) -> None:
-    """Write one self-contained report.html.
-
-    It holds the tables with Monte Carlo standard errors, the figures, the design and the manifest; every measure
-    of every cell goes to performance.csv beside the results.
-    """
-    from studies.report.page import headline, records, write
-
-    page = write(directory)
-    if as_json:
-        tables = {
-            item.study.name: {title: records(frame) for title, frame in item.tables.items()}
-            for item in page.items
-        }
-        typer.echo(json.dumps({"report": str(page.path), "tables": tables}))
-        return
-    for item in page.items:
-        typer.echo(f"\n{headline(item.study, item.results)}")
-    typer.echo(f"\nreport: {page.path}")
+for command in (run, status, merge, replay, solve, report, plot, docs, bench, paper, tf_cache, step):
+    app.command()(command)
+app.add_typer(audit)
+app.command()(protocol)
 
 
 @app.command()
@@ -220,77 +119,90 @@ def analyze(
         ),
     ],
     probes: Probes = None,
-    logged: Annotated[
-        Path | None, typer.Option(help="JSONL of logged responses with log-likelihoods.")
-    ] = None,
+    logged: Logged = None,
     calibration_policy: CalibrationPolicy = None,
     covariate: Covariates = None,
     calibrator: Calibrator = "default",
-    estimator: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Estimator; repeatable [default: raw_judge, labels_only, direct, direct_corrected, and with --logged "
-            "snips, calibrated_ips, calibrated_dr_cpo, stacked_dr]."
-        ),
-    ] = None,
+    estimator: Estimators = None,
     margin: Margin = None,
+    target_mde: TargetMde = None,
+    shared_prompts: SharedPrompts = False,
     direction: Direction = "increasing",
-    borrowed: Annotated[
-        str,
-        typer.Option(
-            help="What Direct does for a policy without labels of its own: balanced, one_step, or the paper's plug_in."
-        ),
-    ] = "balanced",
-    bayes: Annotated[
-        bool, typer.Option("--bayes", help="Add posteriors: values, shifts, P(best), P(|shift| < margin).")
-    ] = False,
-    bayes_engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Sampler of --bayes: gibbs (milliseconds), nutpie or pymc (NUTS) [default: gibbs]."
-        ),
-    ] = None,
+    borrowed: Borrowed = "balanced",
+    bayes: Bayes = False,
+    bayes_engine: BayesEngine = None,
+    cohort: Cohort = None,
+    by: By = None,
+    subgroup: Subgroup = None,
     seed: Seed = 1,
     judge_range: JudgeRange = (0.0, 1.0),
     oracle_range: OracleRange = (0.0, 1.0),
+    batch: Batch = None,
+    block: Block = None,
+    time: Time = None,
+    large: Large = None,
     out: Annotated[
         Path | None,
         typer.Option(
             help="Directory for estimates.json, ledger.nc, the figures, and posterior.nc (--bayes)."
         ),
     ] = None,
+    keep_steps: KeepSteps = None,
+    salt: Salt = None,
     as_json: Json = False,
 ) -> None:
     """Estimate policy values from judge scores and oracle labels in files, audit the calibration, advise."""
     from cje_core.calibration.calibrated import Calibration
     from cje_core.data import DataError
     from cje_core.workflow.analyze import analyze as analyze_files
+    from cje_core.workflow.drifting import with_drift
+    from cje_core.workflow.serial import with_serial_errors
     from studies.cli.analysis.as_json import to_json
     from studies.cli.analysis.save import check_out, save
     from studies.cli.analysis.tables import summary
+    from studies.cli.redaction import hidden, salt_of
 
     if bayes_engine is not None and not bayes:
         raise DataError(f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes")
+    if time is not None and block is None:
+        raise DataError(f"--time {time}: it puts prompts in order for --block; add --block auto")
+    if large and (block is not None or batch is not None):
+        raise DataError("--large: --block and --batch need every row in memory; leave one of them out")
     check_out(out)
+    secret = salt_of(salt)
+    if keep_steps and secret is not None:
+        raise DataError(
+            "--keep-steps: it keeps the data with the ids of prompts, which a salt hides; leave one out"
+        )
     with progress.working("reading, estimating, auditing"):
-        result = analyze_files(
+        result = (keeping(keep_steps) if keep_steps else analyze_files)(
             data,
             probes=probes,
             logged=logged,
             calibration_policy=calibration_policy,
-            calibration=Calibration(covariate or (), calibrator, direction),
+            calibration=Calibration(covariate or (), calibrator, direction, subgroup),
             chosen=estimator or (),
             margin=margin,
+            target_mde=target_mde,
             borrowed=borrowed,
             bayes=(bayes_engine or "gibbs") if bayes else None,
             seed=seed,
+            large=large if block is None and batch is None else False,
+            shared_prompts=shared_prompts,
             judge_range=judge_range,
             oracle_range=oracle_range,
+            salt=secret,
+            cohort=named_values(cohort or (), "--cohort"),
+            groups=by or (),
         )
-    told = to_json(result) if as_json else None
+    if batch is not None:
+        result = with_drift(result, data, batch=batch, probes=probes)
+    if block is not None:
+        result = with_serial_errors(result, data, field=time, block=block, probes=probes)
+    told = hidden(to_json(result), secret) if as_json else None
     if out is not None:
         with progress.working("drawing"):
-            written = save(result, out, told)
+            written = save(result, out, told, secret)
         typer.echo(f"written to {out}: {', '.join(written)}", err=True)
     if told is not None:
         typer.echo(json.dumps(told, allow_nan=False))
@@ -320,6 +232,10 @@ def plan(
             help="What policies without labels or probes get: balanced (as analyze) or plug_in (the paper's)."
         ),
     ] = "balanced",
+    logged: Logged = None,
+    estimator: Annotated[
+        str, typer.Option(help="Whose values are planned: direct, or stacked_dr (with --logged).")
+    ] = "direct",
     power: Annotated[float, typer.Option(help="Power of the smallest detectable differences.")] = 0.8,
     replicates: Annotated[
         int | None, typer.Option(help="Simulated studies that check the plan [default: 200, fewer if large].")
@@ -330,6 +246,7 @@ def plan(
     judge_range: JudgeRange = (0.0, 1.0),
     oracle_range: OracleRange = (0.0, 1.0),
     out: Annotated[Path | None, typer.Option(help="Directory for plan.json and mde.png.")] = None,
+    salt: Salt = None,
     as_json: Json = False,
 ) -> None:
     """Spend a budget on judge scores and oracle labels, from a pilot; the plan is checked by simulation."""
@@ -339,8 +256,10 @@ def plan(
     from studies.cli.planning.as_json import to_json
     from studies.cli.planning.save import save
     from studies.cli.planning.tables import summary
+    from studies.cli.redaction import hidden, salt_of
 
     check_out(out)
+    secret = salt_of(salt)
     planned = plan_files(
         data,
         budget=budget,
@@ -351,24 +270,24 @@ def plan(
         calibration_policy=calibration_policy,
         calibration=Calibration(covariate or (), calibrator, direction),
         borrowed=borrowed,
+        logged=logged,
+        estimator=estimator,
         power=power,
         replicates=replicates,
         margin=margin,
         seed=seed,
         judge_range=judge_range,
         oracle_range=oracle_range,
+        salt=secret,
         track=progress.simulating,
     )
     if out is not None:
-        save(planned, out)
+        save(planned, out, secret)
         typer.echo(f"written to {out}: plan.json, mde.png", err=True)
     if as_json:
-        typer.echo(json.dumps(to_json(planned), allow_nan=False))
+        typer.echo(json.dumps(hidden(to_json(planned), secret), allow_nan=False))
     else:
         progress.show(summary(planned))
-
-
-app.command()(bench)
 
 
 def main() -> None:

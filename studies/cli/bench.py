@@ -27,6 +27,12 @@ def bench(
         Path | None,
         typer.Option(metavar="FILE", help="Run nothing: print the page of a file made by --json."),
     ] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File that --json made of an earlier version: its times stand beside."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Time cje-lab beside its peers, in turns, and beside what no implementation could do without.
@@ -35,11 +41,14 @@ def bench(
     """
     from studies import benchmarks
     from studies.engine.benchmark import run_all
-    from studies.report.benchmarks import read, render
+    from studies.report.benchmarks import earlier, read, render
 
+    beside = None if before is None else earlier(read(before))
     if page is not None:
-        typer.echo(render(read(page)), nl=False)
-        return
-    chosen = {one: benchmarks.load(one) for one in dict.fromkeys(name or benchmarks.available())}
-    found = run_all(chosen, profile, peers=peers, track=lambda one: progress.blocks(one, "steps"))
+        found = read(page)
+    else:
+        chosen = {one: benchmarks.load(one) for one in dict.fromkeys(name or benchmarks.available())}
+        found = run_all(chosen, profile, peers=peers, track=lambda one: progress.blocks(one, "steps"))
+    if beside is not None:
+        found["before"] = beside
     typer.echo(json.dumps(found, indent=1) if as_json else render(found).rstrip())

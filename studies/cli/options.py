@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,16 +32,140 @@ Margin = Annotated[
     float | None,
     typer.Option(help="Harmless mean residual, in oracle units [default: 0.05 of the oracle range]."),
 ]
+SharedPrompts = Annotated[
+    bool,
+    typer.Option(
+        "--shared-prompts",
+        help="Average over the prompts that all policies answered, so that differences are paired.",
+    ),
+]
+Batch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIELD",
+        help="Field of the probes' rows that says in which batch they came: drift over batches enters the judge gate.",
+    ),
+]
+TargetMde = Annotated[
+    float | None,
+    typer.Option(
+        help="Difference of two policies that the logs must let be found, in oracle units: sets the overlap gates "
+        "[default: the paper's thresholds]."
+    ),
+]
 Direction = Annotated[
     str, typer.Option(help="increasing, or decreasing where a lower judge score means a better response.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Root seed of every random stream.")]
+KeepSteps = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Directory for the files of every step of the paper's run order; cje-lab step runs one again.",
+    ),
+]
 JudgeRange = Annotated[
     tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of judge_score.")
 ]
 OracleRange = Annotated[
     tuple[float, float], typer.Option(metavar="LOW HIGH", help="Declared scale of oracle_label.")
 ]
+Block = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LENGTH|auto",
+        help="Standard errors in blocks of time too, of this mean length in prompts, or (auto) the length around which "
+        "they vary least.",
+    ),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(metavar="FIELD", help="Field of the rows that puts prompts in time [default: their order]."),
+]
+Salt = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File with a secret of 16 characters or more that redacts the ids of prompts in all that is written "
+        "[or the text of CJE_LAB_SALT; default: none are written but in ledger.nc].",
+    ),
+]
+Large = Annotated[
+    bool | None,
+    typer.Option(
+        "--large/--no-large",
+        help="Read a Parquet file in bounded memory, to the same numbers [default: where half of it would not do].",
+    ),
+]
+
+Logged = Annotated[
+    Path | None, typer.Option(help="Logged responses with log-likelihoods: .jsonl, or a cache by tf-cache.")
+]
+Bayes = Annotated[
+    bool, typer.Option("--bayes", help="Add posteriors: values, shifts, P(best), P(|shift| < margin).")
+]
+BayesEngine = Annotated[
+    str | None,
+    typer.Option(help="Sampler of --bayes: gibbs (milliseconds), nutpie or pymc (NUTS) [default: gibbs]."),
+]
+Estimators = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Estimator; repeatable [default: raw_judge, labels_only, direct, direct_corrected, and with --logged "
+        "snips, calibrated_ips, calibrated_dr_cpo, stacked_dr]."
+    ),
+]
+Borrowed = Annotated[
+    str,
+    typer.Option(
+        help="What Direct does for a policy without labels of its own: balanced, one_step, or the paper's plug_in."
+    ),
+]
+Cohort = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Only the prompts whose field NAME is VALUE; labels of others still teach the calibrator. Repeatable: all "
+        "must hold.",
+    ),
+]
+By = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Values, overlap and reliability in each cohort too: NAME is a field of which each prompt has one value, "
+        "such as cohort, topic or language. Repeatable.",
+    ),
+]
+Subgroup = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Shift the calibrator of direct in each group of this field of the prompts, shrunk to the pooled one.",
+    ),
+]
+
+
+def named_values(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """What ``NAME=VALUE``, given once or more, says.
+
+    Examples
+    --------
+    >>> named_values(["topic=code", "language=en"], "--cohort")
+    {'topic': 'code', 'language': 'en'}
+    """
+    from cje_core.data import DataError
+
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not (name and separator):
+            raise DataError(f"{option} {pair}: write NAME=VALUE, a field of the prompts and its value")
+        if name in found:
+            raise DataError(f"{option} {pair}: {name} is given twice; a prompt has one value of it")
+        found[name] = value
+    return found
+
 
 # Parameter of a command behind an argument of the library that has another name.
 RENAMED = {
@@ -49,10 +173,13 @@ RENAMED = {
     "chosen": "estimator",
     "bayes": "bayes_engine",
     "n_policies": "policies",
+    "n_baseline": "baseline",
+    "groups": "by",
 }
 # What a message gives an argument: text in quotes, a pair in brackets, a number or a word; or nothing.
 _VALUE = (
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\([^()]*\)|-?\d[\d.]*(?:e[-+]\d+)?(?!\w)|-?(?:nan|inf)|[A-Z]+|"""
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\([^()]*\)|-?\d[\d.]*(?:e[-+]\d+)?(?!\w)|-?(?:nan|inf)|"""
+    r"""True|False|[A-Z]+|"""
 )
 
 
@@ -72,12 +199,14 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
     }
 
     def spelled(found: re.Match[str]) -> str:
-        value = found["value"]
+        value, option = found["value"], options[names[found["name"]]]
+        if value in ("True", "False"):
+            return option if value == "True" else option.replace("--", "--no-", 1)
         if value[:1] in ("'", '"'):
             value = ast.literal_eval(value)
         elif value[:1] == "(":
             value = value[1:-1].replace(", ", " ")
-        return f"{options[names[found['name']]]} {value}".rstrip()
+        return f"{option} {value}".rstrip()
 
     pattern = rf"(?<!\S)(?P<name>{'|'.join(names)})=(?P<value>{_VALUE})(?=[:;,\s]|$)"
     return re.sub(pattern, spelled, message)

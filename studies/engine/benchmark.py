@@ -3,18 +3,16 @@
 Only the standard library at import: the interpreter of a peer reads the benchmark's file too.
 """
 
-import functools
-import importlib.metadata
 import inspect
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from studies.engine.running.interpreters import home
 from studies.engine.stopwatch import Call, ContenderError, Elsewhere, Stopwatch
 
 SCHEMA = "cje-lab-bench/1"
@@ -175,9 +173,9 @@ def run(
     told |= {"cases": [], "notes": []}
     if missing := benchmark.missing():
         return told | {"notes": [f"skipped: {missing}"]}
-    found = [(c, _home(c.package, peers)) for c in benchmark.contenders]
-    present = [Entry(contender, *home) for contender, home in found if home]
-    lacking = dict.fromkeys(contender.package for contender, home in found if not home)
+    found = [(c, home(c.package, [peers] if peers else [])) for c in benchmark.contenders]
+    present = [Entry(contender, *where) for contender, where in found if where]
+    lacking = dict.fromkeys(contender.package for contender, where in found if not where)
     told["notes"] += [f"skipped: {p} is not installed (pip install 'cje-lab[peers]')" for p in lacking]
     races = []
     for case in benchmark.cases(profile):
@@ -257,31 +255,3 @@ def _row(
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
-
-
-def _home(package: str, peers: str | None) -> tuple[str, str] | None:
-    """Interpreter that has a distribution, the peers' before this one, and its version; None if neither has."""
-    if not package:
-        return sys.executable, ""
-    for python in filter(None, (peers, sys.executable)):
-        if version := _version(python, package):
-            return python, version
-    return None
-
-
-@functools.cache
-def _version(python: str, package: str) -> str:
-    """Version of a distribution in an interpreter's environment; empty where it is not installed."""
-    code = (
-        "import sys, importlib.metadata as m\n"
-        "print(next((d.version for d in m.distributions(name=sys.argv[1])), ''))"
-    )
-    if python == sys.executable:
-        return next((d.version for d in importlib.metadata.distributions(name=package)), "")
-    try:
-        done = subprocess.run([python, "-c", code, package], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        from cje_core.data import DataError
-
-        raise DataError(f"peers={python!r}: no Python runs there; give the path of an interpreter") from error
-    return done.stdout.strip()

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,7 +65,9 @@ class Content:
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file, sync it and rename it to `path`, which so is whole or absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(
+        f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    )  # many hosts, one disk
     try:
         with temporary.open("wb") as handle:
             write(handle)
@@ -73,6 +76,15 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def put(path: Path, text: bytes) -> None:
+    """Write bytes, whole or not at all."""
+
+    def write(handle: IO[bytes]) -> None:
+        handle.write(text)
+
+    write_whole(path, write)
 
 
 def _checksum(header: Mapping[str, Any], value: npt.NDArray[np.float64]) -> str:
@@ -92,7 +104,9 @@ def write_block(directory: Path, content: Content) -> None:
     }
     header["checksum"] = _checksum(header, value)
     table = pa.table({"value": value}).replace_schema_metadata({METADATA: canonical(header).encode()})
-    write_whole(directory / content.block.path, lambda handle: pq.write_table(table, handle))
+    write_whole(
+        directory / content.block.path, lambda handle: pq.write_table(table, handle, use_dictionary=False)
+    )
 
 
 def read_block(path: Path) -> Content | None:
@@ -118,11 +132,12 @@ def read_all(directory: Path) -> Iterator[tuple[Path, Content | None]]:
         yield path, read_block(path)
 
 
-def missing(study: Study, seed: int, replicates: int, present: Sequence[Block]) -> list[Block]:
-    """Blocks still to run so that each cell of `study` has its theory and replicates ``0 .. replicates - 1``.
+def missing(study: Study, seed: int, replicates: Mapping[str, int], present: Sequence[Block]) -> list[Block]:
+    """Blocks still to run so that each cell of `study` has its theory and its number of replicates.
 
     Boundaries lie at multiples of ``study.block`` whatever is there already, so that a larger run reuses the
-    blocks of a smaller one and runs only the rest of a block that was cut short.
+    blocks of a smaller one and runs only the rest of a block that was cut short. `replicates` has them by canonical
+    cell.
     """
     have: dict[str, set[int]] = {}
     theory = set()
@@ -136,8 +151,9 @@ def missing(study: Study, seed: int, replicates: int, present: Sequence[Block]) 
         key = canonical(cell)
         if study.theory is not None and key not in theory:
             todo.append(Block(study.name, seed, cell, 0, 0))
-        for low in range(0, replicates, study.block):
-            open_ = [r for r in range(low, min(low + study.block, replicates)) if r not in have.get(key, ())]
+        for low in range(0, replicates[key], study.block):
+            numbers = range(low, min(low + study.block, replicates[key]))
+            open_ = [r for r in numbers if r not in have.get(key, ())]
             for run in np.split(open_, np.flatnonzero(np.diff(open_) > 1) + 1) if open_ else ():
                 todo.append(Block(study.name, seed, cell, int(run[0]), int(run[-1]) + 1))
     return todo
@@ -201,7 +217,10 @@ def merge(study: Study, contents: Sequence[Content]) -> xr.Dataset:
 def write_results(path: Path, ds: xr.Dataset) -> None:
     """Write the merged results as one netCDF file, whole or not at all."""
     compressed = {name: {"zlib": True, "complevel": 1} for name, v in ds.data_vars.items() if v.ndim}
-    write_whole(path, lambda file: ds.to_netcdf(file.name, engine="netcdf4", encoding=compressed))
+    try:
+        write_whole(path, lambda file: ds.to_netcdf(file.name, engine="netcdf4", encoding=compressed))
+    except RuntimeError as error:  # what the library makes of a disk that is full
+        raise OSError(f"{path.name}: {error} (no space left?)") from None
 
 
 def read_results(path: Path) -> xr.Dataset:

@@ -13,14 +13,15 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cje_core import estimators
 from cje_core.streams import canonical, digest
-from studies.engine.blocks import write_whole
+from studies.engine.blocks import put
+from studies.engine.running.interpreters import versions
 from studies.engine.study import Study, StudyError
 
 ENGINE, USUAL = "studies.engine.study", "studies.engine.scenario"
@@ -58,8 +59,8 @@ def _source(module: str) -> tuple[str, ast.Module] | None:
     return f"{module.replace('.', '/')}{package}.py", tree
 
 
-def _imports(tree: ast.Module) -> set[str]:
-    """Dotted names that a module imports when it runs, not those that only a type checker reads."""
+def _imports(tree: ast.Module, roots: Collection[str] = OURS) -> set[str]:
+    """Dotted names below `roots` that a module imports when it runs, not those that only a type checker reads."""
     found = set()
     queue: list[ast.AST] = [tree]
     while queue:
@@ -72,7 +73,7 @@ def _imports(tree: ast.Module) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.split(".")[0] in OURS}
+    return {name for name in found if name.split(".")[0] in roots}
 
 
 def _is_machinery(module: str) -> bool:
@@ -100,21 +101,34 @@ def _bare(function: Any) -> Any:
 
 
 def code_digests(study: Study) -> dict[str, str]:
-    """Digest of every source file of this project that a replicate of `study` depends on, by file name."""
+    """Digest of every source file of this project that a replicate of `study` depends on, by file name.
+
+    And the version of each peer's distribution, empty where there is none: other peers give other results.
+    """
     # a partial one is of the module functools; what it holds is in the definition (`_name`), or does not count
     study = replace(study, **{part: _bare(getattr(study, part)) for part in ("replicate", "table", "figure")})
     own = study.replicate.__module__ if study.replicate else USUAL
-    queue = [own, getattr(study.table, "__module__", own), ENGINE]
-    queue += [f"cje_sim.scenarios.{name}" for name in (study.scenario, *study.worlds) if name]
+    queue = [own, getattr(study.table, "__module__", own), study.setting.__module__, ENGINE]
+    own_world = () if isinstance(study.scenario, str) else study.scenario
+    queue += [function.__module__ for function in own_world]
+    names = study.worlds if own_world else (study.scenario, *study.worlds)
+    queue += [f"cje_sim.scenarios.{name}" for name in names if name]
     home = _source(own)
     by_name = own == USUAL or (home is not None and f"{USUAL}.replicate_scenario" in _imports(home[1]))
     # a study that runs no estimators by name may call its methods as it likes
-    used = {method.estimator or (name if by_name else "") for name, method in study.methods.items()}
+    used, functions = set(), []
+    for name, method in study.methods.items():
+        chosen = method.estimator or (name if by_name else "")
+        functions += [chosen] if callable(chosen) else []
+        used |= set() if callable(chosen) else {chosen}
+    queue += [_bare(function).__module__ for function in functions]
     for method in study.methods.values():  # an estimator may call others that its options name
         for value in method.options.values():
             used |= {str(one) for one in (value if isinstance(value, tuple | list) else (value,))}
     queue += [f"cje_core.estimators.{name}" for name in used & set(estimators.available())]
-    shown = {getattr(study.table, "__name__", ""), getattr(study.figure, "__name__", "")}
+    shown = {getattr(part, "__name__", "") for part in (study.table, study.figure, study.findings)}
+    # a user's study may have modules beside it
+    roots = (*OURS, *(p.stem for p in study.source.parent.glob("*.py"))) if study.source else OURS
     digests: dict[str, str] = {}
     seen = set()
     while queue:
@@ -124,10 +138,11 @@ def code_digests(study: Study) -> dict[str, str]:
         seen.add(module)
         found = _source(module)
         if found is not None:
-            queue += sorted(_imports(found[1]))
+            queue += sorted(_imports(found[1], roots))
             leave_out = shown if module == getattr(study.table, "__module__", "") else set()
             digests[found[0]] = digest(_code(found[1], leave_out), 8)
-    return dict(sorted(digests.items()))
+    packages = [method.package for method in study.methods.values() if method.package]
+    return {**dict(sorted(digests.items())), **(versions(packages) if packages else {})}
 
 
 def definition(study: Study, seed: int) -> dict[str, Any]:
@@ -141,7 +156,7 @@ def definition(study: Study, seed: int) -> dict[str, Any]:
         "replicate": _name(study.replicate or USUAL),
         "theory": _name(study.theory),
         "methods": {
-            name: {"estimator": m.estimator or name, "options": json.loads(canonical(dict(m.options)))}
+            name: {"estimator": _name(m.estimator or name), "options": json.loads(canonical(dict(m.options)))}
             for name, m in study.methods.items()
         },
         "code": code_digests(study),
@@ -215,5 +230,4 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest, whole or not at all."""
-    text = json.dumps(manifest, indent=1)
-    write_whole(directory / "manifest.json", lambda handle: handle.write(text.encode()))
+    put(directory / "manifest.json", json.dumps(manifest, indent=1).encode())

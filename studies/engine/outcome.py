@@ -12,10 +12,11 @@ NOT_RUN, CRASHED = -1, -2  # status codes of the runner, below those of cje_core
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception inside one replicate, kept as data."""
+    """An exception inside one replicate, kept as data; that of a peer is a result and no error of the run."""
 
     stage: str
     error: str
+    peer: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Outcome:
 
 def describe(error: Exception) -> str:
     """One line for an exception: type, message, and where it was raised."""
+    if isinstance(error, SyntaxError) and error.filename:  # its place is in a file that did not run
+        return f"{type(error).__name__}: {error.msg} ({Path(error.filename).name}:{error.lineno})"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message} ({Path(frame.filename).name}:{frame.lineno} in {frame.name})"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from cje_core.checks import FloatArray
 from cje_core.figures.style import GREY
 from studies.engine.measures import performance
 
@@ -17,6 +18,18 @@ Looks = Mapping[
     str, Mapping[str, Any]
 ]  # of each method, in the order of the legend: keywords of `Axes.errorbar`
 Row = tuple[str, str, str]  # estimand, measure, what the axis says
+
+
+def _stretch(coverage: FloatArray) -> FloatArray:
+    """Axis scale: coverage spans 0 (raw judge) to 1, and the differences that matter lie near 0.95."""
+    return np.asarray(np.sign(coverage) * np.abs(coverage) ** 2.5)
+
+
+def _unstretch(height: FloatArray) -> FloatArray:
+    return np.asarray(np.sign(height) * np.abs(height) ** 0.4)
+
+
+STRETCH = (_stretch, _unstretch)  # for `Axes.set_yscale("function", functions=...)`
 
 
 def marks(ax: "Axes", measured: xr.Dataset, name: str, along: str, looks: Looks, step: float) -> None:
@@ -69,7 +82,14 @@ def by_world(
     fig, axes = plt.subplots(len(rows), len(worlds), figsize=size, sharex="col", sharey="row", squeeze=False)
     for column, (title, parts, ticks) in zip(axes.T, worlds, strict=True):
         for ax, (estimand, name, _) in zip(column, rows, strict=True):
-            marks(ax, performance(parts[estimand], pool=True), name, along, looks, step)
+            marks(
+                ax,
+                performance(parts[estimand], measures=sorted({name, "bias"}), pool=True),
+                name,
+                along,
+                looks,
+                step,
+            )
             if name.startswith("coverage"):
                 ax.axhline(parts[estimand].attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
         column[0].set(title=title)
@@ -86,11 +106,13 @@ def by_world(
 
 
 def plain_log(ax: "Axes") -> None:
-    """Logarithmic y axis whose ticks are plain numbers."""
+    """Logarithmic y axis of what is drawn already; its ticks are plain numbers."""
     from matplotlib import ticker
 
     ax.set(yscale="log")
-    ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    low, high = ax.get_ylim()
+    few = high < 5 * low  # decades would leave one tick, or none
+    ax.yaxis.set_major_locator(ticker.MaxNLocator(5) if few else ticker.LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     ax.yaxis.set_minor_formatter(ticker.NullFormatter())
 

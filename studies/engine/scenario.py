@@ -2,8 +2,9 @@
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,25 +17,39 @@ from cje_core.inference.pairs import Pairs, pair_errors
 from cje_core.streams import Cell, Level, Streams
 from cje_sim import scenarios
 from studies.engine.outcome import CRASHED, NOT_RUN, Failure, Outcome, describe
-from studies.engine.study import Study
+from studies.engine.study import Method, Scenario, Study
 
 if TYPE_CHECKING:
     import xarray as xr
 
 
-def replicate_scenario(study: Study, cell: Cell, streams: Streams) -> Outcome:
+def world_of(scenario: str | Scenario) -> Any:
+    """Return the ``simulate`` and ``truth`` of a world of ours or of a study's own."""
+    return scenarios.load(scenario) if isinstance(scenario, str) else scenario
+
+
+def _estimator(method: Method, name: str) -> Any:
+    """Return what has the method's ``estimate``: a module of ours, or a function of the study's own."""
+    chosen = method.estimator or name
+    return SimpleNamespace(estimate=chosen) if callable(chosen) else estimators.load(chosen)
+
+
+def replicate_scenario(study: Study, cell: Cell, streams: Streams, *, keep: bool = True) -> Outcome:
     """One replicate of the usual study, see `replicates_of_scenario`."""
-    return replicates_of_scenario(study, cell, [streams])[0]
+    return replicates_of_scenario(study, cell, [streams], keep_exceptions=keep)[0]
 
 
-def replicates_of_scenario(study: Study, cell: Cell, streams: Sequence[Streams]) -> list[Outcome]:
+def replicates_of_scenario(
+    study: Study, cell: Cell, streams: Sequence[Streams], *, keep_exceptions: bool = True
+) -> list[Outcome]:
     """Replicates of the usual study: simulate the cell's `Setting`, run each method's estimator on the data.
 
     Data that a `cje_core.data.block.Block` can hold are drawn into one, and estimators that have an ``estimate_block``
     run on all replicates at once; the others run on one labelled data set after the other. The numbers are the same. A
     method that raises on one data set spoils that method there; an exception in the simulator or on a block of several
-    is raised. A contrast has the interval of `cje_core.inference.contrasts.contrasts` and the graver status of its two
-    policies. The seconds of a method that ran on a block are its share of the block's.
+    is raised, and without `keep_exceptions` any is. A contrast has the interval of
+    `cje_core.inference.contrasts.contrasts` and the graver status of its two policies. The seconds of a method that
+    ran on a block are its share of the block's.
     """
     setting = study.setting(study, cell)
     truth = _truth(setting.scenario, tuple(setting.arguments.items()), tuple(setting.policies))
@@ -43,7 +58,7 @@ def replicates_of_scenario(study: Study, cell: Cell, streams: Sequence[Streams])
     shape = len(streams), len(study.methods), len(study.columns)
     numbers = [np.full(s, np.nan) for s in (shape, shape, (*shape, 2))] + [np.full(shape, NOT_RUN)]
     seconds, failures = np.full(shape[:2], np.nan), [list[Failure]() for _ in streams]
-    simulate = scenarios.load(setting.scenario).simulate
+    simulate = world_of(setting.scenario).simulate
     draw = getattr(simulate, "block", None)
     block: Block | None = draw and draw([s("data") for s in streams], **setting.arguments)
     block = block and block.without_idle(setting.policies)
@@ -54,7 +69,7 @@ def replicates_of_scenario(study: Study, cell: Cell, streams: Sequence[Streams])
         try:
             found = compute()
         except Exception as error:  # kept as data: the run goes on and counts it
-            if len(seconds[r]) > 1:
+            if len(seconds[r]) > 1 or not keep_exceptions:
                 raise
             numbers[3][r, m] = CRASHED
             failures[r.start].append(Failure(name, describe(error)))
@@ -66,7 +81,11 @@ def replicates_of_scenario(study: Study, cell: Cell, streams: Sequence[Streams])
         seconds[r, m] = (time.perf_counter() - start) / len(seconds[r])
         return True
 
-    chosen = [(m, name) for m, name in enumerate(study.methods) if name in setting.methods]
+    chosen = [
+        (m, name)
+        for m, name in enumerate(study.methods)
+        if name in setting.methods and not study.methods[name].package  # a peer's run is in `studies.referee`
+    ]
     rest, everyone = [], slice(0, len(streams))
     for m, name in chosen:
         done = False
@@ -107,7 +126,7 @@ def _on_block(
 ) -> Sequence[Any] | None:
     """Estimate, standard error, interval and status of all replicates; None without a compiled form."""
     method = study.methods[name]
-    estimate = getattr(estimators.load(method.estimator or name), "estimate_block", None)
+    estimate = getattr(_estimator(method, name), "estimate_block", None)
     if estimate is None or not set(method.options) <= set(inspect.signature(estimate).parameters):
         return None
     rngs = (s(name) for s in streams)  # made by those who draw
@@ -128,9 +147,20 @@ def _on_data(
     pairs: npt.NDArray[np.intp],
 ) -> Sequence[Any]:
     """Estimate, standard error, interval and status of one data set."""
+    return _numbers(study, _estimated(study, name, data, streams), policies, pairs)
+
+
+def _estimated(study: Study, name: str, data: "xr.Dataset", streams: Streams) -> "xr.Dataset":
     method = study.methods[name]
-    estimator = estimators.load(method.estimator or name)
-    result = estimator.estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
+    estimate = _estimator(method, name).estimate
+    found: xr.Dataset = estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
+    return found
+
+
+def _numbers(
+    study: Study, result: "xr.Dataset", policies: Sequence[str], pairs: npt.NDArray[np.intp]
+) -> Sequence[Any]:
+    """Estimate, standard error, interval and status in the study's columns."""
     names = result["policy"].values.astype(str).tolist()
     place = np.array([names.index(policy) for policy in policies], np.intp)
     # arrays, not sel: twenty indexes cost a study milliseconds
@@ -149,8 +179,88 @@ def _joined(levels: Sequence[Any], differences: Pairs, pairs: npt.NDArray[np.int
 
 
 @lru_cache(maxsize=1024)
-def _truth(scenario: str, cell: tuple[tuple[str, Level], ...], policies: tuple[str, ...]) -> npt.NDArray[Any]:
+def _truth(
+    scenario: str | Scenario, cell: tuple[tuple[str, Level], ...], policies: tuple[str, ...]
+) -> npt.NDArray[Any]:
     """Values of some policies by the scenario's ``truth``: quadrature, the same for every replicate of a cell."""
-    truth = scenarios.load(scenario).truth
+    truth = world_of(scenario).truth
     asked = inspect.signature(truth).parameters
     return np.asarray(truth(**{k: v for k, v in cell if k in asked}).sel(policy=list(policies)).values)
+
+
+Facts = Mapping[str, "xr.DataArray"]  # each over ``policy``
+
+
+def _no_facts(_: "xr.Dataset") -> Facts:
+    return {}
+
+
+def replicate_with_facts(
+    study: Study,
+    cell: Cell,
+    streams: Streams,
+    *,
+    of_data: "Callable[[xr.Dataset], Facts]" = _no_facts,
+    of_estimate: "Callable[[xr.Dataset], Facts]" = _no_facts,
+    all_labelled: Collection[str] = (),
+) -> Outcome:
+    """One replicate of the usual study, one estimator after the other, with facts beside the numbers.
+
+    Parameters
+    ----------
+    study, cell, streams
+        As of any `replicate`; a study binds the rest by ``functools.partial``.
+    of_data, of_estimate : functions Dataset -> mapping of name to DataArray over ``policy``
+        Of the data, and of every method's estimate: they become the outcome's ``extra``. NaN where a method crashed or
+        says nothing, and for contrasts.
+    all_labelled : collection of str
+        Methods that see an oracle label of every response: the same responses, all labelled. Controls.
+    """
+    setting = study.setting(study, cell)
+    policies, shape = list(setting.policies), (len(study.methods), len(study.columns))
+    truth = _truth(setting.scenario, tuple(setting.arguments.items()), tuple(policies))
+    pairs = np.array([[study.policies.index(pair[k]) for pair in study.contrasts] for k in (0, 1)], np.intp)
+    simulate = world_of(setting.scenario).simulate
+    data = simulate(**setting.arguments, rng=streams("data"))
+    numbers = [np.full(s, np.nan) for s in (shape, shape, (*shape, 2))] + [np.full(shape, NOT_RUN)]
+    seconds, failures = np.full(shape[0], np.nan), list[Failure]()
+    extra: dict[str, npt.NDArray[np.float64]] = {}
+    for name, fact in of_data(data).items():
+        extra[name] = np.full(shape[1], np.nan)
+        extra[name][: len(policies)] = fact.sel(policy=policies).values
+
+    def run(m: int, name: str, seen: "xr.Dataset") -> None:
+        start = time.perf_counter()
+        try:
+            result = _estimated(study, name, seen, streams)
+        except Exception as error:  # kept as data: the run goes on and counts it
+            numbers[3][m] = CRASHED
+            failures.append(Failure(name, describe(error)))
+            return
+        seconds[m] = time.perf_counter() - start
+        for whole, part in zip(numbers, _numbers(study, result, policies, pairs), strict=True):
+            whole[m] = part
+        for fact, value in of_estimate(result).items():
+            rows = extra.setdefault(fact, np.full(shape, np.nan))
+            rows[m, : len(policies)] = value.sel(policy=policies).values
+
+    chosen = [(m, name) for m, name in enumerate(study.methods) if name in setting.methods]
+    for complete in (False, True):
+        mine = [(m, name) for m, name in chosen if (name in all_labelled) is complete]
+        if complete and mine:
+            everything = {**setting.arguments, "oracle_fraction": 1.0, "label_design": "own"}
+            data = simulate(**everything, rng=streams("data"))
+        with unpacked_once(data):
+            unpack(data)  # so that no method's time is that of laying out the data
+            for m, name in mine:
+                run(m, name, data)
+    return Outcome(
+        estimate=numbers[0],
+        truth=np.concatenate([truth, truth[pairs[0]] - truth[pairs[1]]]),
+        std_error=numbers[1],
+        interval=numbers[2],
+        status=numbers[3],
+        seconds=seconds,
+        extra=extra,
+        failures=tuple(failures),
+    )

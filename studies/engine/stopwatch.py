@@ -17,16 +17,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TextIO
 
 LONG = 5.0  # CPU seconds: a call of this length that found out how many make a lap is the first lap
 TIME_TO_END = 5.0  # seconds that a process has to end by itself
 ROOT = str(Path(__file__).parents[2])
 # At the end of the path: what an interpreter has itself comes first.
-BOOT = "import sys; sys.path.append(sys.argv[1]); from studies.engine import stopwatch; stopwatch"
+BOOT = (
+    "import importlib, sys; sys.path.append(sys.argv[1]); "
+    "getattr(importlib.import_module(sys.argv[3]), sys.argv[4])()"
+)
 # One thread each: CPU seconds of idle threads that spin are nobody's work.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 Call = Callable[[], object]
@@ -101,38 +106,47 @@ class Stopwatch:
         del self.call
 
 
-def serve() -> None:
-    """Prepare the contender that the arguments name, and time a lap for each line on stdin.
-
-    Replies go to the standard output that the process came with; whatever a library prints goes to stderr.
-    """
+def replies() -> TextIO:
+    """Return the standard output that the process came with; whatever a library prints from now on goes to stderr."""
     reply = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    file, function, options, least = json.loads(sys.argv[2])
+    return reply
+
+
+def module_of(file: str) -> ModuleType:
+    """Import a file by its path."""
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    watch = Stopwatch(getattr(module, function)(**options), least)
+    return module
+
+
+def serve() -> None:
+    """Prepare the contender that the arguments name, and time a lap for each line on stdin."""
+    reply = replies()
+    file, function, options, least = json.loads(sys.argv[2])
+    watch = Stopwatch(getattr(module_of(file), function)(**options), least)
     watch.warm()
     print("ready", file=reply, flush=True)
     for _ in sys.stdin:
         print(json.dumps(watch.lap()), file=reply, flush=True)
 
 
-class Elsewhere:
-    """The same laps, timed by a process of another interpreter, or of this one."""
+class Companion:
+    """A process of another interpreter, or of this one, that answers lines with lines.
 
-    def __init__(
-        self, python: str, prepare: Callable[..., Call], options: Mapping[str, Any], least: float
-    ) -> None:
+    Its server is a function of a light module of this project: it writes to what `replies` gives it, and ends with its
+    stdin.
+    """
+
+    def __init__(self, python: str, server: Callable[[], None], words: Any) -> None:
         # read if the process fails; open as long as the process
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        words = json.dumps([inspect.getfile(prepare), prepare.__name__, dict(options), least])
         own = python == sys.executable  # another interpreter has libraries of its own
         kept = {name: value for name, value in os.environ.items() if own or name != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [python, "-c", f"{BOOT}.{serve.__name__}()", ROOT, words],
+            [python, "-c", BOOT, ROOT, json.dumps(words), server.__module__, server.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -140,26 +154,30 @@ class Elsewhere:
             env=kept | ONE_THREAD,
         )
 
-    def warm(self) -> None:
-        """Wait until it has prepared and done what `Stopwatch.warm` does."""
-        self._reply()
-
-    def _reply(self) -> str:
+    def read(self, limit: float | None = None) -> str:
+        """Next line; one that takes more than `limit` seconds ends the process, and that is what is raised."""
         assert self._process.stdout is not None
+        late = threading.Timer(limit, self._process.kill) if limit else None
+        if late is not None:
+            late.start()
+        start = time.monotonic()
         line = self._process.stdout.readline()
+        if late is not None:
+            late.cancel()
         if not line:
             self._process.wait()
+            if limit and time.monotonic() - start >= limit:
+                raise ContenderError(f"no answer in {limit:g} seconds")
             self._said.seek(0)
             raise ContenderError(self._said.read().strip() or "it ended without a word")
         return line
 
-    def lap(self) -> dict[str, float]:
-        """As `Stopwatch.lap`."""
+    def send(self, line: str = "") -> None:
+        """Give it a line."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended: the reply says why
-            self._process.stdin.write("\n")
+            self._process.stdin.write(f"{line}\n")
             self._process.stdin.flush()
-        return dict(json.loads(self._reply()))
 
     def close(self) -> None:
         """End the process, in the middle of a call if need be."""
@@ -169,3 +187,26 @@ class Elsewhere:
             self._process.kill()
             self._process.communicate()
         self._said.close()
+
+
+class Elsewhere:
+    """The same laps, timed by a process of another interpreter, or of this one."""
+
+    def __init__(
+        self, python: str, prepare: Callable[..., Call], options: Mapping[str, Any], least: float
+    ) -> None:
+        words = [inspect.getfile(prepare), prepare.__name__, dict(options), least]
+        self._companion = Companion(python, serve, words)
+
+    def warm(self) -> None:
+        """Wait until it has prepared and done what `Stopwatch.warm` does."""
+        self._companion.read()
+
+    def lap(self) -> dict[str, float]:
+        """As `Stopwatch.lap`."""
+        self._companion.send()
+        return dict(json.loads(self._companion.read()))
+
+    def close(self) -> None:
+        """End the process, in the middle of a call if need be."""
+        self._companion.close()

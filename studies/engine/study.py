@@ -8,12 +8,14 @@ methods".
 """
 
 import importlib
+import importlib.util
 import itertools
 import pkgutil
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +23,7 @@ import numpy.typing as npt
 
 from cje_core.inference.estimate import wald
 from cje_core.streams import Cell, Level, Streams
-from studies.engine.outcome import Outcome
+from studies.engine.outcome import Outcome, describe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,13 +42,16 @@ class StudyError(ValueError):
 class Method:
     """One method of a study.
 
-    ``estimator`` names a file of ``cje_core/estimators`` (default: the method's own name), ``options`` its
-    keyword arguments. A study with its own `replicate` may use them as it likes.
+    ``estimator`` names a file of ``cje_core/estimators`` (default: the method's own name) or is a function with the
+    contract of their ``estimate``; ``options`` are its keyword arguments. A study with its own `replicate` may use
+    them as it likes. ``package`` is the distribution of a peer, whose function runs in an interpreter that has it
+    (`studies.referee`); its version is part of the study's definition.
     """
 
     description: str
-    estimator: str | None = None
+    estimator: str | Callable[..., Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    package: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,48 @@ class Profile:
     without: Collection[str] = ()
 
 
+class Finding(NamedTuple):
+    """One sentence that the results of a study decide.
+
+    Parameters
+    ----------
+    sentence : str
+        Computed from the results, each simulated figure with its Monte Carlo standard error in brackets.
+    rule : str
+        What decided it, as one can check it: "worst cell's exact 95% bounds against .95".
+    holds : bool or None
+        Whether what the study asks is so; None where these results cannot tell.
+    """
+
+    sentence: str
+    rule: str
+    holds: bool | None
+
+
+class Protocol(NamedTuple):
+    """What is fixed before a study runs, beside its ADEMP text: the questions of ADEMP-PreReg.
+
+    Parameters
+    ----------
+    origin : str
+        Where the parameters of the mechanism come from.
+    replicates : str
+        Why so many: the Monte Carlo standard error that they are to give, and of what.
+    failures : str
+        What happens to a replicate or estimate that fails.
+    primary : str
+        The estimand and measure that the study is about.
+    relevant : str
+        The difference that would matter to a user.
+    """
+
+    origin: str
+    replicates: str
+    failures: str
+    primary: str
+    relevant: str
+
+
 def outcome_of_means(
     study: "Study", rows: Mapping[str, npt.NDArray[np.float64]], truth: float, **extra: npt.ArrayLike
 ) -> Outcome:
@@ -69,12 +116,19 @@ def outcome_of_means(
     return Outcome(values, [truth], errors, wald(values, errors, np.inf, study.ci_prob), extra=extra)
 
 
+class Scenario(NamedTuple):
+    """A world of a study's own: `simulate` and `truth` as a file of ``cje_sim/scenarios`` has them."""
+
+    simulate: "Callable[..., xr.Dataset]"
+    truth: "Callable[..., xr.DataArray]"
+
+
 class Setting(NamedTuple):
     """What a cell simulates, and who runs on it.
 
     Parameters
     ----------
-    scenario : str
+    scenario : str or Scenario
     policies : sequence of str
         The scenario's policies that take the places of the study's.
     arguments : mapping
@@ -83,7 +137,7 @@ class Setting(NamedTuple):
         Methods that run; the rows of the others are `NOT_RUN`.
     """
 
-    scenario: str
+    scenario: str | Scenario
     policies: Sequence[str]
     arguments: Cell
     methods: Collection[str]
@@ -123,10 +177,16 @@ class Study:
     contrasts : sequence of (str, str)
         Pairs of policies whose difference ``V(first) - V(second)`` is an estimand beside the values; they come after
         the policies, named "first - second".
+    findings : function ds -> sequence of Finding, optional
+        The few sentences in which the study ends; the report and the terminal begin with them.
+    protocol : Protocol, optional
+        What is fixed before a run.
+    legend : mapping of factor to mapping of level to words
+        What levels mean, where their names do not say it; the report explains those that ran.
     claims : sequence of str
         Ids of the claims that the study decides.
-    scenario : str
-        The world's file in ``cje_sim/scenarios``, if it is one.
+    scenario : str or Scenario
+        The world: a file of ``cje_sim/scenarios``, or functions of the study's own.
     setting : function (study, cell) -> Setting
         Of a study whose cells choose the world and the methods that run.
     worlds : sequence of str
@@ -135,6 +195,10 @@ class Study:
         Nominal probability of every interval.
     block : int
         Replicates per block: what a kill can lose is at most one block per worker.
+    with_data : function (study, path, probes, judge_range, oracle_range) -> Study, optional
+        Of a study that a user's own files can join: the study of these.
+    source : Path, optional
+        The file of a study that is not one of ours; `load` sets it.
     """
 
     name: str
@@ -153,12 +217,17 @@ class Study:
     keep: Callable[[Cell], bool] | None = None
     theory: Callable[[Cell], Mapping[str, npt.ArrayLike]] | None = None
     contrasts: Sequence[tuple[str, str]] = ()
+    findings: "Callable[[xr.Dataset], Sequence[Finding]] | None" = None
+    protocol: Protocol | None = None
+    legend: Mapping[str, Mapping[Level, str]] = field(default_factory=dict)
     claims: Sequence[str] = ()
-    scenario: str = ""
+    scenario: str | Scenario = ""
     setting: "Callable[[Study, Cell], Setting]" = own_setting
     worlds: Sequence[str] = ()
     ci_prob: float = 0.95
     block: int = 20
+    with_data: "Callable[..., Study] | None" = None
+    source: Path | None = None
 
     def __post_init__(self) -> None:
         """Check what can be checked before a run."""
@@ -178,6 +247,8 @@ class Study:
                 if factor not in self.factors:
                     yield f"unknown factor {factor!r}; there are: {', '.join(self.factors)}"
                 yield from _bad_levels(factor, levels)
+        for factor in set(self.legend) - set(self.factors):
+            yield f"the legend names an unknown factor {factor!r}; there are: {', '.join(self.factors)}"
         if not set(itertools.chain(*self.contrasts)) <= set(self.policies):
             yield f"a contrast names an unknown policy; there are: {', '.join(self.policies)}"
         if "data" in self.methods:
@@ -234,28 +305,73 @@ def available() -> list[str]:
 
 
 def load(name: str) -> Study:
-    """Import the study `name`; an unknown name raises with the names there are."""
+    """Import the study `name`, or that of a file ``./name.py``; what cannot be used raises one clear line."""
+    if name.endswith(".py"):
+        return _load_file(Path(name).resolve())
     if name not in available():
-        raise StudyError(f"no study named {name!r}; there are: {', '.join(available()) or 'none'}")
-    study = importlib.import_module(f"studies.{name}").STUDY
+        raise StudyError(
+            f"no study named {name!r}; there are: {', '.join(available()) or 'none'}, or give a file: ./{name}.py"
+        )
+    return _checked(importlib.import_module(f"studies.{name}"), name, f"studies/{name}.py")
+
+
+def _checked(module: ModuleType, name: str, where: str) -> Study:
+    study = getattr(module, "STUDY", None)
     if not isinstance(study, Study) or study.name != name:
-        raise StudyError(f"studies/{name}.py must define STUDY = Study(name={name!r}, ...)")
+        raise StudyError(f"{where} must define STUDY = Study(name={name!r}, ...)")
     return study
 
 
-def parse_levels(studies: Sequence[Study], settings: list[str]) -> dict[str, list[Level]]:
-    """Levels of ``--set factor=v1,v2``, converted to the type of the factor's declared levels."""
+_HOMES: set[str] = set()  # directories of users' studies
+
+
+def at_home(source: Path) -> None:
+    """Let the modules beside a user's study be imported anew, and those beside an earlier one no longer."""
+    sys.path[:] = [place for place in sys.path if place not in _HOMES]
+    _HOMES.add(str(source.parent))
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and "." not in name and str(Path(file).parent) in _HOMES:
+            del sys.modules[name]
+    other = importlib.util.find_spec(source.stem) if source.stem.isidentifier() else None
+    if not source.stem.isidentifier() or (other is not None and other.origin != str(source)):
+        raise StudyError(f"{source}: {source.stem!r} is the name of another module, or none; rename the file")
+    sys.path.insert(0, str(source.parent))
+    importlib.invalidate_caches()
+
+
+def _load_file(path: Path) -> Study:
+    """Import a user's file under its own name, as worker processes will."""
+    name = path.stem
+    if not path.is_file():
+        raise StudyError(f"{path}: there is no such file")
+    at_home(path)
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # whatever a user's file raises is one line with its place
+        raise StudyError(f"{path}: {describe(error)}") from error
+    return replace(_checked(module, name, str(path)), source=path)
+
+
+def parse_levels(
+    studies: Sequence[Study], settings: list[str], option: str = "--set"
+) -> dict[str, list[Level]]:
+    """Levels of ``factor=v1,v2``, as an option gives them, converted to the type of the factor's declared levels."""
     chosen: dict[str, list[Level]] = {}
     for setting in settings:
         factor, equals, text = setting.partition("=")
         for study in studies:
-            if not equals or factor not in study.factors:
+            if not equals:
+                raise StudyError(f"{option} {setting}: write factor=v1,v2")
+            if factor not in study.factors:
                 raise StudyError(
-                    f"--set {setting}: {study.name} has no factor {factor!r}; "
+                    f"{option} {setting}: {study.name} has no factor {factor!r}; "
                     f"write factor=v1,v2 with one of: {', '.join(study.factors)}"
                 )
             declared = list(study.factors[factor])
-            chosen[factor] = [_parse_level(setting, value, declared) for value in text.split(",")]
+            chosen[factor] = [
+                _parse_level(f"{option} {setting}", value, declared) for value in text.split(",")
+            ]
     return chosen
 
 
@@ -265,9 +381,9 @@ def _parse_level(setting: str, text: str, declared: list[Level]) -> Level:
         names = {str(level).lower() if kind is bool else str(level): level for level in declared}
         if text in names:
             return names[text]
-        raise StudyError(f"--set {setting}: {text!r} is not a level; there are: {', '.join(names)}")
+        raise StudyError(f"{setting}: {text!r} is not a level; there are: {', '.join(names)}")
     try:
         return kind(text)
     except ValueError:
         kinds = {int: "a whole number", float: "a number"}
-        raise StudyError(f"--set {setting}: {text!r} is not {kinds[kind]}, as the levels are") from None
+        raise StudyError(f"{setting}: {text!r} is not {kinds[kind]}, as the levels are") from None

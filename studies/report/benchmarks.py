@@ -34,8 +34,17 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
+def earlier(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a later run keeps of this one: its commit, and seconds a call of the first contender of each case."""
+    seconds = {
+        name: {case["case"]: case["contenders"][0]["seconds"] for case in one["cases"] if case["contenders"]}
+        for name, one in found["benchmarks"].items()
+    }
+    return {"commit": found["machine"]["git_commit"], "seconds": seconds}
+
+
 def render(found: Mapping[str, Any]) -> str:
-    """The page, in Markdown."""
+    """The page, in Markdown; with the times of an earlier version where it has them (``before``)."""
     built, versions = found["machine"], found["machine"]["versions"]
     before, after = built["load"]
     where = (
@@ -52,6 +61,8 @@ def render(found: Mapping[str, Any]) -> str:
         parts += [f"## {one['title']} (`{name}`)", one["about"]]
         if one["cases"]:
             parts.append(_table(one))
+        if "before" in found:
+            parts += _before(one, found["before"]["seconds"].get(name, {}), found["before"]["commit"])
         lines = [f"- {note}" for note in one["notes"]] + [f"- {line}" for line in _extrapolated(one)]
         if lines:
             parts.append("\n".join(lines))
@@ -83,6 +94,18 @@ def _row(row: Mapping[str, Any], per: str, first: str) -> list[str]:
         memory,
         f"{row['rounds']} x {row['calls']}",
     ]
+
+
+def _before(one: Mapping[str, Any], seconds: Mapping[str, Any], commit: str | None) -> Sequence[str]:
+    """Times of the cases that an earlier version was measured in, on whatever machine and under whatever load."""
+    rows = [
+        f"- {case['case']}: {_scaled(was, 's')}, now {_scaled(now, 's')}, "
+        f"{_digits(now['median'] / was['median'])} of it"
+        for case in one["cases"]
+        if case["contenders"] and (was := seconds.get(case["case"])) is not None
+        for now in [case["contenders"][0]["seconds"]]
+    ]
+    return [f"Before, at commit {(commit or 'unknown')[:12]}:", "\n".join(rows)] if rows else []
 
 
 def _extrapolated(one: Mapping[str, Any]) -> Sequence[str]:

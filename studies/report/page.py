@@ -1,25 +1,37 @@
-"""The report, one self-contained HTML file (tables, figures, ADEMP text, manifest), and tables as text."""
+"""The report: what was found and by which rule, then tables, figures, methods to paste, manifest; and tables as text.
+
+One self-contained HTML file; beside it each table as CSV and LaTeX. A part that a study cannot make is named where it
+would stand, and the rest is there.
+"""
 
 import io
 import json
 import math
 import re
+import textwrap
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from cje_core.figures.style import OKABE_ITO, STYLE
-from studies.engine import blocks, measures
+from studies.engine import blocks, measures, protocol
 from studies.engine.manifest import read_manifest
-from studies.engine.study import Study, StudyError, load
+from studies.engine.outcome import describe
+from studies.engine.running.directory import find, of_directory
+from studies.engine.study import Finding, Study, StudyError
+from studies.report.methods import mechanism, methods_text
+from studies.report.tables import LONG_TABLE, WIDTH, file_names, fitting, header, latex, plain
 
-LONG_TABLE = 40  # rows beyond which a table is folded away
+Made = TypeVar("Made")
+VERDICTS = {True: "yes", False: "no", None: "open"}  # whether what a finding asks is so
+MOST_MEASURES = 6  # sentences for a study that has none of its own
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,8 @@ class Item:
     tables: Mapping[str, pd.DataFrame]
     manifest: Mapping[str, Any]
     failures: list[Mapping[str, Any]]
+    findings: Sequence[Finding] = ()
+    broken: list[str] = field(default_factory=list)  # parts that could not be made, and why
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,20 @@ class Page:
 
     path: Path
     items: list[Item]
+
+    @property
+    def broken(self) -> list[str]:
+        """Parts that could not be made, and why, of all studies."""
+        return [f"{item.study.name}: {line}" for item in self.items for line in item.broken]
+
+
+def attempt(what: str, make: Callable[[], Made], instead: Made, broken: list[str]) -> Made:
+    """What `make` returns; of what it raises one line goes to `broken`, and `instead` stands in its place."""
+    try:
+        return make()
+    except Exception as error:  # a study's own functions may raise anything; the rest of the report is wanted
+        broken.append(f"{what} could not be made: {describe(error)}")
+        return instead
 
 
 def tables(study: Study, ds: xr.Dataset) -> dict[str, pd.DataFrame]:
@@ -55,17 +83,22 @@ def records(frame: pd.DataFrame) -> Any:
 def with_mcse(value: float, mcse: float) -> str:
     """A number and its MCSE with two significant digits of the latter.
 
+    What did not vary between replicates is printed alone: an error of 0 would claim that it is known exactly. Of a
+    proportion at 0 or 1 the tables know better (`studies.engine.measures.flat_error`), so it comes here with an error.
+
     Examples
     --------
-    >>> with_mcse(0.9512, 0.0154), with_mcse(1.0, 0.0), with_mcse(float("nan"), 0.1)
-    ('0.951 (0.015)', '1.000 (0)', '-')
+    >>> with_mcse(0.9512, 0.0154), with_mcse(1.0, 0.0589), with_mcse(1.0, 0.0), with_mcse(float("nan"), 0.1)
+    ('0.951 (0.015)', '1.000 (0.059)', '1.000', '-')
     """
     if not math.isfinite(value):
         return "-"
     if not math.isfinite(mcse):
         return _number(value)
-    digits = 3 if mcse < 1e-12 else min(max(1 - math.floor(math.log10(mcse)), 0), 8)
-    return f"{value:.{digits}f} ({0 if mcse < 1e-12 else format(mcse, f'.{digits}f')})"
+    if mcse < 1e-12:
+        return f"{value:.3f}"
+    digits = min(max(1 - math.floor(math.log10(mcse)), 0), 8)
+    return f"{value:.{digits}f} ({mcse:.{digits}f})"
 
 
 def _number(value: object) -> str:
@@ -75,31 +108,77 @@ def _number(value: object) -> str:
 
 
 def render(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table as text, each pair of columns ``x`` and ``x_mcse`` as one "value (MCSE)"."""
+    """Return a table as text, each pair of columns ``x`` and ``x_mcse`` as one "value (MCSE)".
+
+    A column ``x_unseen`` has exact values where a simulation of this size cannot show them, NaN elsewhere; they stand
+    in the place of what was simulated.
+    """
     shown = {}
+    parts = {f"{column}{end}" for column in frame.columns for end in ("_mcse", "_unseen")}
     for column in frame.columns:
         if f"{column}_mcse" in frame.columns:
             pairs = zip(frame[column], frame[f"{column}_mcse"], strict=True)
             shown[column] = [with_mcse(float(value), float(mcse)) for value, mcse in pairs]
-        elif not (str(column).endswith("_mcse") and str(column)[: -len("_mcse")] in frame.columns):
+        elif column not in parts:
             shown[column] = [_number(value) for value in frame[column]]
+        if f"{column}_unseen" in frame.columns:
+            exact = zip(shown[column], frame[f"{column}_unseen"], strict=True)
+            shown[column] = [f"{value:.3g} exact" if math.isfinite(value) else text for text, value in exact]
     return pd.DataFrame(shown, dtype=str)
 
 
-def headline(study: Study, ds: xr.Dataset) -> str:
-    """Title and headline table of a study, as plain text."""
-    title, frame = next(iter(tables(study, ds).items()))
-    note = ", value (MCSE)" if any(str(column).endswith("_mcse") for column in frame.columns) else ""
-    return f"{study.name}: {title}{note}\n{render(frame).to_string(index=False)}"
+def findings(study: Study, ds: xr.Dataset, frame: pd.DataFrame) -> Sequence[Finding]:
+    """The study's sentences; of a study that has none, the range of each measure of its headline table."""
+    return list(study.findings(ds)) if study.findings is not None else list(_ranges(frame))
 
 
-def find(directory: Path) -> list[Path]:
-    """Directories of studies: `directory` itself or those inside it."""
-    manifests = [directory / "manifest.json", *sorted(directory.glob("*/manifest.json"))]
-    found = [path.parent for path in manifests if path.exists()]
-    if not found:
-        raise StudyError(f"{directory} holds no study (no manifest.json); give the --out of a cje-lab run")
-    return found
+def _ranges(frame: pd.DataFrame) -> Iterator[Finding]:
+    names = list(frame.columns)
+    measured = [column for column in names if f"{column}_mcse" in names]
+    keys = names[: names.index(measured[0])] if measured else []
+    for column in measured[:MOST_MEASURES]:
+        known = frame[np.isfinite(frame[column].astype(float))]
+        if known.empty:
+            continue
+        values = known[column].to_numpy(float)
+        low, high = (
+            with_mcse(float(row[column]), float(row[f"{column}_mcse"]))
+            + (f" ({', '.join(f'{key} {row[key]}' for key in keys)})" if keys else "")
+            for row in (known.iloc[int(values.argmin())], known.iloc[int(values.argmax())])
+        )
+        same = bool(known[column].min() == known[column].max())
+        told = f"{column} is {low.partition(' (')[0]} in every row." if same else ""
+        rule = (
+            f"smallest and largest of the {len(known)} rows of the headline table; nothing is asked of them"
+        )
+        yield Finding(told or f"{column} is between {low} and {high}.", rule, None)
+
+
+def told(study: Study, ds: xr.Dataset) -> str:
+    """What the terminal prints of a study: its sentences with their rules, and the headline table."""
+    broken: list[str] = []
+    made: dict[str, pd.DataFrame] = attempt("the tables", lambda: tables(study, ds), {}, broken)
+    title, frame = next(iter(made.items()), (study.title, pd.DataFrame()))
+    found: Sequence[Finding] = attempt("the sentences", lambda: findings(study, ds, frame), [], broken)
+    return told_of(study, found, {title: frame}, broken)
+
+
+def told_of(
+    study: Study, found: Sequence[Finding], made: Mapping[str, pd.DataFrame], broken: Sequence[str]
+) -> str:
+    """The same of parts that are made already."""
+    lines = [f"{study.name}: {study.title}", ""]
+    for one in found:
+        lines += textwrap.wrap(
+            one.sentence, WIDTH, initial_indent=f"{VERDICTS[one.holds]:<6}", subsequent_indent=" " * 6
+        )
+        lines += textwrap.wrap(f"Rule: {one.rule}", WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    lines += [f"warning: {line}" for line in broken]
+    for title, frame in list(made.items())[:1]:
+        if frame.shape[1]:
+            note = ", value (MCSE)" if any(str(column).endswith("_mcse") for column in frame.columns) else ""
+            lines += ["", *textwrap.wrap(f"{title}{note}", WIDTH), plain(render(frame))]
+    return "\n".join(lines)
 
 
 def read(directory: Path) -> Item:
@@ -109,11 +188,15 @@ def read(directory: Path) -> Item:
         raise StudyError(
             f"{directory} has no merged results yet; finish the run (the same command resumes it)"
         )
-    study = load(manifest["definition"]["study"]).at(manifest["runs"][-1]["profile"])
+    study = of_directory(directory).at(manifest["runs"][-1]["profile"])
     ds = blocks.read_results(directory / "results.nc")
     path = directory / "failures.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return Item(study, ds, tables(study, ds), manifest, [json.loads(line) for line in lines])
+    broken: list[str] = []
+    made: dict[str, pd.DataFrame] = attempt("the tables", lambda: tables(study, ds), {}, broken)
+    headline = next(iter(made.values()), pd.DataFrame())
+    found: Sequence[Finding] = attempt("the sentences", lambda: findings(study, ds, headline), [], broken)
+    return Item(study, ds, made, manifest, [json.loads(line) for line in lines], found, broken)
 
 
 def svg(figure: Any, prefix: str) -> str:
@@ -130,16 +213,32 @@ def svg(figure: Any, prefix: str) -> str:
     return re.sub(r'(\bid="|url\(#|xlink:href="#)([^")]+)', rf"\1{prefix}-\2", text)
 
 
-def figures(study: Study, ds: xr.Dataset) -> dict[str, str]:
-    """Return the study's figures as inline SVG by caption."""
+def drawn(study: Study, ds: xr.Dataset) -> dict[str, Any]:
+    """Return the study's figures by caption."""
     import matplotlib as mpl
     from cycler import cycler
 
     mpl.use("Agg")
     with mpl.rc_context({**STYLE, "axes.prop_cycle": cycler(color=OKABE_ITO)}):
         made = study.figure(ds)
-        named = made if isinstance(made, Mapping) else {study.title: made}
-        return {caption: svg(f, f"{study.name}-{k}") for k, (caption, f) in enumerate(named.items())}
+        return dict(made) if isinstance(made, Mapping) else {study.title: made}
+
+
+def figures(study: Study, ds: xr.Dataset) -> dict[str, str]:
+    """Return the study's figures as inline SVG by caption."""
+    made = drawn(study, ds)
+    return {caption: svg(f, f"{study.name}-{k}") for k, (caption, f) in enumerate(made.items())}
+
+
+def _figures(item: Item) -> dict[str, str]:
+    """The figures that can be drawn, as inline SVG by caption."""
+    made: dict[str, Any] = attempt("the figures", lambda: drawn(item.study, item.results), {}, item.broken)
+    shown: dict[str, str] = {}
+    for k, (caption, one) in enumerate(made.items()):
+        prefix = f"{item.study.name}-{k}"
+        text = attempt(f"the figure {caption!r}", partial(svg, one, prefix), "", item.broken)
+        shown |= {caption: text} if text else {}
+    return shown
 
 
 def _grouped(failures: list[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
@@ -147,44 +246,86 @@ def _grouped(failures: list[Mapping[str, Any]]) -> list[tuple[str, str, int]]:
     return sorted((*key, count) for key, count in counts.items())
 
 
+def _html(frame: pd.DataFrame) -> str:
+    """A table of text as HTML whose names break as those of the terminal."""
+    sizes = [max((len(cell) for cell in frame[column]), default=0) for column in frame.columns]
+    names = ["\n".join(header(str(c), size)) for c, size in zip(frame.columns, sizes, strict=True)]
+    return frame.set_axis(names, axis="columns").to_html(index=False, border=0, justify="left")
+
+
+def _tables(item: Item, files: str) -> list[dict[str, Any]]:
+    """Each table as the page shows it: what fits its width, the whole where that is more, and its files."""
+    made = []
+    for (title, frame), name in zip(item.tables.items(), file_names(list(item.tables)), strict=True):
+        text = render(frame)
+        shown = fitting(text)
+        made.append(
+            {
+                "title": title,
+                "html": _html(shown),
+                "whole": "" if shown.shape == text.shape else _html(text),
+                "rows": len(text),
+                "columns": text.shape[1],
+                "csv": f"{files}tables/{name}.csv",
+                "tex": f"{files}tables/{name}.tex",
+            }
+        )
+    return made
+
+
+def _section(item: Item, files: str) -> dict[str, Any]:
+    """What the template shows of one study; `files` is where its own directory is, as seen from the page."""
+    figures = _figures(item)
+    return {
+        "study": item.study,
+        "findings": [(VERDICTS[one.holds], one) for one in item.findings],
+        "grid": {factor: item.results[factor].values.tolist() for factor in item.study.factors},
+        "mechanism": mechanism(item.study, item.results),
+        "replicates": item.results.sizes["replicate"],
+        "tables": _tables(item, files),
+        "figures": figures,
+        "broken": item.broken,
+        "failures": _grouped(item.failures),
+        "methods": methods_text(item.study, item.results, item.manifest),
+        "performance": f"{files}performance.csv",
+        "manifest": item.manifest,
+        "manifest_json": json.dumps(item.manifest, indent=1),
+    }
+
+
+def _put_files(item: Item, source: Path) -> None:
+    """Every measure with MCSE and bounds, and each table as CSV and LaTeX."""
+    text = measures.long_table(measures.performance(item.results)).to_csv(index=False)
+    blocks.put(source / "performance.csv", text.encode())
+    for (title, frame), name in zip(item.tables.items(), file_names(list(item.tables)), strict=True):
+        blocks.put(source / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
+        blocks.put(source / "tables" / f"{name}.tex", latex(title, render(frame)).encode())
+
+
 def write(directory: Path) -> Page:
-    """Write ``report.html`` and per study ``performance.csv`` (every measure with MCSE and bounds).
+    """Write ``report.html``, and per study ``performance.csv`` (every measure) and ``tables/*.csv`` and ``*.tex``.
 
     `directory` is the ``--out`` of a run, or one study's in it.
     """
     import jinja2
 
-    items = [read(path) for path in find(directory)]
+    sources = find(directory)
+    items = [read(path) for path in sources]
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    apart = {i.study.name: protocol.deviations(p) for i, p in zip(items, find(directory), strict=True)}
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    sections = [
-        {
-            "study": item.study,
-            "grid": {factor: item.results[factor].values.tolist() for factor in item.study.factors},
-            "replicates": item.results.sizes["replicate"],
-            "tables": {
-                title: {
-                    "html": render(frame).to_html(index=False, border=0, justify="left"),
-                    "rows": len(frame),
-                }
-                for title, frame in item.tables.items()
-            },
-            "figures": figures(item.study, item.results),
-            "failures": _grouped(item.failures),
-            "manifest": item.manifest,
-            "manifest_json": json.dumps(item.manifest, indent=1),
-        }
-        for item in items
+    places = [
+        "" if source == directory else f"{source.relative_to(directory).as_posix()}/" for source in sources
     ]
+    sections = [_section(item, place) for item, place in zip(items, places, strict=True)]
     page = environment.get_template("report.html.j2").render(
-        sections=sections, palette=OKABE_ITO, long_table=LONG_TABLE
+        sections=sections, palette=OKABE_ITO, long_table=LONG_TABLE, deviations=apart
     )
     path = directory / "report.html"
     try:
-        blocks.write_whole(path, lambda handle: handle.write(page.encode()))
-        for item, source in zip(items, find(directory), strict=True):
-            text = measures.long_table(measures.performance(item.results)).to_csv(index=False)
-            blocks.write_whole(source / "performance.csv", lambda handle, t=text: handle.write(t.encode()))  # type: ignore[misc]
+        blocks.put(path, page.encode())
+        for item, source in zip(items, sources, strict=True):
+            _put_files(item, source)
     except OSError as error:
         raise StudyError(f"cannot write {path}: {error.strerror or error}") from None
     return Page(path, items)

@@ -64,3 +64,47 @@ def test_a_figure_that_is_settled_is_drawn_once(monkeypatch, tmp_path):
     for kind in ("png", "svg"):
         figure.savefig(tmp_path / f"figure.{kind}")
     assert len(drawn) == 2
+
+
+INNER = """
+from typing import NamedTuple
+from cje_core.compiled import Kernel
+
+class {name}(NamedTuple):
+    x: float
+
+Pair = {name}
+
+@Kernel
+def inner(pair):
+    return pair.x + {more}
+"""
+OUTER = """
+from kernels_apart.inner import Pair, inner
+from cje_core.compiled import Kernel
+
+@Kernel
+def outer(pair):
+    return inner(pair) * 2
+"""
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": "One", "more": 5.0}, {"name": "Two", "more": 1.0}], ids=["code", "type"]
+)
+def test_a_kernel_is_compiled_anew_when_what_it_calls_changes(tmp_path, change):
+    """Planted once: with numba's own stamp the first gives 4, the second an AttributeError."""
+    package = tmp_path / "kernels_apart"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "outer.py").write_text(OUTER)
+
+    def run(**fields):
+        (package / "inner.py").write_text(INNER.format(**fields))
+        script = "from kernels_apart.outer import Pair, outer; print(outer(Pair(1.0)))"
+        words = [sys.executable, "-c", script]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path)
+        return float(done.stdout)
+
+    assert run(name="One", more=1.0) == 4.0
+    assert run(**change) == 2 * (1 + change["more"])

@@ -7,7 +7,10 @@ labels of that prompt that teach).
 
 from math import exp, log, sqrt
 
+import numpy as np
 from oracles import calibrate
+
+from cje_sim.scenarios import finite_model
 
 
 def fit_on(world, folds, new_scores):
@@ -155,3 +158,12 @@ def snips_standard_error(world, weight):
         mass = sum(s for s, v in zip(share, r, strict=True) if abs(v - f) < 1e-12)
         moved[i] += mass / size * (y - f) * sqrt(size / (size - 1))
     return sqrt(sum((a + b) ** 2 for a, b in zip(sampling, moved, strict=True)))
+
+
+def overlap_population(policy, **law):
+    """Mean label over the overlap population of a policy and the logger, and how much of them it is: finite sums."""
+    pi, score_law, label_law = finite_model.tables(**law)
+    p = finite_model.POLICIES.index(policy)
+    shared = finite_model.PROMPTS[:, None] * pi[0] * pi[p] / (pi[0] + pi[p])
+    mean = np.einsum("xas,xasy,y->xa", score_law, label_law, finite_model.ORACLE_LEVELS)
+    return float((shared * mean).sum() / shared.sum()), float(2 * shared.sum())

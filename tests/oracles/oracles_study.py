@@ -24,12 +24,16 @@ def measures(estimate, std_error, interval, truth, ran, ci_prob):
     out = {"bias": (sum(error) / n, sd(error) / math.sqrt(n)), "empirical_se": (sd(error), None)}
     mse = sum(e**2 for e in error) / n
     mcse_mse = math.sqrt(sum((e**2 - mse) ** 2 for e in error) / (n * (n - 1)))
+    out["mse"] = mse, mcse_mse
+    relative = [(estimate[i] - truth[i]) / truth[i] for i in ok]
+    out["relative_bias"] = sum(relative) / n, sd(relative) / math.sqrt(n)
     out["rmse"] = math.sqrt(mse), mcse_mse / (2 * math.sqrt(mse))
     with_se = [i for i in ok if math.isfinite(std_error[i])]
     variances = [std_error[i] ** 2 for i in with_se]
     model = math.sqrt(sum(variances) / len(variances))
     out["model_se"] = model, math.sqrt(sd(variances) ** 2 / (4 * len(variances) * model**2))
     out["se_calibration"] = model / sd([estimate[i] - truth[i] for i in with_se]), None
+    out["model_se_error"] = out["se_calibration"][0] - 1, None
     bias = out["bias"][0]
     for name, shift in (("coverage", 0.0), ("coverage_bias_free", bias)):
         hits = 0
@@ -63,7 +67,36 @@ def measures(estimate, std_error, interval, truth, ran, ci_prob):
     out["coverage_answered"] = hits / n, math.sqrt(hits / n * (1 - hits / n) / (n - 1))
     out["refused"] = share, math.sqrt(share * (1 - share) / (len(rows) - 1))
     out["n_failed"] = failed, len(rows) * math.sqrt(share * (1 - share) / (len(rows) - 1))
+    out["convergence"] = 1 - share, out["refused"][1]
+    answers = [i for i in ok if math.isfinite(interval[i][0])]
+    held = sum(interval[i][0] <= truth[i] <= interval[i][1] for i in answers) + len(rows) - len(answers)
+    rejected = [i for i in answers if interval[i][0] > 0 or interval[i][1] < 0]
+    for name, p in (("coverage_unbounded", held / len(rows)), ("power", len(rejected) / len(rows))):
+        out[name] = p, math.sqrt(p * (1 - p) / (len(rows) - 1))
+    wrong = [float(estimate[i] * truth[i] < 0) for i in rejected]
+    out["type_s"] = sum(wrong) / len(wrong), sd(wrong) / math.sqrt(len(wrong))
+    larger = [abs(estimate[i] / truth[i]) for i in rejected]
+    out["type_m"] = sum(larger) / len(larger), sd(larger) / math.sqrt(len(larger))
+    for name, m in (
+        *dict.fromkeys(("coverage", "coverage_bias_free", "miss_left", "miss_right"), len(rows)).items(),
+        *dict.fromkeys(("coverage_unbounded", "power", "refused", "convergence"), len(rows)).items(),
+        ("coverage_answered", n),
+        ("type_s", len(rejected)),
+    ):
+        if out[name][0] in (0, 1):
+            out[name] = out[name][0], distance_to_the_exact_bound(m)
+    if failed in (0, len(rows)):
+        out["n_failed"] = failed, len(rows) * distance_to_the_exact_bound(len(rows))
     return out
+
+
+def distance_to_the_exact_bound(n):
+    """Of n hits in n: the p at which so many have probability .025, by bisection; its distance to 1 over 1.96."""
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        p = (low + high) / 2
+        low, high = (p, high) if p**n < 0.025 else (low, p)
+    return (1 - low) / 1.959963984540054
 
 
 def jackknife_mcse(statistic, *columns):

@@ -36,6 +36,42 @@ def test_divergences_by_enumeration(vocab: int, length: int, seed: int) -> None:
     assert np.exp(divergences.log_limit_ess(p, q, length)) == pytest.approx(1 / second, rel=1e-10)
 
 
+@pytest.mark.parametrize("power", [2, 4])
+def test_draws_that_a_moment_needs_by_enumeration(power: int) -> None:
+    """KL of the law ``W^k q / E0[W^k]`` of whole responses to q; below e^KL draws the mean misses its expectation."""
+    target, logger = pair(3, 6, 2)
+    p, q = target.log_prob[0, 0], logger.log_prob[0, 0]
+
+    def log_w(a: tuple[int, ...]) -> float:
+        return slow.log_prob(target, a) - slow.log_prob(logger, a)
+
+    moment = slow.expectation(logger, lambda a: np.exp(power * log_w(a)))
+    surprise = slow.expectation(
+        logger, lambda a: np.exp(power * log_w(a)) / moment * (power * log_w(a) - np.log(moment))
+    )
+    assert divergences.log_draws_needed(p, q, 6, power) == pytest.approx(surprise, abs=1e-10)
+
+
+def test_a_mean_of_too_few_draws_does_not_show_its_expectation() -> None:
+    """Medians of simulated second moments over the exact one: near 1 with enough draws, near 0 below e^KL."""
+    shown = []
+    for length in (5, 25):
+        logger = iid_policy(zipf(200, 1.2), length)
+        target = token_tilt(logger, utilities("iid", 200, rng=3), 0.5)
+        p, q = target.log_prob[0, 0], logger.log_prob[0, 0]
+        beyond = np.log(20_000) - divergences.log_draws_needed(p, q, length, 2)
+        ratios = []
+        for k in range(9):
+            drawn = sample_sums(logger, (target.log_prob - logger.log_prob)[..., None], 20_000, rng=k)
+            ratios.append(
+                np.mean(np.exp(2 * drawn.sums[:, 0])) / np.exp(length * divergences.log1p_chi2(p, q))
+            )
+        shown.append((beyond, np.median(ratios)))
+    (enough, near_one), (short, near_zero) = shown
+    assert enough > 3 and abs(near_one - 1) < 0.2, shown
+    assert short < -3 and near_zero < 0.2, shown
+
+
 @pytest.mark.parametrize("two_sided", [False, True])
 @pytest.mark.parametrize("level", [0.5, 0.9])
 @pytest.mark.parametrize(("vocab", "length", "seed"), CASES)

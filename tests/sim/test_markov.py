@@ -114,6 +114,7 @@ def test_transfer_agrees_with_the_iid_theory(two_sided: bool) -> None:
     assert rates.log1p_chi2 == pytest.approx(divergences.log1p_chi2(p, q), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["markov", "classes", "stop"])
 def test_coverage_against_monte_carlo(kind: str) -> None:
     """V = 12: masses of the region under both laws, within 5 binomial standard errors."""

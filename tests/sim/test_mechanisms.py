@@ -233,6 +233,12 @@ def test_arena_like_ratio_is_a_density_ratio() -> None:
             assert abs(product.mean() - share) < 5 * product.std() / np.sqrt(N)
 
 
+def test_arena_like_records_no_likelihood_above_one() -> None:
+    """An error larger than a short response's own log-likelihood; once in ten million responses at the default."""
+    data = arena_like.simulate(n=500, noise_sd=300.0, rng=3)
+    assert float(data["logp_target"].max()) == 0.0 and float(data["logp_logger"].max()) < 0.0
+
+
 def test_mbpp_and_preference_facts() -> None:
     assert mbpp_like.truth().values == pytest.approx([0.874, 0.872, 0.874, 0.809, 0.560], abs=0.005)
     assert mbpp_like.youden() == pytest.approx(0.05, abs=0.015)

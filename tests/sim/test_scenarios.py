@@ -61,7 +61,9 @@ def shared_runs(sources: list[str], length: int = 6) -> list[tuple[str, ...]]:
 def test_a_world_says_only_its_own() -> None:
     sources = [path.read_text(encoding="utf-8") for path in FILES]
     assert shared_runs(sources) == []
-    assert statistics.median(len(source.splitlines()) for source in sources) <= 50
+    assert (
+        statistics.median_low(len(source.splitlines()) for source in sources) <= 50
+    )  # half of them, or more
 
 
 def test_a_shared_run_is_caught() -> None:

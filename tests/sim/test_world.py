@@ -17,7 +17,7 @@ import cje_sim
 from cje_sim import judges
 from cje_sim.labelling import Labelling
 from cje_sim.scenarios import arena_like, clone_with_tf_noise, well_specified, zipf_tilt
-from cje_sim.world import Prompts, Responses, chosen, collect, world
+from cje_sim.world import Drawn, Prompts, Responses, chosen, collect, world
 
 ROOT = Path(cje_sim.__file__).parent
 
@@ -157,13 +157,8 @@ def test_collect_by_hand() -> None:
     parts = {"policies": ["a", "b"], "judge": judge, "logp_target": -rng.random((2, n)), "n_tokens": 7}
     covariate = {"time": time, "side": np.array([[0.0], [1.0]])}
     whole = Labelling(1.0)
-    data = collect(
-        Responses(**parts, mean=judge, covariate=covariate),
-        whole,
-        np.random.default_rng(3),
-        spread=0.5,
-        atoms=0.2,
-    )
+    graded = Responses(**parts, mean=judge, covariate=covariate)
+    data = collect(Drawn(graded, whole, {"spread": 0.5, "atoms": 0.2}, np.random.default_rng(3)))
     noise = np.random.default_rng(3).random((2, n))
     expected = judges.draw_oracle(judge, noise, spread=0.5, atoms=0.2)
     assert np.array_equal(data.oracle.values[..., 0], expected)
@@ -171,15 +166,12 @@ def test_collect_by_hand() -> None:
     assert (data.covariate.sel(feature="side").values[..., 0] == [[0.0], [1.0]]).all()
     assert np.array_equal(data.logged_covariate.values, np.stack([time, 0.0 * time], axis=1))
     assert data.logged_covariate.dims == ("prompt", "feature") and (data.n_tokens == 7).all()
-    given = collect(Responses(**parts, mean=judge, noise=1 - noise), whole, rng)
+    given = collect(Drawn(Responses(**parts, mean=judge, noise=1 - noise), whole, {}, rng))
     assert np.array_equal(
         given.oracle.values[..., 0], judges.draw_oracle(judge, 1 - noise, spread=0.9, atoms=0.05)
     )
-    own = collect(
-        Responses(**parts, oracle=1 - judge, finish=lambda data, rng: data.assign(seen=rng.random())),
-        whole,
-        rng,
-    )
+    finished = Responses(**parts, oracle=1 - judge, finish=lambda data, rng: data.assign(seen=rng.random()))
+    own = collect(Drawn(finished, whole, {}, rng))
     assert np.array_equal(own.oracle.values[..., 0], 1 - judge) and "seen" in own
     assert "logged_covariate" not in own
 

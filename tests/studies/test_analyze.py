@@ -26,12 +26,24 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli(data, "--probes", audit, "--json")
     assert (code, err) == (0, "")
     result = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert set(result) == {"policies", "contrasts", "best", "agreement", "seconds", "manifest"}
+    told = {
+        "policies",
+        "contrasts",
+        "best",
+        "agreement",
+        "assumptions",
+        "order",
+        "cohorts",
+        "seconds",
+        "manifest",
+    }
+    assert set(result) == told
     assert set(result["policies"]) == {"base", "other"}
     for policy in result["policies"].values():
         contract = {"value", "estimates", "level", "source", "flags", "transport", "overlap"}
         more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended", "if_biased"}
-        more |= {"probes_of_unknown_prompts"}
+        more |= {"probes_of_unknown_prompts", "rank", "serial", "log_ratios"}
+        more |= {"support", "label_next", "gate_values", "drift"}
         assert set(policy) == contract | more
         assert policy["overlap"] is None and policy["posterior"] is None
         assert set(policy["gates"].values()) <= {"pass", "warn", "fail", "unknown"}
@@ -248,3 +260,53 @@ def test_covariates_that_the_calibrator_does_not_see() -> None:
             analyze(table, borrowed=borrowed, **options)
     alone = printed(analyze(table, borrowed="one_step", bayes="gibbs", **options), 200)
     assert "sees the judge's score alone; the posterior sees them" in alone
+
+
+# --- ranks, blocks of time, log ratios ---
+
+
+def test_ranks_are_those_of_the_values_that_stand(cli: Cli, tmp_path: Path) -> None:
+    table = world(200, labels=120, policies=("base", "other", "few"))
+    table = table[(table["policy"] != "few") | (table["prompt_id"] < 3)]  # three responses: no interval
+    low = table["policy"] == "other"
+    table.loc[low, "judge_score"] = 0.2
+    code, out, _ = cli(write(table, tmp_path / "data"), "--json", "--estimator", "direct")
+    found = json.loads(out)["policies"]
+    assert code == 0
+    stands = [name for name, policy in found.items() if policy["value"] is not None]
+    assert [name for name, policy in found.items() if policy["rank"] is not None] == stands
+    assert found["base"]["rank"]["estimate"] == 1 and found["base"]["rank"]["may_be_best"]
+    assert sum(found[name]["rank"]["p_best"] for name in stands) == pytest.approx(1.0)
+    code, text, _ = cli(tmp_path / "data", "--estimator", "direct")
+    assert "ranks that hold all together with 95%, and P(best), if what is assumed holds: base 1" in " ".join(
+        text.split()
+    )
+
+
+def test_blocks_of_time(cli: Cli, tmp_path: Path) -> None:
+    table = world(80, labels=60)
+    table["day"] = table["prompt_id"] % 7
+    data = write(table, tmp_path / "data")
+    code, out, _ = cli(data, "--block", "auto", "--time", "day", "--json", "--out", tmp_path / "out")
+    base = json.loads(out)["policies"]["base"]["serial"]
+    assert code == 0 and base["order"] == "day" and base["std_error_serial"] > 0
+    with xr.open_datatree(tmp_path / "out" / "ledger.nc", engine="netcdf4") as ledgers:
+        kept = ledgers["direct"]["std_error_serial"].sel(policy="base").item()
+    assert kept == base["std_error_serial"]
+    code, out, _ = cli(data, "--block", 4)
+    assert code == 0 and "prompts in order of the rows" in out and " 4.0" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--block", "long"], "--block long: give a mean length of at least 1, or auto"),
+        (["--block", "900"], "--block 900: it must lie between 1 and the 60 prompts"),
+        (["--block", "auto", "--time", "day"], "no row has the field 'day'; add it, or name another"),
+        (["--time", "draw_idx"], "--time draw_idx: it puts prompts in order for --block; add --block auto"),
+    ],
+)
+def test_bad_blocks_are_one_line(cli: Cli, tmp_path: Path, words: list[str], message: str) -> None:
+    code, out, err = cli(write(world(), tmp_path / "data"), *words, "--out", tmp_path / "out")
+    assert (code, out) == (2, "") and len(err.strip().splitlines()) == 1 and message in err
+    assert not (tmp_path / "out").exists()

@@ -41,6 +41,9 @@ def test_every_row_of_every_table_keeps_its_name(width):
     text = printed(result, width)
     tables = text.split("reported: ")[0]
     blocks = [block.splitlines() for block in tables.split("\n\n") if block.strip()]
+    at = next(k for k, block in enumerate(blocks) if block[0].startswith("assumption"))
+    ledger, blocks = blocks[at:], blocks[:at]  # its rows are assumptions
+    assert all("\noverlap" in "\n".join(block) and "\nshared" in "\n".join(block) for block in ledger)
     assert len(blocks) >= 5 and (len(blocks) > 5) == (width < 120)
     for block in blocks:
         for policy in ("base",) if "difference" in block[0] else ("base", "other"):
@@ -105,7 +108,9 @@ def test_a_wholly_labelled_policy_is_not_told_to_collect_what_it_has():
 def test_the_affinity_of_the_gate_is_named_as_the_bound_that_it_is():
     from cje_core.verdict.gates import evaluate, ope_ok
 
-    found = ope_ok(evaluate({"ess_fraction": 0.5, "hill": 3.0, "ttc": 0.9, "affinity": 0.494}))
+    found = ope_ok(
+        evaluate({"ess_fraction": 0.5, "hill": 3.0, "ttc": 0.9, "ttc_two_sided": 0.9, "affinity": 0.494})
+    )
     assert found.reason.item() == "affinity 0.494 (its upper bound; at least 0.85)"
 
 

@@ -3,6 +3,7 @@
 import matplotlib as mpl
 import numpy as np
 import pytest
+import xarray as xr
 
 from cje_core.inference.estimate import Status
 from cje_core.streams import Streams
@@ -91,7 +92,7 @@ def test_the_outcome_stands_at_the_methods_places():
 
 
 def test_tables(ds):
-    coverage, answered, refused, width, pairs, priors, times, measures = STUDY.table(ds).values()
+    coverage, answered, refused, width, pairs, priors, statuses, times, measures = STUDY.table(ds).values()
     assert len(coverage) == len(answered) == len(refused) == len(width) == 2 * 4
     assert coverage.loc[coverage["world"] == "shift_probes", "labels_only"].isna().all()
     assert (refused.loc[refused["world"] == "shift_probes", "labels_only"] == 1).all()
@@ -118,10 +119,38 @@ def test_tables(ds):
     mean = {m: float(both.sel({"method": m}).mean()) for m in ("bayes_one_step", "direct_influence")}
     assert one["width_ratio"] == pytest.approx(mean["bayes_one_step"] / mean["direct_influence"])
     assert set(priors["method"]) == set(PRIORS[1:]) and set(priors["world"]) == {"smooth", "binary"}
+    silent = statuses[(statuses["world"] == "shift_probes") & (statuses["method"] == "labels_only")]
+    assert silent["status"].tolist() == ["no_labels"] and silent["share"].item() == 1.0
+    refusals = refused.set_index(["world", "estimand"])["direct_influence"]
+    at = statuses[(statuses["world"] == "equal") & (statuses["method"] == "direct_influence")]
+    assert at["share"].sum() == pytest.approx(refusals["equal", "value"])
     assert (times["median"] > 0).all() and (times["median"] <= times["95th percentile"]).all()
     answers = measures["width"].notna() & (measures["method"] != "raw_judge")
     sides = measures.loc[answers, ["coverage", "miss_left", "miss_right"]].sum(axis=1)
     np.testing.assert_allclose(sides, 1)
+
+
+def planted(ds, missed):
+    """500 replicates in which every interval holds the truth but the posterior's of the first `missed`."""
+    at = np.arange(500)
+    big = ds.isel(replicate=at % ds.sizes["replicate"]).assign_coords(replicate=at)
+    big["estimate"] = (big["truth"] + 0 * big["status"]).where(big["status"] != NOT_RUN)
+    out = np.zeros((500, ds.sizes["method"]))
+    out[:missed, [str(m) for m in ds["method"].values].index("bayes_one_step")] = 2.0
+    sides = xr.DataArray([-1.0, 1.0], coords={"ci_bound": ["lower", "upper"]})
+    moved = xr.DataArray(out, dims=("replicate", "method"), coords={"replicate": at})
+    big["interval"] = (big["estimate"] + sides + moved).transpose(*ds["interval"].dims)
+    return big
+
+
+def test_the_findings_follow_the_intervals(ds):
+    """Both arms own and borrowed, probes, then coverage and refusals alike, then the precision of the comparison."""
+    for missed, bayes, alike, precise in ((10, True, True, True), (150, False, False, False)):
+        found = STUDY.findings(planted(ds, missed))
+        assert [f.holds for f in found] == [True, bayes, True, bayes, True, True, alike, True, precise]
+        assert f"{100 * (1 - missed / 500):.1f} (" in found[1].sentence
+    few = STUDY.findings(ds)
+    assert {f.holds for f in few[:6]} == {None}
 
 
 def test_the_controls_behave(ds):
@@ -133,7 +162,7 @@ def test_the_controls_behave(ds):
 @pytest.mark.parametrize("levels", [{}, {"world": ["binary"]}, {"world": ["equal", "shift_probes"]}])
 def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)
-    assert len(STUDY.table(part)) == 8
+    assert len(STUDY.table(part)) == 9
     texts = page.figures(STUDY, part)
     assert len(texts) == (2 if not levels else 1)
     assert all("mean width of the interval" in text for text in texts.values())

@@ -144,7 +144,7 @@ def test_a_peer_lives_in_an_environment_of_its_own(toy, tmp_path, monkeypatch):
     """The interpreter below this environment has none of its libraries; what it prints is no reply."""
     base = os.path.realpath(sys.executable)
     monkeypatch.setattr(
-        "studies.engine.benchmark._version", lambda python, package: "7" if python == base else ""
+        "studies.engine.running.interpreters._version", lambda python, package: "7" if python == base else ""
     )
     told = run(toy("short", "bare", package="some-peer"), "smoke", peers=base)
     assert told["notes"] == [] and rows(told)["bare"]["version"] == "7"
@@ -224,6 +224,23 @@ def test_the_page_is_printed_and_made_of_a_file(cli, tmp_path):
     assert page.startswith("# Benchmarks\n") and page.endswith("|\n") and "| V = 1,000 " in page
     code, shown, _ = cli("bench", "simulator", "--profile", "smoke")
     assert code == 0 and shown.startswith("# Benchmarks\n")
+
+
+def test_an_earlier_version_stands_beside(cli, tmp_path):
+    code, out, _ = cli("bench", "simulator", "--profile", "smoke", "--json")
+    (tmp_path / "now.json").write_text(out, encoding="utf-8")
+    found = json.loads(out)
+    row = found["benchmarks"]["simulator"]["cases"][0]["contenders"][0]
+    was = {name: 4 * value for name, value in row["seconds"].items()}
+    row["seconds"], found["machine"]["git_commit"] = was, "0123456789abcdef"
+    (tmp_path / "was.json").write_text(json.dumps(found), encoding="utf-8")
+    beside = ["bench", "--page", tmp_path / "now.json", "--before", tmp_path / "was.json"]
+    code, page, err = cli(*beside)
+    assert (code, err) == (0, "") and "Before, at commit 0123456789ab:" in page
+    (line,) = [line for line in page.splitlines() if line.startswith("- V = 1,000")]
+    assert line.endswith(", 0.25 of it")
+    code, out, _ = cli(*beside, "--json")
+    assert code == 0 and render(json.loads(out)) == page
 
 
 def test_the_page_of_the_project_is_a_render_of_its_json():

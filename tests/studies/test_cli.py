@@ -20,7 +20,8 @@ from studies import benchmarks
 from studies.cli import app as command_line
 from studies.cli.options import in_options
 from studies.engine import study
-from studies.report import page
+from studies.engine.running import directory
+from studies.report import plots
 
 ROOT = Path(command_line.__file__).parents[2]
 HEAVY = ("pymc", "arviz", "nutpie", "numba", "xarray", "scipy", "pandas", "matplotlib")
@@ -44,7 +45,7 @@ def cli(monkeypatch, capsys):
 def with_toy(monkeypatch):
     """The toy, with its crashing world, in the registry."""
     load = study.load
-    for where in (study, page):
+    for where in (study, directory):
         monkeypatch.setattr(
             where, "load", lambda name: toy_study.STUDY if name == "toy_study" else load(name)
         )
@@ -59,6 +60,7 @@ def test_list_names_everything(cli):
         "scenarios": scenarios.available(),
         "estimators": estimators.available(),
         "benchmarks": benchmarks.available(),
+        "plots": plots.available(),
     }
     assert all(entry["summary"] for entries in json.loads(out).values() for entry in entries)
     code, text, _ = cli("list")
@@ -91,9 +93,10 @@ def test_console_script_is_the_module():
 def test_what_the_readme_points_to_exists():
     """Functions of its table, and the target that makes the environment."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.split("| What for | Where |")[1].split("\n\n")[0]
     paths = [
         path
-        for row in re.findall(r"^\| .* \| (.*) \|$", text, re.M)
+        for row in re.findall(r"^\| .* \| (.*) \|$", table, re.M)
         for path in re.findall(r"`([a-z_.0-9]+)`", row)
     ]
     assert len(paths) > 10
@@ -113,7 +116,11 @@ def test_run_status_report(cli, with_toy, tmp_path):
     words = ("run", "toy_study", "--profile", "smoke", "--jobs", 1, "--out", tmp_path, "--set", "world=plain")
     code, out, err = cli(*words)
     assert code == 0 and err == ""
-    assert "toy_study: A toy, value (MCSE)" in out and f"results in {tmp_path}/toy_study/results.nc" in out
+    assert (
+        "toy_study: A toy\n" in out
+        and "\nA toy, value (MCSE)\n" in out
+        and f"results in {tmp_path}/toy_study/results.nc" in out
+    )
     assert "20 replicates run, 0 found" in out
     code, out, _ = cli(*words)
     assert "0 replicates run, 20 found" in out
@@ -210,7 +217,7 @@ def test_numbers_of_a_factor_may_be_new(cli, with_toy, tmp_path):
         "--set",
         "n=9,25",
     )
-    assert code == 0 and "plain  9" in out and "plain 25" in out
+    assert code == 0 and re.search(r"^plain +9 +z ", out, re.M) and re.search(r"^plain +25 +z ", out, re.M)
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,8 @@ def test_code_that_cannot_matter_does_not_count():
         ("cje_sim/world.py", '"atoms": Keyword(float, 0.05', '"atoms": Keyword(float, 0.06'),
         (
             "cje_sim/world.py",
-            "draw_oracle(np.asarray(responses.mean)",
-            "draw_oracle(1 - np.asarray(responses.mean)",
+            "labels_around(np.asarray(responses.mean), u, **noise), None",
+            "labels_around(1 - np.asarray(responses.mean), u, **noise), None",
         ),
         ("cje_sim/labelling.py", "chosen = np.arange(n) < size", "chosen = np.arange(n) <= size"),
         ("cje_sim/scenarios/equal_policies.py", "value: float = 0.6", "value: float = 0.7"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import matplotlib as mpl
 import numpy as np
 import pytest
+import xarray as xr
 
 from cje_core.estimators import direct
 from cje_core.inference.contrasts import contrasts
@@ -13,6 +14,7 @@ from cje_sim import scenarios
 from studies.engine import run
 from studies.engine import study as _study
 from studies.engine.measures import performance
+from studies.engine.measures.bounds import flat_error
 from studies.engine.outcome import NOT_RUN
 from studies.engine.scenario import replicate_scenario
 from studies.interval_coverage import DIFFERENCE, WORLDS, applies
@@ -92,7 +94,7 @@ def test_contrasts_are_columns_after_the_policies(ds):
 
 def test_tables(ds):
     tables = STUDY.table(ds)
-    coverage, answered, refused, false, widths, measures = tables.values()
+    coverage, answered, refused, false, widths, _, measures = tables.values()
     assert len(coverage) == 2 * (4 + 2 + 2)  # values and differences
     own = (coverage["label_design"] == "own").values
     assert coverage.loc[~own, "labels_only"].isna().all() and coverage.loc[own, "labels_only"].notna().all()
@@ -109,6 +111,8 @@ def test_tables(ds):
             continue
         assert row["direct"] == pytest.approx(float(hit.mean()))
         expected = hit.mean("policy").std(ddof=1) / np.sqrt(ds.sizes["replicate"])
+        if float(hit.mean()) in (0.0, 1.0):  # all replicates alike do not make it certain
+            expected = flat_error(ds.sizes["replicate"])
         assert row["direct_mcse"] == pytest.approx(float(expected))
     assert len(answered) == len(refused) == 2 * 6 >= len(widths) >= 2 * 4  # borrowed calibrators only
     assert (refused["direct_plug_in"] == 0).all()  # the paper's way never refuses
@@ -121,6 +125,59 @@ def test_tables(ds):
             ].iloc[0]
             assert row[method] == pytest.approx(1 - np.nan_to_num(at["coverage"]) - at["refused"])
     assert "direct_plug_in" not in widths and (widths["direct_one_step"] > 0).all()
+
+
+def planted(ds, method, missed):
+    """Results of 400 replicates whose intervals all hold the truth, but the first `missed` of one method's."""
+    big = ds.isel(replicate=np.arange(400) % ds.sizes["replicate"]).assign_coords(replicate=np.arange(400))
+    big["estimate"] = (big["truth"] + 0 * big["status"]).where(big["status"] != NOT_RUN)
+    half = np.full((400, ds.sizes["method"]), 1.0)
+    half[:missed, [str(m) for m in ds["method"].values].index(method)] = np.nan
+    sides = xr.DataArray([-1.0, 1.0], coords={"ci_bound": ["lower", "upper"]})
+    half = xr.DataArray(half, dims=("replicate", "method"), coords={"replicate": np.arange(400)})
+    big["interval"] = (big["estimate"] + sides * half.fillna(0) + 2 * half.isnull()).transpose(
+        *ds["interval"].dims
+    )
+    return big
+
+
+def test_the_findings_follow_the_intervals(ds):
+    """Missing 5% of the truths keeps the level, missing a fifth does not, and four replicates cannot tell."""
+    for missed, expected in ((20, True), (80, False)):
+        found = STUDY.findings(planted(ds, "direct", missed))[:4]
+        assert [f.holds for f in found] == [expected] * 4
+        share = (
+            f"{100 * (1 - missed / 400):.1f} ({100 * np.sqrt(missed / 400 * (1 - missed / 400) / 399):.1f})"
+        )
+        assert all(f"worst cell {share}" in f.sentence for f in found)
+    assert [f.holds for f in STUDY.findings(ds)[:4]] == [None] * 4
+
+
+def test_the_papers_ranges_are_met_where_the_coverages_lie_in_them(ds):
+    for missed, expected in ((80, True), (200, False)):
+        found = STUDY.findings(planted(ds, "plug_in_jackknife", missed))
+        of_jackknife = [f for f in found if "(plug_in_jackknife, " in f.sentence]
+        assert [f.holds for f in of_jackknife] == [expected] * 2 and "70-89%" in of_jackknife[0].sentence
+        others = [f for f in found if "(aug_jackknife, " in f.sentence]
+        assert [f.holds for f in others] == [False]  # covers always: above the range
+
+
+def test_the_jackknife_is_the_papers(ds):
+    """Its variance is that of the mean of f(S) over prompts plus (K - 1) / K times the sum over deleted folds."""
+    streams = Streams(1, STUDY.name, {"world": "smooth"}, 0)
+    data = scenarios.load("well_specified").simulate(
+        n=250, oracle_fraction=0.25, label_design="own", rng=streams("data")
+    )
+    found = direct.estimate(data, **STUDY.methods["plug_in_jackknife"].options)
+    left_out = found["jackknife"].values
+    folds = left_out.shape[1]
+    variance = (folds - 1) / folds * ((left_out - left_out.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    # folds of 60 labels by a hash of the prompt differ in size, for which the library's formula allows
+    np.testing.assert_allclose(found["std_error_calibration"] ** 2, variance, rtol=0.05)
+    total = np.sqrt(found["std_error_evaluation"] ** 2 + found["std_error_calibration"] ** 2)
+    np.testing.assert_allclose(found["std_error"], total, rtol=1e-10)
+    half = found["interval"].diff("ci_bound").values[:, 0] / 2
+    np.testing.assert_allclose(half, 1.959964 * total, rtol=1e-6)
 
 
 def test_a_refusal_is_no_false_difference(ds):

@@ -1,5 +1,8 @@
 """Performance measures and their MCSE against loops, textbook formulas, the jackknife and repeated studies."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import oracles_study as oracles
 import pandas as pd
@@ -10,16 +13,23 @@ from statsmodels.stats.proportion import proportion_confint
 
 from studies.engine.measures import (
     MEASURES,
+    PROPORTIONS,
+    REGISTRY,
     clopper_pearson,
     compute,
+    flat_error,
     long_table,
     paired_table,
     performance,
+    share_error,
     side_by_side,
     summary_table,
 )
 from studies.engine.outcome import CRASHED, NOT_RUN
+from studies.engine.study import StudyError
+from studies.report.page import with_mcse
 
+REFERENCE = Path(__file__).parents[1] / "reference"
 Z = stats.norm.ppf(0.975)
 
 
@@ -129,30 +139,207 @@ def test_mcse_is_the_spread_over_repeated_studies(pool, refused):
     # 1500 studies of 80 replicates, policies correlated within a replicate: the mean squared MCSE must match the
     # variance of the value over studies. Both sides' errors are estimated from the studies themselves. A share of the
     # runs is refused, more often where the shared error is large, so that refusals vary and depend on what is measured.
+    # Without the error of proportions that did not vary, which is no unbiased estimate of that spread.
     rng = np.random.default_rng(4)
-    studies, runs = 1500, 80
+    studies, runs, truth = 1500, 80, 1.0
     shared = rng.normal(size=(studies, runs, 1, 1))
-    estimate = 0.1 + 0.8 * shared + 0.6 * rng.normal(size=(studies, runs, 1, 2))
-    std_error = np.abs(estimate) * 0.1 + rng.uniform(0.7, 1.1, estimate.shape)  # correlated with the error
-    estimate[rng.random(estimate.shape) < refused * (1 + np.sign(shared) / 2)] = np.nan
-    std_error[np.isnan(estimate)] = np.nan
+    error = 0.1 + 0.8 * shared + 0.6 * rng.normal(size=(studies, runs, 1, 2))
+    std_error = np.abs(error) * 0.1 + rng.uniform(0.7, 1.1, error.shape)  # correlated with the error
+    error[rng.random(error.shape) < refused * (1 + np.sign(shared) / 2)] = np.nan
+    std_error[np.isnan(error)] = np.nan
+    estimate = np.moveaxis(truth + error, 1, 0)
+    std_error = np.moveaxis(std_error, 1, 0)
+    ran = np.ones(estimate.shape, bool)
+    interval = wald(estimate, std_error)
+    found = compute(estimate, std_error, interval, np.full(estimate.shape, truth), ran, 0.95)
+    for name in MEASURES[:-1]:
+        value, share, n = found[name]
+        if pool:
+            value, share, n = value.mean(axis=-1), share.mean(axis=-1), n.mean(axis=-1)
+        else:
+            value, share, n = value[..., 0], share[..., 0], n[..., 0]
+        mcse2 = (share**2).sum(axis=0)
+        some = np.isfinite(value) & np.isfinite(mcse2)  # a study may have one rejection, or none
+        assert some.mean() > 0.99, name
+        value, mcse2 = value[some], mcse2[some]
+        square = (value - value.mean()) ** 2
+        # what is constant could not fail
+        assert square.any() or (name in ("refused", "convergence") and not refused), name
+        gap = square.mean() - mcse2.mean()
+        noise = np.sqrt((square.var() + mcse2.var()) / studies)
+        # the delta method is first-order: a relative bias of O(1 / replicates) comes on top of the Monte Carlo error
+        assert abs(gap) <= 5 * noise + 3 / n.mean() * square.mean(), name
+
+
+def test_each_measure_says_what_it_is_and_where_it_comes_from():
+    assert tuple(REGISTRY) == MEASURES and MEASURES[-1] == "n_failed"
+    for name, one in REGISTRY.items():
+        assert one.name == name == one.of.__name__ and one.of.__doc__
+        assert one.formula and re.search(r"\(\d{4}\)|\d{4}", one.source), name
+    assert set(PROPORTIONS) == {name for name, one in REGISTRY.items() if one.kind == "proportion"}
+
+
+def test_one_may_ask_for_some_measures():
+    ds = random_results(np.random.default_rng(21))
+    everything, some = performance(ds), performance(ds, measures=("power", "bias"))
+    assert some["measure"].values.tolist() == ["power", "bias"]
+    xr.testing.assert_identical(some, everything.sel(measure=["power", "bias"]))
+    with pytest.raises(StudyError, match="no measure named 'biass'; there are: bias, "):
+        performance(ds, measures=["biass"])
+
+
+def published():
+    """One cell of the data set relhaz (White 2010; Gasparini 2018), log-hazard ratio -0.5, and what simsum makes of it.
+
+    Exponential model and Cox model on Weibull data of 50 patients, 100 data sets. Value and MCSE as Stata's simsum
+    1.x and rsimsum 0.13 give them (relative bias and bias-eliminated coverage to four digits, as printed).
+    """
+    return {
+        "cox": {
+            "bias": (-0.028187, 0.031145), "relative_bias": (0.0564, 0.0623), "empirical_se": (0.311455, 0.022134),
+            "mse": (0.096829, 0.011670), "model_se": (0.305190, 0.001369), "model_se_error": (-0.02011512, 0.06977589),
+            "coverage": (0.97, 0.017059), "coverage_bias_free": (0.95, 0.0218), "power": (0.43, 0.049508),
+        },
+        "exp": {
+            "bias": (0.150921, 0.020413), "relative_bias": (-0.3018, 0.0408), "empirical_se": (0.204130, 0.014507),
+            "mse": (0.064030, 0.008278), "model_se": (0.288843, 0.000539), "model_se_error": (0.41499294, 0.10059389),
+            "coverage": (0.99, 0.009950), "coverage_bias_free": (1.0, 0.0), "power": (0.09, 0.028618),
+        },
+    }  # fmt: skip
+
+
+def relhaz():
+    frame = pd.read_csv(REFERENCE / "relhaz.csv")
+    estimate = frame[["cox", "exp"]].to_numpy()[:, :, None]
+    std_error = frame[["cox_se", "exp_se"]].to_numpy()[:, :, None]
+    return results(estimate, std_error, wald(estimate, std_error), np.full((len(frame), 1), -0.5))
+
+
+def test_published_numbers_of_simsum():
+    # Proportions there have n for our n - 1. The MCSEs of the empirical SE and of the model SE's error are those of
+    # Normal estimates, which ours are near: their relative SE is sqrt(14 / n) / 2, see above.
+    out = performance(relhaz()).isel(world=0, policy=0)
+    n = 100
+    for method, rows in zip(("m0", "m1"), published().values(), strict=True):
+        for name, (value, mcse) in rows.items():
+            at = {"measure": name, "method": method}
+            digits = 4 if name in ("relative_bias", "coverage_bias_free") else 6
+            assert float(out["value"].sel(at)) == pytest.approx(value, abs=1.1 * 0.5 * 10.0**-digits), name
+            found = float(out["mcse"].sel(at))
+            if name in ("empirical_se", "model_se_error"):
+                assert found == pytest.approx(mcse, rel=5 * np.sqrt(14 / n) / 2), name
+                continue
+            if name in PROPORTIONS:
+                if value == 1:  # there: 0
+                    assert found == pytest.approx(oracles.distance_to_the_exact_bound(n))
+                    continue
+                found *= np.sqrt((n - 1) / n)
+            assert found == pytest.approx(mcse, abs=1.1 * 0.5 * 10.0**-digits), name
+    # the gain in precision over Cox is 132.795837%: the ratio of the empirical SEs, squared and turned round;
+    # the data have six digits, so an SE of .2 and one of .31 are known to relative 2.5e-6 and 1.6e-6
+    ratio = paired_table(relhaz(), "m0", (), ratios=("empirical_se",)).iloc[0]["empirical_se_ratio"]
+    assert 100 * (ratio**-2 - 1) == pytest.approx(132.795837, abs=2 * 233 * 4.1e-6)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_jackknife_over_replicates_is_the_usual_error(pool):
+    ds = random_results(np.random.default_rng(22), failures=False)
+    one = performance(ds, pool=pool)
+    two = performance(ds.assign(draw=ds["replicate"]), pool=pool, unit="draw")
+    for name in ("bias", "relative_bias", "mse", "width", "interval_score", "coverage", "power", "miss_left"):
+        at = {"measure": name}
+        for part in ("value", "mcse", "bound"):
+            np.testing.assert_allclose(one[part].sel(at), two[part].sel(at), rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.slow
+def test_jackknife_over_units_is_the_spread_over_repeated_studies():
+    """Four replicates on each of 30 drawn populations: taken as 120, they would seem to tell too much."""
+    rng = np.random.default_rng(23)
+    studies, units, each = 400, 30, 4
+    shared = np.repeat(rng.normal(size=(studies, units, 1, 1)), each, axis=1)
+    estimate = 1.0 + shared + 0.5 * rng.normal(size=(studies, units * each, 1, 1))
+    se = np.full(estimate.shape[1:], np.sqrt(1.25))
     parts = [
-        results(estimate[k], std_error[k], wald(estimate[k], std_error[k]), np.zeros((runs, 2)))
+        results(estimate[k], se, wald(estimate[k], se), np.ones((units * each, 1))).assign_coords(world=[k])
         for k in range(studies)
     ]
-    ds = xr.concat([part.assign_coords(world=[k]) for k, part in enumerate(parts)], "world")
-    out = performance(ds, pool=pool)
-    at = {"method": "m0"} | ({} if pool else {"policy": "p0"})
-    for name in MEASURES[:-1]:
-        value = out["value"].sel(measure=name, **{k: v for k, v in at.items() if k != "method"})
-        value = value.isel(method=0).values
+    draw = np.repeat(np.arange(units), each)
+    ds = xr.concat(parts, "world").assign(draw=("replicate", draw))
+    names = ["bias", "rmse", "empirical_se", "coverage", "power"]
+    naive = performance(ds, measures=names)
+    right = performance(ds, measures=names, unit="draw")
+    for name in names:
+        value = naive["value"].sel(measure=name).values
         square = (value - value.mean()) ** 2
-        assert square.any() or (name == "refused" and not refused), name  # what is constant could not fail
-        mcse2 = out["mcse"].sel({"measure": name, **at}).values ** 2
-        gap = square.mean() - mcse2.mean()
-        error = np.sqrt((square.var() + mcse2.var()) / studies)
-        # the delta method is first-order: a relative bias of O(1 / runs) comes on top of the Monte Carlo error
-        assert abs(gap) <= 5 * error + 3 / runs * square.mean(), name
+        mcse2 = right["mcse"].sel(measure=name).values ** 2
+        noise = np.sqrt((square.var() + mcse2.var()) / studies)
+        assert abs(square.mean() - mcse2.mean()) <= 5 * noise + 3 / units * square.mean(), name
+        assert (naive["mcse"].sel(measure=name) ** 2).mean() < square.mean() - 5 * noise, name
+    assert (right["trials"].sel(measure="bias") == units).all()
+    with pytest.raises(StudyError, match="unit 'world'"):
+        performance(ds, unit="world")
+
+
+def test_a_proportion_that_did_not_vary_is_not_known_exactly():
+    estimate = np.zeros((30, 1, 1))
+    ds = results(estimate, estimate + 1, wald(estimate, estimate + 1), np.zeros((30, 1)))
+    row = summary_table(ds, ["coverage", "power", "refused", "coverage_answered"]).iloc[0]
+    bound = clopper_pearson(30, 30)[0]
+    for name in ("coverage", "power", "refused", "coverage_answered"):
+        assert row[f"{name}_mcse"] == pytest.approx((1 - bound) / Z, rel=1e-12)
+    assert with_mcse(row["coverage"], row["coverage_mcse"]) == "1.000 (0.059)"
+    # value -+ 1.96 errors holds p whenever the exact bounds do: enumeration of the binomial
+    for n in (10, 30, 100):
+        error = float(flat_error(n))
+        for p in (0.5, 0.9, 0.99, 1 - Z * error):
+            assert stats.binom.pmf(n, n, p) * (p < 1 - Z * error - 1e-12) <= 0.025
+    np.testing.assert_allclose(
+        share_error([0.0, 0.5, 1.0], [10, 10, 10]), [flat_error(10), np.sqrt(0.25 / 9), flat_error(10)]
+    )
+    assert np.isnan(share_error(1.0, 0))
+
+
+def test_three_coverages_when_a_method_fails():
+    """Ten data sets: three refused, one missed of the seven answered."""
+    estimate = np.zeros((10, 1, 1))
+    estimate[7:] = np.nan
+    estimate[0] = 5.0
+    ds = results(estimate, np.ones_like(estimate), wald(estimate, np.ones_like(estimate)), np.zeros((10, 1)))
+    value = performance(ds)["value"].isel(world=0, policy=0, method=0)
+    found = [float(value.sel(measure=f"coverage{end}")) for end in ("", "_answered", "_unbounded")]
+    np.testing.assert_allclose(found, [0.6, 6 / 7, 0.9])
+    assert float(value.sel(measure="convergence")) == 0.7
+
+
+def test_a_null_of_ones_own():
+    rng = np.random.default_rng(24)
+    estimate = 0.5 + rng.normal(size=(400, 1, 2))
+    unit = np.ones_like(estimate)
+    ds = results(estimate, unit, wald(estimate, unit), np.full((400, 2), 0.5))
+    names = ["power", "type_s", "type_m"]
+    at_truth = performance(ds, measures=names, null=0.5)
+    np.testing.assert_allclose(
+        at_truth["value"].sel(measure="power"), 1 - performance(ds)["value"].sel(measure="coverage")
+    )
+    assert at_truth["value"].sel(measure=["type_s", "type_m"]).isnull().all()
+    by_policy = xr.DataArray([0.0, -9.0], {"policy": ["p0", "p1"]})
+    found = performance(ds, measures=names, null=by_policy)["value"].isel(world=0, method=0)
+    x = estimate[:, 0, 0]
+    loud = np.abs(x) > Z
+    np.testing.assert_allclose(
+        found.sel(policy="p0"), [loud.mean(), (x[loud] < 0).mean(), np.abs(x[loud] / 0.5).mean()]
+    )
+    assert found.sel(policy="p1", measure="power") == 1 and found.sel(policy="p1", measure="type_s") == 0
+    # exact values for N(.5, 1): power P(|X| > 1.96), type S and M by the normal law
+    low, high = stats.norm.cdf(-Z - 0.5), stats.norm.sf(Z - 0.5)
+    exact = {"power": low + high, "type_s": low / (low + high)}
+    moment = 0.5 * high + stats.norm.pdf(Z - 0.5) - (0.5 * low - stats.norm.pdf(-Z - 0.5))
+    exact["type_m"] = moment / (low + high) / 0.5
+    out = performance(ds, measures=names).isel(world=0, method=0, policy=0)
+    for name, value in exact.items():
+        gap = abs(float(out["value"].sel(measure=name)) - value)
+        assert gap < 5 * float(out["mcse"].sel(measure=name)), name
 
 
 def test_pooling_keeps_the_correlation_of_policies():
@@ -285,6 +472,41 @@ def test_a_paired_difference_is_the_mean_over_replicates():
     mcse = rest.std(ddof=1) / np.sqrt(len(rest)) / per["width"][:, 1].mean()
     assert row["width_ratio"] == pytest.approx(ratio)
     assert row["width_ratio_mcse"] == pytest.approx(mcse)
+
+
+def test_paired_differences_of_all_kinds_are_means_over_replicates():
+    ds = random_results(np.random.default_rng(25), failures=False)
+    row = paired_table(ds, "m1").iloc[0]
+    error = (ds["estimate"] - ds["truth"]).values[0]
+    gap = (error**2).mean(axis=2) @ [1, -1]
+    assert row["mse"] == pytest.approx(gap.mean())
+    assert row["mse_mcse"] == pytest.approx(gap.std(ddof=1) / np.sqrt(len(gap)))
+    assert set(row.index) >= {
+        f"{name}{end}" for name in ("bias", "coverage", "width", "mse") for end in ("", "_mcse")
+    }
+
+
+def test_refusing_the_hard_ones_is_no_merit_in_common_replicates():
+    rng = np.random.default_rng(26)
+    estimate = np.repeat(rng.normal(size=(200, 1, 1)), 2, axis=1)
+    estimate[:, 0][estimate[:, 0] > 0.5] = np.nan  # the first method refuses where it would be far off
+    estimate[:20, 1] = np.nan  # and the second now and then where the first does not
+    estimate[:20, 0, 0] = -np.arange(20) / 20
+    unit = np.where(np.isnan(estimate), np.nan, 1.0)
+    ds = results(estimate, unit, wald(estimate, unit), np.zeros((200, 1)))
+    alone = paired_table(ds, "m1").iloc[0]
+    assert alone["bias"] < -5 * alone["bias_mcse"] < 0  # different replicates, so different means
+    both = paired_table(ds, "m1", common=True).iloc[0]
+    assert [both[name] for name in ("bias", "coverage", "width", "mse")] == [0, 0, 0, 0]
+    assert [both[f"{name}_mcse"] for name in ("bias", "coverage", "width", "mse")] == [0, 0, 0, 0]
+
+
+def test_methods_that_always_cover_may_still_differ():
+    estimate = np.zeros((30, 2, 1))
+    std_error = np.repeat([[[1.0], [2.0]]], 30, axis=0)
+    ds = results(estimate, std_error, wald(estimate, std_error), np.zeros((30, 1)))
+    row = paired_table(ds, "m0", ("coverage",)).iloc[0]
+    assert row["coverage"] == 0 and row["coverage_mcse"] == pytest.approx(float(flat_error(30)))
 
 
 def test_equal_methods_differ_by_nothing_and_a_silent_one_has_no_difference():

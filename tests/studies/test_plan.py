@@ -82,7 +82,8 @@ def test_json_is_one_object_that_keeps_its_promises(cli: Cli, tmp_path: Path) ->
     assert err.strip().endswith("plan.json, mde.png") and err.count("\n") == 1
     result = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     assert json.loads((tmp_path / "deep" / "out" / "plan.json").read_text()) == result
-    assert set(result) == {"pilot", "plan", "policies", "contrasts", "next", "seconds", "manifest"}
+    told = {"pilot", "plan", "policies", "binary_judge", "contrasts", "next", "seconds", "manifest"}
+    assert set(result) == told
     chosen = result["plan"]
     assert result["pilot"]["prompts"] == 150 and result["pilot"]["labelled"] == 60
     assert chosen["cost_per_prompt"] == pytest.approx(0.04) and chosen["cost_per_label"] == pytest.approx(0.3)
@@ -464,3 +465,23 @@ def test_arena_sample(arena: Path, cli: Cli) -> None:
     assert "unhelpful" in " ".join(result["next"])
     assert 50 < result["policies"]["clone"]["probes_for_audit"] < 500
     assert result["manifest"]["calibration_policy"] == ["base"]
+
+
+def test_a_binary_judge_is_told_how_to_split_labels(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    n, parts = 300, []
+    for k, (policy, share) in enumerate((("base", 0.5), ("other", 0.8))):
+        good = rng.random(n) < share
+        judged = np.where(good, rng.random(n) < 0.9, rng.random(n) < 0.3).astype(float)
+        label = np.where((np.arange(n) < 150) & (k == 0), good.astype(float), np.nan)
+        parts.append(
+            Frame({"policy": policy, "prompt_id": range(n), "judge_score": judged, "oracle_label": label})
+        )
+    data = write(pd.concat(parts, ignore_index=True), tmp_path / "data")
+    code, out, _ = cli(data, *MONEY, *QUICK, "--json")
+    split = json.loads(out)["binary_judge"]["other"]
+    plan_ = json.loads(out)["plan"]
+    assert code == 0 and split["m_good"] + split["m_bad"] == split["m_pass"] + split["m_fail"] == plan_["m"]
+    assert split["std_error_class"] <= split["std_error_random"]
+    code, out, _ = cli(data, *MONEY, *QUICK)
+    assert "binary judge: rogan_gladen of other" in " ".join(out.split())

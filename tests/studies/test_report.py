@@ -12,6 +12,7 @@ import toy_study
 from cje_core.figures.style import OKABE_ITO, looks
 from studies.engine import run
 from studies.engine.measures import MEASURES
+from studies.engine.running import directory
 from studies.report import page as _report
 
 
@@ -21,7 +22,7 @@ def page(tmp_path_factory):
     out = tmp_path_factory.mktemp("report")
     run.run_study(toy_study.STUDY, profile="smoke", out=out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_report, "load", lambda name: toy_study.STUDY)
+        patch.setattr(directory, "load", lambda name: toy_study.STUDY)
         first = _report.write(out).path.read_bytes()
         again = _report.write(out).path.read_bytes()
     assert first == again  # the same results give the same file
@@ -31,7 +32,12 @@ def page(tmp_path_factory):
 def test_the_page_needs_nothing_else(page):
     _, text = page
     assert not re.search(r"<(script|link|img|iframe)\b", text)
-    assert not re.search(r"(src|href)=\"(?!#)", text)
+    assert not re.search(r"src=", text)
+    links = re.findall(r"href=\"(?!#)([^\"]*)", text)  # files beside it, for whoever has them
+    assert links and all(
+        re.fullmatch(r"toy_study/(tables/[\w-]+\.(csv|tex)|performance\.csv)", link) for link in links
+    )
+    assert all((page[0] / link).is_file() for link in links)
     assert "url(http" not in text and "@import" not in text
 
 
@@ -85,7 +91,7 @@ def test_performance_csv_has_every_measure(page):
 def test_numbers_carry_two_digits_of_their_mcse():
     assert _report.with_mcse(0.138012, 0.000412) == "0.13801 (0.00041)"
     assert _report.with_mcse(1234.5, 67.0) == "1234 (67)"
-    assert _report.with_mcse(0.0, 0.0) == "0.000 (0)"
+    assert _report.with_mcse(0.0, 0.0) == "0.000"  # no error of 0 is claimed
     assert _report.with_mcse(2.5, np.nan) == "2.5"
     frame = pd.DataFrame({"n": [250], "bias": [0.5], "bias_mcse": [0.01], "alone_mcse": [3.0]})
     assert _report.render(frame).to_dict("records") == [

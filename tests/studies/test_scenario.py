@@ -8,7 +8,7 @@ from cje_core.estimators import direct
 from cje_sim import scenarios
 from studies.engine.blocks import Block
 from studies.engine.outcome import CRASHED
-from studies.engine.run import compute_block
+from studies.engine.running.workers import compute_block
 from studies.engine.study import Method, load
 
 CELL = {"world": "weak", "n": 200, "oracle_fraction": 0.2, "label_design": "base"}

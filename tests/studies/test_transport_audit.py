@@ -3,6 +3,7 @@
 import matplotlib as mpl
 import numpy as np
 import pytest
+import xarray as xr
 
 from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data.arrays import unpack
@@ -12,6 +13,7 @@ from cje_core.transport import audit
 from cje_sim.scenarios import transport_shift
 from studies import transport_audit
 from studies.engine import run, study
+from studies.engine.measures.bounds import flat_error
 from studies.report import page
 
 STUDY = study.load("transport_audit")
@@ -72,6 +74,47 @@ def test_tables(ds):
         hit = (low <= one.truth.values) & (one.truth.values <= high)
         assert row["probe_tuned"] == pytest.approx(hit.mean()), k
     assert (verdicts.loc[verdicts["shift"] == 0.25, "FAIL"] >= 0.5).all()
+
+
+def planted(ds, verdict, missed, shift=None):
+    """600 replicates whose audits all say one thing (at one shift), and whose first `missed` intervals miss."""
+    at = np.arange(600)
+    big = ds.isel(replicate=at % ds.sizes["replicate"]).assign_coords(replicate=at).copy(deep=True)
+    size = xr.where(big["shift"] > 0.05, 0.2, 0.0)
+    big["residual_of_f"] = (0 * big["residual_of_f"] + size).transpose(*ds["residual_of_f"].dims)
+    chosen = True if shift is None else big["shift"] == shift
+    code = xr.where(chosen, float(transport_audit.VERDICTS.index(verdict)), float("nan"))
+    big["verdict"] = (0 * big["residual_of_f"] + code).transpose(*ds["verdict"].dims)
+    big["estimate"] = (0 * ds["estimate"].fillna(0).isel(replicate=at % ds.sizes["replicate"])).assign_coords(
+        replicate=at
+    ) + big["truth"]
+    miss = xr.DataArray(2.0 * (at < missed), coords={"replicate": at})
+    sides = xr.DataArray([-1.0, 1.0], coords={"ci_bound": ["lower", "upper"]})
+    big["interval"] = (big["estimate"] + sides + miss).transpose(*ds["interval"].dims)
+    return big
+
+
+@pytest.mark.parametrize(
+    ("verdict", "missed", "holds"),
+    [
+        ("PASS", 20, [True, False, False, True, True, True]),
+        ("FAIL", 20, [False, True, True, True, True, True]),
+        ("INCONCLUSIVE", 150, [True, True, False, False, False, False]),
+    ],
+)
+def test_the_findings_follow_verdicts_and_intervals(ds, verdict, missed, holds):
+    """Size, wrong PASS, power, indecision, coverage of the probe value, coverage of the old rule."""
+    found = STUDY.findings(planted(ds, verdict, missed))
+    assert [f.holds for f in found] == holds
+    assert f"{100 * (1 - missed / 600):.1f} (" in found[4].sentence
+    always = f"100.0 ({100 * flat_error(600):.1f})"
+    everywhere = f"{always} to {always}%"
+    assert everywhere in found[{"FAIL": 0, "PASS": 1, "INCONCLUSIVE": 3}[verdict]].sentence
+
+
+def test_few_audits_decide_nothing(ds):
+    assert {f.holds for f in STUDY.findings(ds)} == {None}
+    assert len(STUDY.findings(ds.sel(shift=[0.0]))) == 5  # no shift to find
 
 
 @pytest.mark.parametrize("levels", [{}, {"judge": ["weak"]}, {"shift": [0.25]}])

@@ -13,7 +13,13 @@ with warnings.catch_warnings():
     warnings.filterwarnings(
         "ignore", message=r"\s*ArviZ is undergoing a major refactor", category=FutureWarning
     )
-    import arviz as az
+    try:
+        import arviz as az
+    except FileNotFoundError:
+        # its first import of the day writes a note of that into the cache folder of the user, by a temporary file whose
+        # name all processes share: where two import at once, one renames it and the other finds it gone. The note is
+        # there by now, so that the second attempt writes none.
+        import arviz as az
     import nutpie
     import pymc as pm
     import pytensor.tensor as pt

@@ -1,7 +1,7 @@
 """Direct on a block: orders and hashes for the kernels, then statuses, degrees of freedom and intervals."""
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy import special
@@ -19,13 +19,14 @@ from cje_core.families.blocks.direct_kernels import (
     ONE_STEP,
     PLUG_IN,
     Values,
-    direct_values,
+    lent_values,
+    own_values,
 )
 from cje_core.families.blocks.estimates import (
     BlockEstimate,
     Numbers,
     assemble_block,
-    equal_labels,
+    labelled,
     own_evidence,
     standard_error,
 )
@@ -56,20 +57,21 @@ OF_SLICE = {
 def slices(block: Block) -> Slices:
     """Calibrators, held-out predictions and rank statistics of all data sets."""
     n_sets, n_policies, n = block.score.shape
-    m = int(np.isfinite(block.label).sum(axis=(1, 2)).max())
+    m = int(labelled(block).number.sum(axis=1).max())
     out = Slices(
         kind=np.zeros(n_sets, dtype=np.int64),
         rows=np.zeros(n_sets, dtype=np.int64),
         score=np.full((n_sets, m), np.inf),
+        by_score=np.empty((n_sets, m), dtype=np.int64),
         at=np.empty((n_sets, m), dtype=np.int64),
         label=np.full((n_sets, m), np.inf),
         label_at=np.empty((n_sets, m), dtype=np.int64),
         weight=np.empty((n_sets, m)),
+        policy=np.empty((n_sets, m), dtype=np.int64),
         prompt=np.empty((n_sets, m), dtype=np.int64),
         fold=np.empty((n_sets, n), dtype=np.int64),
         n_folds=np.empty(n_sets, dtype=np.int64),
         knot=np.empty((n_sets, N_FOLDS + 1, m)),
-        value=np.empty((n_sets, N_FOLDS + 1, m)),
         total=np.empty((n_sets, N_FOLDS + 1, m)),
         block=np.empty((n_sets, N_FOLDS + 1, m), dtype=np.int64),
         n_knots=np.zeros((n_sets, N_FOLDS + 1), dtype=np.int64),
@@ -84,8 +86,8 @@ def slices(block: Block) -> Slices:
     canonical, by_hash = prompt_orders(n)
     orders = canonical, np.argsort(np.array(block.policies)), by_hash
     gather_slices(block.score, block.label, block.label_prob, orders, out)
-    by_score, by_label = (np.argsort(values, axis=1) for values in (out.score, out.label))
-    fit_slices(block.score, block.label, by_score, by_label, rising(block)[0], out)
+    out.by_score[:] = np.argsort(out.score, axis=1)
+    fit_slices(block.score, block.label, np.argsort(out.label, axis=1), rising(block)[0], out)
     return out
 
 
@@ -109,9 +111,9 @@ def holds(block: Block, correct: bool, form: int) -> bool:
     """Whether the kernels know the case: what borrows from the slice's residuals needs one labelled row a prompt."""
     if form == PLUG_IN:
         return True
-    seen = np.isfinite(block.label)
-    borrows = ~correct | (seen.sum(axis=2) < MIN_LABELLED_CLUSTERS).any(axis=1)
-    return bool(~(borrows & (seen.sum(axis=1) > 1).any(axis=1)).any())
+    of_labels = labelled(block)
+    borrows = ~correct | (of_labels.number < MIN_LABELLED_CLUSTERS).any(axis=1)
+    return not (borrows & of_labels.shared).any()
 
 
 def direct_block(
@@ -159,27 +161,38 @@ def fit_block(
     block: Block, correct: bool, form: int, tuned: bool, known: bool = False
 ) -> tuple[Values, BoolArray]:
     """Run the kernels; which policies have own labels that correct, shape (R, P)."""
-    n_sets, n_policies, n = block.score.shape
-    out = Values(
-        route=np.full((n_sets, n_policies), FAILED),
-        value=np.full((n_sets, n_policies), np.nan),
-        influence=np.full((n_sets, n_policies, n), np.nan),
-        variance=np.full((n_sets, n_policies, 2), np.nan),
-        df=np.full((n_sets, n_policies, 2), np.nan),
-        balance=np.full((n_sets, n_policies, n), np.nan),
-        f_known=known,
+    if correct:
+        kept = corrected(block, tuned, known)
+        out = kept._replace(**{name: getattr(kept, name).copy() for name in kept._fields[:-1]})
+    else:
+        out = nothing(block, known)
+    own, fits = np.isin(out.route, (CORRECTED, LABEL_MEAN)), slices(block)
+    wider = np.array([widening(p) for p in p_values(block)]) if form == BALANCED else np.ones(len(own))
+    lent_values(block.score, rising(block)[1], fits, own, wider, form, out)
+    return out, own
+
+
+def nothing(block: Block, known: bool) -> Values:
+    """`Values` to be filled."""
+    shape = block.score.shape
+    nan, two = partial(np.full, fill_value=np.nan), (*shape[:2], 2)
+    return Values(
+        np.full(shape[:2], FAILED), nan(shape[:2]), nan(shape), nan(two), nan(two), nan(shape), known
     )
-    fits = slices(block)
-    wider = np.array([widening(p) for p in p_values(block)]) if form == BALANCED else np.ones(n_sets)
-    direct_values(
-        block.score, block.label, block.label_prob, rising(block)[1], fits, wider, form, correct, tuned, out
-    )
-    return out, np.isin(out.route, (CORRECTED, LABEL_MEAN))
+
+
+@lru_cache(maxsize=1)  # whatever the others borrow
+def corrected(block: Block, tuned: bool, known: bool) -> Values:
+    """Values of the policies whose own labels correct; nothing of the others."""
+    out = nothing(block, known)
+    own_values(block.score, block.label, block.label_prob, slices(block), tuned, out)
+    return out
 
 
 def statuses(block: Block, found: Values, own: BoolArray, correct: bool, form: int) -> IntArray:
     """Status of each policy, (R, P): that of the slice, and why nothing may be borrowed."""
-    taught_by, constant = slices(block), equal_labels(block)
+    taught_by, of_labels = slices(block), labelled(block)
+    constant = of_labels.equal
     p_value, rho = p_values(block), taught_by.rank[:, 0]
     of_slice = np.zeros(len(rho), dtype=np.int64)
     of_slice[(rho < 0) & (p_value > 1 - AGAINST / 2)] = Status.INVERTED_JUDGE
@@ -190,7 +203,7 @@ def statuses(block: Block, found: Values, own: BoolArray, correct: bool, form: i
     status[own & ~failed & constant] = Status.CONSTANT_LABELS
     all_labelled = found.route == LABEL_MEAN
     status[all_labelled] = np.where(constant[all_labelled], Status.CONSTANT_LABELS, Status.OK)
-    taught = np.isfinite(block.label).sum(axis=2) >= MIN_LABELLED_CLUSTERS
+    taught = of_labels.number >= MIN_LABELLED_CLUSTERS
     lent = ~own & ~failed
     status[lent & (status == Status.OK) & ~(taught & (not correct))] = Status.TRANSPORT_ASSUMED
     if form != PLUG_IN:

@@ -14,11 +14,13 @@ from cje_core.compiled import Kernel
 from cje_core.families.blocks.slice_kernels import (
     NO_LABELS,
     TOO_FEW_LABELS,
+    advance,
+    between,
     block_weights,
+    dot,
     knot_mass,
     leverage,
-    predict,
-    slice_of,
+    total,
 )
 from cje_core.families.direct import balance, power_tuning
 from cje_core.families.direct.power_tuning import MIN_TUNED, SHRINKAGE
@@ -50,16 +52,17 @@ class Values(NamedTuple):
 def effective(lever):  # type: ignore[no-untyped-def]
     """`cje_core.inference.influence.effective_clusters` where each prompt is a cluster."""
     squared = lever**2
-    total = squared.sum()
-    return total**2 / (squared**2).sum() if total > 0 else 0.0
+    fourth = dot(squared, squared)
+    return total(squared) ** 2 / fourth if fourth > 0 else 0.0
 
 
 @Kernel
 def mean_of_all(values, influence):  # type: ignore[no-untyped-def]
     """Mean over all responses, its influence (filled) and degrees of freedom."""
     n = len(values)
-    mean = (values / n).sum()
-    influence[:] = (values - mean) * np.sqrt(n / (n - 1))
+    mean, factor = total(values) / n, np.sqrt(n / (n - 1))
+    for i in range(n):
+        influence[i] = (values[i] - mean) * factor
     return mean, n - 1.0
 
 
@@ -69,8 +72,8 @@ def mean_of_own(values, weight, at, influence):  # type: ignore[no-untyped-def]
 
     With the small-sample factor of `cje_core.inference.influence.make_part`: NaN where one label has all the weight.
     """
-    share = weight / weight.sum()
-    mean = (share * values).sum()
+    share = weight / total(weight)
+    mean = dot(share, values)
     behind = effective(share)
     factor = len(influence) * np.sqrt(behind / (behind - 1)) if behind >= 1 + 1e-9 else np.nan
     influence[:] = 0.0 * factor
@@ -88,7 +91,7 @@ def _slope(w, wx, wy, wxx, wxy, spread):  # type: ignore[no-untyped-def]
 @Kernel
 def tuned_line(score, at, label, weight, line, own_line):  # type: ignore[no-untyped-def]
     """`power_tuning._line` of an increasing judge (filled)."""
-    center = score.mean()
+    center = total(score) / len(score)
     x, y = score[at] - center, label - (label * weight).sum() / weight.sum()
     w, wx, wy = weight.sum(), (weight * x).sum(), (weight * y).sum()
     wxx, wxy = (weight * x * x).sum(), (weight * x * y).sum()
@@ -101,51 +104,49 @@ def tuned_line(score, at, label, weight, line, own_line):  # type: ignore[no-unt
 
 
 @Kernel
-def corrected(found, score, at, label, weight, tuned, f, own_f, out, r, p):  # type: ignore[no-untyped-def]
-    """Mean prediction corrected by own labels: `fit._corrected` with Hajek weights (filled into ``out[r, p]``).
-
-    f and own_f hold the calibrator on all responses, and without the row's fold on the labelled ones.
-    """
-    n, m = len(score), len(at)
+def corrected(slices, r, p, score, at, label, weight, tuned, out):  # type: ignore[no-untyped-def]
+    """Mean prediction corrected by own labels: `fit._corrected` with Hajek weights (filled into ``out[r, p]``)."""
+    n, m, full = len(score), len(at), slices.n_folds[r]
     spent = 0.0
     moves, own_moves = np.empty(n), np.empty(n)
-    h, own_h = f, own_f
+    h, own_h = slices.f[r, p], slices.own_f[r, p][at]
     if tuned:
         g, own_g = np.zeros((2, n)), np.zeros((2, m))
         level, _ = mean_of_own(label, weight, at, own_moves)
         target = own_moves.copy()
-        n_effective = round(weight.sum() ** 2 / (weight**2).sum(), 9)
+        n_effective = round(total(weight) ** 2 / dot(weight, weight), 9)
         weights, n_used = np.zeros(2), 0.0
         if n_effective >= MIN_TUNED:
             tuned_line(score, at, label, weight, g[0], own_g[0])
             ready = True
             for j in range(m):
-                k = found.fold[at[j]]
-                own_g[1, j] = own_f[j] - found.center[k]
+                own_g[1, j] = own_h[j] - slices.center[r, slices.fold[r, at[j]]]
                 ready = ready and np.isfinite(own_g[1, j])
-            g[1] = f - found.center[found.n_folds]
+            g[1] = h - slices.center[r, full]
             if not ready:
                 g[1], own_g[1] = 0.0, 0.0
             design = np.empty((2, n))
             for a in range(2):
                 mean_of_all(g[a], moves)
                 mean_of_own(own_g[a], weight, at, own_moves)
-                design[a] = own_moves - moves
-            gram, cross = np.zeros((2, 2)), np.zeros(2)
-            for a in range(2):
-                cross[a] = (design[a] * target).sum()
-                for b in range(2):
-                    gram[a, b] = (design[a] * design[b]).sum()
-            rounding = 1e-9 * (target * target).sum()
+                for i in range(n):
+                    design[a, i] = own_moves[i] - moves[i]
+            first, both, second = (
+                dot(design[0], design[0]),
+                dot(design[0], design[1]),
+                dot(design[1], design[1]),
+            )
+            cross = dot(design[0], target), dot(design[1], target)
+            rounding = 1e-9 * dot(target, target)
             few = min(SHRINKAGE / n_effective, 1.0)
-            line_alone = len(found.label) <= 2 * m
-            u, v = simplex(gram[0, 0], gram[0, 1], gram[1, 1], cross[0], cross[1], rounding)
+            line_alone = slices.rows[r] <= 2 * m
+            u, v = simplex(first, both, second, cross[0], cross[1], rounding)
             weights[0], weights[1] = (1 - few) * u, (1 - few) * v
             n_used += (1 - few) * ((u != 0) + (v != 0))
             if line_alone:
-                u, v = simplex(gram[0, 0], 0.0, 0.0, cross[0], 0.0, rounding)
+                u, v = simplex(first, 0.0, 0.0, cross[0], 0.0, rounding)
             else:
-                u, v = simplex(0.0, 0.0, gram[1, 1], 0.0, cross[1], rounding)
+                u, v = simplex(0.0, 0.0, second, 0.0, cross[1], rounding)
             weights[0] += few * u
             weights[1] += few * v
             n_used += few * ((u != 0) + (v != 0))
@@ -163,39 +164,40 @@ def fill(out, r, p, route, value, first, first_df, second, second_df):  # type: 
     """One policy's value and its two parts."""
     n = len(first)
     out.route[r, p], out.value[r, p] = route, value
+    influence = out.influence[r, p]
     for i in range(n):
-        out.influence[r, p, i] = first[i] if out.f_known else first[i] + second[i]
-    out.variance[r, p, 0], out.df[r, p, 0] = (first**2).sum() / n**2, first_df
-    out.variance[r, p, 1], out.df[r, p, 1] = (second**2).sum() / n**2, second_df
+        influence[i] = first[i] if out.f_known else first[i] + second[i]
+    out.variance[r, p, 0], out.df[r, p, 0] = dot(first, first) / n**2, first_df
+    out.variance[r, p, 1], out.df[r, p, 1] = dot(second, second) / n**2, second_df
 
 
 @Kernel
-def plug_in(found, rising, f, out, r, p):  # type: ignore[no-untyped-def]
+def plug_in(slices, r, p, rising, out):  # type: ignore[no-untyped-def]
     """Mean of the borrowed calibrator, with the error of its fit: `oracle_slice.calibration_part`."""
-    n, m, full = len(f), len(found.score), found.n_folds
+    n, m, full = len(rising), slices.rows[r], slices.n_folds[r]
     moves, label_moves, lever_of = np.empty(n), np.zeros(n), np.zeros(n)
-    mean, df = mean_of_all(f, moves)
-    size = found.n_knots[full]
-    mass = np.zeros(found.block[full, size - 1] + 1)
+    mean, df = mean_of_all(slices.f[r, p], moves)
+    size, block_of = slices.n_knots[r, full], slices.block[r, full]
+    mass = np.zeros(block_of[size - 1] + 1)
     if not out.f_known:
-        knot_mass(rising, np.full(n, 1.0 / n), found.knot[full], size, found.block[full], mass)
-    lever = leverage(found, mass)
+        knot_mass(rising, np.full(n, 1.0 / n), slices.knot[r, full], size, block_of, mass)
+    lever = leverage(slices, r, mass)
     for j in range(m):
-        lever_of[found.prompt[j]] += abs(lever[j])
+        lever_of[slices.prompt[r, j]] += abs(lever[j])
     behind = effective(lever_of)
     if behind == 0:
         fill(out, r, p, PLUG_IN, mean, moves, df, label_moves, np.inf)
         return
     block, residual = np.empty(m, dtype=np.int64), np.empty(m)
-    held = np.zeros(found.block[full, size - 1] + 1)
+    held = np.zeros(block_of[size - 1] + 1)
     for j in range(m):
-        at = found.at[j]
-        block[j], residual[j] = found.block[full, at], found.label[j] - found.value[full, at]
+        block[j] = block_of[slices.at[r, j]]
+        residual[j] = slices.label[r, j] - slices.f[r, slices.policy[r, j], slices.prompt[r, j]]
         held[block[j]] += 1
-    pooled = np.sqrt((residual**2).sum() / max(m - len(held), 1))
+    pooled = np.sqrt(dot(residual, residual) / max(m - len(held), 1))
     for j in range(m):
         b = held[block[j]]
-        label_moves[found.prompt[j]] += (
+        label_moves[slices.prompt[r, j]] += (
             n * lever[j] * (residual[j] * np.sqrt(b / (b - 1)) if b > 1 else pooled)
         )
     fill(out, r, p, PLUG_IN, mean, moves, df, label_moves, max(behind - 1, 2.0))
@@ -228,23 +230,53 @@ def spline_terms(x, knot):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def borrowed(found, scores, rising, f, own, form, widening, selected, out, r):  # type: ignore[no-untyped-def]
-    """Values of the policies without `own` labels, corrected by the slice's residuals; f (P, n) is the calibrator.
+def density_ratio(slices, r, rising, residual, label_moves):  # type: ignore[no-untyped-def]
+    """`fit._slice_residual`: shift, degrees of freedom, and influence (filled)."""
+    m, n = len(residual), len(rising)
+    ratio, each = np.zeros(m), np.full(n, 1.0 / n)
+    for k in range(slices.n_folds[r]):
+        size = slices.n_knots[r, k]
+        if size == 0:
+            continue
+        knot, block = slices.knot[r, k], slices.block[r, k]
+        of_block = np.zeros(block[size - 1] + 1)
+        knot_mass(rising, each, knot, size, block, of_block)
+        of_block /= block_weights(block, slices.total[r, k], size)
+        of_knot = of_block[block[:size]]
+        left = 0
+        for j in slices.by_score[r, :m]:
+            if slices.fold[r, slices.prompt[r, j]] == k:
+                left = advance(slices.score[r, j], left, knot, size - 1)
+                ratio[j] = between(slices.score[r, j], left, knot, of_knot, size - 1)
+    weights = ratio * slices.weight[r, :m]
+    if not weights.any():
+        return 0.0, np.nan
+    weights = weights / total(weights)
+    shift = dot(weights, residual)
+    behind = max(effective(weights), 3.0)
+    factor = np.sqrt(behind / (behind - 1))
+    for j in range(m):
+        label_moves[slices.prompt[r, j]] = n * weights[j] * (residual[j] - shift) * factor
+    return shift, behind - 1
+
+
+@Kernel
+def borrowed(slices, r, scores, rising, own, form, widening, out):  # type: ignore[no-untyped-def]
+    """Values of the policies without `own` labels, corrected by the slice's residuals.
 
     `balance.balanced_residual`, or `fit._slice_residual`; each prompt has one labelled row at most. Errors along
-    ``selected``, shape (m,), are larger by `widening`.
+    the moves of the judge's test are larger by `widening`.
     """
-    m, n = len(found.score), scores.shape[1]
-    share = found.weight / found.weight.sum()
+    m, n, full = slices.rows[r], scores.shape[1], slices.n_folds[r]
+    score, prompt, selected = slices.score[r, :m], slices.prompt[r, :m], slices.moves[r, :m]
+    share = slices.weight[r, :m] / total(slices.weight[r, :m])
     residual = np.empty(m)
     for j in range(m):
-        k = found.fold[found.prompt[j]]
-        without = predict(found.score[j], found.knot[k], found.value[k], found.n_knots[k])
-        residual[j] = found.label[j] - without
-    center, spread = found.score.mean(), found.score.std()
+        residual[j] = slices.label[r, j] - slices.own_f[r, slices.policy[r, j], prompt[j]]
+    center, spread = score.mean(), score.std()
     spread = spread if spread > 0 else 1.0
-    scaled = (found.score - center) / spread
-    ordered = np.sort(scaled)
+    scaled = (score - center) / spread
+    ordered = scaled[slices.by_score[r, :m]]
     knot = np.array(
         [
             quantile_of_type_2(ordered, KNOTS[0]),
@@ -278,97 +310,68 @@ def borrowed(found, scores, rising, f, own, form, widening, selected, out, r):  
         noise[j] = rest + alone * rest / (left + left**2)
     moves, label_moves = np.empty(n), np.empty(n)
     each = np.full(n, 1.0 / n)
-    n_knots = found.n_knots[found.n_folds]
-    fit = found.knot[found.n_folds], found.block[found.n_folds]
-    mass = np.empty(fit[1][n_knots - 1] + 1)
+    n_knots, block = slices.n_knots[r, full], slices.block[r, full]
+    mass = np.empty(block[n_knots - 1] + 1)
     for p in range(len(scores)):
         if own[p]:
             continue
-        mean, df = mean_of_all(f[p], moves)
+        mean, df = mean_of_all(slices.f[r, p], moves)
         label_moves[:] = 0.0
         if form == ONE_STEP:
-            shift, second_df = density_ratio(found, rising[p], residual, label_moves)
+            shift, second_df = density_ratio(slices, r, rising[p], residual, label_moves)
         else:
-            goal = np.zeros(width)
             of_policy = spline_terms((scores[p] - center) / spread, knot)
+            goal = np.empty(width)
             for c in range(width):
-                goal[c] = (each * of_policy[:, c]).sum()
+                goal[c] = of_policy[:, c].mean()
             weights = share * (row @ (goal @ turn))
             mass[:] = 0.0
-            knot_mass(rising[p], each, fit[0], n_knots, fit[1], mass)
+            knot_mass(rising[p], each, slices.knot[r, full], n_knots, block, mass)
             for j in range(m):  # its scores are knots
-                mass[fit[1][found.at[j]]] -= weights[j]
-            coefficient = weights + leverage(found, mass)
+                mass[block[slices.at[r, j]]] -= weights[j]
+            coefficient = weights + leverage(slices, r, mass)
             behind = effective(coefficient)
-            shift, second_df = (weights * residual).sum(), np.nan
+            shift, second_df = dot(weights, residual), np.nan
             if behind >= MIN_BEHIND:
                 second_df = max(effective(weights) - 1, 2.0)
                 error = coefficient * noise
-                norm = (selected**2).sum()
+                norm = dot(selected, selected)
                 if widening > 1 and norm > 0:
-                    error += (widening - 1) * (error * selected).sum() / norm * selected
+                    error += (widening - 1) * dot(error, selected) / norm * selected
                 out.balance[r, p] = 0.0
                 for j in range(m):
-                    label_moves[found.prompt[j]] = n * error[j]
-                    out.balance[r, p, found.prompt[j]] = weights[j]
+                    label_moves[prompt[j]] = n * error[j]
+                    out.balance[r, p, prompt[j]] = weights[j]
         fill(out, r, p, form, mean + shift, moves, df, label_moves, second_df)
 
 
 @Kernel
-def density_ratio(found, rising, residual, label_moves):  # type: ignore[no-untyped-def]
-    """`fit._slice_residual`: shift, degrees of freedom, and influence (filled)."""
-    m, n = len(found.score), len(rising)
-    ratio, each = np.zeros(m), np.full(n, 1.0 / n)
-    for k in range(found.n_folds):
-        size = found.n_knots[k]
-        if size == 0:
-            continue
-        knot, block = found.knot[k], found.block[k]
-        of_block = np.zeros(block[size - 1] + 1)
-        knot_mass(rising, each, knot, size, block, of_block)
-        of_block /= block_weights(block, found.total[k], size)
-        of_knot = of_block[block[:size]]
-        for j in range(m):
-            if found.fold[found.prompt[j]] == k:
-                ratio[j] = predict(found.score[j], knot, of_knot, size)
-    weights = ratio * found.weight
-    if not weights.any():
-        return 0.0, np.nan
-    weights = weights / weights.sum()
-    shift = (weights * residual).sum()
-    behind = max(effective(weights), 3.0)
-    factor = np.sqrt(behind / (behind - 1))
-    for j in range(m):
-        label_moves[found.prompt[j]] = n * weights[j] * (residual[j] - shift) * factor
-    return shift, behind - 1
+def own_values(scores, labels, probs, slices, tuned, out):  # type: ignore[no-untyped-def]
+    """Fill `Values` of policies whose own labels correct, for data sets (R, P, n) with `Slices`."""
+    n_policies, n = scores.shape[1], scores.shape[2]
+    nothing, moves = np.zeros(n), np.empty(n)
+    for r in range(len(scores)):
+        failed = slices.kind[r] == TOO_FEW_LABELS or slices.kind[r] == NO_LABELS
+        for p in range(n_policies):
+            at = np.flatnonzero(~np.isnan(labels[r, p]))
+            if len(at) < MIN_LABELLED_CLUSTERS:
+                continue
+            label, weight = labels[r, p][at], 1.0 / probs[r, p][at]
+            if len(at) == n:
+                value, df = mean_of_all(label, moves)
+                fill(out, r, p, LABEL_MEAN, value, moves, df, nothing, np.inf)
+            elif not failed:
+                corrected(slices, r, p, scores[r, p], at, label, weight, tuned, out)
 
 
 @Kernel
-def direct_values(scores, labels, probs, rising, slices, widening, form, correct, tuned, out):  # type: ignore[no-untyped-def]
-    """Fill `Values` for all data sets of a block, arrays (R, P, n), given their scores in rising order and `Slices`.
-
-    ``form`` is what a policy that `correct` leaves without own labels gets.
-    """
-    n_policies, n = scores.shape[1], scores.shape[2]
-    own, nothing = np.zeros(n_policies, dtype=np.bool_), np.zeros(n)
+def lent_values(scores, rising, slices, own, widening, form, out):  # type: ignore[no-untyped-def]
+    """Fill `Values` of the others, given scores in rising order and whose ``own`` labels correct, (R, P)."""
     for r in range(len(scores)):
-        found = slice_of(slices, r)
-        failed = found.kind == TOO_FEW_LABELS or found.kind == NO_LABELS
-        for p in range(n_policies):
-            at = np.flatnonzero(~np.isnan(labels[r, p]))
-            label, weight = labels[r, p][at], 1.0 / probs[r, p][at]
-            own[p] = correct and len(at) >= MIN_LABELLED_CLUSTERS
-            if own[p] and len(at) == n:
-                moves = np.empty(n)
-                value, df = mean_of_all(label, moves)
-                fill(out, r, p, LABEL_MEAN, value, moves, df, nothing, np.inf)
-            elif failed:
-                continue
-            elif own[p]:
-                f, own_f = slices.f[r, p], slices.own_f[r, p][at]
-                corrected(found, scores[r, p], at, label, weight, tuned, f, own_f, out, r, p)
-            elif form == PLUG_IN:
-                plug_in(found, rising[r, p], slices.f[r, p], out, r, p)
-        if not failed and form != PLUG_IN and not own.all():
-            selected = slices.moves[r, : slices.rows[r]]
-            borrowed(found, scores[r], rising[r], slices.f[r], own, form, widening[r], selected, out, r)
+        if slices.kind[r] == TOO_FEW_LABELS or slices.kind[r] == NO_LABELS or own[r].all():
+            continue
+        if form == PLUG_IN:
+            for p in np.flatnonzero(~own[r]):
+                plug_in(slices, r, p, rising[r, p], out)
+        else:
+            borrowed(slices, r, scores[r], rising[r], own[r], form, widening[r], out)

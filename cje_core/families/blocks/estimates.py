@@ -12,8 +12,7 @@ from cje_core.compiled import Kernel
 from cje_core.data.block import Block
 from cje_core.families.intervals import Evidence, bounds, weigh_evidence
 from cje_core.inference.estimate import Status, into_scale, percentile
-from cje_core.inference.influence import pooled_df
-from cje_core.inference.pairs import Apart, Levels, Pairs, pair_levels
+from cje_core.inference.pairs import Apart, Levels, Pairs, lent_df, pair_levels
 
 # statuses that explain a missing standard error by themselves, beside the failures
 SILENT = (Status.CONSTANT_LABELS, Status.FEW_RESAMPLES)
@@ -48,12 +47,12 @@ class BlockEstimate(NamedTuple):
         """Differences of the policies numbered `first` minus `second`, arrays (R, pairs); p-values only of t tests."""
         n_sets, n_policies, n = self.influence.shape
         apart = self.influence[:, first] - self.influence[:, second]
-        std_error = np.sqrt((apart**2).sum(axis=-1)) / n
+        std_error = standard_error(apart)
         flat = self.influence.reshape(-1, n)
 
         def correlation(a: IntArray, b: IntArray) -> FloatArray:
-            joint, own = ((flat[i] * flat[j]).sum(axis=-1) for i, j in ((a, b), (a, a)))
-            return np.asarray(joint / np.sqrt(own * (flat[b] ** 2).sum(axis=-1)))
+            joint, own, other = (np.einsum("ki,ki->k", flat[i], flat[j]) for i, j in ((a, b), (a, a), (b, b)))
+            return np.asarray(joint / np.sqrt(own * other))
 
         value = np.where(self.status >= Status.TOO_FEW_LABELS, np.nan, self.estimate)
         levels = Levels(
@@ -77,18 +76,51 @@ class BlockEstimate(NamedTuple):
         df: FloatArray = np.minimum(self.df[:, first], self.df[:, second])
         if self.balance is None or not np.isfinite(self.balance).any():
             return df
-        balance = self.balance[:, first] - self.balance[:, second]
+        balance = np.abs(self.balance[:, first] - self.balance[:, second])
         lent = np.isfinite(balance).all(axis=-1) & np.isfinite(df)
-        squares, variance, behind = balance[lent] ** 2, apart[lent] ** 2, balance[lent] != 0
-        effective = squares.sum(axis=-1) ** 2 / (squares**2).sum(axis=-1)
-        labels = np.fmax(effective - 1, 2.0)
-        others = np.maximum((~behind).sum(axis=-1) - 1, 1)
-        parts = [np.where(behind, variance, 0).sum(axis=-1), np.where(behind, 0, variance).sum(axis=-1)]
-        df[lent] = pooled_df(np.stack(parts, axis=-1), np.stack([labels, others], axis=-1))
+        df[lent] = lent_df(balance[lent], apart[lent])
         return df
 
 
+class Labelled(NamedTuple):
+    """What the labels of a block show at a glance."""
+
+    number: IntArray  # (R, P)
+    equal: BoolArray  # (R, P): there are some, and all are equal
+    ends: BoolArray  # (R, P): all are at the two ends of the scale
+    shared: BoolArray  # (R,): a prompt has labels of two policies
+
+
 @lru_cache(maxsize=1)  # the methods of a study come one after the other
+def labelled(block: Block) -> Labelled:
+    """Count and compare the labels."""
+    n_sets, n_policies, _ = block.label.shape
+    number = np.zeros((n_sets, n_policies), dtype=np.int64)
+    equal, ends = np.zeros((2, n_sets, n_policies), dtype=np.bool_)
+    out = Labelled(number, equal, ends, np.zeros(n_sets, dtype=np.bool_))
+    _look_at(block.label, *block.oracle_range, out)
+    return out
+
+
+@Kernel
+def _look_at(labels, low, high, out):  # type: ignore[no-untyped-def]
+    for r in range(len(labels)):
+        taken = np.zeros(labels.shape[2], dtype=np.bool_)
+        for p in range(labels.shape[1]):
+            count, others, inside, first = 0, 0, 0, np.nan
+            for i in range(labels.shape[2]):
+                y = labels[r, p, i]
+                if not np.isnan(y):
+                    first = y if count == 0 else first
+                    count += 1
+                    others += y != first
+                    inside += y != low and y != high
+                    out.shared[r] |= taken[i]
+                    taken[i] = True
+            out.number[r, p], out.equal[r, p], out.ends[r, p] = count, count > 0 and others == 0, inside == 0
+
+
+@lru_cache(maxsize=1)
 def own_mean(block: Block) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weighted mean of each policy's own labels, its influence and degrees of freedom."""
     weight = np.divide(1.0, block.label_prob, out=np.zeros(block.label.shape), where=np.isfinite(block.label))
@@ -98,29 +130,18 @@ def own_mean(block: Block) -> tuple[FloatArray, FloatArray, FloatArray]:
 @lru_cache(maxsize=1)
 def own_evidence(block: Block) -> Evidence:
     """What the labels of each policy say by themselves, arrays (R, P): `cje_core.families.intervals.evidence_of`."""
-    seen = np.isfinite(block.label)
-    count = seen.sum(axis=-1)
     mean, influence, df = own_mean(block)
-    low, high = block.oracle_range
-    ends = ((block.label == low) | (block.label == high) | ~seen).all(axis=-1)
-    found = weigh_evidence(
-        ends, equal_labels(block), mean, standard_error(influence), df, count, block.oracle_range
-    )
+    count, equal, ends, _ = labelled(block)
+    error = standard_error(influence)
+    found = weigh_evidence(ends, equal, mean, error, df, count.astype(float), block.oracle_range)
     return found._replace(there=count >= MIN_LABELLED_CLUSTERS)
 
 
 def own_status(block: Block) -> IntArray:
     """(R, P) whether a policy has enough labels of its own, and whether they show a spread."""
-    count = np.isfinite(block.label).sum(axis=-1)
-    few = [count == 0, count < MIN_LABELLED_CLUSTERS, equal_labels(block)]
+    count, equal = labelled(block)[:2]
+    few = [count == 0, count < MIN_LABELLED_CLUSTERS, equal]
     return np.select(few, [Status.NO_LABELS, Status.TOO_FEW_LABELS, Status.CONSTANT_LABELS], Status.OK)
-
-
-def equal_labels(block: Block) -> BoolArray:
-    """(R, P) whether a policy has labels, and all are equal."""
-    seen = np.isfinite(block.label)
-    low, high = (np.where(seen, block.label, end) for end in (np.inf, -np.inf))
-    return np.asarray(low.min(axis=-1) == high.max(axis=-1))
 
 
 def weighted_mean(values: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -143,17 +164,19 @@ def _means(values, weight, mean, df, influence):  # type: ignore[no-untyped-def]
     n = values.shape[1]
     for row in range(len(values)):
         total = weight[row].sum()
+        unit = 1 / total if total > 0 else 0.0
         value = squares = fourths = 0.0
         for i in range(n):
-            share = weight[row, i] / total if total > 0 else 0.0
+            share = weight[row, i] * unit
             if share > 0:
                 value += share * values[row, i]
-                squares += share**2
-                fourths += share**4
+                square = share * share
+                squares += square
+                fourths += square * square
         effective = squares**2 / fourths if fourths > 0 else 0.0
         known = effective >= 1 + 1e-9
         mean[row], df[row] = value if total > 0 else np.nan, effective - 1 if known else np.nan
-        factor = n / total * np.sqrt(effective / (effective - 1)) if known else np.nan
+        factor = n * unit * np.sqrt(effective / (effective - 1)) if known else np.nan
         for i in range(n):
             moved = weight[row, i] * (values[row, i] - value) if weight[row, i] > 0 else 0.0
             influence[row, i] = factor * moved
@@ -161,7 +184,12 @@ def _means(values, weight, mean, df, influence):  # type: ignore[no-untyped-def]
 
 def standard_error(influence: FloatArray) -> FloatArray:
     """`cje_core.inference.estimate.cluster_se` where each prompt is a cluster."""
-    return np.asarray(np.sqrt((influence**2).sum(axis=-1)) / influence.shape[-1])
+    return np.asarray(np.sqrt(np.einsum("...i,...i", influence, influence)) / influence.shape[-1])
+
+
+def blank(values: FloatArray, where: BoolArray) -> FloatArray:
+    """Give the rows `where` NaN in a copy, if there are any."""
+    return np.where(where[..., None], np.nan, values) if where.any() else values
 
 
 def assemble_block(
@@ -193,7 +221,7 @@ def assemble_block(
         value = np.clip(value, *scale)
     silent = status == Status.CONSTANT_LABELS
     std_error = np.where(silent, np.nan, std_error)
-    influence = np.where((silent | failed)[..., None], np.nan, influence)
+    influence = blank(influence, silent | failed)
     found = bounds(
         value,
         std_error,
@@ -229,5 +257,5 @@ def assemble_block(
         effective,
         unseen_by,
         scale,
-        None if balance is None else np.where(failed[..., None], np.nan, balance),
+        None if balance is None else blank(balance, failed),
     )

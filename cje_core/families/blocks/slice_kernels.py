@@ -22,48 +22,30 @@ MAX_LEVERAGE, SAME_WEIGHT, MIN_EFFECTIVE = (
 OK, TOO_FEW_LABELS, NO_LABELS, CONSTANT_LABELS, CONSTANT_JUDGE = 0, 1, 2, 3, 4  # what a slice shows by itself
 
 
-class Slice(NamedTuple):
-    """The labelled rows of a data set in canonical order, and the calibrators that they teach.
+class Slices(NamedTuple):
+    """The labelled rows of all data sets of a block in canonical order, the calibrators that they teach, and what is
+    needed of them; rows are filled as far as they go.
 
-    Fit k leaves out fold k; the last is on all rows. Of its ``n_knots[k]`` knots only the head of each row is filled.
+    Fit k leaves out fold k; the last, ``n_folds``, is on all rows.
     """
 
-    kind: int
-    score: FloatArray  # (m,)
-    at: IntArray  # (m,): number of the score among its distinct values, the knots of the fit on all labels
-    label: FloatArray
-    label_at: IntArray  # (m,)
-    weight: FloatArray  # 1 / label probability
-    prompt: IntArray
-    fold: IntArray  # (n,) of every labelled prompt, -1 of the others
-    n_folds: int
-    knot: FloatArray  # (folds + 1, m)
-    value: FloatArray
-    total: FloatArray  # label weight at each knot
-    block: IntArray  # constant block of each knot
-    n_knots: IntArray  # (folds + 1,)
-    center: FloatArray  # (folds + 1,): weighted mean label behind each fit
-
-
-class Slices(NamedTuple):
-    """The slices of all data sets of a block, and what is needed of them; rows are filled as far as they go."""
-
-    kind: IntArray  # (R,)
+    kind: IntArray  # (R,): what a slice shows by itself
     rows: IntArray  # (R,) labelled rows m
     score: FloatArray  # (R, M)
-    at: IntArray
+    by_score: IntArray  # (R, M): what sorts the scores
+    at: IntArray  # (R, M): number of the score among its distinct values, the knots of the fit on all labels
     label: FloatArray
     label_at: IntArray
-    weight: FloatArray
+    weight: FloatArray  # 1 / label probability
+    policy: IntArray
     prompt: IntArray
-    fold: IntArray  # (R, n)
+    fold: IntArray  # (R, n) of every labelled prompt, -1 of the others
     n_folds: IntArray  # (R,)
     knot: FloatArray  # (R, 6, M)
-    value: FloatArray
-    total: FloatArray
-    block: IntArray
+    total: FloatArray  # label weight at each knot
+    block: IntArray  # constant block of each knot
     n_knots: IntArray  # (R, 6)
-    center: FloatArray
+    center: FloatArray  # (R, 6): weighted mean label behind each fit
     f: FloatArray  # (R, P, n): the calibrator on all labels
     own_f: FloatArray  # (R, P, n): without the response's fold, where it has a label
     outside: FloatArray  # (R, P): share of scores outside the range of the labels
@@ -73,26 +55,33 @@ class Slices(NamedTuple):
 
 
 @Kernel
-def slice_of(slices, r):  # type: ignore[no-untyped-def]
-    """The slice of data set r."""
-    m, fits = slices.rows[r], slices.n_folds[r] + 1
-    return Slice(
-        slices.kind[r],
-        slices.score[r, :m],
-        slices.at[r, :m],
-        slices.label[r, :m],
-        slices.label_at[r, :m],
-        slices.weight[r, :m],
-        slices.prompt[r, :m],
-        slices.fold[r],
-        slices.n_folds[r],
-        slices.knot[r, :fits],
-        slices.value[r, :fits],
-        slices.total[r, :fits],
-        slices.block[r, :fits],
-        slices.n_knots[r, :fits],
-        slices.center[r, :fits],
-    )
+def total(x):  # type: ignore[no-untyped-def]
+    """Sum, in four strands that do not wait for each other."""
+    n = len(x) // 4 * 4
+    a = b = c = d = 0.0
+    for i in range(0, n, 4):
+        a += x[i]
+        b += x[i + 1]
+        c += x[i + 2]
+        d += x[i + 3]
+    for i in range(n, len(x)):
+        a += x[i]
+    return (a + b) + (c + d)
+
+
+@Kernel
+def dot(x, y):  # type: ignore[no-untyped-def]
+    """Sum of products, likewise."""
+    n = len(x) // 4 * 4
+    a = b = c = d = 0.0
+    for i in range(0, n, 4):
+        a += x[i] * y[i]
+        b += x[i + 1] * y[i + 1]
+        c += x[i + 2] * y[i + 2]
+        d += x[i + 3] * y[i + 3]
+    for i in range(n, len(x)):
+        a += x[i] * y[i]
+    return (a + b) + (c + d)
 
 
 @Kernel
@@ -112,28 +101,20 @@ def deal_folds(taught, by_hash):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def segment(x, knot, n_knots):  # type: ignore[no-untyped-def]
-    """The last knot at or below x, of which there must be one."""
-    low, high = 0, n_knots
-    while high - low > 1:
-        middle = (low + high) // 2
-        if knot[middle] <= x:
-            low = middle
-        else:
-            high = middle
-    return low
+def advance(x, left, knot, last):  # type: ignore[no-untyped-def]
+    """The last knot at or below x, or the first, from one at or before it."""
+    while left < last and knot[left + 1] <= x:
+        left += 1
+    return left
 
 
 @Kernel
-def predict(x, knot, value, n_knots):  # type: ignore[no-untyped-def]
-    """Value at x: linear between knots, constant outside."""
-    if x <= knot[0]:
-        return value[0]
-    if x >= knot[n_knots - 1]:
-        return value[n_knots - 1]
-    j = segment(x, knot, n_knots)
-    slope = (value[j + 1] - value[j]) / (knot[j + 1] - knot[j])
-    return slope * (x - knot[j]) + value[j]
+def between(x, left, knot, value, last):  # type: ignore[no-untyped-def]
+    """Value at x, given the `advance` to it: linear between knots, constant outside."""
+    if left == last or x <= knot[0]:
+        return value[left]
+    slope = (value[left + 1] - value[left]) / (knot[left + 1] - knot[left])
+    return slope * (x - knot[left]) + value[left]
 
 
 @Kernel
@@ -141,8 +122,7 @@ def knot_mass(x, weight, knot, n_knots, of_knot, mass):  # type: ignore[no-untyp
     """Add weights at scores x, rising, to what `of_knot` says each knot belongs to, `oracle_slice.knot_mass`."""
     left, last = 0, n_knots - 1
     for i in range(len(x)):
-        while left < last and knot[left + 1] <= x[i]:
-            left += 1
+        left = advance(x[i], left, knot, last)
         if left == last or x[i] <= knot[0] or of_knot[left] == of_knot[left + 1]:
             mass[of_knot[left]] += weight[i]
         else:
@@ -161,18 +141,17 @@ def block_weights(block, total, n_knots):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def leverage(found, mass):  # type: ignore[no-untyped-def]
+def leverage(slices, r, mass):  # type: ignore[no-untyped-def]
     """How far a unit of residual of each labelled row moves ``sum_b mass_b f_b``, `oracle_slice.label_leverage`.
 
     Mass of each constant block of the fit on all labels.
     """
-    full = found.n_folds
-    size = found.n_knots[full]
-    weight = block_weights(found.block[full], found.total[full], size)
-    out = np.empty(len(found.score))
-    for j in range(len(out)):
-        b = found.block[full, found.at[j]]
-        out[j] = mass[b] / weight[b] * found.weight[j]
+    full, m = slices.n_folds[r], slices.rows[r]
+    weight = block_weights(slices.block[r, full], slices.total[r, full], slices.n_knots[r, full])
+    out = np.empty(m)
+    for j in range(m):
+        b = slices.block[r, full, slices.at[r, j]]
+        out[j] = mass[b] / weight[b] * slices.weight[r, j]
     return out
 
 
@@ -183,48 +162,50 @@ def _standard_ranks(code, weight):  # type: ignore[no-untyped-def]
     for j in range(len(code)):
         tied[code[j]] += weight[j]
     rank = (np.cumsum(tied) - tied / 2)[code]
-    rank = rank - (weight * rank).mean()
-    return rank / np.sqrt((weight * rank**2).mean())
+    rank -= dot(weight, rank) / len(code)
+    rank /= np.sqrt(dot(weight, rank**2) / len(code))
+    return rank
 
 
 @Kernel
-def rank_statistic(found, moves):  # type: ignore[no-untyped-def]
+def rank_statistic(slices, r, moves):  # type: ignore[no-untyped-def]
     """Spearman's rho, its t statistic, and rows and clusters behind it; NaN where nothing can be tested.
 
     Filled: ``moves``, what each row adds to rho.
 
     `cje_core.inference.rank_test.rank_test` up to the p-value.
     """
-    m = len(found.score)
-    n_clusters = (found.fold >= 0).sum()
-    if found.kind in (NO_LABELS, CONSTANT_LABELS, CONSTANT_JUDGE) or n_clusters < 3:
+    m, at, label_at = slices.rows[r], slices.at[r], slices.label_at[r]
+    n_clusters = (slices.fold[r] >= 0).sum()
+    if slices.kind[r] in (NO_LABELS, CONSTANT_LABELS, CONSTANT_JUDGE) or n_clusters < 3:
         return np.nan, np.nan, np.nan, n_clusters
-    if found.at.max() == 0 or found.label_at.max() == 0:
+    if at[:m].max() == 0 or label_at[:m].max() == 0:
         return np.nan, np.nan, np.nan, n_clusters
-    mean_weight = found.weight.mean()
-    equal = np.ptp(found.weight) <= SAME_WEIGHT * mean_weight
-    w = np.ones(m) if equal else found.weight / mean_weight
-    x, y = _standard_ranks(found.at, w), _standard_ranks(found.label_at, w)
-    rho = min(max((w * x * y).mean(), -1.0), 1.0)
+    weight, prompt = slices.weight[r, :m], slices.prompt[r, :m]
+    mean_weight = weight.mean()
+    equal = np.ptp(weight) <= SAME_WEIGHT * mean_weight
+    w = np.ones(m) if equal else weight / mean_weight
+    x, y = _standard_ranks(at[:m], w), _standard_ranks(label_at[:m], w)
+    rho = min(max(dot(w * x, y) / m, -1.0), 1.0)
     moves[:] = w * x * (y - rho * x)
-    by_prompt = np.zeros((3, len(found.fold)))
     if equal:
         rows = float(m)
         if n_clusters < m:
-            spread = 0.0
+            spread, terms = 0.0, np.zeros(slices.fold.shape[1])
             for j in range(m):
                 term = x[j] * (y[j] - rho * x[j])
                 spread += term**2
-                by_prompt[0, found.prompt[j]] += term
-            between = (by_prompt[0] ** 2).sum() * n_clusters / (n_clusters - 1)
-            rows = m * spread / between if spread > 1e-12 * m else float(n_clusters)
+                terms[prompt[j]] += term
+            apart = dot(terms, terms) * n_clusters / (n_clusters - 1)
+            rows = m * spread / apart if spread > 1e-12 * m else float(n_clusters)
         return rho, rho * np.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300)), rows, n_clusters
+    by_prompt = np.zeros((3, slices.fold.shape[1]))
     for j in range(m):
         alone = min(w[j] * (1 + x[j] ** 2) / m, MAX_LEVERAGE)
         free = 1 - min(w[j] / m, MAX_LEVERAGE)
-        by_prompt[0, found.prompt[j]] += w[j] * x[j] * (y[j] - rho * x[j]) / (1 - alone)
-        by_prompt[1, found.prompt[j]] += w[j] * x[j] * y[j] / free**2
-        by_prompt[2, found.prompt[j]] += abs(w[j] * x[j])
+        by_prompt[0, prompt[j]] += w[j] * x[j] * (y[j] - rho * x[j]) / (1 - alone)
+        by_prompt[1, prompt[j]] += w[j] * x[j] * y[j] / free**2
+        by_prompt[2, prompt[j]] += abs(w[j] * x[j])
     variance = max((by_prompt[0] ** 2).sum(), (by_prompt[1] ** 2).sum())
     squared = by_prompt[2] ** 2
     rows = squared.sum() ** 2 / (squared**2).sum()
@@ -248,7 +229,7 @@ def gather_slices(scores, labels, probs, orders, out):  # type: ignore[no-untype
                 if not np.isnan(labels[r, p, i]):
                     taught[i] = True
                     out.score[r, m], out.label[r, m] = scores[r, p, i], labels[r, p, i]
-                    out.weight[r, m], out.prompt[r, m] = 1.0 / probs[r, p, i], i
+                    out.weight[r, m], out.policy[r, m], out.prompt[r, m] = 1.0 / probs[r, p, i], p, i
                     m += 1
         out.rows[r] = m
         out.fold[r], out.n_folds[r] = deal_folds(taught, by_hash)
@@ -267,46 +248,45 @@ def number(values, rising, code):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def fit_slices(scores, labels, by_score, by_label, order, out):  # type: ignore[no-untyped-def]
-    """Fill the rest of `Slices`, given what sorts its rows by score and by label, and all scores."""
+def fit_slices(scores, labels, by_label, order, out):  # type: ignore[no-untyped-def]
+    """Fill the rest of `Slices`, given what sorts its rows by label, and all scores."""
+    value = np.empty(out.knot.shape[1:])  # of each fit at its knots
     for r in range(len(scores)):
         m = out.rows[r]
         if m:
-            levels = number(out.score[r, :m], by_score[r, :m], out.at[r, :m])
+            levels = number(out.score[r, :m], out.by_score[r, :m], out.at[r, :m])
             values = number(out.label[r, :m], by_label[r, :m], out.label_at[r, :m])
         if out.kind[r] == OK:
-            fit_calibrators(out, r, by_score[r, :m])
-            predict_all(scores[r], labels[r], order[r], out, r)
+            fit_calibrators(out, r, levels + 1, value)
+            predict_all(scores[r], labels[r], order[r], value, out, r)
             out.kind[r] = CONSTANT_LABELS if values == 0 else (CONSTANT_JUDGE if levels == 0 else OK)
-        found = slice_of(out, r)
         out.rank[r, 0], out.rank[r, 1], out.rank[r, 2], out.rank[r, 3] = rank_statistic(
-            found, out.moves[r, :m]
+            out, r, out.moves[r, :m]
         )
         if m and values == 1:
             at = np.zeros((2, scores.shape[2]), dtype=np.bool_)
             for j in range(m):
-                at[found.label_at[j], found.prompt[j]] = True
+                at[out.label_at[r, j], out.prompt[r, j]] = True
             out.minority[r] = min(at[0].sum(), at[1].sum())
 
 
 @Kernel
-def fit_calibrators(out, r, rising):  # type: ignore[no-untyped-def]
-    """Calibrators of data set r without each fold, and on all labels (the last)."""
-    m, n_folds = out.rows[r], out.n_folds[r]
-    code = out.at[r, :m]
-    size = code[rising[m - 1]] + 1
-    levels = np.empty(size)
-    for j in range(m):
-        levels[code[j]] = out.score[r, j]
-    weights, sums, mean = np.empty(size), np.empty(size), np.empty(size)
+def fit_calibrators(out, r, size, value):  # type: ignore[no-untyped-def]
+    """Calibrators of data set r without each fold, and on all labels (the last), at `size` distinct scores."""
+    m, n_folds, code = out.rows[r], out.n_folds[r], out.at[r]
+    levels, weights, sums, mean = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     block_value, block_weight = np.empty(size), np.empty(size)
     block_end = np.empty(size, dtype=np.int64)
+    weighted, fold = np.empty(m), np.empty(m, dtype=np.int64)
+    for j in range(m):
+        levels[code[j]] = out.score[r, j]
+        weighted[j], fold[j] = out.weight[r, j] * out.label[r, j], out.fold[r, out.prompt[r, j]]
     for k in range(n_folds + 1):
         weights[:], sums[:] = 0.0, 0.0
         for j in range(m):
-            if k == n_folds or out.fold[r, out.prompt[r, j]] != k:
-                weights[code[j]] += out.weight[r, j]
-                sums[code[j]] += out.weight[r, j] * out.label[r, j]
+            left_out = fold[j] == k
+            weights[code[j]] += 0.0 if left_out else out.weight[r, j]
+            sums[code[j]] += 0.0 if left_out else weighted[j]
         knots = 0
         for c in range(size):
             if weights[c] > 0:
@@ -315,36 +295,39 @@ def fit_calibrators(out, r, rising):  # type: ignore[no-untyped-def]
                 knots += 1
         out.n_knots[r, k] = knots
         if knots:
-            n_blocks = pava_into(
-                mean, out.total[r, k], knots, out.value[r, k], block_value, block_weight, block_end
-            )
+            n_blocks = pava_into(mean, out.total[r, k], knots, value[k], block_value, block_weight, block_end)
             c = 0
             for b in range(n_blocks):
                 while c <= block_end[b]:
                     out.block[r, k, c] = b
                     c += 1
-            out.center[r, k] = sums.sum() / weights.sum()
+            out.center[r, k] = total(sums) / total(weights)
 
 
 @Kernel
-def predict_all(score, label, order, out, r):  # type: ignore[no-untyped-def]
+def predict_all(score, label, order, value, out, r):  # type: ignore[no-untyped-def]
     """Predictions of data set r: of every response, and held out where it has a label; who lies outside the labels."""
     full = out.n_folds[r]
     n_policies, n = score.shape
-    knot, value, last = out.knot[r, full], out.value[r, full], out.n_knots[r, full] - 1
+    knot, fitted, last = out.knot[r, full], value[full], out.n_knots[r, full] - 1
     for p in range(n_policies):
-        left, beyond = 0, 0
+        at, beyond, left = 0, 0, np.zeros(full, dtype=np.int64)
         for i in order[p]:
             s = score[p, i]
-            while left < last and knot[left + 1] <= s:
-                left += 1
+            at = advance(s, at, knot, last)
             beyond += s < knot[0] or s > knot[last]
-            if left == last or s <= knot[0]:
-                out.f[r, p, i] = value[left]
-            else:
-                slope = (value[left + 1] - value[left]) / (knot[left + 1] - knot[left])
-                out.f[r, p, i] = slope * (s - knot[left]) + value[left]
-            k = out.fold[r, i]
-            if not np.isnan(label[p, i]) and out.n_knots[r, k]:
-                out.own_f[r, p, i] = predict(s, out.knot[r, k], out.value[r, k], out.n_knots[r, k])
+            out.f[r, p, i] = between(s, at, knot, fitted, last)
+            if not np.isnan(label[p, i]):
+                k = out.fold[r, i]  # element by element: a view of a row would cost more than its use
+                own_last, c = out.n_knots[r, k] - 1, left[k]
+                if own_last < 0:
+                    continue
+                while c < own_last and out.knot[r, k, c + 1] <= s:
+                    c += 1
+                left[k] = c
+                if c == own_last or s <= out.knot[r, k, 0]:
+                    out.own_f[r, p, i] = value[k, c]
+                else:
+                    slope = (value[k, c + 1] - value[k, c]) / (out.knot[r, k, c + 1] - out.knot[r, k, c])
+                    out.own_f[r, p, i] = slope * (s - out.knot[r, k, c]) + value[k, c]
         out.outside[r, p] = beyond / n

@@ -40,12 +40,22 @@ from typing import NamedTuple
 import numpy as np
 
 from cje_core.calibration.informative import Informative
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, knot_mass, label_leverage, outside
+from cje_core.calibration.oracle_slice import (
+    OracleSlice,
+    basis_of,
+    held_out,
+    index,
+    knot_mass,
+    label_leverage,
+    outside,
+    predict,
+    refit,
+)
 from cje_core.calibration.two_stage import index_influence
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import sum_by
-from cje_core.inference.influence import Part, effective_clusters
+from cje_core.inference.influence import Part, cr1_factor, effective_clusters
 
 KNOTS = (0.1, 0.5, 0.9)  # quantiles of the labelled scores
 MAX_LEVERAGE = 0.95  # beyond it 1 / (1 - h) answers to rounding
@@ -68,7 +78,7 @@ class Lesson(NamedTuple):
     terms: Terms
     turn: FloatArray  # (k, r): the columns of ``evaluate(terms, z) @ turn`` are orthonormal
     row: FloatArray  # (m, r): those of the labelled rows
-    weight: FloatArray  # (m,), summing to one
+    weight: FloatArray  # (m,), summing to one; 0 where a label lends nothing
     residual: FloatArray  # (m,): held-out residuals r
     noise: FloatArray  # (m,): what the terms leave of them, with unbiased squares (HC2)
     n_clusters: int
@@ -95,11 +105,19 @@ def evaluate(terms: Terms, z: FloatArray) -> FloatArray:
     return np.hstack(columns)
 
 
-def make_lesson(rows: Rows, fitted: OracleSlice) -> Lesson:
-    """Residuals, terms and leverages of the slice: the same for every policy that borrows."""
-    terms = make_terms(fitted.z)
+def make_lesson(
+    rows: Rows, fitted: OracleSlice, within: BoolArray | None = None, shift: FloatArray | None = None
+) -> Lesson:
+    """Residuals, terms and leverages of the slice: the same for every policy that borrows.
+
+    Only the labels ``within`` lend (the others teach f all the same, and have weight 0); ``shift`` (m,) is taken from
+    each label's residual besides f.
+    """
+    lends = np.ones(len(fitted.label), dtype=bool) if within is None else within
+    terms = make_terms(fitted.z[lends])
     b = evaluate(terms, fitted.z)
-    weight = fitted.weight / fitted.weight.sum()
+    weight = np.where(lends, fitted.weight, 0.0)
+    weight /= weight.sum()
     root = np.sqrt(weight)[:, None]
     size = np.sqrt(((root * b) ** 2).sum(axis=0))
     size = np.where(size > 0, size, 1.0)
@@ -108,10 +126,12 @@ def make_lesson(rows: Rows, fitted: OracleSlice) -> Lesson:
     turn = (axis[kept] / spread[kept, None]).T / size[:, None]
     row = b @ turn
     residual = fitted.label - held_out(fitted, fitted.z, fitted.prompt)
+    if shift is not None:
+        residual -= shift
     rest = residual - row @ (row.T @ (weight * residual))
     _, cluster = np.unique(rows.cluster[fitted.prompt], return_inverse=True)
     noise = rest + _taken_up(row, weight, rest, cluster)
-    return Lesson(terms, turn, row, weight, residual, noise, int(cluster.max()) + 1)
+    return Lesson(terms, turn, row, weight, residual, noise, len(np.unique(cluster[lends])))
 
 
 def _taken_up(row: FloatArray, weight: FloatArray, rest: FloatArray, cluster: IntArray) -> FloatArray:
@@ -166,6 +186,36 @@ def balanced_residual(
     lent = sum_by(fitted.prompt, balance, n)
     df = max(effective_clusters(lent, rows.cluster) - 1, 2.0)
     return value, Part(n * sum_by(fitted.prompt, moves, n), df, lent)
+
+
+def density_ratio_residual(
+    rows: Rows, fitted: OracleSlice, z: FloatArray, share: FloatArray
+) -> tuple[float, Part]:
+    """Residual of the slice's labels, reweighted to a policy that borrows them: what its plug-in is off by.
+
+    The weight of label i is the density ratio of the policy's index to the slice's, constant on the blocks of the fit
+    f^(-k) that never saw it (and linear between its knots); weights sum to one. A fit is steepest where it followed
+    the noise, so the policies at the two ends of the judge's scale are driven apart; held-out residuals show by how
+    much.
+    """
+    fold = fitted.fold[fitted.prompt]
+    ratio, residual = np.zeros(len(fold)), np.zeros(len(fold))
+    for k in np.unique(fold):
+        held = fold == k
+        f = refit(fitted, ~held, basis_of(fitted))
+        n_blocks = int(f.block[-1]) + 1
+        of_block = sum_by(f.block, knot_mass(f, z, share), n_blocks) / sum_by(f.block, f.weight, n_blocks)
+        ratio[held] = np.interp(index(f, fitted.z[held]), f.knot, of_block[f.block])
+        residual[held] = fitted.label[held] - predict(f, fitted.z[held])
+    weight = ratio * fitted.weight
+    if not weight.any():  # no label lies where the policy does
+        return 0.0, Part(np.full(len(rows.prompts), np.nan), np.nan)
+    weight = weight / weight.sum()
+    shift = float((weight * residual).sum())
+    n = len(rows.prompts)
+    effective = max(effective_clusters(sum_by(fitted.prompt, weight, n), rows.cluster), 3.0)
+    influence = n * sum_by(fitted.prompt, weight * (residual - shift), n)
+    return shift, Part(influence * np.sqrt(cr1_factor(effective)), effective - 1)
 
 
 def _widened(moves: FloatArray, judge: Informative, cluster: IntArray) -> FloatArray:

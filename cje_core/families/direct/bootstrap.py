@@ -5,14 +5,47 @@ in the section on uncertainty). A replicate is a vector of weights over clusters
 independent exponential weights (the Bayesian bootstrap, which never loses a label and so rejects nothing).
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cje_core.checks import BoolArray, FloatArray
+from cje_core.checks import BoolArray, FloatArray, one_of
 from cje_core.families.direct.bootstrap_kernels import direct_replicates
 from cje_core.families.direct.cells import DirectRows, compress, draw_counts
+
+KINDS = ("percentile", "bayesian", "bca", "studentised")
+N_MIN = 30  # labels that a replicate needs, the paper's; at most half of them unless n_min is given
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Inference by resampling: the kind of interval, and the number n of replicates.
+
+    Parameters
+    ----------
+    kind : {"percentile", "bayesian", "bca", "studentised"}
+        ``bayesian``: exponential cluster weights in place of counts, percentile.
+    n : int
+        The paper's B.
+    n_min : int, optional
+        Fewest labels that a replicate may hold, counted as often as drawn, the paper's 30; a slice with far fewer has
+        no valid replicate (status FEW_RESAMPLES), one with somewhat fewer only those with the most labels. Default: 30,
+        or half the labels where that is less.
+    """
+
+    kind: str = "percentile"
+    n: int = 2000
+    n_min: int | None = None
+
+    def __post_init__(self) -> None:
+        """Stop at what cannot be drawn."""
+        one_of(self.kind, "bootstrap", KINDS)
+        if self.n < 2:
+            raise ValueError(f"n={self.n}: a bootstrap distribution needs at least 2 replicates")
+        if self.n_min is not None and self.n_min < 1:
+            raise ValueError(f"n_min={self.n_min}: a replicate needs at least one label")
 
 
 class Replicates(NamedTuple):
@@ -30,15 +63,16 @@ def bootstrap_direct(
     *,
     weights: str = "multinomial",
     studentised: bool = False,
+    n_min: int | None = None,
     max_attempts: int = 20,
 ) -> Replicates:
     """Cluster bootstrap with calibrator refit (the paper's algorithm Bootstrap-Direct), all policies jointly.
 
     Each replicate reweights the G clusters, refits the calibrator on the labels drawn (fold ids stay with
     their clusters, so out-of-fold stays out-of-fold) and recomputes every policy's value. A multinomial replicate
-    needs at least ``n_min = min(30, half the labels)`` teaching labels, and as many own labels of each corrected
-    policy; the paper's fixed 30 never ends with fewer than 30 labels. Rejected replicates are redrawn and counted,
-    because rejecting conditions on the easy samples.
+    needs at least ``n_min`` teaching labels, and as many own labels of each corrected policy: by default ``min(30,
+    half the labels)``, since the paper's fixed 30 never ends with far fewer labels. Rejected replicates are redrawn
+    and counted, because rejecting conditions on the easy samples.
 
     Parameters
     ----------
@@ -47,6 +81,8 @@ def bootstrap_direct(
     weights : {"multinomial", "exponential"}
     studentised : bool
         Also return each replicate's analytic standard error.
+    n_min : int, optional
+        The same number whatever the labels.
     max_attempts : int
         Give up after ``max_attempts * B`` resamples; the draws not filled by then are NaN.
     """
@@ -54,8 +90,12 @@ def bootstrap_direct(
     draws = np.full((n_policies, n_boot), np.nan)
     std_error = np.full((n_policies, n_boot if studentised else 0), np.nan)
     positive = weights == "exponential"
-    teach_min = 0 if positive else min(30, len(rows.teach_label) // 2)
-    own_min = np.minimum(30, np.diff(rows.own_start) // 2) * (not positive)
+    n_teach, n_own = len(rows.teach_label), np.diff(rows.own_start)
+    teach_min, own_min = min(N_MIN, n_teach // 2), np.minimum(N_MIN, n_own // 2)
+    if n_min is not None:
+        teach_min, own_min = n_min, np.where(n_own > 0, n_min, 0)
+    if positive:  # no weight is zero, so no label is lost
+        teach_min, own_min = 0, np.zeros_like(own_min)
     pooled, cells = compress(rows, positive=positive, straight=not studentised)
     done = rejected = 0
     for counts in draw_counts(cells, n_boot * max_attempts, n_boot, rng, positive=positive):

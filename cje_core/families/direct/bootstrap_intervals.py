@@ -7,7 +7,7 @@ from cje_core.calibration.two_stage import SplineRows, spline_rows
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult
-from cje_core.families.direct.bootstrap import bootstrap_direct, replicate_values
+from cje_core.families.direct.bootstrap import Bootstrap, bootstrap_direct, replicate_values
 from cje_core.families.direct.bootstrap_kernels import HAJEK, HORVITZ, LABEL_MEAN, PLUG_IN, TMLE
 from cje_core.families.direct.cells import DirectRows
 from cje_core.families.direct.fit import Options, PolicyFit, own_weight
@@ -31,12 +31,12 @@ def add_draws(
     fits: list[PolicyFit],
     results: list[PolicyResult],
     options: Options,
-    kind: str,
-    n_boot: int,
+    resampling: Bootstrap,
     ci_prob: float,
     rng: np.random.Generator,
 ) -> int:
     """Bootstrap every policy that has a standard error, in place in `results`; returns the resamples rejected."""
+    kind = resampling.kind
     # a policy that rests on one cluster would show only the calibrator's error: no interval for it
     alive = [p for p, r in enumerate(results) if not r.status.failed and np.isfinite(r.std_error)]
     if not alive:
@@ -47,7 +47,9 @@ def add_draws(
         )
     arrays = bootstrap_rows(rows, fitted, fits, alive, options)
     weights = "exponential" if kind == "bayesian" else "multinomial"
-    drawn = bootstrap_direct(arrays, n_boot, rng, weights=weights, studentised=kind == "studentised")
+    drawn = bootstrap_direct(
+        arrays, resampling.n, rng, weights=weights, studentised=kind == "studentised", n_min=resampling.n_min
+    )
     pivot_error = np.empty((1, len(alive)))
     if kind == "studentised":
         pivot_error = np.sqrt(replicate_values(arrays, np.ones((1, arrays.n_clusters)), variance=True)[1])

@@ -10,32 +10,33 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.informative import Informative, informative
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
-    basis_of,
     calibration_part,
     held_out,
-    knot_mass,
     mean_labels,
     mean_of_rows,
     mean_part,
     predict,
-    refit,
 )
-from cje_core.calibration.oracle_slice import index as index_of
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, taken
 from cje_core.families.assemble import PolicyResult
-from cje_core.families.direct.balance import Lesson, balanced_residual, make_lesson, supported
+from cje_core.families.direct.balance import (
+    Lesson,
+    balanced_residual,
+    density_ratio_residual,
+    make_lesson,
+    supported,
+)
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
+from cje_core.families.direct.subgroups import shifts
 from cje_core.inference.estimate import Status, cluster_se, sum_by
 from cje_core.inference.influence import (
     MeanOver,
     Part,
     combine,
     combine_errors,
-    cr1_factor,
     delete_group_variance,
-    effective_clusters,
     make_part,
     pooled_df,
 )
@@ -54,6 +55,7 @@ class Options(NamedTuple):
     power_tuned: bool = True
     borrowed: str = "plug_in"  # one of BORROWED
     scale: tuple[float, float] = (0.0, 1.0)  # declared oracle range
+    group: IntArray | None = None  # (prompts,) groups in which the calibrator is shifted
 
 
 class Lender(NamedTuple):
@@ -61,6 +63,7 @@ class Lender(NamedTuple):
 
     judge: Informative
     lesson: Lesson
+    shift: FloatArray | None = None  # (prompts,) of the calibrator in each prompt's group
 
 
 class Prediction(NamedTuple):
@@ -89,7 +92,19 @@ def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | N
         return None
     if all(corrects(rows, p, options.correction)[1] for p in range(len(rows.policies))):
         return None
-    return Lender(informative(rows, fitted), make_lesson(rows, fitted))
+    judge, group = informative(rows, fitted), options.group
+    if group is None:
+        return Lender(judge, make_lesson(rows, fitted))
+    of_label, asked = group[fitted.prompt], np.unique(group[rows.prompt[rows.evaluated]])
+    if len(asked) == 1:
+        within = of_label == asked[0]
+        enough = len(np.unique(rows.cluster[fitted.prompt[within]])) >= MIN_LABELLED_CLUSTERS
+        if not enough:
+            return Lender(judge, make_lesson(rows, fitted)._replace(n_clusters=0))
+        return Lender(judge, make_lesson(rows, fitted, within))
+    residual = fitted.label - held_out(fitted, fitted.z, fitted.prompt)
+    by_prompt, shift = shifts(rows, fitted.fold, group, fitted.prompt, residual, fitted.weight)
+    return Lender(judge, make_lesson(rows, fitted, shift=shift), by_prompt)
 
 
 def corrects(rows: Rows, p: int, correction: str = "theta_aug") -> tuple[IntArray, bool]:
@@ -151,6 +166,15 @@ def _corrected(
         f = predict(fitted.calibrator, taken(rows.z, index))
         own_f = held_out(fitted, rows.z[own], rows.prompt[own])
         prediction = _plain(index, own)
+    if options.group is not None:
+        left = rows.label[own] - prediction.own_offset - prediction.power * own_f
+        by_prompt, held = shifts(
+            rows, fitted.fold, options.group, rows.prompt[own], left, own_weight(rows, own)
+        )
+        prediction = prediction._replace(
+            offset=prediction.offset + by_prompt[taken(rows.prompt, index)],
+            own_offset=prediction.own_offset + held,
+        )
     value, sampling, correction = _one_step(rows, index, own, prediction, options, f, own_f, means)
     left_out, folds = None, None
     if options.inference == "jackknife":
@@ -205,7 +229,10 @@ def _from_lender(
     refused, shift, correction = borrowed_residual(units, fitted, lender, z, share, options.borrowed)
     if refused is not None:
         return PolicyFit(PolicyResult(refused, "none"))
-    value, sampling = mean_part(units, index, predict(fitted.calibrator, z), weight)
+    f = predict(fitted.calibrator, z)
+    if lender.shift is not None:
+        f += lender.shift[taken(rows.prompt, index)]
+    value, sampling = mean_part(units, index, f, weight)
     result = PolicyResult(status, options.borrowed, "borrowed", value + shift, balance=correction.balance)
     return PolicyFit(_finish(rows, result, sampling, (correction,), None, options))
 
@@ -227,41 +254,16 @@ def borrowed_residual(
         return Status.UNINFORMATIVE_JUDGE, np.nan, nothing
     # the covariates count where the value rests on them: in the balance, and in a calibrator that sees them
     n_used = 1 if borrowed == "one_step" and fitted.mode == "monotone" else z.shape[1]
-    if not supported(fitted.z[:, :n_used], lender.lesson.n_clusters, z[:, :n_used], share):
+    lesson = lender.lesson
+    taught = fitted.z[lesson.weight > 0, :n_used]
+    enough = lesson.n_clusters >= MIN_LABELLED_CLUSTERS
+    if not (enough and supported(taught, lesson.n_clusters, z[:, :n_used], share)):
         return Status.LOW_SUPPORT, np.nan, nothing
     if borrowed == "one_step":
-        shift, part = _slice_residual(rows, fitted, z, share)
+        shift, part = density_ratio_residual(rows, fitted, z, share)
     else:
-        shift, part = balanced_residual(rows, fitted, lender.lesson, z, share, lender.judge)
+        shift, part = balanced_residual(rows, fitted, lesson, z, share, lender.judge)
     return (Status.LOW_SUPPORT if np.isnan(part.df) else None), shift, part
-
-
-def _slice_residual(rows: Rows, fitted: OracleSlice, z: FloatArray, share: FloatArray) -> tuple[float, Part]:
-    """Residual of the slice's labels, reweighted to a policy that borrows them: what its plug-in is off by.
-
-    The weight of label i is the density ratio of the policy's index to the slice's, constant on the blocks of the fit
-    f^(-k) that never saw it (and linear between its knots); weights sum to one. A fit is steepest where it followed
-    the noise, so the policies at the two ends of the judge's scale are driven apart; held-out residuals show by how
-    much.
-    """
-    fold = fitted.fold[fitted.prompt]
-    ratio, residual = np.zeros(len(fold)), np.zeros(len(fold))
-    for k in oracle_folds(fitted):
-        held = fold == k
-        f = refit(fitted, ~held, basis_of(fitted))
-        n_blocks = int(f.block[-1]) + 1
-        of_block = sum_by(f.block, knot_mass(f, z, share), n_blocks) / sum_by(f.block, f.weight, n_blocks)
-        ratio[held] = np.interp(index_of(f, fitted.z[held]), f.knot, of_block[f.block])
-        residual[held] = fitted.label[held] - predict(f, fitted.z[held])
-    weight = ratio * fitted.weight
-    if not weight.any():  # no label lies where the policy does
-        return 0.0, Part(np.full(len(rows.prompts), np.nan), np.nan)
-    weight = weight / weight.sum()
-    shift = float((weight * residual).sum())
-    n = len(rows.prompts)
-    effective = max(effective_clusters(sum_by(fitted.prompt, weight, n), rows.cluster), 3.0)
-    influence = n * sum_by(fitted.prompt, weight * (residual - shift), n)
-    return shift, Part(influence * np.sqrt(cr1_factor(effective)), effective - 1)
 
 
 def _finish(

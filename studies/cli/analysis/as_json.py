@@ -13,10 +13,13 @@ from cje_core.inference.pairs import ROUNDING
 from cje_core.verdict import gates
 from cje_core.verdict.headline import weaker
 from cje_core.workflow.analysis import Analysis
-from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdict
+from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.standing import best, compared_by_posterior, shown_estimates
+from studies.cli.analysis.assumed import assumption_records
+from studies.cli.analysis.cohorts import cohort_records
 from studies.cli.analysis.numbers import ends, known, numbers
+from studies.cli.analysis.support import label_next, order_records, support
 from studies.engine.manifest import provenance
 
 OVERLAP = (
@@ -31,6 +34,7 @@ OVERLAP = (
     "cle_factor",
 )
 
+LOG_RATIOS = ("mean", "sd", "equal_share", "mean_ratio", "mean_ratio_std_error")
 ABOUT_BORROWING = ("transport", "identification", "label_support")  # gates of a value that borrows
 # What `cje_core.estimators.direct` says of differences between policies that borrow their calibration.
 PLUG_IN = (
@@ -47,10 +51,13 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
     return {
         "policies": {policy: _policy(analysis, shown, policy) for policy in analysis.policies},
         "contrasts": contrast_records(analysis),
+        "order": order_records(analysis),
+        "assumptions": assumption_records(analysis),
         "best": _best(analysis),
         "agreement": [
             _agreement(analysis, policy) for policy in analysis.policies if compared.sel(policy=policy)
         ],
+        "cohorts": cohort_records(analysis),
         "seconds": round(analysis.seconds, 3),
         "manifest": {
             "seed": analysis.seed,
@@ -60,10 +67,14 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
                     **json.loads(e.attrs["options"]),
                     "ci_kind": e.attrs["ci_kind"],
                     "ci_prob": e.attrs["ci_prob"],
+                    "estimand": e.attrs["estimand"],
                 }
                 for name, e in analysis.estimates.items()
             },
             "margin": float(analysis.transport.attrs["margin"]),
+            "gates": {
+                str(gate): _threshold(analysis.gates.sel(gate=gate)) for gate in analysis.gates["gate"].values
+            },
             "calibrator": None if reliability is None else reliability.attrs["mode"],
             # the test that decides whether anything may be borrowed
             "judge": {name: known(judge[f"judge_{name}"]) for name in ("spearman", "p_value", "widening")}
@@ -72,6 +83,8 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "bayes_engine": None if posterior is None else posterior.engine,
             "covariates": list(analysis.calibrated.calibration.covariates),
             "direction": analysis.calibrated.calibration.direction,
+            "subgroup": analysis.calibrated.calibration.groups,
+            "cohort": analysis.data.attrs.get("cohort"),
             "calibration_policy": analysis.data.attrs["calibration_policy"],
             "judge_range": analysis.data.attrs["judge_range"],
             "oracle_range": analysis.data.attrs["oracle_range"],
@@ -112,17 +125,73 @@ def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) ->
         },
         "probes_of_unknown_prompts": analysis.probes_elsewhere(policy),
         "posterior": _posterior(analysis, policy),
+        "rank": _rank(analysis, policy),
+        "serial": _serial(analysis, policy),
+        "log_ratios": None
+        if analysis.log_ratios is None
+        else numbers(analysis.log_ratios.sel(policy=policy), *LOG_RATIOS),
         "overlap": None
         if analysis.overlap is None
         else numbers(analysis.overlap.sel(policy=policy), *OVERLAP),
         "gates": dict(zip(states["gate"].values.tolist(), states.values.tolist(), strict=True)),
+        "gate_values": {
+            gate: known(value)
+            for gate, value in analysis.gates["value"].sel(policy=policy).to_series().items()
+        },
         "gate_warnings": gate_warnings(analysis, policy),
         "bounds": ends(analysis.bounds["interval"].sel(policy=policy))
         if analysis.bounds_hold(policy)
         else None,
+        "support": support(analysis, policy),
+        "drift": _drift(analysis, policy),
+        "label_next": label_next(analysis, policy),
         "recommended": {
             name: str(guide[name].item()) for name in ("estimator", "reason", "alternative", "caution")
         },
+    }
+
+
+def _rank(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    """Rank of a value that stands among those that do; None for any other."""
+    if analysis.ranks is None or policy not in analysis.ranks["policy"].values:
+        return None
+    at = analysis.ranks.sel(policy=policy)
+    low, high = at["rank_interval"].values.tolist()
+    return {
+        "estimate": int(at["rank"]),
+        "interval": [int(low), int(high)],
+        "may_be_best": bool(at["best"]),
+        **numbers(at, "p_best", "p_best_mcse"),
+    }
+
+
+def _serial(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    """Error of a value that stands, in blocks of time; None where it was not asked for."""
+    if analysis.serial is None:
+        return None
+    at = analysis.serial.sel(policy=policy)
+    found = numbers(at, "std_error", "std_error_serial", "mean_block")
+    return {**found, "interval": ends(at["interval_serial"]), "order": analysis.serial.attrs["order"]}
+
+
+def _drift(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    """Charts of a policy's probes over batches; None without batches, or without its probes."""
+    if analysis.drift is None or policy not in analysis.drift["stream"].values:
+        return None
+    at = analysis.drift.sel(stream=policy)
+    return {
+        **numbers(at, "p_joint_bh", "drifted"),
+        "batches": at.sizes["batch"],
+        "probes": int(at["n_units"]),
+    }
+
+
+def _threshold(gate: xr.Dataset) -> dict[str, Any]:
+    """One gate's two levels, which side of them is good, and where they come from."""
+    return {
+        **numbers(gate, "good", "critical"),
+        "at_least": bool(gate["least"]),
+        "source": str(gate["source"].item()),
     }
 
 
@@ -278,4 +347,5 @@ def _same(analysis: Analysis, pair: xr.Dataset) -> bool:
 def _counts(analysis: Analysis, policy: str) -> dict[str, int]:
     at = analysis.data.sel(policy=policy)
     kinds = {"responses": "evaluated", "labels": "labelled", "probes": "probe"}
-    return {name: int(at[variable].sum()) for name, variable in kinds.items()}
+    stands_for = at.get("stands_for", 1)
+    return {name: round(float((at[variable] * stands_for).sum())) for name, variable in kinds.items()}

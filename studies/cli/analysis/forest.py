@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
 from cje_core.figures.style import STYLE
 from cje_core.workflow.analysis import Analysis
-from cje_core.workflow.analyze import CORRECTED, OFF_POLICY
 from cje_core.workflow.posterior import BAYESIAN, VALUE
+from cje_core.workflow.reading.prepare import CORRECTED, OFF_POLICY
 from cje_core.workflow.standing import shown_estimates
 from studies.cli.analysis.numbers import LABELS, cell, plain
 from studies.cli.analysis.panels import image

@@ -4,24 +4,33 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pandas as pd
 from rich.text import Text
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.inference.estimate import Status
+from cje_core.offpolicy.log_likelihoods import refuted
 from cje_core.transport.agreement import mixed
 from cje_core.verdict import guide
 from cje_core.workflow.analysis import Analysis
-from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import SHIFT, posterior_verdict
+from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.standing import best, compared_by_posterior, withheld
 from studies.cli.analysis.as_json import at_level, unused_probes
-from studies.cli.analysis.numbers import interval_text, known, plain, probability, some
+from studies.cli.analysis.assumed import assumption_lines
+from studies.cli.analysis.cohorts import cohort_lines, overlap_help
+from studies.cli.analysis.numbers import interval_text, known, percent, plain, probability, some
+from studies.cli.analysis.support import support_lines
+
+MOST_RANKED = 10  # policies on one line
+REFUTED = 0.01  # size of the test whether ratios can be likelihood ratios
 
 
 def notes(analysis: Analysis) -> list[Text]:
     """What the words mean here, why levels are refused, what the arms disagree on, and what was left out."""
-    lines = _levels(analysis) + _refusals(analysis) + _unused_probes(analysis) + _disagreements(analysis)
+    lines = _levels(analysis) + _refusals(analysis) + support_lines(analysis)
+    lines += _unused_probes(analysis) + _disagreements(analysis)
     meanings: set[Status] = set()
     lent: dict[str, None] = {}  # estimators with logs that borrow, in their order
     for name in analysis.estimates:
@@ -55,10 +64,16 @@ def notes(analysis: Analysis) -> list[Text]:
         _contradictions,
         _probes_elsewhere,
         _not_random,
+        assumption_lines,
+        _drift,
         _dearer_than_labels,
         _barely_passed,
         _cautions,
+        cohort_lines,
+        overlap_help,
         _best,
+        _ranks,
+        _log_ratios,
         _advice,
     ):
         lines += part(analysis)
@@ -253,6 +268,58 @@ def _best(analysis: Analysis) -> list[str]:
     return lines
 
 
+def _ranks(analysis: Analysis) -> list[str]:
+    """Which ranks each value may have, all at once, and how likely it is the best of them."""
+    found = analysis.ranks
+    if found is None:
+        return []
+    if found.sizes["policy"] > MOST_RANKED:
+        return [f"ranks of {found.sizes['policy']} policies: see the JSON"]
+    words = []
+    for policy in found["policy"].values[np.argsort(found["rank"].values, kind="stable")].astype(str):
+        at = found.sel(policy=policy)
+        low, high = at["rank_interval"].values.astype(int)
+        words.append(
+            f"{policy} {low if low == high else f'{low} to {high}'} ({probability(known(at['p_best']))})"
+        )
+    lent = any(analysis.level(policy) == "assumed" for policy in found["policy"].values.astype(str))
+    return [
+        f"ranks that hold all together with {percent(analysis)}, and P(best)"
+        f"{', if what is assumed holds' * lent}: {', '.join(words)}"
+    ]
+
+
+def _log_ratios(analysis: Analysis) -> list[str]:
+    """Log ratios that no two policies have, and policies that look like the logger."""
+    found = analysis.log_ratios
+    if found is None:
+        return []
+    lines = []
+    for policy, large in zip(
+        found["policy"].values.astype(str), refuted(found["mean_ratio"], REFUTED), strict=True
+    ):
+        at = found.sel(policy=policy)
+        if large:
+            lines.append(
+                f"caution for {policy}: its likelihood ratios to the logger have mean {float(at['mean_ratio']):.3g}, "
+                "and "
+                f"{1 / REFUTED:g} or more has probability at most {REFUTED:g}: they are of another text, template or "
+                "model; cje-lab audit likelihoods checks the calls"
+            )
+        same = float(at["equal_share"])
+        if same == 1:
+            lines.append(
+                f"logs: {policy} has the logger's own log-likelihoods: it is the logger, or its column a copy"
+            )
+        elif same > 0.5:
+            lines.append(
+                f"logs: {policy} has the logger's log-likelihood on {same:.0%} of its responses: if it is the "
+                "logger, the "
+                f"others (standard deviation {float(at['sd']):.2g} nats over all) are errors of teacher forcing"
+            )
+    return lines
+
+
 def _absent(left_out: Mapping[str, str]) -> str:
     """The policies that are not compared, and why."""
     named = [f"{policy} ({why})" for policy, why in left_out.items()]
@@ -297,6 +364,21 @@ def _not_random(analysis: Analysis) -> list[str]:
                 "random, or declare their probabilities (label_prob)"
             )
     return lines
+
+
+def _drift(analysis: Analysis) -> list[str]:
+    """What charts of probes that came in batches say, each alarm with what to do."""
+    if analysis.drift is None:
+        return []
+    of_gate = analysis.gates.sel(gate="drift")
+    words = {"pass": "none found for", "fail": "found for", "unknown": "not checked for"}
+    said = _together((p, str(of_gate["state"].sel(policy=p).item())) for p in analysis.policies)
+    parts = [f"{words[state]} {names}" for state, names in said.items()]
+    actions = sorted({str(word) for word in of_gate["action"].values} - {""})
+    batches = analysis.drift.sizes["batch"]
+    return [
+        f"drift over {batches} batches of probes: {', '.join(parts)}{''.join(f'; {word}' for word in actions)}"
+    ]
 
 
 def _dearer_than_labels(analysis: Analysis) -> list[str]:

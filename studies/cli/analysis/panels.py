@@ -100,16 +100,23 @@ def _panels(analysis: Analysis) -> "Iterator[tuple[str, Axes]]":
         yield "win_matrix", figures.win_matrix(_starred(analysis))
     if bool((value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
         yield from _sensitivity(analysis)
+    for by, table in analysis.cohorts.items():
+        yield f"cohorts_{_file_name(by)}", figures.cohorts(table)
     if overlap is None:
         return
-    yield "ess_tails", figures.ess_tails(overlap)[0]
+    yield "ess_tails", figures.ess_tails(overlap, least=float(analysis.gates["good"].sel(gate="ess")))[0]
     for name in analysis.off_policy:
         if "orthogonality" in analysis.estimates[name]:
             yield f"orthogonality_{name}", figures.orthogonality(analysis.estimates[name])[0]
     weights = weight_map(analysis.calibrated)
     for policy in analysis.policies:
         if int(overlap["n_usable"].sel(policy=policy)):
-            named = re.sub(r"[^\w.-]+", "_", policy)  # a policy's name need not be a file's
+            named = _file_name(policy)
             affinity = float(overlap["affinity"].sel(policy=policy))
             yield f"weights_{named}", figures.weight_stabilisation(weights, policy)
             yield f"overlap_{named}", figures.overlap_heatmap(weights, policy, affinity=affinity)
+
+
+def _file_name(name: str) -> str:
+    """A policy's or a field's name, which need not be a file's, as one."""
+    return re.sub(r"[^\w.-]+", "_", name)

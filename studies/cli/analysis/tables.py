@@ -8,10 +8,12 @@ from rich.text import Text
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
-from cje_core.workflow.analyze import CORRECTED
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
+from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.standing import withheld
 from studies.cli.analysis.as_json import PLUG_IN, contrast_records
+from studies.cli.analysis.assumed import assumption_table
+from studies.cli.analysis.cohorts import cohort_tables
 from studies.cli.analysis.notes import notes
 from studies.cli.analysis.numbers import (
     LABELS,
@@ -38,6 +40,9 @@ def summary(analysis: Analysis) -> Group:
             *_posterior_table(analysis),
             *_log_tables(analysis),
             *_contrast_table(analysis),
+            *_serial_table(analysis),
+            *assumption_table(analysis),
+            *cohort_tables(analysis),
             *notes(analysis),
         ]
     )
@@ -163,6 +168,25 @@ def _log_tables(analysis: Analysis) -> list[Wide]:
         style = "dim" if state else ""
         values.add_row(Text(policy + state), *[Text(c, style=style) for c in cells])
     return [overlap, values]
+
+
+def _serial_table(analysis: Analysis) -> list[Wide | Text]:
+    """Errors of the values where prompts depend on their neighbours in time, beside the default ones."""
+    if analysis.serial is None:
+        return []
+    shown = Wide()
+    shown.add_column("in blocks\nof time", overflow="fold", min_width=8)
+    for name in ("standard\nerror", "in blocks", f"{percent(analysis)} interval\nin blocks", "mean\nblock"):
+        shown.add_column(name, no_wrap=True)
+    for policy in analysis.policies:
+        at = analysis.serial.sel(policy=policy)
+        if math.isnan(float(at["std_error_serial"])):
+            continue
+        low, high = (plain(analysis, float(end)) for end in at["interval_serial"].values)
+        errors = [plain(analysis, float(at[name])) for name in ("std_error", "std_error_serial")]
+        shown.add_row(Text(policy), *errors, f"[{low}, {high}]", f"{float(at['mean_block']):.1f}")
+    order = Text(f"stationary bootstrap, prompts in order of {analysis.serial.attrs['order']}")
+    return [shown, order]
 
 
 def _contrast_table(analysis: Analysis) -> list[Wide | Text]:

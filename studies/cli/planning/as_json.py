@@ -70,6 +70,7 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "replicates": None if check is None else check.attrs["replicates"],
         },
         "policies": policies,
+        "binary_judge": _binary(planned),
         "contrasts": contrast_records(planned),
         "next": next_steps(planned),
         "seconds": round(planned.seconds, 3),
@@ -81,6 +82,7 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "covariates": list(calibration.covariates),
             "calibrator": calibration.mode,
             "borrowed": planned.borrowed,
+            "estimator": planned.estimator,
             "calibration_policy": planned.data.attrs["calibration_policy"],
             "judge_range": planned.data.attrs["judge_range"],
             "oracle_range": planned.data.attrs["oracle_range"],
@@ -88,6 +90,35 @@ def to_json(planned: Planned) -> dict[str, Any]:
             **provenance(),
         },
     }
+
+
+def _binary(planned: Planned) -> dict[str, Any] | None:
+    """How the labels of a binary judge are best split, by policy; None for any other judge."""
+    found = planned.binary
+    if found is None:
+        return None
+    names = [str(name) for name in found.data_vars]
+    return {policy: numbers(found.sel(policy=policy), *names) for policy in planned.policies}
+
+
+def binary_lines(planned: Planned) -> list[str]:
+    """What the split of a binary judge's labels would save, where it saves anything to speak of."""
+    found, lines = planned.binary, []
+    for policy in planned.policies if found is not None else ():
+        assert found is not None
+        at = found.sel(policy=policy)
+        if math.isnan(float(at["std_error_random"])):
+            continue
+        counts = {name: int(at[name]) for name in ("m_pass", "m_fail", "m_good", "m_bad")}
+        lines.append(
+            f"binary judge: rogan_gladen of {policy}, standard error {float(at['std_error_random']):.3g} with labels "
+            "drawn at "
+            f"random; {float(at['std_error_verdict']):.3g} with {counts['m_pass']} of responses that the judge "
+            "passed and "
+            f"{counts['m_fail']} that it failed (give their label_prob); {float(at['std_error_class']):.3g} with "
+            f"{counts['m_good']} good and {counts['m_bad']} bad ones, where a pool of labels is at hand"
+        )
+    return lines
 
 
 def contrast_records(planned: Planned) -> list[dict[str, Any]]:
@@ -140,6 +171,13 @@ def next_steps(planned: Planned) -> list[str]:
         f"judge {chosen.n} prompts under {who}, label the responses of {under} to a random {chosen.m} of them, "
         "then cje-lab analyze"
     ]
+    if planned.estimator == "stacked_dr":
+        steps.insert(
+            0,
+            f"log one response of the logger to each of the {chosen.n} prompts, judge it, and score it under every "
+            "policy "
+            "by teacher forcing (the budget counts the judge)",
+        )
     if any(planned.status(policy) is Status.INVERTED_JUDGE for policy in planned.policies):
         steps.insert(
             0,

@@ -12,11 +12,12 @@ from cje_core.workflow.plan import Planned
 from studies.cli.analysis.panels import image
 from studies.cli.analysis.save import write_files
 from studies.cli.planning.as_json import to_json
+from studies.cli.redaction import hidden
 
 
-def save(planned: Planned, out: Path) -> None:
-    """Write plan.json and mde.png; each is whole or absent."""
-    text = json.dumps(to_json(planned), indent=1, allow_nan=False) + "\n"
+def save(planned: Planned, out: Path, salt: str | None = None) -> None:
+    """Write plan.json and mde.png; each is whole or absent, ids of prompts redacted."""
+    text = json.dumps(hidden(to_json(planned), salt), indent=1, allow_nan=False) + "\n"
     files = {"plan.json": text.encode("utf-8"), "mde.png": _contours(planned)}
     write_files(out, files)
 

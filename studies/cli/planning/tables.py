@@ -10,7 +10,7 @@ from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import Balance
 from cje_core.workflow.plan import Planned
 from studies.cli.analysis.notes import left_out_lines
-from studies.cli.planning.as_json import contrast_records, next_steps
+from studies.cli.planning.as_json import binary_lines, contrast_records, next_steps
 from studies.cli.wide import Wide, page
 
 ROUNDING = 1e-20  # a variance below it is what floats leave of none
@@ -135,6 +135,7 @@ def _notes(planned: Planned) -> Text:
             if (failed := planned.check["n_failed"].sel(policy=policy)) > 0 and not planned.silent(policy)
         ]
     lines += [f"extrapolates: {phrase}" for phrase in planned.outside]
+    lines += binary_lines(planned)
     lines += left_out_lines(planned.left_out)
     return Text("\n".join(lines + [f"next: {step}" for step in next_steps(planned)]))
 

@@ -90,6 +90,7 @@ def test_without_an_effect_it_is_the_calibration_of_the_judge(binary, concentrat
     assert draws.beta.std() == pytest.approx(0.5, rel=5 / np.sqrt(n_eff))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", [True, False])
 def test_chains_from_different_streams_meet(binary):
     rows, graded = prepared(world(6, effect=1.0, binary=binary)[0], ["x"], "spline")
@@ -100,6 +101,7 @@ def test_chains_from_different_streams_meet(binary):
         assert worst < 1.02, (name, worst)
 
 
+@pytest.mark.slow
 def test_copies_in_a_cluster_add_no_certainty():
     """Every response three times in its cluster: each label counts a third."""
     single, thrice = (prepared(world(7, m=60, effect=0.5, copies=k)[0], ["x"]) for k in (1, 3))
@@ -117,6 +119,7 @@ def test_copies_in_a_cluster_add_no_certainty():
 # --- estimators -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "spline"])
 def test_covariates_mend_what_the_judge_alone_misses(kind):
     """Policy b's responses differ in x: borrowed without x its value is off, with x it is not."""
@@ -135,6 +138,7 @@ def test_covariates_mend_what_the_judge_alone_misses(kind):
         assert abs(beta.mean() - scale) < 4 * beta.std() < 1
 
 
+@pytest.mark.slow
 def test_a_shift_that_is_the_covariate_s_disappears_with_it():
     data, _ = world(8, n=1500, m=600, effect=1.0, center=(0.0, 1.5), binary=True, probes=200)
     flat = bayes_corrected.Model("flat")

@@ -21,6 +21,7 @@ def data(rng, weight, *, n=300, m=60, probe=False, label_prob=None):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_random_labels_pass_at_the_stated_level():
     p = np.array(
         [label_balance(data(np.random.default_rng(r), np.ones_like)).p_value[0, 0] for r in range(400)]

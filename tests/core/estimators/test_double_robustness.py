@@ -30,7 +30,7 @@ def wrong_outcome(logs, value=0.2):
 def with_outcome(logs, outcome):
     """The same logs with another outcome model than the one that they would make."""
     changed = Logs(logs.shared)
-    vars(changed)["outcome"] = outcome
+    changed.put("outcome", (outcome.logged, outcome.fresh))
     return changed
 
 

@@ -23,6 +23,7 @@ NO_FOLDS = {
     "direct_corrected",
     "labels_only",
     "oracle_bound",
+    "overlap_weights",
     "ppi",
     "ppi_plus_plus",
     "raw_judge",
@@ -39,6 +40,8 @@ NO_CALIBRATOR = {
     "raw_judge",
     "rogan_gladen",
 }
+# What they estimate is another mean than the policy's value, and they say so.
+OTHER_ESTIMAND = {"overlap_weights"}
 # The lambda of PPI++ divides the pooled variance of S by N - 1, which twice the data moves by 1 / N.
 # The stack adds a fixed ridge to a covariance that carries n / (n - 1).
 # Effective counts of the Bayesian correction may not exceed the rows, which copies double: other counts, other draws.
@@ -101,6 +104,7 @@ def test_schema(name, tmp_path):
     assert isinstance(json.loads(out.attrs["options"]), dict)
     assert out.attrs["ci_prob"] == 0.95
     assert isinstance(out.attrs["ci_kind"], str)
+    assert ("not V(policy)" in out.attrs["estimand"]) == (name in OTHER_ESTIMAND)
     assert "V(policy)" in out.attrs["estimand"]
     out.to_netcdf(tmp_path / "out.nc")
     with xr.open_dataset(tmp_path / "out.nc") as read:

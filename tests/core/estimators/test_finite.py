@@ -2,23 +2,25 @@
 
 import numpy as np
 import pytest
+from blocks import stack
 
 from cje_core.estimators import direct, labels_only
 from cje_sim.scenarios import finite_model
 
-N, FRACTION, N_REPLICATES = 600, 0.25, 800
+N, FRACTION, N_REPLICATES, PER_BLOCK = 600, 0.25, 800, 50
 
 
 @pytest.fixture(scope="module")
 def replicates():
     out = {"theta_aug": [], "labels_only": [], "bound_se": []}
-    for r in range(N_REPLICATES):
-        data = finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=r)
-        result = direct.estimate(data, inference="influence")
-        out["theta_aug"].append(result.estimate.values)
-        out["bound_se"].append(result.std_error.values)
-        out["labels_only"].append(labels_only.estimate(data).estimate.values)
-    return {name: np.array(values) for name, values in out.items()}
+    for start in range(0, N_REPLICATES, PER_BLOCK):
+        draws = range(start, start + PER_BLOCK)
+        block = stack([finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=r) for r in draws])
+        result = direct.estimate_block(block, ci_prob=0.95)
+        out["theta_aug"].append(result.estimate)
+        out["bound_se"].append(result.std_error)
+        out["labels_only"].append(labels_only.estimate_block(block, ci_prob=0.95).estimate)
+    return {name: np.concatenate(values) for name, values in out.items()}
 
 
 def enumerate_bound():

@@ -1,8 +1,9 @@
 """Coverage of every kind of interval of Direct by repeated sampling: n = 1000, 50 and 250 labels, four worlds.
 
-One simulated data set serves both label designs: its labels of all policies ("own"), and those of the base policy
-alone ("borrowed"). The array-level functions run without their labelled shells, 2,000 data sets a cell, so a coverage
-of 95% is known to within a Monte Carlo standard error of 0.5 points and the stated bands are 4 of them away.
+Labels of the base policy alone: they correct it ("own"), and the policies at the two ends of the judge's scale take
+them ("borrowed"). Replicates come in blocks, and what has no compiled form runs on their arrays without a labelled
+shell: 2,000 data sets a cell, so a coverage of 95% is known to within a Monte Carlo standard error of 0.5 points and
+the stated bands are 4 of them away.
 """
 
 from functools import lru_cache
@@ -10,16 +11,21 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from cje_core.calibration.informative import Informative
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data.arrays import unpack
+from cje_core.data.arrays import Rows
+from cje_core.families.blocks.bootstrap import bootstrap_block
+from cje_core.families.blocks.direct import fit_block, prompt_orders, slices
+from cje_core.families.blocks.direct_kernels import CORRECTED, ONE_STEP, PLUG_IN
+from cje_core.families.blocks.estimates import Numbers, assemble_block, standard_error
 from cje_core.families.direct.bootstrap import bootstrap_direct
 from cje_core.families.direct.bootstrap_intervals import bootstrap_rows
-from cje_core.families.direct.fit import Lender, Options, fit_policy, make_lender
-from cje_core.inference.estimate import cluster_se, percentile, wald
+from cje_core.families.direct.fit import Options, fit_policy
+from cje_core.inference.estimate import percentile, wald
+from cje_core.inference.influence import pooled_df
 from cje_sim.scenarios import binary_oracle, discrete_judge, weak_judge, well_specified
 
 N, N_REPLICATES = 1000, 2000
+PER_BLOCK = 50
 N_BOOT = 200  # quantiles of 200 draws cost half a point of coverage at most
 N_TUNED, N_TUNED_BOOT = 1000, 500
 WORLDS = {
@@ -29,82 +35,109 @@ WORLDS = {
     "binary_oracle": binary_oracle,
 }
 CELLS = [(world, m) for world in WORLDS for m in (50, 250)]
-OWN = {
-    "influence": Options(),  # the default
-    "theta_aug": Options(power_tuned=False),
+# on arrays; of the paper's baselines the plug-in with the delete-one-fold variance, 1.96
+UNCOMPILED = {
     "tmle": Options(power_tuned=False, correction="tmle"),
-    # the paper's baselines: plug-in, f taken as known; and with the delete-one-fold variance, 1.96
-    "cluster": Options(correction="none", inference="cluster"),
     "jackknife": Options(correction="none", inference="jackknife", quantile="normal"),
 }
+ENDS = ("better", "worse")
 VALUE, ERROR, LOWER, UPPER, TARGET = range(5)
+NAMES = np.array([f"{i:04d}" for i in range(N)])
 
 
-def never_refuses(lender):
-    """What a method covers is asked of every data set, not of those where a borrowed value would be printed."""
-    if lender is None:  # a plug-in needs none
-        return None
-    boundless = lender.lesson._replace(n_clusters=0)  # whose allowance is more than all responses
-    return Lender(Informative(1.0, 0.0, True), boundless)
+def blocks(world, m, replicates=N_REPLICATES):
+    """The first policy is the one with labels, the others are those of `ENDS`; and their values."""
+    scenario = WORLDS[world]
+    truth = scenario.truth()
+    for seed in range(0, replicates, PER_BLOCK):
+        rngs = [np.random.default_rng(seed + r) for r in range(PER_BLOCK)]
+        block = scenario.simulate.block(rngs, n=N, oracle_fraction=m / N, label_design="base")
+        block = block.without_idle(("base", *ENDS))
+        assert block.policies[0] == "base"
+        yield seed, block, truth.sel(policy=list(block.policies)).values
+
+
+def base_rows(block, r):
+    """`Rows` of the base policy alone in data set r."""
+    score, label = block.score[r, 0], block.label[r, 0]
+    seen = np.isfinite(label)
+    return Rows(
+        ["base"], NAMES, np.arange(N), NAMES, np.zeros(N, np.intp), np.arange(N), score, score[:, None], label, seen,
+        np.zeros(N, bool), np.ones(N, bool), np.ones(N), block.label_prob[r, 0], seen,
+    )  # fmt: skip
 
 
 @lru_cache
 def simulate(world, m):
-    """Per method an array (replicate, 5): value, standard error, interval, target."""
-    scenario = WORLDS[world]
-    truth = scenario.truth()
-    names = sorted(truth.policy.values.tolist())
-    target = truth.sel(policy=names).values
-    base, high, low = (names.index(name) for name in ("base", "better", "worse"))
+    """Per method an array (replicate, 5): value, standard error, interval, target.
+
+    What a method covers is asked of every data set, not only of those where a borrowed value would be printed.
+    """
     out = {}
 
     def record(name, value, std_error, interval, goal):
-        out.setdefault(name, []).append((value, std_error, *interval, goal))
+        goal = np.broadcast_to(goal, np.shape(value))
+        cell = np.stack([value, std_error, interval[..., 0], interval[..., 1], goal], axis=-1)
+        out.setdefault(name, []).append(cell)
 
-    def student(name, value, std_error, df, goal):
-        record(name, value, std_error, wald(value, std_error, df, 0.95), goal)
-
-    for r in range(N_REPLICATES):
-        rows = unpack(scenario.simulate(n=N, oracle_fraction=m / N, rng=r))
-        rows = rows._replace(teaches=rows.labelled & (rows.policy == base))
-        fitted = fit_slice(rows)
-        for name, options in OWN.items():
-            fit = fit_policy(rows, fitted, base, options)
-            student(name, fit.result.value, fit.result.std_error, fit.result.df, target[base])
-            if name == "theta_aug":
-                arrays = bootstrap_rows(rows, fitted, [fit] * (base + 1), [base], options)
-                draws = bootstrap_direct(arrays, N_BOOT, np.random.default_rng(r)).draws
-                interval = percentile(draws, [fit.result.value], 0.95)[0]
-                record("bootstrap", fit.result.value, draws.std(ddof=1), interval, target[base])
-        for form in ("plug_in", "one_step"):
-            options = Options(correction="none", borrowed=form)
-            lender = never_refuses(make_lender(rows, fitted, options))
-            a, b = (fit_policy(rows, fitted, p, options, lender).result for p in (high, low))
-            student(f"{form} high", a.value, a.std_error, a.df, target[high])
-            student(f"{form} low", b.value, b.std_error, b.df, target[low])
-            error = float(cluster_se(a.influence - b.influence, rows.cluster))
-            student(f"{form} contrast", a.value - b.value, error, min(a.df, b.df), target[high] - target[low])
-    return {name: np.array(cell) for name, cell in out.items()}
+    for seed, block, target in blocks(world, m):
+        high, low = (block.policies.index(name) for name in ENDS)
+        first, second = np.array([high]), np.array([low])
+        rngs = (np.random.default_rng(seed + r) for r in range(PER_BLOCK))
+        for own, form, tuned in (("theta_aug", PLUG_IN, False), ("influence", ONE_STEP, True)):
+            found, _ = fit_block(block, True, form, tuned)
+            error, df = standard_error(found.influence), pooled_df(found.variance, found.df)
+            numbers = Numbers(found.value, found.influence, error, df, np.zeros(error.shape, int))
+            got = assemble_block(block, numbers, ci_prob=0.95, kind="wald")
+            borrowed = "one_step" if form == ONE_STEP else "plug_in"
+            for name, p in ((own, 0), (f"{borrowed} high", high), (f"{borrowed} low", low)):
+                record(name, got.estimate[:, p], error[:, p], got.interval[:, p], target[p])
+            pair = got.pairs(first, second, 0.95)
+            goal = target[high] - target[low]
+            record(
+                f"{borrowed} contrast", pair.difference[:, 0], pair.std_error[:, 0], pair.interval[:, 0], goal
+            )
+            if form == PLUG_IN:
+                alive = np.zeros(found.route.shape, bool)
+                alive[:, 0] = True
+                assert (found.route[:, 0] == CORRECTED).all()
+                order = prompt_orders(N)[0]
+                draws, _ = bootstrap_block(block, slices(block), found.route, alive, order, N_BOOT, rngs)
+                drawn, value = np.array([draw[0] for draw in draws]), found.value[:, 0]
+                record(
+                    "bootstrap", value, drawn.std(axis=1, ddof=1), percentile(drawn, value, 0.95), target[0]
+                )
+        known, _ = fit_block(block, False, PLUG_IN, False, known=True)  # the paper's: f taken as known
+        value, error = known.value[:, 0], standard_error(known.influence)[:, 0]
+        record("cluster", value, error, wald(value, error, np.inf, 0.95), target[0])
+        fits = {name: [] for name in UNCOMPILED}
+        for r in range(PER_BLOCK):
+            rows = base_rows(block, r)
+            fitted = fit_slice(rows)
+            for name, options in UNCOMPILED.items():
+                fit = fit_policy(rows, fitted, 0, options).result
+                fits[name].append((fit.value, fit.std_error, fit.df))
+        for name, each in fits.items():
+            value, error, df = np.array(each).T
+            record(name, value, error, wald(value, error, df, 0.95), target[0])
+    return {name: np.concatenate(cells) for name, cells in out.items()}
 
 
 @lru_cache
 def tuned_bootstrap(world, m):
     """Like `simulate`, for the bootstrap of the estimate as shipped (power-tuned): fewer data sets, more draws."""
-    scenario = WORLDS[world]
-    truth = scenario.truth()
-    base = sorted(truth.policy.values.tolist()).index("base")
-    target = float(truth.sel(policy="base"))
     options = Options(inference="bootstrap")
     out = []
-    for r in range(N_TUNED):
-        rows = unpack(scenario.simulate(n=N, oracle_fraction=m / N, rng=r))
-        rows = rows._replace(teaches=rows.labelled & (rows.policy == base))
-        fitted = fit_slice(rows)
-        fit = fit_policy(rows, fitted, base, options)
-        arrays = bootstrap_rows(rows, fitted, [fit] * (base + 1), [base], options)
-        draws = bootstrap_direct(arrays, N_TUNED_BOOT, np.random.default_rng(r)).draws
-        value = fit.result.value
-        out.append((value, draws.std(ddof=1), *percentile(draws, [value], 0.95)[0], target))
+    for seed, block, target in blocks(world, m, N_TUNED):
+        for r in range(PER_BLOCK):
+            rows = base_rows(block, r)
+            fitted = fit_slice(rows)
+            fit = fit_policy(rows, fitted, 0, options)
+            arrays = bootstrap_rows(rows, fitted, [fit], [0], options)
+            draws = bootstrap_direct(arrays, N_TUNED_BOOT, np.random.default_rng(seed + r)).draws
+            value = fit.result.value
+            interval = percentile(draws, [value], 0.95)[0]
+            out.append((value, draws.std(ddof=1), *interval, target[0]))
     return np.array(out)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from cje_core.data.arrays import unpacked_once
 from cje_core.estimators import (
     calibrated_dr_cpo,
     calibrated_ips,
@@ -45,12 +46,13 @@ def replicates():
     for r in range(N_REPLICATES):
         data = finite_model.simulate(n=N, oracle_fraction=FRACTION, label_design="base", rng=r)
         data = data.sel(policy=POLICIES)
-        for name, (module, options) in METHODS.items():
-            result = module.estimate(data, **options)
-            low, high = result["interval"].values.T
-            out[name][0].append(result["estimate"].values)
-            out[name][1].append(result["std_error"].values)
-            out[name][2].append((low <= truth) & (truth <= high))
+        with unpacked_once(data):
+            for name, (module, options) in METHODS.items():
+                result = module.estimate(data, **options)
+                low, high = result["interval"].values.T
+                out[name][0].append(result["estimate"].values)
+                out[name][1].append(result["std_error"].values)
+                out[name][2].append((low <= truth) & (truth <= high))
     return {name: tuple(map(np.array, triple)) for name, triple in out.items()}
 
 

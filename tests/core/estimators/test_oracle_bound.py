@@ -4,6 +4,7 @@ import numpy as np
 import oracles_peers
 import pytest
 import xarray as xr
+from blocks import stack
 
 from cje_core.data import DataError, from_arrays
 from cje_core.data.arrays import unpack
@@ -12,7 +13,7 @@ from cje_core.inference.estimate import Status
 from cje_sim import scenarios
 from cje_sim.scenarios import finite_model, well_specified
 
-N, FRACTION, N_REPLICATES = 600, 0.25, 1000
+N, FRACTION, N_REPLICATES, PER_BLOCK = 600, 0.25, 1000, 50
 KNOWN = [
     name for name in scenarios.available() if "true_reward" in scenarios.load(name).simulate(n=60, rng=0)
 ]
@@ -89,25 +90,22 @@ def test_the_true_reward_of_a_scenario_is_the_regression(name):
 
 @pytest.fixture(scope="module")
 def replicates():
-    out = {"oracle_bound": [], "direct": [], "ppi": [], "ppi_plus_plus": [], "labels_only": []}
+    modules = {"direct": direct, "ppi": ppi, "ppi_plus_plus": ppi_plus_plus, "labels_only": labels_only}
+    out = {name: [] for name in ("oracle_bound", *modules)}
     errors, planted = [], []
-    modules = {
-        "oracle_bound": oracle_bound,
-        "ppi": ppi,
-        "ppi_plus_plus": ppi_plus_plus,
-        "labels_only": labels_only,
-    }
-    for r in range(N_REPLICATES):
-        data = finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=r)
+    for start in range(0, N_REPLICATES, PER_BLOCK):
+        draws = range(start, start + PER_BLOCK)
+        data_sets = [finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=r) for r in draws]
+        for data in data_sets:
+            result = oracle_bound.estimate(data)
+            out["oracle_bound"].append(result.estimate.values[None])
+            errors.append(result.std_error.values)
+            blind = data.assign(true_reward=xr.full_like(data.true_reward, data.true_reward.mean()))
+            planted.append(oracle_bound.estimate(blind).std_error.values)
+        block = stack(data_sets)
         for name, module in modules.items():
-            result = module.estimate(data)
-            out[name].append(result.estimate.values)
-            if name == "oracle_bound":
-                errors.append(result.std_error.values)
-        blind = data.assign(true_reward=xr.full_like(data.true_reward, data.true_reward.mean()))
-        planted.append(oracle_bound.estimate(blind).std_error.values)
-        out["direct"].append(direct.estimate(data, inference="influence").estimate.values)
-    return {name: np.array(values) for name, values in out.items()}, np.array(errors), np.array(planted)
+            out[name].append(module.estimate_block(block, ci_prob=0.95).estimate)
+    return {name: np.concatenate(values) for name, values in out.items()}, np.array(errors), np.array(planted)
 
 
 def enumerated_bound():

@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize, stats
 
 from cje_core.data import from_arrays
-from cje_core.data.arrays import unpack
+from cje_core.data.arrays import unpack, unpacked_once
 from cje_core.estimators import labels_only, rogan_gladen
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status, wilson
@@ -273,8 +273,9 @@ def replicates():
     out = {"auto": [], "lee": [], "wald": []}
     for r in range(N_REPLICATES):
         data = preference_like.simulate(n=800, oracle_fraction=0.25, label_design="base", rng=r)
-        for name, found in out.items():
-            found.append(rogan_gladen.estimate(data, interval=name))
+        with unpacked_once(data):
+            for name, found in out.items():
+                found.append(rogan_gladen.estimate(data, interval=name))
     return out
 
 

@@ -89,6 +89,7 @@ def far_and_near():
     return pd.DataFrame(rows, columns=["policy", "prompt_id", "judge_score", "oracle_label"])
 
 
+@pytest.mark.slow
 def test_what_is_looked_at_only_where_it_passes_is_covered_all_the_same():
     """``T ~ N(tau, 1)`` printed where p < .05: T +- 1.96 widening covers 95% of what is printed, whatever tau.
 

@@ -5,13 +5,14 @@ labels, ties, a judge that knows nothing.
 """
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 from cje_core.estimators import direct, labels_only, load, raw_judge
 from cje_core.estimators.direct import Bootstrap
-from cje_core.families.blocks.direct import slices
+from cje_core.families.blocks.direct import corrected, slices
 from cje_core.inference.estimate import Status
 from cje_core.inference.pairs import pair_errors
 from cje_core.streams import Streams
@@ -54,19 +55,25 @@ REPLICATES = 3
 ROUNDING = {"df": 1e-9}  # found from a t quantile that is good to 1e-14, where its slope is small
 
 
+@cache
+def drawn(world, number):
+    """Data sets of a world in one of `SHAPES`: one block, and one by one; and the streams of each."""
+    simulate, shape = scenarios.load(world).simulate, SHAPES[number]
+    streams = [Streams(5, world, shape, r) for r in range(REPLICATES)]
+    block = simulate.block([s("data") for s in streams], **shape)
+    return block, [simulate(**shape, rng=s("data")) for s in streams], streams
+
+
 def both(world, shape, method):
     """What the block gives and what labelled data give, by name: pairs of arrays; and the statuses seen."""
     estimator, options = METHODS[method]
     estimator = load(estimator)
-    simulate = scenarios.load(world).simulate
-    streams = [Streams(5, world, shape, r) for r in range(REPLICATES)]
-    block = simulate.block([s("data") for s in streams], **shape)
+    block, data_sets, streams = drawn(world, SHAPES.index(shape))
     got = estimator.estimate_block(block, ci_prob=0.9, rngs=[s("method") for s in streams], **options)
     first, second = np.array([0, 2]), np.array([1, 0])
     pairs = got.pairs(first, second, 0.9)
     found = []
-    for r, s in enumerate(streams):
-        data = simulate(**shape, rng=s("data"))
+    for r, (s, data) in enumerate(zip(streams, data_sets, strict=True)):
         want = estimator.estimate(data, ci_prob=0.9, rng=s("method"), **options)
         apart = pair_errors(want, first, second, 0.9)
         influence = want.influence.sel(prompt=data.prompt.values).values
@@ -125,9 +132,11 @@ def test_planted_error_residuals_that_are_not_held_out():
     block = simulate.block([np.random.default_rng(r) for r in range(2)], **shape)
     want = direct.estimate_block(block, ci_prob=0.9)
     found = slices(block)  # kept for the next estimator
+    corrected.cache_clear()  # what follows from it
     found.own_f[:] = np.where(np.isfinite(block.label), found.f, np.nan)
     got = direct.estimate_block(block, ci_prob=0.9)
     slices.cache_clear()
+    corrected.cache_clear()
     assert np.abs(got.estimate / want.estimate - 1).min() > 1e-6
 
 

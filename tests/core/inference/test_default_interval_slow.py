@@ -2,15 +2,15 @@
 
 In the worlds of `reference.small_samples` (judge nearly linear, binary oracle, hardly informative judge) with 15 to 250
 labels, and in the scenario worlds with a calibrator shared by all policies. Each check that passes is run again with a
-planted error and must then fail. Replicates run the array-level core of Direct, which is first shown to be the whole
-of it. All intervals here are t intervals (``interval="wald"``): bounded ones have checks of their own.
+planted error and must then fail. Replicates run the array-level core of Direct on blocks, which is first shown to be
+the whole of it. All intervals here are t intervals (``interval="wald"``): bounded ones have checks of their own.
 """
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from own_label_world import FROZEN, PLANTED, as_data, core, excess, score_ratio
+from own_label_world import FROZEN, PLANTED, as_block, as_data, core, core_of, excess, score_ratio
 from reference import small_samples
 from scipy import stats
 
@@ -21,7 +21,7 @@ from cje_sim.scenarios import binary_oracle, discrete_judge, useless_judge, weak
 
 N_REPLICATES = 1000
 N_SCENARIO = 300
-BATCH = 100  # replicates that go through a peer at a time, as policies of one data set
+PER_BLOCK = 50
 SIZES = ((500, 15), (1000, 15), (500, 25), (1000, 25), (1000, 50), (1000, 250))
 SCENARIOS = {
     "well_specified": well_specified,
@@ -35,22 +35,15 @@ pytestmark = pytest.mark.slow
 
 def run_cell(world, n, m):
     """Estimates of one cell, (replicate, 3), and the intervals of the peers on the same data sets."""
-    names = [f"{i:04d}" for i in range(n)]
-    draws = [small_samples.simulate(world, n, r) for r in range(N_REPLICATES)]
-    score, label = (np.stack(arrays) for arrays in zip(*draws, strict=True))
-    template = unpack(as_data(score[0], label[0], m, names))
-    tuned = np.empty((N_REPLICATES, 3))
-    for r in range(N_REPLICATES):
-        labels = np.where(template.labelled, label[r], np.nan)
-        rows = template._replace(score=score[r], z=score[r][:, None], label=labels)
-        tuned[r] = core(rows)[0]
-    peers = {"ppi_plus_plus": [], "labels_only": []}
-    for start in range(0, N_REPLICATES, BATCH):
-        data = as_data(score[start : start + BATCH], label[start : start + BATCH], m, names)
-        peers["ppi_plus_plus"].append(ppi_plus_plus.estimate(data, interval="wald").interval.values)
-        peers["labels_only"].append(labels_only.estimate(data, interval="wald").interval.values)
-    out = {name: np.concatenate(parts) for name, parts in peers.items()}
-    return SimpleNamespace(truth=small_samples.truth(world), tuned=tuned, **out)
+    out = {"tuned": [], "ppi_plus_plus": [], "labels_only": []}
+    for start in range(0, N_REPLICATES, PER_BLOCK):
+        draws = [small_samples.simulate(world, n, start + r) for r in range(PER_BLOCK)]
+        block = as_block(*(np.stack(arrays) for arrays in zip(*draws, strict=True)), m)
+        out["tuned"].append(core_of(block)[:, 0])
+        for name, peer in (("ppi_plus_plus", ppi_plus_plus), ("labels_only", labels_only)):
+            out[name].append(peer.estimate_block(block, ci_prob=0.95, interval="wald").interval[:, 0])
+    parts = {name: np.concatenate(each) for name, each in out.items()}
+    return SimpleNamespace(truth=small_samples.truth(world), **parts)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +69,23 @@ def test_the_core_is_direct():
     data = well_specified.simulate(n=300, oracle_fraction=0.2, rng=0)
     by_name = direct.estimate(data).interval.sel(policy=unpack(data).policies)
     np.testing.assert_array_equal(intervals(core(unpack(data))), by_name.values)
+
+
+def test_the_core_of_a_block_is_that_of_each_data_set():
+    for world, n, m in (("smooth", 500, 15), ("binary", 500, 25), ("weak", 1000, 250)):
+        draws = [small_samples.simulate(world, n, r) for r in range(20)]
+        block = as_block(*(np.stack(arrays) for arrays in zip(*draws, strict=True)), m)
+        names = [str(i) for i in range(n)]
+        for tuned in (True, False):
+            each = [core(unpack(as_data(*draw, m, names)), power_tuned=tuned)[0] for draw in draws]
+            np.testing.assert_allclose(core_of(block, power_tuned=tuned)[:, 0], each, rtol=1e-9)
+
+
+def blocks(world, replicates, n, n_labels):
+    """Blocks of a scenario world with labels of every policy."""
+    for start in range(0, replicates, PER_BLOCK):
+        rngs = [np.random.default_rng(start + r) for r in range(PER_BLOCK)]
+        yield world.simulate.block(rngs, n=n, oracle_fraction=n_labels / n)
 
 
 def against_peers(cells, shrink=1.0):
@@ -153,13 +163,11 @@ def test_coverage_in_scenarios(scenario, n_labels):
     """Four policies or more share one calibrator; its replicates are whole data sets."""
     world = SCENARIOS[scenario]
     hits = {1.0: [], PLANTED: []}
-    for r in range(N_SCENARIO):
-        data = world.simulate(n=1000, oracle_fraction=n_labels / 1000, rng=r)
-        rows = unpack(data)
-        fits, target = core(rows), world.truth().sel(policy=rows.policies).values
+    for block in blocks(world, N_SCENARIO, 1000, n_labels):
+        fits, target = core_of(block), world.truth().sel(policy=list(block.policies)).values
         for shrink, seen in hits.items():
-            low, high = intervals(fits, shrink).T
-            seen.append(((low <= target) & (target <= high)).mean())
+            low, high = np.moveaxis(intervals(fits, shrink), -1, 0)
+            seen += ((low <= target) & (target <= high)).mean(axis=1).tolist()
     verdict = {}
     for shrink, seen in hits.items():
         mean, error = np.mean(seen), np.std(seen, ddof=1) / np.sqrt(N_SCENARIO)
@@ -171,12 +179,11 @@ def test_coverage_in_scenarios(scenario, n_labels):
 @pytest.mark.parametrize(("n", "n_labels"), [(500, 25), (1000, 50), (1000, 250)])
 def test_a_useless_judge_costs_three_percent_of_width_at_most(n, n_labels):
     widths = {"tuned": [], "paper": [], "labels": []}
-    for r in range(200):
-        data = useless_judge.simulate(n=n, oracle_fraction=n_labels / n, rng=r)
-        rows = unpack(data)
-        widths["tuned"].append(np.diff(intervals(core(rows))).mean())
-        widths["paper"].append(np.diff(intervals(core(rows, power_tuned=False))).mean())
-        widths["labels"].append(np.diff(labels_only.estimate(data, interval="wald").interval.values).mean())
+    for block in blocks(useless_judge, 200, n, n_labels):
+        alone = labels_only.estimate_block(block, ci_prob=0.95, interval="wald").interval
+        tuned, paper = (intervals(core_of(block, power_tuned=tuned)) for tuned in (True, False))
+        for name, found in (("tuned", tuned), ("paper", paper), ("labels", alone)):
+            widths[name] += np.diff(found)[..., 0].mean(axis=1).tolist()
     labels = np.array(widths["labels"])
     ratio = {}
     for name in ("tuned", "paper"):

@@ -137,6 +137,7 @@ def test_twice_the_data_has_the_standard_error_over_root_two(inference):
     np.testing.assert_allclose(twice.std_error * np.sqrt(2), once.std_error, rtol=0.03)
 
 
+@pytest.mark.slow
 def test_twice_the_data_halves_the_jackknife_variance():
     """Of five folds it has the noise of a chi-square with 4 df, so it is averaged over names, which deal the folds."""
     frame, deals = table(n=300, seed=5, share=0.6), 100

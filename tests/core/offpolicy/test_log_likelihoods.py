@@ -24,9 +24,10 @@ def sound(n=6, seed=0):
                 "prompt_id": str(prompt),
                 "logp": tokens.sum(),
                 "logp_tokens": tokens,
+                "n_ids": len(tokens),
                 "logp_prompt": before,
                 "logp_joint": before + tokens.sum(),
-                "snapshot": f"{policy}@2024",
+                "snapshot": f"{policy}@2024-08-06",
                 "renormalized": False,
             }
             rows += [row, dict(row)]
@@ -41,9 +42,10 @@ def test_a_sound_table_passes():
     assert (out.pass_share == 1).all() and (out.check_pass_share == 1).all()
 
 
-def broken(column, value, at=5):
+def broken(column, value, *rows):
     table = sound()
-    table.at[at, column] = value(table.at[at, column])
+    for at in rows or (5,):
+        table.at[at, column] = value(table.at[at, column])
     return table
 
 
@@ -56,11 +58,24 @@ def broken(column, value, at=5):
             [4, 5],
             "identical calls differ by more than 1e-07",
         ),
-        (broken("logp_tokens", lambda v: v * 1.01), "token_sum", [5], " token scores sum to"),
-        (broken("logp_tokens", lambda v: np.r_[v - 1, len(v)]), "token_sum", [5], "sum to"),
+        (broken("logp_tokens", lambda v: v * 1.01, 4, 5), "token_sum", [4, 5], " token scores sum to"),
+        (
+            broken("logp_tokens", lambda v: np.r_[v[:-2], v[-2:].sum() - 1, 1.0], 4, 5),
+            "token_sum",
+            [4, 5],
+            "1 of them are positive",
+        ),
+        (broken("logp_tokens", lambda v: v[::-1]), "repeatable", [4, 5], "identical calls differ"),
         (broken("logp_joint", lambda v: v + 0.01), "additive", [5], "log p(X + A)"),
         (broken("logp_prompt", lambda v: np.nan), "additive", [5], "nan"),
-        (broken("snapshot", lambda v: "latest"), "snapshot", [5], "snapshot is 'latest'"),
+        (broken("snapshot", lambda v: v[:-1] + "5"), "snapshot", [5], "snapshot is 'b@2024-08-05', unlike"),
+        (
+            sound().assign(n_ids=lambda t: t.logp_tokens.map(len) + (t.index == 5)),
+            "token_count",
+            [5],
+            "token ids, but",
+        ),
+        (sound().assign(masked=lambda t: t.index == 5), "unmasked", [5], "does not say"),
         (broken("renormalized", lambda v: True), "unmasked", [5], "renormalised after masking"),
     ],
 )

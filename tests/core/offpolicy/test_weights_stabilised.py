@@ -228,7 +228,7 @@ def test_pitfall_07_the_standard_error_of_a_hajek_mean():
     for i in range(reps):
         x = rng.standard_normal(n)
         w, r = weights.mean_one(0.5 * x), 5 + 0.3 * x + 0.2 * rng.standard_normal(n)
-        none = weights.Stabilised(w, np.ones(1), 1.0, False, w[None], w, ())
+        none = weights.Stabilised(w, np.ones(1), 1.0, False, w[None], w, (), 1.0)
         curve = weights.guard_curve(none, r, [np.inf])
         values[i], errors[i] = curve.value[0], curve.std_error[0]
     # a standard deviation over 500 replicates is known to 1 / sqrt(2 * 500) = 3.2%

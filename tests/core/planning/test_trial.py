@@ -78,7 +78,7 @@ def test_simulated_plan_is_labelled_and_reproducible():
             seen.append(r)
             yield r
 
-    found = simulate_plan(data, 300, 90, replicates=20, rng=3, track=track, borrowed="plug_in")
+    found = simulate_plan(data, 300, 90, replicates=track(range(20)), rng=3, borrowed="plug_in")
     assert seen == list(range(20))
     assert found["first"].values.tolist() == ["better", "slightly_better", "worse"]
     assert (found["second"].values == "base").all()

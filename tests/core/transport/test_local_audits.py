@@ -3,6 +3,7 @@
 import numpy as np
 import oracles_transport as oracles
 import pandas as pd
+import pytest
 import xarray as xr
 from audit_world import world
 from scipy import stats
@@ -10,6 +11,7 @@ from scipy import stats
 from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_arrays, from_frame
 from cje_core.data.arrays import unpack
+from cje_core.transport import local_audits
 from cje_core.transport.audit import audit
 from cje_core.transport.local_audits import binned_audit, score_bins, subgroup_audit
 from cje_sim.scenarios import transport_shift
@@ -123,19 +125,102 @@ def test_bins_of_a_clustered_design_count_clusters():
 # --- subgroups -------------------------------------------------------------------------------------------------------
 
 
-def test_subgroup_audit_is_the_audit_of_the_subgroup():
+def test_subgroup_audit_is_the_audit_of_the_subgroup_where_its_own_noise_is_the_larger():
     group = np.where(np.arange(400) % 3 == 0, "code", "prose")
     data = world(stratum=group)
     report = subgroup_audit(data)
-    probe = data.probe & xr.DataArray(group == "code", dims="prompt")
-    alone = audit(data.assign(probe=probe, oracle=data.oracle.where(data.labelled | probe)))
-    np.testing.assert_allclose(report.residual.sel(group="code"), alone.residual)
-    for name in ("std_error", "df"):
-        np.testing.assert_allclose(report[name].sel(group="code"), alone[f"{name}_with_fit"])
-    t = np.abs(alone.residual / alone.std_error_with_fit)
-    np.testing.assert_allclose(report.p_value.sel(group="code"), 2 * stats.t.sf(t, alone.df_with_fit))
+    larger = []
+    for name in ("code", "prose"):
+        probe = data.probe & xr.DataArray(group == name, dims="prompt")
+        alone = audit(data.assign(probe=probe, oracle=data.oracle.where(data.labelled | probe)))
+        mine = report.sel(group=name)
+        np.testing.assert_allclose(mine.residual, alone.residual)
+        tested = np.isfinite(mine.std_error.values)
+        ratio = (mine.std_error / alone.std_error_with_fit).values[tested]
+        assert (ratio > 1 - 1e-9).all()
+        same = ratio < 1 + 1e-9
+        larger += same.tolist()
+        np.testing.assert_allclose(mine.df.values[tested][same], alone.df_with_fit.values[tested][same])
+        t = np.abs(mine.residual / mine.std_error)
+        np.testing.assert_allclose(mine.p_value, 2 * stats.t.sf(t, mine.df))
+    assert set(larger) == {True, False}  # of two groups, one has the larger noise
     np.testing.assert_allclose(subgroup_audit(data, group=group).residual, report.residual)
     assert report.group.values.tolist() == ["code", "prose"]
+
+
+def test_the_noise_of_a_group_is_at_least_that_of_all_groups():
+    """With f known the noise is that of the probes: the larger of the group's own variance and the pooled one."""
+    data = without_noise(world(n=2000, probes=100, seed=3))
+    group = np.array(["x", "y", "z"])[np.arange(2000) % 3]
+    quiet = data.probe & (data.policy == "b") & xr.DataArray(group == "x", dims="prompt")
+    data = data.assign(oracle=data.oracle.where(~quiet, 0.2 + 0.6 * data.judge + 0.01))
+    report = subgroup_audit(data, group=group).sel(policy="b")
+    rows = unpack(data)
+    mine = np.flatnonzero(rows.probe & (rows.policy == 1))
+    left = rows.label[mine] - predict(fit_slice(rows).calibrator, rows.z[mine])
+    of_probe = dict(zip(data.prompt.values.tolist(), group.tolist(), strict=True))
+    members = {name: [] for name in "xyz"}
+    for prompt, value in zip(rows.prompts[rows.prompt[mine]].tolist(), left.tolist(), strict=True):
+        members[of_probe[prompt]].append(value)
+    pooled = sum(np.var(r) * len(r) for r in members.values()) / sum(len(r) - 1 for r in members.values())
+    for name, r in members.items():
+        slow = max(np.var(r, ddof=1), pooled) / len(r)
+        np.testing.assert_allclose(report.std_error.sel(group=name), np.sqrt(slow), rtol=1e-6)
+        np.testing.assert_allclose(report.df.sel(group=name), len(r) - 1, rtol=1e-6)
+    assert not report.flagged.sel(group="x")  # ten thousand to one by its own noise
+
+
+def rare(rng, *, graded, n=400, probes, teach=300, groups=4):
+    """Equal groups: labels 0 but for one in seventeen, or .9 give or take .005 but for one in seventeen."""
+    usual, odd = (0.9 + 0.005 * rng.standard_normal((2, n)), 0.2) if graded else (np.zeros((2, n)), 1.0)
+    label = np.where(rng.random((2, n)) < 1 / 17, odd, usual)
+    probe = np.zeros((2, n), bool)
+    probe[1, rng.permutation(n)[:probes]] = True
+    label[1] = np.where(probe[1], label[1], np.nan)
+    label[0, rng.permutation(n)[: n - teach]] = np.nan
+    data = from_arrays(
+        rng.random((2, n)), policies=["a", "b"], oracle=label, probe=probe, oracle_range=(0, 1)
+    )
+    return data, rng.integers(0, groups, n).astype(str)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("graded", "probes", "groups"), [(False, 60, 6), (False, 300, 4), (True, 60, 6), (True, 300, 4)]
+)
+def test_equal_groups_of_rare_outcomes_are_flagged_at_the_stated_level(graded, probes, groups, monkeypatch):
+    """P(any flag) is 5% at most, over 300 data sets; by each group's own noise alone it is not."""
+    n_sets = 300
+
+    def flags(audited):
+        rng = np.random.default_rng(3)
+        worlds = (rare(rng, graded=graded, probes=probes, groups=groups) for _ in range(n_sets))
+        return sum(bool(audited(*w)) for w in worlds)
+
+    most = stats.binom.ppf(1 - 3e-7, n_sets, 0.05)
+    assert flags(lambda data, group: subgroup_audit(data, group=group).flagged.any()) <= most
+    assert flags(lambda data, group: (binned_audit(data).p_value <= 0.05).any()) <= most
+    if graded and probes == 60:
+        monkeypatch.setattr(
+            local_audits, "_with_noise_of_all", lambda *a: (a[1].std_error_with_fit, a[1].df_with_fit)
+        )
+        assert flags(lambda data, group: subgroup_audit(data, group=group).flagged.any()) > most
+
+
+def test_a_group_of_equal_labels_is_tested_against_the_noise_of_the_others():
+    """Probes all 0 where f says a half: their own spread says nothing, yet chance does not make forty of them."""
+    rng = np.random.default_rng(4)
+    score, half = rng.random((2, 400)), (rng.random((2, 400)) < 0.5).astype(float)
+    group = np.where(np.arange(400) < 40, "silent", "others")
+    half[1, :40] = 0.0
+    probe = np.stack([np.zeros(400, bool), np.arange(400) < 240])
+    half[1, 240:] = np.nan
+    data = from_arrays(score, policies=["a", "b"], oracle=half, probe=probe, oracle_range=(0, 1))
+    report = subgroup_audit(data, group=group).sel(policy="b")
+    assert report.flagged.sel(group="silent") and report.p_value.sel(group="silent") < 1e-3
+    assert not report.flagged.sel(group="others")
+    alike = data.assign(oracle=data.oracle.where(~data.probe, 0.0))
+    assert np.isnan(subgroup_audit(alike, group=group).p_value).all()  # no noise anywhere to test against
 
 
 def test_subgroup_errors_that_cancel_are_flagged_under_one_fdr():

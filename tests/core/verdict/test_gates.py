@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from gates_world import HEALTHY
+from scipy import stats
 
 from cje_core.calibration.oracle_slice import fit_slice, predict
 from cje_core.data import from_arrays
@@ -13,11 +14,12 @@ from cje_core.estimators import (
     calibrated_ips,
     dr_cpo,
 )
+from cje_core.families.residual_tails import variance_df
 from cje_core.inference import sources
 from cje_core.inference.estimate import Status
-from cje_core.offpolicy.weight_map import cap_curves
+from cje_core.offpolicy.weight_map import cap_curves, guard_by_fold
 from cje_core.offpolicy.weights import guard_curve, stabilise
-from cje_core.verdict import gates
+from cje_core.verdict import gates, thresholds
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
@@ -64,6 +66,41 @@ def test_states_on_both_sides_of_both_thresholds(gate):
     else:
         state = gates.evaluate(HEALTHY | {gate.metric: gate.good + beyond * 1e6}).state.sel(gate=gate.name)
         assert state.item() == "warn"
+
+
+def test_thresholds_from_the_difference_to_be_found():
+    """Monte Carlo apart, the bound itself: at the threshold the SE of the bound makes the MDE that was asked for."""
+    mde, n, sigma = 0.03, 2000, 0.25
+    made = {g.name: g for g in thresholds.from_mde(mde, n=n, sigma=sigma)}
+    factor = (stats.norm.ppf(0.8) + stats.norm.ppf(0.975)) * np.sqrt(2)
+
+    def detectable(alpha, beta, shape):  # by the paper's equation
+        return factor * sigma * alpha / np.sqrt(beta * n) * np.sqrt(shape)
+
+    for name in ("ttc", "ttc_two_sided"):
+        np.testing.assert_allclose(detectable(0.9, made[name].good, 1.0), mde)
+        np.testing.assert_allclose(detectable(0.9, made[name].critical, 1.0), 2 * mde)
+    np.testing.assert_allclose(detectable(1.0, 1.0, 1 / made["ess"].good), mde)
+    np.testing.assert_allclose(detectable(1.0, 1.0, made["affinity"].good ** -2), mde)
+    np.testing.assert_allclose(detectable(1.0, 1.0, made["affinity"].critical ** -2), 2 * mde)
+    assert [g.name for g in made.values()] == [g.name for g in gates.GATES]
+    same = [g for g in gates.GATES if g.name not in ("ess", "affinity", "ttc", "ttc_two_sided")]
+    assert [made[g.name] for g in same] == same
+    strict = gates.evaluate(HEALTHY, gates=thresholds.from_mde(0.01, n=n, sigma=sigma))
+    assert (strict.state.sel(gate=["ess", "ttc", "affinity"]) == "fail").all()
+    assert "difference of 0.01" in strict.source.sel(gate="ttc").item()
+    for wrong in ({"mde": 0.0}, {"n": np.nan}, {"sigma": -1.0}):
+        with pytest.raises(ValueError, match="must be positive"):
+            thresholds.from_mde(**{"mde": 0.1, "n": 10, "sigma": 1.0} | wrong)
+
+
+def test_affinity_bounds_the_spread_of_weights():
+    """1 + chi2 >= A^-2 for any two laws, which makes the affinity's threshold necessary."""
+    rng = np.random.default_rng(1)
+    for concentration in (0.05, 0.3, 1.0, 5.0):
+        p, q = (rng.dirichlet(np.full(20, concentration), 200) + 1e-12 for _ in range(2))
+        p, q = (law / law.sum(axis=1, keepdims=True) for law in (p, q))
+        assert ((p**2 / q).sum(axis=1) * np.sqrt(p * q).sum(axis=1) ** 2 >= 1 - 1e-9).all()
 
 
 def test_own_thresholds_are_one_replacement():
@@ -215,6 +252,68 @@ def test_cap_curve_of_real_weights():
     assert np.isnan(found.cap_sensitivity.values[0]) and np.isfinite(found.cap_sensitivity.values[1])
 
 
+def test_the_guard_is_asked_fold_by_fold():
+    """One fold of wild weights makes the guard act once, on everything; it is one fold in five that needs it."""
+    fold = np.arange(500) % 5
+    rng = np.random.default_rng(2)
+    stack = np.where(fold == 0, rng.exponential(size=500) ** 4, 1.0 + rng.normal(0, 0.3, 500))
+    stack /= stack.mean()
+    flat = stabilise(np.ones(500), rng.uniform(size=500), np.ones(500), fold)
+    wild = flat._replace(stack=stack, limit=1.0)
+    assert stack.var() > 1.0
+    by_fold = guard_by_fold(wild, fold, 6)
+    expected = [float(stack[fold == k].var() > 1.0) for k in range(5)]
+    np.testing.assert_array_equal(by_fold, [*expected, np.nan])
+    assert expected == [1, 0, 0, 0, 0]
+    engaged = xr.Dataset({"guard_engaged": ("policy", [1.0, np.nan, 1.0])}, coords={"policy": list("abc")})
+    curve = guard_curve(wild, np.ones(500)).assign(guard_by_fold=("fold", by_fold))
+    found = gates.collect(list("abc"), estimate=engaged, cap={"a": curve, "b": curve})
+    np.testing.assert_allclose(found.guard_engaged, [0.2, np.nan, 1.0])
+    assert gates.evaluate(found).state.sel(gate="cap_engaged").values.tolist() == ["pass", "unknown", "warn"]
+
+
+def test_residual_gates_read_doubly_robust_estimates(arena):
+    data, _ = read(arena / "fresh_draws", logged=arena / "logged_data.jsonl", calibration_policy="base")
+    estimate = dr_cpo.estimate(data)
+    names = [str(name) for name in data.policy.values]
+    found = gates.evaluate(gates.collect(names, estimate=estimate))
+    usable = np.isfinite(data.logp_target.sel(policy="clone").values + data.logp_logger.values)
+    judged = np.isfinite(data.logged_judge.values)
+    np.testing.assert_allclose(
+        estimate.residual_nan.sel(policy="clone"), 1 - (usable & judged).sum() / judged.sum()
+    )
+    assert (
+        found.state.sel(gate="residual_tails", policy="unhelpful").item() != "pass"
+    )  # six effective responses
+    holed = data.assign(logp_target=data.logp_target.where(np.arange(data.sizes["prompt"]) % 10 > 0))
+    state = gates.evaluate(gates.collect(names, estimate=dr_cpo.estimate(holed))).state
+    assert state.sel(gate="residual_nan", policy="clone").item() == "fail"
+
+
+def test_residual_tails_say_where_an_interval_can_be_trusted():
+    """Products of a lognormal weight and an outcome, 400 responses, 2,000 samples of a light and of a heavy tail.
+
+    The light one passes the gate and its normal interval covers 95%; the heavy one is told, and covers far less.
+    """
+    rng = np.random.default_rng(3)
+    gate = thresholds.BY_NAME["residual_tails"]
+    for df, lost in zip(
+        (gate.good, gate.critical), thresholds.LOST, strict=True
+    ):  # least that lose so little
+        assert stats.t.sf(1.95996, df) * 2 <= 0.05 + lost < stats.t.sf(1.95996, df - 1) * 2
+    covered, df = {}, {}
+    for sd in (0.3, 2.0):
+        moves = np.exp(rng.normal(-(sd**2) / 2, sd, (2000, 400)))
+        centred = moves - moves.mean(axis=1, keepdims=True)
+        covered[sd] = np.mean(np.abs(moves.mean(axis=1) - 1) <= 1.96 * centred.std(axis=1, ddof=1) / 20)
+        df[sd] = np.array([variance_df(row) for row in centred])
+    error = 5 * np.sqrt(0.05 * 0.95 / 2000)
+    assert (df[0.3] >= gate.good).mean() > 0.99 and abs(covered[0.3] - 0.95) < error
+    assert np.median(df[2.0]) < gate.critical and (df[2.0] < gate.good).mean() > 0.95
+    assert covered[2.0] < 0.95 - 0.03 - error  # .83
+    assert np.isinf(variance_df(np.zeros(5)))
+
+
 def test_cap_curves_are_those_of_the_stabilised_weights_of_each_policy():
     rng = np.random.default_rng(4)
     score, n = rng.uniform(size=300), 300
@@ -232,8 +331,10 @@ def test_cap_curves_are_those_of_the_stabilised_weights_of_each_policy():
     order = np.argsort(data.prompt.values)
     weight, sorted_score = np.exp((target[1] - logp)[order]), score[order]
     reward = predict(fitted.calibrator, sorted_score[:, None])
-    expected = guard_curve(stabilise(weight / weight.mean(), sorted_score, reward, fitted.fold), reward)
-    xr.testing.assert_allclose(curve, expected)
+    stable = stabilise(weight / weight.mean(), sorted_score, reward, fitted.fold)
+    expected = guard_curve(stable, reward)
+    xr.testing.assert_allclose(curve.drop_vars("guard_by_fold"), expected)
+    np.testing.assert_array_equal(curve.guard_by_fold, guard_by_fold(stable, fitted.fold, 5))
     assert np.isfinite(gates.collect(["base", "new"], cap=cap_curves(data)).cap_sensitivity.values[1])
     assert cap_curves(data.assign(labelled=data.labelled & False)) == {}
 

@@ -17,7 +17,7 @@ from cje_sim.scenarios import transport_shift
 def healthy_overlap(names, **changed):
     columns = {
         name: ("policy", np.full(len(names), HEALTHY[name]))
-        for name in ("ess_fraction", "hill", "affinity", "ttc")
+        for name in ("ess_fraction", "hill", "affinity", "ttc", "ttc_two_sided")
     }
     return xr.Dataset(columns | changed, coords={"policy": names})
 
@@ -69,7 +69,9 @@ def test_guide_by_what_is_at_hand():
     assert (found.estimator, found.alternative) == ("calibrated_ips", "snips")
     low = recommend(stale, overlap=healthy_overlap(["a", "b"], ttc=("policy", [0.9, 0.5]))).sel(policy="b")
     assert low.estimator == "none" and "ttc 0.5 (at least 0.7)" in low.reason.item()
-    assert recommend(stale).sel(policy="b").estimator == "none"  # overlap not computed is not good enough
+    assert low.alternative == "overlap_weights" and "not its value" in low.caution.item()
+    unknown = recommend(stale).sel(policy="b")
+    assert (unknown.estimator, unknown.alternative) == ("none", "")  # overlap not computed is not good enough
     silent = data.assign(evaluated=data.evaluated & (data.policy == "a"))
     assert "no log-probabilities" in recommend(silent).sel(policy="b").reason.item()
     bare = data.assign(labelled=data.labelled & False)

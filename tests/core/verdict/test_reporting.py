@@ -7,16 +7,23 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from cje_core.calibration.calibrated import calibrated
+from cje_core.calibration.oracle_slice import fit
 from cje_core.calibration.reliability import coverage_badge, reliability
-from cje_core.estimators import calibrated_dr_cpo, direct
+from cje_core.estimators import calibrated_dr_cpo, calibrated_ips, direct, snips, stacked_dr
+from cje_core.families.off_policy import unpack_logs
 from cje_core.inference.contrasts import contrasts
 from cje_core.offpolicy.overlap import overlap
+from cje_core.offpolicy.weights import log_ratios, mean_one, stabilise
 from cje_core.transport import sensitivity
 from cje_core.transport.agreement import agreement
 from cje_core.transport.audit import audit
 from cje_core.verdict import gates, refusal
-from cje_core.verdict.reporting import ENTRIES, digest, ledger
-from cje_sim.scenarios import arena_like, well_specified
+from cje_core.verdict.assumptions import Contract, assumptions
+from cje_core.verdict.reporting import ENTRIES, digest, jackknife_trace, ledger
+from cje_core.workflow.serial import serial_errors
+from cje_core.workflow.steps.stabilise import stabilisation
+from cje_sim.scenarios import arena_like, clustered, well_specified
 
 ITEMS = {
     "calibrator",
@@ -28,8 +35,10 @@ ITEMS = {
     "uncertainty",
     "transport",
     "gates",
+    "assumptions",
     "filters",
     "multiplicity",
+    "cohorts",
 }
 
 
@@ -38,7 +47,21 @@ def world():
     return arena_like.simulate(n=300, oracle_fraction=0.3, n_probes=40, rng=0)
 
 
-def everything(data, estimate):
+def by_topic(names):
+    """As `cje_core.workflow.cohorts.together` gives it."""
+    number = ("estimate", "share", "p_bh", "ess_fraction", "label_residual", "label_p_bh", "label_slope")
+    cell = (("policy", "cohort"), np.full((len(names), 2), 0.5))
+    return xr.Dataset(
+        {
+            **dict.fromkeys(number, cell),
+            "level": (cell[0], np.full(cell[1].shape, "assumed")),
+            "interval": ((*cell[0], "ci_bound"), np.full((len(names), 2, 2), 0.5)),
+        },
+        coords={"policy": names, "cohort": ["topic=a", "topic=b"], "ci_bound": ["lower", "upper"]},
+    )
+
+
+def everything(data, estimate, **more):
     names = [str(name) for name in data.policy.values]
     pieces = {"overlap": overlap(data), "coverage": coverage_badge(data), "reliability": reliability(data)}
     transport = audit(data)
@@ -55,13 +78,28 @@ def everything(data, estimate):
         gates=found,
         agreement=agreement(data),
         levels=refusal.level(found, estimate),
+        assumptions=assumptions(
+            calibrated(data),
+            {"it": estimate},
+            {"it": Contract(weights_logs=False, calibrates=True)},
+            transport=transport,
+            gates=found,
+        ),
         sensitivity=sensitivity.levels(estimate, 0.05),
         contrasts=contrasts(estimate, adjust="by"),
         tipping=sensitivity.tipping_points(estimate),
+        serial=serial_errors(estimate, np.arange(data.sizes["prompt"])),
+        cohorts=by_topic(names),
         left_out=left_out,
         q=0.1,
         **pieces,
+        **more,
     )
+
+
+def how(data, delta):
+    """How stabilised weights came about, for one Delta."""
+    return stabilisation(unpack_logs(calibrated(data))).sel(delta=delta)
 
 
 def test_pitfall_41_netcdf_gives_back_every_variable_and_attribute(world, tmp_path):
@@ -78,12 +116,18 @@ def test_pitfall_41_netcdf_gives_back_every_variable_and_attribute(world, tmp_pa
 
 def test_no_item_of_the_papers_list_is_missing(world):
     assert {entry.item for entry in ENTRIES} == ITEMS
-    direct_jackknife = direct.estimate(world, inference="jackknife")
+    grouped = world.assign(cluster=("prompt", [str(k // 2) for k in range(world.sizes["prompt"])]))
+    found = (
+        (world, direct.estimate(world, inference="jackknife"), {}),
+        (world, calibrated_dr_cpo.estimate(world), {"stabilisation": how(world, "residual")}),
+        (grouped, stacked_dr.estimate(grouped), {}),
+    )
     absent = [
-        set(json.loads(everything(world, estimate).attrs["missing"]))
-        for estimate in (direct_jackknife, calibrated_dr_cpo.estimate(world))
+        set(json.loads(everything(data, estimate, **more).attrs["missing"])) for data, estimate, more in found
     ]
-    assert not set.intersection(*absent)  # between a Direct and a doubly robust estimate, all of it is there
+    assert not set.intersection(
+        *absent
+    )  # between a Direct, a doubly robust and a stacked estimate, all of it is there
     assert (
         "jackknife" not in absent[0] and "beta" not in absent[1] and "orthogonality_interval" not in absent[1]
     )
@@ -92,7 +136,7 @@ def test_no_item_of_the_papers_list_is_missing(world):
 def test_missing_pieces_are_named_and_nan(world):
     out = ledger(world)
     missing = set(json.loads(out.attrs["missing"]))
-    computed = {entry.name for entry in ENTRIES if entry.piece == "data"}
+    computed = {entry.name for entry in ENTRIES if entry.piece in ("data", "calibrator")}
     assert missing == {entry.name for entry in ENTRIES} - computed
     assert np.isnan(out.estimate).all() and (out.level == "").all()
     assert out.attrs["estimator"] == ""
@@ -152,3 +196,104 @@ def test_without_a_calibrator_the_ledger_still_stands():
     bare = data.assign(labelled=data.labelled & False)
     out = ledger(bare)
     assert (out.calibrator_hash == "").all() and (out.n_teaching_labels == 0).all()
+
+
+# --- what the paper asks to persist, against second computations ---
+
+
+def test_calibrator_is_kept_as_it_is_and_as_refits_without_each_fold_see_its_labels(world):
+    out, fitted = ledger(world), calibrated(world).slice
+    z, label, fold = fitted.z[:, 0], fitted.label, fitted.fold[fitted.prompt]
+
+    def at(knot, value, where):
+        return np.interp(where, knot, value)
+
+    np.testing.assert_allclose(
+        at(out.calibrator_knot, out.calibrator_level, z), out.reward_pooled, rtol=0, atol=1e-12
+    )
+    np.testing.assert_array_equal(out.reward_label, label)
+    for k in range(5):
+        f = fit(z[fold != k], label[fold != k])
+        held = out.reward_oof.values[fold == k]
+        np.testing.assert_allclose(held, at(f.knot, f.value, z[fold == k]), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(out.reward_pooled.mean(), label.mean())  # isotonic regression keeps the mean
+    assert (np.diff(out.calibrator_level) >= 0).all()
+
+
+@pytest.mark.parametrize(("module", "delta"), [(calibrated_ips, "reward"), (calibrated_dr_cpo, "residual")])
+def test_weights_can_be_made_again_from_what_is_kept(world, module, delta):
+    """Maps, stack, guard and mean-one: the stabilised weights from the ledger alone, and those of `stabilise`."""
+    out = ledger(world, estimate=module.estimate(world), stabilisation=how(world, delta))
+    given = calibrated(world)
+    rows, logged, fold = given.rows, given.logged, given.slice.fold
+    logs = unpack_logs(given)
+    moved = logs.reward - (logs.outcome.logged if delta == "residual" else 0)
+    turned = set()
+    for policy, ratio in zip(rows.policies, log_ratios(logged), strict=True):
+        used = np.isfinite(ratio)
+        weight, score = mean_one(ratio), logged.z[:, 0]
+        at = out.sel(policy=policy)
+        candidates = [np.ones(used.sum())]
+        for name in ("up", "down"):
+            column = np.empty(len(score))
+            for k in range(5):
+                ends = at.sel(map=name, fold=k)
+                known = np.isfinite(ends.map_score.values)
+                knot, value = ends.map_score.values[known], ends.map_weight.values[known]
+                column[fold == k] = np.interp(score[fold == k], knot, value)
+                assert (np.diff(value) >= 0).all() if name == "up" else (np.diff(value) <= 0).all()
+                others = used & (fold != k)
+                np.testing.assert_allclose(np.interp(score[others], knot, value).mean(), 1)
+            candidates.append(column[used])
+        stack = at.beta.values @ np.array(candidates)
+        stack /= stack.mean()
+        blend = 1 + float(at.alpha) * (stack - 1)
+        stable = stabilise(weight, score, moved, fold)
+        np.testing.assert_allclose(blend, stable.weight[used], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(at.mean_weight, blend.mean())
+        np.testing.assert_allclose(at.mean_weight, 1)
+        assert bool(at.guard_engaged) == stable.engaged
+        for k in range(5):
+            spread = stack[fold[used] == k].var()
+            np.testing.assert_allclose(
+                at.alpha_by_fold.sel(fold=k), min(1, np.sqrt(1 / spread)) if spread else 1
+            )
+        up, down = at.beta.values[1:]
+        assert str(at.orientation.item()) == ("none" if up == down == 0 else "up" if up >= down else "down")
+        turned.add(str(at.orientation.item()))
+    assert len(turned) > 1 or "none" not in turned  # the world has a policy whose weights follow the score
+
+
+def test_trace_is_that_of_the_jackknife(world):
+    jackknifed = snips.estimate(world, inference="jackknife")
+    trace = jackknife_trace(jackknifed)
+    out = ledger(world, estimate=snips.estimate(world), variance=trace)
+    np.testing.assert_array_equal(out.jackknife, jackknifed.jackknife)
+    values = out.jackknife.values
+    spread = ((values - values.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) * 4 / 5
+    np.testing.assert_allclose(out.variance_calibration, spread)
+    np.testing.assert_allclose(out.variance_main + spread, out.variance_total)
+    np.testing.assert_allclose(np.sqrt(out.variance_total), jackknifed.std_error)
+    xr.testing.assert_identical(
+        ledger(world, estimate=jackknifed).jackknife, out.jackknife
+    )  # its own, unless given
+
+
+def test_standard_error_by_clusters_is_the_sandwich():
+    data = clustered.simulate(n=60, oracle_fraction=0.5, rng=0)
+    estimate = direct.estimate(data)
+    out = ledger(data, estimate=estimate)
+    for policy in data.policy.values:
+        phi = estimate.influence.sel(policy=policy)
+        sums = phi.groupby("cluster").sum().values
+        np.testing.assert_allclose(
+            out.std_error_cluster.sel(policy=policy), np.sqrt((sums**2).sum()) / phi.size
+        )
+    assert "std_error_cluster" in json.loads(ledger(well_specified.simulate(n=40, rng=0)).attrs["missing"])
+
+
+def test_labels_of_logs_are_the_calibrator_where_they_teach(world):
+    bare = world.assign(labelled=world.labelled & False, oracle=world.oracle.where(world.probe))
+    out, fitted = ledger(bare), calibrated(bare).slice_with_logs
+    assert (out.n_teaching_labels == len(fitted.label)).all() and len(fitted.label)
+    np.testing.assert_array_equal(out.calibrator_level, fitted.calibrator.value)

@@ -57,7 +57,7 @@ def test_what_goes_with_files_is_refused_beside_a_dataset(name):
 def test_a_dataset_that_is_no_evaluation_data():
     with pytest.raises(DataError):
         cje_core.analyze(xr.Dataset())
-    with pytest.raises(DataError, match="chosen='snips': it needs logged_judge; give logged=FILE"):
+    with pytest.raises(DataError, match="chosen='snips': it needs logged responses; give logged=FILE"):
         cje_core.analyze(table(), chosen=["snips"])
 
 

@@ -16,6 +16,13 @@ from cje_core.workflow.plan import plan
 from studies.cli.planning.as_json import to_json
 
 WORLDS = worlds()
+# one of each kind runs in the fast suite, its neighbours in the slow one
+FAST = (
+    "plain", "six_labels", "own_labels_too_few", "contradicting_labels_and_probes", "useless_judge",
+    "labels_equal_at_the_end", "everything_labelled", "plug_in_probed", "probes_9", "probes_30", "probes_mismatched",
+    "covariate",
+)  # fmt: skip
+NAMES = [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in WORLDS]
 MONEY = {"budget": 12.0, "cost_judge": 0.02, "cost_oracle": 0.2}
 ROUTES = {"own": {"theta_aug"}, "probes": {"probe_tuned"}, "borrowed": {"balanced", "plug_in"}}
 NUMBERS = (
@@ -35,7 +42,7 @@ def planned_for(name):
     return plan(WORLDS[name].table, **MONEY, **WORLDS[name].options, replicates=20)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_same_policies_are_refused_for_the_same_reason(name):
     analysis, planned = analysed(name), planned_for(name)
     refused = [policy for policy in analysis.policies if analysis.level(policy) == "refused"]
@@ -62,7 +69,7 @@ def test_the_same_policies_are_refused_for_the_same_reason(name):
             assert pair["planned_mde"] is pair["simulated_power"] is pair["held"] is None
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_forecast_is_the_value_that_is_printed(name, monkeypatch):
     """At the pilot's own size; with what the judge's test adds to its interval a borrowed value is the printed one."""
     analysis, planned = analysed(name), planned_for(name)
@@ -104,6 +111,7 @@ def test_what_is_forecast_is_the_value_that_is_printed(name, monkeypatch):
             np.testing.assert_allclose(half, np.ptp(value["interval"].values) / 2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_worlds_hold_every_kind_of_refusal_and_of_value():
     """Else the walk above shows little."""
     analyses = [analysed(name) for name in WORLDS]

@@ -1,0 +1,55 @@
+"""Drift of the judge in the gates of an analysis: probes that came in batches, charted policy by policy.
+
+The paper's gate JUDGE asks for no persistent drift alarm. `cje_core.transport.monitor.batch_audit` charts the residuals
+of each policy's probes over batches (labels that did not teach, so change is not fitted away); its alarm is the metric
+of the gate ``drift``. An alarm qualifies a level and does not refuse it: the audit says how far off the level is, the
+alarm that this has not always been so.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import xarray as xr
+
+from cje_core.data.tables import beside
+from cje_core.streams import generator
+from cje_core.transport.audit import residuals
+from cje_core.transport.monitor import batch_audit, field_of_residuals
+from cje_core.verdict import gates
+from cje_core.verdict.thresholds import BY_NAME
+from cje_core.workflow.analysis import Analysis
+
+
+def with_drift(
+    analysis: Analysis,
+    path: str | Path | pd.DataFrame,
+    *,
+    batch: str,
+    probes: str | Path | pd.DataFrame | None = None,
+) -> Analysis:
+    """The analysis with the gate ``drift``, and the charts behind it.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    path, probes : path or DataFrame
+        As in `cje_core.data.files.read`.
+    batch : str
+        Field of the probes' rows that says in which batch they came: numbers, or text that sorts.
+
+    Raises
+    ------
+    DataError
+        Without probes, or where they are of one batch, or one has no batch.
+    """
+    found = residuals(analysis.calibrated)
+    source, suffixes = (path, ("_responses",)) if probes is None else (probes, ("_probe", "_responses"))
+    table = beside(source, batch, suffixes=suffixes, required=probes is not None)
+    when = field_of_residuals(found, table, batch)
+    charts = batch_audit(analysis.calibrated, when, rng=generator(analysis.seed, "analyze", "drift"))
+    alarms = xr.DataArray(charts["drifted"].values, coords={"policy": charts["stream"].values}, dims="policy")
+    metrics = gates.collect(analysis.policies, drift=alarms)
+    evaluated = gates.evaluate(metrics, gates=[BY_NAME["drift"]])
+    joined = xr.concat([analysis.gates, evaluated], dim="gate", data_vars="minimal", join="exact")
+    return replace(analysis, gates=joined, drift=charts)

@@ -1,0 +1,74 @@
+"""The steps in their order, one alone or all of them."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from cje_core.checks import one_of
+from cje_core.data import DataError
+from cje_core.workflow.analysis import Analysis
+from cje_core.workflow.reading.given import Given
+from cje_core.workflow.reading.prepare import prepare
+from cje_core.workflow.steps.calibrate import calibrate
+from cje_core.workflow.steps.estimate import estimate, stack
+from cje_core.workflow.steps.files import check_room, clear, write_json, write_rows, write_tree
+from cje_core.workflow.steps.jackknife import jackknife
+from cje_core.workflow.steps.report import report
+from cje_core.workflow.steps.stabilise import stabilise
+
+STEPS: Mapping[str, Callable[[Path], list[str]]] = {
+    "calibrate": calibrate,
+    "stabilise": stabilise,
+    "estimate": estimate,
+    "stack": stack,
+    "jackknife": jackknife,
+}
+
+
+def read_step(path: Given, directory: str | Path, **asked: Any) -> list[str]:
+    """Step 0: read the data and keep them with what is asked for; the names of the files written.
+
+    Parameters
+    ----------
+    path, **asked
+        As `cje_core.workflow.analyze.analyze` takes them.
+    directory : str or Path
+        Where the steps' files go: new, empty, or that of an earlier analysis, whose files are taken away first. What is
+        interrupted leaves no ``config.json`` beside data that are not its own, so that no step takes it for whole.
+    """
+    if asked.get("large"):
+        raise DataError("large=True: steps keep every row; leave one of the two out")
+    directory = Path(directory)
+    check_room(directory)
+    with prepare(path, **{**asked, "large": False}) as ready:
+        clear(directory)
+        write_tree(directory / "data.nc", {"data": ready.given.data})
+        write_rows(directory / "left_out.parquet", ready.left_out)
+        config = {**ready.asked._asdict(), "calibration": asdict(ready.given.calibration)}
+    write_json(directory / "config.json", config)
+    return ["data.nc", "left_out.parquet", "config.json"]
+
+
+def run_step(name: str, directory: str | Path) -> list[str]:
+    """Run one of steps 1 to 5 (`STEPS`) from what those before it wrote; the names of the files written."""
+    one_of(name, "step", tuple(STEPS), DataError)
+    return STEPS[name](Path(directory))
+
+
+def analyze_in_steps(path: Given, directory: str | Path, **asked: Any) -> Analysis:
+    """`cje_core.workflow.analyze.analyze` in the paper's run order, with every step's files kept in a directory.
+
+    Parameters
+    ----------
+    path, **asked
+        As `cje_core.workflow.analyze.analyze` takes them; its digits are those of the one call.
+    directory : str or Path
+        Where the files go; those of an earlier analysis are replaced.
+    """
+    start = time.perf_counter()
+    read_step(path, directory, **asked)
+    for name in STEPS:
+        run_step(name, directory)
+    return replace(report(Path(directory)), seconds=time.perf_counter() - start)

@@ -1,0 +1,177 @@
+"""From a study's results to measures with MCSE and bounds."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from cje_core.checks import BoolArray, FloatArray
+from studies.engine.measures.bounds import Z, clopper_pearson, flat_error
+from studies.engine.measures.replicates import REGISTRY, Part, Replicates
+from studies.engine.outcome import NOT_RUN
+from studies.engine.study import StudyError
+
+
+class Laid(NamedTuple):
+    """Results as arrays, and the names of their axes after the replicate."""
+
+    replicates: Replicates
+    dims: list[str]
+
+
+def lay_out(ds: xr.Dataset, null: float | xr.DataArray = 0.0) -> Laid:
+    """Results as arrays over ``replicate, <factors>, method, policy``."""
+    head = [str(d) for d in ds["estimate"].dims if d not in ("replicate", "method", "policy")]
+    axes = ["replicate", *head, "method", "policy"]
+    estimate = ds["estimate"].transpose(*axes)
+
+    def spread_out(part: xr.DataArray) -> FloatArray:
+        return np.asarray(part.broadcast_like(estimate).transpose(*axes).values, float)
+
+    found = Replicates(
+        estimate.values,
+        spread_out(ds["std_error"]),
+        ds["interval"].transpose(*axes, "ci_bound").values,
+        spread_out(ds["truth"]),
+        spread_out(xr.DataArray(null)),
+        ds["status"].transpose(*axes).values != NOT_RUN,
+        float(ds.attrs["ci_prob"]),
+    )
+    return Laid(found, [*head, "method", "policy"])
+
+
+def compute(
+    estimate: FloatArray,
+    std_error: FloatArray,
+    interval: FloatArray,
+    truth: FloatArray,
+    ran: BoolArray,
+    ci_prob: float,
+) -> dict[str, Part]:
+    """Every measure of arrays with the replicate first (``interval``: shape (R, ..., 2)), the null at 0."""
+    found = Replicates(estimate, std_error, interval, truth, np.zeros_like(truth), ran, ci_prob)
+    with np.errstate(invalid="ignore"):
+        return {name: one.of(found) for name, one in REGISTRY.items()}
+
+
+def known(measures: Iterable[str]) -> list[str]:
+    """The measures asked for, each once; one that there is not raises one clear line."""
+    names = list(dict.fromkeys(measures))
+    for name in names:
+        if name not in REGISTRY:
+            raise StudyError(f"no measure named {name!r}; there are: {', '.join(REGISTRY)}")
+    return names
+
+
+def one_measure(r: Replicates, name: str, pool: bool) -> Part:
+    """One measure; averaged over the last axis if `pool`, a count summed."""
+    with np.errstate(invalid="ignore"):
+        value, share, n = REGISTRY[name].of(r)
+    if pool:
+        factor = value.shape[-1] if REGISTRY[name].kind == "count" else 1
+        value, share, n = factor * value.mean(axis=-1), factor * share.mean(axis=-1), factor * n.mean(axis=-1)
+    return Part(value, share, n)
+
+
+def performance(
+    ds: xr.Dataset,
+    *,
+    measures: Sequence[str] | None = None,
+    pool: bool = False,
+    null: float | xr.DataArray = 0.0,
+    unit: str | None = None,
+) -> xr.Dataset:
+    """Measures of a study's results, see `studies.engine.measures.REGISTRY`.
+
+    Parameters
+    ----------
+    ds : xr.Dataset
+        Merged results, see `studies.engine.blocks.merge`.
+    measures : sequence of str, optional
+        All by default.
+    pool : bool
+        Average each measure over policies (``n_failed``: sum them).
+    null : float or DataArray
+        What ``power``, ``type_s`` and ``type_m`` test.
+    unit : str, optional
+        Variable over ``replicate`` that tells the independent units apart, where the replicate is not one (several
+        replicates on one drawn population). The MCSE is then that of the delete-one-unit jackknife,
+        ``sqrt((G - 1) / G sum_g (v_(g) - mean)^2)``, and a unit is one trial of the bounds.
+
+    Returns
+    -------
+    xr.Dataset
+        ``value`` and ``mcse`` over ``measure, <factors>, method[, policy]``; ``bound`` with ``ci_bound``: 95%
+        Monte Carlo bounds, exact (Clopper-Pearson) for proportions, value +- 1.96 MCSE for the rest; ``trials``, the
+        replicates that the measure rests on; ``replicates`` run. The MCSE of a proportion that did not vary is
+        `studies.engine.measures.bounds.flat_error`, not 0. Bounds of a pooled coverage take the policies of a replicate
+        as one trial, which is conservative.
+
+    Raises
+    ------
+    StudyError
+        If there is no such measure or unit.
+    """
+    names = known(measures if measures is not None else REGISTRY)
+    found, dims = lay_out(ds, null)
+    units = _units(ds, unit)
+    ran = found.ran.sum(axis=0).astype(float)
+    runs = ran[..., 0] if pool else ran
+    rows = []
+    for name in names:
+        part = one_measure(found, name, pool)
+        if units is None:
+            mcse = np.sqrt((part.share**2).sum(axis=0))
+            trials = part.n
+        else:
+            mcse = _jackknife(found, units, name, pool)
+            groups = np.sum([found.ran[units == one].any(axis=0) for one in np.unique(units)], axis=0)
+            groups = groups[..., 0] if pool else groups
+            trials = part.n * np.divide(groups, runs, out=np.zeros_like(runs), where=runs > 0)
+        rows.append((part.value, *_bounded(part, mcse, trials, REGISTRY[name].kind), trials))
+    if pool:
+        dims = dims[:-1]
+    value, mcse, bound, trials = (np.stack([row[k] for row in rows]) for k in range(4))
+    return xr.Dataset(
+        {
+            "value": (["measure", *dims], value),
+            "mcse": (["measure", *dims], mcse),
+            "bound": (["measure", *dims, "ci_bound"], bound),
+            "trials": (["measure", *dims], trials),
+            "replicates": (dims, runs),
+        },
+        coords={**{d: ds[d].values for d in dims}, "measure": names, "ci_bound": ["lower", "upper"]},
+    )
+
+
+def _bounded(part: Part, mcse: FloatArray, trials: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
+    """MCSE and bounds of one measure."""
+    value = part.value
+    mcse = np.where(np.isnan(value), np.nan, mcse)
+    if kind == "mean":
+        return mcse, np.stack([value - Z * mcse, value + Z * mcse], axis=-1)
+    scale = np.where(part.n > 0, part.n, np.nan) if kind == "count" else np.ones_like(trials)
+    share = value / scale
+    mcse = np.where((share <= 0) | (share >= 1), flat_error(trials) * scale, mcse)
+    return mcse, clopper_pearson(share * trials, trials) * scale[..., None]
+
+
+def _units(ds: xr.Dataset, unit: str | None) -> FloatArray | None:
+    if unit is None:
+        return None
+    if unit not in ds.variables or ds[unit].dims != ("replicate",):
+        raise StudyError(f"unit {unit!r}: it must be a variable of the results over replicate alone")
+    return np.asarray(ds[unit].values)
+
+
+def _jackknife(r: Replicates, units: FloatArray, name: str, pool: bool) -> FloatArray:
+    """Delete-one-unit jackknife standard error of a measure."""
+    rest = [only(r, (units != one).reshape(-1, *(1,) * (r.ran.ndim - 1)) & r.ran) for one in np.unique(units)]
+    values = np.stack([one_measure(part, name, pool).value for part in rest])
+    return np.asarray(np.sqrt((len(rest) - 1) * values.var(axis=0)))
+
+
+def only(r: Replicates, ran: BoolArray) -> Replicates:
+    """The same results as if only the replicates `ran` had been run."""
+    return Replicates(r.estimate, r.std_error, r.interval, r.truth, r.null, ran, r.ci_prob)

@@ -1,0 +1,172 @@
+"""Sentences that results decide: numbers with their MCSE in points, and whether a coverage keeps its level."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from cje_core.checks import FloatArray
+from studies.engine.measures import MC_LEVEL, clopper_pearson
+from studies.engine.study import Finding
+
+NOMINAL, WITHIN = 0.95, 0.05  # the paper's tables call less than 90% under-coverage
+
+
+def points(value: float, mcse: float) -> str:
+    """A proportion and its MCSE in percentage points.
+
+    Examples
+    --------
+    >>> points(0.939, 0.0052)
+    '93.9 (0.5)'
+    """
+    return f"{100 * value:.1f} ({100 * mcse:.1f})"
+
+
+def where(row: "pd.Series[Any]", cell: Sequence[str]) -> str:
+    """A row's cell in words.
+
+    Examples
+    --------
+    >>> where(pd.Series({"world": "weak", "oracle_fraction": 0.05, "n": 250}), ["world", "n", "oracle_fraction"])
+    'world=weak, n=250, oracle_fraction=0.05'
+    """
+    return ", ".join(f"{name}={row[name]}" for name in cell)
+
+
+class Kept(NamedTuple):
+    """Whether a proportion stays at a level in all cells, and the two cells at the ends, in words."""
+
+    holds: bool | None
+    worst: str
+    lowest: float
+    spread: str
+
+
+def bounds(rows: pd.DataFrame, measure: str, replicates: int, cells: int = 1) -> FloatArray:
+    """One-sided bounds (rows, 2) of proportions that hold in all `cells` at once with probability 95%.
+
+    Exact (Clopper-Pearson) at level ``1 - .05 / cells``. A mean over the policies of a replicate counts as the number
+    of trials that has its MCSE, ``p (1 - p) / MCSE^2``, and never as fewer than the replicates (of a coverage among
+    the runs that answered: than those; where there is a column ``<measure>_trials``: than that).
+    """
+    value, mcse = rows[measure].to_numpy(float), rows[f"{measure}_mcse"].to_numpy(float)
+    trials = np.divide(value * (1 - value), mcse**2, out=np.zeros(len(rows)), where=mcse > 0)
+    ran: Any = replicates * (1 - rows["refused"]) if measure.endswith("_answered") else replicates
+    ran = rows.get(f"{measure}_trials", ran)
+    trials = np.maximum(trials, np.asarray(ran, float))
+    return clopper_pearson(value * trials, trials, prob=1 - 2 * (1 - MC_LEVEL) / max(cells, 1))
+
+
+def kept(
+    rows: pd.DataFrame,
+    cell: Sequence[str],
+    replicates: int,
+    *,
+    measure: str = "coverage",
+    least: float = NOMINAL - WITHIN,
+) -> Kept:
+    """Whether `measure` of one method, a row per cell, is at least `least` in every cell.
+
+    True where every lower bound of `bounds` is, False where an upper one is not, else None.
+    """
+    rows = rows[rows[measure].notna()]
+    if not len(rows):
+        return Kept(None, "", np.nan, "")
+    low, high = bounds(rows, measure, replicates, len(rows)).T
+    holds = False if (high < least).any() else True if (low >= least).all() else None
+    ordered = rows.sort_values(measure, kind="stable")
+    first, last = (ordered.iloc[k] for k in (0, -1))
+    ends = [points(float(row[measure]), float(row[f"{measure}_mcse"])) for row in (first, last)]
+    spread = ends[0] if len(rows) == 1 else " to ".join(ends)
+    return Kept(holds, f"{ends[0]}, {where(first, cell)}", float(first[measure]), spread)
+
+
+RULE = (
+    "keeps: every cell's lower bound is at least 90%; does not: a cell's upper bound is below; one-sided exact 95% "
+    "Monte Carlo bounds for all cells at once (Bonferroni)"
+)
+
+
+def keeps_level(
+    who: str, rows: pd.DataFrame, cell: Sequence[str], replicates: int, *, measure: str = "coverage"
+) -> Finding:
+    """Return the sentence on whether intervals keep 95% within 5 points.
+
+    Parameters
+    ----------
+    who : str
+        Subject of the sentence, in the singular.
+    rows : pd.DataFrame
+        `measure` and its MCSE of one method, a row per cell.
+    cell : sequence of str
+        Columns that name the worst cell.
+    replicates : int
+    measure : str
+    """
+    found = kept(rows, cell, replicates, measure=measure)
+    if not found.worst:
+        return Finding(f"{who} has no coverage to judge: it never gave an interval.", RULE, None)
+    if found.holds is None:
+        sentence = f"Whether {who} keeps 95% within 5 points, {replicates} replicates cannot tell: "
+        return Finding(f"{sentence}worst cell {found.worst}.", RULE, None)
+    if found.holds:
+        return Finding(f"{who} keeps 95% within 5 points: worst cell {found.worst}.", RULE, True)
+    return Finding(f"{who} does not keep 95%: {found.spread}; worst cell {found.worst}.", RULE, False)
+
+
+def meets_range(who: str, rows: pd.DataFrame, z: pd.DataFrame, asked: tuple[float, float]) -> Finding:
+    """Return the sentence on whether coverages lie in a published range, with the errors and SEs that explain them.
+
+    Parameters
+    ----------
+    who : str
+        The range's method, and the formula and design that were run.
+    rows : pd.DataFrame
+        ``coverage`` and its MCSE, a row per cell.
+    z : pd.DataFrame
+        Of `studies.engine.measures.normalised.normalised_errors`; its first row is quoted.
+    asked : pair of float
+    """
+    value, error = rows["coverage"], 1.96 * rows["coverage_mcse"]
+    holds = bool(((value + error >= asked[0]) & (value - error <= asked[1])).all())
+    ends = rows.sort_values("coverage", kind="stable").iloc[[0, -1]]
+    low, high = (points(float(r["coverage"]), float(r["coverage_mcse"])) for _, r in ends.iterrows())
+    few = z.iloc[0]
+    sentence = (
+        f"The published {100 * asked[0]:.0f}-{100 * asked[1]:.0f}% of the {who} is {'met' if holds else 'not met'}: "
+        f"{low} to {high}; at {few.iloc[0]:.0%} labelled Z has mean {few['mean_z']:.2f} ({few['mean_z_mcse']:.2f}) "
+        f"and sd {few['sd_z']:.2f} ({few['sd_z_mcse']:.2f})."
+    )
+    return Finding(sentence, "met: every cell's 95% Monte Carlo bounds reach the range", holds)
+
+
+def alike_within(what: str, rows: pd.DataFrame, cell: Sequence[str], name: str) -> list[Finding]:
+    """Return the sentence on whether paired differences are within `WITHIN` of zero in every cell.
+
+    Parameters
+    ----------
+    what : str
+        The claim: "a covers as often as b".
+    rows : pd.DataFrame
+        Differences `name` and their MCSE, a row per cell, as of `studies.engine.measures.paired_table`.
+    cell : sequence of str
+    name : str
+    """
+    rows = rows[rows[name].notna() & rows[f"{name}_mcse"].notna()]
+    if not len(rows):
+        return []
+    half = stats.norm.isf((1 - MC_LEVEL) / 2 / len(rows)) * rows[f"{name}_mcse"]
+    near = (rows[name].abs() + half).max() <= WITHIN
+    far = (rows[name].abs() - half).max() > WITHIN
+    holds = True if near else False if far else None
+    most = rows.iloc[int(rows[name].abs().to_numpy(float).argmax())]
+    word = {True: "", False: ", which does not hold", None: ", which these replicates cannot tell"}[holds]
+    sentence = (
+        f"{what} within {100 * WITHIN:.0f} points{word}: largest difference "
+        f"{points(float(most[name]), float(most[f'{name}_mcse']))} points, {where(most, cell)}."
+    )
+    rule = "every cell's 95% Monte Carlo bounds (normal, Bonferroni) within 5 points; None: some reach beyond"
+    return [Finding(sentence, rule, holds)]

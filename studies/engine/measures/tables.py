@@ -1,0 +1,91 @@
+"""Measures as tables: what studies and the report show, each number beside its Monte Carlo standard error."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import pandas as pd
+import xarray as xr
+
+from studies.engine.measures.performance import performance
+
+Columns = Mapping[str, xr.DataArray]
+EMPTY: Columns = MappingProxyType({})
+
+
+def long_table(measured: xr.Dataset) -> pd.DataFrame:
+    """Performance as rows ``<factors>, method[, policy], measure, value, mcse, lower, upper``, for CSV."""
+    dims = [*(d for d in measured["value"].dims if d != "measure"), "measure"]
+    parts = measured[["value", "mcse"]].assign(
+        lower=measured["bound"].sel(ci_bound="lower", drop=True),
+        upper=measured["bound"].sel(ci_bound="upper", drop=True),
+    )
+    frame = parts.to_dataframe(dim_order=dims).reset_index()
+    ran = measured["replicates"].to_dataframe().reset_index()
+    return frame.merge(ran[ran["replicates"] > 0]).reset_index(drop=True)
+
+
+def that_ran(columns: xr.Dataset, dims: Sequence[Hashable]) -> pd.DataFrame:
+    """Rows of a table where the column ``ran`` is positive."""
+    frame = columns.to_dataframe(dim_order=list(dims))
+    return frame[frame.pop("ran") > 0].reset_index()
+
+
+def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True) -> pd.DataFrame:
+    """One row per cell and method (and policy, unless pooled): ``<measure>`` and ``<measure>_mcse`` columns.
+
+    The reader's tables and the report print such a pair of columns as "value (MCSE)".
+    """
+    measured = performance(ds, measures=measures, pool=pool)
+    columns = {"ran": measured["replicates"]}
+    for name in measures:
+        one = measured.sel(measure=name, drop=True)
+        columns |= {name: one["value"], f"{name}_mcse": one["mcse"]}
+    return that_ran(xr.Dataset(columns), measured["replicates"].dims)
+
+
+def cell_table(
+    ds: xr.Dataset, methods: Iterable[str], measure: str, before: Columns = EMPTY, after: Columns = EMPTY
+) -> pd.DataFrame:
+    """One row per cell that was run: `measure` of each method and its MCSE, between columns of a study's own."""
+    measured = performance(ds, measures=[measure], pool=True).sel(measure=measure, drop=True)
+    columns = dict(before)
+    for method in methods:
+        one = measured.sel({"method": method}, drop=True)
+        columns |= {f"{method}_{measure}": one["value"], f"{method}_{measure}_mcse": one["mcse"]}
+    factors = [d for d in measured["replicates"].dims if d != "method"]
+    return that_ran(xr.Dataset({**columns, **after, "ran": measured["replicates"].max("method")}), factors)
+
+
+def by_estimand(
+    parts: Iterable[tuple[str, xr.Dataset]], measure: Callable[[xr.Dataset], pd.DataFrame]
+) -> pd.DataFrame:
+    """One table of several (estimand, part of the results), told apart by its second column ``estimand``."""
+    frames = []
+    for estimand, part in parts:
+        frames.append(measure(part))
+        frames[-1].insert(1, "estimand", estimand)
+    return pd.concat(frames, ignore_index=True)
+
+
+def side_by_side(
+    measures: pd.DataFrame, cell: Sequence[str], name: str, methods: Sequence[str]
+) -> pd.DataFrame:
+    """One row per cell (its columns `cell`), one pair of columns per method: the measure `name` and its MCSE.
+
+    Parameters
+    ----------
+    measures : pd.DataFrame
+        As from `summary_table`: a row per cell and method.
+    cell : sequence of str
+        Columns that tell the cells apart.
+    name : str
+    methods : sequence of str
+        Columns are in this order; those that `measures` lacks are left out.
+    """
+    keys = list(cell)
+    wide = measures.pivot(index=keys, columns="method", values=[name, f"{name}_mcse"])
+    order = measures[keys].drop_duplicates().set_index(keys).index  # a pivot sorts
+    wide = wide.reindex(order)
+    return pd.DataFrame(
+        {f"{m}{end}": wide[f"{name}{end}", m] for m in methods if (name, m) in wide for end in ("", "_mcse")}
+    ).reset_index()

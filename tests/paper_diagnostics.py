@@ -1,0 +1,158 @@
+"""Rows of the paper's appendix on diagnostics, gates and reporting, see `paper_rows`."""
+
+import numpy as np
+from paper_checks import (
+    assumption,
+    coverage_badge,
+    entries,
+    gates_for_target,
+    orthogonality,
+    pairs_in_order,
+    pareto_tail,
+    reliability_by_bin,
+    sandwich,
+    where_to_label,
+)  # fmt: skip
+from paper_world import Row
+
+from cje_core.inference import contrasts, influence
+from cje_core.offpolicy import overlap, weights
+from cje_core.offpolicy.weight_map import cap_curves
+from cje_core.planning import forecast, power
+from cje_core.planning.components import variance_components
+from cje_core.transport import audit_size, drift
+from cje_core.verdict import gates, refusal
+
+near = np.allclose
+COSTS = {"cost_judge": 0.01, "cost_oracle": 0.16}
+
+DIAGNOSTICS = (
+    Row("app:diag-weights", "max-weight share and 99.5th percentile", "offpolicy.overlap.overlap",
+        lambda w: near(w.analysis.overlap.max_share.sel(policy="clone"), w.weight.max() / w.weight.sum())),
+    Row("app:diag-weights", "Hill index over a grid, with a band", "offpolicy.overlap.hill", pareto_tail),
+    Row("app:diag-weights", "CCDF of the weights", "offpolicy.overlap.ccdf",
+        lambda w: len(overlap.ccdf(w.data, "clone").dims) == 1),
+    Row("app:diag-weights", "uplift of ESS by stabilisation", "offpolicy.overlap.overlap",
+        lambda w: near(w.analysis.overlap.uplift * w.analysis.overlap.ess_fraction,
+                       w.analysis.overlap.ess_fraction_stabilised)),
+    Row("app:diag-weights", "Bhattacharyya affinity in judge space", "offpolicy.overlap.overlap",
+        lambda w: near(w.analysis.overlap.affinity.sel(policy="base"), 1)),
+    Row("Reliability diagram", "bins, intervals, reliability term, held-out RMSE",
+        "calibration.reliability.reliability", reliability_by_bin),
+    Row("Coverage badge", "mass outside the labelled range, slopes at its ends",
+        "calibration.reliability.coverage_badge", coverage_badge),
+    Row("Rank drift (optional anchor)", "Kendall's tau between two scorings, permutation test",
+        "transport.drift.rank_drift, cje-lab audit drift",
+        lambda w: near(drift.rank_drift([1, 2, 3, 4, 5], [1, 2, 3, 5, 4]).tau, 0.8)),
+    Row("Rank drift (optional anchor)", "CUSUM and EWMA of residuals", "transport.drift.residual_drift",
+        lambda w: "alarm" in " ".join(map(str, drift.residual_drift(
+            np.random.default_rng(0).normal(size=60), np.repeat(np.arange(6), 10), n_simulated=99, rng=0)))),
+    Row("Orthogonality score", "weighted residual of labels with an interval",
+        "estimators.dr_cpo.estimate", orthogonality),
+    Row("DM--IPS decomposition", "parts with intervals and their correlation", "estimators.dr_cpo.estimate",
+        lambda w: w.estimate("dr_cpo").part_correlation.sel(policy="clone").item() <= 1),
+    Row("app:diag-uncertainty", "share of the variance that labels add", "estimators.direct.estimate",
+        lambda w: w.estimate("direct").calibration_share.sel(policy="base").item() < 1),
+    Row("Dependence-robust SEs", "cluster sandwich", "inference.estimate.cluster_se", sandwich),
+    Row("app:diag-dep", "stationary bootstrap, block length by a sweep",
+        "inference.influence.stationary_bootstrap_se",
+        lambda w: influence.stationary_bootstrap_se(w.estimate("raw_judge").influence.values[0]).std_error > 0),
+    Row("app:diag-multiplicity", "BH and BY over contrasts", "inference.contrasts.contrasts",
+        lambda w: (contrasts.contrasts(w.estimate("raw_judge"), adjust="by").p_adjusted
+                   >= contrasts.contrasts(w.estimate("raw_judge"), adjust="bh").p_adjusted - 1e-12).all()),
+    Row("app:diag-multiplicity", "win matrix with marks", "inference.contrasts.win_matrix, figures.win_matrix",
+        lambda w: w.drawn("win_matrix", contrasts.win_matrix(w.estimate("raw_judge")))),
+    Row("app:diag-multiplicity", "Kendall's tau over policy means", "inference.ranks.kendall", pairs_in_order),
+    Row("Test procedure", "one-sample t test per policy, Bonferroni and BH", "transport.audit.audit",
+        lambda w: (w.analysis.transport.p_bonferroni >= w.analysis.transport.p_value).sel(policy="premium").item()),
+    Row("Test procedure", "labels that an audit needs, and what it finds with fewer",
+        "transport.audit_size.audit_power, cje-lab audit power",
+        lambda w: near(audit_size.audit_power(200, residual_sd=0.2, true_residual=0.0).probability.sum("verdict"), 1)),
+    Row("Policy-wise mean transport test", "labels bought one by one until the audit decides",
+        "transport.audit_size.sequential_audit, cje-lab audit sequential",
+        lambda w: audit_size.sequential_audit(np.zeros(400)).verdict.values[-1] == "PASS"),
+    Row("Calibration-uncertainty-corrected inference", "interval of the residual with f's own error",
+        "transport.audit.audit",
+        lambda w: np.isfinite(w.analysis.transport.interval_with_fit.sel(policy="clone")).all()),
+    Row("Actions on failure", "bias, recalibrated value, refusal", "estimators.direct_corrected.estimate",
+        lambda w: w.analysis.verdict("unhelpful") == "FAIL"
+        and w.analysis.standing("unhelpful") == "direct_corrected"),
+    Row("app:diag-planner", "MDE = (z + z) sqrt(2) SE at 80% power", "planning.power.mde",
+        lambda w: near(power.mde(0.01), (0.8416212 + 1.959964) * np.sqrt(2) * 0.01, rtol=1e-4)),
+    Row("app:diag-planner", "the planner on stacked DR",
+        "planning.components.variance_components, cje-lab plan --estimator",
+        lambda w: (variance_components(w.given, estimator="stacked_dr").sigma2_cal.sel(policy="clone") > 0).item()),
+    Row("app:diag-planner", "standard errors over n and m/n, with costs",
+        "planning.forecast.mde_surface, cje-lab plan",
+        lambda w: "cost" in forecast.mde_surface(w.components, [100, 200], [0.2, 0.5], **COSTS)),
+    *(Row("tab:gates", f"gate {name}", "verdict.gates.evaluate", lambda w, name=name: w.gate(name))
+      for name in ("ess", "hill", "affinity", "ttc", "reliability", "identification", "orthogonality", "cap_engaged",
+                   "cap_sensitivity", "multiplicity")),
+    Row("tab:gates", "cap curve of the guard", "offpolicy.weight_map.cap_curves",
+        lambda w: "alpha" in cap_curves(w.given)["clone"]),
+    Row("tab:gates", "an alarm of drift is a gate", "verdict.gates.collect",
+        lambda w: (gates.evaluate(gates.collect(["a"], drift={"a": 1.0})).sel(gate="drift").state == "fail").all()),
+    Row("Threshold calibration", "ESS/n >= f bounds the inflation by 1/f", "offpolicy.weights.ess_fraction",
+        lambda w: near((w.weight**2).mean() / w.weight.mean() ** 2, 1 / weights.ess_fraction(w.weight))),
+    Row("Threshold calibration", "affinity as Hellinger distance", "offpolicy.overlap.overlap",
+        lambda w: near(w.analysis.overlap.hellinger**2,
+                       np.maximum(0, 1 - w.analysis.overlap.affinity_corrected), atol=1e-9)),
+    Row("Threshold calibration", "thresholds from a target difference, by the CLE bound",
+        "verdict.thresholds.from_mde, cje-lab analyze --target-mde", gates_for_target),
+    *(Row("tab:assumptions-ledger", name, "verdict.assumptions.assumptions, cje-lab analyze",
+          lambda w, name=name: assumption(w, name))
+      for name in ("overlap", "transport", "mean_sufficiency", "monotonicity", "calibration_coverage",
+        "shared_prompts")),
+    Row("REFUSE-LEVEL procedure", "which scores to label next, how many", "verdict.labelling.next_labels",
+        where_to_label),
+    Row("REFUSE-LEVEL procedure", "bounds that claim nothing outside the labelled range",
+        "verdict.refusal.partial_identification",
+        lambda w: (refusal.partial_identification(w.given).bounds.diff("ci_bound") >= 0).all()),
+)  # fmt: skip
+
+REPORTING = (
+    Row("app:diag-ledger", "calibrator: mode, held-out risk by tertiles, knots and levels",
+        "verdict.reporting.ledger",
+        entries("calibrator_mode", "oof_rmse_tertile", "calibrator_knot", "calibrator_level", "calibrator_hash")),
+    Row("app:diag-ledger", "weights: maps, stacking weights, guard", "verdict.reporting.ledger",
+        entries("map_score", "map_weight", "beta", "rho", "alpha", "alpha_by_fold")),
+    Row("app:diag-ledger", "overlap", "verdict.reporting.ledger",
+        entries("ess_fraction", "max_share", "hill", "hill_lower", "hill_upper", "affinity")),
+    Row("app:diag-ledger", "orthogonality and DM-IPS split", "verdict.reporting.ledger",
+        entries("orthogonality", "orthogonality_interval", "direct_part", "ips_part")),
+    Row("app:diag-ledger", "values without each fold, and the variance", "verdict.reporting.ledger",
+        entries("jackknife", "variance_main", "variance_calibration", "variance_total")),
+    Row("app:diag-ledger", "filter counts and inclusion manifest", "verdict.reporting.ledger",
+        entries("left_out", "included", "manifest_hash")),
+    Row("app:diag-ledger", "multiplicity: family, q, adjusted p", "verdict.reporting.ledger",
+        lambda w: '"q"' in w.ledger.attrs["multiplicity"]),
+    Row("app:impl-artifacts", "out-of-fold against pooled predictions", "verdict.reporting.ledger",
+        entries("reward_pooled", "reward_oof", "reward_label")),
+    Row("app:impl-artifacts", "orientation, identity candidate, mean-one check", "verdict.reporting.ledger",
+        entries("orientation", "beta", "mean_weight", "guard_engaged")),
+    Row("app:impl-artifacts", "hashes of centred influence values", "verdict.reporting.ledger",
+        entries("influence_hash", "estimate", "std_error")),
+    Row("app:impl-artifacts", "coverage badge and gate statuses", "verdict.reporting.ledger",
+        entries("out_of_range", "slope_low", "slope_high", "gate_state")),
+    *(Row("app:diag-viz", what, f"figures.{by}", holds) for what, by, holds in (
+        ("ESS and tails strip", "ess_tails", lambda w: w.drawn("ess_tails", w.analysis.overlap)),
+        ("S-overlap heatmap with log W", "overlap_heatmap",
+         lambda w: w.drawn("overlap_heatmap", w.map, "clone", affinity=0.9)),
+        ("reliability panel with its mode card", "reliability",
+         lambda w: w.drawn("reliability", w.analysis.reliability)),
+        ("orthogonality panel, DM-IPS bars", "orthogonality", lambda w: w.drawn("orthogonality", w.estimate("dr_cpo"))),
+        ("share of calibration in the variance", "uncertainty_share",
+         lambda w: w.drawn("uncertainty_share", w.estimate("direct"))),
+    )),
+    Row("fig:weight-stabilization-app", "weights before and after, against the score", "figures.weight_stabilisation",
+        lambda w: w.drawn("weight_stabilisation", w.map, "clone")),
+    Row("fig:forest-plot", "estimates with intervals", "figures.forest",
+        lambda w: w.drawn("forest", {"direct": w.estimate("direct")})),
+    Row("fig:oua-decomposition", "sampling and calibration error beside each other", "figures.uncertainty_share",
+        lambda w: w.drawn("uncertainty_share", w.estimate("direct"))),
+    Row("fig:transportability-test", "residuals of each policy", "figures.transport_residuals",
+        lambda w: w.drawn("transport_residuals", w.analysis.transport)),
+    Row("fig:mde-contours", "MDE over n and the labelled share", "figures.mde_contours",
+        lambda w: w.drawn("mde_contours", forecast.mde_surface(
+            w.components, [100, 200, 400], [0.1, 0.3, 0.5], **COSTS).isel(policy=0))),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""What sentences rest on: simultaneous exact bounds, and normalised errors, against laws that are known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+
+from studies.engine.measures.normalised import normalised_errors
+from studies.engine.measures.sentences import bounds, keeps_level, kept
+
+
+def rows(values, replicates, **more):
+    p = np.asarray(values, float)
+    return pd.DataFrame(
+        {
+            "n": np.arange(len(p)),
+            "coverage": p,
+            "coverage_mcse": np.sqrt(p * (1 - p) / (replicates - 1)),
+            **more,
+        }
+    )
+
+
+def test_bounds_are_exact_binomial_tails():
+    low, high = bounds(rows([0.95], 401), "coverage", 400, cells=10)[0]
+    hits = 400 * 0.95
+    assert stats.binom.sf(hits - 1, 400, low) == pytest.approx(0.005, rel=1e-6)
+    assert stats.binom.cdf(hits, 400, high) == pytest.approx(0.005, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("values", "replicates", "holds"),
+    [
+        ((0.95, 0.94), 1000, True),
+        ((0.95, 0.80), 1000, False),
+        ((0.95, 0.80), 8, None),
+        ((1.0, 1.0), 8, None),
+        ((0.91, 0.95), 1000, None),
+        ((0.2, 0.3), 30, False),
+    ],
+)
+def test_a_level_is_kept_or_not_or_it_cannot_be_told(values, replicates, holds):
+    found = keeps_level("it", rows(values, replicates), ["n"], replicates)
+    assert found.holds is holds
+    assert f"{100 * min(values):.1f} (" in found.sentence and f"n={np.argmin(values)}" in found.sentence
+
+
+def test_no_cell_of_a_right_method_is_called_wrong_too_often():
+    """Twenty cells at exactly 90%: a verdict on either side errs in at most 5% of the studies."""
+    rng = np.random.default_rng(5)
+    hits = rng.binomial(300, 0.9, (2000, 20)) / 300
+    said = [kept(rows(p, 301), ["n"], 300).holds for p in hits]
+    most = 2000 * 0.05 + 5 * np.sqrt(2000 * 0.05 * 0.95)
+    assert 0 < said.count(False) < most and said.count(True) < most
+
+
+def test_runs_that_did_not_answer_are_no_trials():
+    few = (
+        rows([0.95], 400)
+        .rename(columns=lambda c: c.replace("coverage", "coverage_answered"))
+        .assign(refused=0.99)
+    )
+    few["coverage_answered_mcse"] = 0.0
+    assert kept(few, ["n"], 400, measure="coverage_answered").holds is None
+    assert kept(few.assign(refused=0.0), ["n"], 4000, measure="coverage_answered").holds is True
+
+
+def test_normalised_errors_have_their_mean_spread_and_error():
+    """Z ~ N(0.5, 2^2), with policies that agree: numbers, and MCSEs over many studies, are those of the law."""
+    rng = np.random.default_rng(2)
+    found = []
+    for _ in range(300):
+        z = np.repeat(0.5 + 2 * rng.normal(size=(2, 1, 1, 60, 1)), 3, axis=-1)
+        dims = ("n", "fraction", "method", "replicate", "policy")
+        truth = np.zeros((2, 1, 60, 3))
+        se = np.full(z.shape, 0.1)
+        interval = np.stack([0.1 * (z - 1.96), 0.1 * (z + 1.96)], axis=-1)
+        ds = xr.Dataset(
+            {
+                "estimate": (dims, 0.1 * z),
+                "std_error": (dims, se),
+                "interval": ((*dims, "ci_bound"), interval),
+                "truth": (("n", "fraction", "replicate", "policy"), truth),
+            },
+            coords={"n": [1, 2], "fraction": [0.1], "method": ["m"]},
+        )
+        found.append(normalised_errors(ds, "fraction").iloc[0])
+    table = pd.DataFrame(found)
+    cover = stats.norm.cdf(1.96, 0.5, 2) - stats.norm.cdf(-1.96, 0.5, 2)
+    for name, value in (("mean_z", 0.5), ("sd_z", 2.0), ("coverage", cover)):
+        column = table[name].astype(float)
+        # the root of a variance with 120 in place of 119 is short by a share of 1 / 160
+        slack = 2.0 / 160 if name == "sd_z" else 0.0
+        assert abs(column.mean() - value) < slack + 5 * column.std() / np.sqrt(len(column))
+        ratio = table[f"{name}_mcse"].astype(float).mean() / column.std()
+        assert abs(ratio - 1) < 5 / np.sqrt(2 * len(column))
