@@ -19,7 +19,7 @@ def study():
     coverage = load("interval_coverage")
     chosen = {name: coverage.methods[name] for name in ("raw_judge", "labels_only", "direct")}
     methods = {**chosen, "jackknife": Method("without a compiled form", "direct", {"inference": "jackknife"})}
-    profiles = {name: replace(profile, options={}) for name, profile in coverage.profiles.items()}
+    profiles = {name: replace(profile, options={}, without=()) for name, profile in coverage.profiles.items()}
     return replace(coverage, methods=methods, profiles=profiles)
 
 

@@ -39,7 +39,7 @@ def flat_error(n: npt.ArrayLike) -> FloatArray:
     Examples
     --------
     >>> flat_error([30, 1000]).round(4).tolist()
-    [0.0589, 0.0019]
+    [0.059, 0.0019]
     """
     total = np.asarray(n, float)
     known = np.where(total > 0, total, np.nan)
