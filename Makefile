@@ -51,6 +51,7 @@ whole:
 	rm -rf results/smoke
 	$(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
 	$(BIN)/cje-lab report results/smoke
+	$(BIN)/python tests/browser.py results/smoke/report.html
 
 compiled: $(VENV)/.installed
 	$(BIN)/python -m cje_core.workflow.warm_up

@@ -29,6 +29,7 @@ from cje_sim.targets.tilts import token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 from studies.engine.measures import cell_table, clopper_pearson
 from studies.engine.outcome import Outcome
+from studies.engine.panels import legend
 from studies.engine.study import Finding, Method, Profile, Protocol, Study, outcome_of_means
 from studies.report.page import with_mcse
 
@@ -334,8 +335,7 @@ def _draw_worlds(fig: Figure, cells: pd.DataFrame) -> None:
     axes[0, 0].set(ylabel="TTC", ylim=(-0.03, 1.03))
     axes[1, 0].set_ylabel("RMSE")
     axes[0, 0].legend(fontsize=7, loc="lower left", frameon=False)
-    handles, names = axes[1, 0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside lower center", ncols=9, fontsize=7, frameon=False)
+    legend(fig, panels=[axes[1, 0]], loc="outside lower center", ncols=9, fontsize=7)
 
 
 def _draw_disagreement(fig: Figure, cells: pd.DataFrame) -> None:

@@ -33,10 +33,14 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "file" / "home")  # below a file no directory can be made, not even by root
 
 
-# the command line with shorter runs of NUTS: here they need not converge
-COMMAND_LINE = """
+# shorter runs of NUTS: here they need not converge
+SHORT = """
+from functools import partial
+from cje_core.bayes.models import nuts
 from cje_core.families import posterior
-posterior.MIN_RUN = 100
+posterior.MIN_RUN, nuts.NutsOptions = 100, partial(nuts.NutsOptions, tune=50, chains=2)
+"""
+COMMAND_LINE = f"""{SHORT}
 from studies.cli.app import main
 main()
 """
@@ -106,8 +110,7 @@ import numpy as np
 from cje_core import figures
 from cje_core.data import from_arrays
 from cje_core.estimators import bayes_direct
-from cje_core.families import posterior
-posterior.MIN_RUN = 100
+{SHORT}
 rng = np.random.default_rng(1)
 s = rng.random((2, 60)).round(1)
 y = np.where(np.arange(60) < 30, np.clip(s + rng.normal(0, .1, s.shape), 0, 1), np.nan)

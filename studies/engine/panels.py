@@ -117,10 +117,23 @@ def plain_log(ax: "Axes") -> None:
     ax.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def legend(fig: "Figure", order: Iterable[str] = (), **look: Any) -> None:
-    """One legend of all that any panel shows, those named in `order` first."""
-    pairs = (pair for ax in fig.axes for pair in zip(*ax.get_legend_handles_labels(), strict=True))
+def legend(
+    fig: "Figure", order: Iterable[str] = (), *, panels: "Iterable[Axes] | None" = None, **look: Any
+) -> None:
+    """One legend of all that `panels` show (all of the figure's by default), those named in `order` first.
+
+    It has as many columns as the figure is wide. `look` is for `matplotlib.figure.Figure.legend`; its ``ncols`` is the
+    most that are tried.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    pairs = (pair for ax in panels or fig.axes for pair in zip(*ax.get_legend_handles_labels(), strict=True))
     handles = {name: handle for handle, name in pairs}
     shown = [name for name in dict.fromkeys((*order, *handles)) if name in handles]
-    look = {"loc": "outside upper center", "ncols": min(len(shown), 4), "frameon": False, **look}
-    fig.legend([handles[name] for name in shown], shown, **look)
+    look = {"loc": "outside upper center", "ncols": 4, "frameon": False, **look}
+    renderer = FigureCanvasAgg(fig).get_renderer()
+    for ncols in range(max(min(len(shown), look["ncols"]), 1), 0, -1):
+        made = fig.legend([handles[name] for name in shown], shown, **(look | {"ncols": ncols}))
+        if ncols == 1 or made.get_window_extent(renderer).width <= fig.bbox.width:
+            return
+        made.remove()

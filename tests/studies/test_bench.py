@@ -13,6 +13,7 @@ from registry_checks import benchmark_convention
 
 import cje_core
 from cje_core.data import DataError
+from cje_core.families import posterior
 from studies import benchmarks
 from studies.cli import app as command_line
 from studies.cli import progress
@@ -111,8 +112,9 @@ def test_every_benchmark_runs_in_its_smoke_size(name):
 
 
 @pytest.mark.slow
-def test_the_three_samplers_fit_one_posterior():
-    """Once each: NUTS compiles for seconds, so the smoke size leaves it out."""
+def test_the_three_samplers_fit_one_posterior(monkeypatch):
+    """Once each: NUTS compiles for seconds, so the smoke size leaves it out; as many draws as are compared."""
+    monkeypatch.setattr(posterior, "MIN_RUN", 4000)
     benchmark = benchmarks.load("posterior")
     assert [c.name for c in benchmark.contenders] == ["Gibbs", "nutpie", "pm.sample", "limit"]
     values = [contender.prepare()()["estimate"].values for contender in benchmark.contenders[:3]]
