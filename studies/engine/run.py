@@ -246,7 +246,8 @@ def run_study(
                 _foretell(study, seed, todo, max(wanted.values()), jobs, log.say)
             _compute(study, todo, directory, jobs, log)
             ran += sum(block.stop - block.start for block in todo)
-            contents, _ = collect(directory)
+            if todo:
+                contents, _ = collect(directory)
             more = wanted if mcse is None else replicates_for(study, contents, wanted, mcse)
             if more == wanted:
                 break

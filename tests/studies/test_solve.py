@@ -114,11 +114,11 @@ def test_a_falling_measure_and_the_mde(tmp_path):
 
 
 def test_what_was_computed_is_kept(tmp_path):
-    question = Question("n", "z", "zero", "coverage", 0.85)
-    one = solve(RISING, question, (4, 400), out=tmp_path, fixed={}, most=256)
+    study, question = replace(RISING, block=64), Question("n", "z", "zero", "coverage", 0.85)
+    one = solve(study, question, (4, 400), out=tmp_path, fixed={}, most=256)
     before = sorted(tmp_path.rglob("*.parquet"))
-    again = solve(RISING, question, (4, 400), out=tmp_path, fixed={}, most=256)
-    assert again == one and sorted(tmp_path.rglob("*.parquet")) == before
+    again = solve(study, question, (4, 400), out=tmp_path, fixed={}, most=256)
+    assert before and again == one and sorted(tmp_path.rglob("*.parquet")) == before
 
 
 @pytest.mark.parametrize(
