@@ -156,14 +156,15 @@ def replay(directory: Path, cell: str | Cell, replicate: int) -> Replay:
     if replicate < 0:
         raise StudyError(f"replicate={replicate}: replicates count from 0")
     seed = manifest["definition"]["seed"]
+    streams = Streams(seed, study.name, chosen, replicate)
     with one_thread():
-        outcome = run_replicate(study, seed, chosen, replicate)
+        outcome = run_replicate(study, chosen, streams)
     then, now = manifest["definition"]["code"], code_digests(study)
     return Replay(
         study=study,
         cell=chosen,
         number=replicate,
-        streams=Streams(seed, study.name, chosen, replicate),
+        streams=streams,
         stored=_stored(directory, chosen, replicate),
         outcome=outcome,
         changed=[name for name in {**then, **now} if then.get(name) != now.get(name)],
