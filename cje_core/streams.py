@@ -70,7 +70,7 @@ def _key(spelled: bytes) -> npt.NDArray[np.uint32]:
     return np.frombuffer(hashlib.blake2b(spelled, digest_size=32).digest(), dtype="<u4")
 
 
-# NumPy's ``SeedSequence`` of many spawn keys at once: a study draws thousands of streams of a few numbers each, where it
+# NumPy's ``SeedSequence`` of many spawn keys at once: a study draws thousands of streams of few numbers each, where it
 # costs more than the draws. Its law (O'Neill's ``seed_seq_fe``) mixes the root first and the words of a key after it,
 # with constants that depend on no data: over many keys that is arithmetic on arrays. NumPy promises to keep the law.
 
