@@ -23,8 +23,8 @@ from cje_core.figures.style import GREY, looks
 from cje_core.streams import Cell
 from studies.engine.measures import by_estimand, paired_table, side_by_side, summary_table
 from studies.engine.measures.normalised import status_table
-from studies.engine.measures.sentences import alike_within, keeps_level
 from studies.engine.panels import Row, by_world
+from studies.engine.sentences import alike_within, keeps_level
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 

@@ -28,8 +28,8 @@ from studies.engine.measures import summary_table
 from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
 from studies.engine.scenario import replicate_scenario
+from studies.engine.sentences import N_MCSE, below, highest, lowest, plain, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
-from studies.engine.verdicts import N_MCSE, below, highest, lowest, plain, said
 
 WORLDS: dict[str, dict[str, Any]] = {  # of the scenario well_specified
     "informative": {"link": "sigmoid", "low": 0.05, "high": 0.7, "atoms": 0.05},

@@ -21,9 +21,9 @@ from cje_core.figures.style import looks
 from cje_core.streams import Cell
 from studies.engine.measures import by_estimand, paired_table, performance, side_by_side, summary_table
 from studies.engine.measures.normalised import normalised_errors
-from studies.engine.measures.sentences import keeps_level, meets_range
 from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import STRETCH, by_world, legend, marks, plain_log
+from studies.engine.sentences import keeps_level, meets_range
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 

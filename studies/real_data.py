@@ -28,10 +28,10 @@ from cje_core.streams import Cell, Streams
 from cje_sim import plasmode
 from cje_sim.scenarios import arena_like
 from studies.engine.measures import by_estimand, performance, side_by_side, summary_table
-from studies.engine.measures.sentences import kept, points
 from studies.engine.outcome import NOT_RUN, Outcome
 from studies.engine.panels import by_world
 from studies.engine.scenario import replicate_scenario
+from studies.engine.sentences import kept, points
 from studies.engine.study import Finding, Method, Profile, Protocol, Scenario, Setting, Study, StudyError
 
 N_SAMPLE, SAMPLE_SEED = 1000, 20  # of the simulator's sample, which stands in for a user's

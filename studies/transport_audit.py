@@ -27,9 +27,9 @@ from cje_core.transport.margin import MARGIN
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 from studies.engine.measures import clopper_pearson, share_error, summary_table
-from studies.engine.measures.sentences import bounds, keeps_level, kept, points, where
 from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
+from studies.engine.sentences import bounds, keeps_level, kept, points, where
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
