@@ -107,14 +107,14 @@ def spent(rows: Rows, graded: Graded, draws: Draws, taught: BoolArray) -> float:
 @njit
 def _moments(c, curve, at, row):  # type: ignore[no-untyped-def]
     mean, variance, n_draws = np.zeros(len(row)), np.zeros(len(row)), len(c.f)
-    for i in range(len(row)):
-        for d in range(n_draws):
+    for d in range(n_draws):  # outside: the values of a draw lie beside each other
+        for i in range(len(row)):
             mean[i] += mean_at(c, d, curve[i], at[i], row[i])
-        mean[i] /= n_draws
-        for d in range(n_draws):
+    mean /= n_draws
+    for d in range(n_draws):
+        for i in range(len(row)):
             variance[i] += (mean_at(c, d, curve[i], at[i], row[i]) - mean[i]) ** 2
-        variance[i] /= n_draws
-    return mean, variance
+    return mean, variance / n_draws
 
 
 def inflation(n_labels: float, df: float) -> float:
@@ -206,17 +206,32 @@ def values(
 
 
 @njit
+def _levels_of(used, n_policies, n_levels):  # type: ignore[no-untyped-def]
+    """Judge levels of each policy's rows, rising, one policy after the other, and where each policy's begin."""
+    level, first = np.empty(len(used.at), dtype=np.intp), np.zeros(n_policies + 1, dtype=np.intp)
+    for p in range(n_policies):
+        there = np.zeros(n_levels, dtype=np.bool_)
+        there[used.at[used.start[p] : used.start[p + 1]]] = True
+        found = np.flatnonzero(there)
+        first[p + 1] = first[p] + len(found)
+        level[first[p] : first[p + 1]] = found
+    return level, first
+
+
+@njit
 def _value_draws(rng, c, n_clusters, used, own, label, factor, out):  # type: ignore[no-untyped-def]
     n_policies, n_levels = len(factor), c.f.shape[2]
     by_level = c.beta.shape[1] == 0  # f depends on the level alone: the rows collapse to their weight on each
     mass = np.empty(n_levels)
     drawn = np.empty(n_clusters)
+    level, first = _levels_of(used, n_policies, n_levels)
     for d in range(len(c.f)):
         for g in range(n_clusters):
             drawn[g] = rng.standard_exponential()
         for p in range(n_policies):
             total, value = 0.0, 0.0
-            mass[:] = 0.0
+            mine = level[first[p] : first[p + 1]]
+            mass[mine] = 0.0
             for r in range(used.start[p], used.start[p + 1]):
                 w = drawn[used.cluster[r]] * used.weight[r]
                 total += w
@@ -225,7 +240,7 @@ def _value_draws(rng, c, n_clusters, used, own, label, factor, out):  # type: ig
                 else:
                     value += w * mean_at(c, d, used.curve[r], used.at[r], used.row[r])
             if by_level:
-                for k in range(n_levels):
+                for k in mine:
                     value += mass[k] * c.f[d, c.curve[p], k]
             shift, spread, plain, plain_total = 0.0, 0.0, 0.0, 0.0
             for r in range(own.start[p], own.start[p + 1]):
