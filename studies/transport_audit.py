@@ -233,7 +233,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         top.set(title=f"{judge} judge", ylim=(-0.03, 1.03))
         bottom.set(xlabel="true shift of the target", ylim=(-0.03, 1.03))
     axes[0, 0].set_ylabel("share: FAIL (solid), PASS (dotted)")
-    axes[1, 0].set_ylabel("coverage: tuned probe value (solid),\nold rule's level (dotted)")
+    axes[1, 0].set_ylabel("coverage: probe_tuned\n(solid), old_rule (dotted)")
     legend(fig, ncols=len(probes))
     return {CAPTION: fig}
 
