@@ -107,7 +107,7 @@ class Seeded(np.random.bit_generator.ISpawnableSeedSequence):
             return self.state
         return self.whole.generate_state(n_words, dtype)
 
-    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+    def spawn(self, n_children: int) -> list[Any]:
         """Return further children, as NumPy's would."""
         return list(self.whole.spawn(n_children))
 
@@ -176,7 +176,8 @@ class _Beside:
         if name not in self._known:
             spelled = [f"{self._names},{r},{canonical(name)}]".encode() for r in self.replicates]
             self._known[name] = seeded(self.seed, np.stack([_key(text) for text in spelled]))
-        return np.random.Generator(np.random.PCG64(self._known[name][replicate - self.replicates.start]))
+        seed = self._known[name][replicate - self.replicates.start]
+        return np.random.Generator(np.random.PCG64(seed))  # type: ignore[arg-type]  # any ISeedSequence will do
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from cje_sim.targets.tilts import token_tilt, utilities
 from cje_sim.tokens.laws import FloatArray, TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 from studies.engine.measures import cell_table, clopper_pearson
 from studies.engine.outcome import Outcome
+from studies.engine.panels import legend
 from studies.engine.study import Finding, Method, Profile, Protocol, Study, outcome_of_means
 from studies.report.page import with_mcse
 
@@ -335,7 +336,7 @@ def _draw_worlds(fig: Figure, cells: pd.DataFrame) -> None:
     axes[1, 0].set_ylabel("RMSE")
     axes[0, 0].legend(fontsize=7, loc="lower left", frameon=False)
     handles, names = axes[1, 0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside lower center", ncols=9, fontsize=7, frameon=False)
+    fig.legend(handles, names, loc="outside lower center", ncols=9, fontsize=8, frameon=False)
 
 
 def _draw_disagreement(fig: Figure, cells: pd.DataFrame) -> None:
@@ -348,7 +349,7 @@ def _draw_disagreement(fig: Figure, cells: pd.DataFrame) -> None:
     left.axhline(GATE, color="0.4", lw=1, ls="--")
     left.axvline(ESS_GATE, color="0.4", lw=1, ls="--")
     left.set(xscale="log", xlabel="limit of ESS/n (1e-12: or below)", ylabel="TTC, exact")
-    left.legend(fontsize=7, frameon=False)
+    legend(fig)
     ends = np.array([1e-5, 1.0])
     right.plot(ends, ends, color="0.4", lw=1)
     right.set(
