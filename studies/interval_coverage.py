@@ -83,7 +83,7 @@ Z_TITLE = "Coverage, mean and sd of Z = (estimate - truth) / SE, the paper's wor
 SHOWN = (
     "raw_judge", "labels_only", "plug_in_cluster", "plug_in_jackknife", "direct_bootstrap", *FORMS, "direct",
 )  # fmt: skip
-# the palette's eighth colour is too pale for a mark
+# grey is the control's, so that it is not the default's, which comes eighth
 LOOKS = {SHOWN[0]: {"color": GREY, "marker": MARKERS[len(SHOWN) - 1]}, **looks(SHOWN[1:])}
 Y_TICKS = (0, 0.5, 0.7, 0.8, 0.9, 0.95, 1)  # the stretched scale has no room for one between 0 and .5
 
