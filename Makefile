@@ -5,9 +5,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    ?= results/study
 COLD   := .ci/cold
+PAGES  := ttc_collapse cle_bound interval_coverage weight_diagnostics transport_audit misclassification budget gates \
+          binary_oracle stacking judge_information tf_versus_coverage judge_benchmark
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help install study test whole compiled lint fast coverage clean
+.PHONY: help install study pages test whole compiled lint fast coverage clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -29,6 +31,12 @@ install: $(VENV)/.warm  ## the environment, compiled ahead; then . .venv/bin/act
 study: $(VENV)/.installed  ## quick profile of the headline studies, then the report
 	$(BIN)/cje-lab run ttc_collapse cle_bound interval_coverage bayes_vs_frequentist --profile quick --jobs $(JOBS) --out $(OUT)
 	$(BIN)/cje-lab report $(OUT)
+
+pages: $(VENV)/.installed  ## docs/studies made again: quick profiles (about ten minutes), the grid of estimators at the paper's size
+	$(BIN)/cje-lab run $(PAGES) --profile quick --jobs $(JOBS) --out results/pages
+	$(BIN)/cje-lab docs results/pages
+	$(BIN)/cje-lab run estimator_benchmark --profile paper --jobs $(JOBS) --out results/paper
+	$(BIN)/cje-lab docs results/paper/estimator_benchmark
 
 lint: $(VENV)/.installed  ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -19,12 +19,12 @@ from matplotlib.figure import Figure
 from cje_core.bayes.prior import Prior
 from cje_core.estimators import bayes_corrected, bayes_direct
 from cje_core.estimators.direct import Bootstrap
-from cje_core.figures.style import GREY, looks
+from cje_core.figures.style import looks
 from cje_core.streams import Cell
 from studies.engine.measures import by_estimand, paired_table, side_by_side, summary_table
 from studies.engine.measures.normalised import status_table
-from studies.engine.measures.sentences import alike_within, keeps_level
 from studies.engine.panels import Row, by_world
+from studies.engine.sentences import alike_within, keeps_level
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 
@@ -252,7 +252,6 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
 
 def _panels(ds: xr.Dataset, names: Sequence[str], shown: Sequence[str], rows: Sequence[Row]) -> Figure:
     style = looks(COLOURS)
-    style[COLOURS[-1]]["color"] = GREY  # the palette's eighth is too pale for a mark
     faces = {method: {"mfc": "white"} if method in TWINS else {} for method in shown}
     labels = [str(m) for m in ds["labels"].values]
     fig, axes = by_world(

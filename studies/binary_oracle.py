@@ -22,8 +22,8 @@ from cje_sim.exact.judged_means import score_parts, two_phase
 from cje_sim.scenarios import binary_oracle, well_specified
 from studies.engine.measures import by_estimand, paired_table, side_by_side, summary_table
 from studies.engine.panels import by_world
+from studies.engine.sentences import below, every, highest, lowest, plain, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
-from studies.engine.verdicts import below, every, highest, lowest, plain, said
 
 
 class World(NamedTuple):

@@ -26,10 +26,10 @@ from cje_sim.exact.judged_means import score_parts
 from cje_sim.scenarios import well_specified
 from studies.engine.measures import summary_table
 from studies.engine.outcome import Outcome
-from studies.engine.panels import legend
+from studies.engine.panels import legend, plain_log
 from studies.engine.scenario import replicate_scenario
+from studies.engine.sentences import N_MCSE, below, highest, lowest, plain, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
-from studies.engine.verdicts import N_MCSE, below, highest, lowest, plain, said
 
 WORLDS: dict[str, dict[str, Any]] = {  # of the scenario well_specified
     "informative": {"link": "sigmoid", "low": 0.05, "high": 0.7, "atoms": 0.05},
@@ -313,7 +313,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
 def _split_figure(splits: pd.DataFrame) -> Figure:
     worlds, ratios = (splits[name].unique() for name in ("world", "cost_ratio"))
     fig = Figure(figsize=(max(2.7 * len(worlds) + 0.6, 5), 2.5 * len(ratios) + 0.6), layout="constrained")
-    axes = fig.subplots(len(ratios), len(worlds), sharex=True, squeeze=False)
+    axes = fig.subplots(len(ratios), len(worlds), sharex=True, sharey=True, squeeze=False)
     for i, ratio in enumerate(ratios):
         for j, world in enumerate(worlds):
             ax, rows = axes[i, j], splits[(splits["world"] == world) & (splits["cost_ratio"] == ratio)]
@@ -324,8 +324,11 @@ def _split_figure(splits: pd.DataFrame) -> Figure:
             for k, name in enumerate(METHODS):
                 one = rows[rows["method"] == name]
                 look = {"color": OKABE_ITO[k], "marker": MARKERS[k], "ms": 4, "ls": "none", "capsize": 2}
-                ax.errorbar(one["share"], one["mse"], 1.96 * one["mse_mcse"], label=name, **look)
-            ax.set(title=f"{world}, a label costs {ratio:g}", yscale="log")
+                ax.errorbar(
+                    one["share"] + (k - 0.5) / 60, one["mse"], 1.96 * one["mse_mcse"], label=name, **look
+                )
+            ax.set(title=f"{world}, a label costs {ratio:g}")
+            plain_log(ax)
     fig.supxlabel("share of the budget for labels", fontsize=9)
     fig.supylabel("mean squared error", fontsize=9)
     legend(fig)

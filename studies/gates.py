@@ -33,8 +33,8 @@ from cje_core.verdict import gates
 from cje_core.verdict.thresholds import BY_NAME
 from cje_sim import scenarios
 from studies.engine.measures.roc import area, area_within, curve, share
-from studies.engine.measures.sentences import points
 from studies.engine.outcome import NOT_RUN, Outcome
+from studies.engine.sentences import points
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 

@@ -20,8 +20,8 @@ from cje_core.streams import Cell
 from cje_sim.exact.judged_means import BinaryJudge, own_labels
 from studies.engine.measures import paired_table, summary_table
 from studies.engine.panels import legend, plain_log
+from studies.engine.sentences import below, every, highest, lowest, opposite, plain, said, where
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
-from studies.engine.verdicts import below, every, highest, lowest, opposite, plain, said
 
 CELL = ["theta", "specificity", "sensitivity", "n", "oracle_fraction"]
 EFFICIENT, DEFAULT = "theta_aug", "direct"
@@ -152,7 +152,7 @@ def _level(ds: xr.Dataset, rows: pd.DataFrame) -> Finding:
     nominal = float(ds.attrs["ci_prob"])
     one = rows[rows["method"] == DEFAULT]
     worst = one.loc[lowest(one["coverage"])]
-    cell = ", ".join(f"{name}={worst[name]:g}" for name in CELL)
+    cell = where(worst, CELL)
     # a proportion near one needs its binomial error: all hits have none
     error = np.sqrt(nominal * (1 - nominal) / ds.sizes["replicate"])
     return Finding(
@@ -175,9 +175,8 @@ def _against_best(ds: xr.Dataset, rows: pd.DataFrame) -> Finding:
     error = mine["interval_score_mcse"] / best[mine.index]
     return Finding(
         f"Our default's interval score is {plain(float(ratio.mean()), '.3f')} times the best's on average over "
-        f"{len(mine)} cells, {said(float(ratio[at]), float(error[at]))} at worst ("
-        + ", ".join(f"{name}={mine.loc[at, name]:g}" for name in CELL)
-        + ").",
+        f"{len(mine)} cells, {said(float(ratio[at]), float(error[at]))} "
+        f"at worst ({where(mine.loc[at], CELL)}).",
         f"at most {CEILING} by 3 MCSE in every cell, among methods that keep their level there within {plain(SLACK)}",
         below(ratio, error, CEILING),
     )

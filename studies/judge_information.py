@@ -25,8 +25,8 @@ from cje_sim.judges import FloatArray, cell_means, oracle_mean
 from cje_sim.scenarios import discrete_judge, garbled_judge, length_bias
 from studies.engine.measures import paired_table, summary_table
 from studies.engine.panels import legend
+from studies.engine.sentences import below, every, highest, plain, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Scenario, Setting, Study
-from studies.engine.verdicts import below, every, highest, plain, said
 
 BITS = (5, 3, 2, 1, 0)  # what the coarse judge reports, by the level of `loss`
 CHANNELS = (0.0, 0.25, 0.5, 0.75, 1.0)  # probability that the noisy judge reports a level at random

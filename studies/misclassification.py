@@ -25,8 +25,8 @@ from cje_sim.judges import FloatArray
 from cje_sim.scenarios import preference_like
 from studies.engine.measures import paired_table, summary_table
 from studies.engine.panels import legend
+from studies.engine.sentences import below, every, highest, lowest, opposite, plain, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Scenario, Setting, Study
-from studies.engine.verdicts import below, every, highest, lowest, opposite, plain, said
 
 THETA = 0.5  # prevalence of the target where rates are stable
 TILT = 0.05  # sensitivity above, specificity below the middle of the two

@@ -3,8 +3,9 @@
 ``cje-lab run real_data --data DIR`` takes the files that ``cje-lab analyze DIR`` takes. Their prompts are the
 population: a replicate draws prompts with replacement, whole, so that scores, their ties and the dependence between
 policies are the user's. Labels are drawn from laws fitted to the labels that are there, so the truth of every policy is
-an average of known numbers (`cje_sim.plasmode`). The results carry the digest of the files and no path; other files
-never join them. Without ``--data`` the study runs on a sample of `cje_sim.scenarios.arena_like`, and says so.
+an average of known numbers (`cje_sim.plasmode`). The results carry the digest of the files and no path, which stands in
+``inputs.json`` beside them alone; other files never join them. Without ``--data`` the study runs on a sample of
+`cje_sim.scenarios.arena_like`, and says so.
 
 What it cannot tell: a policy with fewer than 20 labels of its own has the laws of the calibration policies, so the
 calibration transports to it by construction.
@@ -28,10 +29,10 @@ from cje_core.streams import Cell, Streams
 from cje_sim import plasmode
 from cje_sim.scenarios import arena_like
 from studies.engine.measures import by_estimand, performance, side_by_side, summary_table
-from studies.engine.measures.sentences import kept, points
 from studies.engine.outcome import NOT_RUN, Outcome
 from studies.engine.panels import by_world
 from studies.engine.scenario import replicate_scenario
+from studies.engine.sentences import kept, points
 from studies.engine.study import Finding, Method, Profile, Protocol, Scenario, Setting, Study, StudyError
 
 N_SAMPLE, SAMPLE_SEED = 1000, 20  # of the simulator's sample, which stands in for a user's
@@ -55,7 +56,7 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class Source:
-    """A user's files; the digest, which the manifest keeps, tells them apart, and no path is written anywhere."""
+    """A user's files; the digest, which the manifest keeps, tells them apart, and no result has a path."""
 
     digest: str = ""  # of every file's name and bytes; empty: the simulator's sample
     judge_range: tuple[float, float] = (0.0, 1.0)

@@ -227,7 +227,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         ax.axvline(sum(m in MEMBERS for m in names) - 0.5, color=GREY, lw=0.8)
     bottom.set_xticks(at, names, rotation=30, ha="right")
     top.set_ylabel("RMSE")
-    bottom.set(ylabel="coverage", ylim=(None, 1.02))
+    bottom.set(ylabel="coverage", ylim=(None, 1.0))
     plain_log(top)
     legend(fig)
     return {

@@ -27,9 +27,9 @@ from cje_core.transport.margin import MARGIN
 from cje_sim.judges import oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 from studies.engine.measures import clopper_pearson, share_error, summary_table
-from studies.engine.measures.sentences import bounds, keeps_level, kept, points, where
 from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
+from studies.engine.sentences import bounds, keeps_level, kept, points, where
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
@@ -233,7 +233,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         top.set(title=f"{judge} judge", ylim=(-0.03, 1.03))
         bottom.set(xlabel="true shift of the target", ylim=(-0.03, 1.03))
     axes[0, 0].set_ylabel("share: FAIL (solid), PASS (dotted)")
-    axes[1, 0].set_ylabel("coverage: tuned probe value (solid),\nold rule's level (dotted)")
+    axes[1, 0].set_ylabel("coverage: probe_tuned\n(solid), old_rule (dotted)")
     legend(fig, ncols=len(probes))
     return {CAPTION: fig}
 

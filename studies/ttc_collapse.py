@@ -335,7 +335,7 @@ def _draw_worlds(fig: Figure, cells: pd.DataFrame) -> None:
     axes[0, 0].set(ylabel="TTC", ylim=(-0.03, 1.03))
     axes[1, 0].set_ylabel("RMSE")
     axes[0, 0].legend(fontsize=7, loc="lower left", frameon=False)
-    legend(fig, panels=[axes[1, 0]], loc="outside lower center", ncols=9, fontsize=7)
+    legend(fig, panels=[axes[1, 0]], loc="outside lower center", ncols=9, fontsize=8)
 
 
 def _draw_disagreement(fig: Figure, cells: pd.DataFrame) -> None:
@@ -348,7 +348,7 @@ def _draw_disagreement(fig: Figure, cells: pd.DataFrame) -> None:
     left.axhline(GATE, color="0.4", lw=1, ls="--")
     left.axvline(ESS_GATE, color="0.4", lw=1, ls="--")
     left.set(xscale="log", xlabel="limit of ESS/n (1e-12: or below)", ylabel="TTC, exact")
-    left.legend(fontsize=7, frameon=False)
+    legend(fig)
     ends = np.array([1e-5, 1.0])
     right.plot(ends, ends, color="0.4", lw=1)
     right.set(

@@ -66,11 +66,19 @@ def probability(rows: Rows, graded: Graded, draws: Draws, prior: Prior) -> float
     else:
         log = -0.5 * (squares - 2.0 * f @ total + f**2 @ n) / draws.sigma[kept, None] ** 2
     likelihood = np.exp(log - log.max(axis=1, keepdims=True))
-    density = np.array([[ends_density(x, prior.n_splines, prior.flat) for x in line] for line in r])
+    density = _densities(r.ravel(), prior.n_splines, prior.flat).reshape(r.shape)
     joint = likelihood * density
     at_zero = float(np.mean(joint[:, -1] / (joint[:, :-1] * weight).sum(axis=1)))
     odds_flat = prior.atom / (1.0 - prior.atom) * at_zero / prior.flat
     return odds_flat / (1.0 + odds_flat)
+
+
+@njit
+def _densities(rise, size, flat):  # type: ignore[no-untyped-def]
+    out = np.empty(len(rise))
+    for i in range(len(rise)):
+        out[i] = ends_density(rise[i], size, flat)
+    return out
 
 
 def sample(rows: Rows, graded: Graded, *, n_draws: int, prior: Prior, rng: np.random.Generator) -> Draws:

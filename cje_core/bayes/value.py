@@ -106,15 +106,17 @@ def spent(rows: Rows, graded: Graded, draws: Draws, taught: BoolArray) -> float:
 
 @njit
 def _moments(c, curve, at, row):  # type: ignore[no-untyped-def]
-    mean, variance, n_draws = np.zeros(len(row)), np.zeros(len(row)), len(c.f)
-    for i in range(len(row)):
-        for d in range(n_draws):
-            mean[i] += mean_at(c, d, curve[i], at[i], row[i])
-        mean[i] /= n_draws
-        for d in range(n_draws):
-            variance[i] += (mean_at(c, d, curve[i], at[i], row[i]) - mean[i]) ** 2
-        variance[i] /= n_draws
-    return mean, variance
+    f, by_level = c.f, c.beta.shape[1] == 0  # a field of a tuple costs more, in the inner loop, than the sum
+    mean, variance, n_draws = np.zeros(len(row)), np.zeros(len(row)), len(f)
+    for d in range(n_draws):  # outside: the values of a draw lie beside each other
+        for i in range(len(row)):
+            mean[i] += f[d, curve[i], at[i]] if by_level else mean_at(c, d, curve[i], at[i], row[i])
+    mean /= n_draws
+    for d in range(n_draws):
+        for i in range(len(row)):
+            value = f[d, curve[i], at[i]] if by_level else mean_at(c, d, curve[i], at[i], row[i])
+            variance[i] += (value - mean[i]) ** 2
+    return mean, variance / n_draws
 
 
 def inflation(n_labels: float, df: float) -> float:
@@ -206,35 +208,58 @@ def values(
 
 
 @njit
+def _levels_of(used, n_policies, n_levels):  # type: ignore[no-untyped-def]
+    """Judge levels of each policy's rows, rising, one policy after the other, and where each policy's begin."""
+    level, first = np.empty(len(used.at), dtype=np.intp), np.zeros(n_policies + 1, dtype=np.intp)
+    for p in range(n_policies):
+        there = np.zeros(n_levels, dtype=np.bool_)
+        there[used.at[used.start[p] : used.start[p + 1]]] = True
+        found = np.flatnonzero(there)
+        first[p + 1] = first[p] + len(found)
+        level[first[p] : first[p + 1]] = found
+    return level, first
+
+
+@njit
 def _value_draws(rng, c, n_clusters, used, own, label, factor, out):  # type: ignore[no-untyped-def]
     n_policies, n_levels = len(factor), c.f.shape[2]
     by_level = c.beta.shape[1] == 0  # f depends on the level alone: the rows collapse to their weight on each
+    # fields of a tuple cost more, in the inner loops, than what is done with them
+    f, curve = c.f, c.curve
+    used_cluster, used_at, used_weight = used.cluster, used.at, used.weight
+    own_cluster, own_at, own_weight, own_curve = own.cluster, own.at, own.weight, own.curve
     mass = np.empty(n_levels)
     drawn = np.empty(n_clusters)
-    for d in range(len(c.f)):
+    level, first = _levels_of(used, n_policies, n_levels)
+    for d in range(len(f)):
         for g in range(n_clusters):
             drawn[g] = rng.standard_exponential()
         for p in range(n_policies):
             total, value = 0.0, 0.0
-            mass[:] = 0.0
+            mine = level[first[p] : first[p + 1]]
+            mass[mine] = 0.0
             for r in range(used.start[p], used.start[p + 1]):
-                w = drawn[used.cluster[r]] * used.weight[r]
+                w = drawn[used_cluster[r]] * used_weight[r]
                 total += w
                 if by_level:
-                    mass[used.at[r]] += w
+                    mass[used_at[r]] += w
                 else:
-                    value += w * mean_at(c, d, used.curve[r], used.at[r], used.row[r])
+                    value += w * mean_at(c, d, used.curve[r], used_at[r], used.row[r])
             if by_level:
-                for k in range(n_levels):
-                    value += mass[k] * c.f[d, c.curve[p], k]
+                for k in mine:
+                    value += mass[k] * f[d, curve[p], k]
             shift, spread, plain, plain_total = 0.0, 0.0, 0.0, 0.0
             for r in range(own.start[p], own.start[p + 1]):
-                residual = label[r] - mean_at(c, d, own.curve[r], own.at[r], own.row[r])
-                w = drawn[own.cluster[r]] * own.weight[r]
+                if by_level:
+                    fitted = f[d, own_curve[r], own_at[r]]
+                else:
+                    fitted = mean_at(c, d, own_curve[r], own_at[r], own.row[r])
+                residual = label[r] - fitted
+                w = drawn[own_cluster[r]] * own_weight[r]
                 shift += w * residual
                 spread += w
-                plain += own.weight[r] * residual
-                plain_total += own.weight[r]
+                plain += own_weight[r] * residual
+                plain_total += own_weight[r]
             value = value / total if total > 0.0 else np.nan
             if spread > 0.0:
                 center = plain / plain_total

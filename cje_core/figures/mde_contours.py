@@ -17,6 +17,9 @@ def mde_contours(
     Draws a result of `cje_core.planning.forecast.mde_surface`.
     """
     axes = new_axes(ax, 5.6, 4.2)
+    axes.set(
+        xscale="log", yscale="log"
+    )  # first: labels cut their room out of the lines as they are then drawn
     n, fraction = surface["n"].values.astype(float), surface["fraction"].values.astype(float)
     mde = surface["mde"].transpose("fraction", "n").values
     found = mde[np.isfinite(mde)]
@@ -36,10 +39,10 @@ def mde_contours(
     steps = np.geomspace(np.nanmin(cost), np.nanmax(cost), 6)[1:-1]
     grid = n, fraction, cost
     costs = axes.contour(*grid, levels=steps, colors=OKABE_ITO[1], linewidths=1.1, linestyles="--")
-    axes.clabel(costs, fmt="cost %.3g", fontsize=7)
+    axes.clabel(costs, fmt=lambda cost: f"cost {float(f'{cost:.3g}'):,.10g}", fontsize=7)
     if optimum is not None:
         axes.plot(*optimum, "*", ms=14, mfc="white", mec="black", zorder=4)
-    axes.set(xscale="log", yscale="log", xticks=_ticks(n), yticks=_ticks(fraction))
+    axes.set(xticks=_ticks(n), yticks=_ticks(fraction))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter("")

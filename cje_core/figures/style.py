@@ -78,9 +78,9 @@ def looks(methods: Sequence[str]) -> dict[str, dict[str, str]]:
     >>> looks(["raw_judge", "direct"])["direct"]
     {'color': '#D55E00', 'marker': 's'}
     """
-    count = len(OKABE_ITO)
+    count, colours = len(OKABE_ITO), (*OKABE_ITO[:-1], GREY)  # the eighth, a yellow, is too pale for a mark
     return {
-        name: {"color": OKABE_ITO[k % count], "marker": MARKERS[(k + k // count) % count]}
+        name: {"color": colours[k % count], "marker": MARKERS[(k + k // count) % count]}
         for k, name in enumerate(methods)
     }
 

@@ -81,6 +81,7 @@ def run(
 
     from studies.engine.run import Log, run_study
     from studies.engine.running import interpreters
+    from studies.engine.running.inputs import Inputs, keep
     from studies.engine.study import StudyError, available, load, parse_levels
     from studies.report.page import told
 
@@ -89,9 +90,12 @@ def run(
         raise StudyError(
             "--jobs counts processes of this machine, --dask takes workers of a cluster; give one"
         )
+    if probes is not None and data is None:
+        raise StudyError("--probes go with --data: give the directory or file of the responses too")
+    inputs = None if data is None else Inputs(data, probes, judge_range, oracle_range)
     chosen = [load(name) for name in dict.fromkeys(study or available())]
-    if data is not None or probes is not None:
-        chosen = [_of_files(item, data, probes, judge_range, oracle_range) for item in chosen]
+    if inputs is not None:
+        chosen = [inputs.study(item) for item in chosen]
     levels = parse_levels(chosen, set_ or [])
     workers = dask or jobs or cpu_count()
     directory = out or Path("results") / profile
@@ -118,6 +122,8 @@ def run(
             mcse=mcse,
             log=Log(" ".join([words, *more]), _saying(item.name), progress.blocks(item.name)),
         )
+        if inputs is not None:
+            keep(done.directory, inputs)  # of a run that is stopped its resumption writes them
         summaries.append(done)
         if not as_json:
             shown = "" if done.results is None else f"\n{told(item, done.results)}\n\n"
@@ -126,25 +132,6 @@ def run(
         typer.echo(json.dumps([_summary_json(item, s) for item, s in zip(chosen, summaries, strict=True)]))
     if any(s.crashes for s in summaries):
         raise typer.Exit(1)
-
-
-def _of_files(
-    study: "Study",
-    data: Path | None,
-    probes: Path | None,
-    judge_range: tuple[float, float],
-    oracle_range: tuple[float, float],
-) -> "Study":
-    """Return the study of a user's own files."""
-    from studies.engine.study import StudyError
-
-    if study.with_data is None:
-        raise StudyError(
-            f"study {study.name} makes its own data: leave --data out, or name the study real_data"
-        )
-    if data is None:
-        raise StudyError("--probes go with --data: give the directory or file of the responses too")
-    return study.with_data(study, data, probes, judge_range, oracle_range)
 
 
 def _saying(name: str) -> Any:

@@ -199,6 +199,34 @@ def run_study(
     InterruptedRunError
         On Ctrl-C.
     """
+    _check(seed, jobs, shard, mcse)
+    if study.source is not None:  # another user's study may have been loaded since
+        at_home(study.source)
+    planned, study = study.at(profile), study.at(profile, levels or {})
+    directory, part = out / study.name, "" if shard is None else f"{shard.number}-of-{shard.of}"
+    started = time.time()
+    wanted = {canonical(cell): study.profiles[profile].replicates for cell in study.cells()}
+    record = _record(study, profile, log.command, jobs, started)
+    if isinstance(jobs, str) and not directory.exists():
+        with cluster(study, jobs):
+            pass  # a cluster that does not answer leaves no file behind
+    with own(directory, part):
+        manifest = open_directory(directory, study, seed)
+        record["protocol"] = plan(planned, profile, manifest["definition"])
+        note(directory, manifest, record, part)
+        contents = verified(directory, started, log.say)
+        before = count(contents)
+        run = _Run(study, seed, directory, jobs, shard, log)
+        wanted, contents, ran = _filled(run, wanted, contents, mcse, foretell=profile != "smoke")
+        record |= {"replicates": max(wanted.values()), "asked": sum(wanted.values())}
+        record |= {"mcse": mcse} if mcse is not None else {}
+        record |= {"finished": stamp(time.time()), "seconds": round(time.time() - started, 2)}
+        note(directory, manifest, record, part)
+        ds = merged(study, directory, manifest, contents) if shard is None else None
+    return summary_of(study.name, directory, contents, (ran, before), time.time() - started, ds)
+
+
+def _check(seed: int, jobs: int | str, shard: Shard | None, mcse: float | None) -> None:
     if seed < 0 or (isinstance(jobs, int) and jobs < 1):
         raise StudyError(f"seed={seed}, jobs={jobs}: they must be at least 0 and 1")
     if shard is not None and not 1 <= shard.number <= shard.of:
@@ -209,60 +237,61 @@ def run_study(
         )
     if mcse is not None and not 1e-4 <= mcse < 0.5:
         raise StudyError(f"mcse={mcse}: take a Monte Carlo standard error of a proportion, such as 0.01")
-    if study.source is not None:  # another user's study may have been loaded since
-        at_home(study.source)
-    planned, study = study.at(profile), study.at(profile, levels or {})
-    directory, part = out / study.name, "" if shard is None else f"{shard.number}-of-{shard.of}"
-    started = time.time()
-    wanted = {canonical(cell): study.profiles[profile].replicates for cell in study.cells()}
-    record: dict[str, Any] = {
+
+
+def _record(study: Study, profile: str, command: str, jobs: int | str, started: float) -> dict[str, Any]:
+    """What the manifest says of a run that begins."""
+    replicates, cells = study.profiles[profile].replicates, sum(1 for _ in study.cells())
+    return {
         "profile": profile,
-        "command": log.command,
+        "command": command,
         "factors": {name: list(values) for name, values in study.factors.items()},
-        "cells": len(wanted),
-        "replicates": study.profiles[profile].replicates,
-        "asked": sum(wanted.values()),
+        "cells": cells,
+        "replicates": replicates,
+        "asked": cells * replicates,
         "jobs": jobs if isinstance(jobs, int) else "dask",
         "started": stamp(started),
         "finished": None,
     }
-    if isinstance(jobs, str) and not directory.exists():
-        with cluster(study, jobs):
-            pass  # a cluster that does not answer leaves no file behind
-    with own(directory, part):
-        manifest = open_directory(directory, study, seed)
-        record["protocol"] = plan(planned, profile, manifest["definition"])
-        note(directory, manifest, record, part)
-        contents = verified(directory, started, log.say)
-        before, ran = count(contents), 0
-        while True:
-            todo = blocks.missing(study, seed, wanted, [content.block for content in contents])
-            if shard is not None:
-                mine = _part(study, seed, wanted, shard)
-                todo = [block for block in todo if _place(study, block) in mine]
-            if contents and not ran:
-                log.say(f"{before} replicates found in {directory}; {len(todo)} blocks left to run")
-            if profile != "smoke" and isinstance(jobs, int):
-                _foretell(study, seed, todo, max(wanted.values()), jobs, log.say)
-            _compute(study, todo, directory, jobs, log)
-            ran += sum(block.stop - block.start for block in todo)
-            if todo:
-                contents, _ = collect(directory)
-            more = wanted if mcse is None else replicates_for(study, contents, wanted, mcse)
-            if more == wanted:
-                break
-            grown = [cell for cell in wanted if more[cell] > wanted[cell]]
-            log.say(
-                f"coverage to an MCSE of {100 * (mcse or 0):.2g} points: {sum(more.values()) - sum(wanted.values())} "
-                f"replicates more in {len(grown)} of {len(wanted)} cells"
-            )
-            wanted = more
-        record |= {"replicates": max(wanted.values()), "asked": sum(wanted.values())}
-        record |= {"mcse": mcse} if mcse is not None else {}
-        record |= {"finished": stamp(time.time()), "seconds": round(time.time() - started, 2)}
-        note(directory, manifest, record, part)
-        ds = merged(study, directory, manifest, contents) if shard is None else None
-    return summary_of(study.name, directory, contents, (ran, before), time.time() - started, ds)
+
+
+class _Run(NamedTuple):
+    study: Study
+    seed: int
+    directory: Path
+    jobs: int | str
+    shard: Shard | None
+    log: Log
+
+
+def _filled(
+    run: _Run, wanted: dict[str, int], contents: list[Content], mcse: float | None, *, foretell: bool
+) -> tuple[dict[str, int], list[Content], int]:
+    """Compute what is missing, to a precision round by round; what was wanted at last, all blocks, and what ran."""
+    ran = 0
+    while True:
+        todo = blocks.missing(run.study, run.seed, wanted, [content.block for content in contents])
+        if run.shard is not None:
+            mine = _part(run.study, run.seed, wanted, run.shard)
+            todo = [block for block in todo if _place(run.study, block) in mine]
+        if contents and not ran:
+            found = count(contents)
+            run.log.say(f"{found} replicates found in {run.directory}; {len(todo)} blocks left to run")
+        if foretell and isinstance(run.jobs, int):
+            _foretell(run.study, run.seed, todo, max(wanted.values()), run.jobs, run.log.say)
+        _compute(run.study, todo, run.directory, run.jobs, run.log)
+        ran += sum(block.stop - block.start for block in todo)
+        if todo:
+            contents, _ = collect(run.directory)
+        more = wanted if mcse is None else replicates_for(run.study, contents, wanted, mcse)
+        if more == wanted:
+            return wanted, contents, ran
+        grown = sum(more[cell] > wanted[cell] for cell in wanted)
+        run.log.say(
+            f"coverage to an MCSE of {100 * (mcse or 0):.2g} points: {sum(more.values()) - sum(wanted.values())} "
+            f"replicates more in {grown} of {len(wanted)} cells"
+        )
+        wanted = more
 
 
 def _compute(study: Study, todo: Sequence[Block], directory: Path, jobs: int | str, log: Log) -> None:

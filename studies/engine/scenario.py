@@ -17,7 +17,7 @@ from cje_core.inference.pairs import Pairs, pair_errors
 from cje_core.streams import Cell, Level, Streams
 from cje_sim import scenarios
 from studies.engine.outcome import CRASHED, NOT_RUN, Failure, Outcome, describe
-from studies.engine.study import Method, Scenario, Study
+from studies.engine.study import Method, Scenario, Setting, Study
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -52,11 +52,9 @@ def replicates_of_scenario(
     ran on a block are its share of the block's.
     """
     setting = study.setting(study, cell)
-    truth = _truth(setting.scenario, tuple(setting.arguments.items()), tuple(setting.policies))
-    at = [[study.policies.index(pair[k]) for pair in study.contrasts] for k in (0, 1)]
-    pairs = np.array(at, np.intp)
+    truth, pairs = _truth_and_pairs(study, setting)
     shape = len(streams), len(study.methods), len(study.columns)
-    numbers = [np.full(s, np.nan) for s in (shape, shape, (*shape, 2))] + [np.full(shape, NOT_RUN)]
+    numbers = _nothing_yet(shape)
     seconds, failures = np.full(shape[:2], np.nan), [list[Failure]() for _ in streams]
     simulate = world_of(setting.scenario).simulate
     draw = getattr(simulate, "block", None)
@@ -101,11 +99,10 @@ def replicates_of_scenario(
             for m, name in rest:
                 on_data = partial(_on_data, study, name, data, setting.policies, s, pairs)
                 keep(slice(r, r + 1), m, name, on_data)
-    everything = np.concatenate([truth, truth[pairs[0]] - truth[pairs[1]]])
     return [
         Outcome(
             estimate=numbers[0][r],
-            truth=everything,
+            truth=truth,
             std_error=numbers[1][r],
             interval=numbers[2][r],
             status=numbers[3][r],
@@ -114,6 +111,18 @@ def replicates_of_scenario(
         )
         for r in range(len(streams))
     ]
+
+
+def _truth_and_pairs(study: Study, setting: Setting) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """True values of the study's columns, and the places of each contrast's two policies, shape (2, contrasts)."""
+    pairs = np.array([[study.policies.index(pair[k]) for pair in study.contrasts] for k in (0, 1)], np.intp)
+    truth = _truth(setting.scenario, tuple(setting.arguments.items()), tuple(setting.policies))
+    return np.concatenate([truth, truth[pairs[0]] - truth[pairs[1]]]), pairs
+
+
+def _nothing_yet(shape: tuple[int, ...]) -> list[npt.NDArray[Any]]:
+    """Estimate, standard error, interval and status before any method ran."""
+    return [np.full(s, np.nan) for s in (shape, shape, (*shape, 2))] + [np.full(shape, NOT_RUN)]
 
 
 def _on_block(
@@ -161,10 +170,12 @@ def _numbers(
     study: Study, result: "xr.Dataset", policies: Sequence[str], pairs: npt.NDArray[np.intp]
 ) -> Sequence[Any]:
     """Estimate, standard error, interval and status in the study's columns."""
-    names = result["policy"].values.astype(str).tolist()
+    found = (
+        result.variables
+    )  # arrays, not sel, which costs a study milliseconds, nor DataArrays, a tenth of one
+    names = found["policy"].values.astype(str).tolist()
     place = np.array([names.index(policy) for policy in policies], np.intp)
-    # arrays, not sel: twenty indexes cost a study milliseconds
-    levels = [result[v].values[place] for v in ("estimate", "std_error", "interval", "status")]
+    levels = [found[v].values[place] for v in ("estimate", "std_error", "interval", "status")]
     if not study.contrasts:
         return levels
     return _joined(levels, pair_errors(result, place[pairs[0]], place[pairs[1]], study.ci_prob), pairs)
@@ -218,11 +229,10 @@ def replicate_with_facts(
     """
     setting = study.setting(study, cell)
     policies, shape = list(setting.policies), (len(study.methods), len(study.columns))
-    truth = _truth(setting.scenario, tuple(setting.arguments.items()), tuple(policies))
-    pairs = np.array([[study.policies.index(pair[k]) for pair in study.contrasts] for k in (0, 1)], np.intp)
+    truth, pairs = _truth_and_pairs(study, setting)
     simulate = world_of(setting.scenario).simulate
     data = simulate(**setting.arguments, rng=streams("data"))
-    numbers = [np.full(s, np.nan) for s in (shape, shape, (*shape, 2))] + [np.full(shape, NOT_RUN)]
+    numbers = _nothing_yet(shape)
     seconds, failures = np.full(shape[0], np.nan), list[Failure]()
     extra: dict[str, npt.NDArray[np.float64]] = {}
     for name, fact in of_data(data).items():
@@ -256,7 +266,7 @@ def replicate_with_facts(
                 run(m, name, data)
     return Outcome(
         estimate=numbers[0],
-        truth=np.concatenate([truth, truth[pairs[0]] - truth[pairs[1]]]),
+        truth=truth,
         std_error=numbers[1],
         interval=numbers[2],
         status=numbers[3],

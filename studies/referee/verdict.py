@@ -19,6 +19,7 @@ from scipy import stats
 
 from studies.engine.measures import clopper_pearson, paired_table, summary_table
 from studies.engine.outcome import NOT_RUN
+from studies.engine.sentences import points
 from studies.engine.study import Finding
 
 CELL = ["design", "world", "labels"]
@@ -151,10 +152,6 @@ def _best(here: pd.DataFrame, title: str, ours: str) -> dict[str, object]:
     }
 
 
-def _points(value: float, mcse: float) -> str:
-    return f"{100 * value:.1f}% ({100 * mcse:.1f})"
-
-
 def findings(
     ds: xr.Dataset,
     ours: str,
@@ -222,11 +219,11 @@ def _against(row: Mapping[Any, Any], title: str, ours: str) -> str:
     """The ratio in a cell, both coverages, and how often ours is refused there."""
     told = (
         f"{row[f'{title}_ratio']:.3f} ({row[f'{title}_ratio_mcse']:.3f}) times {row[title]}'s, which covers "
-        f"{_points(row[f'{title}_coverage'], row[f'{title}_coverage_mcse'])}, {ours} "
-        f"{_points(row['coverage'], row['coverage_mcse'])}"
+        f"{points(row[f'{title}_coverage'], row[f'{title}_coverage_mcse'], '%')}, {ours} "
+        f"{points(row['coverage'], row['coverage_mcse'], '%')}"
     )
     if row["refused"] > 0:
-        told += f" and is refused in {_points(row['refused'], row['refused_mcse'])}"
+        told += f" and is refused in {points(row['refused'], row['refused_mcse'], '%')}"
     return told
 
 
@@ -259,7 +256,7 @@ def _coverage(
     for design, part in table.groupby("design", sort=False):
         worst = part.loc[part.groupby("method")[COVERAGE].idxmin()].sort_values(COVERAGE, ascending=False)
         words = [
-            f"{row['method']} {_points(row[COVERAGE], row[f'{COVERAGE}_mcse'])} ({row['world']}, {row['labels']})"
+            f"{row['method']} {points(row[COVERAGE], row[f'{COVERAGE}_mcse'], '%')} ({row['world']}, {row['labels']})"
             for row in worst.to_dict("records")
         ]
         own = part[part["method"] == ours]

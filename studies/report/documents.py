@@ -181,7 +181,8 @@ def changed(directory: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(directory.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
-        then, now = document["definition"]["code"], code_digests(load(document["study"]))
+        study = load(document["study"]).at(document["profile"])  # a profile may leave methods out
+        then, now = document["definition"]["code"], code_digests(study)
         files = [name for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
         found |= {document["study"]: files} if files else {}
     return found

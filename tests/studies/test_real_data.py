@@ -19,6 +19,7 @@ from studies.cli import app as command_line
 from studies.engine import run, study
 from studies.engine.measures.bounds import flat_error
 from studies.engine.outcome import NOT_RUN
+from studies.engine.running import inputs
 from studies.report import page
 
 STUDY = study.load("real_data")
@@ -93,6 +94,87 @@ def test_a_users_files_are_the_population(cli, tmp_path):
     assert (
         code == 2 and "holds results made with other replicate" in err and len(err.strip().splitlines()) == 1
     )
+
+
+@pytest.fixture
+def finished(cli, tmp_path):
+    home = own_files(tmp_path / "mine")
+    words = ("--judge-range", 1, 5, "--oracle-range", 0, 10, "--set", "design=own", "--jobs", 1)
+    words = ("run", "real_data", "--data", home, *words, "--profile", "smoke")
+    assert cli(*words, "--out", tmp_path / "out")[0] == 0
+    return home, words, tmp_path / "out" / "real_data"
+
+
+def test_a_replicate_of_ones_own_files_is_had_again_and_its_shards_merge(finished, cli, tmp_path):
+    home, words, directory = finished
+    again = ("replay", directory, "--cell", "0", "--replicate", 2)
+    code, out, err = cli(*again)
+    assert code == 0 and "every number is the stored one" in out, err
+    places = json.loads((directory / "inputs.json").read_text())
+    assert places["data"] == str(home.resolve()) and len(places["sha256"]["--data"]) == 2
+    crate = (directory / "ro-crate-metadata.json").read_text()
+    assert "mine" not in crate and "mine" not in (directory / "manifest.json").read_text()
+    parts = tmp_path / "parts"
+    for part in ("1/2", "2/2"):
+        assert cli(*words, "--shard", part, "--out", parts)[0] == 0
+    code, _, err = cli("merge", parts)
+    assert code == 0, err
+    one, two = (xr.load_dataset(place / "results.nc") for place in (directory, parts / "real_data"))
+    xr.testing.assert_equal(one.drop_vars("seconds"), two.drop_vars("seconds"))
+
+
+def leave(home):
+    return None
+
+
+def change(home):
+    with (home / "b_responses.jsonl").open("a") as file:
+        file.write("\n")
+
+
+def lose(home):
+    (home / "b_responses.jsonl").unlink()
+
+
+def add(home):
+    (home / "c_responses.jsonl").write_text("{}")
+
+
+def lose_all(home):
+    home.rename(home.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (leave, ""),
+        (change, "mine/b_responses.jsonl of --data changed since"),
+        (lose, "mine/b_responses.jsonl of --data is gone"),
+        (add, "mine/c_responses.jsonl of --data is new"),
+        (lose_all, "mine of --data is gone"),
+    ],
+)
+def test_files_that_are_not_those_of_the_run_are_named(tmp_path, harm, says):
+    home, directory = own_files(tmp_path / "mine"), tmp_path / "out"
+    inputs.keep(directory, inputs.Inputs(home))
+    harm(home)
+    if says:
+        with pytest.raises(study.StudyError, match=says):
+            inputs.kept(directory)
+    else:
+        assert inputs.kept(directory) == inputs.Inputs(home.resolve())
+
+
+def test_a_replay_without_the_files_is_one_line(finished, cli):
+    home, _, directory = finished
+    change(home)
+    again = ("replay", directory, "--cell", "0", "--replicate", 2)
+    code, _, err = cli(*again)
+    assert code == 2 and "b_responses.jsonl of --data changed since; put back" in err
+    assert len(err.strip().splitlines()) == 1
+    (directory / "inputs.json").unlink()
+    code, _, err = cli(*again)
+    assert code == 2 and "has no inputs.json: run it again" in err
 
 
 def test_a_replicate_is_what_the_library_says_of_the_resampled_data(tmp_path):

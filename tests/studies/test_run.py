@@ -17,7 +17,7 @@ import pytest
 import toy_study
 import xarray as xr
 
-from cje_core.streams import canonical
+from cje_core.streams import Streams, canonical
 from studies.engine import blocks as _blocks
 from studies.engine import run
 from studies.engine import study as _study
@@ -65,7 +65,7 @@ def test_results_are_what_the_replicates_give(serial):
     assert dict(ds.sizes) == {"world": 2, "n": 2, "replicate": 25, "method": 3, "policy": 2, "ci_bound": 2}
     for cell in TOY.cells():
         for r in (0, 3, 17, 24):
-            outcome = run_replicate(TOY.at("quick"), 1, cell, r)
+            outcome = run_replicate(TOY.at("quick"), cell, Streams(1, TOY.name, cell, r))
             at = ds.sel(cell).isel(replicate=r)
             np.testing.assert_array_equal(at["estimate"], outcome.estimate)
             np.testing.assert_array_equal(at["truth"], outcome.truth)

@@ -2,7 +2,8 @@
 
 ``manifest.json`` says what was asked for and with what code, ``blocks/`` the replicates (see `studies.engine.blocks`),
 ``results.nc`` all of them merged, ``failures.jsonl`` the exceptions, ``shards/`` what shards ran, ``source/`` the file
-of a study that is not one of ours, ``ro-crate-metadata.json`` describes them.
+of a study that is not one of ours, ``inputs.json`` where a user's own files lie (`studies.engine.running.inputs`),
+``ro-crate-metadata.json`` describes them.
 """
 
 import contextlib

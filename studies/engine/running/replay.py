@@ -16,7 +16,7 @@ from cje_core.streams import Cell, Level, Streams
 from studies.engine import blocks
 from studies.engine.manifest import code_digests, read_manifest
 from studies.engine.outcome import Outcome
-from studies.engine.running.directory import of_directory
+from studies.engine.running.inputs import study_of
 from studies.engine.running.workers import arrays_of, one_thread, run_replicate
 from studies.engine.scenario import replicate_scenario, world_of
 from studies.engine.study import Study, StudyError, parse_levels
@@ -137,33 +137,34 @@ def replay(directory: Path, cell: str | Cell, replicate: int) -> Replay:
     Raises
     ------
     StudyError
-        If there is no such cell.
+        If there is no such cell, or a user's files, of which the run was, changed or are gone.
 
     Examples
     --------
     ``replay(Path("results/quick/interval_coverage"), "3", 7).data()`` gives the data of a replicate, and ``.again()``
     under ``python -m pdb`` stops where it fails.
     """
-    whole = of_directory(directory)
-    manifest = read_manifest(directory) or {}
-    runs = manifest["runs"]
-    if not runs:
+    manifest = read_manifest(directory)
+    whole = study_of(directory, manifest or {})
+    if manifest is None or not manifest["runs"]:
         raise StudyError(
             f"{directory} holds shards that were not merged; cje-lab merge {directory.parent} first"
         )
-    study = whole.at(runs[-1]["profile"], runs[-1]["factors"])
+    last = manifest["runs"][-1]
+    study = whole.at(last["profile"], last["factors"])
     chosen = _cell(study, cell) if isinstance(cell, str) else dict(cell)
     if replicate < 0:
         raise StudyError(f"replicate={replicate}: replicates count from 0")
     seed = manifest["definition"]["seed"]
+    streams = Streams(seed, study.name, chosen, replicate)
     with one_thread():
-        outcome = run_replicate(study, seed, chosen, replicate)
+        outcome = run_replicate(study, chosen, streams)
     then, now = manifest["definition"]["code"], code_digests(study)
     return Replay(
         study=study,
         cell=chosen,
         number=replicate,
-        streams=Streams(seed, study.name, chosen, replicate),
+        streams=streams,
         stored=_stored(directory, chosen, replicate),
         outcome=outcome,
         changed=[name for name in {**then, **now} if then.get(name) != now.get(name)],

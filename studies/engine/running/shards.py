@@ -10,7 +10,9 @@ from studies.engine import blocks
 from studies.engine.blocks import Block
 from studies.engine.manifest import check_same, read_manifest, write_manifest
 from studies.engine.run import Summary, summary_of
-from studies.engine.running.directory import count, finished_shards, merged, of_directory, own, verified
+from studies.engine.running.directory import count, finished_shards, merged, own, verified
+from studies.engine.running.inputs import NAME as INPUTS
+from studies.engine.running.inputs import study_of
 from studies.engine.study import Study, StudyError
 
 
@@ -42,9 +44,9 @@ def merge(sources: Sequence[Path], directory: Path) -> Summary:
             if path.resolve() != directory.resolve():
                 copy(path, directory)
         manifest = read_manifest(directory) or {}
-        study = of_directory(directory)
         shards = finished_shards(directory)
         manifest["runs"] += [record for record in shards.values() if record not in manifest["runs"]]
+        study = study_of(directory, manifest)
         contents = verified(directory, started, lambda line: None)
         left = _left(study, manifest, [content.block for content in contents])
         if left or not manifest["runs"]:
@@ -78,7 +80,8 @@ def copy(source: Path, directory: Path) -> None:
     for path, content in blocks.read_all(source):
         if content is not None and blocks.read_block(directory / content.block.path) is None:
             wanted.append((path, directory / content.block.path))
-    for path in (*source.glob("shards/*.json"), *source.glob("source/*.py"), source / "manifest.json"):
+    single = source / "manifest.json", source / INPUTS
+    for path in (*source.glob("shards/*.json"), *source.glob("source/*.py"), *single):
         target = directory / path.relative_to(source)
         if path.exists() and not target.exists():
             wanted.append((path, target))

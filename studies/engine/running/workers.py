@@ -24,7 +24,7 @@ from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import ThreadpoolController
 
-from cje_core.streams import Cell, Streams
+from cje_core.streams import Cell, Streams, streams_of
 from studies.engine import blocks
 from studies.engine.blocks import Block, Content
 from studies.engine.manifest import code_digests
@@ -59,12 +59,10 @@ def arrays_of(study: Study, outcome: Outcome) -> dict[str, npt.NDArray[np.float6
     return arrays
 
 
-def run_replicate(study: Study, seed: int, cell: Cell, replicate: int) -> Outcome:
+def run_replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     """One replicate of one cell of a study at its profile; an exception becomes its outcome."""
     try:
-        return (study.replicate or replicate_scenario)(
-            study, cell, Streams(seed, study.name, cell, replicate)
-        )
+        return (study.replicate or replicate_scenario)(study, cell, streams)
     except StudyError:
         raise
     except Exception as error:  # kept as data: the run goes on and counts it
@@ -79,16 +77,15 @@ def run_replicate(study: Study, seed: int, cell: Cell, replicate: int) -> Outcom
 
 def _outcomes(study: Study, block: Block) -> list[Outcome]:
     """All replicates of a block, at once where the study is the usual one and none of them raises."""
-    numbers = range(block.start, block.stop)
+    streams = streams_of(block.seed, study.name, block.cell, range(block.start, block.stop))
     if study.replicate is None:
-        streams = [Streams(block.seed, study.name, block.cell, r) for r in numbers]
         try:
             return replicates_of_scenario(study, block.cell, streams)
         except StudyError:
             raise
         except Exception:  # which replicate raises, and in what, shows one by one
-            return [run_replicate(study, block.seed, block.cell, r) for r in numbers]
-    return [run_replicate(study, block.seed, block.cell, r) for r in numbers]
+            pass
+    return [run_replicate(study, block.cell, one) for one in streams]
 
 
 def compute_block(study: Study, block: Block) -> Content:

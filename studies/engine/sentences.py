@@ -1,9 +1,16 @@
-"""Sentences that results decide: numbers with their MCSE in points, and whether a coverage keeps its level."""
+"""Sentences that results decide: numbers as they show them, three-valued statements, and what several studies say.
 
-from collections.abc import Sequence
+Two rules decide. `below` holds numbers, about normal, against limits by their Monte Carlo standard errors; `kept` holds
+proportions, which end at one, against a level by exact bounds over all cells at once. Either answers yes, no, or that
+these replicates cannot tell.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
@@ -11,29 +18,114 @@ from cje_core.checks import FloatArray
 from studies.engine.measures import MC_LEVEL, clopper_pearson
 from studies.engine.study import Finding
 
+N_MCSE = 3.0  # Monte Carlo standard errors that a family of a dozen numbers needs to be told from a limit
 NOMINAL, WITHIN = 0.95, 0.05  # the paper's tables call less than 90% under-coverage
+RULE = (
+    "keeps: every cell's lower bound is at least 90%; does not: a cell's upper bound is below; one-sided exact 95% "
+    "Monte Carlo bounds for all cells at once (Bonferroni)"
+)
 
 
-def points(value: float, mcse: float) -> str:
+def said(value: float, mcse: float) -> str:
+    """A simulated number and its MCSE in brackets, to two digits of the latter.
+
+    Examples
+    --------
+    >>> said(0.9512, 0.0154), said(-0.13977, 0.00091), said(0.5, float("nan"))
+    ('.951 (.015)', '-.13977 (.00091)', '.5')
+    """
+    if not math.isfinite(value):
+        return "not available"
+    if not (math.isfinite(mcse) and mcse > 0):
+        return plain(value)
+    digits = min(max(1 - math.floor(math.log10(mcse)), 0), 8)
+    return f"{plain(value, f'.{digits}f')} ({plain(mcse, f'.{digits}f')})"
+
+
+def plain(value: float, form: str = ".3g") -> str:
+    """A number without the nought before its point.
+
+    Examples
+    --------
+    >>> plain(-0.25), plain(10.5), plain(0.12345, ".2f")
+    ('-.25', '10.5', '.12')
+    """
+    number = format(value, form)
+    return number.replace("0.", ".", 1) if number.lstrip("-").startswith("0.") else number
+
+
+def points(value: float, mcse: float, unit: str = "") -> str:
     """A proportion and its MCSE in percentage points.
 
     Examples
     --------
-    >>> points(0.939, 0.0052)
-    '93.9 (0.5)'
+    >>> points(0.939, 0.0052), points(0.939, 0.0052, "%")
+    ('93.9 (0.5)', '93.9% (0.5)')
     """
-    return f"{100 * value:.1f} ({100 * mcse:.1f})"
+    return f"{100 * value:.1f}{unit} ({100 * mcse:.1f})"
 
 
-def where(row: "pd.Series[Any]", cell: Sequence[str]) -> str:
-    """A row's cell in words.
+def where(row: "pd.Series[Any] | Mapping[str, Any]", cell: Sequence[str]) -> str:
+    """A row's cell in words; a whole number, which a row of numbers alone holds as a float, without its nought.
 
     Examples
     --------
     >>> where(pd.Series({"world": "weak", "oracle_fraction": 0.05, "n": 250}), ["world", "n", "oracle_fraction"])
     'world=weak, n=250, oracle_fraction=0.05'
+    >>> where(pd.Series({"n": 2, "coverage": 0.93}), ["n"])
+    'n=2'
     """
-    return ", ".join(f"{name}={row[name]}" for name in cell)
+    return ", ".join(f"{name}={_level(row[name])}" for name in cell)
+
+
+def _level(level: Any) -> str:
+    whole = isinstance(level, float) and level.is_integer() and abs(level) < 2**53
+    return str(int(level) if whole else level)
+
+
+def below(value: npt.ArrayLike, mcse: npt.ArrayLike, limit: npt.ArrayLike) -> bool | None:
+    """Whether all numbers are at most their limits: False where one is above by `N_MCSE`, None where one may be.
+
+    Examples
+    --------
+    >>> below([0.1, 0.2], 0.01, 0.3), below([0.1, 0.2], 0.01, 0.15), below([0.1, 0.2], 0.01, 0.21)
+    (True, False, None)
+    """
+    numbers, error, most = np.broadcast_arrays(*(np.asarray(x, float) for x in (value, mcse, limit)))
+    room = N_MCSE * error
+    known = np.isfinite(numbers) & np.isfinite(room)
+    if (numbers - room > most)[known].any():
+        return False
+    return True if known.size and (known & (numbers + room <= most)).all() else None
+
+
+def every(parts: Iterable[bool | None]) -> bool | None:
+    """All of several three-valued statements.
+
+    Examples
+    --------
+    >>> every([True, None]), every([None, False]), every([])
+    (None, False, None)
+    """
+    found = list(parts)
+    if False in found:
+        return False
+    return True if found and None not in found else None
+
+
+def opposite(statement: bool | None) -> bool | None:
+    """Whether a three-valued statement is false."""
+    return None if statement is None else not statement
+
+
+def lowest(numbers: "pd.Series[Any]") -> Any:
+    """Where the smallest of several numbers stands, as an index."""
+    return numbers.idxmin()
+
+
+def highest(numbers: "pd.Series[Any]") -> Any:
+    """Where the largest of several numbers stands, as an index."""
+    return numbers.idxmax()
 
 
 class Kept(NamedTuple):
@@ -82,12 +174,6 @@ def kept(
     ends = [points(float(row[measure]), float(row[f"{measure}_mcse"])) for row in (first, last)]
     spread = ends[0] if len(rows) == 1 else " to ".join(ends)
     return Kept(holds, f"{ends[0]}, {where(first, cell)}", float(first[measure]), spread)
-
-
-RULE = (
-    "keeps: every cell's lower bound is at least 90%; does not: a cell's upper bound is below; one-sided exact 95% "
-    "Monte Carlo bounds for all cells at once (Bonferroni)"
-)
 
 
 def keeps_level(
