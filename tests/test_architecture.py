@@ -22,7 +22,7 @@ PYMC_MODULES = tuple(
 )
 # Folders of cje_core from the bottom up; those of one line do not import each other.
 THEMES = (
-    ("caches", "checks", "compiled", "streams"),
+    ("caches", "checks", "compiled", "streams", "whole"),
     ("data",),
     ("inference",),
     ("calibration",),

@@ -20,6 +20,7 @@ from joblib import delayed
 from cje_core.streams import Cell, Level, canonical
 from studies.engine import blocks
 from studies.engine.blocks import Block, Content
+from studies.engine.possible import refuse_impossible
 from studies.engine.protocol import plan
 from studies.engine.running.directory import (
     collect,
@@ -195,7 +196,8 @@ def run_study(
     Raises
     ------
     StudyError
-        If the directory cannot be written, is in use by another run, or holds results of another definition.
+        If a cell cannot be, or the directory cannot be written, is in use by another run, or holds results of another
+        definition.
     InterruptedRunError
         On Ctrl-C.
     """
@@ -212,6 +214,7 @@ def run_study(
     if study.source is not None:  # another user's study may have been loaded since
         at_home(study.source)
     planned, study = study.at(profile), study.at(profile, levels or {})
+    refuse_impossible(study)
     directory, part = out / study.name, "" if shard is None else f"{shard.number}-of-{shard.of}"
     started = time.time()
     wanted = {canonical(cell): study.profiles[profile].replicates for cell in study.cells()}

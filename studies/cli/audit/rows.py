@@ -11,7 +11,7 @@ import pandas as pd
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.checks import FloatArray
 from cje_core.data import DataError
-from cje_core.data.fields import ids, numbers, require, show, stop
+from cje_core.data.fields import ids, numbers, of_prompts, require, stop
 from cje_core.data.schema.logs import is_schema, read_wide
 from cje_core.data.tables import beside, load_jsonl
 from cje_core.transport.audit import residuals
@@ -54,13 +54,7 @@ def groups(given: Calibrated, data: Path, probes: Path | None, field: str) -> np
             nothing = nothing or str(error)
     if not tables:
         raise DataError(nothing)
-    table = pd.concat(tables, ignore_index=True)
-    table = table[table[field].notna()].drop_duplicates(["prompt_id", field])
-    stop(
-        table, table.duplicated("prompt_id"), field,
-        lambda row: f"another row of prompt_id {show(row.prompt_id)} differs; give each prompt one {field}",
-    )  # fmt: skip
-    known = dict(zip(table["prompt_id"], table[field], strict=True))
+    known = of_prompts(pd.concat(tables, ignore_index=True), field).to_dict()
     prompts = given.data["prompt"].values.astype(str).tolist()
     probed = given.data["probe"].any(["policy", "draw"]).values
     for prompt, has_probe in zip(prompts, probed, strict=True):
