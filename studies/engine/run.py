@@ -20,7 +20,6 @@ from joblib import delayed
 from cje_core.streams import Cell, Level, canonical
 from studies.engine import blocks
 from studies.engine.blocks import Block, Content
-from studies.engine.possible import refuse_impossible
 from studies.engine.protocol import plan
 from studies.engine.running.directory import (
     collect,
@@ -32,6 +31,7 @@ from studies.engine.running.directory import (
     stamp,
     verified,
 )
+from studies.engine.running.possible import refuse_impossible
 from studies.engine.running.precision import replicates_for
 from studies.engine.running.workers import (
     Parcel,

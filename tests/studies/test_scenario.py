@@ -9,7 +9,7 @@ from cje_core.estimators import direct
 from cje_sim import scenarios
 from studies.engine.blocks import Block
 from studies.engine.outcome import CRASHED
-from studies.engine.possible import TRIES, refuse_impossible
+from studies.engine.running.possible import TRIES, refuse_impossible
 from studies.engine.running.workers import compute_block
 from studies.engine.study import Method, Profile, Scenario, StudyError, load, own_setting
 

@@ -219,7 +219,7 @@ def drift(
             data, probes, covariate, calibrator, direction,
             calibration_policy=calibration_policy, judge_range=judge_range, oracle_range=oracle_range,
         )  # fmt: skip
-        when = moments(given, data, probes, batch)
+        when = moments(given, data, probes, batch, "batch")
         charts = batch_audit(
             given, when, n_baseline=baseline, false_alarm=false_alarm, rng=generator(seed, "audit", "drift")
         )
@@ -270,7 +270,7 @@ def sequential(
         data, probes, covariate, calibrator, direction,
         calibration_policy=calibration_policy, judge_range=judge_range, oracle_range=oracle_range,
     )  # fmt: skip
-    when = moments(given, data, probes, time)
+    when = moments(given, data, probes, time, "time")
     _tell(of_labels(label_audit(given, when, margin=margin, alpha=alpha)), out, as_json)
 
 

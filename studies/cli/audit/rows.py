@@ -15,23 +15,22 @@ from cje_core.data.fields import ids, numbers, of_prompts, require, stop
 from cje_core.data.schema.logs import is_schema, read_wide
 from cje_core.data.tables import beside, load_jsonl
 from cje_core.transport.audit import residuals
-from cje_core.transport.monitor import field_of_residuals
+from cje_core.transport.monitor import PROBE_FILES, field_of_probes
 
-PROBE_FILES = ("_probe", "_responses")
 CALL_FIELDS = (
     "policy", "prompt_id", "response_id", "logp", "logp_tokens", "logp_prompt", "logp_joint", "snapshot",
     "renormalized", "n_ids", "masked", "base_policy_logprob", "target_policy_logprobs",
 )  # fmt: skip
 
 
-def moments(given: Calibrated, data: Path, probes: Path | None, field: str | None) -> npt.NDArray[Any]:
-    """Batch or time of each probed response, by a field of its row or, without one, by the place of the row."""
+def moments(
+    given: Calibrated, data: Path, probes: Path | None, field: str | None, option: str
+) -> npt.NDArray[Any]:
+    """Batch or time of each probed response, by the field of an option or, without one, by the place of the row."""
+    if field is not None:
+        return field_of_probes(given, data, probes, field, option)
     found = residuals(given)
     source, suffixes = (data, ("_responses",)) if probes is None else (probes, PROBE_FILES)
-    if field is not None:
-        return field_of_residuals(
-            found, beside(source, field, suffixes=suffixes, required=probes is not None), field
-        )
     table = beside(source, "prompt_id", suffixes=suffixes)
     place = {
         key: at
