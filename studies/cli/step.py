@@ -35,10 +35,9 @@ def step(
     from cje_core.data import DataError
     from cje_core.workflow.steps.order import STEPS, run_step
     from cje_core.workflow.steps.report import report, traces
-    from studies.cli.analysis.as_json import to_json
-    from studies.cli.analysis.save import check_out, save
-    from studies.cli.analysis.tables import summary
-    from studies.cli.redaction import hidden, salt_of
+    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.told import tell
+    from studies.cli.redaction import salt_of
 
     one_of(name, "step", (*STEPS, "report"), DataError)
     check_out(out)
@@ -54,15 +53,7 @@ def step(
         return
     with progress.working("auditing"):
         result = report(directory)
-    told = hidden(to_json(result), secret) if as_json else None
-    if out is not None:
-        with progress.working("drawing"):
-            written = save(result, out, told, secret, traces=traces(directory))
-        typer.echo(f"written to {out}: {', '.join(written)}", err=True)
-    if told is not None:
-        typer.echo(json.dumps(told, allow_nan=False))
-    else:
-        progress.show(summary(result))
+    tell(result, out, secret, as_json=as_json, traces=traces(directory))
 
 
 def _closing_line(directory: Path, written: list[str]) -> str:
