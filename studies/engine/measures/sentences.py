@@ -26,14 +26,20 @@ def points(value: float, mcse: float) -> str:
 
 
 def where(row: "pd.Series[Any]", cell: Sequence[str]) -> str:
-    """A row's cell in words.
+    """A row's cell in words; a row of numbers alone has made its whole numbers floats, which does not show.
 
     Examples
     --------
+    >>> where(pd.Series({"n": 2, "oracle_fraction": 0.05}), ["n", "oracle_fraction"])
+    'n=2, oracle_fraction=0.05'
     >>> where(pd.Series({"world": "weak", "oracle_fraction": 0.05, "n": 250}), ["world", "n", "oracle_fraction"])
     'world=weak, n=250, oracle_fraction=0.05'
     """
-    return ", ".join(f"{name}={row[name]}" for name in cell)
+    levels = ((name, row[name]) for name in cell)
+    return ", ".join(
+        f"{name}={int(level) if isinstance(level, float) and level.is_integer() else level}"
+        for name, level in levels
+    )
 
 
 class Kept(NamedTuple):
