@@ -287,7 +287,7 @@ def of_prompts(table: pd.DataFrame, field: str) -> pd.Series:
         field,
         lambda row: f"another row of prompt_id {show(row.prompt_id)} differs; give each prompt one {field}",
     )
-    return known.set_index("prompt_id")[field]
+    return known[field].set_axis(known["prompt_id"].to_numpy())
 
 
 def place(row: Any) -> str:

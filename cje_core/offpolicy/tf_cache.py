@@ -128,7 +128,7 @@ def tf_cache(
     log = read_logs(logs, judge=judge, covariates=covariates)
     for name in sorted(set(log.numbers) & {*KEPT, *FIELDS} - {"oracle_label"}):
         raise DataError(
-            f"{logs}: sub-score {name!r} has the name of a field with a meaning of its own; rename it"
+            f"{logs}: sub-score or covariate {name!r} has the name of a field with a meaning of its own; rename it"
         )
     checked = _check_logs(log)
     sound = pd.isna(checked.reason)

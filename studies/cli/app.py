@@ -154,7 +154,6 @@ def analyze(
     """Estimate policy values from judge scores and oracle labels in files, audit the calibration, advise."""
     from cje_core.calibration.calibrated import Calibration
     from cje_core.data import DataError
-    from cje_core.workflow.analyze import analyze as analyze_files
     from cje_core.workflow.drifting import with_drift
     from cje_core.workflow.serial import with_serial_errors
     from studies.cli.analysis.save import check_out
@@ -180,8 +179,8 @@ def analyze(
         if clash:
             raise DataError(said)
     check_out(out)
-    with progress.working("reading, estimating, auditing"):
-        result = (keeping(keep_steps) if keep_steps else analyze_files)(
+    with keeping(keep_steps) as analyze_files, progress.working("reading, estimating, auditing"):
+        result = analyze_files(
             data,
             probes=probes,
             logged=logged,
@@ -201,10 +200,10 @@ def analyze(
             cohort=named_values(cohort or (), "--cohort"),
             groups=by or (),
         )
-    if batch is not None:
-        result = with_drift(result, data, batch=batch, probes=probes)
-    if block is not None:
-        result = with_serial_errors(result, data, field=time, block=block, probes=probes)
+        if batch is not None:
+            result = with_drift(result, data, batch=batch, probes=probes)
+        if block is not None:
+            result = with_serial_errors(result, data, field=time, block=block, probes=probes)
     tell(result, out, secret, as_json=as_json)
 
 

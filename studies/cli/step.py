@@ -1,7 +1,8 @@
 """``cje-lab step``: one step of the paper's run order again, from the files that the steps before it kept."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,16 +63,35 @@ def _closing_line(directory: Path, written: list[str]) -> str:
     return f"written to {directory}: {', '.join(written)}"
 
 
-def keeping(directory: Path) -> "Callable[..., Analysis]":
-    """`cje_core.workflow.analyze.analyze` in steps, whose files go to a directory; a line says so."""
+@contextmanager
+def keeping(directory: Path | None) -> "Iterator[Callable[..., Analysis]]":
+    """`cje_core.workflow.analyze.analyze`, in steps whose files go to a directory where there is one; a line says so.
+
+    Where what follows the analysis is refused, its files are taken away again: nothing is written then.
+    """
+    from cje_core.data import DataError
+    from cje_core.workflow.analyze import analyze
+    from cje_core.workflow.steps.files import clear, room
     from cje_core.workflow.steps.order import analyze_in_steps
     from studies.cli.analysis.save import check_out
 
+    if directory is None:
+        yield analyze
+        return
     check_out(directory, "--keep-steps")
+    kept = False
 
-    def analyze(data: Path, **asked: object) -> "Analysis":
+    def analyze_here(data: Path, **asked: object) -> "Analysis":
+        nonlocal kept
         found = analyze_in_steps(data, directory, **asked)
-        typer.echo(f"steps kept in {directory}", err=True)
+        kept = True
         return found
 
-    return analyze
+    with room(directory):
+        try:
+            yield analyze_here
+        except DataError:
+            if kept:
+                clear(directory)
+            raise
+    typer.echo(f"steps kept in {directory}", err=True)

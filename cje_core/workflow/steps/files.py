@@ -4,7 +4,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,20 @@ def check_room(directory: Path) -> None:
         raise DataError(
             f"{directory}: it holds files that no analysis kept there ({foreign[0]!r}); name a new or empty directory"
         )
+
+
+@contextmanager
+def room(directory: Path) -> Iterator[None]:
+    """`check_room`; where what follows is refused, empty directories that it made are taken away again."""
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        check_room(directory)
+        yield
+    except DataError:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def clear(directory: Path) -> None:

@@ -297,10 +297,12 @@ def power(
     as_json: Json = False,
 ) -> None:
     """How many probes an audit takes: its verdicts by number of probes, the number needed, and labels one by one."""
+    from cje_core.data.fields import check_range
     from studies.cli.analysis.save import check_out
     from studies.cli.audit.of_power import of_power
 
     check_out(out)
+    check_range("oracle_range", oracle_range)
     told = of_power(
         residual_sd, margin, labels, true_residual, aim=aim, n_policies=policies, seed=seed,
         width=oracle_range[1] - oracle_range[0],

@@ -11,7 +11,7 @@ import pandas as pd
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.checks import FloatArray
 from cje_core.data import DataError
-from cje_core.data.fields import ids, numbers, of_prompts, require, stop
+from cje_core.data.fields import flags, ids, numbers, of_prompts, require, stop
 from cje_core.data.schema.logs import is_schema, read_wide
 from cje_core.data.tables import beside, load_jsonl
 from cje_core.transport.audit import residuals
@@ -123,6 +123,8 @@ def read_calls(path: Path) -> tuple[pd.DataFrame, dict[str, FloatArray]]:
     for field in ("response_id", "snapshot", "renormalized", "masked"):
         if raw[field].notna().any():
             stop(raw, raw[field].isna(), field, "other rows have one, so each needs one")
+            told = field in ("renormalized", "masked")
+            raw[field] = flags(raw, field) if told else ids(raw, field, required=True)
             kept.append(field)
     return raw[kept], {}
 
