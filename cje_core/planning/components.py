@@ -197,7 +197,7 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
         "variance_probes": sigma2[2],
         "variance_probes_se": np.sqrt(spread[2, 2]),
         "std_error": np.sqrt(((s + c + q) ** 2).sum(axis=-1)),
-        # labels that the scores tell exactly leave no variance to share
+        # a difference of copies has no variance to share
         "calibration_share": np.divide(
             sigma2[1] / m, whole, out=np.full_like(whole, np.nan), where=whole > 0
         ),

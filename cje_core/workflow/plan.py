@@ -169,7 +169,7 @@ def plan(
     Parameters
     ----------
     path, calibration, **reading
-        As in `cje_core.workflow.analyze.analyze`.
+        As in `cje_core.workflow.analyze.analyze`, but without `groups`, `cohort` and `shared_prompts`.
     borrowed : {"balanced", "plug_in"}
         As in `cje_core.planning.components.variance_components`.
     estimator : {"direct", "stacked_dr"}

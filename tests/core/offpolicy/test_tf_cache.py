@@ -337,7 +337,9 @@ def test_bad_files(tmp_path: Path) -> None:
     )
     named_so = [row | {"judge_S": {"S": 0.5, "policy": 0.1}} for row in log_rows()]
     clash = write(tmp_path / "clash.jsonl", named_so)
-    refuse(lambda: tf_cache(clash, {"other": target}, judge="S"), "sub-score or covariate 'policy'", "rename it")
+    refuse(
+        lambda: tf_cache(clash, {"other": target}, judge="S"), "sub-score or covariate 'policy'", "rename it"
+    )
     without = write(
         tmp_path / "without.jsonl", [{k: v for k, v in row.items() if k != "logp"} for row in target_rows()]
     )
