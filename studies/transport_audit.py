@@ -68,7 +68,8 @@ def setting(study: Study, cell: Cell) -> Setting:
 
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     """One data set with labels of the base policy and probes of the target: levels, verdicts, residual of this f."""
-    shift, world = float(cell["shift"]), setting(study, cell).arguments
+    shift = float(cell["shift"])
+    world: dict[str, Any] = dict(setting(study, cell).arguments)
     data = transport_shift.simulate(**world, rng=streams("data"))
     ends = {name: world[name] for name in ("low", "high")}
     truth = float(transport_shift.truth(policies=world["policies"], **ends).sel(policy="target"))
