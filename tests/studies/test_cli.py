@@ -163,7 +163,7 @@ def test_exceptions_in_replicates_are_reported_and_set_the_exit_code(cli, with_t
         (["run", "interval_coverage", "--set", "n=250,-5"], "n=-5: a world has a whole number of prompts"),
         (
             ["run", "stacking", "--set", "shift=-1"],
-            "shift=-1.0,n=1000,oracle_fraction=0.5 cannot be simulated: shift",
+            "cannot be simulated: shift=-1.0, noise_sd=1.45",
         ),
         (
             ["run", "transport_audit", "--set", "probes=-3"],
