@@ -20,6 +20,7 @@ labelled.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -69,6 +70,10 @@ class Labelling:
             raise ValueError(f"label_design={self.design!r}: it must be 'own' or 'base'")
         if self.scheme not in SCHEMES:
             raise ValueError(f"label_scheme={self.scheme!r}: it must be one of {', '.join(SCHEMES)}")
+        if not isinstance(self.n_probes, Integral) or self.n_probes < 0:
+            raise ValueError(
+                f"n_probes={self.n_probes}: the probes of a policy are a whole number, at least 0"
+            )
 
 
 def simple_random(n: int, size: int, rng: np.random.Generator) -> BoolArray:

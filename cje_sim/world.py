@@ -16,6 +16,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.data.block import Block
+from cje_sim.frame import BEFORE, FRAME, LABELS, described, refuse
 from cje_sim.judges import (
     LINKS,
     FloatArray,
@@ -25,7 +26,7 @@ from cje_sim.judges import (
     prompt_uniforms,
     score_quantile,
 )
-from cje_sim.labelling import LabelDesign, Labelling, choose, label
+from cje_sim.labelling import Labelling, choose, label
 from cje_sim.signatures import bind, join_doc, refuse_unknown, split_doc
 
 # Of each policy, the base first: (a, b) of its Kumaraswamy law; the same, followed by more parameters.
@@ -33,29 +34,6 @@ ScoreLaw = Mapping[str, tuple[float, float]]
 Laws = Mapping[str, tuple[Any, ...]]
 
 
-class Keyword(NamedTuple):
-    """A keyword of the frame: what `help` shows of it."""
-
-    kind: Any
-    default: Any
-    text: str
-
-
-FRAME = {
-    "n": Keyword(int, 1000, "Prompts; every policy answers each."),
-    "oracle_fraction": Keyword(float, 0.25, "Share of prompts with oracle labels."),
-    "label_design": Keyword(LabelDesign, "own", "Labels under every policy, or under the base policy only."),
-    "label_scheme": Keyword(
-        str, "uniform", "Which prompts are labelled, one of `cje_sim.labelling.SCHEMES`."
-    ),
-    "n_probes": Keyword(int, 0, "Labels of each policy but the base that audit and never teach."),
-    "spread": Keyword(float, 0.9, "Half width of the labels' noise, see `cje_sim.judges.draw_oracle`."),
-    "atoms": Keyword(float, 0.05, "Share of labels at 0 and 1."),
-    "prompt_corr": Keyword(float, 0.3, "Correlation, on the normal scale, of responses to one prompt."),
-    "rng": Keyword(np.random.Generator | int | None, None, "Source of randomness."),
-}
-LABELS = ("oracle_fraction", "label_design", "label_scheme", "n_probes")  # the fields of `Labelling`
-BEFORE = ("n", *LABELS)  # what stands before the law's own keywords
 # Parameters of many laws, described once.
 COMMON = {
     "score_law": "score_law : mapping of policy to (a, b)\n    Kumaraswamy law of its scores, the base policy first.",
@@ -172,6 +150,8 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
         Now, for a law with a parameter that has no default or belongs to the frame, a default of no keyword, and a
         keyword taken away that every world has; in a call, for an unknown keyword and for labels that take no noise
         from the frame that offers it.
+    ValueError
+        In a call, before anything is drawn, for a number of prompts, labels or noise that cannot be.
     """
     own = list(inspect.signature(law).parameters.values())[1:]
     for parameter in own:
@@ -205,6 +185,7 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
         labelling = Labelling(*(given.pop(name) for name in LABELS))
         noise: dict[str, float] = {n: given.pop(n) for n in ("spread", "atoms") if n in given}
         n, corr = given.pop("n"), given.pop("prompt_corr", 0.0)
+        refuse(n, corr, **noise)
         for rng in map(np.random.default_rng, rngs):
             responses = law(Prompts(n, rng, corr), **given)
             if noise and responses.oracle is not None:
@@ -223,16 +204,16 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
 
     before, after = ([p for p in frame if (p.name in BEFORE) == first] for first in (True, False))
     signature = inspect.Signature([*before, *own, *after], return_annotation=xr.Dataset)
-    summary, described = split_doc(law)
+    summary, own_text = split_doc(law)
     told = [
-        *map(_describe, before),
+        *map(described, before),
         *(
             text
             for name, text in COMMON.items()
-            if name in signature.parameters and f"{name} :" not in described
+            if name in signature.parameters and f"{name} :" not in own_text
         ),
-        *filter(None, [described]),
-        *map(_describe, after),
+        *filter(None, [own_text]),
+        *map(described, after),
     ]
     doc = join_doc(summary, "\n".join(told))
     doc += "\n\nReturns\n-------\nxr.Dataset\n    Evaluation data, see `cje_core.data`."
@@ -394,8 +375,3 @@ def link_truth(laws: Laws, link: str = "sigmoid", low: float = 0.1, high: float 
 def _logged(values: FloatArray) -> FloatArray:
     """First responses of the base policy, shape (n,), in memory of their own."""
     return np.array(values[0].reshape(values.shape[1], -1)[:, 0])
-
-
-def _describe(parameter: inspect.Parameter) -> str:
-    kind = inspect.formatannotation(parameter.annotation)
-    return f"{parameter.name} : {kind}\n    {FRAME[parameter.name].text}"

@@ -311,6 +311,7 @@ STUDY = Study(
     },
     replicate=replicate,
     theory=theory,
+    check=world,
     table=table,
     figure=figure,
     findings=findings,

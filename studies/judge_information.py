@@ -92,7 +92,7 @@ def setting(study: Study, cell: Cell) -> Setting:
 
 def keep(cell: Cell) -> bool:
     """Each judge's own number of losses."""
-    return int(cell["loss"]) < LOSSES[str(cell["judge"])]
+    return 0 <= int(cell["loss"]) < LOSSES[str(cell["judge"])]
 
 
 @cache

@@ -179,6 +179,7 @@ def with_data(
         policies=world.policies,
         contrasts=tuple((p, world.policies[0]) for p in world.policies[1:]),
         replicate=partial(replicate, source=source),
+        setting=partial(setting, source=source),
         keep=partial(fits, n=world.n),
     )
 
@@ -366,6 +367,7 @@ STUDY = Study(
         "paper": Profile(2000),
     },
     replicate=replicate,
+    setting=setting,
     keep=partial(fits, n=N_SAMPLE),
     with_data=with_data,
     table=table,

@@ -30,7 +30,7 @@ from studies.engine.measures import clopper_pearson, share_error, summary_table
 from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
 from studies.engine.sentences import bounds, keeps_level, kept, points, where
-from studies.engine.study import Finding, Method, Profile, Protocol, Study
+from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
 JUDGES: dict[str, dict[str, float]] = {
@@ -54,20 +54,25 @@ CAPTION = (
 )
 
 
+def setting(study: Study, cell: Cell) -> Setting:
+    """The judge's world, its target shifted; labels of the base policy and probes of the target."""
+    arguments: dict[str, Any] = {
+        "n": int(cell["n"]),
+        "oracle_fraction": int(cell["labels"]) / int(cell["n"]),
+        "n_probes": int(cell["probes"]),
+        "policies": {"base": (*LAW, "none", 0.0), "target": (*LAW, "mean", -float(cell["shift"]))},
+        **JUDGES[str(cell["judge"])],
+    }
+    return Setting("transport_shift", ("target",), arguments, study.methods)
+
+
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     """One data set with labels of the base policy and probes of the target: levels, verdicts, residual of this f."""
-    shape, shift = JUDGES[str(cell["judge"])], float(cell["shift"])
-    law = {"base": (*LAW, "none", 0.0), "target": (*LAW, "mean", -shift)}
-    data = transport_shift.simulate(
-        n=int(cell["n"]),
-        oracle_fraction=int(cell["labels"]) / int(cell["n"]),
-        n_probes=int(cell["probes"]),
-        policies=law,
-        rng=streams("data"),
-        **shape,
-    )
-    ends = {name: shape[name] for name in ("low", "high")}
-    truth = float(transport_shift.truth(policies=law, **ends).sel(policy="target"))
+    shift = float(cell["shift"])
+    world: dict[str, Any] = dict(setting(study, cell).arguments)
+    data = transport_shift.simulate(**world, rng=streams("data"))
+    ends = {name: world[name] for name in ("low", "high")}
+    truth = float(transport_shift.truth(policies=world["policies"], **ends).sel(policy="target"))
     score = score_quantile((np.arange(N_QUANTILES) + 0.5) / N_QUANTILES, *LAW)
     curve = oracle_mean(score, "sigmoid", **ends) - shift
     calibrator = fit_slice(unpack(data)).calibrator
@@ -296,6 +301,7 @@ STUDY = Study(
         "paper": Profile(2000),
     },
     replicate=replicate,
+    setting=setting,
     table=table,
     figure=figure,
     findings=findings,

@@ -396,6 +396,7 @@ STUDY = Study(
     },
     replicate=replicate,
     theory=theory,
+    check=policies,
     table=table,
     figure=figure,
     findings=findings,

@@ -15,7 +15,7 @@ from paper_checks import (
 )  # fmt: skip
 from paper_world import Row
 
-from cje_core.inference import contrasts, influence
+from cje_core.inference import contrasts, serial
 from cje_core.offpolicy import overlap, weights
 from cje_core.offpolicy.weight_map import cap_curves
 from cje_core.planning import forecast, power
@@ -55,8 +55,8 @@ DIAGNOSTICS = (
         lambda w: w.estimate("direct").calibration_share.sel(policy="base").item() < 1),
     Row("Dependence-robust SEs", "cluster sandwich", "inference.estimate.cluster_se", sandwich),
     Row("app:diag-dep", "stationary bootstrap, block length by a sweep",
-        "inference.influence.stationary_bootstrap_se",
-        lambda w: influence.stationary_bootstrap_se(w.estimate("raw_judge").influence.values[0]).std_error > 0),
+        "inference.serial.stationary_bootstrap_se",
+        lambda w: serial.stationary_bootstrap_se(w.estimate("raw_judge").influence.values[0]).std_error > 0),
     Row("app:diag-multiplicity", "BH and BY over contrasts", "inference.contrasts.contrasts",
         lambda w: (contrasts.contrasts(w.estimate("raw_judge"), adjust="by").p_adjusted
                    >= contrasts.contrasts(w.estimate("raw_judge"), adjust="bh").p_adjusted - 1e-12).all()),

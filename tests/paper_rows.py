@@ -46,7 +46,7 @@ from cje_core.calibration.reliability import calibration_curve
 from cje_core.data import cohorts
 from cje_core.data.schema.redacted import redact
 from cje_core.estimators import rogan_gladen
-from cje_core.inference import influence, ranks
+from cje_core.inference import ranks, serial
 from cje_core.offpolicy import weights
 from cje_core.planning import allocation
 from cje_core.transport import drift, local_audits
@@ -318,8 +318,8 @@ LIMITS = (
         "verdict.refusal.partial_identification",
         rank_pieces),
     Row("Temporal dependence and logger drift", "standard errors of dependent responses",
-        "inference.influence.stationary_bootstrap_se, cje-lab analyze --block",
-        lambda w: influence.stationary_bootstrap_se(w.estimate("raw_judge").influence.values[0]).std_error > 0),
+        "inference.serial.stationary_bootstrap_se, cje-lab analyze --block",
+        lambda w: serial.stationary_bootstrap_se(w.estimate("raw_judge").influence.values[0]).std_error > 0),
     Row("Oracle independence and leakage", "whether labels look drawn at random",
         "calibration.label_balance.label_balance",
         lambda w: "unbalanced" in label_balance.label_balance(w.data)),

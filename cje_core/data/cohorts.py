@@ -17,7 +17,7 @@ import xarray as xr
 
 from cje_core.data.contract import RESPONSE
 from cje_core.data.errors import DataError
-from cje_core.data.fields import FIELDS, Source, ids, line, name_of, show, stop
+from cje_core.data.fields import FIELDS, Source, ids, line, name_of, of_prompts, stop
 from cje_core.data.tables import load
 
 GROUPS = ("cohort", "stratum", "cluster")  # variables over prompts that files bring by themselves
@@ -66,14 +66,7 @@ def add_groups(
         if table[field].isna().all():
             raise DataError(f"{name_of(path)}: no row has the field {field!r}; name one that is there")
         table[field] = ids(table, field, required=False)
-        known = table[table[field].notna()].drop_duplicates(["prompt_id", field])
-        stop(
-            known,
-            known.duplicated("prompt_id"),
-            field,
-            lambda row: f"another row of prompt_id {show(row.prompt_id)} differs; give each prompt one value",
-        )
-        of_prompt = known.set_index("prompt_id")[field]
+        of_prompt = of_prompts(table, field)
         absent = ~table["prompt_id"].isin(of_prompt.index)
         stop(table, absent, field, "no row of its prompt_id has one; give each prompt one value")
         found[field] = ("prompt", of_prompt.reindex(data["prompt"].values.astype(str)).to_numpy(str))

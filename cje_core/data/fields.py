@@ -266,6 +266,30 @@ def stop(table: pd.DataFrame, bad: npt.ArrayLike, field: str, mend: str | Callab
         raise DataError(f"{place(row)}: {field} is {show(row.get(field))}; {words}")
 
 
+def of_prompts(table: pd.DataFrame, field: str) -> pd.Series:
+    """Value of a field by prompt: its rows agree, and any of them may leave it to the others.
+
+    Raises
+    ------
+    DataError
+        At the first row that differs from another of its prompt.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"prompt_id": ["q1", "q2", "q1"], "topic": ["code", None, None]})
+    >>> of_prompts(rows, "topic").to_dict()
+    {'q1': 'code'}
+    """
+    known = table[table[field].notna()].drop_duplicates(["prompt_id", field])
+    stop(
+        known,
+        known.duplicated("prompt_id"),
+        field,
+        lambda row: f"another row of prompt_id {show(row.prompt_id)} differs; give each prompt one {field}",
+    )
+    return known[field].set_axis(known["prompt_id"].to_numpy())
+
+
 def place(row: Any) -> str:
     """Where a row came from."""
     return f"{row['file']}, row {row['row']}"

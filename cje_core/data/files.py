@@ -40,6 +40,7 @@ from cje_core.data.fields import (
     leave_out,
     name_of,
     numbers,
+    of_prompts,
     place,
     require,
     show,
@@ -50,7 +51,7 @@ from cje_core.data.tables import Part, load
 
 COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]
 # What all rows of a prompt share, and what stands where no row says it (None: then every prompt needs one).
-SHARED = {"cluster": None, "stratum": None, "cohort": "", "fold_id": str(NO_FOLD)}
+SHARED = {"cluster": None, "stratum": None, "cohort": "", "fold_id": None}
 KEY = ["policy", "prompt_id", "draw_idx"]
 TEXTS = ("policy", "prompt_id", *SHARED, "probe", "response")
 
@@ -278,17 +279,14 @@ def _responses(
 
 def _per_prompt(table: pd.DataFrame, field: str, absent: str | None) -> pd.Series:
     """What all rows of a prompt share; a row may leave it to the others, and all of them where `absent` is known."""
-    known = table[table[field].notna()].drop_duplicates(["prompt_id", field])
-    stop(
-        known,
-        known.duplicated("prompt_id"),
-        field,
-        lambda row: f"another row of prompt_id {show(row.prompt_id)} differs; give each prompt one {field}",
-    )
-    values = table["prompt_id"].map(known.set_index("prompt_id")[field])
+    values = table["prompt_id"].map(of_prompts(table, field))
     if absent is not None:
         return values.fillna(absent)
-    stop(table.assign(**{field: values}), values.isna(), field, "other prompts have one, so each needs one")
+    needed = values.isna()
+    if field == "fold_id":  # what only audits teaches no fold
+        needed &= table["evaluated"]
+        values = values.fillna(str(NO_FOLD))
+    stop(table, needed, field, "other prompts have one, so each needs one")
     return values
 
 

@@ -25,7 +25,6 @@ Repeated calls that agree within 1e-7 nats count as one, with the smallest of th
 
 import json
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -42,9 +41,13 @@ from cje_core.data.schema.redacted import redact
 from cje_core.offpolicy.log_likelihoods import CHECKS, REPEAT_TOLERANCE, Calls, verdicts
 from cje_core.offpolicy.provenance import named
 from cje_core.offpolicy.weights import mean_one
+from cje_core.whole import whole
 
 LOGP = ("logp", "logp_pi_prime", "logp_tokens")
 NAMES = ("model", "template", "tokenizer")
+CONFIGURED = (
+    'write an object that names the model, such as {"model": ...}, or its name; null where it is unknown'
+)
 SEED = re.compile(r'"seed"\s*:\s*-?\d+')
 # Checks for which logs have columns: the others are those of a teacher-forcing call.
 OF_LOGS = ("finite", "token_sum", "token_count", "pinned", "snapshot")
@@ -125,7 +128,7 @@ def tf_cache(
     log = read_logs(logs, judge=judge, covariates=covariates)
     for name in sorted(set(log.numbers) & {*KEPT, *FIELDS} - {"oracle_label"}):
         raise DataError(
-            f"{logs}: sub-score {name!r} has the name of a field with a meaning of its own; rename it"
+            f"{logs}: sub-score or covariate {name!r} has the name of a field with a meaning of its own; rename it"
         )
     checked = _check_logs(log)
     sound = pd.isna(checked.reason)
@@ -180,17 +183,12 @@ def write(cache: TfCache, path: str | Path, salt: str | None = None) -> None:
     kind = path.suffix.lower()
     if kind not in (".parquet", ".pq", ".jsonl", ".ndjson"):
         raise DataError(f"{path}: a cache is written as .parquet or .jsonl; name such a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
+    with whole(path) as temporary:
         if kind in (".parquet", ".pq"):
-            rows.to_parquet(scratch, index=False)
+            rows.to_parquet(temporary, index=False)
         else:
             records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-            scratch.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+            temporary.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
 
 
 def _rows(log: Logs, policy: str) -> pd.DataFrame:
@@ -242,7 +240,11 @@ def _named(table: Table, field: str) -> ObjectArray:
         # Seeds differ from row to row and name no model, so few texts are left to parse.
         key = SEED.sub("", value) if isinstance(value, str) else repr(value)
         if key not in known:
-            known[key] = named(parse(value) if isinstance(value, str) else value)
+            said = parse(value) if isinstance(value, str) else value
+            broken = isinstance(said, str) and said.lstrip()[:1] in ("{", "[")  # JSON that does not parse
+            if broken or not (said is None or isinstance(said, str | Mapping)):
+                table.stop(np.arange(len(table)) == k, field, CONFIGURED)
+            known[key] = named(said)
         out[k] = known[key]
     return out
 

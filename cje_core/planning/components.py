@@ -186,6 +186,7 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
             spread += size / (size - 1) * np.einsum("akg,bkg->abk", centred, centred)
     sigma2 = terms.sum(axis=-1)
     counts = ("df_eval", "df_cal", "df_probes", "probe_count")
+    whole = sigma2[0] / n + sigma2[1] / m + sigma2[2]
     return {
         "sigma2_eval": sigma2[0],
         "sigma2_cal": sigma2[1],
@@ -196,7 +197,10 @@ def _components(split: Sequence[Split], n: int, m: int, strata: IntArray) -> dic
         "variance_probes": sigma2[2],
         "variance_probes_se": np.sqrt(spread[2, 2]),
         "std_error": np.sqrt(((s + c + q) ** 2).sum(axis=-1)),
-        "calibration_share": (sigma2[1] / m) / (sigma2[0] / n + sigma2[1] / m + sigma2[2]),
+        # a difference of copies has no variance to share
+        "calibration_share": np.divide(
+            sigma2[1] / m, whole, out=np.full_like(whole, np.nan), where=whole > 0
+        ),
         **{name: np.array([getattr(part, name) for part in split]) for name in counts},
     }
 

@@ -21,13 +21,16 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import FloatArray, Rng, probability
 from cje_core.data.errors import DataError
-from cje_core.data.fields import show
+from cje_core.data.fields import Source, show
+from cje_core.data.tables import beside
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.transport.audit import residuals
 from cje_core.transport.audit_size import sequential_audit
 from cje_core.transport.drift import rank_drift, residual_drift
 from cje_core.transport.margin import harmless_margin
+
+PROBE_FILES = ("_probe", "_responses")  # ends of the names of files of probes
 
 
 class Units(NamedTuple):
@@ -72,6 +75,36 @@ def field_of_residuals(found: xr.Dataset, table: pd.DataFrame, field: str) -> np
             raise DataError(f"the probe of policy {key[0]!r}, prompt_id {key[1]!r} has no {field}; add it")
         out.append(known[key][0])
     return np.array(out, dtype=object)
+
+
+def field_of_probes(
+    given: Calibrated, path: Source, probes: Source | None, field: str, option: str
+) -> npt.NDArray[np.object_]:
+    """One field of a user's rows for each probed response, from the files that evaluation data were read from.
+
+    Parameters
+    ----------
+    given : Calibrated
+    path, probes : path or DataFrame
+        As in `cje_core.data.files.read`.
+    field, option : str
+        The field, and the argument that named it.
+
+    Raises
+    ------
+    DataError
+        Without probes, where no row has the field, and as `field_of_residuals`.
+    """
+    found = residuals(given)
+    if found.sizes["row"] == 0:
+        raise DataError(
+            f"{option}={field!r}: it is a field of probes, and there are none; give probes=FILE with it, or mark rows "
+            "of the responses with probe: true"
+        )
+    source, suffixes = (path, ("_responses",)) if probes is None else (probes, PROBE_FILES)
+    return field_of_residuals(
+        found, beside(source, field, suffixes=suffixes, required=probes is not None), field
+    )
 
 
 def units(found: xr.Dataset, when: npt.ArrayLike) -> Units:

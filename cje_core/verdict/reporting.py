@@ -129,8 +129,17 @@ ENTRIES = (
     Entry("cohort_level", "cohorts", "cohorts", "reported, assumed or refused", "level", True),
     Entry("cohort_share", "cohorts", "cohorts", "share of the policy's prompts", "share"),
     Entry("cohort_p_bh", "cohorts", "cohorts", "adjusted p-value of the difference from the whole", "p_bh"),
+    Entry("cohort_difference", "cohorts", "cohorts", "the cohort's value minus the whole's", "difference"),
+    Entry("cohort_difference_std_error", "cohorts", "cohorts", "its standard error", "difference_std_error"),
+    Entry("cohort_prompts", "cohorts", "cohorts", "prompts of the policy in the cohort", "n_prompts"),
+    Entry("cohort_labels", "cohorts", "cohorts", "its own labels there", "n_labels"),
+    Entry("cohort_probes", "cohorts", "cohorts", "its probes there", "n_probes"),
+    Entry("cohort_probe_residual", "cohorts", "cohorts", "mean residual of these probes", "probe_residual"),
+    Entry("cohort_probe_p_bh", "cohorts", "cohorts", "adjusted p-value of that residual", "probe_p_bh"),
+    Entry("cohort_logged", "cohorts", "cohorts", "logged responses with weights", "n_logged"),
     Entry("cohort_ess_fraction", "cohorts", "cohorts", "effective sample size over n, raw weights", "ess_fraction"),
     Entry("cohort_label_residual", "cohorts", "cohorts", "mean residual of its labels that taught f", "label_residual"),
+    Entry("cohort_label_interval", "cohorts", "cohorts", "its interval", "label_interval"),
     Entry("cohort_label_p_bh", "cohorts", "cohorts", "adjusted p-value of that residual", "label_p_bh"),
     Entry("cohort_label_slope", "cohorts", "cohorts", "slope of its labels in their rewards", "label_slope"),
     Entry("n_responses", "filters", "data", "evaluated responses"),
@@ -180,7 +189,7 @@ def ledger(
     -------
     xr.Dataset
         Over ``policy``: the variables of `ENTRIES`, each with attributes ``item`` and ``about``; attributes ``missing``
-        (JSON list), ``multiplicity`` (JSON: size of the family, method, q), ``estimator`` and ``options``.
+        (JSON list), ``multiplicity`` (JSON: size of the family, method, q), ``estimator``, ``options`` and ``cohort``.
     """
     given = calibrated(data)
     data = given.data
@@ -230,6 +239,7 @@ def ledger(
         "multiplicity": json.dumps(family),
         "estimator": "" if estimate is None else str(estimate.attrs["estimator"]),
         "options": "{}" if estimate is None else str(estimate.attrs["options"]),
+        "cohort": str(data.attrs.get("cohort", "")),  # all prompts where it is empty
     }
     return out
 

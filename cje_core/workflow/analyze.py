@@ -21,34 +21,31 @@ import xarray as xr
 from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated, Calibration
 from cje_core.calibration.label_balance import label_balance
-from cje_core.calibration.reliability import coverage_badge, reliability
-from cje_core.data import DataError
 from cje_core.data.arrays import unpacked_once
 from cje_core.inference.contrasts import contrasts
-from cje_core.inference.estimate import ESTIMAND, Status
 from cje_core.offpolicy.log_likelihoods import clones
-from cje_core.offpolicy.overlap import overlap
-from cje_core.offpolicy.weight_map import cap_curves
 from cje_core.streams import generator
 from cje_core.transport import sensitivity
-from cje_core.transport.agreement import agreement, refuse_mixed
-from cje_core.transport.audit import audit
-from cje_core.verdict import gates, guide, refusal
-from cje_core.verdict.assumptions import Contract, assumptions
 from cje_core.verdict.headline import headline
-from cje_core.verdict.labelling import next_labels
-from cje_core.verdict.thresholds import GATES, Gate, from_mde
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.cohorts import by_cohort
-from cje_core.workflow.posterior import BAYESIAN, VALUE, Posterior, posterior, stricter, without
+from cje_core.workflow.judging import (
+    Audits,
+    Gated,
+    Verdict,
+    advice,
+    assumed,
+    audits,
+    corrected,
+    evaluate_gates,
+    levels_of,
+    primary_of,
+    support,
+)
+from cje_core.workflow.posterior import BAYESIAN, posterior
 from cje_core.workflow.reading.given import Given, Reading
-from cje_core.workflow.reading.prepare import CORRECTED, Asked, Ready, prepare
+from cje_core.workflow.reading.prepare import Asked, Ready, prepare
 from cje_core.workflow.standing import ranks
-
-ORDERED = 0.975  # two intervals of it that lie apart order a pair with error 5% at most
-# Gates without input here, and those about the calibrator, which say nothing of a primary estimate that uses none.
-ELSEWHERE = ("drift",)
-ABOUT_CALIBRATOR = ("reliability", "label_support", "identification")
 
 
 def analyze(
@@ -121,133 +118,88 @@ def conclude(ready: Ready, found: dict[str, xr.Dataset] | None = None, *, start:
     ``start`` is when the work began, by `time.perf_counter`.
     """
     given, asked = ready.given, ready.asked
-    data, names, harmless, bayes, seed = given.data, asked.names, asked.margin, asked.bayes, asked.seed
-    logs, (low, high) = "logp_target" in data, data.attrs["oracle_range"]
-    scale = float(low), float(high)
-    with unpacked_once(data, checked=True):
+    with unpacked_once(given.data, checked=True):
         found = dict(ready.joined(estimates(given, asked)) if found is None else found)
         believed = None
-        if bayes is not None:
-            believed = posterior(given, engine=bayes, margin=harmless, seed=seed)
+        if asked.bayes is not None:
+            believed = posterior(given, engine=asked.bayes, margin=asked.margin, seed=asked.seed)
             found |= believed.estimates
-        primary = _primary(found, names)
-        policies = [str(name) for name in data.policy.values]
-        transport = audit(given, margin=harmless)
-        verdicts = stricter(transport, believed)
-        judged = transport.assign(verdict=("policy", [verdicts[name] for name in policies]))
-        covered = overlap(given) if logs else None
-        bins = reliability(given)
-        taught = not Status(bins["status"].item()).failed
-        badge = coverage_badge(given) if taught else None
-        caps = cap_curves(given) if logs else None
-        metrics = gates.collect(
-            policies,
-            overlap=covered,
-            coverage=badge,
-            reliability=bins,
-            transport=judged,
-            estimate=found[primary],
-            cap=caps,
-            adjusted=True,  # the contrasts below carry Benjamini-Hochberg p-values
-        )
-        metrics = metrics.assign(_about_logs(policies, found, primary, caps))
-        silent = ELSEWHERE if _contract(primary).calibrates else ELSEWHERE + ABOUT_CALIBRATOR
-        table = GATES if asked.target_mde is None else _for_target(asked.target_mde, covered, bins)
-        evaluated = gates.evaluate(metrics, gates=[gate for gate in table if gate.name not in silent])
-        probed = found.get(CORRECTED) if primary == "direct" else None
-        agreed = agreement(given, margin=harmless)
-        levels = refuse_mixed(refusal.level(evaluated, found[primary], probed), agreed)
-        if believed is not None:
-            levels = _refused_by_posterior(levels, believed)
-            refused = levels["policy"].values[levels["level"].values == "refused"].astype(str).tolist()
-            believed = without(believed, refused)
-        bounds = refusal.partial_identification(given)
-        levels = refusal.name_outside(levels, bounds)
-        order, labels = None, None
-        if any(refusal.wants_support(levels.sel(policy=p), found[primary].sel(policy=p)) for p in policies):
-            labels = next_labels(given, margin=harmless)
-            joint = [name for name in names if name in (primary, CORRECTED)]
-            wider = ready.joined(estimates(given, asked._replace(names=joint), ci_prob=ORDERED))
-            if primary in wider:
-                order = _order(given, wider[primary], levels, wider.get(CORRECTED))
-        value = headline(found[primary], levels, probed)
-        jointly = "influence" in value
-        lent = value["borrowed"].values.astype(bool).tolist()
-        whole = Analysis(
-            calibrated=given,
-            left_out=ready.left_out,
-            estimates=found,
-            primary=primary,
-            transport=transport,
-            coverage=badge,
-            reliability=bins if taught else None,
-            overlap=covered,
-            gates=evaluated,
-            assumptions=assumptions(
-                given,
-                found,
-                {name: _contract(name) for name in found},
-                transport=judged,
-                gates=evaluated,
-                agreement=agreed,
-                overlap=covered,
-                coverage=badge,
-            ),
-            levels=levels,
-            value=value,
-            verdicts=verdicts,
-            balance=label_balance(data),
-            agreement=agreed,
-            bounds=bounds,
-            order=order,
-            next_labels=labels,
-            guide=guide.recommend(
-                data,
-                overlap=covered,
-                transport=judged,
-                calibration_share=_calibration_share(value, found),
-                estimate=found.get("direct"),
-                probed=found.get(CORRECTED),
-                contradicted=levels["policy"].values[levels["refused_by"].values == "agreement"].tolist(),
-                refused=_without_level(levels),
-                thresholds=table,
-            ),
-            contrasts=contrasts(value) if jointly else None,
-            if_biased=sensitivity.levels(value, harmless, borrowed=lent, oracle_range=scale),
-            tipping=sensitivity.tipping_points(value, borrowed=lent) if jointly else None,
-            posterior=believed,
-            ranks=ranks(value, generator(seed, "analyze", "ranks")),
-            log_ratios=clones(data, policies) if logs else None,
-            seed=seed,
-            seconds=time.perf_counter() - start,
-            cohorts={},
-        )
-    if not asked.groups:
-        return whole
-    fresh = [name for name in names if name == primary or name not in whole.off_policy]
+        primary = primary_of(found, asked.names)
+
+        def at_level(names: Sequence[str], ci_prob: float) -> Mapping[str, xr.Dataset]:
+            return ready.joined(estimates(given, asked._replace(names=list(names)), ci_prob=ci_prob))
+
+        audited = audits(given, asked.margin, believed)
+        passed = evaluate_gates(found, primary, audited, asked.target_mde)
+        verdict = levels_of(given, found, primary, audited, passed.evaluated, believed)
+        order, labels = support(given, found, primary, verdict.levels, asked, at_level)
+        whole = _analysis(ready, found, primary, audited, passed, verdict, order, labels, start)
+    return whole if not asked.groups else _with_cohorts(whole, asked, start)
+
+
+def _analysis(
+    ready: Ready,
+    found: Mapping[str, xr.Dataset],
+    primary: str,
+    audited: Audits,
+    passed: Gated,
+    verdict: Verdict,
+    order: xr.Dataset | None,
+    labels: xr.Dataset | None,
+    start: float,
+) -> Analysis:
+    """All of it, with the values that stand and what they say of each other."""
+    given, asked = ready.given, ready.asked
+    low, high = given.data.attrs["oracle_range"]
+    value = headline(found[primary], verdict.levels, corrected(found, primary))
+    jointly = "influence" in value
+    lent = value["borrowed"].values.astype(bool).tolist()
+    return Analysis(
+        calibrated=given,
+        left_out=ready.left_out,
+        estimates=found,
+        primary=primary,
+        transport=audited.transport,
+        coverage=audited.badge,
+        reliability=audited.reliability if audited.taught else None,
+        overlap=audited.overlap,
+        gates=passed.evaluated,
+        assumptions=assumed(given, found, audited, passed.evaluated),
+        levels=verdict.levels,
+        value=value,
+        verdicts=audited.verdicts,
+        balance=label_balance(given.data),
+        agreement=audited.agreement,
+        bounds=verdict.bounds,
+        order=order,
+        next_labels=labels,
+        guide=advice(given.data, found, audited, verdict.levels, value, passed.table),
+        contrasts=contrasts(value) if jointly else None,
+        if_biased=sensitivity.levels(
+            value, asked.margin, borrowed=lent, oracle_range=(float(low), float(high))
+        ),
+        tipping=sensitivity.tipping_points(value, borrowed=lent) if jointly else None,
+        posterior=verdict.posterior,
+        ranks=ranks(value, generator(asked.seed, "analyze", "ranks")),
+        log_ratios=None if audited.overlap is None else clones(given.data, audited.policies),
+        seed=asked.seed,
+        seconds=time.perf_counter() - start,
+        cohorts={},
+    )
+
+
+def _with_cohorts(whole: Analysis, asked: Asked, start: float) -> Analysis:
+    """The analysis with values by the cohorts that were asked for."""
     again = partial(
         analyze,
-        calibration=given.calibration,
-        chosen=fresh,
-        margin=harmless,
+        calibration=whole.calibrated.calibration,
+        chosen=[name for name in asked.names if name == whole.primary or name not in whole.off_policy],
+        margin=asked.margin,
         borrowed=asked.borrowed,
-        seed=seed,
+        seed=asked.seed,
     )
     tables = {name: by_cohort(whole, name, again) for name in asked.groups}
     return replace(whole, cohorts=tables, seconds=time.perf_counter() - start)
-
-
-def _primary(found: Mapping[str, xr.Dataset], names: Sequence[str]) -> str:
-    """The estimator behind the values: ``direct``, else the first that estimates values at all."""
-    if "direct" in found:
-        return "direct"
-    of_value = [name for name in names if found[name].attrs["estimand"] == ESTIMAND]
-    if not of_value:
-        what = found[names[0]].attrs["estimand"]
-        raise DataError(
-            f"chosen={names[0]!r}: it estimates another mean ({what}); choose an estimator of values beside it"
-        )
-    return of_value[0]
 
 
 def estimates(given: Calibrated, asked: Asked, **more: Any) -> dict[str, xr.Dataset]:
@@ -266,103 +218,8 @@ def estimates(given: Calibrated, asked: Asked, **more: Any) -> dict[str, xr.Data
     return found
 
 
-def _contract(name: str) -> Contract:
-    """What an estimator's module says of what it needs."""
-    module = estimators.load(name)
-    calibrates = "calibration" in inspect.signature(module.estimate).parameters
-    return Contract("logp_target" in module.NEEDS, calibrates)
-
-
-def _order(
-    given: Calibrated, estimate: xr.Dataset, levels: xr.Dataset, corrected: xr.Dataset | None
-) -> xr.Dataset:
-    """`cje_core.verdict.refusal.rank_only`, and ``monotone(pair)``, whether it takes that E[Y | S] is monotone.
-
-    Pairs that bounds without it leave open are ordered by those with it: the calibrator takes it to be so too.
-    """
-    free, monotone = (
-        refusal.rank_only(
-            estimate,
-            levels,
-            bounds=refusal.partial_identification(given, ci_prob=ORDERED, monotone=also),
-            corrected=corrected,
-        )
-        for also in (False, True)
-    )
-    taken = (free["order"] == "not ordered") & (monotone["order"] != "not ordered")
-    both = {name: monotone[name].where(taken, free[name]) for name in ("interval", "order")}
-    return free.assign(both).assign(monotone=taken)
-
-
-def _without_level(levels: xr.Dataset) -> dict[str, str]:
-    """Policies refused for want of identification or of an interval, and why: no estimator at hand mends that."""
-    found = {}
-    for policy in levels["policy"].values.astype(str).tolist():
-        at = levels.sel(policy=policy)
-        if {"identification", "interval"} & set(str(at["refused_by"].item()).split(", ")):
-            found[policy] = str(at["reason"].item())
-    return found
-
-
-def _about_logs(
-    policies: Sequence[str],
-    found: Mapping[str, xr.Dataset],
-    primary: str,
-    caps: Mapping[str, xr.Dataset] | None,
-) -> dict[str, xr.DataArray]:
-    """Metrics that only some estimates carry, from the first that does: the primary, a doubly robust one, any."""
-    robust = [one for one in found.values() if "orthogonality_interval" in one]
-    carriers = {"orthogonality_gap": "orthogonality_interval"}
-    carriers |= {name: name for name in ("guard_engaged", "residual_nan", "residual_df")}
-    out = {}
-    for metric, variable in carriers.items():
-        carries = next((one for one in (found[primary], *robust, *found.values()) if variable in one), None)
-        if carries is not None:
-            out[metric] = gates.collect(policies, estimate=carries, cap=caps)[metric]
-    return out
-
-
-def _for_target(target_mde: float, covered: xr.Dataset | None, bins: xr.Dataset) -> Sequence[Gate]:
-    """Gates whose overlap thresholds let a difference of `target_mde` be found, or why there can be none.
-
-    By the fewest logged responses that any policy can use, and the noise of labels around the held-out calibrator.
-    """
-    if covered is None:
-        raise DataError(f"target_mde={target_mde:g}: it sets what the logs must cover; give logged=FILE")
-    usable = covered["n_usable"].values
-    sigma = float(bins.attrs["oof_rmse"])
-    if not (usable > 0).any() or not sigma > 0:
-        raise DataError(
-            f"target_mde={target_mde:g}: thresholds need logged responses with log-likelihoods, and labels that vary "
-            "around the calibrator"
-        )
-    return from_mde(target_mde, n=float(usable[usable > 0].min()), sigma=sigma)
-
-
-def _refused_by_posterior(levels: xr.Dataset, believed: Posterior) -> xr.Dataset:
-    """Levels with a borrowed one refused where the posterior refuses to borrow: the stricter of two arms stands."""
-    columns = {name: levels[name].values.astype(object) for name in ("level", "refused_by", "reason")}
-    for k, policy in enumerate(levels["policy"].values.astype(str).tolist()):
-        status = Status(believed.estimates[VALUE]["status"].sel(policy=policy).item())
-        borrowed = levels["source"].sel(policy=policy).item() == "borrowed"
-        if borrowed and columns["level"][k] == "assumed" and status.failed:
-            columns["level"][k], columns["refused_by"][k] = "refused", "posterior"
-            columns["reason"][k] = f"posterior: {status.message}"
-    return levels.assign({name: ("policy", column.astype(str)) for name, column in columns.items()})
-
-
 def turned(data: xr.Dataset) -> xr.Dataset:
     """Evaluation data whose judge scores, logged ones too, are mirrored in the middle of their scale."""
     low, high = data.attrs["judge_range"]
     scores = [name for name in ("judge", "logged_judge") if name in data]
     return data.assign({name: (low + high - data[name]).clip(low, high) for name in scores})
-
-
-def _calibration_share(value: xr.Dataset, found: Mapping[str, xr.Dataset]) -> dict[str, float]:
-    """Share of the variance of each value that stands that comes from labels; policies without one are left out."""
-    taken = {str(policy): str(name) for policy, name in value["taken_from"].to_series().items()}
-    return {
-        policy: float(found[name]["calibration_share"].sel(policy=policy))
-        for policy, name in taken.items()
-        if name and "calibration_share" in found[name]
-    }

@@ -12,10 +12,8 @@ from pathlib import Path
 import pandas as pd
 import xarray as xr
 
-from cje_core.data.tables import beside
 from cje_core.streams import generator
-from cje_core.transport.audit import residuals
-from cje_core.transport.monitor import batch_audit, field_of_residuals
+from cje_core.transport.monitor import batch_audit, field_of_probes
 from cje_core.verdict import gates
 from cje_core.verdict.thresholds import BY_NAME
 from cje_core.workflow.analysis import Analysis
@@ -43,10 +41,7 @@ def with_drift(
     DataError
         Without probes, or where they are of one batch, or one has no batch.
     """
-    found = residuals(analysis.calibrated)
-    source, suffixes = (path, ("_responses",)) if probes is None else (probes, ("_probe", "_responses"))
-    table = beside(source, batch, suffixes=suffixes, required=probes is not None)
-    when = field_of_residuals(found, table, batch)
+    when = field_of_probes(analysis.calibrated, path, probes, batch, "batch")
     charts = batch_audit(analysis.calibrated, when, rng=generator(analysis.seed, "analyze", "drift"))
     alarms = xr.DataArray(charts["drifted"].values, coords={"policy": charts["stream"].values}, dims="policy")
     metrics = gates.collect(analysis.policies, drift=alarms)

@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -26,15 +26,17 @@ from cje_core.calibration.calibrated import Calibrated, Calibration
 from cje_core.checks import one_of
 from cje_core.data import DataError
 from cje_core.inference.estimate import Status
-from cje_core.planning.allocation import MOST, Balance, Plan, allocate, spend_balance
+from cje_core.planning.allocation import MOST, Balance, Plan, allocate
 from cje_core.planning.binary_judge import binary_split
 from cje_core.planning.components import FORECAST, PLANNED, variance_components
+from cje_core.planning.costs import money_of, spreadless
 from cje_core.planning.forecast import extrapolation, std_error_at
 from cje_core.planning.own_labels import if_equal_again, if_labelled, labels_to_match, worst_std_error
 from cje_core.planning.trial import check_pilot, simulate_plan
 from cje_core.streams import generator
 from cje_core.transport.audit_size import probes_to_pass
 from cje_core.transport.margin import harmless_margin
+from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.reading.given import Given, Reading, has_logs, oracle_scale, take
 from cje_core.workflow.shown import OfData, Shown, number
@@ -109,7 +111,7 @@ class Planned(OfData):
         at = self.value.sel(policy=policy)
         if math.isnan(float(at["std_error"])) and math.isfinite(float(at["interval"].sum())):
             return self._equal(at)
-        return _spreadless(self.status(policy))
+        return spreadless(self.status(policy))
 
     def _equal(self, at: xr.Dataset) -> str:
         """What stands of labels that are all equal, and what more of them would do."""
@@ -167,7 +169,7 @@ def plan(
     Parameters
     ----------
     path, calibration, **reading
-        As in `cje_core.workflow.analyze.analyze`.
+        As in `cje_core.workflow.analyze.analyze`, but without `groups`, `cohort` and `shared_prompts`.
     borrowed : {"balanced", "plug_in"}
         As in `cje_core.planning.components.variance_components`.
     estimator : {"direct", "stacked_dr"}
@@ -196,14 +198,9 @@ def plan(
     start = time.perf_counter()
     costs = {"budget": budget, "cost_judge": cost_judge, "cost_oracle": cost_oracle}
     _check_options(costs, n_policies, power, replicates)
-    if borrowed not in FORECAST:
-        raise DataError(f"borrowed={borrowed!r}: use one of {', '.join(FORECAST)}")
+    one_of(borrowed, "borrowed", FORECAST, DataError)
     one_of(estimator, "estimator", PLANNED, DataError)
-    stacked = estimator == "stacked_dr"
-    if stacked and not has_logs(path, reading):
-        raise DataError(f"estimator={estimator!r}: it weights logged responses; give logged=FILE")
-    if reading.get("groups"):
-        raise DataError("groups= tells values by cohort, and a plan forecasts none; leave it out")
+    _check_reading(path, reading, estimator)
     harmless = harmless_margin(margin, oracle_scale(path, reading), DataError)
     calibration = calibration or Calibration()
     data, left_out = take(path, calibration.covariates, **reading)
@@ -216,43 +213,27 @@ def plan(
     components = _as_refused(
         variance_components(given, borrowed=borrowed, estimator=estimator), pilot.value, refused
     )
-    known = np.isfinite(components["std_error"].values) & (components["route"].values != "probe_tuned")
-    if not known.any():
-        raise DataError(f"the pilot has no variance to plan with: {_nothing_known(components, pilot.levels)}")
-    sigma2_eval, sigma2_cal = (
-        max(float(np.median(components[name].values[known])), 0.0) for name in ("sigma2_eval", "sigma2_cal")
+    money = money_of(
+        data,
+        components,
+        pilot.levels,
+        cost_judge=cost_judge,
+        cost_oracle=cost_oracle,
+        n_policies=n_policies,
+        stacked=estimator == "stacked_dr",
     )
-    if sigma2_eval + sigma2_cal == 0:
-        raise DataError("the pilot has no variance to plan with: judge scores and labels do not vary")
-    in_pilot = data.sizes["policy"]
-    count = n_policies or in_pilot
-    own = in_pilot > 1 and bool(data["labelled"].any(("prompt", "draw")).all())
-    logged = float(data["logged_judge"].notnull().sum()) / components.attrs["n"] if stacked else 0.0
-    cost_per_prompt = cost_judge * (components.attrs["responses_per_prompt"] * count / in_pilot + logged)
-    cost_per_label = cost_oracle * components.attrs["labels_per_prompt"] * (count / in_pilot if own else 1)
     try:
-        chosen = allocate(budget, cost_per_prompt, cost_per_label, sigma2_eval, sigma2_cal)
+        chosen = allocate(
+            budget, money.cost_per_prompt, money.cost_per_label, money.sigma2_eval, money.sigma2_cal
+        )
     except ValueError as error:
         raise DataError(f"budget={budget:g}: {error}") from None
-    pilot_n, pilot_m = components.attrs["n"], components.attrs["m"]
-    responses = chosen.n * components.attrs["responses_per_prompt"]
-    check = None
-    if responses <= LARGEST_STUDY:
-        fewer = int(np.clip(MOST_RESPONSES / responses, FEWEST_REPLICATES, REPLICATES))
-        check = simulate_plan(
-            given,
-            chosen.n,
-            chosen.m,
-            replicates=(track or iter)(range(replicates or fewer)),
-            rng=generator(seed, "plan"),
-            reference=_reference(data, components),
-            power=power,
-            borrowed=borrowed,
-            estimator=estimator,
-        )
-        check = _without(check, refused)
+    check = _tried(
+        pilot, chosen, components, seed=seed, replicates=replicates, track=track, power=power, borrowed=borrowed,
+        estimator=estimator,
+    )  # fmt: skip
     forecast = std_error_at(chosen.n, chosen.m, components)
-    money = (sigma2_eval, sigma2_cal, cost_per_prompt, cost_per_label)
+    pilot_n, pilot_m = components.attrs["n"], components.attrs["m"]
     return Planned(
         calibrated=given,
         left_out=left_out,
@@ -260,17 +241,17 @@ def plan(
         value=pilot.value,
         transport=pilot.transport,
         components=components,
-        n_policies=count,
-        own=own,
-        cost_per_prompt=cost_per_prompt,
-        cost_per_label=cost_per_label,
+        n_policies=money.n_policies,
+        own=money.own,
+        cost_per_prompt=money.cost_per_prompt,
+        cost_per_label=money.cost_per_label,
         budget=budget,
         plan=chosen,
         forecast=forecast,
         if_labelled=_without(_if_labelled(given, chosen, forecast), refused),
         worst_own=worst_std_error(data, chosen.m),
-        pilot_balance=spend_balance(pilot_n, min(pilot_m, pilot_n), *money),
-        balance=spend_balance(chosen.n, chosen.m, *money),
+        pilot_balance=money.balance(pilot_n, min(pilot_m, pilot_n)),
+        balance=money.balance(chosen.n, chosen.m),
         outside=extrapolation(chosen.n, chosen.m, components),
         check=check,
         probes=_probes(data, components, pilot.transport),
@@ -282,6 +263,47 @@ def plan(
         seconds=time.perf_counter() - start,
         binary=binary_split(data, chosen.n, chosen.m),
     )
+
+
+def _tried(
+    pilot: Analysis,
+    chosen: Plan,
+    components: xr.Dataset,
+    *,
+    seed: int,
+    replicates: int | None,
+    track: Track | None,
+    **how: Any,
+) -> xr.Dataset | None:
+    """Simulated studies of the plan, without those of refused policies; None where it is too large to try out."""
+    responses = chosen.n * components.attrs["responses_per_prompt"]
+    if responses > LARGEST_STUDY:
+        return None
+    fewer = int(np.clip(MOST_RESPONSES / responses, FEWEST_REPLICATES, REPLICATES))
+    check = simulate_plan(
+        pilot.calibrated,
+        chosen.n,
+        chosen.m,
+        replicates=(track or iter)(range(replicates or fewer)),
+        rng=generator(seed, "plan"),
+        reference=_reference(pilot.data, components),
+        **how,
+    )
+    return _without(check, _refused(pilot.levels))
+
+
+def _check_reading(path: Given, reading: Reading, estimator: str) -> None:
+    """Stop at what a pilot cannot be read with."""
+    if estimator == "stacked_dr" and not has_logs(path, reading):
+        raise DataError(f"estimator={estimator!r}: it weights logged responses; give logged=FILE")
+    if reading.get("groups"):
+        raise DataError("groups= tells values by cohort, and a plan forecasts none; leave it out")
+    for name in ("cohort", "shared_prompts"):
+        if reading.get(name):
+            raise DataError(
+                f"{name}= lets labels of some prompts teach the values of others, and a plan judges and labels among "
+                "one kind of prompts; leave it out, and give a pilot of these prompts alone"
+            )
 
 
 def _refused(levels: xr.Dataset) -> list[str]:
@@ -311,21 +333,6 @@ def _as_refused(components: xr.Dataset, value: xr.Dataset, refused: Sequence[str
     return _without(components, refused).assign(
         status=status.astype(np.int8), route=components["route"].where(clear, "none")
     )
-
-
-def _spreadless(status: Status) -> str:
-    """Why a value that stands has no forecast."""
-    if status in (Status.OK, Status.TRANSPORT_ASSUMED):
-        return "its responses and labels show no spread in the pilot, so none can be forecast"
-    return status.message
-
-
-def _nothing_known(components: xr.Dataset, levels: xr.Dataset) -> str:
-    """Why no policy of a pilot has components that labels move."""
-    for policy in components["policy"].values[np.isnan(components["std_error"].values)]:
-        reason = str(levels["reason"].sel(policy=policy).item())
-        return reason or _spreadless(Status(components["status"].sel(policy=policy).item()))
-    return "every value rests on probes of its own, and only more of these shorten its interval"
 
 
 def _reference(data: xr.Dataset, components: xr.Dataset) -> str:

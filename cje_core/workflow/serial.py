@@ -1,7 +1,7 @@
 """Standard errors of the values that stand where prompts came in time and depend on each other.
 
 The default standard error takes prompts (or clusters) as independent. Here each value's influence is put in order of
-time and its error found by the stationary bootstrap (`cje_core.inference.influence.stationary_bootstrap_se`, the
+time and its error found by the stationary bootstrap (`cje_core.inference.serial.stationary_bootstrap_se`, the
 paper's "Dependence-robust SEs"), all policies in the same order; clusters, where the data have them, are the units and
 stand where their first prompt does. The values do not change, and degrees of freedom and the oracle scale limit the
 interval as before; the default error stays the one behind verdicts and differences.
@@ -18,7 +18,7 @@ import xarray as xr
 from cje_core.data import DataError
 from cje_core.data.tables import beside
 from cje_core.inference.estimate import CI_BOUND, into_scale, sum_by, wald
-from cje_core.inference.influence import stationary_bootstrap_se
+from cje_core.inference.serial import stationary_bootstrap_se
 from cje_core.workflow.analysis import Analysis
 
 

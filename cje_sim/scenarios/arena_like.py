@@ -134,6 +134,10 @@ def law(
     offset : float
         Teacher-forcing offset in nats per token, common to logger and target.
     """
+    if not (shift >= 0 and noise_sd >= 0 and 0 <= noise_share <= 1):
+        raise ValueError(
+            f"shift={shift}, noise_sd={noise_sd}, noise_share={noise_share}: need the first two >= 0, a share in [0, 1]"
+        )
     rng, shape = prompts.rng, (len(policies), prompts.n)
     level = draw_levels(prompts.uniforms(len(policies)), [p.shares for p in policies.values()])
     center, scale, k = np.array([(p.length_mean, p.length_sd, p.divergence) for p in policies.values()]).T[

@@ -154,28 +154,33 @@ def analyze(
     """Estimate policy values from judge scores and oracle labels in files, audit the calibration, advise."""
     from cje_core.calibration.calibrated import Calibration
     from cje_core.data import DataError
-    from cje_core.workflow.analyze import analyze as analyze_files
     from cje_core.workflow.drifting import with_drift
     from cje_core.workflow.serial import with_serial_errors
-    from studies.cli.analysis.as_json import to_json
-    from studies.cli.analysis.save import check_out, save
-    from studies.cli.analysis.tables import summary
-    from studies.cli.redaction import hidden, salt_of
+    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.told import tell
+    from studies.cli.redaction import salt_of
 
-    if bayes_engine is not None and not bayes:
-        raise DataError(f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes")
-    if time is not None and block is None:
-        raise DataError(f"--time {time}: it puts prompts in order for --block; add --block auto")
-    if large and (block is not None or batch is not None):
-        raise DataError("--large: --block and --batch need every row in memory; leave one of them out")
-    check_out(out)
     secret = salt_of(salt)
-    if keep_steps and secret is not None:
-        raise DataError(
-            "--keep-steps: it keeps the data with the ids of prompts, which a salt hides; leave one out"
-        )
-    with progress.working("reading, estimating, auditing"):
-        result = (keeping(keep_steps) if keep_steps else analyze_files)(
+    for clash, said in (
+        (
+            bayes_engine and not bayes,
+            f"--bayes-engine {bayes_engine}: it samples the posteriors of --bayes; add --bayes",
+        ),
+        (time and not block, f"--time {time}: it puts prompts in order for --block; add --block auto"),
+        (
+            large and (block or batch),
+            "--large: --block and --batch need every row in memory; leave one of them out",
+        ),
+        (
+            keep_steps and secret,
+            "--keep-steps: it keeps the ids of prompts, which a salt hides; leave one out",
+        ),
+    ):
+        if clash:
+            raise DataError(said)
+    check_out(out)
+    with keeping(keep_steps) as analyze_files, progress.working("reading, estimating, auditing"):
+        result = analyze_files(
             data,
             probes=probes,
             logged=logged,
@@ -195,19 +200,11 @@ def analyze(
             cohort=named_values(cohort or (), "--cohort"),
             groups=by or (),
         )
-    if batch is not None:
-        result = with_drift(result, data, batch=batch, probes=probes)
-    if block is not None:
-        result = with_serial_errors(result, data, field=time, block=block, probes=probes)
-    told = hidden(to_json(result), secret) if as_json else None
-    if out is not None:
-        with progress.working("drawing"):
-            written = save(result, out, told, secret)
-        typer.echo(f"written to {out}: {', '.join(written)}", err=True)
-    if told is not None:
-        typer.echo(json.dumps(told, allow_nan=False))
-    else:
-        progress.show(summary(result))
+        if batch is not None:
+            result = with_drift(result, data, batch=batch, probes=probes)
+        if block is not None:
+            result = with_serial_errors(result, data, field=time, block=block, probes=probes)
+    tell(result, out, secret, as_json=as_json)
 
 
 @app.command()

@@ -51,7 +51,7 @@ def solve(
 
     from joblib import cpu_count
 
-    from studies.engine import blocks
+    from cje_core.whole import put, write_whole
     from studies.engine.run import Log
     from studies.engine.running.solve import Question, one_cell
     from studies.engine.running.solve import solve as find
@@ -72,8 +72,8 @@ def solve(
     told = asdict(answer)
     told["looks"] = [{k: v if math.isfinite(v) else None for k, v in look.items()} for look in told["looks"]]
     try:
-        blocks.put(out / "solve.json", json.dumps(told, indent=1, allow_nan=False).encode())
-        blocks.write_whole(out / "solve.png", partial(draw, answer))
+        put(out / "solve.json", json.dumps(told, indent=1, allow_nan=False).encode())
+        write_whole(out / "solve.png", partial(draw, answer))
     except OSError as error:
         raise StudyError(f"--out {out}: {error.strerror or error}; name another directory") from None
     if as_json:

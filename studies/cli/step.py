@@ -1,7 +1,8 @@
 """``cje-lab step``: one step of the paper's run order again, from the files that the steps before it kept."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,10 +36,9 @@ def step(
     from cje_core.data import DataError
     from cje_core.workflow.steps.order import STEPS, run_step
     from cje_core.workflow.steps.report import report, traces
-    from studies.cli.analysis.as_json import to_json
-    from studies.cli.analysis.save import check_out, save
-    from studies.cli.analysis.tables import summary
-    from studies.cli.redaction import hidden, salt_of
+    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.told import tell
+    from studies.cli.redaction import salt_of
 
     one_of(name, "step", (*STEPS, "report"), DataError)
     check_out(out)
@@ -54,15 +54,7 @@ def step(
         return
     with progress.working("auditing"):
         result = report(directory)
-    told = hidden(to_json(result), secret) if as_json else None
-    if out is not None:
-        with progress.working("drawing"):
-            written = save(result, out, told, secret, traces=traces(directory))
-        typer.echo(f"written to {out}: {', '.join(written)}", err=True)
-    if told is not None:
-        typer.echo(json.dumps(told, allow_nan=False))
-    else:
-        progress.show(summary(result))
+    tell(result, out, secret, as_json=as_json, traces=traces(directory))
 
 
 def _closing_line(directory: Path, written: list[str]) -> str:
@@ -71,16 +63,35 @@ def _closing_line(directory: Path, written: list[str]) -> str:
     return f"written to {directory}: {', '.join(written)}"
 
 
-def keeping(directory: Path) -> "Callable[..., Analysis]":
-    """`cje_core.workflow.analyze.analyze` in steps, whose files go to a directory; a line says so."""
+@contextmanager
+def keeping(directory: Path | None) -> "Iterator[Callable[..., Analysis]]":
+    """`cje_core.workflow.analyze.analyze`, in steps whose files go to a directory where there is one; a line says so.
+
+    Where what follows the analysis is refused, its files are taken away again: nothing is written then.
+    """
+    from cje_core.data import DataError
+    from cje_core.workflow.analyze import analyze
+    from cje_core.workflow.steps.files import clear, room
     from cje_core.workflow.steps.order import analyze_in_steps
     from studies.cli.analysis.save import check_out
 
+    if directory is None:
+        yield analyze
+        return
     check_out(directory, "--keep-steps")
+    kept = False
 
-    def analyze(data: Path, **asked: object) -> "Analysis":
+    def analyze_here(data: Path, **asked: object) -> "Analysis":
+        nonlocal kept
         found = analyze_in_steps(data, directory, **asked)
-        typer.echo(f"steps kept in {directory}", err=True)
+        kept = True
         return found
 
-    return analyze
+    with room(directory):
+        try:
+            yield analyze_here
+        except DataError:
+            if kept:
+                clear(directory)
+            raise
+    typer.echo(f"steps kept in {directory}", err=True)

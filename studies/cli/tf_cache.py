@@ -53,8 +53,8 @@ def tf_cache(
     from cje_core.data import DataError
     from cje_core.offpolicy.tf_cache import tf_cache as join
     from cje_core.offpolicy.tf_cache import write
+    from cje_core.whole import put
     from studies.cli.redaction import hidden, salt_of
-    from studies.engine.blocks import put
 
     targets: dict[str, Path] = {}
     for word in target:

@@ -10,12 +10,10 @@ import hashlib
 import io
 import json
 import math
-import os
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +22,7 @@ import pyarrow.parquet as pq
 import xarray as xr
 
 from cje_core.streams import Cell, Level, canonical, digest
+from cje_core.whole import put, write_whole
 from studies.engine.outcome import NOT_RUN
 from studies.engine.study import Study, StudyError
 
@@ -61,31 +60,6 @@ class Content:
     block: Block
     arrays: Arrays
     failures: Sequence[Mapping[str, Any]]
-
-
-def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file, sync it and rename it to `path`, which so is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(
-        f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    )  # many hosts, one disk
-    try:
-        with temporary.open("wb") as handle:
-            write(handle)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def put(path: Path, text: bytes) -> None:
-    """Write bytes, whole or not at all."""
-
-    def write(handle: IO[bytes]) -> None:
-        handle.write(text)
-
-    write_whole(path, write)
 
 
 def _checksum(header: Mapping[str, Any], value: npt.NDArray[np.float64]) -> str:

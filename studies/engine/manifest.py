@@ -20,7 +20,7 @@ from typing import Any
 
 from cje_core import estimators
 from cje_core.streams import canonical, digest
-from studies.engine.blocks import put
+from cje_core.whole import put
 from studies.engine.running.interpreters import versions
 from studies.engine.study import Study, StudyError
 

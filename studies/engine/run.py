@@ -31,6 +31,7 @@ from studies.engine.running.directory import (
     stamp,
     verified,
 )
+from studies.engine.running.possible import refuse_impossible
 from studies.engine.running.precision import replicates_for
 from studies.engine.running.workers import (
     Parcel,
@@ -195,7 +196,8 @@ def run_study(
     Raises
     ------
     StudyError
-        If the directory cannot be written, is in use by another run, or holds results of another definition.
+        If a cell cannot be, or the directory cannot be written, is in use by another run, or holds results of another
+        definition.
     InterruptedRunError
         On Ctrl-C.
     """
@@ -203,6 +205,7 @@ def run_study(
     if study.source is not None:  # another user's study may have been loaded since
         at_home(study.source)
     planned, study = study.at(profile), study.at(profile, levels or {})
+    refuse_impossible(study)
     directory, part = out / study.name, "" if shard is None else f"{shard.number}-of-{shard.of}"
     started = time.time()
     wanted = {canonical(cell): study.profiles[profile].replicates for cell in study.cells()}

@@ -70,6 +70,8 @@ def where(row: "pd.Series[Any] | Mapping[str, Any]", cell: Sequence[str]) -> str
 
     Examples
     --------
+    >>> where(pd.Series({"n": 2, "oracle_fraction": 0.05}), ["n", "oracle_fraction"])
+    'n=2, oracle_fraction=0.05'
     >>> where(pd.Series({"world": "weak", "oracle_fraction": 0.05, "n": 250}), ["world", "n", "oracle_fraction"])
     'world=weak, n=250, oracle_fraction=0.05'
     >>> where(pd.Series({"n": 2, "coverage": 0.93}), ["n"])

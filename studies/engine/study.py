@@ -172,6 +172,8 @@ class Study:
     figure : function ds -> Figure, or mapping title -> Figure
     keep : function cell -> bool, optional
         Filter for a partial grid.
+    check : function cell -> anything, optional
+        Raises a `ValueError` at a cell that cannot be; by default a data set of its scenario is drawn.
     theory : function cell -> mapping name -> scalar, (P,) or (M, P), optional
         Exact values, computed once per cell and stored as ``theory_<name>``.
     contrasts : sequence of (str, str)
@@ -215,6 +217,7 @@ class Study:
     figure: "Callable[[xr.Dataset], Figure | Mapping[str, Figure]]"
     replicate: "Callable[[Study, Cell, Streams], Outcome] | None" = None
     keep: Callable[[Cell], bool] | None = None
+    check: Callable[[Cell], object] | None = None
     theory: Callable[[Cell], Mapping[str, npt.ArrayLike]] | None = None
     contrasts: Sequence[tuple[str, str]] = ()
     findings: "Callable[[xr.Dataset], Sequence[Finding]] | None" = None

@@ -14,7 +14,7 @@ from typing import Any
 
 from cje_core.figures.style import STYLE
 from cje_core.streams import digest
-from studies.engine import blocks
+from cje_core.whole import put
 from studies.engine.manifest import code_digests
 from studies.engine.running.directory import find
 from studies.engine.study import StudyError, available, load
@@ -41,9 +41,9 @@ def write(directory: Path, out: Path) -> list[Path]:
         path = out / f"{item.study.name}.md"
         try:
             for name, content in pictures.items():
-                blocks.put(out / name, content[1])
-            blocks.put(path.with_suffix(".json"), (json.dumps(document, indent=1) + "\n").encode())
-            blocks.put(path, page(document).encode())
+                put(out / name, content[1])
+            put(path.with_suffix(".json"), (json.dumps(document, indent=1) + "\n").encode())
+            put(path, page(document).encode())
         except OSError as error:
             raise StudyError(f"cannot write {path}: {error.strerror or error}") from None
         written.append(path)

@@ -21,6 +21,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.figures.style import OKABE_ITO, STYLE
+from cje_core.whole import put
 from studies.engine import blocks, measures, protocol
 from studies.engine.manifest import read_manifest
 from studies.engine.outcome import describe
@@ -296,10 +297,10 @@ def _section(item: Item, files: str) -> dict[str, Any]:
 def _put_files(item: Item, source: Path) -> None:
     """Every measure with MCSE and bounds, and each table as CSV and LaTeX."""
     text = measures.long_table(measures.performance(item.results)).to_csv(index=False)
-    blocks.put(source / "performance.csv", text.encode())
+    put(source / "performance.csv", text.encode())
     for (title, frame), name in zip(item.tables.items(), file_names(list(item.tables)), strict=True):
-        blocks.put(source / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
-        blocks.put(source / "tables" / f"{name}.tex", latex(title, render(frame)).encode())
+        put(source / "tables" / f"{name}.csv", frame.to_csv(index=False).encode())
+        put(source / "tables" / f"{name}.tex", latex(title, render(frame)).encode())
 
 
 def write(directory: Path) -> Page:
@@ -323,7 +324,7 @@ def write(directory: Path) -> Page:
     )
     path = directory / "report.html"
     try:
-        blocks.put(path, page.encode())
+        put(path, page.encode())
         for item, source in zip(items, sources, strict=True):
             _put_files(item, source)
     except OSError as error:

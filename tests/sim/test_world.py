@@ -110,6 +110,35 @@ def test_simulate_has_a_real_signature() -> None:
         simulate(30)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"n": -5}, "n=-5: a world has a whole number of prompts, at least 1"),
+        ({"n": 0}, "n=0: a world"),
+        ({"n": 2.5}, r"n=2\.5: a world"),
+        ({"n": True}, "n=True: a world"),
+        ({"atoms": -0.1}, r"atoms=-0\.1: it must lie in \[0, 1\]"),
+        ({"spread": 1.5}, r"spread=1\.5: it must lie in \[0, 1\]"),
+        ({"prompt_corr": float("nan")}, "prompt_corr=nan: it must lie"),
+        ({"oracle_fraction": float("nan")}, "oracle_fraction=nan: a share"),
+        ({"oracle_fraction": -0.1}, r"oracle_fraction=-0\.1: a share"),
+        ({"n_probes": -1}, "n_probes=-1: the probes of a policy are a whole number, at least 0"),
+        ({"n_probes": 1.5}, r"n_probes=1\.5: the probes"),
+        ({"label_design": "some"}, "label_design='some'"),
+        ({"label_scheme": "some"}, "label_scheme='some'"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_drawn(arguments, said) -> None:
+    def untouched(prompts):
+        raise AssertionError("the law was asked")
+
+    drawn = world(untouched)
+    with pytest.raises(ValueError, match=said):
+        drawn(**arguments, rng=0)
+    with pytest.raises(ValueError, match=said):
+        drawn.block([np.random.default_rng(0)], **arguments)
+
+
 def test_a_law_that_does_not_fit_the_frame_is_refused() -> None:
     def positional(prompts, shift):
         return law(prompts, shift=shift)

@@ -54,6 +54,11 @@ def test_by_cohort_in_every_output(cli: Cli, tmp_path: Path, table: pd.DataFrame
         base = kept["cohort_value"].sel(policy="base").values
         np.testing.assert_array_equal(base, [at["value"]["estimate"] for at in by_topic["values"][:2]])
         assert "cohort_value" in json.loads(ledgers["labels_only"].attrs["missing"])
+        at = kept.sel(policy="base", cohort="topic=chat")
+        first = by_topic["values"][0]
+        assert [float(at[f"cohort_{name}"]) for name in ("difference", "labels", "prompts")] == [
+            first["from_whole"]["difference"], first["labels"], first["prompts"]
+        ]  # fmt: skip
 
 
 def test_one_cohort(cli: Cli, tmp_path: Path, table: pd.DataFrame) -> None:

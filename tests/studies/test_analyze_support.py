@@ -133,7 +133,10 @@ def test_drift_of_batches_enters_the_judge_gate(cli: Cli, tmp_path: Path) -> Non
         words.replace(", found", "; found").replace(", none", "; none")
     )
     assert "label afresh and recalibrate" in words
-    told = json.loads(cli(data, "--probes", audit, "--batch", "month", "--json")[1])["policies"]
+    told = json.loads(
+        cli(data, "--probes", audit, "--batch", "month", "--json", "--out", tmp_path / "out")[1]
+    )["policies"]
+    assert (tmp_path / "out/drift.png").read_bytes().startswith(b"\x89PNG")
     states = {name: at["gates"]["drift"] for name, at in told.items()}
     assert states == {"base": "unknown", "other": "fail", "third": "pass"}
     assert "drift_fail" in told["other"]["flags"] and told["base"]["drift"] is None

@@ -211,7 +211,8 @@ def anchors(*rows: str) -> str:
         (["drift"], "give DATA with --batch FIELD, or --anchors FILE"),
         (["drift", "DATA"], "give both, or --anchors alone"),
         (["drift", "DATA", "--probes", "PROBES", "--batch", "month"], "no row has the field 'month'; add it"),
-        (["drift", "DATA", "--batch", "week"], "no row has the field 'week'"),
+        (["drift", "DATA", "--batch", "week"],
+         "--batch week: it is a field of probes, and there are none; give --probes FILE with it, or mark rows"),
         (["drift", "DATA", "--probes", "PROBES", "--batch", "week", "--baseline", 6],
          "--baseline 6: the probes came in 6 batches, so 1 to 5 of them can be the baseline"),
         (["drift", "DATA", "--probes", "PROBES", "--batch", "week", "--false-alarm", 5],
@@ -231,6 +232,7 @@ def anchors(*rows: str) -> str:
         (["binned", "DATA", "--probes", "PROBES", "--level", 2], "--level 2.0: it must lie"),
         (["binned", "DATA", "--bins", 1], "--bins"),
         (["sequential", "DATA"], "no probes"),
+        (["sequential", "DATA", "--time", "week"], "--time week: it is a field of probes, and there are none; give"),
         (["sequential", "DATA", "--probes", "PROBES", "--alpha", 0], "--alpha 0.0: it must lie"),
         (["sequential", "DATA", "--probes", "PROBES", "--margin", -1], "--margin -1: it must be a positive"),
         (["power", "--residual-sd", 2], "--residual-sd 2: it must lie between 0 and"),
@@ -239,12 +241,18 @@ def anchors(*rows: str) -> str:
         (["likelihoods", "GOOD"], "no row has the field 'logp'"),
         (["likelihoods", "NOLOGP"], "row 1: logp is '-3'; a number is expected"),
         (["likelihoods", "TOKENS"], "row 1: logp_tokens is 'x'; write a list of numbers"),
+        (["likelihoods", "OBJECTS"], "row 1: response_id is {'x': 1}; write a string or an integer"),
+        (["likelihoods", "MASKED"], "row 1: masked is {'a': 1}; write true or false"),
+        (["likelihoods", "SNAPSHOT"], "row 1: snapshot is ['x']; write a string or an integer"),
+        (["power", "--residual-sd", 0.2, "--oracle-range", 1, 0], "--oracle-range 1 0: LOW and HIGH must be"),
+        (["subgroup", "DATA", "--probes", "PROBES", "--group", "judge_score"], "give each prompt one judge_score"),
         (["likelihoods", "CALLS", "--clone", "b"], "--clone b: no log ratios of such a policy"),
         (["likelihoods", "nowhere.jsonl"], "check the path"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(audit, files, tmp_path, words, message):
     data, probed, audited = files
+    call = {"policy": "a", "prompt_id": 1, "logp": -3}
 
     def changed(name: str, value: object) -> Path:
         rows = audited.astype({"week": object}).copy()
@@ -268,6 +276,9 @@ def test_bad_input_is_one_line(audit, files, tmp_path, words, message):
             [{"id": i, "prompt_id": i, "policy": "a", "then": i, "now": i} for i in range(5)],
         ),
         "CALLS": lambda: write_file(tmp_path / "calls.jsonl", [{"policy": "a", "prompt_id": 1, "logp": -3}]),
+        "OBJECTS": lambda: write_file(tmp_path / "c.jsonl", [call | {"response_id": {"x": 1}}]),
+        "MASKED": lambda: write_file(tmp_path / "c.jsonl", [call | {"masked": {"a": 1}}]),
+        "SNAPSHOT": lambda: write_file(tmp_path / "c.jsonl", [call | {"snapshot": ["x"]}]),
         "NOLOGP": lambda: write_file(tmp_path / "c.jsonl", [{"policy": "a", "prompt_id": 1, "logp": "-3"}]),
         "TOKENS": lambda: write_file(
             tmp_path / "c.jsonl", [{"policy": "a", "prompt_id": 1, "logp": -3, "logp_tokens": "x"}]
@@ -279,3 +290,10 @@ def test_bad_input_is_one_line(audit, files, tmp_path, words, message):
     assert (code, out) == (2, "")
     assert err.startswith("cje-lab: ") and len(err.strip().splitlines()) == 1 and message in err, err
     assert not (tmp_path / "new").exists()
+
+
+def test_every_prompt_may_be_a_group_of_its_own(audit, files):
+    data, probed, _ = files
+    code, out, err = audit("subgroup", data, "--probes", probed, "--group", "prompt_id", "--json")
+    assert code in (0, 1), err
+    assert len(json.loads(out)["policies"][1]["by_group"]) >= 120

@@ -160,6 +160,25 @@ def test_exceptions_in_replicates_are_reported_and_set_the_exit_code(cli, with_t
         (["run", "toy_study", "--set", "n=4,many"], "'many' is not a whole number, as the levels are"),
         (["run", "toy_study", "--set", "n=4,4"], "factor n has no level or a level twice"),
         (["run", "toy_study", "--set", "world=moon"], "'moon' is not a level; there are: plain, crash"),
+        (["run", "interval_coverage", "--set", "n=250,-5"], "n=-5: a world has a whole number of prompts"),
+        (
+            ["run", "stacking", "--set", "shift=-1"],
+            "cannot be simulated: shift=-1.0, noise_sd=1.45",
+        ),
+        (
+            ["run", "transport_audit", "--set", "probes=-3"],
+            "n_probes=-3: the probes of a policy are a whole number",
+        ),
+        (["run", "cle_bound", "--set", "length=0"], "length=0: it must be at least 1; give other levels"),
+        (
+            ["run", "ttc_collapse", "--set", "length=25,-5"],
+            "length=-5: it must be at least 1; give other levels",
+        ),
+        (["run", "judge_information", "--set", "loss=-3"], "no cell of the grid is left at these levels"),
+        (
+            ["run", "real_data", "--set", "labels=-2"],
+            "labels=-2 cannot be simulated: oracle_fraction=-0.002: a share",
+        ),
         (["run", "toy_study", "--seed", "-1"], "--seed"),
         (["run", "toy_study", "--jobs", "0"], "--jobs"),
         (["run", "toy_study", "--nosuch"], "--nosuch"),

@@ -98,7 +98,7 @@ def test_code_that_cannot_matter_does_not_count():
 @pytest.mark.parametrize(
     ("where", "old", "new"),
     [
-        ("cje_sim/world.py", '"atoms": Keyword(float, 0.05', '"atoms": Keyword(float, 0.06'),
+        ("cje_sim/frame.py", '"atoms": Keyword(float, 0.05', '"atoms": Keyword(float, 0.06'),
         (
             "cje_sim/world.py",
             "labels_around(np.asarray(responses.mean), u, **noise), None",

@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from cje_core.estimators import direct
 from cje_sim import scenarios
 from studies.engine.blocks import Block
 from studies.engine.outcome import CRASHED
+from studies.engine.running.possible import TRIES, refuse_impossible
 from studies.engine.running.workers import compute_block
-from studies.engine.study import Method, load
+from studies.engine.study import Method, Profile, Scenario, StudyError, load, own_setting
 
 CELL = {"world": "weak", "n": 200, "oracle_fraction": 0.2, "label_design": "base"}
 
@@ -72,3 +74,35 @@ def test_an_error_of_the_simulator_spoils_its_replicate_only(monkeypatch):
     assert crashed.tolist() == [False, True, False, False]
     assert [f["replicate"] for f in found.failures] == [1] and found.failures[0]["stage"] == "replicate"
     np.testing.assert_array_equal(found.arrays["estimate"][[0, 2]], sound.arrays["estimate"][[0, 2]])
+
+
+def user_study(simulate):
+    """A study of a user's own world, which no frame checks."""
+    own = Scenario(simulate, scenarios.load("weak_judge").truth)
+    profiles = {name: Profile(2) for name in ("smoke", "quick", "paper")}
+    own_grid = {"factors": {"n": (50,)}, "profiles": profiles, "legend": {}, "keep": None, "theory": None}
+    return replace(study(), **own_grid, scenario=own, setting=own_setting)
+
+
+def test_what_fails_by_chance_is_run_and_what_always_fails_is_not():
+    def flaky(*, n, rng):
+        if rng.random() > np.random.default_rng(TRIES - 1).random():  # at the last seed it does not
+            raise ValueError("planted")
+        return scenarios.load("weak_judge").simulate(n=n, rng=rng)
+
+    assert any(
+        np.random.default_rng(k).random() > np.random.default_rng(TRIES - 1).random() for k in range(TRIES)
+    )
+    refuse_impossible(user_study(flaky))
+
+    def broken(*, n, rng):
+        raise ValueError("planted")
+
+    with pytest.raises(StudyError, match="n=50 cannot be simulated: planted; give other levels"):
+        refuse_impossible(user_study(broken))
+
+    def own_arguments(study, cell, streams):
+        raise AssertionError("nothing runs")
+
+    factors = {"n": (50,), "labels_of_its_own": (-1,)}
+    refuse_impossible(replace(user_study(broken), factors=factors, replicate=own_arguments))

@@ -109,6 +109,22 @@ def test_a_directory_that_cannot_be_written_is_one_line(cli, files, tmp_path: Pa
             check_room(Path("/proc/none/steps"))
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--block", "x"], "--block x: give a mean length of at least 1, or auto"),
+        (["--batch", "week"], "no row has the field 'week'; add it, or name another"),
+        (["--margin", "-1"], "--margin -1: it must be a positive number"),
+    ],
+)
+def test_an_analysis_that_is_refused_keeps_nothing(cli, files, tmp_path: Path, words, said):
+    """Neither before the steps ran nor after them; and one line says why."""
+    steps = tmp_path / "new" / "steps"
+    code, out, err = cli("analyze", *files, "--keep-steps", steps, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1) and said in err
+    assert not (tmp_path / "new").exists()
+
+
 def test_an_interrupted_analysis_leaves_nothing_that_a_step_takes_for_whole(
     cli, files, tmp_path: Path, monkeypatch
 ):

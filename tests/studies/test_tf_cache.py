@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from analysis import world as judged
+from analysis import write as write_judged
 
 from cje_core.workflow.analyze import analyze
 from cje_sim.scenarios.zipf_tilt import tokens
@@ -126,6 +128,52 @@ def test_no_id_is_written_but_salted_or_in_the_ledger(command: Cli, tmp_path: Pa
     assert told["plain"]["policies"]["mild"]["overlap"]["ttc"] is not None
 
 
+def test_a_salt_is_in_no_output(command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in files, whatever packs them, nor on the screen; given by its file, then by the environment."""
+    words, _ = world(tmp_path)
+    salt, out = tmp_path / "salt", tmp_path / "out"
+    salt.write_text(SALT)
+    data, cache = tmp_path / "fresh.jsonl", out / "cache.jsonl"
+    pilot = write_judged(judged(60), tmp_path / "pilot")
+    for drawn in ("forest.render", "panels.render_panels"):  # pixels hold no text, and take seconds
+        monkeypatch.setattr(f"studies.cli.analysis.{drawn}", lambda _: {})
+    money = ["--budget", 400, "--cost-judge", 1, "--cost-oracle", 4, "--replicates", 20]
+    logged = [data, "--logged", cache, "--estimator", "direct", "--estimator", "snips"]
+    said = [
+        command("tf-cache", *words, "--out", cache, "--salt", salt),
+        command("analyze", *logged, "--out", out / "analysis", "--salt", salt),
+        command("plan", pilot, *money, "--out", out / "plan", "--salt", salt),
+        command("audit", "likelihoods", cache, "--out", out / "audit", "--json", "--salt", salt),
+        command("analyze", *logged, "--keep-steps", out / "steps", "--salt", salt),
+    ]
+    monkeypatch.setenv("CJE_LAB_SALT", SALT)
+    said += [
+        command("tf-cache", *words, "--out", out / "cache.parquet", "--json"),
+        command("analyze", *logged, "--json"),
+        command("audit", "likelihoods", cache, "--out", out / "again"),
+        command("analyze", *logged, "--keep-steps", out / "steps"),
+    ]
+    assert [code for code, *_ in said] == [0, 0, 0, 0, 2, 0, 0, 0, 2]
+    assert SALT not in "".join(text for _, *texts in said for text in texts)
+    written = [path for path in out.rglob("*") if path.is_file()]
+    names = {
+        "cache.jsonl",
+        "cache.parquet",
+        "cache.jsonl.ledger.json",
+        "estimates.json",
+        "ledger.nc",
+        "plan.json",
+    }
+    assert names <= {path.name for path in written} and not (out / "steps").exists()
+    for path in written:
+        assert SALT.encode() not in path.read_bytes(), path
+        if path.suffix == ".parquet":
+            assert SALT not in pd.read_parquet(path).to_csv()
+        if path.suffix == ".nc":
+            with xr.open_datatree(path, engine="netcdf4") as tree:
+                assert SALT not in "".join(str(node.to_dataset().to_dict()) for node in tree.subtree)
+
+
 def test_the_salt_may_stand_in_the_environment(
     command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,8 +192,9 @@ def test_the_salt_may_stand_in_the_environment(
         ({"--target": "mild"}, "--target mild: write NAME=TABLE"),
         ({"--out": "cache.csv"}, "written as .parquet or .jsonl"),
         ({"--judge": "clarity"}, "--judge clarity: judge_S of"),
-        ({"--salt": "mysecretmysecret"}, "name the file that holds the salt, not the salt itself"),
+        ({"--salt": "mysecretmysecret"}, "name the file that holds it, not the salt itself"),
         ({"--covariate": "age"}, "no column 'age'"),
+        ({"--covariate": "judge_S"}, "sub-score or covariate 'judge_S' has the name of a field"),
         ({"--logs": "nowhere.parquet"}, "nowhere.parquet: no such file"),
     ],
 )
@@ -157,6 +206,7 @@ def test_one_line_where_the_words_are_wrong(
     given = dict(zip(words[::2], words[1::2], strict=True)) | {"--out": "cache.parquet"} | change
     code, out, err = command("tf-cache", *[word for pair in given.items() for word in pair])
     assert code == 2 and out == "" and len(err.splitlines()) == 1 and said in err
+    assert "mysecret" not in err  # the salt itself, taken for the name of its file
     assert not (tmp_path / "cache.parquet").exists()
 
 

@@ -226,6 +226,8 @@ def _per_prompt(table: Table) -> dict[str, ObjectArray]:
             for name in found["fold_id"]
         ]
         table.stop(odd, "fold_id", FOLDS)
+        silent = [name is None for name in found["fold_id"]]
+        table.stop(silent, "fold_id", "other rows have one, so each needs one; or leave fold_id out")
     return found
 
 

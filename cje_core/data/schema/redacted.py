@@ -56,10 +56,15 @@ def check_salt(salt: str, whose: str) -> str:
 
 
 def read_salt(path: str | Path) -> str:
-    """Text of a file without white space around it, at least 16 characters."""
+    """Text of a file without white space around it, at least 16 characters.
+
+    Where there is no such file its name is not repeated: it may be the salt itself, and messages end up in logs.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as err:
         why = (err.strerror or str(err)).lower() if isinstance(err, OSError) else "not UTF-8"
-        raise DataError(f"{path}: {why}; name the file that holds the salt, not the salt itself") from None
+        raise DataError(
+            f"the file of the salt: {why}; name the file that holds it, not the salt itself"
+        ) from None
     return check_salt(text, str(path))

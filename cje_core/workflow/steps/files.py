@@ -3,9 +3,8 @@
 import errno
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError
+from cje_core.whole import whole
 
 MAKERS = {  # which step writes a file; what is in none comes before the first, from `read_step`
     "calibrator.nc": "calibrate",
@@ -54,6 +54,20 @@ def check_room(directory: Path) -> None:
         )
 
 
+@contextmanager
+def room(directory: Path) -> Iterator[None]:
+    """`check_room`; where what follows is refused, empty directories that it made are taken away again."""
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        check_room(directory)
+        yield
+    except DataError:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
 def clear(directory: Path) -> None:
     """Take away what an earlier analysis kept, ``config.json`` first: without it no step takes the rest for whole."""
     try:
@@ -67,7 +81,7 @@ def clear(directory: Path) -> None:
 
 
 def _cut_short(name: str) -> bool:
-    """Whether a name is that of a temporary file of `_whole`, which a killed process leaves."""
+    """Whether a name is that of a temporary file of `cje_core.whole`, which a killed process leaves."""
     return name.endswith(".tmp") and any(name.startswith(f".{own}.") for own in (*FIRST, *MAKERS))
 
 
@@ -79,7 +93,7 @@ def _unwritten(path: Path, error: Exception) -> DataError:
 def write_tree(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
     """Write datasets as the groups of one netCDF file, whole or not at all."""
     tree = xr.DataTree.from_dict({name: _with_exact(ds) for name, ds in groups.items()})
-    with _whole(path) as temporary:
+    with _room(path) as temporary:
         tree.to_netcdf(temporary, engine="netcdf4")
 
 
@@ -92,7 +106,7 @@ def read_tree(path: Path) -> dict[str, xr.Dataset]:
 
 def write_rows(path: Path, rows: pd.DataFrame) -> None:
     """Write a table as Parquet, whole or not at all."""
-    with _whole(path) as temporary:
+    with _room(path) as temporary:
         rows.to_parquet(temporary, index=False)
 
 
@@ -104,7 +118,7 @@ def read_rows(path: Path) -> pd.DataFrame:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
-    with _whole(path) as temporary:
+    with _room(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -130,17 +144,13 @@ def aligned(rows: pd.DataFrame, keys: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A temporary file that takes the place of `path` when it is written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+def _room(path: Path) -> Iterator[Path]:
+    """`cje_core.whole.whole`; what the disk refuses is one line."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        temporary.replace(path)
+        with whole(path) as temporary:
+            yield temporary
     except (OSError, RuntimeError) as error:  # the latter is netCDF's word for a full disk
         raise _unwritten(path, error) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

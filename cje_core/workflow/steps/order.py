@@ -13,7 +13,7 @@ from cje_core.workflow.reading.given import Given
 from cje_core.workflow.reading.prepare import prepare
 from cje_core.workflow.steps.calibrate import calibrate
 from cje_core.workflow.steps.estimate import estimate, stack
-from cje_core.workflow.steps.files import check_room, clear, write_json, write_rows, write_tree
+from cje_core.workflow.steps.files import clear, room, write_json, write_rows, write_tree
 from cje_core.workflow.steps.jackknife import jackknife
 from cje_core.workflow.steps.report import report
 from cje_core.workflow.steps.stabilise import stabilise
@@ -41,8 +41,7 @@ def read_step(path: Given, directory: str | Path, **asked: Any) -> list[str]:
     if asked.get("large"):
         raise DataError("large=True: steps keep every row; leave one of the two out")
     directory = Path(directory)
-    check_room(directory)
-    with prepare(path, **{**asked, "large": False}) as ready:
+    with room(directory), prepare(path, **{**asked, "large": False}) as ready:
         clear(directory)
         write_tree(directory / "data.nc", {"data": ready.given.data})
         write_rows(directory / "left_out.parquet", ready.left_out)

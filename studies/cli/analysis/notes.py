@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -10,21 +10,20 @@ from rich.text import Text
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.inference.estimate import Status
-from cje_core.offpolicy.log_likelihoods import refuted
 from cje_core.transport.agreement import mixed
 from cje_core.verdict import guide
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import SHIFT, posterior_verdict
 from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.standing import best, compared_by_posterior, withheld
+from studies.cli.analysis import cautions
 from studies.cli.analysis.as_json import at_level, unused_probes
 from studies.cli.analysis.assumed import assumption_lines
 from studies.cli.analysis.cohorts import cohort_lines, overlap_help
-from studies.cli.analysis.numbers import interval_text, known, percent, plain, probability, some
+from studies.cli.analysis.numbers import known, percent, plain, probability, some, together
 from studies.cli.analysis.support import support_lines
 
 MOST_RANKED = 10  # policies on one line
-REFUTED = 0.01  # size of the test whether ratios can be likelihood ratios
 
 
 def notes(analysis: Analysis) -> list[Text]:
@@ -61,32 +60,24 @@ def notes(analysis: Analysis) -> list[Text]:
     if analysis.primary == "raw_judge":
         lines.append("raw_judge: the judge is taken at its word; nothing corrects or audits its bias")
     for part in (
-        _contradictions,
-        _probes_elsewhere,
-        _not_random,
+        cautions.contradictions,
+        cautions.probes_elsewhere,
+        cautions.not_random,
         assumption_lines,
-        _drift,
-        _dearer_than_labels,
-        _barely_passed,
-        _cautions,
+        cautions.batches,
+        cautions.dearer_than_labels,
+        cautions.barely_passed,
+        cautions.of_gates,
         cohort_lines,
         overlap_help,
         _best,
         _ranks,
-        _log_ratios,
+        cautions.log_ratios,
         _advice,
     ):
         lines += part(analysis)
     lines += left_out_lines(analysis.left_out)
     return [Text("\n".join(lines))] if lines else []
-
-
-def _together(said: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Words, and the policies that they are said of, from pairs (policy, words)."""
-    policies: dict[str, list[str]] = {}
-    for policy, words in said:
-        policies.setdefault(words, []).append(policy)
-    return {words: ", ".join(names) for words, names in policies.items()}
 
 
 def _unseen_covariates(analysis: Analysis) -> list[str]:
@@ -111,17 +102,6 @@ def left_out_lines(left_out: pd.DataFrame) -> list[str]:
         whose = f" (policy {policy})" if policy else ""
         lines.append(f"left out: {file}{where}: {reason}{whose}")
     return lines
-
-
-def _probes_elsewhere(analysis: Analysis) -> list[str]:
-    """Probes of prompts that the data have not: fresh prompts of the same kind, or a slip in the ids."""
-    probed = analysis.data["probe"].any("draw").sum("prompt")
-    return [
-        f"caution for {policy}: {len(names)} of its {int(probed.sel(policy=policy))} probed prompts have no response "
-        f"in the data ({some(names)}): right if they were drawn like the data's prompts, else correct their prompt_id"
-        for policy in analysis.policies
-        if (names := analysis.probes_elsewhere(policy))
-    ]
 
 
 def _levels(analysis: Analysis) -> list[str]:
@@ -163,7 +143,7 @@ def _refusals(analysis: Analysis) -> list[str]:
                 f"not refused: {policy}: the calibration does not transport to it ({within}), and its value does not "
                 "rely on that"
             )
-    refused = [f"refused: {names}: {why}" for why, names in _together(reasons).items()]
+    refused = [f"refused: {names}: {why}" for why, names in together(reasons).items()]
     return refused + lines + _undecided(analysis)
 
 
@@ -289,133 +269,10 @@ def _ranks(analysis: Analysis) -> list[str]:
     ]
 
 
-def _log_ratios(analysis: Analysis) -> list[str]:
-    """Log ratios that no two policies have, and policies that look like the logger."""
-    found = analysis.log_ratios
-    if found is None:
-        return []
-    lines = []
-    for policy, large in zip(
-        found["policy"].values.astype(str), refuted(found["mean_ratio"], REFUTED), strict=True
-    ):
-        at = found.sel(policy=policy)
-        if large:
-            lines.append(
-                f"caution for {policy}: its likelihood ratios to the logger have mean {float(at['mean_ratio']):.3g}, "
-                "and "
-                f"{1 / REFUTED:g} or more has probability at most {REFUTED:g}: they are of another text, template or "
-                "model; cje-lab audit likelihoods checks the calls"
-            )
-        same = float(at["equal_share"])
-        if same == 1:
-            lines.append(
-                f"logs: {policy} has the logger's own log-likelihoods: it is the logger, or its column a copy"
-            )
-        elif same > 0.5:
-            lines.append(
-                f"logs: {policy} has the logger's log-likelihood on {same:.0%} of its responses: if it is the "
-                "logger, the "
-                f"others (standard deviation {float(at['sd']):.2g} nats over all) are errors of teacher forcing"
-            )
-    return lines
-
-
 def _absent(left_out: Mapping[str, str]) -> str:
     """The policies that are not compared, and why."""
     named = [f"{policy} ({why})" for policy, why in left_out.items()]
     return f"; not compared: {some(named)}" if named else ""
-
-
-def _contradictions(analysis: Analysis) -> list[str]:
-    """Labelled policies whose labels contradict the calibration of the others, the worst first; what to do."""
-    found = analysis.agreement
-    named = found["policy"].values[found["contradicts"].values].astype(str).tolist()
-    if not named or not (analysis.off_policy or any(map(analysis.borrows, analysis.policies))):
-        return []
-    policy = max(named, key=lambda name: abs(float(found["shown_residual"].sel(policy=name))))
-    at, teachers = found.sel(policy=policy), [str(name) for name in analysis.data.attrs["calibration_policy"]]
-    others = [name for name in teachers if name != policy]
-    whose = others[0] if len(others) == 1 else "the others"
-    region, where = int(at["shown_region"]), ""
-    if region >= 0:
-        where = f" at scores {float(at['score_low'][region]):.2g} to {float(at['score_high'][region]):.2g}"
-    shown = interval_text(
-        analysis, float(at["shown_residual"]), at["shown_interval"].values.tolist(), sign=True
-    )
-    so = "what is borrowed may hold for other policies no better"
-    if mixed(found):
-        so = "borrowed values mix them; choose one with --calibration-policy, or label each policy"
-    return [
-        f"caution: labels of {policy} and {whose} disagree about what a score is worth (residual of {policy} by the "
-        f"calibration of {whose} {shown}{where}): {so}"
-    ]
-
-
-def _not_random(analysis: Analysis) -> list[str]:
-    """Labels and probes whose scores differ from the rest of their policy's."""
-    lines = []
-    for kind in analysis.balance["kind"].values.astype(str).tolist():
-        unbalanced = analysis.balance["unbalanced"].sel(kind=kind)
-        named = unbalanced["policy"].values[unbalanced.values].astype(str).tolist()
-        if named:
-            lines.append(
-                f"caution for {', '.join(named)}: the judge scores of its {kind} are not those of its other "
-                "responses, so they were not drawn at random and its value is off by what that favours; draw them at "
-                "random, or declare their probabilities (label_prob)"
-            )
-    return lines
-
-
-def _drift(analysis: Analysis) -> list[str]:
-    """What charts of probes that came in batches say, each alarm with what to do."""
-    if analysis.drift is None:
-        return []
-    of_gate = analysis.gates.sel(gate="drift")
-    words = {"pass": "none found for", "fail": "found for", "unknown": "not checked for"}
-    said = _together((p, str(of_gate["state"].sel(policy=p).item())) for p in analysis.policies)
-    parts = [f"{words[state]} {names}" for state, names in said.items()]
-    actions = sorted({str(word) for word in of_gate["action"].values} - {""})
-    batches = analysis.drift.sizes["batch"]
-    return [
-        f"drift over {batches} batches of probes: {', '.join(parts)}{''.join(f'; {word}' for word in actions)}"
-    ]
-
-
-def _dearer_than_labels(analysis: Analysis) -> list[str]:
-    """Where an estimator's interval is wider than that of the policy's labels by themselves."""
-    lines = []
-    for name, estimate in analysis.estimates.items():
-        if "width_vs_labels" not in estimate:
-            continue
-        ratio = {p: float(estimate["width_vs_labels"].sel(policy=p)) for p in analysis.policies}
-        wider = [f"{policy} {times:.1f}" for policy, times in ratio.items() if times > 1]
-        if wider:
-            lines.append(
-                f"{name}: the judge costs more than it tells; times as wide as labels_only: {', '.join(wider)}"
-            )
-    return lines
-
-
-def _barely_passed(analysis: Analysis) -> list[str]:
-    """Why what is borrowed is so wide where the judge only just passes the test of whether it may be believed."""
-    judge = analysis.estimates[analysis.primary].attrs
-    times = judge.get("judge_widening", 1.0)
-    borrowed = any(
-        analysis.level(p) == "assumed" and analysis.source(p) == "borrowed" for p in analysis.policies
-    )
-    if not borrowed or times < 1.05:
-        return []
-    return [
-        f"the judge only just passes its test (p {judge['judge_p_value']:.3f}): for having passed, what is borrowed is "
-        f"taken to be up to {times:.1f} times as uncertain; more labels settle it"
-    ]
-
-
-def _cautions(analysis: Analysis) -> list[str]:
-    """What the gates hold against each assumed level, and what to do; policies with the same words together."""
-    assumed = [policy for policy in analysis.policies if analysis.level(policy) == "assumed"]
-    said = _together((policy, at_level(analysis, policy, "caveat")) for policy in assumed)
-    return [f"caution for {names}: {words}" for words, names in said.items() if words]
 
 
 def _advice(analysis: Analysis) -> list[str]:
@@ -428,4 +285,4 @@ def _advice(analysis: Analysis) -> list[str]:
         for also in ("alternative", "caution"):
             words += f". {also.capitalize()}: {at[also]}" if at[also] else ""
         said.append((policy, words))
-    return [f"guide for {names}: {words}" for words, names in _together(said).items()]
+    return [f"guide for {names}: {words}" for words, names in together(said).items()]

@@ -1,7 +1,7 @@
 """How ``cje-lab analyze`` writes its numbers and names: decimals by the scale, a dash for what is not there."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import xarray as xr
 
@@ -81,3 +81,11 @@ def probability(p: float | None) -> str:
 def some(names: Sequence[object], most: int = 5) -> str:
     """The first few of some names, and that there are more."""
     return ", ".join([*map(str, names[:most]), *["..."] * (len(names) > most)])
+
+
+def together(said: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Words, and the policies that they are said of, from pairs (policy, words)."""
+    policies: dict[str, list[str]] = {}
+    for policy, words in said:
+        policies.setdefault(words, []).append(policy)
+    return {words: ", ".join(names) for words, names in policies.items()}

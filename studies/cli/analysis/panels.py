@@ -100,6 +100,8 @@ def _panels(analysis: Analysis) -> "Iterator[tuple[str, Axes]]":
         yield "win_matrix", figures.win_matrix(_starred(analysis))
     if bool((value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
         yield from _sensitivity(analysis)
+    if analysis.drift is not None:
+        yield "drift", figures.control_charts(analysis.drift)[0][0]
     for by, table in analysis.cohorts.items():
         yield f"cohorts_{_file_name(by)}", figures.cohorts(table)
     if overlap is None:

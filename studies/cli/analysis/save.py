@@ -9,12 +9,12 @@ from typing import Any
 import xarray as xr
 
 from cje_core.data import DataError
+from cje_core.whole import put
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import to_tree
 from cje_core.workflow.steps.report import ledgers
 from studies.cli.analysis.as_json import to_json
 from studies.cli.redaction import hidden, hidden_prompts
-from studies.engine.blocks import write_whole
 
 
 def check_out(out: Path | None, option: str = "--out") -> None:
@@ -54,7 +54,7 @@ def write_files(out: Path, files: dict[str, bytes]) -> None:
     """Write `files` into `out`; each is whole or absent."""
     try:
         for name, content in files.items():
-            write_whole(out / name, lambda handle, content=content: handle.write(content))  # type: ignore[misc]
+            put(out / name, content)
     except OSError as error:
         raise DataError(
             f"--out {out}: {(error.strerror or str(error)).lower()}; name another directory"

@@ -4,8 +4,10 @@ Exit codes: 0 where nothing is found against what is audited (undecided or not c
 1 where something is, 2 for input that cannot be read.
 """
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,6 +23,7 @@ from studies.cli.options import (
     Margin,
     OracleRange,
     Probes,
+    Salt,
     Seed,
 )
 
@@ -40,34 +43,61 @@ Data = Annotated[Path, typer.Argument(metavar="DATA", help="Responses, as for an
 Out = Annotated[Path | None, typer.Option(help="Directory for the JSON and the figure.")]
 
 
-def _given(
-    data: Path,
-    probes: Path | None,
-    covariate: list[str] | None,
-    calibrator: str,
-    direction: str,
-    **reading: Any,
-) -> "Calibrated":
-    from cje_core.calibration.calibrated import Calibration, calibrated
-    from cje_core.data.files import read
-    from studies.cli.analysis.notes import left_out_lines
+class How(NamedTuple):
+    """How responses and probes are read and calibrated: the options that the audits of DATA share."""
 
-    how = Calibration(covariate or (), calibrator, direction)
-    with progress.working("reading"):
-        found, left_out = read(data, probes=probes, covariates=how.covariates, **reading)
-    for line in left_out_lines(left_out):
-        typer.echo(line, err=True)
-    return calibrated(found, how)
+    probes: Probes = None
+    calibration_policy: CalibrationPolicy = None
+    covariate: Covariates = None
+    calibrator: Calibrator = "default"
+    direction: Direction = "increasing"
+    judge_range: JudgeRange = (0.0, 1.0)
+    oracle_range: OracleRange = (0.0, 1.0)
+
+    def read(self, data: Path) -> "Calibrated":
+        """Return the data, and what their labels teach; a line for each kind of row left out."""
+        from cje_core.calibration.calibrated import Calibration, calibrated
+        from cje_core.data.files import read
+        from studies.cli.analysis.notes import left_out_lines
+
+        asked = Calibration(self.covariate or (), self.calibrator, self.direction)
+        with progress.working("reading"):
+            found, left_out = read(
+                data,
+                probes=self.probes,
+                covariates=asked.covariates,
+                calibration_policy=self.calibration_policy,
+                judge_range=self.judge_range,
+                oracle_range=self.oracle_range,
+            )
+        for line in left_out_lines(left_out):
+            typer.echo(line, err=True)
+        return calibrated(found, asked)
 
 
-def _tell(told: "Told", out: Path | None, as_json: bool) -> None:
+def reads(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `How`, after DATA; it gets them as its argument ``how``."""
+    shared = list(inspect.signature(How).parameters.values())
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "how"]
+
+    def asked(**words: Any) -> None:
+        command(**{p.name: words[p.name] for p in own}, how=How(**{p.name: words[p.name] for p in shared}))
+
+    together = [p.replace(kind=p.KEYWORD_ONLY) for p in (own[0], *shared, *own[1:])]
+    asked.__name__, asked.__doc__ = command.__name__, command.__doc__
+    asked.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
+    asked.__annotations__ = {p.name: p.annotation for p in together}
+    return asked
+
+
+def _tell(told: "Told", out: Path | None, as_json: bool, salt: Path | None = None) -> None:
     """Print, write, and leave with the exit code."""
     import json
 
     from studies.cli.analysis.save import write_files
     from studies.cli.redaction import hidden, salt_of
 
-    shown = hidden(told.json, salt_of(None))
+    shown = hidden(told.json, salt_of(salt))
     if out is not None:
         files = {f"{told.name}.json": (json.dumps(shown, indent=1, allow_nan=False) + "\n").encode("utf-8")}
         if told.draw is not None:
@@ -84,19 +114,15 @@ def _tell(told: "Told", out: Path | None, as_json: bool) -> None:
 
 
 @audit.command()
+@reads
 def binned(
     data: Data,
-    probes: Probes = None,
     bins: Annotated[int, typer.Option(min=2, help="Most bins of the judge's scale.")] = 10,
     level: Annotated[float, typer.Option(help="Size of the joint tests, all policies together.")] = 0.05,
-    calibration_policy: CalibrationPolicy = None,
-    covariate: Covariates = None,
-    calibrator: Calibrator = "default",
-    direction: Direction = "increasing",
-    judge_range: JudgeRange = (0.0, 1.0),
-    oracle_range: OracleRange = (0.0, 1.0),
     out: Out = None,
     as_json: Json = False,
+    *,
+    how: How,
 ) -> None:
     """Does the calibration hold all over the judge's scale? One joint test per policy over bins of its probes' scores.
 
@@ -110,29 +136,22 @@ def binned(
 
     check_out(out)
     in_unit(level, "level")
-    given = _given(
-        data, probes, covariate, calibrator, direction,
-        calibration_policy=calibration_policy, judge_range=judge_range, oracle_range=oracle_range,
-    )  # fmt: skip
+    given = how.read(data)
     _tell(of_bins(binned_audit(given, n_bins=bins), level), out, as_json)
 
 
 @audit.command()
+@reads
 def subgroup(
     data: Data,
     group: Annotated[
         str, typer.Option(metavar="FIELD", help="Field of the rows that names a prompt's group.")
     ],
-    probes: Probes = None,
     fdr: Annotated[float, typer.Option(help="False discovery rate over all policies and groups.")] = 0.05,
-    calibration_policy: CalibrationPolicy = None,
-    covariate: Covariates = None,
-    calibrator: Calibrator = "default",
-    direction: Direction = "increasing",
-    judge_range: JudgeRange = (0.0, 1.0),
-    oracle_range: OracleRange = (0.0, 1.0),
     out: Out = None,
     as_json: Json = False,
+    *,
+    how: How,
 ) -> None:
     """Does the calibration hold in every group of prompts? The mean residual of each policy's probes in each group.
 
@@ -147,21 +166,18 @@ def subgroup(
 
     check_out(out)
     in_unit(fdr, "fdr")
-    given = _given(
-        data, probes, covariate, calibrator, direction,
-        calibration_policy=calibration_policy, judge_range=judge_range, oracle_range=oracle_range,
-    )  # fmt: skip
+    given = how.read(data)
     _tell(
-        of_groups(subgroup_audit(given, group=groups(given, data, probes, group), fdr=fdr), group),
+        of_groups(subgroup_audit(given, group=groups(given, data, how.probes, group), fdr=fdr), group),
         out,
         as_json,
     )
 
 
 @audit.command(cls=ends.ending_in(ends.drift))
+@reads
 def drift(
     data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Responses, as for analyze.")] = None,
-    probes: Probes = None,
     batch: Annotated[
         str | None,
         typer.Option(
@@ -183,15 +199,11 @@ def drift(
     false_alarm: Annotated[
         float, typer.Option(help="Probability of any alarm of --batch, and of --anchors, if nothing changes.")
     ] = 0.05,
-    calibration_policy: CalibrationPolicy = None,
-    covariate: Covariates = None,
-    calibrator: Calibrator = "default",
-    direction: Direction = "increasing",
     seed: Seed = 1,
-    judge_range: JudgeRange = (0.0, 1.0),
-    oracle_range: OracleRange = (0.0, 1.0),
     out: Out = None,
     as_json: Json = False,
+    *,
+    how: How,
 ) -> None:
     """Has the judge drifted? Residuals of probes that came in batches (DATA --batch), or anchors scored then and now.
 
@@ -215,11 +227,8 @@ def drift(
         raise DataError("audit drift: give DATA with --batch FIELD, or --anchors FILE")
     charts = compared = None
     if data is not None and batch is not None:
-        given = _given(
-            data, probes, covariate, calibrator, direction,
-            calibration_policy=calibration_policy, judge_range=judge_range, oracle_range=oracle_range,
-        )  # fmt: skip
-        when = moments(given, data, probes, batch)
+        given = how.read(data)
+        when = moments(given, data, how.probes, batch, "batch")
         charts = batch_audit(
             given, when, n_baseline=baseline, false_alarm=false_alarm, rng=generator(seed, "audit", "drift")
         )
@@ -232,9 +241,9 @@ def drift(
 
 
 @audit.command(cls=ends.ending_in(ends.sequential))
+@reads
 def sequential(
     data: Data,
-    probes: Probes = None,
     time: Annotated[
         str | None,
         typer.Option(
@@ -246,14 +255,10 @@ def sequential(
     alpha: Annotated[
         float, typer.Option(help="Probability of a wrong verdict over a policy's whole sequence.")
     ] = 0.05,
-    calibration_policy: CalibrationPolicy = None,
-    covariate: Covariates = None,
-    calibrator: Calibrator = "default",
-    direction: Direction = "increasing",
-    judge_range: JudgeRange = (0.0, 1.0),
-    oracle_range: OracleRange = (0.0, 1.0),
     out: Out = None,
     as_json: Json = False,
+    *,
+    how: How,
 ) -> None:
     """Audit transport label by label: run it again whenever probes were added, and stop at a verdict.
 
@@ -266,11 +271,8 @@ def sequential(
     from studies.cli.audit.rows import moments
 
     check_out(out)
-    given = _given(
-        data, probes, covariate, calibrator, direction,
-        calibration_policy=calibration_policy, judge_range=judge_range, oracle_range=oracle_range,
-    )  # fmt: skip
-    when = moments(given, data, probes, time)
+    given = how.read(data)
+    when = moments(given, data, how.probes, time, "time")
     _tell(of_labels(label_audit(given, when, margin=margin, alpha=alpha)), out, as_json)
 
 
@@ -295,10 +297,12 @@ def power(
     as_json: Json = False,
 ) -> None:
     """How many probes an audit takes: its verdicts by number of probes, the number needed, and labels one by one."""
+    from cje_core.data.fields import check_range
     from studies.cli.analysis.save import check_out
     from studies.cli.audit.of_power import of_power
 
     check_out(out)
+    check_range("oracle_range", oracle_range)
     told = of_power(
         residual_sd, margin, labels, true_residual, aim=aim, n_policies=policies, seed=seed,
         width=oracle_range[1] - oracle_range[0],
@@ -321,6 +325,7 @@ def likelihoods(
         typer.Option(help="Policy that is the logger itself (logged responses); repeatable."),
     ] = None,
     out: Out = None,
+    salt: Salt = None,
     as_json: Json = False,
 ) -> None:
     """Are log-likelihoods what they claim to be? Identities that teacher forcing keeps, row by row, and their ratios.
@@ -333,4 +338,4 @@ def likelihoods(
     from studies.cli.audit.rows import read_calls
 
     check_out(out)
-    _tell(of_likelihoods(*read_calls(calls), clones=clone or []), out, as_json)
+    _tell(of_likelihoods(*read_calls(calls), clones=clone or []), out, as_json, salt)

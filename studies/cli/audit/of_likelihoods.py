@@ -9,11 +9,11 @@ from rich.text import Text
 from cje_core.checks import FloatArray
 from cje_core.data import DataError
 from cje_core.offpolicy.log_likelihoods import check, ratio_summary, refuted, summarise
+from studies.cli.analysis.cautions import REFUTED
 from studies.cli.audit.told import Told, number, records, table
 from studies.cli.wide import page
 
 MOST_ROWS = 20  # violations that are shown one by one
-REFUTED = 0.01  # size of the test whether ratios can be likelihood ratios
 
 
 def of_likelihoods(calls: pd.DataFrame, ratios: Mapping[str, FloatArray], *, clones: Sequence[str]) -> Told:

@@ -11,27 +11,26 @@ import pandas as pd
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.checks import FloatArray
 from cje_core.data import DataError
-from cje_core.data.fields import ids, numbers, require, show, stop
+from cje_core.data.fields import flags, ids, numbers, of_prompts, require, stop
 from cje_core.data.schema.logs import is_schema, read_wide
 from cje_core.data.tables import beside, load_jsonl
 from cje_core.transport.audit import residuals
-from cje_core.transport.monitor import field_of_residuals
+from cje_core.transport.monitor import PROBE_FILES, field_of_probes
 
-PROBE_FILES = ("_probe", "_responses")
 CALL_FIELDS = (
     "policy", "prompt_id", "response_id", "logp", "logp_tokens", "logp_prompt", "logp_joint", "snapshot",
     "renormalized", "n_ids", "masked", "base_policy_logprob", "target_policy_logprobs",
 )  # fmt: skip
 
 
-def moments(given: Calibrated, data: Path, probes: Path | None, field: str | None) -> npt.NDArray[Any]:
-    """Batch or time of each probed response, by a field of its row or, without one, by the place of the row."""
+def moments(
+    given: Calibrated, data: Path, probes: Path | None, field: str | None, option: str
+) -> npt.NDArray[Any]:
+    """Batch or time of each probed response, by the field of an option or, without one, by the place of the row."""
+    if field is not None:
+        return field_of_probes(given, data, probes, field, option)
     found = residuals(given)
     source, suffixes = (data, ("_responses",)) if probes is None else (probes, PROBE_FILES)
-    if field is not None:
-        return field_of_residuals(
-            found, beside(source, field, suffixes=suffixes, required=probes is not None), field
-        )
     table = beside(source, "prompt_id", suffixes=suffixes)
     place = {
         key: at
@@ -54,13 +53,7 @@ def groups(given: Calibrated, data: Path, probes: Path | None, field: str) -> np
             nothing = nothing or str(error)
     if not tables:
         raise DataError(nothing)
-    table = pd.concat(tables, ignore_index=True)
-    table = table[table[field].notna()].drop_duplicates(["prompt_id", field])
-    stop(
-        table, table.duplicated("prompt_id"), field,
-        lambda row: f"another row of prompt_id {show(row.prompt_id)} differs; give each prompt one {field}",
-    )  # fmt: skip
-    known = dict(zip(table["prompt_id"], table[field], strict=True))
+    known = of_prompts(pd.concat(tables, ignore_index=True), field).to_dict()
     prompts = given.data["prompt"].values.astype(str).tolist()
     probed = given.data["probe"].any(["policy", "draw"]).values
     for prompt, has_probe in zip(prompts, probed, strict=True):
@@ -130,6 +123,8 @@ def read_calls(path: Path) -> tuple[pd.DataFrame, dict[str, FloatArray]]:
     for field in ("response_id", "snapshot", "renormalized", "masked"):
         if raw[field].notna().any():
             stop(raw, raw[field].isna(), field, "other rows have one, so each needs one")
+            told = field in ("renormalized", "masked")
+            raw[field] = flags(raw, field) if told else ids(raw, field, required=True)
             kept.append(field)
     return raw[kept], {}
 

@@ -26,7 +26,8 @@ def plot(
 ) -> None:
     """Draw one plot of finished results."""
     from cje_core.figures.style import STYLE, to_files
-    from studies.engine.blocks import read_results, write_whole
+    from cje_core.whole import write_whole
+    from studies.engine.blocks import read_results
     from studies.engine.running.directory import find, of_directory
     from studies.engine.study import StudyError, parse_levels
     from studies.report.plots import draw

@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 from filelock import FileLock, Timeout
 
+from cje_core.whole import put
 from studies.engine import blocks
 from studies.engine.blocks import Content
 from studies.engine.manifest import check_same, definition, provenance, read_manifest, write_manifest
@@ -92,14 +93,14 @@ def open_directory(directory: Path, study: Study, seed: int) -> dict[str, Any]:
     if study.source is not None:
         for path in (study.source.parent / name for name in new["code"]):
             if path.is_file():  # the study, and what it imports from beside it
-                blocks.put(directory / "source" / path.name, path.read_bytes())
+                put(directory / "source" / path.name, path.read_bytes())
     return manifest | {"seed": seed, **provenance()}
 
 
 def note(directory: Path, manifest: dict[str, Any], record: dict[str, Any], part: str) -> None:
     """Write the record of a run: a shard's into a file of its own, since others may write at the same time."""
     if part:
-        blocks.put(directory / "shards" / f"{part}.json", json.dumps(record, indent=1).encode())
+        put(directory / "shards" / f"{part}.json", json.dumps(record, indent=1).encode())
         if (directory / "manifest.json").exists():
             return
     elif not any(record is run for run in manifest["runs"]):
@@ -153,7 +154,7 @@ def _write_failures(directory: Path, contents: Sequence[Content]) -> list[dict[s
     rows = [{"cell": dict(c.block.cell), **failure} for c in contents for failure in c.failures]
     path = directory / "failures.jsonl"
     if rows:
-        blocks.put(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        put(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     else:
         path.unlink(missing_ok=True)
     return rows

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cje_core.streams import canonical
+from cje_core.whole import put
 from studies.engine import blocks
 from studies.engine.blocks import Block
 from studies.engine.manifest import check_same, read_manifest, write_manifest
@@ -86,4 +87,4 @@ def copy(source: Path, directory: Path) -> None:
         if path.exists() and not target.exists():
             wanted.append((path, target))
     for path, target in wanted:
-        blocks.put(target, path.read_bytes())
+        put(target, path.read_bytes())

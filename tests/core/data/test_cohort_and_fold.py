@@ -41,10 +41,10 @@ def test_both_are_carried_to_the_prompts(tmp_path: Path, suffix: str) -> None:
     assert data.cohort.equals(from_frame(frame).cohort) and data.fold.equals(from_frame(frame).fold)
 
 
-def test_a_prompt_may_have_neither(tmp_path: Path) -> None:
-    records = with_fields(cohort=lambda i: "new" if i else None, fold_id=lambda i: i % 3 if i else None)
+def test_a_prompt_may_have_no_cohort(tmp_path: Path) -> None:
+    records = with_fields(cohort=lambda i: "new" if i else None)
     data, _ = read(write(tmp_path / "data.jsonl", records))
-    assert data.cohort.sel(prompt="q0").item() == "" and data.fold.sel(prompt="q0").item() == -1
+    assert data.cohort.sel(prompt="q0").item() == ""
     plain, _ = read(write(tmp_path / "plain.jsonl", with_fields()))
     assert "cohort" not in plain and "fold" not in plain
 
@@ -64,6 +64,32 @@ def test_bad_values_stop(tmp_path: Path, field: str, value: object, parts: list[
     records[4][field] = value
     path = write(tmp_path / "data.jsonl", records)
     refuse(lambda: read(path), f"{path}, row 5: ", *parts)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_folds_of_some_prompts_only_stop(tmp_path: Path, suffix: str) -> None:
+    """A row may leave its fold to another row of the prompt, and a prompt that is probed only has none."""
+    records = with_fields(fold_id=lambda i: i % 3)
+    again = [row | {"policy": "q", "fold_id": None, "oracle_label": None} for row in records]
+    path = tmp_path / f"data{suffix}"
+
+    def given(rows: list[Row]) -> Path:
+        frame = pd.DataFrame(rows).drop(columns="response").astype({"fold_id": "Int64"})
+        {".jsonl": lambda: write(path, rows), ".csv": lambda: frame.to_csv(path, index=False)}.get(
+            suffix, lambda: frame.to_parquet(path)
+        )()
+        return path
+
+    probe = {"policy": "q", "prompt_id": "elsewhere", "judge_score": 0.4, "oracle_label": 0.5}
+    data, _ = read(given([*records, *again]), probes=write(tmp_path / "probe.jsonl", [probe]))
+    assert data.fold.sel(prompt=["q4", "elsewhere"]).values.tolist() == [1, -1]
+    gone = {4: {"fold_id": None}}
+    place = 6 if suffix == ".csv" else 5
+    some = [row | gone.get(i, {}) for i, row in enumerate(records)]
+    refuse(
+        lambda: read(given(some)),
+        f"{path}, row {place}: fold_id is missing; other prompts have one, so each needs",
+    )
 
 
 @pytest.mark.parametrize("field", ["cohort", "fold_id"])

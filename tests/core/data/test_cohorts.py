@@ -79,7 +79,7 @@ def test_what_is_no_group_is_refused_in_one_line(tmp_path):
     path = write(tmp_path / "data.jsonl", clash)
     refuse(
         lambda: take(path, groups=["topic"]),
-        f"{path}, row 14: topic is 'law'; another row of prompt_id 'q1' differs; give each prompt one value",
+        f"{path}, row 14: topic is 'law'; another row of prompt_id 'q1' differs; give each prompt one topic",
     )
     path = write(tmp_path / "bool.jsonl", with_topic(topic=lambda i: bool(i % 2)))
     refuse(

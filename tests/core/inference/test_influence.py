@@ -19,8 +19,8 @@ from cje_core.inference.influence import (
     make_part,
     pooled_df,
     simultaneous_bands,
-    stationary_bootstrap_se,
 )
+from cje_core.inference.serial import stationary_bootstrap_se
 
 INFERENCE = ["influence", "jackknife", "cluster", "plugin_iid", "bootstrap"]
 

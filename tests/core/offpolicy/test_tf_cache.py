@@ -235,6 +235,15 @@ def test_the_rows_of_these_tests_are_sound(tmp_path: Path) -> None:
         ({"judge_S": 0.4}, ["judge_S is 0.4", "an object of sub-scores in every row"]),
         ({"fold_id": "first"}, ["fold_id is 'first'", "number the folds 0, 1, 2, ..."]),
         ({"fold_id": 1.5}, ["fold_id is 1.5", "write a string or an integer"]),
+        ({"fold_id": None}, ["fold_id is missing", "other rows have one, so each needs one"]),
+        ({"judge_cfg": 5}, ["judge_cfg is 5", "write an object that names the model"]),
+        ({"judge_cfg": ["judge-2024-08-06"]}, ["judge_cfg is ['judge-2024-08-06']", "write an object"]),
+        ({"judge_cfg": True}, ["judge_cfg is True", "write an object"]),
+        (
+            {"judge_cfg": '{"model": '},
+            ["judge_cfg is '{\"model\": '", "write an object that names the model"],
+        ),
+        ({"run_cfg": "[1, 2]"}, ["run_cfg is '[1, 2]'", "write an object that names the model"]),
         ({"cohort": {"month": 3}}, ["cohort is {'month': 3}", "write a string or an integer"]),
         ({"oracle_label": "yes"}, ["oracle_label is 'yes'", "a number is expected"]),
         ({"error": ["timeout"]}, ["error is ['timeout']", "write a string"]),
@@ -328,7 +337,9 @@ def test_bad_files(tmp_path: Path) -> None:
     )
     named_so = [row | {"judge_S": {"S": 0.5, "policy": 0.1}} for row in log_rows()]
     clash = write(tmp_path / "clash.jsonl", named_so)
-    refuse(lambda: tf_cache(clash, {"other": target}, judge="S"), "sub-score 'policy'", "rename it")
+    refuse(
+        lambda: tf_cache(clash, {"other": target}, judge="S"), "sub-score or covariate 'policy'", "rename it"
+    )
     without = write(
         tmp_path / "without.jsonl", [{k: v for k, v in row.items() if k != "logp"} for row in target_rows()]
     )

@@ -244,3 +244,15 @@ def test_more_labels_than_the_pilots_are_not_refused_for_want_of_scores_that_it_
 def test_options_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="borrowed='one_step': use one of balanced, plug_in"):
         variance_components(pilot(), borrowed="one_step")
+
+
+def test_policies_that_are_copies_have_no_variance_to_share():
+    """Of their difference; nothing is divided by it, or a warning would fail the test."""
+    rng = np.random.default_rng(0)
+    score = rng.random(60)
+    label = (score > 0.5) * 1.0
+    found = variance_components(
+        from_arrays([score] * 2, policies=["a", "b"], oracle=[label] * 2), reference="a"
+    )
+    assert found["std_error"].values.tolist() == [0.0]
+    assert np.isnan(found["calibration_share"].values).all()

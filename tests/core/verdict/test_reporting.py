@@ -49,13 +49,18 @@ def world():
 
 def by_topic(names):
     """As `cje_core.workflow.cohorts.together` gives it."""
-    number = ("estimate", "share", "p_bh", "ess_fraction", "label_residual", "label_p_bh", "label_slope")
+    number = (
+        "estimate", "share", "p_bh", "ess_fraction", "label_residual", "label_p_bh", "label_slope", "difference",
+        "difference_std_error", "n_prompts", "n_labels", "n_probes", "n_logged", "probe_residual", "probe_p_bh",
+    )  # fmt: skip
     cell = (("policy", "cohort"), np.full((len(names), 2), 0.5))
     return xr.Dataset(
         {
             **dict.fromkeys(number, cell),
             "level": (cell[0], np.full(cell[1].shape, "assumed")),
-            "interval": ((*cell[0], "ci_bound"), np.full((len(names), 2, 2), 0.5)),
+            **dict.fromkeys(
+                ("interval", "label_interval"), ((*cell[0], "ci_bound"), np.full((len(names), 2, 2), 0.5))
+            ),
         },
         coords={"policy": names, "cohort": ["topic=a", "topic=b"], "ci_bound": ["lower", "upper"]},
     )

@@ -13,6 +13,7 @@ from cje_core.planning import components as splitting
 from cje_core.planning.forecast import mde_surface, std_error_at
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.plan import plan
+from cje_sim.scenarios import well_specified
 from studies.cli.planning.as_json import to_json
 
 WORLDS = worlds()
@@ -144,3 +145,12 @@ def test_labels_that_are_all_equal_are_bounded_by_one_and_planned_by_neither():
     assert np.isnan(analysis.value["std_error"].values).all()
     with pytest.raises(DataError, match="no variance to plan with: all oracle labels are equal"):
         plan(flat, **MONEY)
+
+
+@pytest.mark.parametrize("asked", [{"cohort": {"stratum": "0"}}, {"shared_prompts": True}])
+def test_labels_of_prompts_that_are_not_planned_plan_nothing(asked) -> None:
+    data = well_specified.simulate(n=200, oracle_fraction=0.4, label_scheme="stratified", rng=1)
+    with pytest.raises(
+        DataError, match=f"{min(asked)}= lets labels of some prompts teach .*; leave it out, and give"
+    ):
+        plan(data, budget=500, cost_judge=1, cost_oracle=5, **asked)

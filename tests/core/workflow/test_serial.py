@@ -8,7 +8,7 @@ from analysis import world
 from scipy import stats
 
 from cje_core.data import DataError
-from cje_core.inference.influence import stationary_bootstrap_se
+from cje_core.inference.serial import stationary_bootstrap_se
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.serial import prompt_times, serial_errors, with_serial_errors
 
