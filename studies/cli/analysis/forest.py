@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
 from cje_core.figures.style import STYLE
+from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN, VALUE
 from cje_core.workflow.reading.prepare import CORRECTED, OFF_POLICY
@@ -53,7 +54,8 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
         {name: shown[name] for name in names},
         labels=LABELS,
         colours=COLOURS,
-        hollow={  # not the number to use
+        hollow=_blocked(analysis)
+        | {  # not the number to use
             (name, policy): "borrowed"
             for policy in probed
             if not analysis.status(primary, policy).failed
@@ -67,6 +69,19 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
     prob = 100 * float(analysis.estimates[primary].attrs["ci_prob"])
     margin = plain(analysis, float(analysis.transport.attrs["margin"]))
     axes.set_title(f"Estimates with {prob:g}% intervals; transport audit with margin {margin}", loc="left")
+
+
+def _blocked(analysis: Analysis) -> dict[tuple[str, str], str]:
+    """Off-policy estimates that the gates block, and those whose gates cannot be judged."""
+    if analysis.overlap is None:
+        return {}
+    state, words = ope_ok(analysis.gates)["state"], {"blocked": "blocked", "unknown": "not established"}
+    return {
+        (name, policy): words[said]
+        for policy in analysis.policies
+        if (said := str(state.sel(policy=policy).item())) in words
+        for name in analysis.off_policy
+    }
 
 
 def _verdict(analysis: Analysis, policy: str) -> str:

@@ -50,7 +50,9 @@ def _starred(analysis: Analysis) -> xr.Dataset:
     wins = win_matrix(analysis.value)
     reported = (analysis.levels["level"] == "reported").sel(policy=wins["policy"]).values
     both = xr.DataArray(np.outer(reported, reported), dims=("policy", "other"))
-    return wins.assign({name: wins[name] & both for name in ("significant", "wins")})
+    refused = (analysis.levels["level"] == "refused").sel(policy=wins["policy"]).values
+    shown = xr.DataArray(~(refused[:, None] | refused), dims=("policy", "other"))
+    return wins.assign({name: wins[name] & both for name in ("significant", "wins")}).assign(shown=shown)
 
 
 def _sensitivity(analysis: Analysis) -> "Iterator[tuple[str, Axes]]":
@@ -114,7 +116,7 @@ def _panels(analysis: Analysis) -> "Iterator[tuple[str, Axes]]":
             named = _file_name(policy)
             affinity = float(overlap["affinity"].sel(policy=policy))
             yield f"weights_{named}", figures.weight_stabilisation(weights, policy)
-            yield f"overlap_{named}", figures.overlap_heatmap(weights, policy, affinity=affinity)
+            yield f"overlap_{named}", figures.overlap_heatmap(weights, policy, affinity=affinity)[0]
 
 
 def _file_name(name: str) -> str:

@@ -45,7 +45,7 @@ def save(
     kept = {name: hidden_prompts(one, salt) for name, one in ledgers(analysis, traces).items()}
     files["ledger.nc"] = _netcdf(xr.DataTree.from_dict(kept))
     if analysis.posterior is not None:
-        files["posterior.nc"] = _netcdf(to_tree(analysis.posterior))
+        files["posterior.nc"] = _netcdf(to_tree(analysis.posterior, analysis.calibrated, analysis.seed))
     write_files(out, files)
     return list(files)
 
