@@ -4,8 +4,9 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from cje_core.figures.style import Axes, figure_of, new_axes, plain_words
+from cje_core.figures.style import Axes, figure_of, folded, new_axes, plain_words
 
+MOST = 12  # policies whose differences stand in the cells
 FULL = 4.0  # z beyond which the colour no longer grows
 
 
@@ -14,11 +15,14 @@ def win_matrix(wins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
     Draws a result of `cje_core.inference.contrasts.win_matrix`. z is the normal quantile of the probability that the
     row is better: the same size is shaded by how sure it is. With ``shown(policy, other)`` in the table a pair for
-    which it is false, one with a refused level, is blank and never starred.
+    which it is false, one with a refused level, is blank and never starred. Beyond `MOST` policies
+    only marks are drawn.
     """
     policies = [str(p) for p in wins["policy"].values]
     count = len(policies)
-    axes = new_axes(ax, 2.4 + 0.85 * count, 1.5 + 0.6 * count)
+    many = count > MOST
+    across, down = (0.3, 0.3) if many else (0.85, 0.6)
+    axes = new_axes(ax, 2.4 + across * count, 1.5 + down * count)
     square = {name: wins[name].transpose("policy", "other").values for name in wins.data_vars}
     difference, significant = square["difference"].astype(float), square["significant"].astype(bool)
     if "shown" in square:
@@ -28,18 +32,24 @@ def win_matrix(wins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     z = np.clip(special.ndtri(square["probability"].astype(float)), -FULL, FULL)
     z[~np.isfinite(difference)] = np.nan
     image = axes.imshow(z, cmap="PuOr_r", vmin=-FULL, vmax=FULL, aspect="auto")
-    small = 8 if count <= 12 else 5
     for i, j in np.ndindex(count, count):
         text, weight, colour = "·" if i == j else "no number", "normal", "black"
         if np.isfinite(difference[i, j]):
             text = f"{difference[i, j]:+.3f}" + ("*" if significant[i, j] else "")
             weight = "bold" if significant[i, j] else "normal"
             colour = "white" if abs(z[i, j]) > 0.7 * FULL else "black"
-        elif count > 12 and i != j:
-            text = "-"
-        axes.text(j, i, text, ha="center", va="center", fontsize=small, fontweight=weight, color=colour)
-    axes.set_xticks(range(count), policies, rotation=30, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(count), policies)
+        if many:  # no room for numbers
+            text = "*" if text.endswith("*") else "" if np.isfinite(difference[i, j]) or i == j else "-"
+        if text:
+            axes.text(j, i, text, ha="center", va="center", fontsize=8, fontweight=weight, color=colour)
+    axes.set_xticks(
+        range(count),
+        [folded(name) for name in policies],
+        rotation=90 if many else 30,
+        ha="right",
+        rotation_mode="anchor",
+    )
+    axes.set_yticks(range(count), [folded(name) for name in policies])
     plain_words((*axes.get_xticklabels(), *axes.get_yticklabels()))
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)

@@ -144,7 +144,7 @@ def analyze(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Directory for estimates.json, ledger.nc, the figures, and posterior.nc (--bayes)."
+            help="Directory for index.html, estimates.json, ledger.nc, the figures, and posterior.nc (--bayes)."
         ),
     ] = None,
     keep_steps: KeepSteps = None,
@@ -200,14 +200,18 @@ def analyze(
     if block is not None:
         result = with_serial_errors(result, data, field=time, block=block, probes=probes)
     told = hidden(to_json(result), secret) if as_json else None
-    if out is not None:
-        with progress.working("drawing"):
-            written = save(result, out, told, secret)
-        typer.echo(f"written to {out}: {', '.join(written)}", err=True)
+    # what was found is shown first: a full disk does not take it away
     if told is not None:
         typer.echo(json.dumps(told, allow_nan=False))
     else:
         progress.show(summary(result))
+    if out is not None:
+        broken: list[str] = []
+        with progress.working("drawing"):
+            written = save(result, out, told, secret, broken=broken)
+        for line in broken:
+            typer.echo(f"warning: {line}", err=True)
+        typer.echo(f"written to {out}: {', '.join(written)}", err=True)
 
 
 @app.command()

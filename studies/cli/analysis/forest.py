@@ -5,7 +5,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
-from cje_core.figures.style import STYLE
+from cje_core.figures.style import STYLE, folded
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN, VALUE
@@ -29,7 +29,8 @@ def render(analysis: Analysis) -> dict[str, bytes]:
     from matplotlib.figure import Figure
 
     names = _lines(analysis)
-    height = 1.3 + LINE_HEIGHT * (len(names) + GAP) * len(analysis.policies)
+    lines = max(folded(policy).count("\n") for policy in analysis.policies)  # a folded name needs their room
+    height = 1.3 + LINE_HEIGHT * max(len(names) + GAP, 1.6 + lines) * len(analysis.policies)
     with mpl.rc_context({**STYLE, "svg.fonttype": "path"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a policy's name may be in any script
         figure = Figure(figsize=(8.0, height), dpi=200)

@@ -1,0 +1,119 @@
+"""An analysis in sentences: the answer first, what it rests on, what to do next, and a methods paragraph to paste."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cje_core.workflow.analysis import Analysis
+from studies.cli.analysis.numbers import percent, plain, probability
+
+MEANING = {
+    "reported": "labels or probes of the policy's own are in the value",
+    "assumed": "nothing here has shown that the judge's scores mean the same for it",
+    "refused": "no number holds",
+}
+
+
+def answer(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
+    """Who leads, and what of the values is reported, assumed or refused, and why."""
+    lines = [_leader(analysis, told["best"])] if told["best"] else _alone(analysis)
+    for level in ("reported", "assumed"):
+        names = [p for p in analysis.policies if analysis.level(p) == level]
+        if names:
+            lines.append(f"{level.capitalize()}: {', '.join(names)}; {MEANING[level]}.")
+    if any(told["policies"][p]["if_biased"] for p in analysis.policies):
+        margin = plain(analysis, float(analysis.transport.attrs["margin"]))
+        biased = ", ".join(_if_biased(analysis, told, margin))
+        if biased:
+            lines.append(f"If transport is off by up to {margin}: {biased}.")
+    by_reason: dict[str, list[str]] = {}
+    for policy in analysis.policies:
+        if analysis.level(policy) == "refused":
+            by_reason.setdefault(analysis.of_level("reason", policy).rstrip("."), []).append(policy)
+    return lines + [f"Refused: {', '.join(names)}; {reason}." for reason, names in by_reason.items()]
+
+
+def _alone(analysis: Analysis) -> list[str]:
+    known = [p for p in analysis.policies if analysis.standing(p)]
+    if len(known) != 1:
+        return ["No two policies have a value, so there is nobody to compare."] if not known else []
+    at = analysis.value.sel(policy=known[0])
+    low, high = (plain(analysis, float(end)) for end in at["interval"].values)
+    value = plain(analysis, float(at["estimate"]))
+    return [f"{known[0]} is worth {value}, {percent(analysis)} interval {low} to {high}."]
+
+
+def _leader(analysis: Analysis, best: Mapping[str, Any]) -> str:
+    name, rest = best["policy"], [p for p in best["compared"] if p not in best["behind"]]
+    others = [p for p in rest if p != name]
+    behind = f" {', '.join(best['behind'])} {'is' if len(best['behind']) == 1 else 'are'} behind."
+    if best["decided"]:
+        flips = best["flips_at"]
+        bound = f", while transport is off by less than {plain(analysis, flips)}" if flips else ""
+        return f"{name} is best: its differences from all others leave out 0{bound}."
+    return (
+        f"{name} has the largest value, but is not told apart from {', '.join(others)}."
+        f"{behind if best['behind'] else ''}"
+    )
+
+
+def _if_biased(analysis: Analysis, told: Mapping[str, Any], margin: str) -> list[str]:
+    lines = []
+    for policy in analysis.policies:
+        if told["policies"][policy]["if_biased"] and analysis.standing(policy):
+            low, high = analysis.if_biased["interval"].sel(policy=policy).isel(delta=0).values
+            lines.append(f"{policy} {plain(analysis, float(low))} to {plain(analysis, float(high))}")
+    return lines
+
+
+def next_steps(told: Mapping[str, Any]) -> list[tuple[list[str], str]]:
+    """What to do, one line per reason, with the policies it is about."""
+    by_reason: dict[str, list[str]] = {}
+    for policy, at in told["policies"].items():
+        advised = at["recommended"]
+        words = (
+            f"use {advised['estimator']}: {advised['reason']}" if advised["estimator"] else advised["reason"]
+        )
+        for text in (words, advised["caution"]):
+            if text:
+                by_reason.setdefault(text, []).append(policy)
+        if at["label_next"]:
+            wanted = sum(region["labels"] for region in at["label_next"]["regions"])
+            by_reason.setdefault(f"label {wanted} of its responses, at random in each region", []).append(
+                policy
+            )
+    return [(names, text) for text, names in by_reason.items()]
+
+
+def methods(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
+    """A methods section; everything in it is of the analysis or of what it recorded."""
+    manifest, counts = told["manifest"], told["manifest"]["counts"]
+    responses, labels, probes = (
+        sum(one[name] for one in counts.values()) for name in ("responses", "labels", "probes")
+    )
+    low, high = (f"{end:g}" for end in analysis.data.attrs["oracle_range"])
+    covariates = manifest["covariates"]
+    seen = f"the judge's score and {', '.join(covariates)}" if covariates else "the judge's score"
+    with_probes = f", and {probes} more that only audit" if probes else ""
+    teachers = ", ".join(manifest["calibration_policy"])
+    parts = [
+        f"We estimated the value E[Y] of {len(counts)} policies from {responses} judged responses, {labels} of them "
+        f"with an oracle label on the scale {low} to {high}{with_probes}.",
+        f"Values are those of the estimator {manifest['primary']} (cje-lab {manifest['versions']['cje-lab']}), which "
+        f"calibrates {seen} to the label ({manifest['calibrator'] or 'no'} calibrator, taught by {teachers}), with "
+        f"{percent(analysis)} intervals.",
+        f"A policy whose level rests on others' labels was audited on probes against a margin of {manifest['margin']:g}; "
+        "levels that no label supports are refused. p-values are adjusted by Benjamini and Hochberg over all pairs.",
+    ]
+    if analysis.posterior is not None:
+        parts.append(
+            f"Posteriors are of monotone splines in the score, sampled by {analysis.posterior.engine}; P(best) is "
+            "over the policies with a value."
+        )
+    parts.append(f"Seed {manifest['seed']}. The method is that of the paper Causal Judge Evaluation.")
+    return parts
+
+
+def chances(told: Mapping[str, Any], policy: str) -> tuple[str, str]:
+    """P(|shift| < margin) and P(best) of the posterior, as text."""
+    found = told["policies"][policy]["posterior"] or {}
+    return probability(found.get("p_shift_within_margin")), probability(found.get("p_best"))
