@@ -17,7 +17,7 @@ from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.errors import DataError
 
 N_GRID = 101
-N_RESAMPLES = 200
+N_RESAMPLES = 100
 SEED = 1  # a band is a picture: the same data, the same picture
 
 

@@ -16,7 +16,6 @@ import xarray as xr
 from cje_core import estimators
 from cje_core.bayes.decisions import decide
 from cje_core.calibration.calibrated import Calibrated
-from cje_core.families.chains import N_CHAINS, sample
 from cje_core.streams import generator
 
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
@@ -67,11 +66,16 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
     draws = {name: _draws(found[name]) for name in BAYESIAN}
     own = found[VALUE]["route"] == "corrected"
     audited = ~own & draws[SHIFT].notnull().all("replicate")
-    reported = found[VALUE].assign(draws=draws[SHIFT].where(audited, draws[VALUE]))
+    # of two estimators: it has the name of neither
+    reported = found[VALUE].drop_vars("method").assign(draws=draws[SHIFT].where(audited, draws[VALUE]))
     speaks = np.isfinite(found[SHIFT]["std_error"])
-    decision = decide(reported).assign(
-        source=audited.copy(data=np.where(audited.values, SHIFT, VALUE)),
-        within_margin=found[SHIFT]["within_margin"].where(speaks),
+    decision = (
+        decide(reported)
+        .assign(
+            source=audited.copy(data=np.where(audited.values, SHIFT, VALUE)),
+            within_margin=found[SHIFT]["within_margin"].where(speaks).drop_vars("method"),
+        )
+        .drop_vars("method", errors="ignore")
     )
     return Posterior(engine, found, reported, decision)
 
@@ -102,6 +106,11 @@ def to_tree(found: Posterior, given: Calibrated, seed: int) -> xr.DataTree:
     ``constant_data`` holds the labels' scores, the decision, and what it was made of over ``replicate``: ``value``,
     ``corrected_value`` and ``shift``, with the statuses of both values; NUTS' worst diagnostics are attributes.
     """
+    from cje_core.families.chains import (
+        N_CHAINS,
+        sample,
+    )  # kernels, which an analysis without --bayes never loads
+
     value, corrected = (found.estimates[name] for name in BAYESIAN)
     tree = sample(
         given,

@@ -23,7 +23,8 @@ from studies.report.parts import inline, rendered
 
 MOST_PAIRS = 45  # differences beyond which the table is folded away
 MOST_IN_MATRIX = 12
-MOST_BYTES = 160_000  # of a figure that stands in the page; a larger one is a file beside it
+MOST_BYTES = 400_000  # of a figure that stands in the page; a larger one is a file beside it
+MOST_IN_ALL = 1_400_000  # of all of them
 ENOUGH = 10  # labels of a policy whose agreement stands in a row of its own
 WORDS = {"kappa": "kappa", "ac1": "AC1", "alpha": "alpha", "pearson": "correlation"}
 
@@ -234,18 +235,21 @@ def row_flow(analysis: Analysis, told: Mapping[str, Any]) -> dict[str, Any]:
 
 def _figures(analysis: Analysis, files: Mapping[str, bytes]) -> dict[str, Any]:
     """Figures as the page shows them, by what they are of; those too large stand beside it as files."""
+    room = MOST_IN_ALL
 
     def one(name: str) -> dict[str, str] | None:
+        nonlocal room
         svg = files.get(f"{name}.svg")
         if svg is None:
             return None
-        text = inline(svg.decode("utf-8"), name) if len(svg) <= MOST_BYTES else ""
-        return {"svg": text, "name": name}
+        fits = len(svg) <= min(MOST_BYTES, room)
+        room -= len(svg) * fits
+        return {"svg": inline(svg.decode("utf-8"), name) if fits else "", "name": name}
 
     single = ("calibration", "reliability", "transport_residuals", "ess_tails", "uncertainty_share",
               "calibration_curve", "covariate_effects", "sensitivity_levels", "sensitivity_differences")  # fmt: skip
-    found: dict[str, Any] = {name: one(name) for name in single}
-    found["forest"] = one("forest")
+    found: dict[str, Any] = {"forest": one("forest")}
+    found |= {name: one(name) for name in single}
     found["win_matrix"] = one("win_matrix") if len(analysis.policies) <= MOST_IN_MATRIX else None
     named = [file_name(policy) for policy in analysis.policies]
     found["overlap"] = [shown for name in named if (shown := one(f"overlap_{name}"))]

@@ -51,10 +51,14 @@ def _drawn(name: str, draw: "Callable[[], Axes]") -> dict[str, bytes]:
 
 def image(figure: "Figure", kind: str = "png") -> bytes:
     """A figure as a file, ``png`` or ``svg``; the same figure gives the same bytes."""
+    import matplotlib as mpl
+
     settle(figure)
     stream = io.BytesIO()
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-    figure.savefig(stream, format=kind, metadata=metadata)
+    # savefig puts the layout back that the style asks for, and the next file would be laid out again
+    with mpl.rc_context({"figure.constrained_layout.use": False}):
+        figure.savefig(stream, format=kind, metadata=metadata)
     return stream.getvalue()
 
 

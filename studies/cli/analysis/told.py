@@ -101,8 +101,9 @@ def methods(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
         f"Values are those of the estimator {manifest['primary']} (cje-lab {manifest['versions']['cje-lab']}), which "
         f"calibrates {seen} to the label ({manifest['calibrator'] or 'no'} calibrator, taught by {teachers}), with "
         f"{percent(analysis)} intervals.",
-        f"A policy whose level rests on others' labels was audited on probes against a margin of {manifest['margin']:g}; "
-        "levels that no label supports are refused. p-values are adjusted by Benjamini and Hochberg over all pairs.",
+        f"A policy whose level rests on others' labels was audited on probes against a margin of "
+        f"{manifest['margin']:g}; levels that no label supports are refused. "
+        "p-values are adjusted by Benjamini and Hochberg over all pairs.",
     ]
     if analysis.posterior is not None:
         parts.append(
