@@ -145,7 +145,7 @@ def test_a_sampler_that_did_not_converge_is_flagged_wherever_its_numbers_appear(
     assert "did not converge" in text and named_in_plot(result, "not_converged")
     save(result, tmp_path / "out")
     with xr.open_datatree(tmp_path / "out" / "posterior.nc", engine="netcdf4") as tree:
-        codes = tree["posterior"]["value_status"]
+        codes = tree["constant_data"]["value_status"]
         assert (codes == Status.NOT_CONVERGED).all() and "not_converged" in codes.attrs["flag_meanings"]
 
 

@@ -1,11 +1,13 @@
 """An analysis in sentences: the answer first, what it rests on, what to do next, and a methods paragraph to paste."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cje_core.workflow.analysis import Analysis
 from studies.cli.analysis.numbers import percent, plain, probability
 
+NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.]*[A-Za-z_])")
 MEANING = {
     "reported": "labels or probes of the policy's own are in the value",
     "assumed": "nothing here has shown that the judge's scores mean the same for it",
@@ -66,22 +68,36 @@ def _if_biased(analysis: Analysis, told: Mapping[str, Any], margin: str) -> list
 
 
 def next_steps(told: Mapping[str, Any]) -> list[tuple[list[str], str]]:
-    """What to do, one line per reason, with the policies it is about."""
-    by_reason: dict[str, list[str]] = {}
+    """What to do, one line per reason, with the policies it is about; numbers that differ stand as their range."""
+    by_reason: dict[str, list[tuple[str, str]]] = {}
+
+    def say(policy: str, text: str) -> None:
+        if text:
+            by_reason.setdefault(NUMBER.sub("#", text), []).append((policy, text))
+
     for policy, at in told["policies"].items():
         advised = at["recommended"]
-        words = (
-            f"use {advised['estimator']}: {advised['reason']}" if advised["estimator"] else advised["reason"]
-        )
-        for text in (words, advised["caution"]):
-            if text:
-                by_reason.setdefault(text, []).append(policy)
+        use = f"use {advised['estimator']}: " if advised["estimator"] else ""
+        say(policy, use + advised["reason"])
+        say(policy, advised["caution"])
         if at["label_next"]:
             wanted = sum(region["labels"] for region in at["label_next"]["regions"])
-            by_reason.setdefault(f"label {wanted} of its responses, at random in each region", []).append(
-                policy
-            )
-    return [(names, text) for text, names in by_reason.items()]
+            say(policy, f"label {wanted} of its responses, at random in each region of scores")
+    return [([name for name, _ in said], _ranged([text for _, text in said])) for said in by_reason.values()]
+
+
+def _ranged(texts: Sequence[str]) -> str:
+    """Texts that differ in numbers alone as one, with the smallest and the largest of each number.
+
+    Examples
+    --------
+    >>> _ranged(["3% of the variance in 2 parts", "11% of the variance in 2 parts"])
+    '3 to 11% of the variance in 2 parts'
+    """
+    columns = zip(*(NUMBER.findall(text) for text in texts), strict=True)
+    ends = [(min(found, key=float), max(found, key=float)) for found in columns]
+    shown = iter(low if float(low) == float(high) else f"{low} to {high}" for low, high in ends)
+    return NUMBER.sub(lambda _: next(shown), texts[0])
 
 
 def methods(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
