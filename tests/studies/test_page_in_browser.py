@@ -1,4 +1,4 @@
-"""The page in a real browser, where one is found: no sideways scroll at 390 and 1400 px, no console error, and print."""
+"""The page in a real browser, where one is found: no sideways scroll, no console error, and print."""
 
 import re
 import shutil
