@@ -143,4 +143,5 @@ def _shares(at: IntArray, n_bins: int, weight: FloatArray) -> FloatArray:
 
 def _mean_by_bin(at: IntArray, n_bins: int, values: FloatArray) -> FloatArray:
     counts = np.bincount(at, minlength=n_bins)
-    return np.divide(sum_by(at, values, n_bins), counts, out=np.full(n_bins, np.nan), where=counts > 0)
+    mean = np.divide(sum_by(at, values, n_bins), counts, out=np.full(n_bins, np.nan), where=counts > 0)
+    return np.asarray(mean)

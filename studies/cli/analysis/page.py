@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from cje_core.inference.raters import Rated, agreement
 from cje_core.planning.judge_worth import judge_worth
@@ -191,10 +192,7 @@ def agreed(analysis: Analysis) -> list[dict[str, Any]]:
     rows = []
     for name, which in groups.items():
         found = agreement(Rated(judge[which], label[which], cluster[which], weight[which]))
-        cells = [
-            _measured(*found["interval"].sel(measure=m).values, float(found["value"].sel(measure=m)))
-            for m in WORDS
-        ]
+        cells = [_measured(found.sel(measure=name)) for name in WORDS]
         rows.append({"policy": name, "labels": int(which.sum()), "cells": cells})
     return rows
 
@@ -203,7 +201,8 @@ def _unit(values: Any, scale: Any) -> Any:
     return (values - float(scale[0])) / (float(scale[1]) - float(scale[0]))
 
 
-def _measured(low: float, high: float, value: float) -> str:
+def _measured(found: xr.Dataset) -> str:
+    value, (low, high) = float(found["value"]), found["interval"].values.tolist()
     if not math.isfinite(value):
         return "not defined"
     return f"{value:.2f}" + (f" [{low:.2f}, {high:.2f}]" if math.isfinite(low + high) else "")

@@ -39,7 +39,8 @@ def render_panels(analysis: Analysis, broken: list[str]) -> dict[str, bytes]:
     with to_files(), mpl.rc_context({**STYLE, "figure.dpi": 150}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a policy's name may be in any script
         for name, draw in _panels(analysis):
-            files |= attempt(f"the figure {name}", partial(_drawn, name, draw), {}, broken)
+            nothing: dict[str, bytes] = {}
+            files |= attempt(f"the figure {name}", partial(_drawn, name, draw), nothing, broken)
     return files
 
 

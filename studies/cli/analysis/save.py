@@ -60,7 +60,8 @@ def save(
 
     lines = [] if broken is None else broken
     shown = told or hidden(to_json(analysis), salt)
-    figures = attempt("the forest plot", lambda: render(analysis), {}, lines)
+    nothing: dict[str, bytes] = {}
+    figures = attempt("the forest plot", lambda: render(analysis), nothing, lines)
     figures |= render_panels(analysis, lines)
     text = json.dumps(shown, indent=1, allow_nan=False) + "\n"
     files = {"estimates.json": text.encode("utf-8"), **figures}
