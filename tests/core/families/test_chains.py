@@ -108,9 +108,12 @@ def test_too_few_labels_leave_no_posterior():
 @pytest.mark.slow
 # what ArviZ says of leaving out an influential label in a sample of sixty
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
+@pytest.mark.filterwarnings(
+    "ignore::matplotlib.MatplotlibDeprecationWarning"
+)  # of ArviZ 0.23 under matplotlib 3.11
 @pytest.mark.parametrize("engine", ["gibbs", "nutpie", "pymc"])
 def test_arviz_reads_every_engine(engine):
-    """Finite R-hat and effective sample sizes, leave-one-out scores that agree, and its own figures."""
+    """Finite R-hat and effective sample sizes, leave-one-out scores, means that agree, and its own figures."""
     from matplotlib import pyplot as plt
 
     from cje_core.bayes.models import nuts
@@ -123,9 +126,17 @@ def test_arviz_reads_every_engine(engine):
     # Gibbs mixes slowly in the ends and the shape, which trade with each other beyond the labels, and not in f
     told = found.index.str.contains(r"^(?:value|shift|corrected_value|calibrator|sigma)")
     assert found["r_hat"][told].max() < 1.05
-    # the three sample one posterior: the score of leaving out, whose Monte Carlo error is far below .5
-    by_gibbs = az.loo(nuts.to_arviz(chains.sample(data, n_draws=250, rng=2)))
-    assert abs(float(az.loo(trace).elpd_loo) - float(by_gibbs.elpd_loo)) < 0.5
+    # the three sample one posterior: the means of its values agree within five Monte Carlo standard errors
+    other = nuts.to_arviz(chains.sample(data, n_draws=250, rng=2))
+    both = [one["posterior"]["value"] for one in (trace, other)]
+    means = [one.mean(("chain", "draw")).values for one in both]
+    errors = [
+        one.std(("chain", "draw")).values
+        / np.sqrt([float(az.ess(one.isel(policy=p).values)) for p in range(2)])
+        for one in both
+    ]
+    assert (abs(means[0] - means[1]) < 5 * np.hypot(*errors)).all()
+    assert np.isfinite(float(az.loo(trace).elpd_loo))
     if hasattr(az, "InferenceData"):
         az.plot_ppc(trace, num_pp_samples=20)
         az.plot_forest(trace, var_names=["value"])
