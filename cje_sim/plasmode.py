@@ -20,6 +20,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.data import LOGGED, DataError
+from cje_core.data.contract import teaching_policies
 from cje_sim.labelling import FloatArray, LabelDesign, Labelling, label
 
 IntArray = npt.NDArray[np.intp]
@@ -58,7 +59,7 @@ def fit(
     """
     if not (np.isfinite(bandwidth) and bandwidth >= 0):
         raise ValueError(f"bandwidth={bandwidth}: it must be finite and >= 0")
-    teachers = data.attrs["calibration_policy"]
+    teachers = teaching_policies(data)
     if not teachers:
         raise DataError("no response has an oracle label; a plasmode world needs some")
     order = [teachers[0], *(p for p in data.policy.values.tolist() if p != teachers[0])]

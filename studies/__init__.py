@@ -5,6 +5,21 @@ file. ``engine`` runs them, ``report`` makes the page, ``cli`` is the command li
 each other's machinery.
 """
 
-from cje_core import caches
+import sys
+from typing import Any
+
+
+def _in_one_line(kind: type[BaseException], *rest: Any) -> None:
+    """Answer Ctrl-C before `studies.__main__` is there to catch it."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.stderr.write("cje-lab: interrupted\n")
+    else:
+        sys.__excepthook__(kind, *rest)
+
+
+if sys.argv[:1] and sys.argv[0].rpartition("/")[2] in ("-m", "cje-lab"):  # as a program, not in a session
+    sys.excepthook = _in_one_line
+
+from cje_core import caches  # noqa: E402
 
 caches.redirect()  # before a study imports matplotlib

@@ -1,6 +1,18 @@
-"""``python -m studies`` is ``cje-lab``."""
+"""``python -m studies`` is ``cje-lab``: what is interrupted says so in one line, at whatever moment."""
 
-from studies.cli.app import main
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C while libraries are still being imported is answered as later on."""
+    try:
+        from studies.cli.app import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("cje-lab: interrupted\n")
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

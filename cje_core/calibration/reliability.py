@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
+from cje_core.calibration.bands import resampled
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.oracle_slice import MODES, Calibrator, OracleSlice, held_out, index, predict, refit
@@ -29,6 +30,7 @@ from cje_core.inference.estimate import CI_BOUND, cluster_se, sum_by, wald, wils
 from cje_core.inference.influence import hajek, make_part, mean_over
 
 N_GRID = 101
+N_BAND = 60  # resamples of a band: two-stage fits take milliseconds
 FLAT = 0.1  # slope, in oracle ranges per judge range, below which a boundary counts as flat
 
 
@@ -314,6 +316,26 @@ def _at_score(fitted: OracleSlice, score: FloatArray) -> FloatArray:
     return z
 
 
+def _effects(
+    fitted: OracleSlice, slice_mean: FloatArray, calibrator: Calibrator, n_grid: int = N_GRID
+) -> FloatArray:
+    """First stage of a calibrator along each covariate, the others at their means, less its mean over the slice."""
+    first_stage, found = calibrator.first_stage, []
+    assert first_stage is not None
+    for c in range(1, fitted.z.shape[1]):
+        z = np.tile(slice_mean, (n_grid, 1))
+        z[:, c] = np.linspace(fitted.z[:, c].min(), fitted.z[:, c].max(), n_grid)
+        own = np.tile(slice_mean, (len(fitted.z), 1))
+        own[:, c] = fitted.z[:, c]
+        found.append(evaluate(first_stage, z) - np.average(evaluate(first_stage, own), weights=fitted.weight))
+    return np.reshape(found, (fitted.z.shape[1] - 1, n_grid))
+
+
+def _around(bound: FloatArray, value: FloatArray) -> FloatArray:
+    """A band (2, n) as (n, 2) that holds the curve."""
+    return np.stack([np.minimum(bound[0], value), np.maximum(bound[1], value)], axis=-1)
+
+
 def calibration_curve(data: xr.Dataset | Calibrated, *, n_grid: int = N_GRID) -> xr.Dataset:
     """The paper's two figures of the calibrator: monotone against two-stage, and the effect of each covariate.
 
@@ -330,7 +352,9 @@ def calibration_curve(data: xr.Dataset | Calibrated, *, n_grid: int = N_GRID) ->
         Over ``score`` (a grid over the slice's range): rewards ``monotone``, ``two_stage``, ``two_stage_monotone``
         with covariates at their slice means. Over ``(feature, point)``: ``covariate_value`` and ``partial_effect``, the
         first stage at the mean judge score, in label units less its mean over the slice. Over ``point``: ``index``
-        and ``reward``, the second stage. Over ``label``: ``label_score``, ``label_value``, the slice itself.
+        and ``reward``, the second stage. ``two_stage_interval``, ``partial_effect_interval`` and ``reward_interval``
+        are pointwise 95% bands by resampled prompts (`cje_core.calibration.bands`). Over ``label``: ``label_score``,
+        ``label_value``, the slice itself.
     """
     given = calibrated(data)
     covariates, fitted = given.calibration.covariates, given.slice_as("two_stage")
@@ -340,32 +364,41 @@ def calibration_curve(data: xr.Dataset | Calibrated, *, n_grid: int = N_GRID) ->
     grid = np.linspace(fitted.z[:, 0].min(), fitted.z[:, 0].max(), n_grid)
     at_grid = _at_score(fitted, grid)
     slice_mean = _at_score(fitted, fitted.weight @ fitted.z[:, :1] / fitted.weight.sum())
-    values, effects = [], []
-    for c in range(1, fitted.z.shape[1]):
-        z = np.tile(slice_mean, (n_grid, 1))
-        z[:, c] = np.linspace(fitted.z[:, c].min(), fitted.z[:, c].max(), n_grid)
-        own = np.tile(slice_mean, (len(fitted.z), 1))
-        own[:, c] = fitted.z[:, c]
-        level = np.average(evaluate(first_stage, own), weights=fitted.weight)
-        values.append(z[:, c])
-        effects.append(evaluate(first_stage, z) - level)
+    values = [np.linspace(column.min(), column.max(), n_grid) for column in fitted.z.T[1:]]
+    effects = _effects(fitted, slice_mean, two_stage, n_grid)
     span = index(two_stage, fitted.z)
     at_index = np.linspace(span.min(), span.max(), n_grid)
     everything = np.ones(len(fitted.label), dtype=bool)
     fits = {mode: refit(fitted._replace(mode=mode), everything, None) for mode in MODES}
     shape = (len(covariates), n_grid)
+    cluster, steps = given.rows.cluster, np.interp(at_index, two_stage.knot, two_stage.value)
+
+    def drawn(f: Calibrator) -> FloatArray:
+        effect = _effects(fitted, slice_mean, f, n_grid)
+        return np.vstack([predict(f, at_grid), np.interp(at_index, f.knot, f.value), effect])
+
+    bound = resampled(fitted, cluster, drawn, n_resamples=N_BAND)
     return xr.Dataset(
         {
             **{mode: ("score", predict(f, at_grid)) for mode, f in fits.items()},
             "covariate_value": (("feature", "point"), np.reshape(values, shape)),
             "partial_effect": (("feature", "point"), np.reshape(effects, shape)),
             "index": ("point", at_index),
-            "reward": ("point", np.interp(at_index, two_stage.knot, two_stage.value)),
+            "partial_effect_interval": (("feature", "point", "ci_bound"), np.moveaxis(bound[:, 2:], 0, -1)),
+            "reward": ("point", steps),
+            "reward_interval": (("point", "ci_bound"), _around(bound[:, 1], steps)),
+            "two_stage_interval": (("score", "ci_bound"), _around(bound[:, 0], predict(two_stage, at_grid))),
             "label_score": ("label", fitted.z[:, 0]),
             "label_value": ("label", fitted.label),
         },
-        coords={"score": grid, "feature": list(covariates), "point": np.arange(n_grid)},
+        coords={
+            "score": grid,
+            "feature": list(covariates),
+            "point": np.arange(n_grid),
+            "ci_bound": ["lower", "upper"],
+        },
         attrs={
+            "ci_prob": 0.95,
             "direction": given.calibration.direction,
             "penalty": first_stage.penalty,
             "edf": first_stage.edf,

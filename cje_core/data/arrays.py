@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import xarray as xr
 
-from cje_core.data.contract import check_data, check_unique
+from cje_core.data.contract import check_data, check_unique, teaching_policies
 from cje_core.data.errors import DataError
 from cje_core.data.fields import NO_FOLD
 
@@ -145,7 +145,7 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
     z = score[:, None]
     if chosen:
         z = np.column_stack([z, flat(canonical("covariate"))[:, chosen]])
-    teachers = np.isin(policies, data.attrs["calibration_policy"])
+    teachers = np.isin(policies, teaching_policies(data))
     if complete:
         policy = np.repeat(np.arange(n_policies), n_prompts * n_draws)
         prompt = np.tile(np.repeat(np.arange(n_prompts), n_draws), n_policies)

@@ -24,6 +24,7 @@ from cje_core.data.contract import (
 )
 from cje_core.data.errors import DataError
 from cje_core.data.fields import typed
+from cje_core.data.schema.meanings import DATA, attributes, described
 
 
 class Fields(TypedDict, total=False):
@@ -173,7 +174,12 @@ def from_arrays(
     }
     for dim in ("policy",) if known else ("policy", "prompt"):
         check_name(dim, np.asarray(coords[dim], dtype=str))
-    return check_data(ds, names=not known)
+    return described(check_data(ds, names=not known), DATA)
+
+
+def _draws(numbers: npt.ArrayLike) -> tuple[str, npt.ArrayLike, dict[str, str]]:
+    """The coordinate ``draw``, with what it is in words."""
+    return "draw", numbers, attributes("draw", DATA)
 
 
 def _indexed(prompts: pa.LargeStringArray) -> xr.Variable:
@@ -290,7 +296,7 @@ def from_frame(
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,
         logged=logged,
-    ).assign_coords(draw=axes[2])
+    ).assign_coords(draw=_draws(axes[2]))
 
 
 def from_columns(
@@ -340,4 +346,4 @@ def from_columns(
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,
         logged=logged,
-    ).assign_coords(draw=columns.draws)
+    ).assign_coords(draw=_draws(columns.draws))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from cje_core.data.contract import RESPONSE
+from cje_core.data.contract import RESPONSE, teaching_policies
 from cje_core.data.errors import DataError
 from cje_core.data.fields import FIELDS, Source, ids, line, name_of, of_prompts, stop
 from cje_core.data.tables import load
@@ -142,7 +142,7 @@ def restrict(data: xr.Dataset, cohort: Mapping[str, str]) -> xr.Dataset:
     kept = stays.any(axis=(0, 2))
     if "logp_logger" in data:
         # labels of logged responses teach where no fresh ones do
-        fresh = bool((data["labelled"] & data["policy"].isin(data.attrs["calibration_policy"])).any())
+        fresh = bool((data["labelled"] & data["policy"].isin(teaching_policies(data))).any())
         teaches = np.zeros(len(inside), dtype=bool)
         if "logged_oracle" in data and not fresh:
             teaches = np.isfinite(data["logged_oracle"].values)

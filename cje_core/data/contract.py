@@ -51,6 +51,18 @@ LOGP_ROUNDING = (
 )
 
 
+def teaching_policies(data: xr.Dataset) -> list[str]:
+    """Policies whose labels teach the calibrator; netCDF gives a list of one text back as that text.
+
+    Examples
+    --------
+    >>> teaching_policies(xr.Dataset(attrs={"calibration_policy": "base"}))
+    ['base']
+    """
+    held = data.attrs["calibration_policy"]
+    return [held] if isinstance(held, str) else [str(name) for name in held]
+
+
 def check_names(data: xr.Dataset) -> xr.Dataset:
     """Return `data` unchanged if its names each stand on one line, else raise `DataError`.
 
@@ -103,6 +115,10 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
 
     Without `names` whoever calls looks for names that stand there twice (`check_unique`).
     """
+    if not isinstance(data, xr.Dataset) or data.attrs.get("schema") != SCHEMA:
+        said = _is_result(data)
+        if said:
+            raise DataError(said)
     if data.attrs.get("schema") != SCHEMA:
         raise DataError(
             f"attribute schema is {data.attrs.get('schema')!r}, expected {SCHEMA!r}; "
@@ -169,13 +185,27 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
         if not ((prob > 0) & (prob <= 1)).all():
             raise DataError(_bad_label_prob(data))
     _check_logged(data)
-    unknown = set(data.attrs["calibration_policy"]) - set(data.policy.values.tolist())
+    unknown = set(teaching_policies(data)) - set(data.policy.values.tolist())
     if unknown:
         raise DataError(
             f"calibration policy {sorted(unknown)[0]!r} is not in the data; "
             f"there are: {', '.join(map(str, data.policy.values))}"
         )
     return data
+
+
+def _is_result(given: object) -> str:
+    """What to say of something that is made of evaluation data and given in their place; empty if it is neither."""
+    if not isinstance(given, xr.Dataset):
+        return (
+            f"this is {type(given).__name__}, not evaluation data; read files with cje_core.read(...), or make an "
+            "xr.Dataset with from_arrays or from_frame"
+        )
+    if "estimator" in given.attrs:
+        return f"this is a result of {given.attrs['estimator']}, not data; give the evaluation data that it was made of"
+    known = {"verdict": "an audit", "state": "a table of gates", "ess_fraction": "a table of overlap"}
+    said = next((what for name, what in known.items() if name in given), None)
+    return f"this is {said}, not data; give the evaluation data that it was made of" if said else ""
 
 
 def _bad_label_prob(data: xr.Dataset) -> str:

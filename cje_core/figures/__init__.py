@@ -11,7 +11,7 @@ Rule of this package: a figure reads results and computes nothing that a table c
 """
 
 from cje_core.figures.bayes import calibration_posterior, pit_ecdf, prior_predictive
-from cje_core.figures.calibration_curve import calibration_curve, covariate_effects
+from cje_core.figures.calibration_curve import calibration_band, calibration_curve, covariate_effects
 from cje_core.figures.cohorts import cohorts
 from cje_core.figures.ess_tails import ess_tails
 from cje_core.figures.forest import forest
@@ -28,6 +28,7 @@ from cje_core.figures.win_matrix import win_matrix
 
 __all__ = [
     "audit_power",
+    "calibration_band",
     "calibration_curve",
     "calibration_posterior",
     "cohorts",

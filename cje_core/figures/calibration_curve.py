@@ -23,9 +23,35 @@ def calibration_curve(curve: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     axes.plot(*labels, ".", color=GREY, ms=4, alpha=0.35, label="labels", zorder=1)
     for name, (label, look) in LOOKS.items():
         axes.plot(curve["score"], curve[name], label=label, zorder=2, **look)
+        if f"{name}_interval" in curve:
+            _band(axes, curve["score"], curve[f"{name}_interval"], look["color"], curve.attrs["ci_prob"])
     axes.set(xlabel="judge score S (covariates at their means)", ylabel="oracle label Y, reward R = f(Z)")
     axes.legend(frameon=False, fontsize=8)
     return axes
+
+
+def calibration_band(band: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """The calibrator in use with its pointwise band, and the labels that taught it.
+
+    Draws a result of `cje_core.calibration.bands.calibration_band`.
+    """
+    axes = new_axes(ax, 5.0, 3.6)
+    axes.plot(
+        band["label_score"], band["label_value"], ".", color=GREY, ms=4, alpha=0.35, label="labels", zorder=1
+    )
+    _band(axes, band["score"], band["interval"], OKABE_ITO[0], band.attrs["ci_prob"])
+    axes.plot(band["score"], band["reward"], color=OKABE_ITO[0], lw=2.0, label="calibrator f", zorder=2)
+    axes.set(xlabel="judge score S", ylabel="oracle label Y, reward R = f(S)")
+    if band.attrs["mode"] != "monotone":
+        axes.set(xlabel="judge score S (covariates at their means)", ylabel="oracle label Y, reward R = f(Z)")
+    axes.legend(frameon=False, fontsize=8)
+    return axes
+
+
+def _band(axes: Axes, x: xr.DataArray, interval: xr.DataArray, colour: str, ci_prob: float) -> None:
+    low, high = (interval.sel(ci_bound=end).values for end in ("lower", "upper"))
+    words = f"{100 * ci_prob:g}% band, pointwise"
+    axes.fill_between(x.values, low, high, color=colour, alpha=0.18, lw=0, zorder=0, label=words)
 
 
 def covariate_effects(curve: xr.Dataset) -> list[Axes]:
@@ -38,9 +64,17 @@ def covariate_effects(curve: xr.Dataset) -> list[Axes]:
     for panel, name in zip(panels[:-1], names, strict=True):
         at = curve.sel(feature=name)
         panel.axhline(0.0, color=GREY, lw=0.8)
+        _band(
+            panel,
+            at["covariate_value"],
+            at["partial_effect_interval"],
+            OKABE_ITO[0],
+            curve.attrs["ci_prob"],
+        )
         panel.plot(at["covariate_value"], at["partial_effect"], color=OKABE_ITO[0], lw=1.8)
         panel.set_xlabel(name, parse_math=False)
         panel.set_ylabel("effect on the first stage, oracle scale")
+    _band(panels[-1], curve["index"], curve["reward_interval"], OKABE_ITO[1], curve.attrs["ci_prob"])
     panels[-1].plot(curve["index"], curve["reward"], color=OKABE_ITO[1], lw=1.8)
     panels[-1].set(xlabel="index of the first stage, oracle scale", ylabel="reward R, second stage")
     return list(panels)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import xarray as xr
 
@@ -10,6 +11,7 @@ from cje_core.figures.style import (
     PALE,
     Axes,
     figure_of,
+    folded,
     grid_behind,
     looks,
     new_axes,
@@ -106,7 +108,9 @@ def forest(
     grid_behind(axes, "x")
     axes.set_xlabel("policy value V = E[Y], oracle scale")
     centers = [row * step + (len(names) - 1) / 2 for row in range(len(policies))]
-    axes.set_yticks([y - 0.35 * bool(beneath) for y in centers], policies, fontweight="bold")
+    axes.set_yticks(
+        [y - 0.35 * bool(beneath) for y in centers], [folded(p) for p in policies], fontweight="bold"
+    )
     if beneath:
         axes.set_yticks([y + 0.65 for y in centers], [beneath.get(p, "") for p in policies], minor=True)
     axes.tick_params(axis="y", which="both", length=0)
@@ -128,9 +132,15 @@ def forest(
     if truth is not None:
         handles.append(Line2D([], [], color="black", marker="D", ms=4, lw=1, ls=":", label="truth"))
     figure_of(axes).legend(
-        handles=handles, loc="outside lower center", ncols=min(len(handles), 6), frameon=False, fontsize=8
+        handles=handles, loc="outside lower center", ncols=_columns(handles), frameon=False, fontsize=8
     )
     return axes
+
+
+def _columns(handles: list[Any]) -> int:
+    """Columns of the legend that find room in a figure of eight inches."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    return int(min(len(handles), 6, max(1, 7.6 // (0.55 + 0.068 * longest))))
 
 
 def _numbers(value: float, low: float, high: float, status: Status) -> str:

@@ -3,35 +3,36 @@
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, OKABE_ITO, Axes, figure_of, new_axes
+from cje_core.figures.style import GREY, OKABE_ITO, Axes, figure_of, grid_behind, new_panels
 
 
 def overlap_heatmap(
-    weights: xr.Dataset, policy: str, *, affinity: float | None = None, ax: Axes | None = None
-) -> Axes:
-    """Density of S under logger and target (two rows), with the mean log weight of each bin drawn over them.
+    weights: xr.Dataset, policy: str, *, affinity: float | None = None, axes: tuple[Axes, Axes] | None = None
+) -> tuple[Axes, Axes]:
+    """Two panels over the judge score: density under logger and target, and the mean log weight of each bin.
 
     Draws a result of `cje_core.offpolicy.weight_map.weight_map`; the judge-space affinity A_B stands in the title.
     """
-    axes = new_axes(ax, 5.6, 2.9)
+    if axes is None:
+        upper, lower = new_panels(2, 1, (5.6, 3.6), sharex=True, height_ratios=(3, 2))
+    else:
+        upper, lower = axes
     at = weights.sel(policy=policy)
     middle = weights["bin"].values
     half = (middle[1] - middle[0]) / 2 if len(middle) > 1 else 0.5
     density = np.vstack([weights["density_logged"].values, at["density_target"].values])
     at_bins = (middle[0] - half, middle[-1] + half, 1.5, -0.5)
-    image = axes.imshow(density, "Blues", vmin=0.0, aspect="auto", extent=at_bins, interpolation="nearest")
-    axes.set_yticks([0, 1], ["logger", "target"])
-    axes.axhline(0.5, color="white", lw=2)
-    axes.tick_params(axis="y", length=0)
-    over = axes.twinx()
+    image = upper.imshow(density, "Blues", vmin=0.0, aspect="auto", extent=at_bins, interpolation="nearest")
+    upper.set_yticks([0, 1], ["logger", "target"])
+    upper.axhline(0.5, color="white", lw=2)
+    upper.tick_params(axis="y", length=0)
     level = at["log10_weight_mean"].values
     known = np.isfinite(level)
-    over.plot(middle[known], level[known], "s-", ms=3.5, lw=1.2, color=OKABE_ITO[1], mec="white", mew=0.5)
-    over.axhline(0.0, color=GREY, lw=0.8, ls="--")
-    over.set_ylabel("mean log10 W (squares)")
-    over.spines[["top"]].set_visible(False)
-    axes.set_xlabel("judge score S")
+    lower.axhline(0.0, color=GREY, lw=0.8, ls="--")
+    lower.plot(middle[known], level[known], "s-", ms=3.5, lw=1.2, color=OKABE_ITO[1], mec="white", mew=0.5)
+    lower.set(ylabel="mean log10 W", xlabel="judge score S (bins hold their lower end)")
+    grid_behind(lower, "y")
     named = "" if affinity is None else f": affinity A_B = {affinity:.3f}"
-    axes.set_title(f"{policy}{named}", loc="left", parse_math=False)
-    figure_of(axes).colorbar(image, ax=[axes, over], label="share of responses", shrink=0.85, pad=0.14)
-    return axes
+    upper.set_title(f"{policy}{named}", loc="left", parse_math=False)
+    figure_of(upper).colorbar(image, ax=[upper, lower], label="share of responses", shrink=0.85)
+    return upper, lower

@@ -16,6 +16,7 @@ else:  # matplotlib is imported on the first call
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#6E6E6E"  # what is refused, unknown or a threshold
+FOLD = 30
 PALE = "#F4F4F4"  # bands behind rows
 STYLE: Any = {
     "svg.hashsalt": "cje-lab",  # the same figure gives the same file
@@ -122,6 +123,22 @@ def legend_above(*panels: Axes, ncols: int) -> None:
     )
 
 
+def folded(name: str) -> str:
+    r"""A long name on several lines of at most `FOLD` letters; names of models have no blanks to break at.
+
+    Examples
+    --------
+    >>> folded("a-model-with-a-name-of-many-parts-2026-11")
+    'a-model-with-a-name-of-many-\nparts-2026-11'
+    """
+    lines, rest = [], name
+    while len(rest) > FOLD:
+        at = max(rest.rfind(mark, FOLD // 2, FOLD) for mark in " -_/.:") + 1 or FOLD
+        lines.append(rest[:at])
+        rest = rest[at:]
+    return "\n".join([*lines, rest])
+
+
 def plain_words(labels: Iterable[Any]) -> None:
     """Show labels as they are: a policy may be called "$best"."""
     for label in labels:
@@ -148,7 +165,7 @@ def policy_rows(ax: Axes, policies: Sequence[str]) -> None:
     for row in range(0, len(policies), 2):
         ax.axhspan(row - 0.5, row + 0.5, color=PALE, lw=0, zorder=0)
     ax.set_ylim(len(policies) - 0.5, -0.5)
-    ax.set_yticks(range(len(policies)), list(policies))
+    ax.set_yticks(range(len(policies)), [folded(name) for name in policies])
     ax.tick_params(axis="y", length=0)
     plain_words(ax.get_yticklabels())
     ax.spines["left"].set_visible(False)

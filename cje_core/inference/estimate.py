@@ -16,11 +16,12 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray
+from cje_core.data.schema.meanings import ESTIMATE, attributes
 
 UNSEEN = 0.2  # weight of an unseen outcome beside the n seen, see `cje_core.families.intervals`
 CI_BOUND = ["lower", "upper"]
 # made once: an index costs a study a tenth of a millisecond
-BOUNDS = xr.IndexVariable("ci_bound", CI_BOUND)  # type: ignore[no-untyped-call]
+BOUNDS = xr.IndexVariable("ci_bound", CI_BOUND, attributes("ci_bound", ESTIMATE))  # type: ignore[no-untyped-call]
 
 
 class Status(IntEnum):
@@ -151,17 +152,25 @@ def label_estimate(
     variables: dict[str, tuple[Any, ...]] = {}
     for name, value in values.items():
         if isinstance(value, tuple):
-            variables[name] = value
+            variables[name] = (*value[:2], attributes(name, ESTIMATE))
         elif value is not None:
-            variables[name] = (DIMS.get(name, ("policy",)), np.asarray(value, kinds.get(name)))
+            variables[name] = (
+                DIMS.get(name, ("policy",)), np.asarray(value, kinds.get(name)), attributes(name, ESTIMATE)
+            )  # fmt: skip
     flags = {
         "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
         "flag_meanings": " ".join(s.name.lower() for s in Status),
     }
-    variables["status"] = (*variables["status"], flags)
+    variables["status"] = (*variables["status"][:2], flags | attributes("status", ESTIMATE))
+    named = {
+        "policy": list(policies),
+        "ci_bound": BOUNDS,
+        **(coords or {}),
+        "method": ((), estimator),  # what `xr.concat(estimates, "method")` makes its coordinate of
+    }
     return xr.Dataset(  # in one go: each later merge would cost a study a millisecond
         variables,
-        coords={"policy": list(policies), "ci_bound": BOUNDS, **(coords or {})},
+        coords={name: _coordinate(name, held) for name, held in named.items()},
         attrs={
             "estimator": estimator,
             "options": json.dumps(dict(options), sort_keys=True, default=_plain),
@@ -171,6 +180,14 @@ def label_estimate(
             **(attrs or {}),
         },
     )
+
+
+def _coordinate(name: str, held: Any) -> Any:
+    """A coordinate that says what it is; an index that is made already does, or is left as it is."""
+    if isinstance(held, xr.Variable):
+        return held
+    dims, values = held if isinstance(held, tuple) else (name, held)
+    return dims, values, attributes(name, ESTIMATE)
 
 
 def _plain(option: object) -> object:

@@ -12,6 +12,7 @@ from cje_core.inference.estimate import sum_by
 from cje_core.offpolicy.weights import Stabilised, ess_fraction, guard_curve, log_ratios, mean_one, stabilise
 
 N_BINS = 20
+ROUNDING = 1e-9  # of the width of the scale
 
 
 def weight_map(data: xr.Dataset | Calibrated, *, n_bins: int = N_BINS) -> xr.Dataset:
@@ -39,8 +40,9 @@ def weight_map(data: xr.Dataset | Calibrated, *, n_bins: int = N_BINS) -> xr.Dat
     data, rows, logged, fitted = given.data, given.rows, given.logged, given.slice_with_logs
     score = logged.z[:, 0]
     judged = np.isfinite(logged.z).all(axis=1)
-    low, high = data.attrs["judge_range"]
-    edges = np.linspace(float(low), float(high), n_bins + 1)
+    low, high = map(float, data.attrs["judge_range"])
+    edges = np.linspace(low, high, n_bins + 1)
+    at_logged = bin_of(np.where(np.isfinite(score), score, low), low, high, n_bins)
     log_weight, stable = np.full((2, len(rows.policies), len(score)), np.nan)
     target, level = np.full((2, len(rows.policies), n_bins), np.nan)
     reward = given.logged_reward
@@ -51,12 +53,12 @@ def weight_map(data: xr.Dataset | Calibrated, *, n_bins: int = N_BINS) -> xr.Dat
             # straight from the ratio: weights of 1e-130 have a logarithm though they round to nothing
             top = ratio[used].max()
             log_weight[p] = (ratio - top) / np.log(10) + np.log10(weight[used].max())
-            level[p] = _mean_by_bin(score[used], log_weight[p][used], edges)
+            level[p] = _mean_by_bin(at_logged[used], n_bins, log_weight[p][used])
             if fitted.calibrator is not None:
                 stable[p] = stabilise(weight, score, reward, fitted.fold).weight
         fresh = rows.evaluated & (rows.policy == p)
         if fresh.any():
-            target[p] = _shares(rows.score[fresh], edges, rows.weight[fresh])
+            target[p] = _shares(bin_of(rows.score[fresh], low, high, n_bins), n_bins, rows.weight[fresh])
     order = [rows.policies.index(str(name)) for name in data.policy.values]
     return xr.Dataset(
         {
@@ -65,7 +67,7 @@ def weight_map(data: xr.Dataset | Calibrated, *, n_bins: int = N_BINS) -> xr.Dat
             "stabilised": (("policy", "prompt"), stable[order]),
             "ess_fraction": ("policy", [ess_fraction(10.0 ** log_weight[p]) for p in order]),
             "ess_fraction_stabilised": ("policy", [ess_fraction(stable[p]) for p in order]),
-            "density_logged": ("bin", _shares(score[judged], edges, np.ones(judged.sum()))),
+            "density_logged": ("bin", _shares(at_logged[judged], n_bins, np.ones(judged.sum()))),
             "density_target": (("policy", "bin"), target[order]),
             "log10_weight_mean": (("policy", "bin"), level[order]),
         },
@@ -118,12 +120,28 @@ def guard_by_fold(stabilised: Stabilised, fold: IntArray, n_folds: int) -> Float
     return np.where(size > 0, (spread > stabilised.limit).astype(float), np.nan)
 
 
-def _shares(score: FloatArray, edges: FloatArray, weight: FloatArray) -> FloatArray:
-    counts = np.histogram(score, edges, weights=weight)[0]
-    return np.asarray(counts / counts.sum()) if counts.sum() > 0 else np.full(len(counts), np.nan)
+def bin_of(score: FloatArray, low: float, high: float, n_bins: int) -> IntArray:
+    """Which of `n_bins` equal bins of [low, high] holds each score; one on an edge is in the bin above, the top in it.
+
+    Scores are decimals, and edges computed from them miss them by a rounding: .85 of 20 bins has the place 16.999...
+
+    Examples
+    --------
+    >>> bin_of(np.array([0.0, 0.849, 0.85, 1.0]), 0.0, 1.0, 20).tolist()
+    [0, 16, 17, 19]
+    """
+    place = (score - low) / (high - low) * n_bins
+    nearest = np.rint(place)
+    at = np.where(np.abs(place - nearest) < ROUNDING * n_bins, nearest, np.floor(place))
+    return np.clip(at, 0, n_bins - 1).astype(np.intp)
 
 
-def _mean_by_bin(score: FloatArray, values: FloatArray, edges: FloatArray) -> FloatArray:
-    counts = np.histogram(score, edges)[0]
-    sums = np.histogram(score, edges, weights=values)[0]
-    return np.asarray(np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0))
+def _shares(at: IntArray, n_bins: int, weight: FloatArray) -> FloatArray:
+    counts = sum_by(at, weight, n_bins)
+    return np.asarray(counts / counts.sum()) if counts.sum() > 0 else np.full(n_bins, np.nan)
+
+
+def _mean_by_bin(at: IntArray, n_bins: int, values: FloatArray) -> FloatArray:
+    counts = np.bincount(at, minlength=n_bins)
+    mean = np.divide(sum_by(at, values, n_bins), counts, out=np.full(n_bins, np.nan), where=counts > 0)
+    return np.asarray(mean)

@@ -22,7 +22,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
-from cje_core.data.contract import LOGGED
+from cje_core.data.contract import LOGGED, teaching_policies
 from cje_core.estimators import direct, direct_corrected, stacked_dr
 from cje_core.inference.contrasts import against
 from cje_core.planning.components import variance_components
@@ -204,7 +204,7 @@ def simulate_plan(
     given = calibrated(data)
     data, calibration = given.data, given.calibration
     names = data["policy"].values.astype(str)
-    reference = reference or sorted(data.attrs["calibration_policy"])[0]
+    reference = reference or sorted(teaching_policies(data))[0]
     alone = len(names) == 1
     stacked = estimator == "stacked_dr"
     levels = variance_components(given, borrowed=borrowed, estimator=estimator)
@@ -284,7 +284,7 @@ def _within_reach(data: xr.Dataset, policies: npt.NDArray[Any]) -> xr.Dataset:
     Where the pilot has no label no resample has one, so that with more labels than the pilot's every study would be
     refused for want of support, which the larger study itself would not be.
     """
-    teaches = data["labelled"] & data["policy"].isin(data.attrs["calibration_policy"])
+    teaches = data["labelled"] & data["policy"].isin(teaching_policies(data))
     moved = data["policy"].isin(policies)
     found = {}
     for name in ("judge", "covariate"):

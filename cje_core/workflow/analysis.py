@@ -8,6 +8,7 @@ import xarray as xr
 
 from cje_core import estimators
 from cje_core.calibration.calibrated import Calibrated
+from cje_core.data.contract import teaching_policies
 from cje_core.inference.estimate import Status
 from cje_core.verdict.refusal import wants_support
 from cje_core.workflow.posterior import Posterior
@@ -89,7 +90,7 @@ class Analysis(OfData):
         """Say whose labels the value is made of; empty where there is no value."""
         if self.standing(policy) is None:
             return ""
-        teachers = [str(name) for name in self.data.attrs["calibration_policy"]]
+        teachers = teaching_policies(self.data)
         words = {
             "own": "own labels",
             "probes": "its probes",

@@ -25,6 +25,7 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, Calibration
 from cje_core.checks import one_of
 from cje_core.data import DataError
+from cje_core.data.contract import teaching_policies
 from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import MOST, Balance, Plan, allocate
 from cje_core.planning.binary_judge import binary_split
@@ -338,7 +339,7 @@ def _as_refused(components: xr.Dataset, value: xr.Dataset, refused: Sequence[str
 def _reference(data: xr.Dataset, components: xr.Dataset) -> str:
     """Policy that the others are compared with: one that teaches, if any has a number."""
     names = [str(name) for name in components["policy"].values[np.isfinite(components["std_error"].values)]]
-    return min({str(name) for name in data.attrs["calibration_policy"]} & set(names) or names)
+    return min({str(name) for name in teaching_policies(data)} & set(names) or names)
 
 
 def _if_labelled(given: Calibrated, chosen: Plan, forecast: xr.Dataset) -> xr.Dataset:

@@ -21,7 +21,6 @@ from cje_core.streams import generator
 VALUE, SHIFT = "bayes_direct", "bayes_corrected"
 BAYESIAN = (VALUE, SHIFT)
 N_DRAWS = 2000
-PARAMETERS = ("calibrator", "ends", "shape", "sigma", "covariate_effect")
 DIAGNOSTICS = ("rhat", "ess_bulk", "ess_tail", "divergences", "bfmi")
 UNLIKELY = 0.05  # a harmless shift less probable than this: the posterior too says FAIL
 
@@ -67,11 +66,16 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
     draws = {name: _draws(found[name]) for name in BAYESIAN}
     own = found[VALUE]["route"] == "corrected"
     audited = ~own & draws[SHIFT].notnull().all("replicate")
-    reported = found[VALUE].assign(draws=draws[SHIFT].where(audited, draws[VALUE]))
+    # of two estimators: it has the name of neither
+    reported = found[VALUE].drop_vars("method").assign(draws=draws[SHIFT].where(audited, draws[VALUE]))
     speaks = np.isfinite(found[SHIFT]["std_error"])
-    decision = decide(reported).assign(
-        source=audited.copy(data=np.where(audited.values, SHIFT, VALUE)),
-        within_margin=found[SHIFT]["within_margin"].where(speaks),
+    decision = (
+        decide(reported)
+        .assign(
+            source=audited.copy(data=np.where(audited.values, SHIFT, VALUE)),
+            within_margin=found[SHIFT]["within_margin"].where(speaks).drop_vars("method"),
+        )
+        .drop_vars("method", errors="ignore")
     )
     return Posterior(engine, found, reported, decision)
 
@@ -94,38 +98,45 @@ def _draws(estimate: xr.Dataset) -> xr.DataArray:
     return estimate["draws"].where(np.isfinite(estimate["std_error"]))
 
 
-def to_tree(found: Posterior) -> xr.DataTree:
-    """Draws and decision as groups that ArviZ can read.
+def to_tree(found: Posterior, given: Calibrated, seed: int) -> xr.DataTree:
+    """Chains, decision and the very draws behind what is printed, as groups that ArviZ can read.
 
-    ``posterior`` holds ``value``, ``corrected_value`` and ``shift`` over (chain, draw, policy) on the oracle scale,
-    with the statuses of both values as coordinates over policy, and the parameters that the value was drawn with:
-    ``calibrator`` over the judge's levels, its ``ends`` and ``shape``, ``sigma``, ``covariate_effect``.
-    ``constant_data`` holds the decision; NUTS' worst diagnostics are attributes. Draws of all chains stand in one,
-    thinned to `N_DRAWS`.
+    ``posterior`` and the groups beside it are those of `cje_core.families.chains.sample`: real chains, the first from
+    the stream of the printed draws (Gibbs: its first 500 are the same; NUTS: the run itself, every chain of it).
+    ``constant_data`` holds the labels' scores, the decision, and what it was made of over ``replicate``: ``value``,
+    ``corrected_value`` and ``shift``, with the statuses of both values; NUTS' worst diagnostics are attributes.
     """
+    from cje_core.families.chains import (
+        N_CHAINS,
+        sample,
+    )  # kernels, which an analysis without --bayes never loads
+
     value, corrected = (found.estimates[name] for name in BAYESIAN)
-    named = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}
-    arrays = {
-        name: draws.rename(replicate="draw").expand_dims(chain=[0]).transpose("chain", "draw", "policy")
-        for name, draws in named.items()
-    }
-    ds = xr.Dataset(arrays).assign_coords(
-        draw=np.arange(N_DRAWS),
-        value_status=("policy", value["status"].values),
-        corrected_value_status=("policy", corrected["status"].values),
+    tree = sample(
+        given,
+        engine=found.engine,
+        n_draws=N_DRAWS // N_CHAINS,
+        with_shifts=True,
+        rng=generator(seed, "analyze", "posterior"),
     )
-    for name in PARAMETERS:
-        if name in value:
-            drawn = value[name].rename(replicate="draw").drop_vars("draw", errors="ignore")
-            ds[name] = drawn.expand_dims(chain=[0])
-    ds["value_status"].attrs = ds["corrected_value_status"].attrs = dict(value["status"].attrs)
-    ds.attrs = {
+    groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}
+    drawn = {"value": _draws(value), "corrected_value": _draws(corrected), "shift": corrected["shift_draws"]}
+    printed = xr.Dataset(
+        {name: one.reset_coords(drop=True).transpose("policy", "replicate") for name, one in drawn.items()}
+    ).assign(value_status=value["status"].drop_vars("method"))
+    printed["corrected_value_status"] = corrected["status"].drop_vars("method")
+    decided = found.decision.reset_coords(drop=True)
+    told = {name: float(value[name]) for name in (*DIAGNOSTICS, "flat_judge") if name in value}
+    constant = xr.merge([groups.pop("constant_data", xr.Dataset()), decided, printed], compat="override")
+    constant.attrs = {
         "engine": found.engine,
         "value_options": value.attrs["options"],
         "corrected_value_options": corrected.attrs["options"],
-        **{name: float(value[name]) for name in (*DIAGNOSTICS, "flat_judge") if name in value},
+        **told,
     }
-    return xr.DataTree.from_dict({"posterior": ds, "constant_data": found.decision})
+    if "posterior" in groups:
+        groups["posterior"].attrs = dict(constant.attrs)
+    return xr.DataTree.from_dict({**groups, "constant_data": constant})
 
 
 def stricter(transport: xr.Dataset, believed: Posterior | None) -> dict[str, str]:

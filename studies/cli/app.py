@@ -63,10 +63,30 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+INTERRUPTED = 130
 REGISTRIES = {
     "studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators",
     "benchmarks": "studies.benchmarks", "plots": "studies.report.plots",
 }  # fmt: skip
+
+
+def _version(asked: bool) -> None:
+    """Say the version and leave."""
+    if asked:
+        from importlib import metadata
+
+        typer.echo(f"cje-lab {metadata.version('cje-lab')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say the version and leave."),
+    ] = False,
+) -> None:
+    """A laboratory for Causal Judge Evaluation: simulate, estimate, audit, and put the theory on trial."""
 
 
 def _options() -> dict[str, str]:
@@ -144,7 +164,7 @@ def analyze(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Directory for estimates.json, ledger.nc, the figures, and posterior.nc (--bayes)."
+            help="Directory for index.html, estimates.json, ledger.nc, the figures, and posterior.nc (--bayes)."
         ),
     ] = None,
     keep_steps: KeepSteps = None,
@@ -156,8 +176,8 @@ def analyze(
     from cje_core.data import DataError
     from cje_core.workflow.drifting import with_drift
     from cje_core.workflow.serial import with_serial_errors
+    from studies.cli.analysis.output import tell
     from studies.cli.analysis.save import check_out
-    from studies.cli.analysis.told import tell
     from studies.cli.redaction import salt_of
 
     secret = salt_of(salt)
@@ -291,13 +311,20 @@ def main() -> None:
     """Run the command line; what a user can mend is one line on stderr and exit code 2."""
     try:
         code = app(standalone_mode=False, prog_name="cje-lab")
-    except KeyboardInterrupt:
+        if code == INTERRUPTED:  # typer answers Ctrl-C itself, and says nothing
+            typer.echo("cje-lab: interrupted", err=True)
+    except (KeyboardInterrupt, typer.Abort):
         typer.echo("cje-lab: interrupted", err=True)
-        code = 130
+        code = INTERRUPTED
     except Exception as error:
         said, code = _one_line(error)
-        typer.echo(f"cje-lab: {said}", err=True)
+        typer.echo(f"cje-lab: {_printable(said)}", err=True)
     sys.exit(code)
+
+
+def _printable(text: str) -> str:
+    """Text without what would steer a terminal: a path or a name may hold escape sequences."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _one_line(error: Exception) -> tuple[str, int]:

@@ -7,14 +7,13 @@ would stand, and the rest is there.
 import io
 import json
 import math
-import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,13 +23,12 @@ from cje_core.figures.style import OKABE_ITO, STYLE
 from cje_core.whole import put
 from studies.engine import blocks, measures, protocol
 from studies.engine.manifest import read_manifest
-from studies.engine.outcome import describe
 from studies.engine.running.directory import find, of_directory
 from studies.engine.study import Finding, Study, StudyError
 from studies.report.methods import mechanism, methods_text
+from studies.report.parts import attempt, inline, rendered
 from studies.report.tables import LONG_TABLE, WIDTH, file_names, fitting, header, latex, plain
 
-Made = TypeVar("Made")
 VERDICTS = {True: "yes", False: "no", None: "open"}  # whether what a finding asks is so
 MOST_MEASURES = 6  # sentences for a study that has none of its own
 
@@ -59,15 +57,6 @@ class Page:
     def broken(self) -> list[str]:
         """Parts that could not be made, and why, of all studies."""
         return [f"{item.study.name}: {line}" for item in self.items for line in item.broken]
-
-
-def attempt(what: str, make: Callable[[], Made], instead: Made, broken: list[str]) -> Made:
-    """What `make` returns; of what it raises one line goes to `broken`, and `instead` stands in its place."""
-    try:
-        return make()
-    except Exception as error:  # a study's own functions may raise anything; the rest of the report is wanted
-        broken.append(f"{what} could not be made: {describe(error)}")
-        return instead
 
 
 def tables(study: Study, ds: xr.Dataset) -> dict[str, pd.DataFrame]:
@@ -209,9 +198,7 @@ def svg(figure: Any, prefix: str) -> str:
     with mpl.rc_context(STYLE):
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     plt.close(figure)
-    text = stream.getvalue()
-    text = text[text.index("<svg") :]
-    return re.sub(r'(\bid="|url\(#|xlink:href="#)([^")]+)', rf"\1{prefix}-\2", text)
+    return inline(stream.getvalue(), prefix)
 
 
 def drawn(study: Study, ds: xr.Dataset) -> dict[str, Any]:
@@ -308,20 +295,14 @@ def write(directory: Path) -> Page:
 
     `directory` is the ``--out`` of a run, or one study's in it.
     """
-    import jinja2
-
     sources = find(directory)
     items = [read(path) for path in sources]
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
     apart = {i.study.name: protocol.deviations(p) for i, p in zip(items, find(directory), strict=True)}
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     places = [
         "" if source == directory else f"{source.relative_to(directory).as_posix()}/" for source in sources
     ]
     sections = [_section(item, place) for item, place in zip(items, places, strict=True)]
-    page = environment.get_template("report.html.j2").render(
-        sections=sections, palette=OKABE_ITO, long_table=LONG_TABLE, deviations=apart
-    )
+    page = rendered("report.html.j2", sections=sections, long_table=LONG_TABLE, deviations=apart)
     path = directory / "report.html"
     try:
         put(path, page.encode())

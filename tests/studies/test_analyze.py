@@ -74,14 +74,10 @@ def test_out_gets_json_and_plots(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli(data, "--json", "--out", tmp_path / "deep" / "out")
     assert code == 0
     files = sorted(p.name for p in (tmp_path / "deep" / "out").iterdir())
-    panels = [
-        "reliability.png",
-        "sensitivity_differences.png",
-        "sensitivity_levels.png",
-        "transport_residuals.png",
-    ]
-    panels += ["uncertainty_share.png", "win_matrix.png"]
-    assert files == ["estimates.json", "forest.png", "forest.svg", "ledger.nc", *panels]
+    drawn = ["calibration", "forest", "reliability", "sensitivity_differences", "sensitivity_levels"]
+    drawn += ["transport_residuals", "uncertainty_share", "win_matrix"]
+    pictures = [f"{name}.{kind}" for name in drawn for kind in ("png", "svg")]
+    assert files == sorted([".cje-lab-files", "estimates.json", "index.html", "ledger.nc", *pictures])
     with xr.open_datatree(tmp_path / "deep" / "out" / "ledger.nc", engine="netcdf4") as ledgers:
         assert set(ledgers.children) == {"raw_judge", "labels_only", "direct", "direct_corrected"}
         assert ledgers["direct"]["level"].values.tolist() == ["reported", "assumed"]

@@ -83,7 +83,7 @@ def test_list_and_help_import_nothing_heavy(words):
 
 def test_console_script_is_the_module():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["cje-lab"] == "studies.cli.app:main"
+    assert scripts["cje-lab"] == "studies.__main__:main"
     done = subprocess.run(
         [sys.executable, "-m", "studies", "list"], capture_output=True, text=True, cwd=ROOT, check=True
     )

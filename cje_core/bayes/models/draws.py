@@ -6,6 +6,8 @@ calibrator, and ``rng`` as in `cje_core.bayes.models.nuts.run`; their draws carr
 `cje_core.bayes.models.nuts.diagnose`.
 """
 
+from typing import Any
+
 import numpy as np
 
 from cje_core.bayes.gibbs import Draws, curve
@@ -20,12 +22,22 @@ from cje_core.checks import Rng
 from cje_core.data.arrays import Rows
 
 
+def trace(
+    rows: Rows, graded: Graded, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
+) -> Any:
+    """Every chain of the run that `calibration`, or with covariates `two_stage`, takes its draws from."""
+    if graded.columns is None:
+        return nuts.run(slice.calibration(graded.levels, prior), options, rng=rng)
+    seen, columns = slice.labelled(rows, graded), graded.columns[rows.teaches]
+    return nuts.run(slice.two_stage(graded.levels, seen, columns, prior), options, rng=rng)
+
+
 def calibration(
     levels: Levels, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
 ) -> Draws:
     """Draws of the calibrator."""
-    trace = nuts.run(slice.calibration(levels, prior), options, rng=rng)
-    return nuts.to_draws(trace, levels, options.n_draws)
+    found = nuts.run(slice.calibration(levels, prior), options, rng=rng)
+    return nuts.to_draws(found, levels, options.n_draws)
 
 
 def two_stage(
@@ -34,10 +46,9 @@ def two_stage(
     """Draws of the calibration on Z = (S, X), as `cje_core.bayes.covariates.sample` makes them by Gibbs."""
     if graded.columns is None:
         raise ValueError("graded has no columns of the covariate effect; give it those of `effects`")
-    seen, columns = slice.labelled(rows, graded), graded.columns[rows.teaches]
-    trace = nuts.run(slice.two_stage(graded.levels, seen, columns, prior), options, rng=rng)
-    draws = nuts.to_draws(trace, graded.levels, options.n_draws)
-    return draws._replace(beta=nuts.pooled(nuts.posterior(trace), "beta")[: options.n_draws])
+    found = trace(rows, graded, options, prior=prior, rng=rng)
+    draws = nuts.to_draws(found, graded.levels, options.n_draws)
+    return draws._replace(beta=nuts.pooled(nuts.posterior(found), "beta")[: options.n_draws])
 
 
 def hierarchical(
@@ -45,13 +56,13 @@ def hierarchical(
 ) -> Draws:
     """Draws of one calibrator per policy, ``own``, partially pooled; f is that of the population of policies."""
     labels = policies.by_policy(rows, graded, rows.teaches)._replace(binary=graded.levels.binary)
-    trace = nuts.run(policies.hierarchical(labels, prior), options, rng=rng)
-    found = nuts.posterior(trace)
+    run = nuts.run(policies.hierarchical(labels, prior), options, rng=rng)
+    found = nuts.posterior(run)
     ends, shape = (nuts.pooled(found, name)[: options.n_draws] for name in ("own_ends", "own_shape"))
     own = np.stack(
         [curve(graded.levels.level, ends[:, p], shape[:, p]) for p in range(len(labels.n))], axis=1
     )
-    return nuts.to_draws(trace, graded.levels, options.n_draws)._replace(own=own)
+    return nuts.to_draws(run, graded.levels, options.n_draws)._replace(own=own)
 
 
 def joint(
@@ -73,9 +84,9 @@ def joint(
     every = policies.by_policy(rows, graded, rows.probe)
     probes = every._replace(n=every.n[checked], total=every.total[checked], squares=every.squares[checked])
     model = policies.joint_transport(graded.levels, probes, prior, scale=scale, stacklevel=4)
-    trace = nuts.run(model, options, rng=rng)
-    draws = nuts.to_draws(trace, graded.levels, options.n_draws)
-    found = nuts.posterior(trace)
+    run = nuts.run(model, options, rng=rng)
+    draws = nuts.to_draws(run, graded.levels, options.n_draws)
+    found = nuts.posterior(run)
     delta = np.full((len(rows.policies), len(draws.f)), np.nan)
     delta[checked] = nuts.pooled(found, "delta")[: options.n_draws].T
     return draws, Shifts(delta, nuts.pooled(found, "tau")[: options.n_draws], n_probes)

@@ -24,9 +24,13 @@ from cje_core.inference.estimate import Status
 TARGET_ACCEPT = 0.95  # labels at 0 or 1 push f to the edge of what it can be: fewer divergences there
 RHAT, BULK, TAIL, BFMI = 1.01, 400.0, 400.0, 0.3  # gates; ESS over all chains
 ENGINES = ("nutpie", "pymc")
+ARVIZ_GROUPS = (
+    "posterior", "sample_stats", "posterior_predictive", "log_likelihood", "observed_data", "constant_data",
+)  # fmt: skip
 MAX_COMPILED = 16  # models kept, a few megabytes each; the one not used for longest goes first
 
 _compiled: OrderedDict[Hashable, Any] = OrderedDict()
+_last: dict[Hashable, Any] = {}  # the last trace, by all that it depends on
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,24 @@ DEFAULT = NutsOptions()
 def run(model: Specification, options: NutsOptions = DEFAULT, *, rng: Rng = None) -> Any:
     """Trace of a model, an InferenceData or a DataTree; nutpie's compiled model is kept.
 
-    An int as `rng` is NUTS' seed itself; a generator draws one.
+    An int as `rng` is NUTS' seed itself; a generator draws one. The last run is kept: whoever asks for the same model,
+    data, options and seed gets it again, as the two Bayesian estimators of an analysis do.
     """
     seed = int(rng if isinstance(rng, int | np.integer) else np.random.default_rng(rng).integers(2**31))
+    asked = (
+        model.key,
+        options,
+        seed,
+        tuple((name, one.tobytes()) for name, one in sorted(model.data.items())),
+    )
+    if asked in _last:
+        return _last[asked]
+    _last.clear()
+    _last[asked] = found = _run(model, options, seed)
+    return found
+
+
+def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
     shared: dict[str, Any] = {
         "draws": -(-options.n_draws // options.chains),
         "tune": options.tune,
@@ -100,6 +119,14 @@ def load_trace(path: str | Path) -> Any:
     if not Path(path).is_file():
         raise ValueError(f"no trace at {path}; write one with save_trace")
     return az.from_netcdf(str(path), engine="netcdf4")
+
+
+def to_arviz(tree: xr.DataTree) -> Any:
+    """A tree of groups as the installed ArviZ has it: an InferenceData before version 1, the tree itself after."""
+    if not hasattr(az, "InferenceData"):
+        return tree
+    groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}
+    return az.InferenceData(**{name: ds for name, ds in groups.items() if name in ARVIZ_GROUPS})
 
 
 def group(trace: Any, name: str) -> xr.Dataset:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from cje_core.data.contract import teaching_policies
 from cje_core.inference.estimate import Status
 from cje_core.inference.pairs import ROUNDING
 from cje_core.verdict import gates
@@ -85,7 +86,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "direction": analysis.calibrated.calibration.direction,
             "subgroup": analysis.calibrated.calibration.groups,
             "cohort": analysis.data.attrs.get("cohort"),
-            "calibration_policy": analysis.data.attrs["calibration_policy"],
+            "calibration_policy": teaching_policies(analysis.data),
             "judge_range": analysis.data.attrs["judge_range"],
             "oracle_range": analysis.data.attrs["oracle_range"],
             "counts": {policy: _counts(analysis, policy) for policy in analysis.policies},

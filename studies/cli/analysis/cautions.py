@@ -3,6 +3,7 @@
 Each function gives the lines of one kind, none where there is nothing to say.
 """
 
+from cje_core.data.contract import teaching_policies
 from cje_core.offpolicy.log_likelihoods import refuted
 from cje_core.transport.agreement import mixed
 from cje_core.workflow.analysis import Analysis
@@ -30,7 +31,7 @@ def contradictions(analysis: Analysis) -> list[str]:
     if not named or not (analysis.off_policy or any(map(analysis.borrows, analysis.policies))):
         return []
     policy = max(named, key=lambda name: abs(float(found["shown_residual"].sel(policy=name))))
-    at, teachers = found.sel(policy=policy), [str(name) for name in analysis.data.attrs["calibration_policy"]]
+    at, teachers = found.sel(policy=policy), teaching_policies(analysis.data)
     others = [name for name in teachers if name != policy]
     whose = others[0] if len(others) == 1 else "the others"
     region, where = int(at["shown_region"]), ""

@@ -5,7 +5,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from cje_core.figures.forest import GAP, LINE_HEIGHT, forest
-from cje_core.figures.style import STYLE
+from cje_core.figures.style import STYLE, folded
+from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN, VALUE
 from cje_core.workflow.reading.prepare import CORRECTED, OFF_POLICY
@@ -28,7 +29,8 @@ def render(analysis: Analysis) -> dict[str, bytes]:
     from matplotlib.figure import Figure
 
     names = _lines(analysis)
-    height = 1.3 + LINE_HEIGHT * (len(names) + GAP) * len(analysis.policies)
+    lines = max(folded(policy).count("\n") for policy in analysis.policies)  # a folded name needs their room
+    height = 1.3 + LINE_HEIGHT * max(len(names) + GAP, 1.6 + lines) * len(analysis.policies)
     with mpl.rc_context({**STYLE, "svg.fonttype": "path"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a policy's name may be in any script
         figure = Figure(figsize=(8.0, height), dpi=200)
@@ -53,7 +55,8 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
         {name: shown[name] for name in names},
         labels=LABELS,
         colours=COLOURS,
-        hollow={  # not the number to use
+        hollow=_blocked(analysis)
+        | {  # not the number to use
             (name, policy): "borrowed"
             for policy in probed
             if not analysis.status(primary, policy).failed
@@ -67,6 +70,19 @@ def _draw(analysis: Analysis, names: list[str], figure: "Figure") -> None:
     prob = 100 * float(analysis.estimates[primary].attrs["ci_prob"])
     margin = plain(analysis, float(analysis.transport.attrs["margin"]))
     axes.set_title(f"Estimates with {prob:g}% intervals; transport audit with margin {margin}", loc="left")
+
+
+def _blocked(analysis: Analysis) -> dict[tuple[str, str], str]:
+    """Off-policy estimates that the gates block, and those whose gates cannot be judged."""
+    if analysis.overlap is None:
+        return {}
+    state, words = ope_ok(analysis.gates)["state"], {"blocked": "blocked", "unknown": "not established"}
+    return {
+        (name, policy): words[said]
+        for policy in analysis.policies
+        if (said := str(state.sel(policy=policy).item())) in words
+        for name in analysis.off_policy
+    }
 
 
 def _verdict(analysis: Analysis, policy: str) -> str:

@@ -1,40 +1,136 @@
-"""How an analysis is put out: files, and one JSON object or the page."""
+"""An analysis in sentences: the answer first, what it rests on, what to do next, and a methods paragraph to paste."""
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import typer
+from cje_core.workflow.analysis import Analysis
+from studies.cli.analysis.numbers import percent, plain, probability
 
-from studies.cli import progress
+NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.]*[A-Za-z_])")
+MEANING = {
+    "reported": "labels or probes of the policy's own are in the value",
+    "assumed": "nothing here has shown that the judge's scores mean the same for it",
+    "refused": "no number holds",
+}
 
-if TYPE_CHECKING:
-    import xarray as xr
 
-    from cje_core.workflow.analysis import Analysis
+def answer(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
+    """Who leads, and what of the values is reported, assumed or refused, and why."""
+    lines = [_leader(analysis, told["best"])] if told["best"] else _alone(analysis)
+    for level in ("reported", "assumed"):
+        names = [p for p in analysis.policies if analysis.level(p) == level]
+        if names:
+            lines.append(f"{level.capitalize()}: {', '.join(names)}; {MEANING[level]}.")
+    if any(told["policies"][p]["if_biased"] for p in analysis.policies):
+        margin = plain(analysis, float(analysis.transport.attrs["margin"]))
+        biased = ", ".join(_if_biased(analysis, told, margin))
+        if biased:
+            lines.append(f"If transport is off by up to {margin}: {biased}.")
+    by_reason: dict[str, list[str]] = {}
+    for policy in analysis.policies:
+        if analysis.level(policy) == "refused":
+            by_reason.setdefault(analysis.of_level("reason", policy).rstrip("."), []).append(policy)
+    return lines + [f"Refused: {', '.join(names)}; {reason}." for reason, names in by_reason.items()]
 
 
-def tell(
-    result: "Analysis",
-    out: Path | None,
-    salt: str | None,
-    *,
-    as_json: bool,
-    traces: "Mapping[str, xr.Dataset] | None" = None,
-) -> None:
-    """Write what ``--out`` asks for, then print; ids are redacted with `salt`, see `studies.cli.redaction`."""
-    from studies.cli.analysis.as_json import to_json
-    from studies.cli.analysis.save import save
-    from studies.cli.analysis.tables import summary
-    from studies.cli.redaction import hidden
+def _alone(analysis: Analysis) -> list[str]:
+    known = [p for p in analysis.policies if analysis.standing(p)]
+    if len(known) != 1:
+        return ["No two policies have a value, so there is nobody to compare."] if not known else []
+    at = analysis.value.sel(policy=known[0])
+    low, high = (plain(analysis, float(end)) for end in at["interval"].values)
+    value = plain(analysis, float(at["estimate"]))
+    return [f"{known[0]} is worth {value}, {percent(analysis)} interval {low} to {high}."]
 
-    told = hidden(to_json(result), salt) if as_json else None
-    if out is not None:
-        with progress.working("drawing"):
-            written = save(result, out, told, salt, traces=traces)
-        typer.echo(f"written to {out}: {', '.join(written)}", err=True)
-    if told is not None:
-        typer.echo(json.dumps(told, allow_nan=False))
-    else:
-        progress.show(summary(result))
+
+def _leader(analysis: Analysis, best: Mapping[str, Any]) -> str:
+    name, rest = best["policy"], [p for p in best["compared"] if p not in best["behind"]]
+    others = [p for p in rest if p != name]
+    behind = f" {', '.join(best['behind'])} {'is' if len(best['behind']) == 1 else 'are'} behind."
+    if best["decided"]:
+        flips = best["flips_at"]
+        bound = f", while transport is off by less than {plain(analysis, flips)}" if flips else ""
+        return f"{name} is best: its differences from all others leave out 0{bound}."
+    return (
+        f"{name} has the largest value, but is not told apart from {', '.join(others)}."
+        f"{behind if best['behind'] else ''}"
+    )
+
+
+def _if_biased(analysis: Analysis, told: Mapping[str, Any], margin: str) -> list[str]:
+    lines = []
+    for policy in analysis.policies:
+        if told["policies"][policy]["if_biased"] and analysis.standing(policy):
+            low, high = analysis.if_biased["interval"].sel(policy=policy).isel(delta=0).values
+            lines.append(f"{policy} {plain(analysis, float(low))} to {plain(analysis, float(high))}")
+    return lines
+
+
+def next_steps(told: Mapping[str, Any]) -> list[tuple[list[str], str]]:
+    """What to do, one line per reason, with the policies it is about; numbers that differ stand as their range."""
+    by_reason: dict[str, list[tuple[str, str]]] = {}
+
+    def say(policy: str, text: str) -> None:
+        if text:
+            by_reason.setdefault(NUMBER.sub("#", text), []).append((policy, text))
+
+    for policy, at in told["policies"].items():
+        advised = at["recommended"]
+        use = f"use {advised['estimator']}: " if advised["estimator"] else ""
+        say(policy, use + advised["reason"])
+        say(policy, advised["caution"])
+        if at["label_next"]:
+            wanted = sum(region["labels"] for region in at["label_next"]["regions"])
+            say(policy, f"label {wanted} of its responses, at random in each region of scores")
+    return [([name for name, _ in said], _ranged([text for _, text in said])) for said in by_reason.values()]
+
+
+def _ranged(texts: Sequence[str]) -> str:
+    """Texts that differ in numbers alone as one, with the smallest and the largest of each number.
+
+    Examples
+    --------
+    >>> _ranged(["3% of the variance in 2 parts", "11% of the variance in 2 parts"])
+    '3 to 11% of the variance in 2 parts'
+    """
+    columns = zip(*(NUMBER.findall(text) for text in texts), strict=True)
+    ends = [(min(found, key=float), max(found, key=float)) for found in columns]
+    shown = iter(low if float(low) == float(high) else f"{low} to {high}" for low, high in ends)
+    return NUMBER.sub(lambda _: next(shown), texts[0])
+
+
+def methods(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
+    """A methods section; everything in it is of the analysis or of what it recorded."""
+    manifest, counts = told["manifest"], told["manifest"]["counts"]
+    responses, labels, probes = (
+        sum(one[name] for one in counts.values()) for name in ("responses", "labels", "probes")
+    )
+    low, high = (f"{end:g}" for end in analysis.data.attrs["oracle_range"])
+    covariates = manifest["covariates"]
+    seen = f"the judge's score and {', '.join(covariates)}" if covariates else "the judge's score"
+    with_probes = f", and {probes} more that only audit" if probes else ""
+    teachers = ", ".join(manifest["calibration_policy"])
+    parts = [
+        f"We estimated the value E[Y] of {len(counts)} policies from {responses} judged responses, {labels} of them "
+        f"with an oracle label on the scale {low} to {high}{with_probes}.",
+        f"Values are those of the estimator {manifest['primary']} (cje-lab {manifest['versions']['cje-lab']}), which "
+        f"calibrates {seen} to the label ({manifest['calibrator'] or 'no'} calibrator, taught by {teachers}), with "
+        f"{percent(analysis)} intervals.",
+        f"A policy whose level rests on others' labels was audited on probes against a margin of "
+        f"{manifest['margin']:g}; levels that no label supports are refused. "
+        "p-values are adjusted by Benjamini and Hochberg over all pairs.",
+    ]
+    if analysis.posterior is not None:
+        parts.append(
+            f"Posteriors are of monotone splines in the score, sampled by {analysis.posterior.engine}; P(best) is "
+            "over the policies with a value."
+        )
+    parts.append(f"Seed {manifest['seed']}. The method is that of the paper Causal Judge Evaluation.")
+    return parts
+
+
+def chances(told: Mapping[str, Any], policy: str) -> tuple[str, str]:
+    """P(|shift| < margin) and P(best) of the posterior, as text."""
+    found = told["policies"][policy]["posterior"] or {}
+    return probability(found.get("p_shift_within_margin")), probability(found.get("p_best"))

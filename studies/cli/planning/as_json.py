@@ -6,6 +6,7 @@ from typing import Any
 
 import xarray as xr
 
+from cje_core.data.contract import teaching_policies
 from cje_core.inference.estimate import Status
 from cje_core.workflow.plan import Planned
 from studies.cli.analysis.numbers import ends, known, numbers
@@ -83,7 +84,7 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "calibrator": calibration.mode,
             "borrowed": planned.borrowed,
             "estimator": planned.estimator,
-            "calibration_policy": planned.data.attrs["calibration_policy"],
+            "calibration_policy": teaching_policies(planned.data),
             "judge_range": planned.data.attrs["judge_range"],
             "oracle_range": planned.data.attrs["oracle_range"],
             "left_out": json.loads(planned.left_out.to_json(orient="records")),

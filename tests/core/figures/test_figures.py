@@ -1,19 +1,24 @@
 """Every figure draws what its Dataset says: labelled axes, intervals, thresholds, unknowns as words."""
 
+from fractions import Fraction
+
 import matplotlib as mpl
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib import pyplot as plt
+from scipy import stats
 
 from cje_core import figures
 from cje_core.calibration import reliability
+from cje_core.calibration.bands import calibration_band
 from cje_core.calibration.calibrated import Calibration, calibrated
-from cje_core.data import from_arrays
+from cje_core.data import DataError, from_arrays
 from cje_core.estimators import calibrated_dr_cpo, direct, labels_only, raw_judge
 from cje_core.figures.style import MARKERS, OKABE_ITO, looks
 from cje_core.inference.contrasts import win_matrix
 from cje_core.offpolicy.overlap import overlap
-from cje_core.offpolicy.weight_map import weight_map
+from cje_core.offpolicy.weight_map import bin_of, weight_map
 from cje_core.planning import forecast
 from cje_core.planning.components import variance_components
 from cje_core.transport import audit as transport
@@ -134,6 +139,7 @@ def test_calibration_curve_and_covariate_effects(data):
     np.testing.assert_allclose(by_name["monotone in S"].get_ydata(), curve["monotone"])
     assert len({line.get_linestyle() for line in axes.lines[1:]}) == 3  # told apart in grey
     effect, second = figures.covariate_effects(curve)
+    assert effect.collections and second.collections  # their bands
     assert effect.get_xlabel() == "words" and "second stage" in second.get_ylabel()
 
 
@@ -162,6 +168,39 @@ def test_win_matrix_marks_what_survives(data):
     )
 
 
+def test_a_refused_pair_has_no_number_and_no_star(data):
+    """And a cell is shaded by how sure its sign is, not by its size."""
+    wins = win_matrix(direct.estimate(data, borrowed="plug_in"), q=0.05)
+    shown = xr.DataArray(np.ones((3, 3), dtype=bool), dims=("policy", "other"))
+    shown[2], shown[:, 2] = False, False
+    axes = figures.win_matrix(wins.assign(shown=shown))
+    assert [one.get_text() for one in axes.texts].count("no number") == 4
+    (image,) = axes.images
+    expected = stats.norm.ppf(wins["probability"].values[0, 1])
+    assert float(image.get_array()[0, 1]) == pytest.approx(np.clip(expected, -4, 4))
+
+
+def test_bins_hold_the_scores_they_show():
+    """Every score with two decimals lies in the bin whose lower end is the largest one not above it."""
+    score = np.round(np.arange(101) / 100, 2)
+    for n_bins in (10, 20, 25, 50):
+        at = bin_of(score, 0.0, 1.0, n_bins)
+        expected = [min(Fraction(k, 100) * n_bins // 1, n_bins - 1) for k in range(101)]
+        assert at.tolist() == expected
+    counted = np.histogram(score, np.linspace(0, 1, 21))[0]
+    assert (np.bincount(bin_of(score, 0.0, 1.0, 20)) != counted).any()  # what rounding does to edges
+
+
+def test_bands_hold_the_curve_and_the_labels_law(data):
+    band = calibration_band(data, n_grid=11)
+    assert (band["interval"].sel(ci_bound="lower") <= band["reward"]).all()
+    assert (band["reward"] <= band["interval"].sel(ci_bound="upper")).all()
+    axes = figures.calibration_band(band)
+    assert any("band, pointwise" in str(one.get_label()) for one in axes.collections)
+    with pytest.raises(DataError, match="no labels teach"):
+        calibration_band(data.assign(labelled=data["labelled"] & False))
+
+
 def test_ess_tails_draw_gates_and_name_the_unknown(data):
     found = overlap(data)
     left, right = figures.ess_tails(found)
@@ -181,7 +220,8 @@ def test_weight_map_and_its_two_figures(data):
     assert np.isnan(mean_one[0])
     np.testing.assert_allclose(weights["ess_fraction"][1:], overlap(data)["ess_fraction"][1:])
     assert "ESS/n" in figures.weight_stabilisation(weights, "$twin$").get_title(loc="left")
-    axes = figures.overlap_heatmap(weights, "odd", affinity=0.5)
+    axes, below = figures.overlap_heatmap(weights, "odd", affinity=0.5)
+    assert below.lines and axes.get_position().y0 > below.get_position().y1  # no second scale on one panel
     (image,) = axes.images
     np.testing.assert_allclose(image.get_array()[0], weights["density_logged"])
     assert "0.500" in axes.get_title(loc="left")

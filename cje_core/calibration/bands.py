@@ -1,0 +1,116 @@
+"""How sure the calibrator's curve is: pointwise bands by resampling the prompts whose labels teach.
+
+A percentile band of `n_resamples` fits, each on as many clusters of prompts as there are, drawn with replacement. For
+a step function that is a guide and no guarantee: where f is flat an isotonic fit moves by less than the square root of
+the labels, and a percentile bootstrap of it covers too little. What values rest on is not this band but
+`cje_core.calibration.oracle_slice.calibration_part`, whose intervals are tested.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import xarray as xr
+
+from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, fit, predict
+from cje_core.checks import FloatArray, IntArray, probability
+from cje_core.data.errors import DataError
+
+N_GRID = 101
+N_RESAMPLES = 100
+SEED = 1  # a band is a picture: the same data, the same picture
+
+
+def resampled(
+    fitted: OracleSlice,
+    cluster: IntArray,
+    curve: Callable[[Calibrator], FloatArray],
+    *,
+    n_resamples: int = N_RESAMPLES,
+    ci_prob: float = 0.95,
+) -> FloatArray:
+    """Pointwise percentile band of what `curve` makes of a calibrator, shape (2, ...).
+
+    Parameters
+    ----------
+    fitted : OracleSlice
+        The labels that teach.
+    cluster : array of int, shape (prompts,)
+        Sampling unit of each prompt.
+    curve : callable
+        From a calibrator to numbers of one shape.
+
+    Examples
+    --------
+    See `calibration_band`.
+    """
+    probability(ci_prob)
+    _, code = np.unique(cluster[fitted.prompt], return_inverse=True)
+    order, size = np.argsort(code, kind="stable"), np.bincount(code)
+    start, rng = np.concatenate([[0], np.cumsum(size)]), np.random.default_rng(SEED)
+    found = []
+    for _ in range(n_resamples):
+        chosen = rng.integers(len(size), size=len(size))
+        rows = np.concatenate([order[start[g] : start[g + 1]] for g in chosen])
+        again = fit(
+            fitted.z[rows],
+            fitted.label[rows],
+            fitted.weight[rows],
+            mode=fitted.mode,
+            increasing=fitted.increasing,
+            basis=fitted.basis,
+        )
+        found.append(curve(again))
+    tails = [0.5 - ci_prob / 2, 0.5 + ci_prob / 2]
+    return np.asarray(np.quantile(np.stack(found), tails, axis=0))
+
+
+def calibration_band(
+    data: xr.Dataset | Calibrated, *, n_grid: int = N_GRID, ci_prob: float = 0.95
+) -> xr.Dataset:
+    """The calibrator in use against the judge score, with its band and the labels that taught it.
+
+    Parameters
+    ----------
+    data : xr.Dataset or Calibrated
+        With labels that teach; else it is a `DataError`.
+    n_grid : int
+        Points of the curve, over the range of the labelled scores.
+    ci_prob : float
+
+    Returns
+    -------
+    xr.Dataset
+        Over ``score``: ``reward``, covariates at their means, and ``interval(score, ci_bound)``, in oracle units. Over
+        ``label``: ``label_score``, ``label_value``. Attribute ``mode``.
+
+    Examples
+    --------
+    >>> from cje_core.data import from_arrays
+    >>> rng = np.random.default_rng(0)
+    >>> judge = rng.random((1, 300))
+    >>> label = judge + 0.05 * rng.standard_normal((1, 300))
+    >>> band = calibration_band(from_arrays(judge, policies=["a"], oracle=label, oracle_range=(-1, 2)))
+    >>> bool((band["interval"].sel(ci_bound="lower") <= band["reward"]).all())
+    True
+    """
+    given = calibrated(data)
+    fitted = given.slice
+    if fitted.calibrator is None:
+        raise DataError("no labels teach a calibrator: there is no curve to draw; label more")
+    grid = np.linspace(fitted.z[:, 0].min(), fitted.z[:, 0].max(), n_grid)
+    z = np.tile(fitted.weight @ fitted.z / fitted.weight.sum(), (n_grid, 1))
+    z[:, 0] = grid
+    reward = predict(fitted.calibrator, z)
+    bound = resampled(fitted, given.rows.cluster, lambda f: predict(f, z), ci_prob=ci_prob)
+    bound = np.stack([np.minimum(bound[0], reward), np.maximum(bound[1], reward)], axis=-1)
+    return xr.Dataset(
+        {
+            "reward": ("score", reward),
+            "interval": (("score", "ci_bound"), bound),
+            "label_score": ("label", fitted.z[:, 0]),
+            "label_value": ("label", fitted.label),
+        },
+        coords={"score": grid, "ci_bound": ["lower", "upper"]},
+        attrs={"ci_prob": ci_prob, "mode": fitted.mode, "n_labels": len(fitted.label)},
+    )

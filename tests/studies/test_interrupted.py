@@ -1,0 +1,62 @@
+"""Ctrl-C at any moment is one line and exit code 130; the version; no escape sequence reaches a terminal."""
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from analysis import world, write
+
+import studies.__main__ as program
+from studies.cli import app
+
+
+def stopped(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_inside_a_command(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("cje_core.workflow.analyze.analyze", stopped)
+    assert cli(write(world(), tmp_path)) == (130, "", "cje-lab: interrupted\n")
+
+
+def test_outside_of_every_command(monkeypatch, capsys):
+    """While libraries are imported, and between typer and the end."""
+    for where in ("app", "_one_line"):
+        monkeypatch.setattr(app, where, stopped)
+        with pytest.raises(SystemExit) as left:
+            program.main()
+        assert left.value.code == 130 and capsys.readouterr().err == "cje-lab: interrupted\n"
+    monkeypatch.setattr(app, "main", stopped)
+    with pytest.raises(SystemExit) as left:
+        program.main()
+    assert left.value.code == 130 and capsys.readouterr().err == "cje-lab: interrupted\n"
+
+
+def test_before_the_program_is_imported():
+    script = (
+        "import sys; sys.argv = ['/usr/bin/cje-lab']; import builtins; real = builtins.__import__\n"
+        "def stop(name, *rest):\n"
+        "    if name == 'cje_core': raise KeyboardInterrupt\n"
+        "    return real(name, *rest)\n"
+        "builtins.__import__ = stop\n"
+        "import studies\n"
+    )
+    root = Path(app.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=root
+    )
+    assert done.stderr == "cje-lab: interrupted\n" and done.returncode != 0
+
+
+def test_the_version_is_that_of_the_installed_package(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["cje-lab", "--version"])
+    with pytest.raises(SystemExit) as left:
+        app.main()
+    assert not left.value.code and capsys.readouterr().out == f"cje-lab {metadata.version('cje-lab')}\n"
+
+
+def test_no_escape_sequence_reaches_the_terminal(cli, tmp_path):
+    code, out, err = cli(tmp_path / "\x1b[31mred\x07")
+    assert code == 2 and out == "" and "\x1b" not in err and "\\x1b[31mred\\x07" in err
