@@ -16,6 +16,7 @@ from studies.cli import progress
 from studies.cli.audit.commands import audit
 from studies.cli.bench import bench
 from studies.cli.design import protocol
+from studies.cli.files.demo import demo
 from studies.cli.options import (
     Batch,
     Bayes,
@@ -103,7 +104,7 @@ def list_(as_json: Json = False) -> None:
             typer.echo(f"  {entry['name']:<{width}}  {entry['summary']}")
 
 
-for command in (run, status, merge, replay, solve, report, plot, docs, bench, paper, tf_cache, step):
+for command in (run, status, merge, replay, solve, report, plot, docs, bench, paper, tf_cache, step, demo):
     app.command()(command)
 app.add_typer(audit)
 app.command()(protocol)
