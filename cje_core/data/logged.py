@@ -19,6 +19,7 @@ from cje_core.data.fields import (
     count_words,
     ids,
     leave_out,
+    line,
     numbers,
     place,
     require,
@@ -73,6 +74,11 @@ def read_logged(
     keep = ~unknown & ~no_logger
     target = np.full((len(policies), len(prompts)), np.nan)
     told = {(row.policy, row.prompt_id) for one in gone for row in one.itertuples()}
+    if targets and not set(targets) & set(policies):
+        said = f"{line(', '.join(sorted(targets)), 80)}; DATA has {line(', '.join(policies), 80)}"
+        raise DataError(
+            f"{path}: log-likelihoods of no policy of DATA, but of {said}: give both the same names"
+        )
     for policy, logp in targets.items():
         field = f"target_policy_logprobs[{policy!r}]"
         column = table.assign(policy=policy, **{field: logp})

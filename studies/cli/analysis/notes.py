@@ -9,6 +9,7 @@ import pandas as pd
 from rich.text import Text
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.data.intake.names import CAUTION
 from cje_core.inference.estimate import Status
 from cje_core.offpolicy.log_likelihoods import refuted
 from cje_core.transport.agreement import mixed
@@ -109,7 +110,10 @@ def left_out_lines(left_out: pd.DataFrame) -> list[str]:
         rows = entries["row"].dropna().astype(int).tolist()
         where = f", row {rows[0]}" if len(rows) == 1 else f", {len(rows)} rows ({some(rows)})" if rows else ""
         whose = f" (policy {policy})" if policy else ""
-        lines.append(f"left out: {file}{where}: {reason}{whose}")
+        if reason.startswith(CAUTION):  # the file was read all the same
+            lines.append(f"{CAUTION}{file}: {reason.removeprefix(CAUTION)}")
+        else:
+            lines.append(f"left out: {file}{where}: {reason}{whose}")
     return lines
 
 
