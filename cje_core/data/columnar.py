@@ -8,7 +8,6 @@ nobody asked for, nesting or digits beyond that parser's own limits.
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,13 +22,11 @@ from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.errors import DataError
 from cje_core.data.fields import CONTROL, EXACT, FOLD, LARGEST, LENGTH, READ, WORDS, Foreign, Scales, Source
 from cje_core.data.intake.names import check_names
-from cje_core.data.intake.raw import LINES, PARQUET, is_zipped, kind_of, raw_bytes
+from cje_core.data.intake.raw import HEAD, LINES, PARQUET, is_zipped, keys_of, kind_of, raw_bytes
 from cje_core.data.tables import Remarks, policy_of, response_files
 
 IDS = ("policy", "prompt_id", "cluster", "stratum", "cohort", "fold_id")
 NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
-KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
-HEAD = 1 << 16  # bytes of a file that show whether its ids are text or integers
 SPARSE = 64  # cells for each row, beyond which marking every one costs more than sorting
 BLOCK = 1 << 22  # bytes that are parsed at once; a longer record is odd
 
@@ -168,7 +165,9 @@ def _jsonl(path: Path, fields: Sequence[str], remarks: Remarks) -> pa.Table:
     lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
     joints = raw.count(b"}\n{") + (raw.count(b"}\r\n{") if b"\r" in raw else 0)
     _odd_if(not raw.startswith(b"{") or joints != lines - 1 or "metadata" in fields)
-    held = _keys(raw, fields)
+    held = keys_of(raw, fields)
+    _odd_if(held is None)
+    assert held is not None
     remarks += [(path, reason) for reason in check_names(held, (*fields, *READ), str(path))]
     fields = [field for field in fields if field in held]
     kinds = {**dict.fromkeys(fields, pa.float64()), **_kinds_of_ids(raw), "probe": pa.bool_()}
@@ -195,25 +194,6 @@ def _jsonl(path: Path, fields: Sequence[str], remarks: Remarks) -> pa.Table:
         values = table[field].to_numpy()
         _odd_if(np.any(np.signbit(values) & (values == 0)))  # the integer -0 is 0, the float -0.0 is not
     return table
-
-
-def _keys(raw: bytes, fields: Sequence[str]) -> set[str]:
-    """Names that objects of the text have, at any depth, and perhaps others that look like names to a quick search."""
-    known = {*fields, "metadata", *_head_keys(raw)}
-    _odd_if(any("\\" in name for name in known))  # a name in escapes may be any
-    counts = {name: raw.count(b'"' + name.encode() + b'":') for name in known}
-    # A quote within a text is escaped, so it and what follows it end no name.
-    unescaped = raw.count(b'":') - (raw.count(b'\\":') if b"\\" in raw else 0)
-    if sum(counts.values()) == unescaped and b'" :' not in raw:
-        return {name for name, count in counts.items() if count}
-    names = {name.decode() for name in set(KEY.findall(raw))}
-    _odd_if(any("\\" in name for name in names))
-    return names
-
-
-def _head_keys(raw: bytes) -> set[str]:
-    """Names that the first objects have, at any depth."""
-    return {name.decode() for name in set(KEY.findall(raw[:HEAD])) if name.isascii()}
 
 
 def _check_text(raw: bytes) -> None:

@@ -9,7 +9,6 @@ import fnmatch
 import importlib
 import math
 import pkgutil
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -20,11 +19,9 @@ import pandas as pd
 
 from cje_core.data.errors import DataError
 from cje_core.data.fields import Foreign, line
-from cje_core.data.intake.raw import LINES, PARQUET, is_zipped, kind_of, parsed, readable
+from cje_core.data.intake.raw import HEAD, KEY, LINES, PARQUET, is_zipped, kind_of, parsed, readable
 
-KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 READERS = "cje_core.data.readers"
-HEAD = 1 << 16  # bytes that show which tool wrote a file
 UNGRADED = "ungraded: "  # begins the reason of an item that was read, and has no number of the judge
 UNUSABLE = "unusable: "  # of one that the tool itself gave up
 COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from cje_core.data.errors import DataError
 
 LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
+HEAD = 1 << 16  # bytes of a file that show what it is
+KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')  # of an object
 KINDS = (*LINES, ".csv", *PARQUET)
 
 
@@ -94,3 +97,31 @@ def parsed(text: str | bytes, fields: Collection[str] | None = None) -> Any:
         return found
 
     return json.loads(text, object_pairs_hook=once)
+
+
+def keys_of(raw: bytes, fields: Collection[str]) -> set[str] | None:
+    """Names that objects of a JSON text have, at any depth, and perhaps others; None where one is in escapes.
+
+    Where the fields and the names of the first objects are all names there are, counting them says so, many times
+    quicker than a look at each.
+
+    Examples
+    --------
+    >>> sorted(keys_of(b'{"a": 2, "b": {"c": "d"}}', ["a"]))
+    ['a', 'b', 'c']
+    """
+    known = {*fields, "metadata", *head_keys(raw)}
+    if any("\\" in name for name in known):
+        return None
+    counts = {name: raw.count(b'"' + name.encode() + b'":') for name in known}
+    # A quote within a text is escaped, so it and what follows it end no name.
+    unescaped = raw.count(b'":') - (raw.count(b'\\":') if b"\\" in raw else 0)
+    if sum(counts.values()) == unescaped and b'" :' not in raw:
+        return {name for name, count in counts.items() if count}
+    names = {name.decode(errors="replace") for name in set(KEY.findall(raw))}
+    return None if any("\\" in name for name in names) else names
+
+
+def head_keys(raw: bytes) -> set[str]:
+    """Names that the first objects of a JSON text have, at any depth."""
+    return {name.decode() for name in set(KEY.findall(raw[:HEAD])) if name.isascii()}

@@ -13,14 +13,16 @@ from cje_core.data.intake.names import CAUTION, alike
 
 # A cell for each policy, prompt and draw: beyond this many for each row, and in all, draws are counted anew.
 SPARSE, FEW_CELLS = 8, 100_000
-RENUMBERED = f"{CAUTION}draw_idx counts on over prompts; its draws are numbered anew within each policy and prompt, in its order"
+RENUMBERED = (
+    f"{CAUTION}draw_idx counts on over prompts: draws are numbered anew within each policy and prompt"
+)
 
 
 def few_draws(draw: npt.NDArray[Any], policy: Any, prompt: Any) -> npt.NDArray[np.intp] | None:
-    """Draws counted 0, 1, ... within each policy and prompt, where their numbers would blow arrays up; else None.
+    """Draws counted from 0 within each policy and prompt, where their numbers would blow arrays up, else None.
 
-    A counter over all rows gives every row a draw of its own, and arrays by policy, prompt and draw as many cells as the
-    square of the rows. Which number a draw has matters to nothing but the order of its prompt's draws.
+    A counter over all rows gives every row a draw of its own, and arrays by policy, prompt and draw as many cells as
+    the square of the rows. Which number a draw has matters to nothing but the order of its prompt's draws.
     """
     names = [pd.factorize(values)[0] for values in (policy, prompt)]
     n_draws = len(np.unique(draw))

@@ -46,23 +46,8 @@ class Examined(NamedTuple):
     oracle: str | None
     problem: str  # why it cannot be read as it is; empty if it can
 
-    def arguments(self, path: str | Path) -> list[str]:
-        """What to give ``cje-lab analyze``."""
-        found = [str(path)]
-        for option, name in (("--judge", self.judge), ("--oracle", self.oracle)):
-            if name is not None:
-                found += [option, name]
-        for option, name in (
-            ("--judge-range", self.judge or "judge_score"),
-            ("--oracle-range", self.oracle or "oracle_label"),
-        ):
-            scale = self._scale(name)
-            if scale is not None and scale != SCALES[0]:
-                found += [option, *(f"{end:g}" for end in scale)]
-        return found
-
-    def _scale(self, name: str) -> tuple[float, float] | None:
-        """Smallest usual scale that holds all numbers of the scores that a name or pattern means."""
+    def scale(self, name: str) -> tuple[float, float] | None:
+        """Smallest usual scale of the scores that a name or pattern means; None if there are none."""
         like = re.compile(re.escape(name).replace(r"\*", ".*"))
         held = [scored for other, scored in self.scores.items() if like.fullmatch(other) and scored.n]
         if not held:
@@ -108,7 +93,7 @@ def examine(path: str | Path, asked: Asked = Asked()) -> Examined:  # noqa: B008
         problem = (
             "no score that a judge may have given"
             if not names
-            else "which score is the judge's? say --judge NAME"
+            else "which score is the judge's? name it with judge=NAME"
         )
     else:
         try:

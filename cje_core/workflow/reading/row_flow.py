@@ -45,7 +45,7 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
     >>> value = xr.Dataset({"estimate": ("policy", [0.4]), "interval": (("policy", "ci_bound"), [[0.2, 0.6]])},
     ...                    coords={"policy": ["a"], "ci_bound": ["lower", "upper"]})
     >>> flow = row_flow(data, gone, value).sel(policy="a")
-    >>> int(flow.read), int(flow.judged), float(flow.worst), float(flow.best)
+    >>> int(flow.read), int(flow.judged), round(float(flow.worst), 3), round(float(flow.best), 3)
     (4, 3, 0.3, 0.55)
     """
     gone = left_out[left_out["reason"].astype(str).str.startswith((UNGRADED, UNUSABLE))]

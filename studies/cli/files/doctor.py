@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from studies.cli.options import Json, PolicyField, PromptField
+from studies.cli.options import Json, PolicyField, PromptField, in_options
 
 if TYPE_CHECKING:
     from cje_core.workflow.reading.doctor import Examined
 
+NAMED = ("judge", "oracle", "policy_field", "prompt_field", "judge_range", "oracle_range")
+OPTIONS = {name: f"--{name.replace('_', '-')}" for name in NAMED}
 MOST = 12  # policies or scores that are listed
 
 
@@ -29,9 +31,10 @@ def doctor(
     from cje_core.workflow.reading.doctor import examine
 
     found = examine(path, Asked(policy=policy_field, prompt=prompt_field))
+    found = found._replace(problem=in_options(found.problem, OPTIONS))
     more = [f"--policy-field {shlex.quote(policy_field)}"] * bool(policy_field)
     more += [f"--prompt-field {shlex.quote(prompt_field)}"] * bool(prompt_field)
-    command = " ".join(["cje-lab analyze", shlex.join(found.arguments(path)), *more])
+    command = " ".join(["cje-lab analyze", shlex.join(_arguments(path, found)), *more])
     if as_json:
         typer.echo(json.dumps(_record(found, None if found.problem else command), allow_nan=False))
     else:
@@ -39,6 +42,18 @@ def doctor(
             typer.echo(line)
     if found.problem:
         raise typer.Exit(2)
+
+
+def _arguments(path: Path, found: "Examined") -> list[str]:
+    """What to give ``cje-lab analyze``."""
+    given = [str(path)]
+    for option, name in (("--judge", found.judge), ("--oracle", found.oracle)):
+        given += [] if name is None else [option, name]
+    for option, name in (("judge", found.judge or "judge_score"), ("oracle", found.oracle or "oracle_label")):
+        scale = found.scale(name)
+        if scale not in (None, (0.0, 1.0)):
+            given += [f"--{option}-range", *(f"{end:g}" for end in scale or ())]
+    return given
 
 
 def _lines(path: Path, found: "Examined", command: str) -> list[str]:
