@@ -7,7 +7,7 @@ OUT    ?= results/study
 COLD   := .ci/cold
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help install study test whole compiled lint fast coverage clean
+.PHONY: help install study test whole compiled lint fast coverage dist clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -51,6 +51,9 @@ whole:
 	rm -rf results/smoke
 	$(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
 	$(BIN)/cje-lab report results/smoke
+
+dist:  ## wheel and sdist in dist/, each installed into an environment of its own that runs cje-lab demo
+	PYTHON=$(PYTHON) .ci/dist
 
 compiled: $(VENV)/.installed
 	$(BIN)/python -m cje_core.workflow.warm_up

@@ -219,7 +219,8 @@ def _listed(names: Sequence[str]) -> str:
 def _table(
     path: Path, items: Sequence[Item], judge: Sequence[str], oracle: Sequence[str], unread: Sequence[Path]
 ) -> Foreign:
-    kept, gone = [], []
+    kept: list[dict[str, Any]] = []
+    gone: list[tuple[str, Any, str, str, str]] = []
     for item in items:
         score, label = _mean(item.scores, judge), _mean(item.scores, oracle)
         if item.why or score is None:

@@ -57,7 +57,8 @@ def _unzipped(name: str) -> str:
 def readable(path: Path) -> Iterator[IO[bytes]]:
     """The file, opened and unzipped; what is wrong with it is a `DataError`."""
     try:
-        with gzip.open(path) if is_zipped(path) else path.open("rb") as file:
+        file: Any = gzip.open(path) if is_zipped(path) else path.open("rb")  # noqa: SIM115
+        with file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: damaged ({error}); compress it again, or give it unzipped") from None

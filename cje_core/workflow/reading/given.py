@@ -14,8 +14,9 @@ from cje_core.data.cohorts import add_groups, group_names, restrict
 from cje_core.data.contract import check_names
 from cje_core.data.fields import Source, check_range
 from cje_core.data.files import COLUMNS, entries, read
+from cje_core.data.intake.raw import PARQUET
 from cje_core.data.spill import BY_PROMPT, spilled
-from cje_core.data.tables import PARQUET, opened
+from cje_core.data.tables import opened
 from cje_core.workflow.reading.pooled import pool
 
 Given = Source | xr.Dataset

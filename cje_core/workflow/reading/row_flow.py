@@ -26,7 +26,7 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
     left_out : DataFrame
         As of `cje_core.data.files.read`.
     value : xr.Dataset
-        The value that stands first, `cje_core.workflow.analysis.Analysis.value`.
+        The value that stands first, ``value`` of `cje_core.workflow.analysis.Analysis`.
 
     Returns
     -------

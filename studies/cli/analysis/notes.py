@@ -110,8 +110,8 @@ def left_out_lines(left_out: pd.DataFrame) -> list[str]:
         rows = entries["row"].dropna().astype(int).tolist()
         where = f", row {rows[0]}" if len(rows) == 1 else f", {len(rows)} rows ({some(rows)})" if rows else ""
         whose = f" (policy {policy})" if policy else ""
-        if reason.startswith(CAUTION):  # the file was read all the same
-            lines.append(f"{CAUTION}{file}: {reason.removeprefix(CAUTION)}")
+        if (words := str(reason)).startswith(CAUTION):  # the file was read all the same
+            lines.append(f"{CAUTION}{file}: {words.removeprefix(CAUTION)}")
         else:
             lines.append(f"left out: {file}{where}: {reason}{whose}")
     return lines

@@ -32,9 +32,9 @@ def doctor(
 
     found = examine(path, Asked(policy=policy_field, prompt=prompt_field))
     found = found._replace(problem=in_options(found.problem, OPTIONS))
-    more = [f"--policy-field {shlex.quote(policy_field)}"] * bool(policy_field)
-    more += [f"--prompt-field {shlex.quote(prompt_field)}"] * bool(prompt_field)
-    command = " ".join(["cje-lab analyze", shlex.join(_arguments(path, found)), *more])
+    more = ["--policy-field", policy_field] if policy_field else []
+    more += ["--prompt-field", prompt_field] if prompt_field else []
+    command = f"cje-lab analyze {shlex.join([*_arguments(path, found), *more])}"
     if as_json:
         typer.echo(json.dumps(_record(found, None if found.problem else command), allow_nan=False))
     else:
