@@ -10,16 +10,11 @@ from studies.cli.analysis.numbers import plain
 from studies.cli.wide import Wide
 
 
-def flow_table(analysis: Analysis) -> list[Wide | Text]:
-    """A line where every row was used; else a table, with the values that the ungraded ones may make of it."""
+def flow_table(analysis: Analysis) -> list[Wide]:
+    """Rows of each policy where some were left out, with the values that the ungraded ones may make of it."""
     flow = analysis.row_flow
     if not int(flow["left_out"].sum()):
-        total = {name: int(flow[name].sum()) for name in COUNTS}
-        return [
-            Text(
-                f"rows: {total['read']} read, all judged, {total['labelled']} labelled, {total['probes']} probes"
-            )
-        ]
+        return []
     shown = Wide()
     shown.add_column("rows", overflow="fold", min_width=8)
     for name in COUNTS:
@@ -31,3 +26,12 @@ def flow_table(analysis: Analysis) -> list[Wide | Text]:
         bounds = "-" if any(map(math.isnan, ends)) else ", ".join(plain(analysis, end) for end in ends)
         shown.add_row(Text(policy), *(str(int(at[name])) for name in COUNTS), bounds)
     return [shown]
+
+
+def flow_lines(analysis: Analysis) -> list[str]:
+    """The same in a line, where every row was used."""
+    flow = analysis.row_flow
+    if int(flow["left_out"].sum()):
+        return []
+    total = {name: int(flow[name].sum()) for name in COUNTS}
+    return [f"rows: {total['read']} read, all judged, {total['labelled']} labelled, {total['probes']} probes"]

@@ -21,6 +21,7 @@ from cje_core.workflow.standing import best, compared_by_posterior, withheld
 from studies.cli.analysis.as_json import at_level, unused_probes
 from studies.cli.analysis.assumed import assumption_lines
 from studies.cli.analysis.cohorts import cohort_lines, overlap_help
+from studies.cli.analysis.flow import flow_lines
 from studies.cli.analysis.numbers import interval_text, known, percent, plain, probability, some
 from studies.cli.analysis.support import support_lines
 
@@ -78,7 +79,7 @@ def notes(analysis: Analysis) -> list[Text]:
         _advice,
     ):
         lines += part(analysis)
-    lines += left_out_lines(analysis.left_out)
+    lines += flow_lines(analysis) + left_out_lines(analysis.left_out)
     return [Text("\n".join(lines))] if lines else []
 
 

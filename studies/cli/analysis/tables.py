@@ -42,9 +42,9 @@ def summary(analysis: Analysis) -> Group:
             *_log_tables(analysis),
             *_contrast_table(analysis),
             *_serial_table(analysis),
+            *flow_table(analysis),
             *assumption_table(analysis),
             *cohort_tables(analysis),
-            *flow_table(analysis),
             *notes(analysis),
         ]
     )
