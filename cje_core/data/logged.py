@@ -14,6 +14,7 @@ from cje_core.data.errors import DataError
 from cje_core.data.fields import (
     LENGTH,
     NO_FOLD,
+    READ,
     Scales,
     check_scale,
     count_words,
@@ -25,9 +26,12 @@ from cje_core.data.fields import (
     require,
     stop,
 )
+from cje_core.data.intake.names import check_names
 from cje_core.data.schema.logs import Wide, is_schema, read_wide
 from cje_core.data.schema.redacted import is_redacted, redact
 from cje_core.data.tables import load_jsonl
+
+LEFT_OUT = ["file", "row", "policy", "prompt_id", "reason"]
 
 
 def read_logged(
@@ -123,7 +127,9 @@ def _objects(path: Path, covariates: Sequence[str]) -> Wide:
     """JSONL with an object of policy: log-likelihood in each row."""
     fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
     wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
-    table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
+    seen: dict[str, None] = {}
+    table = load_jsonl(path, list(dict.fromkeys(wanted)), seen).assign(policy="")
+    said = check_names(seen, (*wanted, *READ), str(path))
     if table.empty:
         raise DataError(f"{path} is empty: it has no rows; leave logged= out")
     table["prompt_id"] = ids(table, "prompt_id", required=True)
@@ -142,7 +148,8 @@ def _objects(path: Path, covariates: Sequence[str]) -> Wide:
         column = table.assign(policy=policy, **{field: values})
         _stop_nan(column, field)
         targets[policy] = numbers(column, field)
-    return Wide(table, targets, [])
+    gone = [pd.DataFrame([[str(path), pd.NA, "", "", reason]], columns=LEFT_OUT) for reason in said]
+    return Wide(table, targets, gone)
 
 
 def _as_logged(prompts: list[str], table: pd.DataFrame, salt: str | None) -> list[str]:

@@ -12,6 +12,7 @@ from user_files import refuse, rows, write
 
 from cje_core.data import DataError
 from cje_core.data.files import read
+from cje_core.workflow.analyze import analyze
 
 LABELLED = [r | {"policy": "p"} for r in rows(labels=6)]
 
@@ -135,6 +136,24 @@ def test_logged_policies_that_match_nothing(tmp_path: Path, data_dir: Path) -> N
     refuse(
         lambda: read(data_dir, logged=path), "logged.jsonl", "of no policy of DATA", "Others", "base, other"
     )
+
+
+def test_logged_rows_with_a_field_that_is_ours_but_for_case(tmp_path: Path, data_dir: Path) -> None:
+    row = {
+        "prompt_id": "q1",
+        "judge_score": 0.5,
+        "base_policy_logprob": -3.0,
+        "target_policy_logprobs": {"other": -4.0},
+    }
+    path = write(tmp_path / "logged.jsonl", [row | {"N_tokens": 3}])
+    refuse(lambda: read(data_dir, logged=path), "unknown field 'N_tokens': did you mean n_tokens?")
+    said = read(data_dir, logged=write(tmp_path / "logged.jsonl", [row | {"n_token": 3}]))[1]
+    assert "is it n_tokens misspelt?" in said["reason"].iloc[0] and int(said["row"].isna().sum()) == 1
+
+
+def test_a_large_file_is_held_to_names_too(tmp_path: Path) -> None:
+    pd.DataFrame(renamed("oracle_label", "Oracle_Label")).to_parquet(tmp_path / "x.parquet")
+    refuse(lambda: analyze(tmp_path / "x.parquet", large=True), "unknown field 'Oracle_Label'")
 
 
 def test_a_counter_over_all_rows_is_numbered_anew() -> None:
