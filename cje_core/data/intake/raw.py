@@ -111,14 +111,16 @@ def keys_of(raw: bytes, fields: Collection[str]) -> set[str] | None:
     >>> sorted(keys_of(b'{"a": 2, "b": {"c": "d"}}', ["a"]))
     ['a', 'b', 'c']
     """
-    known = {*fields, "metadata", *head_keys(raw)}
-    if any("\\" in name for name in known):
-        return None
-    counts = {name: raw.count(b'"' + name.encode() + b'":') for name in known}
     # A quote within a text is escaped, so it and what follows it end no name.
-    unescaped = raw.count(b'":') - (raw.count(b'\\":') if b"\\" in raw else 0)
-    if sum(counts.values()) == unescaped and b'" :' not in raw:
-        return {name for name, count in counts.items() if count}
+    wanted = raw.count(b'":') - (raw.count(b'\\":') if b"\\" in raw else 0)
+    spaced = any(blank in raw for blank in (b" :", b"\t:", b"\r:"))  # after a name, or in a text
+    counts: dict[str, int] = {}
+    for some in (head_keys(raw), {*fields, "metadata"}):
+        if any("\\" in name for name in some):
+            return None
+        counts |= {name: raw.count(b'"' + name.encode() + b'":') for name in some if name not in counts}
+        if sum(counts.values()) == wanted and not spaced:
+            return {name for name, count in counts.items() if count}
     names = {name.decode(errors="replace") for name in set(KEY.findall(raw))}
     return None if any("\\" in name for name in names) else names
 

@@ -44,7 +44,10 @@ def test_one_misspelt_row_among_many(tmp_path: Path) -> None:
     """Also where the first rows, which a quick look sees, are right: a label is not lost."""
     many = [{"policy": "p", "prompt_id": k, "judge_score": 0.5, "oracle_label": 0.5} for k in range(3000)]
     many[2500]["Oracle_Label"] = many[2500].pop("oracle_label")
-    refuse(lambda: read(write(tmp_path / "x.jsonl", many)), "unknown field 'Oracle_Label'")
+    text = "".join(json.dumps(row) + "\n" for row in many)
+    for blanks in ("", " ", "  ", "\t"):
+        path = write(tmp_path / "x.jsonl", text.replace('"Oracle_Label"', f'"Oracle_Label"{blanks}'))
+        refuse(lambda path=path: read(path), "unknown field 'Oracle_Label'")  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
