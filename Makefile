@@ -9,7 +9,7 @@ PAGES  := ttc_collapse cle_bound interval_coverage weight_diagnostics transport_
           binary_oracle stacking judge_information tf_versus_coverage judge_benchmark
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help install study pages test whole compiled lint fast coverage clean
+.PHONY: help install study pages test whole compiled lint fast coverage dist clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -60,6 +60,9 @@ whole:
 	$(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
 	$(BIN)/cje-lab report results/smoke
 	$(BIN)/python tests/browser.py results/smoke/report.html
+
+dist:  ## wheel and sdist in dist/, each installed into an environment of its own that runs cje-lab demo
+	PYTHON=$(PYTHON) .ci/dist
 
 compiled: $(VENV)/.installed
 	$(BIN)/python -m cje_core.workflow.warm_up

@@ -151,7 +151,20 @@ def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path):
     for name in ("fresh_draws", "probe_slice"):
         (tmp_path / name).symlink_to(arena / name)
     lines = [line for line in commands() if not any(part in line for part in ELSEWHERE)]
-    names = ["analyze", "plan", "list", "protocol", "run", "status", "report", "plot", "replay", "bench"]
+    names = [
+        "demo",
+        "doctor",
+        "analyze",
+        "plan",
+        "list",
+        "protocol",
+        "run",
+        "status",
+        "report",
+        "plot",
+        "replay",
+        "bench",
+    ]
     assert [line.split()[1] for line in lines] == names
     for line in lines:
         words = line.replace("--profile quick", "--profile smoke").split()[1:]

@@ -7,6 +7,7 @@ nobody asked for, nesting or digits beyond that parser's own limits.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cje_core.checks import BoolArray, FloatArray
-from cje_core.data.fields import CONTROL, FOLD, LARGEST, LENGTH, WORDS, Scales, Source
-from cje_core.data.tables import response_files
+from cje_core.data.errors import DataError
+from cje_core.data.fields import CONTROL, EXACT, FOLD, LARGEST, LENGTH, READ, WORDS, Foreign, Scales, Source
+from cje_core.data.intake.names import check_names
+from cje_core.data.intake.raw import HEAD, LINES, PARQUET, is_zipped, keys_of, kind_of, raw_bytes
+from cje_core.data.tables import Remarks, policy_of, response_files
 
 IDS = ("policy", "prompt_id", "cluster", "stratum", "cohort", "fold_id")
 NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
-HEAD = 1 << 16  # bytes of a file that show whether its ids are text or integers
+SPARSE = 64  # cells for each row, beyond which marking every one costs more than sorting
 BLOCK = 1 << 22  # bytes that are parsed at once; a longer record is odd
-EXACT = 2**53  # beyond it floats skip integers
 
 
 class Codes(NamedTuple):
@@ -62,7 +65,9 @@ class _Odd(Exception):
     """Something that only the reading of records can judge."""
 
 
-def clean(source: Source, scales: Scales, covariates: Sequence[str] = ()) -> Columns | None:
+def clean(
+    source: Source, scales: Scales, covariates: Sequence[str] = (), remarks: Remarks | None = None
+) -> Columns | None:
     """Columns of responses in which nothing is odd, else None.
 
     Parameters
@@ -73,16 +78,21 @@ def clean(source: Source, scales: Scales, covariates: Sequence[str] = ()) -> Col
         Declared range of ``judge_score`` and ``oracle_label``.
     covariates : sequence of str
         Numeric fields; ``response_length`` is counted where no row brings it.
+    remarks : list, optional
+        Gets what is to be said of whole files, as of `cje_core.data.tables.load`.
     """
-    if isinstance(source, pd.DataFrame):
+    if isinstance(source, pd.DataFrame | Foreign):
         return None
+    said: Remarks = []
     try:
-        columns = _checked(_load(Path(source), covariates), scales, covariates)
+        columns = _checked(_load(Path(source), covariates, said), scales, covariates)
         for field, (low, high) in scales.items():
             if low <= 0 and high >= 10 and field in columns.numbers:
                 _odd_if(_has_unit_policy(columns.policy, columns.numbers[field]))
-    except (_Odd, pa.ArrowException, UnicodeDecodeError, OSError):
+    except (_Odd, pa.ArrowException, UnicodeDecodeError, OSError, DataError):
         return None
+    if remarks is not None:
+        remarks += said
     return columns
 
 
@@ -103,70 +113,87 @@ def _odd_if(found: object) -> None:
 # --- files ---
 
 
-def _load(path: Path, covariates: Sequence[str]) -> pa.Table:
+def _load(path: Path, covariates: Sequence[str], remarks: Remarks) -> pa.Table:
     """Wanted fields of a file or directory, null or absent where a record has none."""
     fields = [*IDS, "probe", *NUMBERS, *covariates, *(["response"] if LENGTH in covariates else [])]
     if path.is_dir():
         files, suffix, unread = response_files(path, ("_responses",))
-        _odd_if(unread or not files)
-        return pa.concat_tables(_with_policy(file, suffix, fields) for file in files)
-    kind = path.suffix.lower()
+        names = [policy_of(file, suffix) for file in files]
+        _odd_if(not files or len(set(names)) < len(names) or any(kind_of(f) not in LINES for f in files))
+        remarks += unread
+        tables = [_with_policy(f, name, fields, remarks) for f, name in zip(files, names, strict=True)]
+        kinds = {f: t.schema.field(f).type for t in tables for f in fields if f in t.column_names}
+        for k, table in enumerate(tables):
+            for field in (field for field in kinds if field not in table.column_names):
+                table = table.append_column(field, pa.nulls(len(table), kinds[field]))
+            tables[k] = table.select(list(kinds))
+        return pa.concat_tables(tables)
+    kind = kind_of(path)
     readers = {
-        **dict.fromkeys((".jsonl", ".ndjson", ".json"), _jsonl),
-        **dict.fromkeys((".parquet", ".pq"), _parquet),
+        **dict.fromkeys(LINES, _jsonl),
+        **dict.fromkeys(PARQUET, _parquet),
         ".csv": _csv,
     }
-    _odd_if(kind not in readers)
-    return readers[kind](path, fields)
+    _odd_if(kind not in readers or (kind in PARQUET and is_zipped(path)))
+    return readers[kind](path, fields, remarks)
 
 
-def _with_policy(file: Path, suffix: str, fields: Sequence[str]) -> pa.Table:
+def _with_policy(path: Path, name: str, fields: Sequence[str], remarks: Remarks) -> pa.Table:
     """Fields of a file that its policy names; rows may repeat the name."""
-    name, table = file.stem.removesuffix(suffix), _jsonl(file, fields)
-    given = table["policy"].drop_null().unique().to_pylist()
-    _odd_if(not set(given) <= {name} or CONTROL.search(name))
-    column = pa.DictionaryArray.from_arrays(np.zeros(len(table), dtype=np.int32), [name])
-    at = table.column_names.index("policy")
-    table = table.set_column(at, "policy", column)
+    table = _jsonl(path, fields, remarks)
+    _odd_if(CONTROL.search(name))
+    if "policy" in table.column_names:
+        given = table["policy"].drop_null().unique().to_pylist()
+        _odd_if(not set(given) <= {name})
+        table = table.drop_columns("policy")
     # Integer ids of one file and text of another are the same ids.
-    for field in IDS[1:]:
+    for field in (field for field in IDS[1:] if field in table.column_names):
         at = table.column_names.index(field)
         table = table.set_column(at, field, table[field].cast(pa.string()))
-    return table
+    column = pa.DictionaryArray.from_arrays(np.zeros(len(table), dtype=np.int32), [name])
+    return table.append_column("policy", column)
 
 
-def _jsonl(path: Path, fields: Sequence[str]) -> pa.Table:
+def _jsonl(path: Path, fields: Sequence[str], remarks: Remarks) -> pa.Table:
     """Fields of JSONL with one object on every line, looked up in the object and then in its ``metadata``."""
     import pyarrow.json
 
-    raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    raw = raw_bytes(path).removeprefix(b"\xef\xbb\xbf")
     _check_text(raw)
     # Where a brace ends each line and the next begins with one, a line holds at least one object, and as many
     # lines as objects means one each: in JSON no brace follows another without a comma or bracket between.
     lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
     joints = raw.count(b"}\n{") + (raw.count(b"}\r\n{") if b"\r" in raw else 0)
     _odd_if(not raw.startswith(b"{") or joints != lines - 1 or "metadata" in fields)
+    held = keys_of(raw, fields)
+    _odd_if(held is None)
+    assert held is not None
+    remarks += [(path, reason) for reason in check_names(held, (*fields, *READ), str(path))]
+    fields = [field for field in fields if field in held]
     kinds = {**dict.fromkeys(fields, pa.float64()), **_kinds_of_ids(raw), "probe": pa.bool_()}
     if "response" in fields:
         kinds["response"] = pa.string()
-    inner = pa.struct([(field, kinds[field]) for field in fields])
+    schema = [(field, kinds[field]) for field in fields]
+    if "metadata" in held:  # a field that no record has costs as much as one that all have
+        schema.append(("metadata", pa.struct(schema)))
     table = pyarrow.json.read_json(
         pa.BufferReader(raw),
         read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=BLOCK),
         parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema([*((field, kinds[field]) for field in fields), ("metadata", inner)]),
-            unexpected_field_behavior="ignore",
+            explicit_schema=pa.schema(schema), unexpected_field_behavior="ignore"
         ),
     )
     _odd_if(table.num_rows != lines)
-    if table["metadata"].null_count < lines:
-        for at, field in enumerate(fields):
-            value = pc.coalesce(table[field], pc.struct_field(table["metadata"], field))
-            table = table.set_column(at, field, value)
+    if "metadata" in held:
+        if table["metadata"].null_count < lines:
+            for at, field in enumerate(fields):
+                value = pc.coalesce(table[field], pc.struct_field(table["metadata"], field))
+                table = table.set_column(at, field, value)
+        table = table.drop_columns("metadata")
     for field in (field for field in fields if kinds[field] == pa.float64()):
         values = table[field].to_numpy()
         _odd_if(np.any(np.signbit(values) & (values == 0)))  # the integer -0 is 0, the float -0.0 is not
-    return table.drop_columns("metadata")
+    return table
 
 
 def _check_text(raw: bytes) -> None:
@@ -190,16 +217,17 @@ def _kinds_of_ids(raw: bytes) -> dict[str, Any]:
     return {field: pa.int64() if held[field] == {int} else pa.string() for field in IDS}
 
 
-def _csv(path: Path, fields: Sequence[str]) -> pa.Table:
+def _csv(path: Path, fields: Sequence[str], remarks: Remarks) -> pa.Table:
     """Fields of CSV without a quote or a blank line."""
     import pyarrow.csv
 
-    raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    raw = raw_bytes(path).removeprefix(b"\xef\xbb\xbf")
     _check_text(raw)
     ends = raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
     _odd_if(b'"' in raw or b"\r" in ends or b"\n\n" in ends or ends.startswith(b"\n"))
     names = ends[: ends.find(b"\n")].decode().split(",")
     _odd_if(len(set(names)) < len(names) or not {"policy", "prompt_id"} <= set(names) or "" in names)
+    remarks += [(path, reason) for reason in check_names(names, (*fields, *READ), str(path))]
     texts = (*IDS, "probe", "response")
     kinds = {f: pa.string() if f in texts else pa.float64() for f in fields if f in names}
     table = pyarrow.csv.read_csv(
@@ -224,13 +252,14 @@ def _csv(path: Path, fields: Sequence[str]) -> pa.Table:
     return table
 
 
-def _parquet(path: Path, fields: Sequence[str]) -> pa.Table:
+def _parquet(path: Path, fields: Sequence[str], remarks: Remarks) -> pa.Table:
     """Fields of a Parquet file."""
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
     _odd_if(len(set(schema.names)) < len(schema) or not {"policy", "prompt_id"} <= set(schema.names))
+    remarks += [(path, reason) for reason in check_names(schema.names, (*fields, *READ), str(path))]
     # of prompts there are too many names for the dictionaries that Parquet's reader makes
     few = [field for field in IDS if field in schema.names and field != "prompt_id"]
     texts = [field for field in few if _is_text(schema.field(field).type)]
@@ -279,13 +308,21 @@ def _checked(table: pa.Table, scales: Scales, covariates: Sequence[str]) -> Colu
     policy, prompt = texts.pop("policy"), texts.pop("prompt_id")
     _odd_if("fold_id" in texts and not all(map(FOLD.fullmatch, texts["fold_id"].names.to_pylist())))
     columns = Columns(policy, prompt, at, draws, numbers, probe, {})
-    seen = np.zeros(np.prod(columns.shape), dtype=bool)
-    seen[columns.cell] = True
-    _odd_if(np.count_nonzero(seen) < table.num_rows)
+    _odd_if(_has_twins(columns))
     for field, text in texts.items():
         columns.per_prompt[field] = _per_prompt(text, prompt)
     given = {f: v for f, v in numbers.items() if f in covariates or not np.isnan(v).all()}
     return columns._replace(numbers=given)
+
+
+def _has_twins(columns: Columns) -> bool:
+    """Whether two rows are of one policy, prompt and draw; of a few cells by marks, of many by sorting."""
+    size = math.prod(columns.shape)
+    if size > SPARSE * len(columns.draw):
+        return len(np.unique(columns.cell)) < len(columns.draw)
+    seen = np.zeros(size, dtype=bool)
+    seen[columns.cell] = True
+    return bool(np.count_nonzero(seen) < len(columns.draw))
 
 
 def _given(table: pa.Table, field: str) -> bool:

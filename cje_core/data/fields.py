@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,26 @@ import pandas as pd
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.errors import DataError
 
-Source = str | Path | pd.DataFrame
+
+class Foreign(NamedTuple):
+    """Responses that a reader made of another tool's file (`cje_core.data.intake.foreign`).
+
+    ``table`` has the columns of a table of responses, and ``file`` and ``row``; ``left_out`` what could not be used.
+    """
+
+    table: pd.DataFrame
+    left_out: pd.DataFrame
+    name: str
+
+
+Source = str | Path | pd.DataFrame | Foreign
 Scales = Mapping[str, tuple[float, float]]
 # What no covariate may be called.
 FIELDS = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated", "label_prob",
           "surprisal", "cluster", "stratum", "cohort", "fold_id", "response", "file", "row")  # fmt: skip
+# What is read of a table of responses, and what may stand beside it.
+READ = (*FIELDS[:6], *FIELDS[7:-2], "metadata")
+EXACT = 2**53  # beyond it floats skip integers
 FINITE = "a finite number is expected (or null where it is unknown)"
 LARGEST = 1e100  # products of a few larger numbers leave the range of floats
 OVERFLOW = f"numbers beyond {LARGEST:g} overflow when squared: give it in a larger unit"
@@ -166,8 +181,9 @@ def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
     stop(table, np.isnan(out["judge_score"]), "judge_score", "judge the response or leave the row out")
     if "draw_idx" in out:
         draw = out["draw_idx"]
-        stop(table, ~((draw >= 0) & (draw == np.floor(draw))), "draw_idx", "number the draws 0, 1, 2, ...")
-        out["draw_idx"] = draw.astype(int)
+        proper = (draw >= 0) & (draw == np.floor(draw)) & (draw <= EXACT)
+        stop(table, ~proper, "draw_idx", "number the draws 0, 1, 2, ...")
+        out["draw_idx"] = draw.astype(np.int64)
     if "fold_id" in out:
         fold = out["fold_id"]
         stop(table, ~((fold >= NO_FOLD) & (fold == np.floor(fold))), "fold_id", FOLDS)
@@ -181,6 +197,8 @@ def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
 
 def check_covariates(names: Sequence[str]) -> None:
     """Stop at a covariate that is given twice or is a field with another meaning."""
+    if isinstance(names, str):
+        raise DataError(f"covariates={names!r}: a text; give a list of names, [{names!r}]")
     for k, name in enumerate(names):
         if name in names[:k]:
             raise DataError(f"covariate {name} is given twice; give it once")
@@ -297,6 +315,8 @@ def place(row: Any) -> str:
 
 def name_of(source: Source) -> str:
     """A source's name in messages."""
+    if isinstance(source, Foreign):
+        return source.name
     return "DataFrame" if isinstance(source, pd.DataFrame) else str(source)
 
 

@@ -25,10 +25,12 @@ from cje_core.data.columnar import NUMBERS, clean
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
     DECLARED,
+    EXACT,
     FOLD,
     FOLDS,
     LENGTH,
     NO_FOLD,
+    Foreign,
     Scales,
     Source,
     check_covariates,
@@ -46,8 +48,11 @@ from cje_core.data.fields import (
     show,
     stop,
 )
+from cje_core.data.intake.foreign import foreign
+from cje_core.data.intake.labels import join_labels
+from cje_core.data.intake.slips import RENUMBERED, alike_names, few_draws
 from cje_core.data.logged import read_logged
-from cje_core.data.tables import Part, load
+from cje_core.data.tables import Part, Remarks, load
 
 COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]
 # What all rows of a prompt share, and what stands where no row says it (None: then every prompt needs one).
@@ -66,16 +71,18 @@ def read(
     covariates: Sequence[str] = (),
     calibration_policy: str | Sequence[str] | None = None,
     salt: str | None = None,
+    labels: str | Path | None = None,
 ) -> tuple[xr.Dataset, pd.DataFrame]:
     """Evaluation data from files.
 
     Parameters
     ----------
-    path : path or DataFrame
-        Responses with ``prompt_id`` and ``judge_score``; optional ``oracle_label`` (absent, null or NaN: no
-        label), ``draw_idx`` (default 0), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``, ``cohort``,
-        ``fold_id`` (0, 1, ...), ``probe`` (true: the label only audits). In JSONL each field may also stand in
-        ``metadata``.
+    path : path, DataFrame or Foreign
+        Responses with ``prompt_id`` and ``judge_score``, or another tool's file (`cje_core.data.readers`; where it has
+        several scores, `cje_core.data.intake.foreign.foreign` names the judge's); optional ``oracle_label`` (absent,
+        null or NaN: no label), ``draw_idx`` (default 0), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``,
+        ``cohort``, ``fold_id`` (0, 1, ...), ``probe`` (true: the label only audits). In JSONL each field may also stand
+        in ``metadata``.
     probes : path or DataFrame, optional
         Labels that only audit: a directory of ``{policy}_probe.jsonl`` or ``{policy}.jsonl``, or one table
         with a ``policy`` column. A probe of a response in `path` is joined to it; another, even of a prompt that
@@ -95,6 +102,8 @@ def read(
         Policies whose labels teach the calibrator (default: all that have labels).
     salt : str, optional
         Secret with which the ids of `logged` were redacted (`cje_core.data.schema.redacted`).
+    labels : path, optional
+        Labels of `path` in a file of their own, see `cje_core.data.intake.labels.join_labels`.
 
     Returns
     -------
@@ -119,13 +128,27 @@ def read(
     for field, scale in scales.items():
         check_range(DECLARED[field], scale)
     check_covariates(covariates)
+    if isinstance(path, str | Path):
+        path = foreign(path) or path
     left_out: list[pd.DataFrame] = []
-    columns = clean(path, scales, covariates) if probes is None else None
+    remarks: Remarks = []
+    alone = probes is None and labels is None
+    columns = clean(path, scales, covariates, remarks) if alone else None
+    leave_out_files(left_out, remarks)
     if columns is None:
-        table = records(path, scales, left_out, probes=probes, covariates=covariates)
+        table = records(path, scales, left_out, probes=probes, covariates=covariates, labels=labels)
         policies, prompts = (sorted(table[field].unique()) for field in ("policy", "prompt_id"))
+        counted = few_draws(table["draw_idx"].to_numpy(), table["policy"], table["prompt_id"])
+        if counted is not None:
+            table = table.assign(draw_idx=counted)
         build = partial(from_frame, table)
     else:
+        draw = columns.draws[columns.draw]
+        counted = None
+        if len(columns.draws) > 1:
+            counted = few_draws(draw, columns.policy.codes, columns.prompt.codes)
+        if counted is not None:
+            columns = columns._replace(draw=counted, draws=np.arange(counted.max() + 1))
         policies, prompts = columns.policy.names.to_pylist(), columns.prompt.names
         build = partial(from_columns, columns)
     teachers = [calibration_policy] if isinstance(calibration_policy, str) else calibration_policy
@@ -144,6 +167,9 @@ def read(
     )
     for field, values in shared.items():
         data = _share(data, field, values, str(logged))
+    if counted is not None:
+        leave_out_files(left_out, [(Path(name_of(path)), RENUMBERED)])
+    leave_out_files(left_out, alike_names(policies, prompts, Path(name_of(path))))
     if teachers and logged is None:
         check_teachers(data, teachers)
     return data, entries(left_out)
@@ -153,6 +179,13 @@ def entries(left_out: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows left out, in order."""
     found = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
     return found.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
+
+
+def leave_out_files(left_out: list[pd.DataFrame], remarks: Remarks) -> None:
+    """Add what is said of whole files to the rows left out."""
+    rows = [[str(file), pd.NA, "", "", reason] for file, reason in remarks]
+    if rows:
+        left_out.append(pd.DataFrame(rows, columns=COLUMNS))
 
 
 def _share(data: xr.Dataset, field: str, values: npt.NDArray[Any], source: str) -> xr.Dataset:
@@ -179,12 +212,15 @@ def records(
     *,
     probes: Source | None = None,
     covariates: Sequence[str] = (),
+    labels: str | Path | None = None,
 ) -> pd.DataFrame:
     """Responses and probes read record by record: what `from_frame` takes.
 
     Rows that are left out are added to `left_out`.
     """
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
+    if labels is not None:
+        table = join_labels(table, labels, left_out)
     require(table, "judge_score", "judge the response or remove the row")
     no_label = table["probe"] & table["oracle_label"].isna()
     leave_out(
@@ -244,10 +280,10 @@ def _responses(
     """Responses (or probes) with checked types: ids as text, numbers as finite float or NaN, no duplicate."""
     text = ["response"] if fingerprint or LENGTH in covariates else []
     fields = ["policy", "prompt_id", *SHARED, "probe", *text, *NUMBERS, *covariates]
-    table, unread = load(source, fields, suffixes=suffixes, texts=TEXTS)
-    for file in unread:
-        reason = "file not named {policy}_responses.jsonl or {policy}_probe.jsonl as others beside it are"
-        left_out.append(pd.DataFrame([[str(file), pd.NA, "", "", reason]], columns=COLUMNS))
+    table, remarks = load(source, fields, suffixes=suffixes, texts=TEXTS)
+    leave_out_files(left_out, remarks)
+    if isinstance(source, Foreign):
+        left_out.append(source.left_out)
     for field in ("policy", "prompt_id", *SHARED):
         table[field] = ids(table, field, required=field in KEY)
     odd = [name is not None and not FOLD.fullmatch(name) for name in table["fold_id"]]
@@ -258,8 +294,9 @@ def _responses(
     for field in (*NUMBERS, *covariates):
         table[field] = numbers(table, field)
     draw = table["draw_idx"].fillna(0.0)
-    stop(table, (draw < 0) | (draw != np.floor(draw)), "draw_idx", "number the draws 0, 1, 2, ...")
-    table["draw_idx"] = draw.astype(int)
+    improper = (draw < 0) | (draw != np.floor(draw)) | (draw > EXACT)
+    stop(table, improper, "draw_idx", "number the draws 0, 1, 2, ...")
+    table["draw_idx"] = draw.astype(np.int64)
     prob, label = table["label_prob"], table["oracle_label"]
     improper = (prob < 0) | (prob > 1) | (label.notna() & (prob == 0))
     stop(table, improper, "label_prob", "the probability of a label lies in (0, 1]")

@@ -14,19 +14,24 @@ from cje_core.data.errors import DataError
 from cje_core.data.fields import (
     LENGTH,
     NO_FOLD,
+    READ,
     Scales,
     check_scale,
     count_words,
     ids,
     leave_out,
+    line,
     numbers,
     place,
     require,
     stop,
 )
+from cje_core.data.intake.names import check_names
 from cje_core.data.schema.logs import Wide, is_schema, read_wide
 from cje_core.data.schema.redacted import is_redacted, redact
 from cje_core.data.tables import load_jsonl
+
+LEFT_OUT = ["file", "row", "policy", "prompt_id", "reason"]
 
 
 def read_logged(
@@ -73,6 +78,11 @@ def read_logged(
     keep = ~unknown & ~no_logger
     target = np.full((len(policies), len(prompts)), np.nan)
     told = {(row.policy, row.prompt_id) for one in gone for row in one.itertuples()}
+    if targets and not set(targets) & set(policies):
+        said = f"{line(', '.join(sorted(targets)), 80)}; DATA has {line(', '.join(policies), 80)}"
+        raise DataError(
+            f"{path}: log-likelihoods of no policy of DATA, but of {said}: give both the same names"
+        )
     for policy, logp in targets.items():
         field = f"target_policy_logprobs[{policy!r}]"
         column = table.assign(policy=policy, **{field: logp})
@@ -117,7 +127,9 @@ def _objects(path: Path, covariates: Sequence[str]) -> Wide:
     """JSONL with an object of policy: log-likelihood in each row."""
     fields = ["judge_score", "oracle_label", "n_tokens", "base_policy_logprob"]
     wanted = ["prompt_id", *fields, "target_policy_logprobs", "response", *covariates]
-    table = load_jsonl(path, list(dict.fromkeys(wanted))).assign(policy="")
+    seen: dict[str, None] = {}
+    table = load_jsonl(path, list(dict.fromkeys(wanted)), seen).assign(policy="")
+    said = check_names(seen, (*wanted, *READ), str(path))
     if table.empty:
         raise DataError(f"{path} is empty: it has no rows; leave logged= out")
     table["prompt_id"] = ids(table, "prompt_id", required=True)
@@ -136,7 +148,8 @@ def _objects(path: Path, covariates: Sequence[str]) -> Wide:
         column = table.assign(policy=policy, **{field: values})
         _stop_nan(column, field)
         targets[policy] = numbers(column, field)
-    return Wide(table, targets, [])
+    gone = [pd.DataFrame([[str(path), pd.NA, "", "", reason]], columns=LEFT_OUT) for reason in said]
+    return Wide(table, targets, gone)
 
 
 def _as_logged(prompts: list[str], table: pd.DataFrame, salt: str | None) -> list[str]:

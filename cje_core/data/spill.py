@@ -25,8 +25,9 @@ from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import as_text
 from cje_core.data.columnar import clean_part
 from cje_core.data.errors import DataError
-from cje_core.data.fields import Scales, show
-from cje_core.data.files import records
+from cje_core.data.fields import READ, Scales, show
+from cje_core.data.files import leave_out_files, records
+from cje_core.data.intake.names import check_names
 from cje_core.data.tables import Part, opened
 
 VALUES = ("judge_score", "oracle_label", "label_prob")
@@ -195,7 +196,9 @@ def spilled(path: Path, scales: Scales) -> Iterator[Spill]:
         file = stack.enter_context(opened(path, read_dictionary=few, buffer_size=BUFFER, pre_buffer=False))
         n_files = min(max(-(-file.metadata.num_rows // PART), 1), MOST_FILES)
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(n_files)]
+        said = check_names(kinds, (*FIELDS, *READ), str(path))
         spill = Spill(path, np.dtype("<f4" if kinds.get("judge_score") == pa.float32() else "<f8"), files)
+        leave_out_files(spill.left_out, [(path, reason) for reason in said])
         units: dict[tuple[str, str], npt.NDArray[np.intp]] = {}
         for table, first in _tables(file, FIELDS):
             part = _batch(Part(table, path, first), scales, spill.left_out)

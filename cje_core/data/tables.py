@@ -1,12 +1,12 @@
 """Files -> tables whose every row knows its file and line.
 
-`load` reads JSONL, CSV, Parquet, a directory of ``{policy}.jsonl`` or a DataFrame into one table: a column of
-objects per wanted field (None where a record lacks it), ``file``, and ``row``: the line of a JSONL file, the
-record of a CSV file counted with its header as row 1, the record counted from 1 elsewhere.
+`load` reads JSONL, CSV, Parquet, a directory of ``{policy}.jsonl``, a DataFrame or what a reader made of another
+tool's file into one table: a column of objects per wanted field (None where a record lacks it), ``file``, and
+``row``: the line of a JSONL file, the record of a CSV file counted with its header as row 1, the record counted from 1
+elsewhere.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
@@ -16,9 +16,23 @@ import numpy as np
 import pandas as pd
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import FINITE, Source, check_columns, ids, line, name_of, show, stop
+from cje_core.data.fields import (
+    FINITE,
+    READ,
+    Foreign,
+    Source,
+    check_columns,
+    ids,
+    line,
+    name_of,
+    stop,
+)
+from cje_core.data.intake.cells import csv_rows
+from cje_core.data.intake.names import check_names
+from cje_core.data.intake.raw import KINDS, LINES, PARQUET, is_zipped, kind_of, stem_of
+from cje_core.data.intake.rows import has_bytes, records_of
 
-PARQUET = (".parquet", ".pq")
+Remarks = list[tuple[Path, str]]  # what is to be said of a file as a whole
 
 
 class Part(NamedTuple):
@@ -31,17 +45,17 @@ class Part(NamedTuple):
 
 def load(
     source: Source | Part, fields: Sequence[str], *, suffixes: Sequence[str], texts: Sequence[str]
-) -> tuple[pd.DataFrame, list[Path]]:
+) -> tuple[pd.DataFrame, Remarks]:
     """Read the wanted fields of a source.
 
     Parameters
     ----------
-    source : path, DataFrame or Part
+    source : path, DataFrame, Foreign or Part
     fields : sequence of str
         Fields to read, with ``policy`` and ``prompt_id``. In JSONL a field may also stand in ``metadata``.
     suffixes : sequence of str
         Of file names in a directory, ``{policy}{suffix}.jsonl``: the first that any file has counts; where none
-        has one, ``{policy}.jsonl``.
+        has one, ``{policy}.jsonl``. Each may be .jsonl, .json, .csv or .parquet, the first three gzipped too.
     texts : sequence of str
         The fields that a CSV file holds as text.
 
@@ -49,45 +63,69 @@ def load(
     -------
     table : DataFrame
         Not empty; rows in order of file name and line.
-    unread : list of Path
-        JSONL files of a directory that were not read, since others carry the suffix.
+    remarks : list of (Path, str)
+        Files of a directory that were not read and why, and fields that may be misspelt.
     """
-    unread: list[Path] = []
+    remarks: Remarks = []
     if isinstance(source, Part):
         table = _objects(source, fields, texts)
+    elif isinstance(source, Foreign):
+        table = source.table[[f for f in (*fields, "file", "row") if f in source.table]]
     elif isinstance(source, pd.DataFrame):
         check_columns(source.columns, name_of(source))
+        remarks = _misspelt(Path(name_of(source)), map(str, source.columns), fields)
         table = source[[f for f in fields if f in source]].astype(object).reset_index(drop=True)
         table = table.assign(file=name_of(source), row=np.arange(1, len(source) + 1))
     elif (path := Path(source)).is_dir():
-        table, unread = _load_directory(path, suffixes, fields)
-    elif (kind := path.suffix.lower()) in (".jsonl", ".ndjson", ".json"):
-        table = load_jsonl(path, fields)
-    elif kind == ".csv":
-        table = _load_csv(path, fields, texts)
-    elif kind in PARQUET:
-        table = _load_parquet(path, fields, texts)
+        table, remarks = _load_directory(path, suffixes, fields, texts)
     else:
-        _has_bytes(path)
-        raise DataError(f"{path}: file type {kind!r} is unknown; give .jsonl, .csv, .parquet or a directory")
+        table, remarks = load_file(path, fields, texts)
     if table.empty:
         name = source.path if isinstance(source, Part) else name_of(source)
         raise DataError(f"{name} is empty: it has no rows; give at least one response")
     for field in fields:
         if field not in table:
-            table[field] = None
-    return table, unread
+            table = table.assign(**{field: None})
+    return table, remarks
 
 
-def load_jsonl(path: Path, fields: Sequence[str]) -> pd.DataFrame:
-    """Fields of a JSONL file, looked up in each object and then in its ``metadata``; may be empty."""
+def load_file(
+    path: Path, fields: Sequence[str], texts: Sequence[str], required: Sequence[str] = ("policy", "prompt_id")
+) -> tuple[pd.DataFrame, Remarks]:
+    """Fields of one file; empty where it has no row."""
+    kind = kind_of(path)
+    if kind in LINES:
+        seen: dict[str, None] = {}
+        table = load_jsonl(path, fields, seen)
+        return table, _misspelt(path, seen, fields)
+    if kind == ".csv":
+        return _load_csv(path, fields, texts, required)
+    if kind in PARQUET and not is_zipped(path):
+        return _load_parquet(path, fields, texts, required)
+    has_bytes(path)
+    raise DataError(f"{path}: file type {kind!r} is unknown; give .jsonl, .csv, .parquet or a directory")
+
+
+def _misspelt(path: Path, names: Collection[str] | Iterator[str], fields: Sequence[str]) -> Remarks:
+    """Stop at a field whose name is another's but for case, and say which are close to one."""
+    return [(path, reason) for reason in check_names(names, (*fields, *READ), str(path))]
+
+
+def load_jsonl(path: Path, fields: Sequence[str], seen: dict[str, None] | None = None) -> pd.DataFrame:
+    """Fields of a JSONL file, looked up in each object and then in its ``metadata``; may be empty.
+
+    All names that any object has are added to `seen`.
+    """
     columns: dict[str, list[Any]] = {field: [] for field in fields}
     rows = []
     nothing: dict[str, Any] = {}
-    for number, record in _records(path):
+    names = {} if seen is None else seen
+    for number, record in records_of(path, frozenset((*fields, *READ))):
         rows.append(number)
         metadata = record.get("metadata")
         inner = metadata if isinstance(metadata, dict) else nothing
+        if not record.keys() <= names.keys() or not inner.keys() <= names.keys():
+            names.update(dict.fromkeys((*record, *inner)))
         for field, values in columns.items():
             value = record.get(field)
             values.append(inner.get(field) if value is None and inner else value)
@@ -95,43 +133,51 @@ def load_jsonl(path: Path, fields: Sequence[str]) -> pd.DataFrame:
     return table.assign(file=str(path), row=np.asarray(rows, dtype=int))
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of every line that is not blank."""
-    if not _has_bytes(path):
-        return
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                record = json.loads(text) if text else None
-            except UnicodeDecodeError as err:
-                raise DataError(
-                    f"{path}, row {number}: not UTF-8 ({err.reason}); save the file as UTF-8"
-                ) from None
-            except (ValueError, RecursionError) as err:
-                what = err.msg if isinstance(err, json.JSONDecodeError) else type(err).__name__
-                raise DataError(
-                    f"{path}, row {number}: not JSON ({what}): {show(text)}; write one JSON object per line"
-                ) from None
-            if text and not isinstance(record, dict):
-                raise DataError(f"{path}, row {number}: {show(record)}; write one JSON object per line")
-            if isinstance(record, dict):
-                yield number, record
+def response_files(path: Path, suffixes: Sequence[str]) -> tuple[list[Path], str, Remarks]:
+    """Files of a directory that are read, the suffix of their names, and all others with the reason."""
+    held = sorted(path.iterdir())
+    files = [file for file in held if kind_of(file) in KINDS and file.is_file()]
+    suffix = next((s for s in suffixes if any(stem_of(f).endswith(s) for f in files)), "")
+    chosen = [f for f in files if stem_of(f).endswith(suffix)]
+    remarks = []
+    for file in held:
+        if file.is_dir():
+            remarks.append((file, "a directory in a directory is not read; give it by itself"))
+        elif file not in files:
+            remarks.append((file, "neither .jsonl, .json, .csv nor .parquet (gzipped or not): not read"))
+        elif file not in chosen:
+            reason = "file not named {policy}_responses.jsonl or {policy}_probe.jsonl as others beside it are"
+            remarks.append((file, reason))
+    return chosen, suffix, remarks
 
 
-def response_files(path: Path, suffixes: Sequence[str]) -> tuple[list[Path], str, list[Path]]:
-    """Files of a directory that are read, the suffix of their names, and the JSONL files that are not read."""
-    files = sorted(path.glob("*.jsonl"))
-    suffix = next((s for s in suffixes if any(f.stem.endswith(s) for f in files)), "")
-    chosen = [f for f in files if f.stem.endswith(suffix)]
-    return chosen, suffix, sorted(set(files) - set(chosen))
+def policy_of(path: Path, suffix: str) -> str:
+    """Policy that a file's name says.
+
+    Examples
+    --------
+    >>> policy_of(Path("x/base_responses.jsonl.gz"), "_responses")
+    'base'
+    """
+    return stem_of(path).removesuffix(suffix)
+
+
+def check_policies(files: Sequence[Path], suffix: str) -> None:
+    """Stop at two files of one policy."""
+    named: dict[str, Path] = {}
+    for file in files:
+        other = named.setdefault(policy_of(file, suffix), file)
+        if other is not file:
+            raise DataError(
+                f"{file}: {other.name} beside it has the same policy by its name; keep one, or join them"
+            )
 
 
 def _load_directory(
-    path: Path, suffixes: Sequence[str], fields: Sequence[str]
-) -> tuple[pd.DataFrame, list[Path]]:
+    path: Path, suffixes: Sequence[str], fields: Sequence[str], texts: Sequence[str]
+) -> tuple[pd.DataFrame, Remarks]:
     """One table from the files of a directory; each file must have rows, and its name is their policy."""
-    chosen, suffix, unread = response_files(path, suffixes)
+    chosen, suffix, remarks = response_files(path, suffixes)
     if not chosen:
         held = sorted(p.name for p in path.iterdir())
         shown = line(f"it holds {', '.join(held)}", 80) if held else "it is empty"
@@ -139,45 +185,45 @@ def _load_directory(
         raise DataError(
             f"{path}: no file {wanted} in this directory ({shown}); give the directory that has them"
         )
+    check_policies(chosen, suffix)
     tables = []
     for file in chosen:
-        policy = file.stem.removesuffix(suffix)
-        table = load_jsonl(file, fields)
+        policy = policy_of(file, suffix)
+        table, more = load_file(file, fields, texts, ("prompt_id",))
+        remarks += more
         if table.empty:
             raise DataError(f"{file} is empty: policy {policy!r} has no rows; fill the file or remove it")
-        other = table["policy"].notna() & (table["policy"] != policy)
-        stop(table, other, "policy", f"but the file name says {policy!r}: correct one of them")
+        if "policy" in table:
+            other = table["policy"].notna() & (table["policy"] != policy)
+            stop(table, other, "policy", f"but the file name says {policy!r}: correct one of them")
         tables.append(table.assign(policy=policy))
-    return pd.concat(tables, ignore_index=True), unread
+    return pd.concat(tables, ignore_index=True), remarks
 
 
-def _load_csv(path: Path, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
+def _load_csv(
+    path: Path, fields: Sequence[str], texts: Sequence[str], required: Sequence[str]
+) -> tuple[pd.DataFrame, Remarks]:
     """Fields of a CSV file; an empty cell is a missing number but a legal (empty) prompt_id."""
-    if not _has_bytes(path):
-        return pd.DataFrame()
-    try:
-        # All columns, though few are wanted: with `usecols` pandas accepts rows that have too many cells.
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except UnicodeDecodeError as err:
-        row = _undecodable_row(path)
-        raise DataError(f"{path}, row {row}: not UTF-8 ({err.reason}); save the file as UTF-8") from None
-    except ValueError as err:  # the parser's errors are ValueErrors
-        raise DataError(
-            f"{path}: not CSV ({line(str(err), 120)}); give every row the header's columns"
-        ) from None
-    check_columns(table.columns, str(path))
-    if not isinstance(table.index, pd.RangeIndex):
-        raise DataError(
-            f"{path}, row 2: more cells than the header has columns; quote cells that hold a comma"
-        )
-    table = table[[field for field in fields if field in table]]
-    for field in table.columns:
-        # Python's own float is exact; the parser's need not be.
-        cells = [_parse(cell) for cell in table[field]] if field not in texts else table[field]
-        table[field] = pd.Series(cells, dtype=object)
-        if field in texts and field != "prompt_id":
-            table[field] = table[field].where(table[field] != "", None)
-    return table.assign(file=str(path), row=np.arange(2, len(table) + 2))
+    if not has_bytes(path):
+        return pd.DataFrame(), []
+    rows = csv_rows(path)
+    header = next(rows, [])
+    check_columns(header, str(path), required)
+    remarks = _misspelt(path, header, fields)
+    wanted = [(field, header.index(field)) for field in fields if field in header]
+    columns: list[list[Any]] = [[] for _ in wanted]
+    number = 1
+    for number, cells in enumerate(rows, 2):  # noqa: B007
+        for values, (_, at) in zip(columns, wanted, strict=True):
+            values.append(cells[at])
+    table = {}
+    for values, (field, _) in zip(columns, wanted, strict=True):
+        if field not in texts:
+            values = [_parse(cell) for cell in values]
+        elif field != "prompt_id":
+            values = [cell or None for cell in values]
+        table[field] = pd.Series(values, dtype=object)
+    return pd.DataFrame(table).assign(file=str(path), row=np.arange(2, number + 1)), remarks
 
 
 def _parse(cell: str) -> float | str | None:
@@ -188,40 +234,35 @@ def _parse(cell: str) -> float | str | None:
         return cell
 
 
-def _undecodable_row(path: Path) -> int:
-    """Line of the first bytes that are not UTF-8."""
-    with path.open("rb") as lines:
-        for number, text in enumerate(lines, 1):
-            try:
-                text.decode("utf-8")
-            except UnicodeDecodeError:
-                return number
-    raise AssertionError("only called for a file that does not decode")
-
-
-def _load_parquet(path: Path, fields: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
+def _load_parquet(
+    path: Path, fields: Sequence[str], texts: Sequence[str], required: Sequence[str]
+) -> tuple[pd.DataFrame, Remarks]:
     """Fields of a Parquet file."""
-    if not _has_bytes(path):
-        return pd.DataFrame()
-    with opened(path) as file:
-        names = [field for field in fields if field in file.schema_arrow.names]
-        return _objects(Part(file.read(columns=names, use_threads=False), path, 1), fields, texts)
+    if not has_bytes(path):
+        return pd.DataFrame(), []
+    with opened(path, required) as file:
+        held = file.schema_arrow.names
+        remarks = _misspelt(path, held, fields)
+        names = [field for field in fields if field in held]
+        return _objects(Part(file.read(columns=names, use_threads=False), path, 1), fields, texts), remarks
 
 
 @contextmanager
-def opened(path: Path, **options: Any) -> Iterator[Any]:
+def opened(path: Path, required: Sequence[str] = ("policy", "prompt_id"), **options: Any) -> Iterator[Any]:
     """A Parquet file, opened by pyarrow with `options`; what is wrong with it is a `DataError`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    _has_bytes(path)
+    has_bytes(path)
     try:
         with pq.ParquetFile(path, **options) as file:
-            check_columns(file.schema_arrow.names, str(path))
+            check_columns(file.schema_arrow.names, str(path), required)
             yield file
-    except pa.ArrowException as err:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as err:
+        if getattr(err, "errno", None) is not None:
+            raise  # the system's, as of a full disk; the file's own damage has no number
         raise DataError(
-            f"{path}: not Parquet ({line(str(err), 120)}); give the file its right suffix"
+            f"{path}: not Parquet, or damaged ({line(str(err), 120)}); give its right suffix, or write it again"
         ) from None
 
 
@@ -239,15 +280,6 @@ def _objects(part: Part, fields: Sequence[str], texts: Sequence[str]) -> pd.Data
         table[name] = column.to_pandas().astype(object)
     rows = np.arange(part.first, part.first + part.table.num_rows)
     return pd.DataFrame(table).assign(file=str(part.path), row=rows)
-
-
-def _has_bytes(path: Path) -> bool:
-    """Whether the file holds anything; raise if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return bool(file.read(1))
-    except OSError as err:
-        raise DataError(f"{path}: {(err.strerror or str(err)).lower()}; check the path") from None
 
 
 def beside(

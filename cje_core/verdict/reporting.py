@@ -20,6 +20,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, predict
 from cje_core.calibration.reliability import fingerprint
 from cje_core.checks import one_of
+from cje_core.data.intake.names import CAUTION
 from cje_core.inference.estimate import cluster_se
 
 SCHEMA = "cje-ledger/1"
@@ -367,6 +368,7 @@ def _options(estimate: xr.Dataset | None, names: list[str]) -> xr.Dataset | None
 def _counted(left_out: pd.DataFrame | None, names: list[str]) -> xr.Dataset | None:
     if left_out is None:
         return None
+    left_out = left_out[~left_out["reason"].astype(str).str.startswith(CAUTION)]
     reasons = sorted(left_out["reason"].astype(str).unique())
     counts = np.zeros((len(names), len(reasons)), dtype=np.int64)
     for policy, reason in zip(left_out["policy"].astype(str), left_out["reason"].astype(str), strict=True):

@@ -12,6 +12,7 @@ from cje_core.data.contract import teaching_policies
 from cje_core.inference.estimate import Status
 from cje_core.verdict.refusal import wants_support
 from cje_core.workflow.posterior import Posterior
+from cje_core.workflow.reading.row_flow import row_flow
 from cje_core.workflow.shown import OfData, Shown, number
 
 
@@ -59,6 +60,11 @@ class Analysis(OfData):
     def off_policy(self) -> list[str]:
         """The estimators that weight logged responses."""
         return [name for name in self.estimates if "logp_target" in estimators.load(name).NEEDS]
+
+    @property
+    def row_flow(self) -> xr.Dataset:
+        """Rows read, left out, judged, labelled and probed, see `cje_core.workflow.reading.row_flow.row_flow`."""
+        return row_flow(self.data, self.left_out, self.value)
 
     def level(self, policy: str) -> str:
         """``reported``, ``assumed`` or ``refused``, see `cje_core.verdict.refusal.level`."""

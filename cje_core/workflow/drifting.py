@@ -7,11 +7,10 @@ alarm that this has not always been so.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
-import pandas as pd
 import xarray as xr
 
+from cje_core.data.fields import Source
 from cje_core.streams import generator
 from cje_core.transport.monitor import batch_audit, field_of_probes
 from cje_core.verdict import gates
@@ -21,10 +20,10 @@ from cje_core.workflow.analysis import Analysis
 
 def with_drift(
     analysis: Analysis,
-    path: str | Path | pd.DataFrame,
+    path: Source,
     *,
     batch: str,
-    probes: str | Path | pd.DataFrame | None = None,
+    probes: Source | None = None,
 ) -> Analysis:
     """The analysis with the gate ``drift``, and the charts behind it.
 

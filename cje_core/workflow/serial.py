@@ -8,7 +8,6 @@ interval as before; the default error stays the one behind verdicts and differen
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError
+from cje_core.data.fields import Source
 from cje_core.data.tables import beside
 from cje_core.inference.estimate import CI_BOUND, into_scale, sum_by, wald
 from cje_core.inference.serial import stationary_bootstrap_se
@@ -23,11 +23,11 @@ from cje_core.workflow.analysis import Analysis
 
 
 def prompt_times(
-    path: str | Path | pd.DataFrame,
+    path: Source,
     prompts: npt.NDArray[np.str_],
     field: str | None = None,
     *,
-    probes: str | Path | pd.DataFrame | None = None,
+    probes: Source | None = None,
 ) -> npt.NDArray[np.intp]:
     """Place in time of each prompt, 0 for the first: by a field of its rows, or by the order of the rows.
 
@@ -132,11 +132,11 @@ def serial_errors(value: xr.Dataset, place: npt.ArrayLike, *, mean_block: float 
 
 def with_serial_errors(
     analysis: Analysis,
-    path: str | Path | pd.DataFrame,
+    path: Source,
     *,
     field: str | None = None,
     block: str | float = "auto",
-    probes: str | Path | pd.DataFrame | None = None,
+    probes: Source | None = None,
 ) -> Analysis:
     """The analysis with the standard errors of its values under serial dependence.
 

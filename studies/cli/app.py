@@ -16,6 +16,9 @@ from studies.cli import progress
 from studies.cli.audit.commands import audit
 from studies.cli.bench import bench
 from studies.cli.design import protocol
+from studies.cli.files.demo import demo
+from studies.cli.files.doctor import doctor
+from studies.cli.files.source import source_of
 from studies.cli.options import (
     Batch,
     Bayes,
@@ -30,13 +33,18 @@ from studies.cli.options import (
     Direction,
     Estimators,
     Json,
+    Judge,
     JudgeRange,
     KeepSteps,
     Large,
     Logged,
     Margin,
+    Oracle,
+    OracleFile,
     OracleRange,
+    PolicyField,
     Probes,
+    PromptField,
     Salt,
     Seed,
     SharedPrompts,
@@ -123,7 +131,22 @@ def list_(as_json: Json = False) -> None:
             typer.echo(f"  {entry['name']:<{width}}  {entry['summary']}")
 
 
-for command in (run, status, merge, replay, solve, report, plot, docs, bench, paper, tf_cache, step):
+for command in (
+    run,
+    status,
+    merge,
+    replay,
+    solve,
+    report,
+    plot,
+    docs,
+    bench,
+    paper,
+    tf_cache,
+    step,
+    demo,
+    doctor,
+):
     app.command()(command)
 app.add_typer(audit)
 app.command()(protocol)
@@ -135,9 +158,15 @@ def analyze(
         Path,
         typer.Argument(
             metavar="DATA",
-            help="Directory of {policy}_responses.jsonl or {policy}.jsonl, or one .jsonl, .csv or .parquet file.",
+            help="Directory of {policy}_responses.jsonl or {policy}.jsonl, or one .jsonl, .csv or .parquet file; or "
+            "what another tool wrote (cje-lab doctor knows).",
         ),
     ],
+    judge: Judge = None,
+    oracle: Oracle = None,
+    oracle_file: OracleFile = None,
+    policy_field: PolicyField = None,
+    prompt_field: PromptField = None,
     probes: Probes = None,
     logged: Logged = None,
     calibration_policy: CalibrationPolicy = None,
@@ -192,7 +221,7 @@ def analyze(
             "--large: --block and --batch need every row in memory; leave one of them out",
         ),
         (
-            keep_steps and secret,
+            keep_steps and secret is not None,
             "--keep-steps: it keeps the ids of prompts, which a salt hides; leave one out",
         ),
     ):
@@ -200,8 +229,10 @@ def analyze(
             raise DataError(said)
     check_out(out)
     with keeping(keep_steps) as analyze_files, progress.working("reading, estimating, auditing"):
+        read_from = source_of(data, judge, oracle, policy_field, prompt_field, covariate or ())
         result = analyze_files(
-            data,
+            read_from,
+            labels=oracle_file,
             probes=probes,
             logged=logged,
             calibration_policy=calibration_policy,
@@ -221,9 +252,9 @@ def analyze(
             groups=by or (),
         )
         if batch is not None:
-            result = with_drift(result, data, batch=batch, probes=probes)
+            result = with_drift(result, read_from, batch=batch, probes=probes)
         if block is not None:
-            result = with_serial_errors(result, data, field=time, block=block, probes=probes)
+            result = with_serial_errors(result, read_from, field=time, block=block, probes=probes)
     tell(result, out, secret, as_json=as_json)
 
 
@@ -239,6 +270,11 @@ def plan(
     policies: Annotated[
         int | None, typer.Option(help="Policies of the planned study [default: the pilot's].")
     ] = None,
+    judge: Judge = None,
+    oracle: Oracle = None,
+    oracle_file: OracleFile = None,
+    policy_field: PolicyField = None,
+    prompt_field: PromptField = None,
     probes: Probes = None,
     calibration_policy: CalibrationPolicy = None,
     covariate: Covariates = None,
@@ -278,7 +314,8 @@ def plan(
     check_out(out)
     secret = salt_of(salt)
     planned = plan_files(
-        data,
+        source_of(data, judge, oracle, policy_field, prompt_field, covariate or ()),
+        labels=oracle_file,
         budget=budget,
         cost_judge=cost_judge,
         cost_oracle=cost_oracle,

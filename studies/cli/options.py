@@ -12,6 +12,28 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value and not
 Probes = Annotated[
     Path | None, typer.Option(help="Labels that only audit: {policy}_probe.jsonl, or one file.")
 ]
+Judge = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Score of the judge in another tool's file (cje-lab doctor lists them); a pattern with * averages.",
+    ),
+]
+Oracle = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Score of the oracle there, such as a human rating.")
+]
+OracleFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Labels in a file of their own: prompt_id, policy, draw_idx, oracle_label."
+    ),
+]
+PolicyField = Annotated[
+    str | None, typer.Option(metavar="FIELD", help="Field that names the policy in a table of scores.")
+]
+PromptField = Annotated[
+    str | None, typer.Option(metavar="FIELD", help="Field that names the prompt in a table of scores.")
+]
 CalibrationPolicy = Annotated[
     list[str] | None,
     typer.Option(help="Policy whose labels teach the calibrator; repeatable [default: all with labels]."),
@@ -175,6 +197,7 @@ RENAMED = {
     "n_policies": "policies",
     "n_baseline": "baseline",
     "groups": "by",
+    "labels": "oracle_file",
 }
 # What a message gives an argument: text in quotes, a pair in brackets, a number or a word; or nothing.
 _VALUE = (

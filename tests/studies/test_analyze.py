@@ -34,6 +34,7 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
         "assumptions",
         "order",
         "cohorts",
+        "row_flow",
         "seconds",
         "manifest",
     }

@@ -14,13 +14,14 @@ from cje_core.data.cohorts import add_groups, group_names, restrict
 from cje_core.data.contract import check_names
 from cje_core.data.fields import Source, check_range
 from cje_core.data.files import COLUMNS, entries, read
+from cje_core.data.intake.raw import PARQUET
 from cje_core.data.spill import BY_PROMPT, spilled
-from cje_core.data.tables import PARQUET, opened
+from cje_core.data.tables import opened
 from cje_core.workflow.reading.pooled import pool
 
 Given = Source | xr.Dataset
 A_ROW = 400  # bytes of memory that a response costs where all are in memory
-WITH_ROWS = ("logged", "probes", "groups", "cohort", "shared_prompts")
+WITH_ROWS = ("logged", "probes", "labels", "groups", "cohort", "shared_prompts")
 SHARE = 0.5  # of the machine's memory, beyond which a file is read as larger than memory
 
 
@@ -33,6 +34,7 @@ class Files(TypedDict, total=False):
     judge_range: tuple[float, float]
     oracle_range: tuple[float, float]
     salt: str | None
+    labels: str | Path | None
 
 
 class Reading(Files, total=False):
@@ -78,7 +80,7 @@ def take(
         data, left_out = read(path, covariates=covariates, **reading)
         data = add_groups(data, groups, path, reading.get("probes"))
         return restrict(data, cohort) if cohort else data, left_out
-    for name in ("probes", "logged", "calibration_policy"):
+    for name in ("probes", "logged", "labels", "calibration_policy"):
         if reading.get(name) is not None:
             raise DataError(f"{name}= goes with files, and a Dataset brings its own; leave {name}= out")
     data = check_names(check_data(path)).sortby("policy")

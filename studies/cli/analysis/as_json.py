@@ -16,6 +16,7 @@ from cje_core.verdict.headline import weaker
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdict
 from cje_core.workflow.reading.prepare import CORRECTED
+from cje_core.workflow.reading.row_flow import COUNTS
 from cje_core.workflow.standing import best, compared_by_posterior, shown_estimates
 from studies.cli.analysis.assumed import assumption_records
 from studies.cli.analysis.cohorts import cohort_records
@@ -59,6 +60,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             _agreement(analysis, policy) for policy in analysis.policies if compared.sel(policy=policy)
         ],
         "cohorts": cohort_records(analysis),
+        "row_flow": _row_flow(analysis),
         "seconds": round(analysis.seconds, 3),
         "manifest": {
             "seed": analysis.seed,
@@ -224,6 +226,19 @@ def _agreement(analysis: Analysis, policy: str) -> dict[str, Any]:
         "interval": ends(at["shown_interval"]),
         "scores": scores,
         "labels": int(at["n_labels"]),
+    }
+
+
+def _row_flow(analysis: Analysis) -> dict[str, dict[str, Any]]:
+    """Rows of each policy from reading on, and its value if the ungraded ones were worth least, and most."""
+    flow = analysis.row_flow
+    return {
+        policy: {
+            **{name: int(flow[name].sel(policy=policy)) for name in COUNTS},
+            **numbers(flow.sel(policy=policy), "ungraded_share", "worst", "best"),
+            "bounds": ends(flow["bounds"].sel(policy=policy)),
+        }
+        for policy in flow["policy"].values.astype(str)
     }
 
 

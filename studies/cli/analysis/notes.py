@@ -9,6 +9,7 @@ import pandas as pd
 from rich.text import Text
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
+from cje_core.data.intake.names import CAUTION
 from cje_core.inference.estimate import Status
 from cje_core.transport.agreement import mixed
 from cje_core.verdict import guide
@@ -20,6 +21,7 @@ from studies.cli.analysis import cautions
 from studies.cli.analysis.as_json import at_level, unused_probes
 from studies.cli.analysis.assumed import assumption_lines
 from studies.cli.analysis.cohorts import cohort_lines, overlap_help
+from studies.cli.analysis.flow import flow_lines
 from studies.cli.analysis.numbers import known, percent, plain, probability, some, together
 from studies.cli.analysis.support import support_lines
 
@@ -76,7 +78,7 @@ def notes(analysis: Analysis) -> list[Text]:
         _advice,
     ):
         lines += part(analysis)
-    lines += left_out_lines(analysis.left_out)
+    lines += flow_lines(analysis) + left_out_lines(analysis.left_out)
     return [Text("\n".join(lines))] if lines else []
 
 
@@ -100,7 +102,10 @@ def left_out_lines(left_out: pd.DataFrame) -> list[str]:
         rows = entries["row"].dropna().astype(int).tolist()
         where = f", row {rows[0]}" if len(rows) == 1 else f", {len(rows)} rows ({some(rows)})" if rows else ""
         whose = f" (policy {policy})" if policy else ""
-        lines.append(f"left out: {file}{where}: {reason}{whose}")
+        if (words := str(reason)).startswith(CAUTION):  # the file was read all the same
+            lines.append(f"{CAUTION}{file}: {words.removeprefix(CAUTION)}")
+        else:
+            lines.append(f"left out: {file}{where}: {reason}{whose}")
     return lines
 
 

@@ -14,6 +14,7 @@ from cje_core.workflow.standing import withheld
 from studies.cli.analysis.as_json import PLUG_IN, contrast_records
 from studies.cli.analysis.assumed import assumption_table
 from studies.cli.analysis.cohorts import cohort_tables
+from studies.cli.analysis.flow import flow_table
 from studies.cli.analysis.notes import notes
 from studies.cli.analysis.numbers import (
     LABELS,
@@ -41,6 +42,7 @@ def summary(analysis: Analysis) -> Group:
             *_log_tables(analysis),
             *_contrast_table(analysis),
             *_serial_table(analysis),
+            *flow_table(analysis),
             *assumption_table(analysis),
             *cohort_tables(analysis),
             *notes(analysis),

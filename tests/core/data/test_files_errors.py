@@ -119,7 +119,7 @@ def test_bad_csv_cell(tmp_path: Path, cell: str, parts: list[str]) -> None:
 
 def test_ragged_csv(tmp_path: Path) -> None:
     head = "policy,prompt_id,judge_score\n"
-    refuse(lambda: read(write(tmp_path / "x.csv", head + "p,a,0.5\np,b,0.5,9\n")), "not CSV", "line 3")
+    refuse(lambda: read(write(tmp_path / "x.csv", head + "p,a,0.5\np,b,0.5,9\n")), "row 3", "more cells")
     refuse(lambda: read(write(tmp_path / "y.csv", head + "p,a,0.5,9\np,b,0.5,9\n")), "row 2", "more cells")
 
 

@@ -1,0 +1,78 @@
+"""Labels in a file of their own, joined to responses by policy, prompt and draw."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from cje_core.data.errors import DataError
+from cje_core.data.fields import check_columns, ids, leave_out, numbers, show, stop
+from cje_core.data.tables import load_file
+
+FIELDS = ("policy", "prompt_id", "draw_idx", "oracle_label", "label_prob")
+KEY = ["policy", "prompt_id", "draw_idx"]
+
+
+def join_labels(table: pd.DataFrame, path: str | Path, left_out: list[pd.DataFrame]) -> pd.DataFrame:
+    """Responses with the labels of a file.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Responses, checked: ``policy, prompt_id, draw_idx, oracle_label, label_prob``.
+    path : path
+        JSONL, CSV or Parquet of ``prompt_id``, ``oracle_label``, optional ``draw_idx`` (default 0), ``label_prob``, and
+        ``policy``, which may be left out where there is one.
+    left_out : list
+        Gets the labels of no response.
+
+    Raises
+    ------
+    DataError
+        With file and row, for a label that contradicts one at hand, a second one, and where none finds its response.
+    """
+    labels, _ = load_file(Path(path), FIELDS, ("policy", "prompt_id"), ("prompt_id",))
+    if labels.empty:
+        raise DataError(f"{path} is empty: it has no labels; leave labels= out")
+    check_columns(labels.columns, str(path), ("oracle_label",))
+    labels = labels.assign(**{field: None for field in FIELDS if field not in labels})
+    policies = table["policy"].unique()
+    if labels["policy"].isna().all() and len(policies) == 1:
+        labels["policy"] = policies[0]
+    for field in ("policy", "prompt_id"):
+        labels[field] = ids(labels, field, required=True)
+    for field in ("draw_idx", "oracle_label", "label_prob"):
+        labels[field] = numbers(labels, field)
+    labels["draw_idx"] = labels["draw_idx"].fillna(0.0)
+    labels = labels[labels["oracle_label"].notna()].reset_index(drop=True)
+    stop(
+        labels, labels.duplicated(KEY), "oracle_label", "the same response is labelled above; keep one label"
+    )
+    at = pd.MultiIndex.from_frame(table[KEY].astype({"draw_idx": float})).get_indexer(
+        pd.MultiIndex.from_frame(labels[KEY].astype({"draw_idx": float}))
+    )
+    known = at >= 0
+    if not known.any():
+        first = labels.iloc[0] if len(labels) else None
+        said = (
+            "it has no number"
+            if first is None
+            else f"as of policy {show(first.policy)}, {show(first.prompt_id)}"
+        )
+        raise DataError(
+            f"{path}: no label finds its response ({said}); correct its policy, prompt_id or draw_idx"
+        )
+    leave_out(left_out, labels[~known], "a label of no response in the data")
+    joined, twin = labels[known], table.iloc[at[known]]
+    held = twin["oracle_label"].to_numpy(dtype=float)
+    new = joined["oracle_label"].to_numpy(dtype=float)
+    stop(
+        joined,
+        (held == held) & (held != new),
+        "oracle_label",
+        "the responses have another one; keep one of the two",
+    )
+    table = table.copy()
+    table.loc[twin.index, "oracle_label"] = new
+    prob = joined["label_prob"].to_numpy(dtype=float)
+    table.loc[twin.index[prob == prob], "label_prob"] = prob[prob == prob]
+    return table

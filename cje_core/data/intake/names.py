@@ -1,0 +1,76 @@
+"""Names that are nearly another: fields that look like those that are read, names apart by case or blanks alone."""
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+
+from cje_core.data.errors import DataError
+
+CLOSE = 0.85  # difflib's ratio from which a name is taken for another misspelt
+MOST = 1000  # names that are compared one by one
+CAUTION = "caution: "  # begins what is told of a file that is read all the same
+
+
+def normal(name: str) -> str:
+    """A name without case, blanks and signs.
+
+    Examples
+    --------
+    >>> normal(" Oracle-Label")
+    'oraclelabel'
+    """
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def check_names(names: Iterable[str], fields: Collection[str], where: str) -> list[str]:
+    """Stop at a name that is a field's but for case, blanks or signs; say which others may be misspelt.
+
+    Parameters
+    ----------
+    names : iterable of str
+        What a file has.
+    fields : collection of str
+        What is read of it.
+    where : str
+        The file, in messages.
+
+    Returns
+    -------
+    list of str
+        A reason for each name that is close to a field which the file lacks.
+
+    Examples
+    --------
+    >>> check_names(["policy", "oracle_lable", "note"], ["policy", "oracle_label"], "x.csv")
+    ["caution: field 'oracle_lable' is not read: is it oracle_label misspelt?"]
+    """
+    held = list(names)
+    unknown = [name for name in held if name not in fields]
+    if not unknown:
+        return []
+    normals = {normal(field): field for field in fields}
+    for name in unknown:
+        field = normals.get(normal(name))
+        if field is not None:
+            raise DataError(f"{where}: unknown field {name!r}: did you mean {field}? rename or drop it")
+    wanting = [field for field in fields if field not in held]
+    close = ((name, difflib.get_close_matches(name, wanting, 1, CLOSE)) for name in unknown[:MOST])
+    return [
+        f"{CAUTION}field {name!r} is not read: is it {match[0]} misspelt?" for name, match in close if match
+    ]
+
+
+def alike(names: Sequence[str]) -> tuple[str, str] | None:
+    """Two names that differ by case or blanks alone, the first such pair; None if there are none.
+
+    Examples
+    --------
+    >>> alike(["base", "Base ", "other"]), alike(["base", "base2"])
+    (('base', 'Base '), None)
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        key = "".join(name.casefold().split())
+        if key in seen:
+            return seen[key], name
+        seen[key] = name
+    return None

@@ -1,0 +1,246 @@
+"""Other tools' files, each against a slow reader of its own: every score of every response, and what is left out."""
+
+import csv
+import json
+import zipfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from user_files import refuse, write
+
+from cje_core.data.fields import Foreign
+from cje_core.data.files import read
+from cje_core.data.intake.foreign import Asked, foreign, items_of, readers
+
+HELD = Path(__file__).parents[2] / "reference" / "readers"
+Key = tuple[str, str, int]
+Slow = dict[Key, tuple[float, float | None]]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def slow_inspect() -> Slow:
+    """From the JSON logs, which are not what is read here."""
+    letters, out = {"C": 1.0, "P": 0.5, "I": 0.0}, {}
+    for name in ("base", "better"):
+        log = json.loads((HELD / "inspect_json" / f"{name}.json").read_text())
+        for sample in log["samples"]:
+            scores = sample.get("scores") or {}
+            value = scores.get("judge", {}).get("value")
+            if value in letters and "error" not in sample:
+                label = scores["human"]["value"] if "human" in scores else None
+                out[log["eval"]["model"], sample["id"], sample["epoch"] - 1] = letters[value], label
+    return out
+
+
+def slow_lm_eval() -> Slow:
+    out = {}
+    for path in HELD.glob("lm_eval/*/samples_*.jsonl"):
+        exact = {r["doc_id"]: r["exact_match"] for r in lines(path) if r["filter"] == "strict-match"}
+        for r in lines(path):
+            if r["filter"] == "flexible-extract" and r["llm_judge"] == r["llm_judge"]:
+                out[path.parent.name, str(r["doc_id"]), 0] = r["llm_judge"], exact[r["doc_id"]]
+    return out
+
+
+def slow_promptfoo() -> Slow:
+    out = {}
+    whole = json.loads((HELD / "promptfoo" / "results.json").read_text())
+    for r in whole["results"]["results"]:
+        parts = r["gradingResult"]["componentResults"]
+        human = [part["score"] for part in parts if part["assertion"]["type"] == "human"]
+        key = r["provider"]["label"], f"test {r['testIdx'] % 15}", r["testIdx"] // 15
+        out[key] = parts[0]["score"], human[0] if human else None
+    return out
+
+
+def slow_langfuse() -> Slow:
+    judged, told = {}, defaultdict(list)
+    with (HELD / "langfuse" / "scores.csv").open() as file:
+        for r in csv.DictReader(file):
+            key = r["datasetRunName"], r["datasetItemId"], 0
+            if r["source"] == "EVAL":
+                judged[key] = float(r["value"])
+            else:
+                told[key].append(float(r["value"]))
+    return {key: (score, float(np.mean(told[key])) if told[key] else None) for key, score in judged.items()}
+
+
+def slow_phoenix() -> Slow:
+    of: dict[str, dict[Key, float]] = {"LLM": {}, "HUMAN": {}}
+    for r in lines(HELD / "phoenix" / "annotations.jsonl"):
+        of[r["annotator_kind"]][r["metadata"]["model"], str(r["metadata"]["prompt_id"]), 0] = r["result"][
+            "score"
+        ]
+    return {key: (score, of["HUMAN"].get(key)) for key, score in of["LLM"].items()}
+
+
+def slow_langsmith() -> Slow:
+    of: dict[str, dict[Key, float]] = {"helpful": {}, "thumb": {}}
+    for r in json.loads((HELD / "langsmith" / "feedback.json").read_text()):
+        of[r["key"]][r["session_id"], r["metadata"]["example_id"], 0] = float(r["score"])
+    return {key: (score, of["thumb"].get(key)) for key, score in of["helpful"].items()}
+
+
+def slow_pairs() -> Slow:
+    """Each model's share of wins by the judge over both orders, and by people over their votes."""
+    judged, told = {}, defaultdict(list)
+    for r in lines(HELD / "mt_bench" / "gpt-4_pair.jsonl"):
+        for me, other in (("model_1", "model_2"), ("model_2", "model_1")):
+            games = [{me: 1.0, other: 0.0, "tie": 0.5}.get(r[f"g{k}_winner"]) for k in (1, 2)]
+            if None not in games:
+                key = r[me], f"{r['question_id']}, turn {r['turn']}, against {r[other]}", 0
+                judged[key] = sum(games) / 2
+    for r in lines(HELD / "mt_bench" / "human_votes.jsonl"):
+        for me, other in (("model_a", "model_b"), ("model_b", "model_a")):
+            key = r[me], f"{r['question_id']}, turn {r['turn']}, against {r[other]}", 0
+            told[key].append((r["judge"], {me: 1.0, other: 0.0, "tie": 0.5}[r["winner"]]))
+    return {
+        key: (score, np.mean([v for _, v in told[key]]) if told[key] else None)
+        for key, score in judged.items()
+    }
+
+
+CASES = {
+    "inspect": (slow_inspect, "judge", "human", 4),
+    "inspect_json": (slow_inspect, "judge", "human", 4),
+    "lm_eval": (slow_lm_eval, "llm_judge,flexible-extract", "exact_match,strict-match", 2),
+    "promptfoo": (slow_promptfoo, "right", "human", 0),
+    "langfuse": (slow_langfuse, "quality@EVAL", "quality@ANNOTATION", 0),
+    "phoenix": (slow_phoenix, "correctness@LLM", "correctness@HUMAN", 0),
+    "langsmith": (slow_langsmith, "helpful", "thumb", 0),
+    "mt_bench": (slow_pairs, "gpt-4/pair-v2", "expert_*", 6),
+}
+
+
+def as_dict(data: xr.Dataset) -> Slow:
+    out = {}
+    for p, policy in enumerate(data.policy.values.tolist()):
+        for q, prompt in enumerate(data.prompt.values.tolist()):
+            for d in range(data.sizes["draw"]):
+                score, label = float(data.judge[p, q, d]), float(data.oracle[p, q, d])
+                if score == score:
+                    out[policy, prompt, int(data.draw[d])] = score, None if label != label else label
+    return out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_format_against_a_slow_reader(name: str) -> None:
+    slow, judge, oracle, n_gone = CASES[name]
+    made = foreign(HELD / name, judge=judge, oracle=oracle)
+    assert isinstance(made, Foreign)
+    data, left_out = read(made)
+    expected, found = slow(), as_dict(data)
+    assert found.keys() == expected.keys()
+    for key, (score, label) in expected.items():
+        assert found[key] == (
+            pytest.approx(score, abs=1e-15),
+            None if label is None else pytest.approx(label),
+        ), key
+    assert len(left_out) == n_gone and left_out["reason"].str.startswith(("ungraded", "unusable")).all()
+    files = [path for path in (HELD / name).rglob("*") if path.is_file()]
+    found_items = items_of(HELD / name)
+    assert found_items is not None and len(found_items[1]) >= 40
+    assert set(left_out["file"]) <= set(map(str, files))
+
+
+def test_every_reader_has_a_case() -> None:
+    known = {items_of(HELD / name)[0] for name in CASES}  # type: ignore[index]
+    assert len(known) == len(readers())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_wrong_name_lists_those_there_are(name: str) -> None:
+    found = items_of(HELD / name)
+    assert found is not None
+    names = sorted({score for item in found[1] for score in item.scores})
+    refuse(lambda: foreign(HELD / name, judge="nobody"), "judge='nobody': no such score", *names)
+    refuse(
+        lambda: foreign(HELD / name, judge=names[0], oracle="gold"), "oracle='gold': no such score", *names
+    )
+    if len(names) > 1:
+        refuse(lambda: read(HELD / name), "which score is the judge's?", "judge=NAME", *names)
+
+
+def test_responses_of_inspect_are_read_where_they_are_needed() -> None:
+    data, _ = read(
+        foreign(HELD / "inspect", judge="judge", asked=Asked(responses=True)), covariates=["response_length"]
+    )
+    log = json.loads((HELD / "inspect_json" / "base.json").read_text())
+    for sample in log["samples"]:
+        at = data.sel(policy="mockllm/base", prompt=sample["id"], draw=sample["epoch"] - 1)
+        if bool(at.evaluated):
+            assert float(at.covariate[0]) == len(sample["output"]["completion"].split())
+
+
+def test_zstd_members_and_their_checksum(tmp_path: Path) -> None:
+    """The fixture is of zip's method 93; one byte of a member changed is noticed."""
+    whole = (HELD / "inspect" / "base.eval").read_bytes()
+    with zipfile.ZipFile(HELD / "inspect" / "base.eval") as archive:
+        info = archive.getinfo("summaries.json")
+        assert info.compress_type == 93
+    at = info.header_offset + 30 + len(info.filename) + info.compress_size // 2
+    broken = bytearray(whole)
+    broken[at] ^= 1
+    path = write(tmp_path / "x.eval", bytes(broken))
+    refuse(lambda: foreign(path, judge="judge"), "x.eval", "damaged")
+    refuse(lambda: foreign(write(tmp_path / "y.eval", whole[:9000]), judge="judge"), "not a zip, or damaged")
+
+
+def test_a_rating_by_hand_is_never_the_judge() -> None:
+    """It overwrites the score of promptfoo's whole result."""
+    whole = json.loads((HELD / "promptfoo" / "results.json").read_text())["results"]["results"]
+    rated = [r for r in whole if len(r["gradingResult"]["componentResults"]) == 3]
+    assert rated and all(r["score"] == r["gradingResult"]["componentResults"][2]["score"] for r in rated)
+    found = items_of(HELD / "promptfoo")
+    assert found is not None and {name for item in found[1] for name in item.scores} == {
+        "contains",
+        "human",
+        "right",
+    }
+
+
+def test_a_policy_named_by_another_field(tmp_path: Path) -> None:
+    rows = [
+        {"name": "q", "score": k / 4, "trace_id": f"t{k}", "arm": "ab"[k % 2], "case": k // 2}
+        for k in range(4)
+    ]
+    path = write(tmp_path / "x.jsonl", rows)
+    refuse(lambda: foreign(path), "row 1", "no column says the policy", "policy_field=NAME", "arm", "case")
+    made = foreign(path, asked=Asked(policy="arm", prompt="case"))
+    assert made is not None and as_dict(read(made)[0]) == {
+        ("a", "0", 0): (0.0, None), ("b", "0", 0): (0.25, None), ("a", "1", 0): (0.5, None), ("b", "1", 0): (0.75, None)
+    }  # fmt: skip
+
+
+def test_labels_of_a_file_of_their_own(tmp_path: Path, data_dir: Path) -> None:
+    labels = write(
+        tmp_path / "labels.csv", "policy,prompt_id,oracle_label\nother,q3,0.5\nother,q1,0.25\nother,zz,1\n"
+    )
+    data, left_out = read(data_dir, labels=labels)
+    told = data.oracle.sel(policy="other", draw=0)
+    assert told.sel(prompt=["q1", "q3"]).values.tolist() == [0.25, 0.5] and int(told.notnull().sum()) == 2
+    assert data.attrs["calibration_policy"] == ["base", "other"]
+    assert left_out[["row", "prompt_id", "reason"]].values.tolist() == [
+        [4, "zz", "a label of no response in the data"]
+    ]
+    for text, *parts in (
+        (
+            "policy,prompt_id,oracle_label\nbase,q1,0.5\n",
+            "row 2",
+            "oracle_label is 0.5",
+            "keep one of the two",
+        ),
+        ("policy,prompt_id,oracle_label\nother,q1,1\nother,q1,1\n", "row 3", "labelled above"),
+        ("policy,prompt_id,oracle_label\nother,x,1\n", "no label finds its response"),
+        ("policy,prompt_id,label\nother,x,1\n", "no column 'oracle_label'"),
+        ("prompt_id,oracle_label\nq1,1\n", "row 2", "policy is missing"),
+    ):
+        bad = write(tmp_path / "bad.csv", text)
+        refuse(lambda bad=bad: read(data_dir, labels=bad), "bad.csv", *parts)  # type: ignore[misc]
