@@ -236,7 +236,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="prop-cle",
         source="Proposition (CLE bound for IPS-style estimators), prop:cle, for the IPS mean of W Y",
         statement=r"$SE(IPS) \ge \frac{\sigma_T \alpha}{\sqrt{\beta n}} \sqrt{1 + \chi^2_T}$ for every region T",
-        why=r"$Var(WY) = E_0[W^2 Var(Y|X,A)] + Var(W E[Y|X,A]) \ge \sigma_T^2 E_0[W^2 1_T]$, and the lemma. It is tight: "
+        why=r"$Var(WY) = E_0[W^2 Var(Y|X,A)] + Var(W E[Y|X,A]) \ge \sigma_T^2 E_0[W^2 1_T]$, and the lemma. It is "
+        r"tight: "
         r"equality where $W E[Y|X,A]$ is constant, the noise is $\sigma_T$ on T and 0 outside.",
         family=FAMILY,
         sides=lambda w: Sides(floor(w), ips_error(w)),
@@ -247,7 +248,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="cor-cle-ess",
         source="Corollary (ESS form) after prop:cle",
         statement=r"$SE(IPS) \ge \sigma_T / \sqrt{ESS_T}$, $ESS_T = n\beta / (1 + \chi^2_T)$",
-        why=r"The bound is $\alpha\sigma_T\sqrt{(1+\chi^2_T)/(n\beta)} = \alpha\sigma_T/\sqrt{ESS_T}$: the corollary drops "
+        why=r"The bound is $\alpha\sigma_T\sqrt{(1+\chi^2_T)/(n\beta)} = \alpha\sigma_T/\sqrt{ESS_T}$: the "
+        r"corollary drops "
         r"$\alpha \le 1$. A clone, for which IPS is a plain mean, breaks it with any T that is not everything.",
         family=FAMILY,
         sides=ess_form,
@@ -261,7 +263,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="cor-cle-ess-repaired",
         source="ours, in place of the corollary (ESS form)",
         statement=r"$SE(IPS) \ge \alpha \sigma_T / \sqrt{ESS_T}$, $ESS_T = (\sum W 1_T)^2 / \sum W^2 1_T$",
-        why=r"$ESS_T / n \to \alpha^2 / E_0[W^2 1_T]$, so $\alpha\sigma_T/\sqrt{ESS_T} = \sigma_T \sqrt{E_0[W^2 1_T]/n}$, "
+        why=r"$ESS_T / n \to \alpha^2 / E_0[W^2 1_T]$, so $\alpha\sigma_T/\sqrt{ESS_T} = \sigma_T \sqrt{E_0[W^2 "
+        r"1_T]/n}$, "
         r"which the proof of the proposition bounds by the standard error.",
         family=FAMILY,
         sides=ess_form_repaired,
@@ -273,7 +276,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="cle-larger-region",
         source="Interpretation of prop:cle (which T?), ours",
         statement=r"the factor of a region is at most that of everything, $\sqrt{1 + \chi^2(\pi' \| \pi_0)}$",
-        why=r"The product of the parts is $\sqrt{E_0[W^2 1_T]}$, which grows with T. At equal noise the tightest region is "
+        why=r"The product of the parts is $\sqrt{E_0[W^2 1_T]}$, which grows with T. At equal noise the tightest "
+        r"region is "
         r"everything, where the coverage penalty $\alpha/\sqrt\beta$ is 1 and TTC plays no part.",
         family=FAMILY,
         sides=larger_region,
@@ -286,7 +290,8 @@ CLAIMS: tuple[Claim, ...] = (
         statement="where the logger rarely visits T it is the coverage penalty that makes the factors of 24 to 61: at "
         "least half of each factor's logarithm",
         rule="arithmetic on the table's TTC and CLE columns; then exact Zipf worlds with the same TTC",
-        why=r"The penalty is $\alpha/\sqrt\beta$ with $\alpha = .9$ and $\beta$ = TTC; it is at most $.9/\sqrt{.19}$ in "
+        why=r"The penalty is $\alpha/\sqrt\beta$ with $\alpha = .9$ and $\beta$ = TTC; it is at most "
+        r"$.9/\sqrt{.19}$ in "
         r"the table. Only $\chi^2$ within T can make the rest, which TTC does not see.",
         decide=decide_parts,
         sides=parts_of_table,
@@ -336,7 +341,8 @@ CLAIMS: tuple[Claim, ...] = (
         source="ours, beside prop:ttc-collapse",
         statement=r"$\beta \ge \exp(-(KL(\pi'\|\pi_0) + h(\alpha))/\alpha)$ for every region T, $h$ the binary entropy",
         why=r"Data processing: $KL \ge \alpha\log\frac{\alpha}{\beta} + (1-\alpha)\log\frac{1-\alpha}{1-\beta} \ge "
-        r"-h(\alpha) - \alpha\log\beta$. A divergence bounds the logger's mass from below; it never bounds it from above.",
+        r"-h(\alpha) - \alpha\log\beta$. A divergence bounds the logger's mass from below; it never bounds it "
+        r"from above.",
         family=FAMILY,
         sides=divergence_floor,
         planted="twice the lower bound",

@@ -4,6 +4,7 @@ Tokens are i.i.d.; L of them make a response. Exact laws of sums by convolution 
 ``margin = E_q[-log p] - H(p)``: the logger's cross-entropy less the target's entropy, nats per token.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -158,20 +159,21 @@ def decide_rate(trial: Trial) -> Evidence:
         p, q = q, p
     rate = typicality.collapse_rate(p, q) * (1.5 if trial.planted else 1.0)
     points = trial.size(2**12, 2**14, 2**16)
-    lengths = [int(round(x / rate)) for x in (100, 200, 400, 800)]
+    lengths = [round(x / rate) for x in (100, 200, 400, 800)]
     logs = [typicality.coverage(p, q, n, level=LEVEL, points=points).log_beta for n in lengths]
     slope = [
         -(b - a) / (m - n) for a, b, n, m in zip(logs[:-1], logs[1:], lengths[:-1], lengths[1:], strict=True)
     ]
     # The edge is H(p) + z sd / sqrt(L) and the density's factor falls like 1 / sqrt(L): slopes approach like 1/sqrt(L).
     distance = [abs(s / rate - 1) for s in slope]
-    falls = all(b < a for a, b in zip(distance[:-1], distance[1:], strict=True))
-    x = np.array([1 / math.sqrt((a + b) / 2) for a, b in zip(lengths[:-1], lengths[1:], strict=True)])
+    falls = all(b < a for a, b in itertools.pairwise(distance))
+    x = np.array([1 / math.sqrt((a + b) / 2) for a, b in itertools.pairwise(lengths)])
     limit = float(np.polyfit(x, slope, 1)[1])
     good = falls and abs(limit / rate - 1) < 0.02
     text = (
         f"Cramer's rate is {number(rate)} nats per token, KL {number(divergences.kl(p, q))}. At lengths "
-        f"{', '.join(map(str, lengths))} log10 TTC is {', '.join(f'{v / math.log(10):.1f}' for v in logs)}; slopes between "
+        f"{', '.join(map(str, lengths))} log10 TTC is {', '.join(f'{v / math.log(10):.1f}' for v in logs)}; "
+        f"slopes between "
         f"them are {', '.join(f'{s / rate:.4f}' for s in slope)} of the rate, and tend to {limit / rate:.4f} of it as "
         "they are extrapolated in 1/sqrt(L)."
     )
@@ -245,7 +247,8 @@ def decide_tiny(trial: Trial) -> Evidence:
     again = tiny_by_tokens(w)
     text = (
         f"By `ttc-kl-floor`, TTC of a region with target mass .9 is at least {least[100]:.3f} at 100 tokens and "
-        f"{least[200]:.4f} at 200, whatever the laws: it can be below .01 only from {enough:.0f} tokens on. Zipf tokens "
+        f"{least[200]:.4f} at 200, whatever the laws: it can be below .01 only from {enough:.0f} tokens on. Zipf "
+        f"tokens "
         f"tilted to KL = .03 have TTC {again.left:.3f} at 100 tokens."
     )
     return Evidence(
@@ -284,10 +287,13 @@ CLAIMS: tuple[Claim, ...] = (
         name="prop-ttc-collapse",
         source="Proposition (exponential collapse of logger coverage), prop:ttc-collapse",
         statement=r"whenever $KL(p\|q) > 0$, TTC $\le \exp(-\Omega(L))$: its rate per token is positive",
-        why=r"T is one-sided: low surprisal under the target. By the law of large numbers TTC falls only if the logger's "
+        why=r"T is one-sided: low surprisal under the target. By the law of large numbers TTC falls only if the "
+        r"logger's "
         r"text is less typical than the target's own, $E_q[-\log p] > H(p)$; then the rate is Cramér's $I_q(H(p))$. A "
-        r"target with more entropy than the logger finds the logger's text more typical than its own, and TTC tends to 1.",
-        rule="rate per token against a millionth of KL: random token laws, then an optimiser; then exact TTC at two lengths",
+        r"target with more entropy than the logger finds the logger's text more typical than its own, and TTC "
+        r"tends to 1.",
+        rule="rate per token against a millionth of KL: random token laws, then an optimiser; then exact TTC at "
+        "two lengths",
         family=TOKENS,
         sides=lambda w: rate_against_kl(w, SLOWEST),
         second=at_lengths,
@@ -300,7 +306,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="ttc-rate-in-kl",
         source="prop:ttc-collapse, 'exp(-Omega(L delta))' and '(...) tiny per-token KL (...)': the constant",
         statement=r"where TTC collapses at all, its rate is at least a hundredth of $\delta = KL(p\|q)$",
-        why=r"The rate is $I_q(H(p))$, which tends to 0 with the margin at any $\delta$: no constant serves all laws, so "
+        why=r"The rate is $I_q(H(p))$, which tends to 0 with the margin at any $\delta$: no constant serves all "
+        r"laws, so "
         r"$\delta$ alone says nothing about TTC.",
         family=TOKENS,
         sides=_collapsing,
@@ -336,7 +343,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="ttc-two-sided",
         source="ours: does a two-sided region repair prop:ttc-collapse?",
         statement=r"TTC of $\{|\bar\ell - H(p)| \le d\}$ falls exponentially whenever $KL(p\|q) > 0$",
-        why=r"Its rate is $I_q(H(p))$ whatever the margin's sign, and 0 only where the margin is 0: a uniform target has "
+        why=r"Its rate is $I_q(H(p))$ whatever the margin's sign, and 0 only where the margin is 0: a uniform "
+        r"target has "
         r"constant surprisal and finds everything typical.",
         rule="rate per token against a millionth of KL; then exact TTC at two lengths",
         family=TOKENS,
@@ -350,9 +358,11 @@ CLAIMS: tuple[Claim, ...] = (
     over_worlds(
         name="ttc-ratio-region",
         source="ours, in place of prop:ttc-collapse",
-        statement=r"for $T = \{\log W \ge c\}$, $\beta \le \alpha e^{-c}$; with $c = L(\delta - \epsilon)$, $\alpha \to 1$ "
+        statement=r"for $T = \{\log W \ge c\}$, $\beta \le \alpha e^{-c}$; with $c = L(\delta - \epsilon)$, "
+        r"$\alpha \to 1$ "
         r"and the logger's mass is at most $e^{-L(\delta - \epsilon)}$",
-        why=r"$\beta = E_{\pi'}[W^{-1} 1_T] \le e^{-c} \alpha$, and $\log W / L \to \delta$ under the target. This is the "
+        why=r"$\beta = E_{\pi'}[W^{-1} 1_T] \le e^{-c} \alpha$, and $\log W / L \to \delta$ under the target. "
+        r"This is the "
         r"collapse in KL that the proposition states; its region is typical in the ratio, not in the surprisal.",
         family=Family((2, 3), lambda size: 2 * size + 1, ratio_world, 0.3),
         sides=ratio_region,
@@ -384,9 +394,11 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         name="fig-ttc-collapse",
-        source="fig:ttc-collapse and its text: TTC from > .8 at 25 tokens to < .01 at 400 for tilts of .3 and more, above "
+        source="fig:ttc-collapse and its text: TTC from > .8 at 25 tokens to < .01 at 400 for tilts of .3 and "
+        "more, above "
         ".70 beyond 100 tokens for .1",
-        statement="with Zipf tokens (1,000, exponent 1.2) and tilts of standard normal utilities, TTC is as in the figure",
+        statement="with Zipf tokens (1,000, exponent 1.2) and tilts of standard normal utilities, TTC is as in "
+        "the figure",
         rule="exact TTC by FFT over draws of utilities, attached to tokens at random, in or against the order of their "
         "frequency",
         why="Which tokens are rewarded decides whether a tilt makes the target hotter or colder than the logger, and "

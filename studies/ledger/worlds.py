@@ -211,7 +211,8 @@ def _through(
             best = found
         if found.excess > CLEAR:
             break
-    assert best is not None
+    if best is None or best.excess == -np.inf:
+        raise ClaimError(f"{trial.claim}: no world meets the condition")
     return best, tried, np.concatenate(drawn)
 
 
@@ -258,6 +259,8 @@ def search(
                 scale = max(scale * 1.5**-0.25, 1e-7)
         if here > top:
             best, top = z, here
+    if top == -np.inf:  # no world of this size meets the condition
+        return Found(top, {}, {}, draws, drawn[:0])
     clear = [z for z, value in zip(pool, drawn, strict=True) if value > CLEAR] or [best]
     simple = _simplest(min(clear, key=lambda z: float(z @ z)), excess, min(CLEAR, max(top, TOLERANCE) / 2))
     return Found(top, params(best), params(simple), draws + climbs * steps, drawn[np.isfinite(drawn)])
