@@ -16,6 +16,7 @@ from studies.cli import progress
 from studies.cli.audit.commands import audit
 from studies.cli.bench import bench
 from studies.cli.design import protocol
+from studies.cli.ledger.commands import claims
 from studies.cli.options import (
     Batch,
     Bayes,
@@ -107,6 +108,7 @@ for command in (run, status, merge, replay, solve, report, plot, docs, bench, pa
     app.command()(command)
 app.add_typer(audit)
 app.command()(protocol)
+app.command()(claims)
 
 
 @app.command()

@@ -200,7 +200,7 @@ def plain(params: Params, sides: Callable[[Params], Sides], relation: str, exces
         short = {name: _rounded(value, digits) for name, value in params.items()}
         try:
             left = sides(short).excess(relation)
-        except (ClaimError, ZeroDivisionError, FloatingPointError):
+        except (ValueError, ZeroDivisionError):  # rounded out of the domain
             continue
         if left > max(TOLERANCE, min(excess / 2, CLEAR)):
             return short
