@@ -66,7 +66,7 @@ app = typer.Typer(
 )
 REGISTRIES = {
     "studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators",
-    "benchmarks": "studies.benchmarks", "plots": "studies.report.plots",
+    "claims": "studies.claims", "benchmarks": "studies.benchmarks", "plots": "studies.report.plots",
 }  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def _summaries(package: str) -> list[dict[str, str]]:
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List studies, scenarios, estimators and benchmarks, one line each."""
+    """List studies, scenarios, estimators, groups of claims and benchmarks, one line each."""
     found = {kind: _summaries(package) for kind, package in REGISTRIES.items()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -310,10 +310,11 @@ def _one_line(error: Exception) -> tuple[str, int]:
     from cje_core.data import DataError
     from studies.engine.run import InterruptedRunError
     from studies.engine.study import StudyError
+    from studies.ledger.claim import ClaimError
 
     if isinstance(error, DataError):
         return in_options(str(error), _options()), 2
-    if isinstance(error, StudyError | InterruptedRunError):
+    if isinstance(error, ClaimError | StudyError | InterruptedRunError):
         return str(error), 130 if isinstance(error, InterruptedRunError) else 2
     message = getattr(error, "format_message", None)
     if message is None:
