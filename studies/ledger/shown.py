@@ -76,7 +76,8 @@ def document(found: Mapping[str, Any]) -> str:
         "",
         "*Holds*: no counterexample by random search and an optimiser, or exactly computed. *Holds if*: false in "
         "general, true under the condition given. *Refuted*: a counterexample that a second method confirms. *Not "
-        "reproduced*: a number of the paper that its set-up does not give. *Undecided*: the text says what it would take. "
+        "reproduced*: a number of the paper that its set-up does not give. *Undecided*: the text says what it "
+        "would take. "
         "Every claim has a false variant that the same machinery refutes.",
         "",
     ]

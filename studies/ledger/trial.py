@@ -144,6 +144,8 @@ def as_json(entry: Entry) -> dict[str, Any]:
 
 
 def ledger(entries: Sequence[Entry], profile: str) -> dict[str, Any]:
-    """The ledger as one JSON document: what the pages are made of; no times, so that the same numbers give the same file."""
+    """The ledger as one JSON document: what the pages are made of; no times, so that the same numbers give the "
+    "same file.
+    """
     claims = [{k: v for k, v in as_json(entry).items() if k != "seconds"} for entry in entries]
     return {"schema": SCHEMA, "profile": profile, "summary": summary(entries), "claims": claims}
