@@ -26,9 +26,10 @@ help:  ## this list
 
 install: $(VENV)/.warm  ## the environment, compiled ahead; then . .venv/bin/activate puts cje-lab on the path
 
-study: $(VENV)/.installed  ## quick profile of the headline studies, then the report
+study: $(VENV)/.installed  ## quick profile of the headline studies, the report, and the claims ledger
 	$(BIN)/cje-lab run ttc_collapse cle_bound interval_coverage bayes_vs_frequentist --profile quick --jobs $(JOBS) --out $(OUT)
 	$(BIN)/cje-lab report $(OUT)
+	$(BIN)/cje-lab claims --profile quick --results $(OUT) --out $(OUT)/claims --brief
 
 lint: $(VENV)/.installed  ## format, lint, types
 	$(BIN)/ruff format --check .

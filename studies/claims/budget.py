@@ -41,7 +41,7 @@ def checked(w: Params) -> tuple[float, float, float, float, float]:
 
 def variance(n: float, m: float, w: Params) -> float:
     """``sigma2_eval / n + sigma2_cal / m``."""
-    return w["eval"] / n + w["cal"] / m
+    return float(w["eval"] / n + w["cal"] / m)
 
 
 def law(w: Params) -> tuple[float, float]:

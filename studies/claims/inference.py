@@ -1,6 +1,7 @@
 """Intervals: the jackknife of the calibrator, shares of uncertainty, the bootstrap's loop, efficiency of the mean."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy import stats
@@ -22,7 +23,7 @@ def jackknife(values: FloatArray, total: str = "sum") -> FloatArray:
     """``(K - 1) / K`` times the sum (or mean) of squared deviations over the last axis."""
     k = values.shape[-1]
     square = (values - values.mean(axis=-1, keepdims=True)) ** 2
-    return (k - 1) / k * (square.sum(axis=-1) if total == "sum" else square.mean(axis=-1))
+    return np.asarray((k - 1) / k * (square.sum(axis=-1) if total == "sum" else square.mean(axis=-1)))
 
 
 def folds_world(z: FloatArray, size: int) -> dict[str, float]:
@@ -58,6 +59,12 @@ def jackknife_by_simulation(w: Params) -> Sides:
     return batches(batch, generator(0, "claims", "inference", "jackknife"))
 
 
+@lru_cache(maxsize=1)
+def legendre() -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights of a quadrature on [-1, 1]."""
+    return np.polynomial.legendre.leggauss(100)
+
+
 def covered(share: float, factor: float, folds: int = FOLDS) -> float:
     """Coverage of ``estimate +- 1.96 se`` where the share of variance that the jackknife must estimate is `share`.
 
@@ -65,7 +72,7 @@ def covered(share: float, factor: float, folds: int = FOLDS) -> float:
     """
     df = folds - 1
 
-    node, weight = np.polynomial.legendre.leggauss(400)
+    node, weight = legendre()
     c = stats.chi2.ppf((node + 1) / 2, df) / df
     inside = 1 - 2 * stats.norm.sf(Z95 * np.sqrt(1 - share + factor * share * c))
     return float(weight @ inside) / 2

@@ -7,6 +7,7 @@ command would decide it.
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,15 +24,17 @@ class Said(NamedTuple):
     where: str
 
 
+@lru_cache(maxsize=32)
 def of_results(study: str, results: Path) -> Said | None:
     """Sentences from a directory of results; None where it has none of this study."""
     from studies.engine.running.directory import find
     from studies.report.page import read
 
     for source in find(results):
-        item = read(source)
-        if item.study.name == study:
-            return Said([(one.holds, one.sentence) for one in item.findings], f"results in {source.name}")
+        if source.resolve().name == study:  # a run names the directory of a study after it
+            item = read(source)
+            told = f"results in {source.name}, profile {item.manifest['runs'][-1]['profile']}"
+            return Said([(one.holds, one.sentence) for one in item.findings], told)
     return None
 
 
@@ -49,7 +52,8 @@ def from_study(study: str, about: str) -> Callable[[Trial], Evidence]:
     """Decide by the sentences of a study that begin with, or hold, the words `about`; all of them where it is empty."""
 
     def decide(trial: Trial) -> Evidence:
-        said = of_results(study, trial.results) if trial.results is not None else of_page(study)
+        said = of_results(study, trial.results) if trial.results is not None else None
+        said = said or of_page(study)
         chosen = [one for one in said.sentences if about in one[1]] if said is not None else []
         command = f"cje-lab run {study} --profile paper --out DIR, then cje-lab claims --results DIR"
         if said is None or not chosen:

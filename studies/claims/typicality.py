@@ -191,7 +191,7 @@ def figure_row(kind: str, seed: int, points: int) -> dict[tuple[float, int], flo
     """TTC at the figure's lengths and tilts, for one draw of utilities."""
     q = zipf(VOCAB, ZIPF)
     u = utilities(kind, VOCAB, rng=seed)
-    out = {}
+    out: dict[tuple[float, int], float] = {}
     for eta in (0.1, 0.3, 0.5):
         p = token_tilt(iid_policy(q, 1), u, eta).log_prob[0, 0]
         out |= {

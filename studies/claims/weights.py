@@ -150,7 +150,7 @@ def mean_one(values: FloatArray) -> FloatArray:
     """Weights divided by their mean."""
     if not (values >= 0).all() or not values.mean() > 1e-9:
         raise ClaimError("the weights have no mean")
-    return values / values.mean()
+    return np.asarray(values / values.mean())
 
 
 def projected(w: FloatArray, up: bool = True) -> FloatArray:
@@ -284,7 +284,7 @@ def inflation_by_simulation(w: Params) -> Sides:
     q, m, r = population(w)
 
     def batch(rng: np.random.Generator) -> tuple[float, float]:
-        logged, drawn = rng.choice(len(q), ROWS, p=q), rng.choice(len(q), ROWS, p=masses(q * m))
+        logged, drawn = rng.choice(len(q), ROWS, p=q), rng.choice(len(q), ROWS, p=masses((q * m).tolist()))
         value = r[drawn].mean()
         return float((m[logged] ** 2 * (r[logged] - value) ** 2).mean() / r[drawn].var()), float(
             (m[logged] ** 2).mean()

@@ -7,9 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from studies.ledger.shown import WORDS, capital
+from studies.ledger.shown import WORDS, capital, untexed
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 460, 220, 62, 40
+SEARCHED = ("id", "group", "source", "statement", "measured")  # by the page's filter
 COLOURS = ("#0072b2", "#d55e00", "#009e73")
 TEX = re.compile(r"\$([^$]+)\$")
 SYMBOLS = {
@@ -44,9 +45,7 @@ def render(found: Mapping[str, Any]) -> str:
             "why": formulas(claim["why"]),
             "text": formulas(claim["text"]),
             "figure": figure(claim["curve"], claim["axes"]),
-            "words": " ".join(
-                str(claim[k]) for k in ("id", "group", "source", "statement", "measured")
-            ).lower(),
+            "words": untexed(" ".join(claim[k] for k in SEARCHED)).lower(),
         }
         for claim in found["claims"]
     ]

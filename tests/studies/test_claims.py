@@ -36,7 +36,7 @@ def committed() -> dict:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_claim_is_decided_its_false_variant_refuted_and_its_counterexample_breaks_it_twice(name):
-    group, claim = EVERY[name]
+    _, claim = EVERY[name]
     found = entry(name)
     assert not found.error and found.verdict in VERDICTS
     if found.verdict == "undecided":

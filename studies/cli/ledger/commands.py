@@ -117,7 +117,7 @@ def save(entries: "Sequence[Entry]", profile: str, out: Path | None, document: P
     if out is None and document is None:
         return []
     found = ledger(entries, profile)
-    files = {}
+    files: dict[Path, str] = {}
     text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     if out is not None:
         files |= {
