@@ -110,7 +110,7 @@ def false_difference(rng: np.random.Generator, m: int, reps: int, slow: bool = F
 
 def end_bias(w: Params, slow: bool = True) -> Sides:
     """Bias of the contrast in units of the labels' standard error sqrt(4/m), against a tenth of it."""
-    m, reps = int(w["labels"]), 150 if slow else 2000
+    m, reps = int(w["labels"]), 100 if slow else 600
     found = false_difference(generator(0, "claims", "end bias", m, slow), m, reps, slow) * math.sqrt(m / 4)
     return Sides(float(found.mean()), 0.1, float(found.std() / math.sqrt(reps)))
 

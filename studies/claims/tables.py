@@ -178,4 +178,32 @@ CLAIMS: tuple[Claim, ...] = (
         "Q2 and Limitations: teacher forcing or coverage",
         "coverage rather than teacher-forcing noise makes importance sampling fail",
     ),
+    claim(
+        "two-stage-vs-monotone",
+        "judge_information",
+        "The covariate of a length-biased judge",
+        "Section 3, two-stage calibration with response length",
+        "the covariate of a length-biased judge lowers the RMSE",
+    ),
+    claim(
+        "sqrt-law-simulated",
+        "budget",
+        "times the square-root law's",
+        "prop:sqrt-allocation, its premise, for an isotonic calibrator in small samples",
+        "the simulated error of a split is the one that the square-root law gives",
+    ),
+    claim(
+        "tab-cost-equal-precision",
+        "budget",
+        "The paper's savings of 8.8 and 14",
+        "tab:cost-analysis, at one standard error instead of one number of prompts",
+        "the savings at the same standard error are those at the same number of prompts",
+    ),
+    claim(
+        "audit-power",
+        "transport_audit",
+        "with power",
+        "fig:transportability-test and Section 4: 50 to 200 probes",
+        "the audit finds the shift that it is sized for",
+    ),
 )

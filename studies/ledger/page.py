@@ -74,9 +74,7 @@ def _tex(text: str) -> str:
     text = html.escape(text, quote=False)
     text = text.replace("'", "′")
     for name, symbol in sorted(SYMBOLS.items(), key=lambda item: -len(item[0])):
-        text = text.replace(name + " ", symbol + (" " if symbol in "≤≥≠→∈⊥⊂⊆⇔⇒≡≈∼|" else "")).replace(
-            name, symbol
-        )
+        text = text.replace(name + " ", symbol + (" " if symbol in SPACED else "")).replace(name, symbol)
     group = r"(\{(?:[^{}]|\{[^{}]*\})*\}|[^\s\\{}])"
     for _ in range(3):
         text = re.sub(
@@ -89,6 +87,7 @@ def _tex(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("{", "").replace("}", "").replace("\\", ""))
 
 
+SPACED = ("≤", "≥", "≠", "→", "∈", "⊥", "⊂", "⊆", "⇔", "⇒", "≡", "≈", "∼", "|", "log", "max", "min")
 ACCENTS = {"hat": "\u0302", "bar": "\u0304", "til": "\u0303"}
 
 
