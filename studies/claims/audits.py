@@ -83,7 +83,7 @@ def detected_by_simulation(w: Params) -> Sides:
 
 def not_failed(w: Params) -> Sides:
     """Probability that a shift of `shift` margins does not FAIL, against one half."""
-    if not (1.0 <= w["margins"] <= 4 and w["sd"] > 0.01):
+    if not (1.5 <= w["margins"] <= 4 and w["sd"] > 0.01):
         raise ClaimError("the shift is inside the margin or far outside")
     found = audit_power([int(w["probes"])], residual_sd=w["sd"], true_residual=w["margins"] * MARGIN)
     fail = float(found.probability.sel(verdict="FAIL").item())
@@ -106,7 +106,7 @@ def not_failed_by_simulation(w: Params) -> Sides:
 def margins(z: FloatArray, size: int) -> dict[str, float]:
     """A shift in margins, the residuals' spread, and probes."""
     return {
-        "margins": 1 + abs(float(z[0])),
+        "margins": 1.5 + abs(float(z[0])),
         "sd": 0.05 + 0.45 / (1 + math.exp(-float(z[1]))),
         "probes": 50 + int(150 * abs(math.tanh(z[2]))),
     }
@@ -202,7 +202,7 @@ CLAIMS: tuple[Claim, ...] = (
     over_worlds(
         name="audit-not-fail",
         source="ours, on gates: 'flag unless FAIL' as a reporting rule",
-        statement="a shift beyond the margin leads to FAIL more often than not",
+        statement="a shift of 1.5 margins or more leads to FAIL more often than not",
         why="FAIL needs the whole interval outside the margin; a shift of less than the margin and two standard "
         "errors is "
         "mostly INCONCLUSIVE, and its level is reported.",

@@ -301,7 +301,9 @@ def _worst(excess: float, relation: str) -> str:
 def _tightest(at: Sides, relation: str, tried: int) -> str:
     if relation == "==":
         return f"sides differ by at most {at.excess(relation):.1g} of their size in {tried:,} worlds"
-    return f"left / right at most {at.left / at.right if at.right else 0.0:.6g} in {tried:,} worlds"
+    if not at.right:
+        return f"left is at most right in {tried:,} worlds; at the tightest both are {at.right:g}"
+    return f"left / right at most {at.left / at.right:.6g} in {tried:,} worlds"
 
 
 def _rounded(value: Any, digits: int) -> Any:
