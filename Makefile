@@ -28,9 +28,10 @@ help:  ## this list
 
 install: $(VENV)/.warm  ## the environment, compiled ahead; then . .venv/bin/activate puts cje-lab on the path
 
-study: $(VENV)/.installed  ## quick profile of the headline studies, then the report
+study: $(VENV)/.installed  ## quick profile of the headline studies, the report, and the claims ledger
 	$(BIN)/cje-lab run ttc_collapse cle_bound interval_coverage bayes_vs_frequentist --profile quick --jobs $(JOBS) --out $(OUT)
 	$(BIN)/cje-lab report $(OUT)
+	$(BIN)/cje-lab claims --profile quick --results $(OUT) --out $(OUT)/claims --brief
 
 pages: $(VENV)/.installed  ## docs/studies made again: quick profiles (about ten minutes), the grid of estimators at the paper's size
 	$(BIN)/cje-lab run $(PAGES) --profile quick --jobs $(JOBS) --out results/pages

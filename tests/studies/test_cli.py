@@ -16,7 +16,7 @@ import toy_study
 import cje_core
 from cje_core import estimators
 from cje_sim import scenarios
-from studies import benchmarks
+from studies import benchmarks, claims
 from studies.cli import app as command_line
 from studies.cli.options import in_options
 from studies.engine import study
@@ -59,6 +59,7 @@ def test_list_names_everything(cli):
         "studies": study.available(),
         "scenarios": scenarios.available(),
         "estimators": estimators.available(),
+        "claims": claims.available(),
         "benchmarks": benchmarks.available(),
         "plots": plots.available(),
     }
