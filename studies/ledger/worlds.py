@@ -1,0 +1,245 @@
+"""Statements about every world of a family: random search, an optimiser that tries to break them, a small example.
+
+A family maps a vector of real numbers to the parameters of a world, for sizes from small to large, so that the same
+vector space serves random draws and the optimiser. A world that breaks the statement is made plain (fewest levels
+first, then fewest digits) and is given with the parameters that re-run it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from studies.ledger.claim import TOLERANCE, Claim, ClaimError, Evidence, Params, Sides, Trial
+
+FloatArray = npt.NDArray[np.float64]
+CLEAR = 0.01  # a counterexample that is shown breaks its statement by 1%, if there is one
+SPREAD = 1.5  # standard deviation of the drawn vectors
+
+
+class Family(NamedTuple):
+    """Worlds by size: the length of the vector behind one, and the parameters that it stands for."""
+
+    sizes: Sequence[int]
+    length: Callable[[int], int]
+    world: Callable[[FloatArray, int], Params]
+
+
+class Found(NamedTuple):
+    """What a search found: the largest excess and where, how many worlds were tried, the excesses of the draws."""
+
+    excess: float
+    params: Params
+    tried: int
+    drawn: FloatArray
+
+
+def over_worlds(
+    *,
+    family: Family,
+    sides: Callable[[Params], Sides],
+    falsified: Callable[[Sides], Sides],
+    relation: str = "<=",
+    condition: str = "",
+    restrict: Callable[[Params], Params] | None = None,
+    **told: Any,
+) -> Claim:
+    """A claim ``left <= right`` (or ``==``) about every world of a family.
+
+    Parameters
+    ----------
+    falsified : function
+        Turns the sides into those of a false variant, which the search must break.
+    condition, restrict : str, function
+        Under which the statement may hold, and what moves the parameters of a world into that condition.
+    **told
+        The other fields of `studies.ledger.claim.Claim`.
+    """
+    second = told.get("second")
+
+    def decide(trial: Trial) -> Evidence:
+        def measured(params: Params) -> Sides:
+            return falsified(sides(params)) if trial.planted else sides(params)
+
+        return judge(trial, family, measured, relation, condition, restrict, second)
+
+    rule = told.pop(
+        "rule", "random worlds, then an optimiser that maximises left against right; exact in each world"
+    )
+    return Claim(decide=decide, sides=sides, relation=relation, rule=rule, **told)
+
+
+def judge(
+    trial: Trial,
+    family: Family,
+    sides: Callable[[Params], Sides],
+    relation: str,
+    condition: str = "",
+    restrict: Callable[[Params], Params] | None = None,
+    second: Callable[[Params], Sides] | None = None,
+) -> Evidence:
+    """Evidence from a search through all sizes, which stops at the first that has a clear counterexample."""
+    best, tried, drawn = _through(trial, family, sides, relation, None)
+    expected = "left = right" if relation == "==" else "left ≤ right"
+    curve = {"drawn worlds": _quantiles(drawn)}
+    axes = ("share of drawn worlds", "(left − right) / larger side")
+    if best.excess <= TOLERANCE:
+        at = sides(best.params)
+        text = (
+            f"{tried:,} worlds tried, those of an optimiser included; none breaks it. The tightest has left "
+            f"{number(at.left)} and right {number(at.right)}."
+        )
+        return Evidence(
+            holds=True,
+            measured=_worst(best.excess, relation),
+            expected=expected,
+            text=text,
+            curve=curve,
+            axes=axes,
+        )
+    params = plain(best.params, sides, relation, best.excess)
+    at = sides(params)
+    text = (
+        f"{tried:,} worlds tried. The smallest that breaks it has left {number(at.left)} and right "
+        f"{number(at.right)}; the worst of its size breaks it by {best.excess:.3g} of the larger side."
+    )
+    confirmed = None
+    if second is not None and not trial.planted:
+        again = second(params)
+        confirmed = again.broken(relation)
+        text += f" A second method gives {said(again)}."
+    under = None
+    if restrict is not None:
+        inside, n, _ = _through(trial, family, sides, relation, restrict)
+        under = inside.excess <= TOLERANCE
+        text += (
+            f" Where {condition}: {n:,} worlds tried, "
+            f"{'none' if under else 'some'} of which breaks it ({_worst(inside.excess, relation)})."
+        )
+    return Evidence(
+        holds=False,
+        measured=_worst(at.excess(relation), relation),
+        expected=expected,
+        text=text,
+        counterexample=params,
+        confirmed=confirmed,
+        condition=condition,
+        holds_under=under,
+        curve=curve,
+        axes=axes,
+    )
+
+
+def said(sides: Sides) -> str:
+    """Both sides in words."""
+    error = f" (standard error of the difference {number(sides.mcse)})" if sides.mcse else ""
+    return f"left {number(sides.left)} and right {number(sides.right)}{error}"
+
+
+def number(x: float) -> str:
+    """Four digits.
+
+    Examples
+    --------
+    >>> number(0.123456), number(1e-12)
+    ('0.1235', '1e-12')
+    """
+    return f"{x:.4g}"
+
+
+def plain(params: Params, sides: Callable[[Params], Sides], relation: str, excess: float) -> dict[str, Any]:
+    """The parameters with the fewest digits that still break the statement by half as much, or by `CLEAR`."""
+    for digits in range(7):
+        short = {name: _rounded(value, digits) for name, value in params.items()}
+        try:
+            left = sides(short).excess(relation)
+        except (ClaimError, ZeroDivisionError, FloatingPointError):
+            continue
+        if left > max(TOLERANCE, min(excess / 2, CLEAR)):
+            return short
+    return dict(params)
+
+
+def _through(
+    trial: Trial,
+    family: Family,
+    sides: Callable[[Params], Sides],
+    relation: str,
+    restrict: Callable[[Params], Params] | None,
+) -> tuple[Found, int, FloatArray]:
+    """The tightest world of all sizes, or the first size with a clear counterexample."""
+    best: Found | None = None
+    tried, drawn = 0, []
+    for size in family.sizes:
+        found = search(trial, family, size, sides, relation, restrict)
+        tried += found.tried
+        drawn.append(found.drawn)
+        if best is None or found.excess > best.excess:
+            best = found
+        if found.excess > CLEAR:
+            break
+    assert best is not None
+    return best, tried, np.concatenate(drawn)
+
+
+def search(
+    trial: Trial,
+    family: Family,
+    size: int,
+    sides: Callable[[Params], Sides],
+    relation: str,
+    restrict: Callable[[Params], Params] | None = None,
+) -> Found:
+    """Draw worlds of one size, then climb from the worst: (1+1) evolution with the one-fifth rule.
+
+    Rechenberg's rule: a step that helps is lengthened, one that does not is shortened by a quarter as much.
+    """
+    draws, climbs, steps = (trial.size(*n) for n in ((40, 400, 5000), (1, 4, 20), (60, 300, 1500)))
+    rng = trial.rng("worlds", size, restrict is not None)
+    length = family.length(size)
+
+    def params(z: FloatArray) -> Params:
+        world = family.world(z, size)
+        return world if restrict is None else restrict(world)
+
+    def excess(z: FloatArray) -> float:
+        try:
+            return sides(params(z)).excess(relation)
+        except ClaimError:
+            return -np.inf
+
+    pool = SPREAD * rng.standard_normal((draws, length))
+    drawn = np.array([excess(z) for z in pool])
+    order = np.argsort(-drawn)
+    best, top = pool[order[0]], float(drawn[order[0]])
+    for k in range(min(climbs, draws)):
+        z, here, scale = pool[order[k]], float(drawn[order[k]]), 0.5
+        for _ in range(steps):
+            new = z + scale * rng.standard_normal(length) * (rng.random(length) < max(2 / length, 0.3))
+            value = excess(new)
+            if value > here:
+                z, here, scale = new, value, scale * 1.5
+            else:
+                scale = max(scale * 1.5**-0.25, 1e-7)
+        if here > top:
+            best, top = z, here
+    return Found(top, params(best), draws + climbs * steps, drawn[np.isfinite(drawn)])
+
+
+def _worst(excess: float, relation: str) -> str:
+    return f"largest {'|left − right|' if relation == '==' else 'left − right'}: {excess:+.2g} of the larger side"
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    if isinstance(value, list | tuple):
+        return [_rounded(one, digits) for one in value]
+    if isinstance(value, float):
+        return round(value, digits)
+    return value
+
+
+def _quantiles(drawn: FloatArray) -> list[tuple[float, float]]:
+    levels = np.linspace(0, 1, 41)
+    values = np.quantile(drawn, levels) if len(drawn) else np.full(41, np.nan)
+    return [(round(float(x), 4), round(float(y), 6)) for x, y in zip(levels, values, strict=True)]
