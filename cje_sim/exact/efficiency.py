@@ -11,7 +11,7 @@ columns span the scores of a model. Then
   the Riesz representer of the derivatives along it, `riesz`, for which no gradient need be known;
 - the efficiency bound of the mean of one observation is its variance.
 
-The restriction of a *parameter* to a cone (a monotone regression) enters by its local directions: `monotone_directions`.
+A parameter restricted to a cone (a monotone regression) enters by its local directions: `monotone_directions`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -87,8 +87,11 @@ def cells(space: Space, given: Iterable[str]) -> IntArray:
     names = list(given)
     if not names:
         return np.zeros(len(space.probability), np.int64)
-    keys = np.stack([space[name] for name in names])
-    return np.asarray(np.unique(keys, axis=1, return_inverse=True)[1].ravel(), np.int64)
+    cell = np.zeros(len(space.probability), np.int64)
+    for name in names:
+        levels, code = np.unique(space[name], return_inverse=True)
+        cell = cell * len(levels) + code
+    return np.asarray(np.unique(cell, return_inverse=True)[1], np.int64)
 
 
 def conditional(space: Space, function: FloatArray, given: Iterable[str] = ()) -> FloatArray:
@@ -220,8 +223,8 @@ def riesz(space: Space, tangent: FloatArray, derivatives: FloatArray) -> FloatAr
 def derivative(space: Space, functional: Functional, score: FloatArray, step: float = STEP) -> float:
     """Pathwise derivative of a functional of the law, by a central difference along ``p (1 + t score)``.
 
-    `functional` takes probabilities (N,) on the same outcomes. Along a score of a restricted model the path may leave the
-    model at second order, which a derivative does not see.
+    `functional` takes probabilities (N,) on the same outcomes. Along a score of a restricted model the path may leave
+    the model at second order, which a derivative does not see.
 
     Examples
     --------

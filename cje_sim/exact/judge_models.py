@@ -1,11 +1,11 @@
-"""Logged evaluation with a judge as a finite model: its law, its tangent spaces, and the gradients that are claimed of it.
+"""Logged evaluation with a judge as a finite model: its law, its tangent spaces, the gradients that are claimed of it.
 
     x ~ p(x),   a ~ pi_0(a | x),   s ~ p(s | x, a),   y ~ p(y | x, a, s),   seen with probability e(x, a, s).
 
-The value of a target policy is ``V = sum_x p(x) sum_a pi'(a | x) sum_s p(s | x, a) E[Y | x, a, s]``, `value`; the mean
-label of the policy that responded, whose law nobody can sum over, is `mean_label` (the paper's Direct mode). Under *mean
-sufficiency* ``E[Y | X, A, S] = R(S)`` the gradients of the value in closed form are, with ``W = pi' / pi_0``, ``m(S) = E[W | S]``, ``q = E[R | X, A]``, ``g(X)`` its
-mean under the target and ``v = Var(Y | X, A, S)``:
+The value of a target policy is ``V = sum_x p(x) sum_a pi'(a | x) sum_s p(s | x, a) E[Y | x, a, s]``, `value`; the
+mean label of the policy that responded, whose law nobody can sum over, is `mean_label` (the paper's Direct mode). Under
+*mean sufficiency* ``E[Y | X, A, S] = R(S)`` the gradients of the value in closed form are, with ``W = pi' / pi_0``,
+``m(S) = E[W | S]``, ``q = E[R | X, A]``, ``g(X)`` its mean under the target and ``v = Var(Y | X, A, S)``:
 
 - `printed`: ``g + m (R - q) - V``, the paper's theorem "Surrogate EIF and variance reduction";
 - `canonical`: ``g + W (R - q) - V + m (L / v) / E[L / v | S] (Y - R)``, what the projection gives;
@@ -201,7 +201,7 @@ def _kept_directions(model: JudgeModel, space: Space, label: FloatArray) -> Floa
 
 
 def augmented_mean(model: JudgeModel, space: Space) -> FloatArray:
-    """``q_S - V + L / e (Y - q_S)`` with ``q_S = E[Y | X, A, S]`` (proposition "Direct: EIF and one-step estimator")."""
+    """``q_S - V + L / e (Y - q_S)``, ``q_S = E[Y | X, A, S]`` (proposition "Direct: EIF and one-step estimator")."""
     p = pieces(model, space)
     x, a, s = (space[name].astype(int) for name in "xas")
     mean = space.probability @ p.reward

@@ -23,8 +23,8 @@ from cje_sim.exact.efficiency import (
     scores,
     variance,
 )
-from cje_sim.exact.judged_means import parts, rising, two_phase
 from cje_sim.exact.judge_models import JudgeModel, draw_model, observed, softmax, tangent, value
+from cje_sim.exact.judged_means import parts, two_phase
 from cje_sim.scenarios import finite_model
 
 # Central differences with step 1e-4: truncation 1e-8 times a third derivative of order 10, rounding 1e-12.
