@@ -14,6 +14,7 @@ mean label of the policy that responded, whose law nobody can sum over, is `mean
 `cje_sim.exact.efficiency` says which is right.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -190,6 +191,38 @@ def tangent(
     if monotone:
         label = _kept_directions(model, space, label)
     return np.hstack([*parts, label])
+
+
+def parametrised(
+    model: JudgeModel, space: Space, *, sufficient: bool = True
+) -> tuple[Callable[[FloatArray], FloatArray], FloatArray]:
+    """Law on a sample space as a function of parameters, and the model's own: for `efficiency.cramer_rao`.
+
+    Logger and label design are known. The label's mean has a parameter per judge level (`sufficient`) or per (x, a, s);
+    a law that has another mean is moved along y by a linear tilt, which is smooth near the model.
+    """
+    shape, k = model.judge.shape, len(model.values)
+    start = [model.prompt, model.judge, model.label]
+    mean = model.reward[:1, :1] if sufficient else model.reward
+    sizes = np.cumsum([model.prompt.size, model.judge.size, model.label.size])
+    x, a, s = (space[name].astype(int) for name in "xas")
+    seen, y = space["l"] == 1, np.searchsorted(model.values, space["y"] - 1e-9)
+
+    def law(theta: FloatArray) -> FloatArray:
+        prompt, judge, label, means = np.split(theta, sizes)
+        base = softmax(label.reshape(*shape, k))
+        found = base @ model.values
+        slope = model.values - found[..., None]
+        shift = (means.reshape(mean.shape) - found) / (base * slope**2).sum(axis=-1)
+        labels = base * (1 + shift[..., None] * slope)
+        table = softmax(prompt)[:, None, None] * model.logger[:, :, None] * softmax(judge.reshape(shape))
+        cell = table[x, a, s]
+        return np.asarray(
+            np.where(seen, cell * model.seen[x, a, s] * labels[x, a, s, y], cell * (1 - model.seen[x, a, s]))
+        )
+
+    logits = [np.log(np.maximum(table, 1e-300)).ravel() for table in start]
+    return law, np.concatenate([*logits, mean.ravel()])
 
 
 def _kept_directions(model: JudgeModel, space: Space, label: FloatArray) -> FloatArray:
