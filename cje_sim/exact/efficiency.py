@@ -28,13 +28,18 @@ STEP = (
     1e-4  # of central differences: their error, of order step^2, and rounding, 1e-16 / step, are below 1e-7
 )
 RANK = 1e-9  # singular values below this share of the largest count as zero
+FLOOR = 1e-3  # ... or of this, where the largest is itself rounding: scores are of order 1
 
 
 class Space(NamedTuple):
-    """A finite sample space: probabilities (N,), all positive, and each variable's value at each outcome, (N,)."""
+    """A finite sample space: probabilities (N,), all positive, and each variable's value at each outcome, (N,).
+
+    `levels` has, of the variables of the table it was listed from, the place on their axis and its length.
+    """
 
     probability: FloatArray
     columns: dict[str, FloatArray]
+    levels: dict[str, tuple[IntArray, int]]
 
     def __getitem__(self, name: str) -> FloatArray:
         """Column of a variable."""
@@ -72,7 +77,9 @@ def sample_space(table: FloatArray, variables: Mapping[str, npt.ArrayLike]) -> S
         raise ValueError(f"a law has probabilities >= 0 that sum to 1; these sum to {law.sum():.12g}")
     there = law > 0
     grid = np.meshgrid(*axes, indexing="ij")
-    return Space(law[there], {name: values[there] for name, values in zip(variables, grid, strict=True)})
+    columns = {name: values[there] for name, values in zip(variables, grid, strict=True)}
+    places = zip(variables, np.nonzero(there), law.shape, strict=True)
+    return Space(law[there], columns, {name: (place, size) for name, place, size in places})
 
 
 def cells(space: Space, given: Iterable[str]) -> IntArray:
@@ -89,8 +96,8 @@ def cells(space: Space, given: Iterable[str]) -> IntArray:
         return np.zeros(len(space.probability), np.int64)
     cell = np.zeros(len(space.probability), np.int64)
     for name in names:
-        levels, code = np.unique(space[name], return_inverse=True)
-        cell = cell * len(levels) + code
+        place, size = space.levels[name] if name in space.levels else _levels(space[name])
+        cell = cell * size + place
     return np.asarray(np.unique(cell, return_inverse=True)[1], np.int64)
 
 
@@ -301,6 +308,12 @@ def cramer_rao(
     return float(slopes @ np.linalg.pinv(information, rcond=1e-7, hermitian=True) @ slopes)
 
 
+def _levels(column: FloatArray) -> tuple[IntArray, int]:
+    """Number of each outcome's value among the distinct values, and how many there are."""
+    values, place = np.unique(column, return_inverse=True)
+    return np.asarray(place, np.int64), len(values)
+
+
 def _given_cells(probability: FloatArray, function: FloatArray, cell: IntArray) -> FloatArray:
     """Mean within each cell, spread over the outcomes."""
     indicators = cell[:, None] == np.arange(cell.max() + 1)
@@ -314,11 +327,11 @@ def _orthonormal(space: Space, tangent: FloatArray) -> FloatArray:
     """Orthonormal columns (N, rank) of a span, multiplied by the root of the probabilities."""
     weighted = np.sqrt(space.probability)[:, None] * tangent
     left, singular, _ = np.linalg.svd(weighted, full_matrices=False)
-    return np.asarray(left[:, singular > RANK * max(singular.max(initial=0.0), 1e-300)])
+    return np.asarray(left[:, singular > RANK * max(FLOOR, singular.max(initial=0.0))])
 
 
 def _null_space(matrix: FloatArray) -> FloatArray:
     """Coefficients (k, j) that a matrix sends to zero."""
     _, singular, right = np.linalg.svd(matrix, full_matrices=True)
-    rank = int((singular > RANK * max(1e-3, singular.max(initial=0.0))).sum())
+    rank = int((singular > RANK * max(FLOOR, singular.max(initial=0.0))).sum())
     return np.asarray(right[rank:].T)
