@@ -14,23 +14,31 @@ import numpy.typing as npt
 from studies.ledger.claim import TOLERANCE, Claim, ClaimError, Evidence, Params, Sides, Trial
 
 FloatArray = npt.NDArray[np.float64]
-CLEAR = 0.01  # a counterexample that is shown breaks its statement by 1%, if there is one
+CLEAR = 0.05  # a counterexample that is shown breaks its statement by 5%, if there is one
 SPREAD = 1.5  # standard deviation of the drawn vectors
+EDGE = 8.0  # of their coordinates: worlds beyond are all rounding
 
 
 class Family(NamedTuple):
-    """Worlds by size: the length of the vector behind one, and the parameters that it stands for."""
+    """Worlds by size: the length of the vector behind one, and the parameters that it stands for.
+
+    `effort` scales how many are tried, for worlds that take more than a fraction of a millisecond.
+    """
 
     sizes: Sequence[int]
     length: Callable[[int], int]
     world: Callable[[FloatArray, int], Params]
+    effort: float = 1.0
 
 
 class Found(NamedTuple):
-    """What a search found: the largest excess and where, how many worlds were tried, the excesses of the draws."""
+    """What a search found: the largest excess and where, a plain world that breaks the statement clearly (or that one),
+    how many worlds were tried, the excesses of the draws.
+    """
 
     excess: float
     params: Params
+    plainest: Params
     tried: int
     drawn: FloatArray
 
@@ -98,7 +106,7 @@ def judge(
             curve=curve,
             axes=axes,
         )
-    params = plain(best.params, sides, relation, best.excess)
+    params = plain(best.plainest, sides, relation, best.excess)
     at = sides(params)
     text = (
         f"{tried:,} worlds tried. The smallest that breaks it has left {number(at.left)} and right "
@@ -148,6 +156,30 @@ def number(x: float) -> str:
     return f"{x:.4g}"
 
 
+def masses(values: Sequence[float]) -> FloatArray:
+    """Masses, given up to a factor, as a law.
+
+    Examples
+    --------
+    >>> masses([1, 3]).tolist()
+    [0.25, 0.75]
+    """
+    mass = np.asarray(values, float)
+    if not (mass >= 0).all() or not 0 < mass.sum() < np.inf:
+        raise ClaimError(f"masses {mass.tolist()} are no law: they must be nonnegative, with a positive sum")
+    return np.asarray(mass / mass.sum())
+
+
+def batches(
+    estimate: Callable[[np.random.Generator], tuple[float, float]], rng: np.random.Generator
+) -> Sides:
+    """Sides from simulation: means of 20 batches, and the standard error of their mean difference."""
+    both = np.array([estimate(rng) for _ in range(20)])
+    gap = both[:, 0] - both[:, 1]
+    left, right = both.mean(axis=0)
+    return Sides(float(left), float(right), float(gap.std(ddof=1) / np.sqrt(len(both))))
+
+
 def plain(params: Params, sides: Callable[[Params], Sides], relation: str, excess: float) -> dict[str, Any]:
     """The parameters with the fewest digits that still break the statement by half as much, or by `CLEAR`."""
     for digits in range(7):
@@ -179,7 +211,8 @@ def _through(
             best = found
         if found.excess > CLEAR:
             break
-    assert best is not None
+    if best is None or best.excess == -np.inf:
+        raise ClaimError(f"{trial.claim}: no world meets the condition")
     return best, tried, np.concatenate(drawn)
 
 
@@ -196,6 +229,7 @@ def search(
     Rechenberg's rule: a step that helps is lengthened, one that does not is shortened by a quarter as much.
     """
     draws, climbs, steps = (trial.size(*n) for n in ((40, 400, 5000), (1, 4, 20), (60, 300, 1500)))
+    draws, steps = (max(round(family.effort * n), 10) for n in (draws, steps))
     rng = trial.rng("worlds", size, restrict is not None)
     length = family.length(size)
 
@@ -216,7 +250,8 @@ def search(
     for k in range(min(climbs, draws)):
         z, here, scale = pool[order[k]], float(drawn[order[k]]), 0.5
         for _ in range(steps):
-            new = z + scale * rng.standard_normal(length) * (rng.random(length) < max(2 / length, 0.3))
+            step = scale * rng.standard_normal(length) * (rng.random(length) < max(2 / length, 0.3))
+            new = np.clip(z + step, -EDGE, EDGE)
             value = excess(new)
             if value > here:
                 z, here, scale = new, value, scale * 1.5
@@ -224,7 +259,22 @@ def search(
                 scale = max(scale * 1.5**-0.25, 1e-7)
         if here > top:
             best, top = z, here
-    return Found(top, params(best), draws + climbs * steps, drawn[np.isfinite(drawn)])
+    if top == -np.inf:  # no world of this size meets the condition
+        return Found(top, {}, {}, draws, drawn[:0])
+    clear = [z for z, value in zip(pool, drawn, strict=True) if value > CLEAR] or [best]
+    simple = _simplest(min(clear, key=lambda z: float(z @ z)), excess, min(CLEAR, max(top, TOLERANCE) / 2))
+    return Found(top, params(best), params(simple), draws + climbs * steps, drawn[np.isfinite(drawn)])
+
+
+def _simplest(z: FloatArray, excess: Callable[[FloatArray], float], least: float) -> FloatArray:
+    """The vector with as many coordinates at 0, the neutral world, as leave the excess above `least`; then halved."""
+    z = z.copy()
+    for factor in (0.0, 0.5, 0.5):
+        for k in range(len(z)):
+            kept, z[k] = z[k], factor * z[k]
+            if not excess(z) > least:
+                z[k] = kept
+    return z
 
 
 def _worst(excess: float, relation: str) -> str:
@@ -235,7 +285,7 @@ def _rounded(value: Any, digits: int) -> Any:
     if isinstance(value, list | tuple):
         return [_rounded(one, digits) for one in value]
     if isinstance(value, float):
-        return round(value, digits)
+        return round(value, digits) + 0.0  # no negative nought
     return value
 
 

@@ -1,0 +1,479 @@
+"""Importance weights on the judge's scale: conditional means, monotone projections, stacking, the variance guard.
+
+Populations are finite: levels of the judge with their mass under the logger, the mean weight ``m*(s) = E0[W | S = s]``
+and the calibrated reward R(s); stabilised weights are the limits of the paper's (monotone candidates, their stack of
+least variance, the guard). Samples are vectors of weights and scores.
+"""
+
+import numpy as np
+
+from cje_core.calibration.isotonic import iso_mean_one, isotonic
+from cje_core.offpolicy.simplex import simplex_qp
+from cje_core.streams import generator
+from studies.ledger.claim import Claim, ClaimError, Params, Sides
+from studies.ledger.worlds import Family, FloatArray, batches, masses, over_worlds
+
+ROWS = 4000  # simulated rows of a batch
+
+
+def levels(z: FloatArray, size: int) -> dict[str, list[float]]:
+    """Judge levels with masses, mean weights and rewards in (0, 1); responses within a level differ in W by "
+    "`spread`.
+    """
+    q, m, reward, spread = z.reshape(4, size)
+    return {
+        "logger": np.exp(q).tolist(),
+        "weight": np.exp(m).tolist(),
+        "reward": (1 / (1 + np.exp(-reward))).tolist(),
+        "spread": np.tanh(np.abs(spread)).tolist(),
+    }
+
+
+LEVELS = Family((2, 3, 5), lambda size: 4 * size, levels)
+
+
+def population(w: Params) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mass, mean weight (mean one) and reward of each level."""
+    q = masses(w["logger"])
+    m, r = np.asarray(w["weight"], float), np.asarray(w["reward"], float)
+    if not (q.min() > 1e-6 and (m >= 0).all() and float(q @ m) > 0):
+        raise ClaimError("a level has no mass")
+    return q, m / float(q @ m), r
+
+
+def candidates(q: FloatArray, m: FloatArray) -> FloatArray:
+    """The constant, the rising and the falling projection of the weights, shape (3, levels)."""
+    return np.stack([np.ones_like(m), isotonic(m, q)[0], isotonic(m[::-1], q[::-1])[0][::-1]])
+
+
+def stacked(q: FloatArray, m: FloatArray, r: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weights of the stack of least variance of W R, and its shares."""
+    parts = candidates(q, m)
+    moved = parts * r
+    moved = moved - (moved @ q)[:, None]
+    share = simplex_qp((moved * q) @ moved.T)
+    return share @ parts, share
+
+
+def calibrated_value(w: Params) -> Sides:
+    """Limit of calibrated IPS against V, both ``E0[weight R]``."""
+    q, m, r = population(w)
+    weight, _ = stacked(q, m, r)
+    spread = float(q @ (weight - 1) ** 2)
+    weight = 1 + min(1.0, spread**-0.5 if spread > 1 else 1.0) * (weight - 1)
+    return Sides(float(q @ (weight * r)), float(q @ (m * r)))
+
+
+def calibrated_sample(w: Params) -> Sides:
+    """The same on simulated rows: candidates out of fold, the stack by a grid over the simplex."""
+    from cje_core.offpolicy.weights import stabilise
+
+    q, m, r = population(w)
+    grid = [(1 - b - c, b, c) for b in np.linspace(0, 1, 41) for c in np.linspace(0, 1 - b, 41)]
+
+    def batch(rng: np.random.Generator) -> tuple[float, float]:
+        level = rng.choice(len(q), ROWS, p=q)
+        raw, reward = m[level] / m[level].mean(), r[level]
+        parts = stabilise(raw, level.astype(float), reward, rng.integers(0, 5, ROWS)).candidate
+        sigma = np.cov(parts * reward)
+        share = np.array(min(grid, key=lambda b: float(np.array(b) @ sigma @ np.array(b))))
+        stack = share @ parts / (share @ parts).mean()
+        weight = 1 + min(1.0, 1 / max(float(stack.std()), 1e-9)) * (stack - 1)
+        return float((weight * reward).mean()), float((raw * reward).mean())
+
+    return batches(batch, generator(0, "claims", "weights", "calibrated"))
+
+
+def constant_wins(w: Params) -> Sides:
+    """Whether the stack is the constant, against ``cov(R, w_c R) >= Var(R)`` of both candidates; both as 0 or 1."""
+    q, m, r = population(w)
+    weight, _ = stacked(q, m, r)
+    center = float(q @ r)
+    variance = float(q @ (r - center) ** 2)
+    gaps = [float(q @ ((r - center) * c * r)) - variance for c in candidates(q, m)[1:]]
+    spread = [float(q @ (c - 1) ** 2) for c in candidates(q, m)[1:]]
+    if any(abs(g) < 1e-6 * variance and s > 1e-12 for g, s in zip(gaps, spread, strict=True)):
+        raise ClaimError("a tie")
+    return Sides(1.0 + float(np.ptp(weight) < 1e-9), 1.0 + float(min(gaps) >= -1e-12))
+
+
+def rising_candidate(w: Params) -> Sides:
+    """V against the value of the rising projection, for a reward that rises."""
+    q, m, r = population(w)
+    r = np.sort(r)
+    return Sides(float(q @ (m * r)), float(q @ (isotonic(m, q)[0] * r)))
+
+
+def conditional_value(w: Params) -> Sides:
+    """``E0[m*(S) R]`` against ``E0[W R]``, with two responses in each level."""
+    q, m, r = population(w)
+    s = np.asarray(w["spread"], float)
+    pairs = q / 2 * (m * (1 - s) + m * (1 + s))
+    return Sides(float(q @ (m * r)), float(pairs @ r))
+
+
+def conditional_variance(w: Params) -> Sides:
+    """``Var(m*(S) R)`` against ``Var(W R)``."""
+    q, m, r = population(w)
+    s = np.asarray(w["spread"], float)
+    value = float(q @ (m * r))
+    low, high = m * (1 - s) * r, m * (1 + s) * r
+    return Sides(float(q @ (m * r - value) ** 2), float(q @ ((low - value) ** 2 + (high - value) ** 2)) / 2)
+
+
+def density_ratio(w: Params) -> Sides:
+    """``E0[W | S]`` at the first level against the ratio of the judge's laws there, over responses two a level."""
+    q, m, _ = population(w)
+    s = np.asarray(w["spread"], float)
+    target = np.concatenate([q * m * (1 - s), q * m * (1 + s)]) / 2
+    logger = np.concatenate([q, q]) / 2
+    level = np.tile(np.arange(len(q)), 2)
+    conditional = float((target / logger)[level == 0] @ logger[level == 0]) / float(logger[level == 0].sum())
+    return Sides(conditional, float(target[level == 0].sum()) / float(logger[level == 0].sum()))
+
+
+def sample(z: FloatArray, size: int) -> dict[str, list[float]]:
+    """Weights in the order of their scores, and folds."""
+    w, fold, other = z.reshape(3, size)
+    return {
+        "weight": np.exp(w).tolist(),
+        "other": np.exp(other).tolist(),
+        "fold": [int(v > 0) for v in fold],
+        "share": [1.0, 1.0, 1.0],
+    }
+
+
+SAMPLES = Family((2, 3, 4, 6), lambda size: 3 * size, sample)
+
+
+def mean_one(values: FloatArray) -> FloatArray:
+    """Weights divided by their mean."""
+    if not (values >= 0).all() or not values.mean() > 1e-9:
+        raise ClaimError("the weights have no mean")
+    return values / values.mean()
+
+
+def projected(w: FloatArray, up: bool = True) -> FloatArray:
+    """Exact projection on rising or falling weights of mean one."""
+    return iso_mean_one(w, np.arange(len(w), dtype=float), up)
+
+
+def stack_variance(w: Params) -> Sides:
+    """Variance of an in-sample stack of exact projections, guarded at rho = 1 relative, against the raw weights'."""
+    raw = mean_one(np.asarray(w["weight"], float))
+    share = (
+        np.abs(np.asarray(w["other"], float))[:2]
+        if len(raw) == 2
+        else np.abs(np.asarray(w["other"], float))[:3]
+    )
+    parts = np.stack([np.ones_like(raw), projected(raw), projected(raw, False)])[: len(share)]
+    return Sides(float((share / share.sum() @ parts).var()), float(raw.var()))
+
+
+def out_of_fold(w: Params) -> Sides:
+    """Variance of the rising candidate predicted out of fold and divided by its mean, against the raw weights'."""
+    raw = mean_one(np.asarray(w["weight"], float))
+    fold, place = np.asarray(w["fold"]), np.arange(len(raw), dtype=float)
+    if len(set(fold.tolist())) < 2:
+        raise ClaimError("one fold")
+    out = np.empty_like(raw)
+    for k in (0, 1):
+        train = fold != k
+        fit = isotonic(raw[train], np.ones(int(train.sum())))[0]
+        out[fold == k] = np.interp(place[fold == k], place[train], fit / fit.mean())
+    return Sides(float(mean_one(out).var()), float(raw.var()))
+
+
+def out_of_fold_slowly(w: Params) -> Sides:
+    """The same with the max-min formula for the isotonic fit, and plain sums."""
+    from cje_sim.exact.judged_means import rising
+
+    raw = [v * len(w["weight"]) / sum(w["weight"]) for v in w["weight"]]
+    out = []
+    for i, k in enumerate(w["fold"]):
+        train = [j for j, f in enumerate(w["fold"]) if f != k]
+        fit = rising(np.array([raw[j] for j in train]), np.ones(len(train)))
+        out.append(float(np.interp(i, train, fit * len(train) / fit.sum())))
+    out = [v * len(out) / sum(out) for v in out]
+    return Sides(sum((v - 1) ** 2 for v in out) / len(out), sum((v - 1) ** 2 for v in raw) / len(raw))
+
+
+def guarded(w: Params, absolute: bool) -> Sides:
+    """Variance after the guard at rho = 1 against that of the mean-one weights; the stack is any mean-one vector."""
+    stack, raw = (mean_one(np.asarray(w[name], float)) for name in ("weight", "other"))
+    if not (stack.var() > 1e-9 and raw.var() > 1e-9):
+        raise ClaimError("constant weights")
+    limit = 1.0 if absolute else float(raw.var())
+    alpha = min(1.0, float(np.sqrt(limit / stack.var())))
+    return Sides(float((1 + alpha * (stack - 1)).var()), float(raw.var()))
+
+
+def guard_slowly(w: Params) -> Sides:
+    """The absolute guard by search: the largest blend on a grid that keeps the variance at most 1."""
+    stack, raw = (np.asarray(w[n], float) / np.mean(w[n]) for n in ("weight", "other"))
+    grid = np.linspace(0, 1, 2001)
+    spread = [float(np.mean((a * (stack - 1)) ** 2)) for a in grid]
+    return Sides(max(v for v in spread if v <= 1.0), float(np.mean((raw - 1) ** 2)))
+
+
+def wide(w: Params) -> Params:
+    """The same world, if the raw weights have a variance of at least one."""
+    if mean_one(np.asarray(w["other"], float)).var() < 1:
+        raise ClaimError("the variance is below one")
+    return w
+
+
+def firmness(w: Params) -> Sides:
+    """``|P x - P y|^2`` against ``<P x - P y, x - y>`` of the exact projection."""
+    x, y = np.asarray(w["weight"], float), np.asarray(w["other"], float)
+    size = float((x - y) @ (x - y))
+    if not size > 1e-3:
+        raise ClaimError("the vectors agree")
+    move = projected(x) - projected(y)
+    return Sides(1 + float(move @ move) / size, 1 + float(move @ (x - y)) / size)
+
+
+def composed(w: Params) -> Sides:
+    """Distance of two vectors after the isotonic fit and a cut to [0, 1], against before."""
+    x, y = np.asarray(w["weight"], float), np.asarray(w["other"], float)
+    one = np.ones(len(x))
+    a, b = (np.clip(isotonic(v, one)[0], 0, 1) for v in (x, y))
+    before = float(np.linalg.norm(x - y))
+    if not before > 1e-3:
+        raise ClaimError("the vectors agree")
+    return Sides(1 + float(np.linalg.norm(a - b)) / before, 2.0)
+
+
+def rescaled(w: Params) -> Sides:
+    """Distance of two vectors after the isotonic fit divided by its mean, against before."""
+    x, y = np.asarray(w["weight"], float), np.asarray(w["other"], float)
+    one = np.ones(len(x))
+    a, b = (mean_one(isotonic(v, one)[0]) for v in (x, y))
+    return Sides(float(np.linalg.norm(a - b)), float(np.linalg.norm(x - y)))
+
+
+def rescaled_slowly(w: Params) -> Sides:
+    """The same with the max-min formula and plain sums."""
+    from cje_sim.exact.judged_means import rising
+
+    x, y = np.asarray(w["weight"], float), np.asarray(w["other"], float)
+    a, b = (rising(v, np.ones(len(v))) for v in (x, y))
+    a, b = a * len(a) / a.sum(), b * len(b) / b.sum()
+    return Sides(float(sum((a - b) ** 2) ** 0.5), float(sum((x - y) ** 2) ** 0.5))
+
+
+def ess_identity(w: Params) -> Sides:
+    """Kish's ESS fraction against ``1 / (1 + CV^2)``."""
+    v = np.asarray(w["weight"], float)
+    return Sides(float(v.sum() ** 2 / (v**2).sum() / len(v)), float(1 / (1 + v.var() / v.mean() ** 2)))
+
+
+def inflation(w: Params) -> Sides:
+    """Variance of SNIPS over that of as many target draws, against ``E0[W^2]``; Y is R with noise-free levels."""
+    q, m, r = population(w)
+    value = float(q @ (m * r))
+    square = (r - value) ** 2 + w.get("noise", 0.0) ** 2
+    base = float(q @ (m * square))
+    if not base > 1e-9:
+        raise ClaimError("the outcome is constant")
+    return Sides(float(q @ (m**2 * square)) / base, float(q @ m**2))
+
+
+def inflation_by_simulation(w: Params) -> Sides:
+    """The same from simulated logged and target rows."""
+    q, m, r = population(w)
+
+    def batch(rng: np.random.Generator) -> tuple[float, float]:
+        logged, drawn = rng.choice(len(q), ROWS, p=q), rng.choice(len(q), ROWS, p=masses(q * m))
+        value = r[drawn].mean()
+        return float((m[logged] ** 2 * (r[logged] - value) ** 2).mean() / r[drawn].var()), float(
+            (m[logged] ** 2).mean()
+        )
+
+    return batches(batch, generator(0, "claims", "weights", "inflation"))
+
+
+CLAIMS: tuple[Claim, ...] = (
+    over_worlds(
+        name="conditional-weight-variance",
+        source="eq:orth and below: Var(W U) >= Var(m* U) for every U(S)",
+        statement=r"$Var(m^*(S) R(S)) \le Var(W R(S))$",
+        why=r"$m^*(S) R = E_0[W R | S]$, and conditioning lowers the variance.",
+        family=LEVELS,
+        sides=conditional_variance,
+        planted="half of the right side",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+    over_worlds(
+        name="weight-density-ratio",
+        source="Section 3, remark (transport view)",
+        statement=r"$m^*(s) = p_{S|\pi'}(s) / p_{S|\pi_0}(s)$",
+        why=r"$E_0[W 1\{S=s\}] = P_{\pi'}(S=s)$, divided by $P_0(S=s)$.",
+        family=LEVELS,
+        sides=density_ratio,
+        relation="==",
+        planted="right side times 1.1",
+        falsified=lambda s: Sides(s.left, 1.1 * s.right),
+    ),
+    over_worlds(
+        name="prop-calips-mean",
+        source="Proposition (Cal-IPS: mean correctness), prop:calips",
+        statement=r"calibrated IPS with exact weights and known rewards R(S) tends to $V(\pi') = E_0[W R]$",
+        why=r"The stack minimises a variance; nothing in it keeps $E_0[\hat W R]$. Where it chooses the constant the "
+        r"estimate is the logger's value, and a projection on the wrong direction pools what differs. The proof lets "
+        r"$\hat W \to m^*$, which least variance does not give.",
+        rule="limits of stack and guard for finite judges, against enumeration; then the estimator's own weights "
+        "on rows",
+        family=LEVELS._replace(effort=0.3),
+        sides=calibrated_value,
+        relation="==",
+        second=calibrated_sample,
+        planted="1.2 V as the limit",
+        falsified=lambda s: Sides(s.left, 1.2 * s.right),
+    ),
+    over_worlds(
+        name="calips-constant-wins",
+        source="ours, on prop:calips: when does the stack put all weight on a constant?",
+        statement=r"the stack is constant exactly if $cov(R, w_c R) \ge Var(R)$ for the rising and the falling "
+        r"candidate $w_c$",
+        why=r"The constant is a vertex of the simplex; it is the minimum of the convex $\beta'\Sigma\beta$ "
+        r"exactly if no "
+        r"direction towards another vertex descends: $\Sigma_{0c} \ge \Sigma_{00}$.",
+        family=LEVELS._replace(effort=0.3),
+        sides=constant_wins,
+        relation="==",
+        planted="always",
+        falsified=lambda s: Sides(s.left, 2.0),
+    ),
+    over_worlds(
+        name="calips-rising-bias",
+        source="ours, on prop:calips: the sign of the bias",
+        statement=r"with the rising candidate alone and R rising, the limit is at least V",
+        why=r"For the projection on a convex cone $\langle m^* - \Pi m^*, h \rangle \le 0$ for every h of the "
+        r"cone; take "
+        r"h = R. Equality where $m^*$ rises or R is constant on each pooled block.",
+        family=LEVELS,
+        sides=rising_candidate,
+        planted="V times 1.1",
+        falsified=lambda s: Sides(1.1 * s.left, s.right),
+    ),
+    over_worlds(
+        name="calips-repaired",
+        source="ours, in place of prop:calips",
+        statement=r"$E_0[m^*(S) R(S)] = E_0[W R(S)] = V$: weights averaged within the judge's levels, not projected on "
+        r"monotone ones",
+        why=r"The tower property. The price: no variance is saved beyond `conditional-weight-variance`; all that "
+        r"monotone stacks save beyond it is bias where $m^*$ is not monotone.",
+        family=LEVELS,
+        sides=conditional_value,
+        relation="==",
+        repairs="prop-calips-mean",
+        planted="right side times 1.1",
+        falsified=lambda s: Sides(s.left, 1.1 * s.right),
+    ),
+    over_worlds(
+        name="prop-calips-dispersion",
+        source="Proposition (Cal-IPS: dispersion control), prop:calips, exact projections",
+        statement=r"$Var_n(\hat W) \le Var_n(W^{m1})$ for every stack of in-sample exact projections and the constant",
+        why="Each candidate has at most the raw variance (majorisation), and a convex mixture of vectors has at most "
+        "the largest standard deviation of its parts.",
+        family=SAMPLES,
+        sides=stack_variance,
+        planted="half the variance",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+    over_worlds(
+        name="calips-dispersion-out-of-fold",
+        source="Section 3, step 1 of weight stabilisation (predict out of fold, rescale); prop:calips",
+        statement=r"the variance of weights projected out of fold and divided by their mean is at most the raw "
+        r"weights'",
+        why="A fold's map is fitted on other rows: large weights of one fold are predicted for rows whose own "
+        "weights are "
+        "small, and the division by the mean then blows them up.",
+        family=SAMPLES,
+        sides=out_of_fold,
+        second=out_of_fold_slowly,
+        planted="half the variance",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+    over_worlds(
+        name="lem-guard",
+        source="Lemma (guard stability), lem:guard, relative cap",
+        statement=r"$Var(W^{blend}) \le \rho Var(W^{m1})$ at $\rho = 1$",
+        why=r"$Var(1 + \alpha(W - 1)) = \alpha^2 Var(W)$ and $\alpha^2 \le Var(W^{m1}) / Var(W)$.",
+        family=SAMPLES,
+        sides=lambda w: guarded(w, False),
+        planted="half the variance",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+    over_worlds(
+        name="lem-guard-absolute",
+        source="Implementation note after lem:guard: the absolute cap is more conservative",
+        statement=r"with the absolute cap $\rho = 1$ too, $Var(W^{blend}) \le Var(W^{m1})$",
+        why=r"The cap bounds the variance by $\rho$; that is below $\rho Var(W^{m1})$ exactly if $Var(W^{m1}) \ge 1$.",
+        family=SAMPLES,
+        sides=lambda w: guarded(w, True),
+        second=guard_slowly,
+        condition=r"$Var(W^{m1}) \ge 1$",
+        restrict=wide,
+        planted="half the variance",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+    over_worlds(
+        name="lem-firm-nonexpansive",
+        source="Lemma (firm non-expansiveness of projections), lem:firm, exact IsoMeanOne",
+        statement=r"$\|\Pi x - \Pi y\|^2 \le \langle \Pi x - \Pi y, x - y \rangle$",
+        why="The set of rising vectors of mean one is closed and convex.",
+        family=SAMPLES,
+        sides=firmness,
+        planted="half the inner product",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+    over_worlds(
+        name="lem-firm-composition",
+        source="lem:firm, compositions",
+        statement=r"the isotonic fit followed by a cut to [0, 1] does not expand distances",
+        why="Each does not.",
+        family=SAMPLES,
+        sides=composed,
+        planted="half the distance",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+    over_worlds(
+        name="lem-firm-rescaled",
+        source="lem:firm against the reference operator (isotonic fit divided by its mean)",
+        statement=r"the rescaled isotonic fit does not expand distances",
+        why="Division by the mean is no projection: near weights of small mean it is steep.",
+        family=SAMPLES,
+        sides=rescaled,
+        second=rescaled_slowly,
+        planted="half the distance",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+    over_worlds(
+        name="ess-identity",
+        source="Section 2, variance and overlap",
+        statement=r"$ESS / n = 1 / (1 + CV^2(W))$",
+        why="Algebra; the mean need not be one.",
+        family=SAMPLES,
+        sides=ess_identity,
+        relation="==",
+        planted="right side times 1.1",
+        falsified=lambda s: Sides(s.left, 1.1 * s.right),
+    ),
+    over_worlds(
+        name="gate-ess-inflation",
+        source="tab:gates and threshold calibration (i): ESS/n >= f bounds variance inflation to 1/f",
+        statement=r"$n Var(SNIPS) / Var_{\pi'}(Y) \le E_0[W^2]$, the limit of $n/ESS$",
+        why=r"The inflation is $E_{\pi'}[W (Y-V)^2] / E_{\pi'}[(Y-V)^2]$, a mean of W that weighs responses by their "
+        r"squared error: up to the largest weight. It is $E_{\pi'}[W] = E_0[W^2]$ where squared errors and W are "
+        r"unrelated.",
+        family=LEVELS,
+        sides=inflation,
+        second=inflation_by_simulation,
+        condition=r"$(Y - V)^2$ has the same mean at every weight (here: noise of one size around V)",
+        restrict=lambda w: {**w, "reward": [0.5] * len(w["reward"]), "noise": 1.0},
+        planted="half the bound",
+        falsified=lambda s: Sides(s.left, 0.5 * s.right),
+    ),
+)
