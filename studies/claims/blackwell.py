@@ -35,7 +35,7 @@ def two_judges(z: FloatArray, coarse: int) -> Params:
     }
 
 
-SUFFICIENT = Family((1, 2), lambda k: 2 * RESPONSES + 3 * RESPONSES * k + 2 * k + 2, two_judges)
+SUFFICIENT = Family((1, 2), lambda k: 2 * RESPONSES + 3 * RESPONSES * k + 2 * k + 2, two_judges, 0.4)
 
 
 def judges(w: Params, *, complete: bool = True) -> tuple[JudgeModel, JudgeModel]:
@@ -140,7 +140,7 @@ def garbled(z: FloatArray, levels: int) -> Params:
     }
 
 
-GARBLED = Family((2, 3), lambda k: 2 * RESPONSES + 2 * RESPONSES * k + 2 * k + 1, garbled)
+GARBLED = Family((2, 3), lambda k: 2 * RESPONSES + 2 * RESPONSES * k + 2 * k + 1, garbled, 0.6)
 
 
 def garbled_bounds(w: Params) -> Sides:

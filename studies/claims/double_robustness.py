@@ -27,6 +27,8 @@ from studies.ledger.judged import (
 )
 from studies.ledger.worlds import Family, over_worlds
 
+WIDE = 5.0  # limits with weights up to 3 lie within (-5, 5)
+
 
 def with_nuisances(z: FloatArray, size: int) -> Params:
     """A world with weights of the judge's levels and a fitted regression, neither of them right."""
@@ -55,7 +57,7 @@ def doubly_robust(w: Params) -> tuple[float, Sums, FloatArray, FloatArray]:
 def printed_remainder(w: Params) -> Sides:
     """The limit of DR, and V plus the lemma's remainder ``P[(W_hat - m)(q - q_hat)]``."""
     limit, t, weights, fit = doubly_robust(w)
-    return apart(limit, t.value + t.mean((weights - t.judged_weight) * (t.by_response - fit)))
+    return apart(limit, t.value + t.mean((weights - t.judged_weight) * (t.by_response - fit)), WIDE)
 
 
 def printed_remainder_again(w: Params) -> Sides:
@@ -68,7 +70,7 @@ def printed_remainder_again(w: Params) -> Sides:
     value = expected(space, lambda o: o.weight * o.y)[0]
     limit = expected(space, lambda o: o.weight * fit[o.x][o.a] + weights[o.s] * (o.reward - fit[o.x][o.a]))[0]
     rest = expected(space, lambda o: (weights[o.s] - judged[o.s]) * (q[o.x, o.a] - fit[o.x][o.a]))[0]
-    return apart(float(limit), float(value + rest))
+    return apart(float(limit), float(value + rest), WIDE)
 
 
 def repaired_remainder(w: Params) -> Sides:
@@ -77,7 +79,7 @@ def repaired_remainder(w: Params) -> Sides:
     cov = t.mean(
         weights * (t.reward - t.by_response)
     )  # of W_hat(S) and R(S) given (x, a): R - q has mean zero there
-    return apart(limit, t.value + t.mean((weights - t.weight) * (t.by_response - fit)) + cov)
+    return apart(limit, t.value + t.mean((weights - t.weight) * (t.by_response - fit)) + cov, WIDE)
 
 
 def as_function_fitted_by_score(w: Params) -> Params:

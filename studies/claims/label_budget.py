@@ -1,7 +1,7 @@
 """The cost of a mean: missing labels, the square-root law, and labels that are not spread evenly.
 
-Direct mode: n responses are judged and a share of them is labelled. ``q = E[Y | X, A, S]``, v its residual variance; the
-variance of an efficient estimate is the bound divided by n.
+Direct mode: n responses are judged and a share of them is labelled. ``q = E[Y | X, A, S]``, v its residual variance;
+the variance of an efficient estimate is the bound divided by n.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ LAW = 'Proposition "Square Root Allocation Law", prop:sqrt-allocation'
 
 
 def direct_is_canonical(w: Params) -> Sides:
-    """The printed gradient against the projection, design of the labels known: bound plus squared distance, and bound."""
+    """The printed gradient against the projection, design known: bound plus squared distance, and bound."""
     m = model(w, complete=False)
     space = judge_models.observed(m)
     candidate = judge_models.augmented_mean(m, space)
@@ -175,9 +175,10 @@ CLAIMS = (
     over_worlds(
         name="prop-direct-eif",
         source=DIRECT,
-        statement=r"$q - \theta + \frac{L}{e} (Y - q)$ is the canonical gradient of the mean, labels missing at random.",
-        why=r"It lies in the tangent space and is a gradient; a known design takes away directions along which the mean "
-        r"does not move.",
+        statement=r"$q - \theta + \frac{L}{e} (Y - q)$ is the canonical gradient of the mean with labels missing "
+        r"at random.",
+        why=r"It lies in the tangent space and is a gradient; a known design takes away directions along which the "
+        r"mean does not move.",
         family=SMALL,
         sides=direct_is_canonical,
         second=direct_is_canonical_again,
@@ -198,8 +199,8 @@ CLAIMS = (
     over_worlds(
         name="sqrt-allocation",
         source=LAW,
-        statement=r"$m/n = \min\{1, \sqrt{c_S \sigma^2_{cal} / (c_Y \sigma^2_{eval})}\}$ with n what the budget pays for has "
-        r"the least variance of all plans.",
+        statement=r"$m/n = \min\{1, \sqrt{c_S \sigma^2_{cal} / (c_Y \sigma^2_{eval})}\}$ with n what the budget "
+        r"pays for has the least variance of all plans.",
         why=r"With $r = m/n$ the variance is $(\sigma^2_{eval} + \sigma^2_{cal}/r)(c_S + c_Y r)/B$, convex in $r$.",
         family=PRICES,
         sides=closed_form,
@@ -219,7 +220,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="even-labels",
-        source='Section "Uncertainty", "approximately uniform labeling" as the rule for spending m labels',
+        source=LAW + ": its premise, labels at random",
         statement=r"Of all designs with the same number of labels, labels spread evenly have the smallest $E[v / e]$.",
         why=r"$E[v/e] E[e] \ge (E \sqrt v)^2$ with equality for $e \propto \sqrt v$.",
         family=DESIGNS,

@@ -20,7 +20,7 @@ from cje_sim.exact.efficiency import (
 )
 from cje_sim.exact.judge_models import JudgeModel
 from studies.ledger.claim import ClaimError, Params, Sides
-from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, length, model, world
+from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, SMALL, length, model, world
 from studies.ledger.worlds import Family, over_worlds
 
 THEOREM = 'Theorem "Efficiency via Model Restriction", thm:model-restriction'
@@ -36,7 +36,7 @@ def restricted(z: FloatArray, size: int) -> Params:
     return {**world(own, size), "restriction": list(map(int, known)), "stronger": list(map(int, nested))}
 
 
-FAMILY = Family((1, 2), lambda size: length(size) + 10, restricted)
+FAMILY = Family((1, 2), lambda size: length(size) + 10, restricted, 0.4)
 
 
 def span(m: JudgeModel, space: Space, restriction: list[int]) -> FloatArray:
@@ -176,7 +176,7 @@ CLAIMS = (
         statement=r"Knowing that $R$ rises lowers the bound, where $R$ rises strictly.",
         why=r"Near a strictly rising function every direction stays inside the cone: $T_C = T$. What monotonicity "
         r"helps is the finite sample, not the bound.",
-        family=Family((1, 2), length, world),
+        family=SMALL,
         sides=monotone_gain,
         second=monotone_gain_again,
         **RIGHT_LOWERED,
@@ -186,7 +186,7 @@ CLAIMS = (
         source="repairs monotone-restriction",
         statement=r"Where $R$ rises strictly the two bounds are equal.",
         why=r"See monotone-restriction.",
-        family=Family((1, 2), length, world),
+        family=SMALL,
         sides=monotone_equality,
         relation="==",
         repairs="monotone-restriction",

@@ -32,6 +32,7 @@ def levels(z: FloatArray, k: int) -> Params:
 
 
 LEVELS = Family((2, 3, 5), lambda k: 5 * k + 1, levels)
+CAPPED = judged.FAMILY._replace(effort=0.5)
 
 
 def projected(w: Params) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -80,13 +81,6 @@ def reward_lost(w: Params) -> Sides:
     return apart(float(p @ (up * reward)), float(p @ (m * reward)) - cov)
 
 
-def rising_reward_overstated(w: Params) -> Sides:
-    """``E[m R]`` and ``E[m_up R]`` for a reward that rises."""
-    p, m, up = projected(w)
-    reward = np.sort(w["reward"])
-    return Sides(float(p @ (m * reward)), float(p @ (up * reward)))
-
-
 def spread(p: FloatArray, values: FloatArray) -> float:
     """Variance under masses p."""
     return float(p @ values**2 - (p @ values) ** 2)
@@ -108,18 +102,6 @@ def variance_of_weighted_rewards_again(w: Params) -> Sides:
         centre = np.average(weight * reward, weights=p)
         found.append(float(np.average((weight * reward - centre) ** 2, weights=p)))
     return Sides(*found)
-
-
-def conditional_mean_weights(w: Params) -> Sides:
-    """``Var(m(S) R(S))`` and ``Var(W R(S))``: the same mean, in a world with responses."""
-    t = sums(model(w))
-    return Sides(t.variance(t.judged_weight * t.reward), t.variance(t.weight * t.reward))
-
-
-def same_value(w: Params) -> Sides:
-    """``E[m(S) h(S)]`` and ``E[W h(S)]`` for a function of the score."""
-    t = sums(model(w))
-    return apart(t.mean(t.judged_weight * t.reward), t.mean(t.weight * t.reward))
 
 
 def cap_is_vacuous(w: Params) -> Sides:
@@ -289,17 +271,6 @@ CLAIMS = (
         **LEFT_RAISED,
     ),
     over_worlds(
-        name="stabilisation-bias-sign",
-        source="repairs stabilisation-keeps-value (docs/claims/weight_stabilisation.md)",
-        statement=r"For a reward that rises with the level the increasing projection never understates: "
-        r"$E[m R] \le E[m_\uparrow R]$.",
-        why=r"$E[(m - m_\uparrow) k] \le 0$ for every $k$ in the cone (Moreau).",
-        family=LEVELS,
-        sides=rising_reward_overstated,
-        repairs="stabilisation-keeps-value",
-        **LEFT_RAISED,
-    ),
-    over_worlds(
         name="stabilisation-variance",
         source=STABILISATION,
         statement=r"Stabilised weights lower the variance of the weighted reward: $Var(m_\uparrow R) \le Var(m R)$.",
@@ -308,28 +279,6 @@ CLAIMS = (
         sides=variance_of_weighted_rewards,
         second=variance_of_weighted_rewards_again,
         **RIGHT_LOWERED,
-    ),
-    over_worlds(
-        name="stabilisation-repaired",
-        source="repairs stabilisation-keeps-value and stabilisation-variance",
-        statement=r"Weights $m(S) = E[W | S]$, not projected, lower the variance, $Var(m R) \le Var(W R)$; that they "
-        r"keep the value is stabilisation-repaired-value.",
-        why=r"$m R = E[W R | S]$ (Rao-Blackwell).",
-        family=judged.FAMILY,
-        sides=conditional_mean_weights,
-        repairs="stabilisation-variance",
-        **RIGHT_LOWERED,
-    ),
-    over_worlds(
-        name="stabilisation-repaired-value",
-        source="repairs stabilisation-keeps-value",
-        statement=r"$E[m(S) h(S)] = E[W h(S)]$ for every h of the score.",
-        why=r"The tower property.",
-        family=judged.FAMILY,
-        sides=same_value,
-        relation="==",
-        repairs="stabilisation-keeps-value",
-        **LEFT_RAISED,
     ),
     over_worlds(
         name="budgeted-cap-vacuous",
@@ -346,7 +295,7 @@ CLAIMS = (
         source=THEOREM,
         statement=r"$\lim_{\rho \to \infty} Var(\varphi^{(\rho)}) = Var(\varphi_{sur})$",
         why=r"The set keeps its monotonicity at every $\rho$: the limit has $m_\uparrow$, not m.",
-        family=judged.FAMILY,
+        family=CAPPED,
         sides=budgeted_limit,
         second=budgeted_limit_again,
         relation="==",
@@ -359,7 +308,7 @@ CLAIMS = (
         source=THEOREM + r', "limiting weight variance trades a bit of asymptotic efficiency"',
         statement=r"A cap that binds ($\rho < 1$) raises the variance: $Var(\varphi^{(1)}) \le Var(\varphi^{(\rho)})$.",
         why=r"It shrinks the weights of a residual, and with them the variance: what it costs is bias.",
-        family=judged.FAMILY,
+        family=CAPPED,
         sides=capped_is_dearer,
         second=lambda w: apart(*(budgeted_again(w, share) for share in (1.0, float(w["share"])))),
         **RIGHT_LOWERED,
@@ -369,7 +318,7 @@ CLAIMS = (
         source=THEOREM,
         statement=r"No weights in the capped set have a smaller variance than $\varphi^{(\rho)}$.",
         why=r"$m_\rho$ is nearest to m, not cheapest: weights one are in the set for every $\rho$.",
-        family=judged.FAMILY,
+        family=CAPPED,
         sides=optimal_in_the_set,
         second=optimal_in_the_set_again,
         **RIGHT_LOWERED,

@@ -47,7 +47,7 @@ def world(z: FloatArray, size: int) -> Params:
 
 
 FAMILY = Family(tuple(SHAPES), length, world)
-SMALL = Family((1, 2), length, world)  # where a bound takes linear algebra
+SMALL = Family((1, 2), length, world, 0.4)  # where a bound takes linear algebra: milliseconds
 
 
 def inside(z: npt.ArrayLike) -> FloatArray:
@@ -212,12 +212,9 @@ def _exact(value: object) -> "dict[str, list]":  # type: ignore[type-arg]
     return exact(value)  # type: ignore[return-value]
 
 
-SHIFT = 5.0  # values and limits lie well within (-5, 5)
-
-
-def apart(left: float, right: float) -> Sides:
-    """Two numbers of the label's scale, moved by `SHIFT`: an optimiser then gains nothing from sides near zero."""
-    return Sides(SHIFT + left, SHIFT + right)
+def apart(left: float, right: float, shift: float = 2.0) -> Sides:
+    """Two numbers on the label's scale, moved by `shift`: an optimiser then gains nothing from sides near zero."""
+    return Sides(shift + left, shift + right)
 
 
 def _raised(s: Sides) -> Sides:
