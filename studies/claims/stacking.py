@@ -72,6 +72,8 @@ def sparse(w: Params) -> Sides:
 def printed_support(w: Params) -> Sides:
     """Members that the least-norm minimiser uses, against rank + 1: the corollary read of any minimiser."""
     phi = np.asarray(w["influence"], float)
+    if not phi.std(axis=0).min() > 0.1:
+        raise ClaimError("an estimator has no spread")
     phi = np.repeat(phi - phi.mean(axis=0), 2, axis=1)  # each estimator twice
     share = simplex_qp(phi.T @ phi / len(phi))
     return Sides(float((share > 1e-9).sum()), float(np.linalg.matrix_rank(phi, tol=1e-9) + 1))

@@ -6,6 +6,7 @@ first, then fewest digits) and is given with the parameters that re-run it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ def over_worlds(
     relation: str = "<=",
     condition: str = "",
     restrict: Callable[[Params], Params] | None = None,
+    exists: bool = False,
     **told: Any,
 ) -> Claim:
     """A claim ``left <= right`` (or ``==``) about every world of a family.
@@ -61,6 +63,8 @@ def over_worlds(
         Turns the sides into those of a false variant, which the search must break.
     condition, restrict : str, function
         Under which the statement may hold, and what moves the parameters of a world into that condition.
+    exists : bool
+        The claim is that some world breaks ``left <= right``; one that the second method confirms is its witness.
     **told
         The other fields of `studies.ledger.claim.Claim`.
     """
@@ -70,7 +74,8 @@ def over_worlds(
         def measured(params: Params) -> Sides:
             return falsified(sides(params)) if trial.planted else sides(params)
 
-        return judge(trial, family, measured, relation, condition, restrict, second)
+        found = judge(trial, family, measured, relation, condition, restrict, second)
+        return _as_witness(found) if exists else found
 
     rule = told.pop(
         "rule", "random worlds, then an optimiser that maximises left against right; exact in each world"
@@ -136,6 +141,15 @@ def judge(
         holds_under=under,
         curve=curve,
         axes=axes,
+    )
+
+
+def _as_witness(found: Evidence) -> Evidence:
+    """Evidence of a statement that some world exists, from a search for it."""
+    holds = None if found.confirmed is False else not found.holds
+    text = found.text.replace("The smallest that breaks it has", "The smallest that shows it has")
+    return replace(
+        found, holds=holds, text=text.replace("breaks it", "shows it"), expected="left > right somewhere"
     )
 
 
