@@ -1,4 +1,4 @@
-"""The cost of a mean: missing labels, the square-root law, and labels that are not spread evenly.
+"""The cost of a mean: the bound with missing labels, and labels that are not spread evenly.
 
 Direct mode: n responses are judged and a share of them is labelled. ``q = E[Y | X, A, S]``, v its residual variance;
 the variance of an efficient estimate is the bound divided by n.
@@ -66,71 +66,14 @@ def additive_again(w: Params) -> Sides:
     )
 
 
-def prices(z: FloatArray, size: int) -> Params:
-    """Variances, prices, and the share labelled by somebody else's plan; the budget is one."""
-    del size
-    names = ("evaluation", "calibration", "judging", "labelling", "share")
-    return dict(zip(names, inside(z).tolist(), strict=True))
-
-
-PRICES = Family((1,), lambda size: 5, prices)
-
-
-def spent(w: Params, n: float, m: float) -> float:
-    """Variance of a plan."""
-    return float(w["evaluation"] / n + w["calibration"] / m)
-
-
-def share_of(w: Params) -> float:
-    """The law's m / n, before m <= n is asked."""
-    if min(float(w[name]) for name in ("evaluation", "calibration", "judging", "labelling", "share")) <= 0:
-        raise ClaimError("variances, prices and shares must be positive")
-    return float(np.sqrt(w["judging"] * w["calibration"] / (w["labelling"] * w["evaluation"])))
-
-
-def affordable(w: Params, share: float) -> float:
-    """Responses that a budget of one pays for, a share of them labelled."""
-    return float(1 / (w["judging"] + w["labelling"] * share))
-
-
-def closed_form(w: Params) -> Sides:
-    """Variances of the law's plan, with m = n = 1 / (c_S + c_Y) where its share exceeds one, and of another plan."""
-    best, other = min(1.0, share_of(w)), min(1.0, float(w["share"]))
-    n, k = affordable(w, best), affordable(w, other)
-    return Sides(spent(w, n, best * n), spent(w, k, other * k))
-
-
-def printed_corner(w: Params) -> Sides:
-    """Variances of the printed plan, n by the closed form and m = min(m, n), and of another plan."""
-    ratio, other = share_of(w), min(1.0, float(w["share"]))
-    n, k = affordable(w, ratio), affordable(w, other)
-    return Sides(spent(w, n, min(1.0, ratio) * n), spent(w, k, other * k))
-
-
-def printed_corner_again(w: Params) -> Sides:
-    """The printed plan by its printed formulas, and the best of a fine grid of plans."""
-    root = np.sqrt(w["judging"] * w["evaluation"]) + np.sqrt(w["labelling"] * w["calibration"])
-    n = np.sqrt(w["evaluation"] / w["judging"]) / root
-    m = min(np.sqrt(w["calibration"] / w["labelling"]) / root, n)
-    grid = np.geomspace(1e-3, 1.0, 20_001)
-    k = 1 / (w["judging"] + w["labelling"] * grid)
-    return Sides(
-        spent(w, float(n), float(m)), float((w["evaluation"] / k + w["calibration"] / (grid * k)).min())
-    )
-
-
-def interior(w: Params) -> Params:
-    """The same prices with a calibration variance for which the law's share is at most one."""
-    return {**w, "calibration": float(w["calibration"]) / max(1.0, share_of(w)) ** 2}
-
-
 def designs(z: FloatArray, k: int) -> Params:
-    """Masses of k levels of (x, a, s), residual standard deviations, a design of the labels."""
-    mass, noise, design = np.split(inside(z), [k, 2 * k])
-    return {"mass": mass.tolist(), "noise": noise.tolist(), "design": design.tolist()}
+    """Masses of k levels of (x, a, s), residual standard deviations, a design of the labels, Var(q), prices."""
+    mass, noise, design, money = np.split(inside(z), [k, 2 * k, 3 * k])
+    found = {"mass": mass.tolist(), "noise": noise.tolist(), "design": design.tolist()}
+    return found | dict(zip(("evaluation", "judging", "labelling"), money.tolist(), strict=True))
 
 
-DESIGNS = Family((2, 3, 5), lambda k: 3 * k, designs)
+DESIGNS = Family((2, 3, 5), lambda k: 3 * k + 3, designs)
 
 
 def proportional(mass: FloatArray, noise: FloatArray, mean: float) -> FloatArray:
@@ -171,6 +114,30 @@ def even_again(w: Params) -> Sides:
     return Sides(left, right)
 
 
+def cost_bound(w: Params) -> Sides:
+    """``(sqrt(c_S Var q) + sqrt(c_Y) E sd)^2``, and variance times cost of a design, per unit of budget."""
+    mass, noise, design = law(w["mass"]), np.asarray(w["noise"], float), np.asarray(w["design"], float)
+    if not (design > 0).all():
+        raise ClaimError("label probabilities must be positive")
+    evaluation, judging, labelling = (float(w[name]) for name in ("evaluation", "judging", "labelling"))
+    if min(evaluation, judging, labelling) <= 0:
+        raise ClaimError("variances and prices must be positive")
+    least = (np.sqrt(judging * evaluation) + np.sqrt(labelling) * (mass @ noise)) ** 2
+    variance = evaluation + mass @ (noise**2 / design)
+    return Sides(float(least), float(variance * (judging + labelling * (mass @ design))))
+
+
+def cost_attained(w: Params) -> Sides:
+    """Variance times cost of ``e = sqrt(c_S v / (c_Y Var q))``, judging so cheap that e <= 1; the bound."""
+    noise = np.asarray(w["noise"], float)
+    if not (noise > 0).all() or float(w["evaluation"]) <= 0 or float(w["labelling"]) <= 0:
+        raise ClaimError("standard deviations, variances and prices must be positive")
+    judging = min(float(w["judging"]), float(w["labelling"] * w["evaluation"] / noise.max() ** 2))
+    best = noise * np.sqrt(judging / (w["labelling"] * w["evaluation"]))
+    sides = cost_bound({**w, "judging": judging, "design": best.tolist()})
+    return Sides(sides.right, sides.left)
+
+
 CLAIMS = (
     over_worlds(
         name="prop-direct-eif",
@@ -186,8 +153,8 @@ CLAIMS = (
         **LEFT_RAISED,
     ),
     over_worlds(
-        name="additive-variance",
-        source=LAW + ": the decomposition",
+        name="direct-bound-additive",
+        source=LAW + ": its premise, at the efficiency bound",
         statement=r"The bound is $Var(q) / n + E[v] / m$ exactly: $\sigma^2_{eval} = Var(q)$, $\sigma^2_{cal} = E[v]$.",
         why=r"The two parts of the gradient are uncorrelated, and $e = m / n$.",
         family=SMALL,
@@ -195,28 +162,6 @@ CLAIMS = (
         second=additive_again,
         relation="==",
         **LEFT_RAISED,
-    ),
-    over_worlds(
-        name="sqrt-allocation",
-        source=LAW,
-        statement=r"$m/n = \min\{1, \sqrt{c_S \sigma^2_{cal} / (c_Y \sigma^2_{eval})}\}$ with n what the budget "
-        r"pays for has the least variance of all plans.",
-        why=r"With $r = m/n$ the variance is $(\sigma^2_{eval} + \sigma^2_{cal}/r)(c_S + c_Y r)/B$, convex in $r$.",
-        family=PRICES,
-        sides=closed_form,
-        **RIGHT_LOWERED,
-    ),
-    over_worlds(
-        name="sqrt-allocation-corner",
-        source=LAW + ': "if the unconstrained optimum exceeds n, set m* = n", n by the closed form',
-        statement=r"$n^*$ of the closed form with $m = \min(m^*, n^*)$ has the least variance of all plans.",
-        why=r"Cutting m leaves money unspent: at the corner $n = m = B / (c_S + c_Y)$.",
-        family=PRICES,
-        sides=printed_corner,
-        second=printed_corner_again,
-        condition="the law's share is at most one",
-        restrict=interior,
-        **RIGHT_LOWERED,
     ),
     over_worlds(
         name="even-labels",
@@ -237,5 +182,27 @@ CLAIMS = (
         sides=neyman,
         repairs="even-labels",
         **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="cost-bound",
+        source="repairs even-labels (docs/claims/label_budget.md)",
+        statement=r"Variance times budget is at least $(\sqrt{c_S Var(q)} + \sqrt{c_Y} E \sqrt v)^2$ in any "
+        r"design; the square-root law for labels at random has $\sqrt{E v}$ for $E \sqrt v$.",
+        why=r"Cauchy-Schwarz on $(Var(q) + E[v/e]) (c_S + c_Y E[e])$.",
+        family=DESIGNS,
+        sides=cost_bound,
+        repairs="even-labels",
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="cost-bound-attained",
+        source="repairs even-labels (docs/claims/label_budget.md)",
+        statement=r"$e = \sqrt{c_S v / (c_Y Var(q))}$ attains it where that is at most one.",
+        why=r"Equality in Cauchy-Schwarz: $c_Y e^2 / v = c_S / Var(q)$.",
+        family=DESIGNS,
+        sides=cost_attained,
+        relation="==",
+        repairs="even-labels",
+        **LEFT_RAISED,
     ),
 )

@@ -140,7 +140,8 @@ def blend_is_nearest(w: Params) -> Sides:
     p, m, _ = projected(w)
     cap = float(w["cap"]) * spread(p, m)
     near = blend(p, m, cap)
-    other = np.sort(w["weights"]) / (p @ np.sort(w["weights"]))
+    other = law(w["weights"])
+    other = np.sort(other) / (p @ np.sort(other))
     other = 1 + min(1.0, np.sqrt(cap / max(spread(p, other), 1e-300))) * (other - 1)
     return apart(float(p @ (near - m) ** 2), float(p @ (other - m) ** 2))
 

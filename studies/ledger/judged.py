@@ -18,7 +18,12 @@ from cje_sim.exact.judge_models import JudgeModel, law_with_mean
 from studies.ledger.claim import ClaimError, Params, Sides
 from studies.ledger.worlds import Family, FloatArray
 
-SHAPES = {1: (1, 2, 2, 2), 2: (2, 2, 2, 3), 3: (2, 2, 3, 3)}  # prompts, responses, judge levels, label values
+SHAPES = {
+    1: (1, 2, 2, 2),
+    2: (2, 2, 2, 3),
+    3: (2, 2, 3, 3),
+    4: (2, 2, 3, 2),
+}  # prompts, responses, judge levels, label values
 FUNCTION = "the score is a function of prompt and response"
 EDGE = 0.05  # masses, shares and means stay this far from 0 and 1: counterexamples then have short decimals
 
@@ -46,7 +51,7 @@ def world(z: FloatArray, size: int) -> Params:
     }
 
 
-FAMILY = Family(tuple(SHAPES), length, world)
+FAMILY = Family((1, 2, 3), length, world)
 SMALL = Family((1, 2), length, world, 0.4)  # where a bound takes linear algebra: milliseconds
 
 

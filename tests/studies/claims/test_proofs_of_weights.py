@@ -1,11 +1,12 @@
-"""Each line of the proofs about stabilised and capped weights, computed on random instances."""
+"""Each line of the proofs about stabilised and capped weights and designs of labels, on random instances."""
 
 import numpy as np
 import pytest
 from proof_lines import numbered, registry, run
+from scipy.optimize import brentq
 
 CHECKS, line = registry()
-MINE = ("weight_stabilisation", "variance_cap")
+MINE = ("weight_stabilisation", "variance_cap", "label_budget")
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
 
@@ -192,6 +193,72 @@ def quadratic_in_the_blend(rng):
     by_parts = cov(g + d, g + d) + 2 * t * cov(g + d, u * d) + t**2 * cov(u * d, u * d)
     np.testing.assert_allclose(cov(phi, phi), by_parts, **CLOSE)
     np.testing.assert_allclose(cells @ phi - cells @ (g + d), t * (cells @ (u * d)), **CLOSE)
+
+
+def budget(rng, k=5):
+    """Masses, residual standard deviations, a design, Var(q) and both prices."""
+    return law(rng, k), rng.uniform(0.05, 1, k), rng.uniform(0.05, 1, k), *rng.uniform(0.05, 1, 3)
+
+
+def product(p, sd, e, between, judging, labelling):
+    """Variance times budget per response."""
+    return (between + p @ (sd**2 / e)) * (judging + labelling * (p @ e))
+
+
+@line("label_budget", 1)
+def spend_and_variance(rng):
+    p, sd, _, between, judging, labelling = budget(rng)
+    n, m = 1000.0, rng.uniform(50, 1000)
+    spend = judging * n + labelling * m
+    found = product(p, sd, np.full(5, m / n), between, judging, labelling)
+    np.testing.assert_allclose((between / n + p @ sd**2 / m) * spend, found, **CLOSE)
+    # the mean of q + L / e (Y - q), simulated law by law: its variance by enumeration of L and two values of Y
+    q, e = rng.normal(size=5), m / n
+    second = p @ (q**2 + e * (sd / e) ** 2) - (p @ q) ** 2
+    np.testing.assert_allclose(second, p @ q**2 - (p @ q) ** 2 + p @ sd**2 / e, **CLOSE)
+
+
+@line("label_budget", 2)
+def least_cost(rng):
+    p, sd, e, between, judging, labelling = budget(rng)
+    middle = (np.sqrt(judging * between) + np.sqrt(labelling * (p @ (sd**2 / e)) * (p @ e))) ** 2
+    assert product(p, sd, e, between, judging, labelling) >= middle
+    assert middle >= (np.sqrt(judging * between) + np.sqrt(labelling) * (p @ sd)) ** 2
+
+
+@line("label_budget", 3)
+def attained(rng):
+    p, sd, _, between, judging, labelling = budget(rng)
+    e = sd * np.sqrt(judging / (labelling * between))
+    least = (np.sqrt(judging * between) + np.sqrt(labelling) * (p @ sd)) ** 2
+    np.testing.assert_allclose(product(p, sd, e, between, judging, labelling), least, **CLOSE)
+
+
+@line("label_budget", 4)
+def square_root_law(rng):
+    p, sd, _, between, judging, labelling = budget(rng)
+    e = np.full(5, np.sqrt(judging * (p @ sd**2) / (labelling * between)))
+    least = (np.sqrt(judging * between) + np.sqrt(labelling * (p @ sd**2))) ** 2
+    np.testing.assert_allclose(product(p, sd, e, between, judging, labelling), least, **CLOSE)
+
+
+@line("label_budget", 5)
+def corner(rng):
+    p, sd, _, between, judging, labelling = budget(rng)
+    between = 0.5 * judging * (p @ sd**2) / labelling  # the law asks for more labels than responses
+    grid = [product(p, sd, np.full(5, e), between, judging, labelling) for e in np.linspace(0.01, 1, 400)]
+    assert (np.diff(grid) < 0).all() and (np.diff(grid, 2) > 0).all()
+
+
+@line("label_budget", 6)
+def truncated(rng):
+    p, sd, other, *_ = budget(rng)
+    c = brentq(lambda c: p @ np.minimum(1, c * sd) - p @ other, 0, 1 / sd.min() + 1)
+    e = np.minimum(1, c * sd)
+    assert p @ (sd**2 / e) <= p @ (sd**2 / other)
+    slope = -(sd**2) / e**2  # of v / e: equal where e < 1, steeper where e = 1
+    free = e < 1
+    assert not free.any() or (slope[~free] <= slope[free].min() + 1e-9).all()
 
 
 @pytest.mark.parametrize(("page", "number"), sorted(CHECKS))
