@@ -15,7 +15,7 @@ A parameter restricted to a cone (a monotone regression) enters by its local dir
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +24,13 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Functional = Callable[[FloatArray], float]
 
-STEP = (
-    1e-4  # of central differences: their error, of order step^2, and rounding, 1e-16 / step, are below 1e-7
-)
+STEP = 1e-5  # of central differences: their error, of order step^2, and rounding, 1e-16 / step, balance near 1e-10
 RANK = 1e-9  # singular values below this share of the largest count as zero
 FLOOR = 1e-3  # ... or of this, where the largest is itself rounding: scores are of order 1
 
 
-class Space(NamedTuple):
+@dataclass(frozen=True)
+class Space:
     """A finite sample space: probabilities (N,), all positive, and each variable's value at each outcome, (N,).
 
     `levels` has, of the variables of the table it was listed from, the place on their axis and its length.
@@ -135,7 +134,7 @@ def scores(space: Space, of: Iterable[str], given: Iterable[str] = ()) -> FloatA
     of, given = list(of), list(given)
     cell = cells(space, of + given)
     indicators = (cell[:, None] == np.arange(cell.max() + 1)).astype(float)
-    return indicators - conditional(space, indicators, given)
+    return np.asarray(indicators - conditional(space, indicators, given))
 
 
 def mean_restricted(
@@ -185,12 +184,12 @@ def monotone_directions(values: FloatArray, tolerance: float = 1e-9) -> FloatArr
     if (np.diff(values) < -tolerance).any():
         raise ValueError(f"values {values.tolist()} fall; a monotone regression must not")
     block = np.concatenate([[0], np.cumsum(np.diff(values) > tolerance)])
-    return (block[:, None] == np.arange(block[-1] + 1)).astype(float)
+    return np.asarray(block[:, None] == np.arange(block[-1] + 1), float)
 
 
 def dimension(space: Space, tangent: FloatArray) -> int:
     """Dimension of a span."""
-    return _orthonormal(space, tangent).shape[1]
+    return int(_orthonormal(space, tangent).shape[1])
 
 
 def project(space: Space, function: FloatArray, tangent: FloatArray) -> FloatArray:
@@ -219,12 +218,14 @@ def riesz(space: Space, tangent: FloatArray, derivatives: FloatArray) -> FloatAr
     ValueError
         Where the derivatives are not linear on the span: it has no gradient.
     """
-    gram = tangent.T @ (space.probability[:, None] * tangent)
-    coefficients = np.linalg.lstsq(gram, derivatives, rcond=RANK)[0]
-    missed = np.abs(gram @ coefficients - derivatives).max(initial=0.0)
+    root = np.sqrt(space.probability)
+    left, singular, right = np.linalg.svd(root[:, None] * tangent, full_matrices=False)
+    kept = singular > RANK * max(FLOOR, singular.max(initial=0.0))
+    coordinates = right[kept] @ derivatives / singular[kept]
+    missed = np.abs(right[kept].T @ (singular[kept] * coordinates) - derivatives).max(initial=0.0)
     if missed > 1e-6 * max(1.0, np.abs(derivatives).max(initial=0.0)):
         raise ValueError(f"no gradient on this tangent space: derivatives are missed by {missed:.2g}")
-    return np.asarray(tangent @ coefficients)
+    return np.asarray(left[:, kept] @ coordinates / root)
 
 
 def derivative(space: Space, functional: Functional, score: FloatArray, step: float = STEP) -> float:

@@ -15,6 +15,7 @@ mean label of the policy that responded, whose law nobody can sum over, is `mean
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -130,7 +131,7 @@ def observed(model: JudgeModel) -> Space:
     axes = [np.arange(k) for k in base.shape]
     # the value of a missing label is a marker outside [0, 1]; it is replaced below and never enters a sum
     space = sample_space(table, dict(zip(NAMES, [*axes, [0, 1], [-1.0, *model.values]], strict=True)))
-    return space._replace(columns=space.columns | {"y": np.where(space["l"] == 1, space["y"], 0.0)})
+    return replace(space, columns=space.columns | {"y": np.where(space["l"] == 1, space["y"], 0.0)})
 
 
 def value(model: JudgeModel, space: Space) -> Functional:
@@ -229,7 +230,7 @@ def _kept_directions(model: JudgeModel, space: Space, label: FloatArray) -> Floa
     reward = model.reward[0, 0]
     kept = monotone_directions(reward)
     pooled = np.argmax(kept, axis=1)[space["s"].astype(int)].astype(float)
-    by_block = space._replace(columns=space.columns | {"block": pooled})
+    by_block = replace(space, columns=space.columns | {"block": pooled})
     return mean_restricted(by_block, label, space["y"], "xasl", ["block", "l"])
 
 
@@ -289,7 +290,7 @@ def canonical(model: JudgeModel, space: Space) -> FloatArray:
     p = pieces(model, space)
     precision = np.where(space["l"] == 1, 1.0 / p.noise, 0.0)
     learnt = p.judged_weight * precision / conditional(space, precision, "s") * (space["y"] - p.reward)
-    return known_reward(model, space) + learnt
+    return np.asarray(known_reward(model, space) + learnt)
 
 
 def unrestricted(model: JudgeModel, space: Space) -> FloatArray:
@@ -297,7 +298,7 @@ def unrestricted(model: JudgeModel, space: Space) -> FloatArray:
     p = pieces(model, space)
     x, a, s = (space[name].astype(int) for name in "xas")
     learnt = p.weight * space["l"] / model.seen[x, a, s] * (space["y"] - p.reward)
-    return known_reward(model, space) + learnt
+    return np.asarray(known_reward(model, space) + learnt)
 
 
 def without_judge(model: JudgeModel, space: Space) -> FloatArray:

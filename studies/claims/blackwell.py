@@ -12,8 +12,8 @@ from cje_sim.exact import judge_models
 from cje_sim.exact.efficiency import cramer_rao, project, variance
 from cje_sim.exact.judge_models import JudgeModel, law_with_mean
 from studies.ledger.claim import ClaimError, Params, Sides
-from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, FloatArray, inside, law, sums
-from studies.ledger.worlds import Family, over_worlds
+from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, inside, law, sums
+from studies.ledger.worlds import Family, FloatArray, over_worlds
 
 COROLLARY = 'Corollary "Blackwell-efficiency monotonicity", cor:blackwell'
 RESPONSES = 2

@@ -202,8 +202,8 @@ CLAIMS = (
     over_worlds(
         name="thm-dr-eff",
         source='Theorem "Calibrated DR: limits and efficiency", thm:dr-eff',
-        statement=r"Calibrated DR has asymptotic variance $Var(\varphi_{sur})$, where the score is a function of prompt "
-        r"and response (else it is biased: lem-remainder) and a share of responses is labelled.",
+        statement=r"Calibrated DR has asymptotic variance $Var(\varphi_{sur})$, where the score is a function of "
+        r"prompt and response (else it is biased: lem-remainder) and a share of responses is labelled.",
         why=r"R is estimated: the influence function has $m(S) \frac{L}{E[L | S]} (Y - R)$ besides.",
         family=ANY,
         sides=limit_variance,

@@ -10,8 +10,8 @@ from cje_sim.exact import judge_models
 from cje_sim.exact.efficiency import bound, project, variance
 from cje_sim.exact.judged_means import parts, two_phase
 from studies.ledger.claim import ClaimError, Params, Sides
-from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, SMALL, FloatArray, inside, law, model, sums
-from studies.ledger.worlds import Family, over_worlds
+from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, SMALL, inside, law, model, sums
+from studies.ledger.worlds import Family, FloatArray, over_worlds
 
 DIRECT = 'Proposition "Direct: EIF and one-step estimator", prop:direct-eif'
 LAW = 'Proposition "Square Root Allocation Law", prop:sqrt-allocation'

@@ -5,14 +5,16 @@ of m on the nondecreasing functions (isotonic regression), whose blocks are the 
 the world has responses and prompts too, and ``phi(w) = g + w(S) (R - q) - V``.
 """
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import isotonic_regression, minimize
 
 from cje_sim.exact.judged_means import rising
 from studies.ledger import judged
 from studies.ledger.claim import Params, Sides
-from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, FloatArray, apart, inside, law, model, sums
-from studies.ledger.worlds import Family, over_worlds
+from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, apart, inside, law, model, sums
+from studies.ledger.worlds import Family, FloatArray, over_worlds
 
 THEOREM = 'Theorem "Budgeted information bound", thm:budgeted'
 STABILISATION = 'Section "Weight stabilization" and proposition "Cal-IPS", prop:calips'
@@ -119,20 +121,18 @@ def blend(p: FloatArray, m: FloatArray, cap: float) -> FloatArray:
 
 def solved_projection(p: FloatArray, m: FloatArray, cap: float) -> FloatArray:
     """The projection on nondecreasing weights of mean one and variance at most `cap`, by a general solver."""
-    return np.asarray(
-        minimize(
-            lambda u: p @ (u - m) ** 2,
-            np.ones(len(p)),
-            jac=lambda u: 2 * p * (u - m),
-            method="SLSQP",
-            constraints=[
-                {"type": "eq", "fun": lambda u: p @ u - 1},
-                {"type": "ineq", "fun": lambda u: np.diff(u)},
-                {"type": "ineq", "fun": lambda u: cap - p @ (u - 1) ** 2},
-            ],
-            options={"ftol": 1e-14, "maxiter": 500},
-        ).x
-    )
+    constraints: Any = [
+        {"type": "eq", "fun": lambda u: p @ u - 1},
+        {"type": "ineq", "fun": lambda u: np.diff(u)},
+        {"type": "ineq", "fun": lambda u: cap - p @ (u - 1) ** 2},
+    ]
+
+    def distance(u: FloatArray) -> float:
+        return float(p @ (u - m) ** 2)
+
+    options: Any = {"ftol": 1e-14, "maxiter": 500}
+    solved = minimize(distance, np.ones(len(p)), method="SLSQP", constraints=constraints, options=options)
+    return np.asarray(solved.x)
 
 
 def blend_is_nearest(w: Params) -> Sides:

@@ -234,3 +234,10 @@ def test_every_page_is_listed_and_checked():
     for path in (PAGES.parents[1] / "tests" / "studies" / "claims").glob("test_proofs*.py"):
         checked |= set(re.findall(r'@line\("(\w+)", \d+\)', path.read_text(encoding="utf-8")))
     assert pages == listed == checked
+
+
+def test_no_formula_runs_over_a_line():
+    """A formula that is broken over two lines is not set by every reader of Markdown."""
+    for path in PAGES.glob("*.md"):
+        for text in path.read_text(encoding="utf-8").splitlines():
+            assert text.replace("$$", "").count("$") % 2 == 0, f"{path.name}: {text}"

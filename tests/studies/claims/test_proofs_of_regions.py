@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from proof_lines import numbered, registry, run
+from proof_lines import PAGES, numbered, registry, run
 from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.stats import binom, norm
 
@@ -238,6 +238,9 @@ def draws_until_valid(rng):
     kl = asked * np.log(asked / share) + (1 - asked) * np.log((1 - asked) / (1 - share))
     accepted = binom.sf(n_min - 1, clusters, share)
     assert 1 / accepted >= np.exp(clusters * kl) * (1 - 1e-12)
+    said = [round(1 / binom.sf(29, 250, labels / 250), digits) for labels, digits in ((12, 0), (25, 2))]
+    text = " ".join((PAGES / "bootstrap_stopping.md").read_text(encoding="utf-8").split())
+    assert f"takes {said[0]:,.0f} draws on average; with 25 labels it takes {said[1]}." in text
 
 
 def conditional_inverse(clusters, m, least):
