@@ -190,11 +190,7 @@ def decide_width(trial: Trial) -> Evidence:
         f"{symmetric:.2f} times "
         f"as wide as the efficiency bound for a symmetric judge and at most {most:.2f} times for any other; nine "
         f"times are "
-        f"reached at J = {low:.2f}. A graded score explains more of the label and widens the gap, but half of the "
-        f"label's "
-        "variance is not explained by any score of that strength: the table's gap needs a calibrator that "
-        "borrows labels "
-        "of other policies, and is a comparison of label designs.",
+        f"reached at J = {low:.2f}. What labels are borrowed from other policies is not in this comparison.",
     )
 
 

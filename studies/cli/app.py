@@ -16,6 +16,7 @@ from studies.cli import progress
 from studies.cli.audit.commands import audit
 from studies.cli.bench import bench
 from studies.cli.design import protocol
+from studies.cli.ledger.commands import claims
 from studies.cli.options import (
     Batch,
     Bayes,
@@ -65,7 +66,7 @@ app = typer.Typer(
 )
 REGISTRIES = {
     "studies": "studies", "scenarios": "cje_sim.scenarios", "estimators": "cje_core.estimators",
-    "benchmarks": "studies.benchmarks", "plots": "studies.report.plots",
+    "claims": "studies.claims", "benchmarks": "studies.benchmarks", "plots": "studies.report.plots",
 }  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def _summaries(package: str) -> list[dict[str, str]]:
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List studies, scenarios, estimators and benchmarks, one line each."""
+    """List studies, scenarios, estimators, groups of claims and benchmarks, one line each."""
     found = {kind: _summaries(package) for kind, package in REGISTRIES.items()}
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -107,6 +108,7 @@ for command in (run, status, merge, replay, solve, report, plot, docs, bench, pa
     app.command()(command)
 app.add_typer(audit)
 app.command()(protocol)
+app.command()(claims)
 
 
 @app.command()
@@ -308,10 +310,11 @@ def _one_line(error: Exception) -> tuple[str, int]:
     from cje_core.data import DataError
     from studies.engine.run import InterruptedRunError
     from studies.engine.study import StudyError
+    from studies.ledger.claim import ClaimError
 
     if isinstance(error, DataError):
         return in_options(str(error), _options()), 2
-    if isinstance(error, StudyError | InterruptedRunError):
+    if isinstance(error, ClaimError | StudyError | InterruptedRunError):
         return str(error), 130 if isinstance(error, InterruptedRunError) else 2
     message = getattr(error, "format_message", None)
     if message is None:

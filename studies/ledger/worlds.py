@@ -105,7 +105,7 @@ def judge(
         )
         return Evidence(
             holds=True,
-            measured=_worst(best.excess, relation),
+            measured=_tightest(at, relation, tried),
             expected=expected,
             text=text,
             curve=curve,
@@ -132,7 +132,7 @@ def judge(
         )
     return Evidence(
         holds=False,
-        measured=_worst(at.excess(relation), relation),
+        measured=f"left {number(at.left)}, right {number(at.right)}",
         expected=expected,
         text=text,
         counterexample=params,
@@ -200,7 +200,7 @@ def plain(params: Params, sides: Callable[[Params], Sides], relation: str, exces
         short = {name: _rounded(value, digits) for name, value in params.items()}
         try:
             left = sides(short).excess(relation)
-        except (ClaimError, ZeroDivisionError, FloatingPointError):
+        except (ValueError, ZeroDivisionError):  # rounded out of the domain
             continue
         if left > max(TOLERANCE, min(excess / 2, CLEAR)):
             return short
@@ -293,6 +293,12 @@ def _simplest(z: FloatArray, excess: Callable[[FloatArray], float], least: float
 
 def _worst(excess: float, relation: str) -> str:
     return f"largest {'|left − right|' if relation == '==' else 'left − right'}: {excess:+.2g} of the larger side"
+
+
+def _tightest(at: Sides, relation: str, tried: int) -> str:
+    if relation == "==":
+        return f"sides differ by at most {at.excess(relation):.1g} of their size in {tried:,} worlds"
+    return f"left / right at most {at.left / at.right if at.right else 0.0:.6g} in {tried:,} worlds"
 
 
 def _rounded(value: Any, digits: int) -> Any:

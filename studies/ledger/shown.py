@@ -1,0 +1,136 @@
+"""The ledger as text for a terminal and as a Markdown document; both made of `studies.ledger.trial.ledger` alone."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+WORDS = {
+    "holds": "holds",
+    "holds_if": "holds if",
+    "refuted": "refuted",
+    "not_reproduced": "not reproduced",
+    "undecided": "undecided",
+}
+COLOURS = {
+    "holds": "green",
+    "holds_if": "yellow",
+    "refuted": "red",
+    "not_reproduced": "magenta",
+    "undecided": "cyan",
+}
+
+
+def table(claims: Sequence[Mapping[str, Any]]) -> Any:
+    """A rich table: verdict, name, what was measured."""
+    from rich.table import Table
+    from rich.text import Text
+
+    out = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("verdict", "claim", "measured", "seconds"):
+        out.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
+    for claim in claims:
+        found = claim["measured"] or claim["needs"]
+        if claim["condition"]:
+            found += f"; holds where {untexed(claim['condition'])}"
+        out.add_row(
+            Text(WORDS[claim["verdict"]], COLOURS[claim["verdict"]]),
+            claim["id"],
+            Text(found),
+            f"{claim['seconds']:.1f}",
+        )
+    return out
+
+
+def untexed(text: str) -> str:
+    """Formulas as plain text, for a terminal.
+
+    Examples
+    --------
+    >>> untexed("where $x = 1$")
+    'where x = 1'
+    """
+    for tex, plain in (
+        (r"\ge", ">="),
+        (r"\le", "<="),
+        (r"\ne", "!="),
+        (r"\to", "->"),
+        (r"\hat ", ""),
+        (r"\|", "||"),
+        ("\\", ""),
+        ("$", ""),
+    ):
+        text = text.replace(tex, plain)
+    return text
+
+
+def document(found: Mapping[str, Any]) -> str:
+    """The ledger as a Markdown document."""
+    claims = found["claims"]
+    lines = [
+        "# The claims ledger",
+        "",
+        'What the paper "Causal Judge Evaluation" states and a computer can check, each statement with a verdict and '
+        "what it rests on. Made by `cje-lab claims --document docs/claims.md`; nothing on this page is typed.",
+        "",
+        f"Profile {found['profile']}. **{found['summary']}.**",
+        "",
+        "*Holds*: no counterexample by random search and an optimiser, or exactly computed. *Holds if*: false in "
+        "general, true under the condition given. *Refuted*: a counterexample that a second method confirms. *Not "
+        "reproduced*: a number of the paper that its set-up does not give. *Undecided*: the text says what it "
+        "would take. "
+        "Every claim has a false variant that the same machinery refutes.",
+        "",
+    ]
+    lines += _overview(claims)
+    for group in dict.fromkeys(claim["group"] for claim in claims):
+        lines += [f"## {group.replace('_', ' ').capitalize()}", ""]
+        for claim in claims:
+            if claim["group"] == group:
+                lines += _entry(claim)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _overview(claims: Iterable[Mapping[str, Any]]) -> list[str]:
+    rows = ["| claim | verdict | key number |", "| --- | --- | --- |"]
+    for claim in claims:
+        number = (claim["measured"] or claim["needs"]).replace("|", r"\|")
+        rows.append(f"| [{claim['id']}](#{claim['id']}) | {WORDS[claim['verdict']]} | {number} |")
+    return [*rows, ""]
+
+
+def _entry(claim: Mapping[str, Any]) -> list[str]:
+    word = WORDS[claim["verdict"]]
+    condition = f" {claim['condition']}" if claim["condition"] else ""
+    lines = [
+        f"### {claim['id']}",
+        "",
+        f"**{word[0].upper()}{word[1:]}{condition}.** {capital(claim['statement'])}.",
+        "",
+    ]
+    lines += [f"*{claim['source']}.* {claim['why']}", ""]
+    if claim["text"]:
+        lines += [claim["text"], ""]
+    if claim["needs"]:
+        lines += [f"What it would take: {claim['needs']}.", ""]
+    if claim["repairs"]:
+        lines += [f"It repairs [{claim['repairs']}](#{claim['repairs']}).", ""]
+    if claim["rerun"]:
+        lines += ["```", claim["rerun"], "```", ""]
+    return lines
+
+
+def capital(text: str) -> str:
+    """A sentence that begins with a capital, unless it begins with a formula.
+
+    Examples
+    --------
+    >>> capital("the mean is kept"), capital("$x$ is")
+    ('The mean is kept', '$x$ is')
+    """
+    return text[:1].upper() + text[1:]
+
+
+def read(text: str) -> dict[str, Any]:
+    """The ledger of a JSON file made by `cje-lab claims`."""
+    found: dict[str, Any] = json.loads(text)
+    return found

@@ -1,0 +1,151 @@
+"""The ledger: claims decided one after the other, with their seconds; an error is an entry, not the end."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from studies.ledger.claim import VERDICTS, Claim, ClaimError, Evidence, Params, Trial, verdict
+
+SCHEMA = "cje-lab-claims/1"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim with its evidence and verdict; `error` where it could not be decided because something broke."""
+
+    group: str
+    claim: Claim
+    evidence: Evidence
+    verdict: str
+    seconds: float
+    error: str = ""
+
+    @property
+    def rerun(self) -> str:
+        """The command that computes both sides at the counterexample again; empty where there is none."""
+        if self.evidence.counterexample is None or self.claim.sides is None:
+            return ""
+        return f"cje-lab claims {self.claim.name} --at '{compact(self.evidence.counterexample)}'"
+
+
+def compact(params: Params) -> str:
+    """Parameters as one line of JSON.
+
+    Examples
+    --------
+    >>> compact({"target": [1.0, 2.0], "n": 3})
+    '{"target":[1.0,2.0],"n":3}'
+    """
+    return json.dumps(params, separators=(",", ":"))
+
+
+def decide(
+    groups: Mapping[str, Sequence[Claim]], profile: str, results: Path | None = None
+) -> Iterator[Entry]:
+    """Decide claims in order."""
+    for group, claims in groups.items():
+        for claim in claims:
+            start = time.perf_counter()
+            error = ""
+            try:
+                evidence = claim.decide(Trial(claim.name, profile, results=results))
+            except Exception as broken:  # a claim must not take the ledger with it; the exit code says so
+                error = f"{type(broken).__name__}: {broken}"
+                evidence = Evidence(
+                    holds=None, measured="", expected="", text="", needs=f"it could not be computed, {error}"
+                )
+            seconds = time.perf_counter() - start
+            yield Entry(group, claim, evidence, verdict(claim, evidence), seconds, error)
+
+
+def again(claim: Claim, text: str) -> dict[str, Any]:
+    """Both sides of a claim at parameters given as JSON, by both methods.
+
+    Raises
+    ------
+    ClaimError
+        For a claim without parameters, text that is no JSON object, parameters that make no world.
+    """
+    if claim.sides is None:
+        raise ClaimError(f"{claim.name}: it has no parameters; leave --at out")
+    try:
+        params = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ClaimError(
+            f"--at: not JSON ({error.msg} at character {error.pos}); copy it from the ledger"
+        ) from None
+    if not isinstance(params, dict):
+        raise ClaimError("--at: it must be a JSON object; copy it from the ledger")
+    found: dict[str, Any] = {"id": claim.name, "statement": claim.statement, "at": params}
+    for name, method in (("first", claim.sides), ("second", claim.second)):
+        if method is None:
+            continue
+        try:
+            sides = method(params)
+            broken = sides.broken(claim.relation)
+        except KeyError as error:
+            raise ClaimError(
+                f"--at: {error.args[0]} is missing; copy the parameters from the ledger"
+            ) from None
+        except (TypeError, ValueError, IndexError) as error:
+            raise ClaimError(f"--at: these parameters make no world ({error})") from None
+        found[name] = {"left": sides.left, "right": sides.right, "mcse": sides.mcse, "broken": broken}
+    found["relation"] = claim.relation
+    return found
+
+
+def summary(entries: Sequence[Entry | Mapping[str, Any]]) -> str:
+    """One line: how many claims hold, hold if, are refuted, are not reproduced, are undecided.
+
+    Examples
+    --------
+    >>> summary([{"verdict": "holds"}, {"verdict": "refuted"}])
+    '2 claims: 1 holds, 0 hold if, 1 refuted, 0 not reproduced, 0 undecided'
+    """
+    found = [entry.verdict if isinstance(entry, Entry) else entry["verdict"] for entry in entries]
+    count = {name: found.count(name) for name in VERDICTS}
+    return (
+        f"{len(found)} claims: {count['holds']} holds, {count['holds_if']} hold if, {count['refuted']} refuted, "
+        f"{count['not_reproduced']} not reproduced, {count['undecided']} undecided"
+    )
+
+
+def as_json(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON values."""
+    claim, evidence = entry.claim, entry.evidence
+    return {
+        "id": claim.name,
+        "group": entry.group,
+        "source": claim.source,
+        "statement": claim.statement,
+        "verdict": entry.verdict,
+        "condition": evidence.condition if entry.verdict == "holds_if" else "",
+        "measured": evidence.measured,
+        "expected": evidence.expected,
+        "mcse": evidence.mcse,
+        "counterexample": evidence.counterexample,
+        "confirmed": evidence.confirmed,
+        "rerun": entry.rerun,
+        "rule": claim.rule,
+        "why": claim.why,
+        "text": evidence.text,
+        "needs": evidence.needs,
+        "repairs": claim.repairs,
+        "planted": claim.planted,
+        "curve": {
+            name: [list(map(float, point)) for point in points] for name, points in evidence.curve.items()
+        },
+        "axes": list(evidence.axes),
+        "seconds": round(entry.seconds, 3),
+    }
+
+
+def ledger(entries: Sequence[Entry], profile: str) -> dict[str, Any]:
+    """The ledger as one JSON document: what the pages are made of; no times, so that the same numbers give the "
+    "same file.
+    """
+    claims = [{k: v for k, v in as_json(entry).items() if k != "seconds"} for entry in entries]
+    return {"schema": SCHEMA, "profile": profile, "summary": summary(entries), "claims": claims}
