@@ -140,7 +140,7 @@ def cost_attained(w: Params) -> Sides:
 
 CLAIMS = (
     over_worlds(
-        name="prop-direct-eif",
+        name="direct-eif-canonical",
         source=DIRECT,
         statement=r"$q - \theta + \frac{L}{e} (Y - q)$ is the canonical gradient of the mean with labels missing "
         r"at random.",

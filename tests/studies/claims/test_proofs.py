@@ -196,6 +196,7 @@ def limit(rng):
     found = d.mean(d.w * fit + weight * (d.r - fit))
     right = d.value + d.mean((weight - d.w) * (d.q - fit)) + d.mean(covariance(d, weight, d.r))
     np.testing.assert_allclose(found, right, **CLOSE)
+    np.testing.assert_allclose(found, d.value + d.mean((weight - d.w) * (d.r - fit)), **CLOSE)
     printed = d.value + d.mean((weight - d.m) * (d.q - fit))
     assert abs(found - printed) > 1e-4
 
