@@ -10,8 +10,8 @@ efficiency   tangent spaces, canonical gradients and efficiency bounds of finite
              given by gradients `cje_sim.exact.efficiency.orthogonal`; how far a function is from being a gradient,
              `cje_sim.exact.efficiency.gradient_error`; or the canonical one,
              `cje_sim.exact.efficiency.canonical_error`
-judge_models  logged evaluation with a judge as such a model, `cje_sim.exact.judge_models.draw_model`, and gradients that
-             are claimed of it
+judge_models  logged evaluation with a judge as such a model, `cje_sim.exact.judge_models.draw_model`, and gradients
+             that are claimed of it
 
 Rule of this package: of the other folders it imports `tokens`.
 """
