@@ -187,7 +187,7 @@ def spread_by_simulation(w: Params) -> Sides:
     def batch(rng: np.random.Generator) -> tuple[float, float]:
         out = []
         for n, m in ((2000, 188), (1000, 250)):
-            cell = rng.choice(law_.size, (400, n), p=law_.ravel())
+            cell = rng.choice(law_.size, (200, n), p=law_.ravel())
             s, y = cell // 2, cell % 2
             theta = value[s].mean(axis=1) + (y[:, :m] - value[s[:, :m]]).mean(axis=1)
             out.append(float(theta.var()))
@@ -304,7 +304,7 @@ CLAIMS: tuple[Claim, ...] = (
         why="The variance is convex along the budget line, so the constrained optimum is the corner nearest to "
         "the free "
         "one.",
-        family=PRICES._replace(effort=0.2),
+        family=PRICES,
         sides=clip_repaired,
         repairs="sqrt-clip",
         planted="half of brute force",

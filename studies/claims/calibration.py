@@ -110,14 +110,14 @@ def false_difference(rng: np.random.Generator, m: int, reps: int, slow: bool = F
 
 def end_bias(w: Params, slow: bool = True) -> Sides:
     """Bias of the contrast in units of the labels' standard error sqrt(4/m), against a tenth of it."""
-    m, reps = int(w["labels"]), 400 if slow else 2000
+    m, reps = int(w["labels"]), 150 if slow else 2000
     found = false_difference(generator(0, "claims", "end bias", m, slow), m, reps, slow) * math.sqrt(m / 4)
     return Sides(float(found.mean()), 0.1, float(found.std() / math.sqrt(reps)))
 
 
 def decide_end_bias(trial: Trial) -> Evidence:
     """Bias of a contrast of two borrowed plug-ins at the ends of the scale, over sizes of the slice."""
-    reps = trial.size(150, 1500, 10_000)
+    reps = trial.size(100, 1500, 10_000)
     sizes = np.array(SIZES[: trial.size(4, 5, 6)], float)
     rng = trial.rng("contrast")
     found = [false_difference(rng, int(m), reps) for m in sizes]

@@ -126,7 +126,8 @@ def decide_inverse(trial: Trial) -> Evidence:
         + ", ".join(f"{j:g}" for j in youden)
         + " the local slopes are "
         + ", ".join(f"{s:.2f}" for s in slope)
-        + f" ({int(weak.sum())} of them up to J = .41). The numerator is sqrt(1 - J^2): the law is that of weak judges, and "
+        + f" ({int(weak.sum())} of them up to J = .41). The numerator is sqrt(1 - J^2): the law is "
+        "that of weak judges, and "
         "good ones do better than it says.",
         counterexample={"youden": 0.8},
         confirmed=inverse_by_simulation({"youden": 0.8}).broken("=="),
@@ -148,7 +149,7 @@ def inverse_by_simulation(w: Params) -> Sides:
         out = []
         for j in (w["youden"], w["youden"] / 2):
             rate = (1 + j) / 2
-            y = rng.random((2000, 500)) < 0.5
+            y = rng.random((600, 500)) < 0.5
             z = rng.random(y.shape) < np.where(y, rate, 1 - rate)
             se = (z & y).sum(axis=1) / y.sum(axis=1)
             sp = (~z & ~y).sum(axis=1) / (~y).sum(axis=1)

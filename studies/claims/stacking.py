@@ -45,7 +45,7 @@ def low_rank(z: FloatArray, size: int) -> dict[str, object]:
     }
 
 
-RANKS = Family((1, 2, 3), lambda size: 8 * size + size * (size + 3), low_rank, 0.2)
+RANKS = Family((1, 2, 3), lambda size: 8 * size + size * (size + 3), low_rank, 0.1)
 
 
 def sparse(w: Params) -> Sides:

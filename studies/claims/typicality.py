@@ -158,7 +158,7 @@ def decide_rate(trial: Trial) -> Evidence:
     if divergences.collapse_margin(p, q) <= 0:
         p, q = q, p
     rate = typicality.collapse_rate(p, q) * (1.5 if trial.planted else 1.0)
-    points = trial.size(2**12, 2**14, 2**16)
+    points = trial.size(2**14, 2**14, 2**16)
     lengths = [round(x / rate) for x in (100, 200, 400, 800)]
     logs = [typicality.coverage(p, q, n, level=LEVEL, points=points).log_beta for n in lengths]
     slope = [

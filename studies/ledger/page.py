@@ -56,11 +56,11 @@ def render(found: Mapping[str, Any]) -> str:
 
 
 def formulas(text: str) -> str:
-    """Text with its formulas as HTML; TeX of the kind that the claims use, and no more.
+    r"""Text with its formulas as HTML; TeX of the kind that the claims use, and no more.
 
     Examples
     --------
-    >>> formulas(r"bound $\\beta_T^2 \\le 1$ & more")
+    >>> formulas(r"bound $\beta_T^2 \le 1$ & more")
     'bound <i class="tex">β<sub>T</sub><sup>2</sup> ≤ 1</i> &amp; more'
     """
     out, last = [], 0

@@ -258,6 +258,9 @@ def search(
             return -np.inf
 
     pool = SPREAD * rng.standard_normal((draws, length))
+    pool[draws // 2 :] *= (
+        rng.random(pool[draws // 2 :].shape) < 0.5
+    )  # half of the worlds are plain in some respects
     drawn = np.array([excess(z) for z in pool])
     order = np.argsort(-drawn)
     best, top = pool[order[0]], float(drawn[order[0]])

@@ -1,0 +1,244 @@
+"""The ledger: each claim decided in its smoke size, a false variant of each refuted, what breaks one re-run from it."""
+
+import json
+import re
+import sys
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import studies
+from studies import claims
+from studies.cli import app as command_line
+from studies.ledger import page
+from studies.ledger.claim import VERDICTS, Claim, ClaimError, Evidence, Sides, Trial, verdict
+from studies.ledger.shown import document
+from studies.ledger.trial import Entry, again, as_json, compact, decide, ledger, summary
+from studies.ledger.worlds import Family, masses, over_worlds, search
+
+DOCS = Path(studies.__file__).parents[1] / "docs"
+EVERY = {claim.name: (group, claim) for group, found in claims.find().items() for claim in found}
+
+
+@cache
+def entry(name: str) -> Entry:
+    group, claim = EVERY[name]
+    return next(decide({group: [claim]}, "smoke"))
+
+
+@lru_cache(maxsize=1)
+def committed() -> dict:
+    return json.loads((DOCS / "claims.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_claim_is_decided_its_false_variant_refuted_and_its_counterexample_breaks_it_twice(name):
+    group, claim = EVERY[name]
+    found = entry(name)
+    assert not found.error and found.verdict in VERDICTS
+    if found.verdict == "undecided":
+        assert found.evidence.needs
+    if found.verdict != "undecided" or not claim.study:
+        planted = claim.decide(Trial(name, "smoke", planted=True))
+        assert planted.holds is False, "a false variant came out as holding"
+    if found.evidence.counterexample is not None and claim.sides is not None:
+        both = again(claim, compact(found.evidence.counterexample))
+        assert both["first"]["broken"]
+        assert claim.second is not None and both["second"]["broken"], "a second method must confirm it"
+    if found.verdict == "refuted":
+        assert found.evidence.confirmed is True and found.rerun
+    if found.verdict == "holds_if":
+        assert found.evidence.confirmed is True and found.evidence.condition
+
+
+def test_fifty_claims_and_more_are_decided_and_names_are_unique():
+    assert len(EVERY) == sum(len(found) for found in claims.find().values())
+    decided = [one for one in committed()["claims"] if one["verdict"] != "undecided"]
+    assert len(decided) >= 50
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) for name in EVERY)
+    repaired = [claim.repairs for _, claim in EVERY.values() if claim.repairs]
+    assert set(repaired) <= set(EVERY)
+
+
+def test_the_document_is_made_of_its_json_and_the_registry_of_today():
+    """Stale when a claim was added, reworded or removed, when the page was edited, or when a verdict moved."""
+    found = committed()
+    assert (DOCS / "claims.md").read_text(encoding="utf-8") == document(found)
+    listed = {one["id"]: one for one in found["claims"]}
+    assert list(listed) == list(EVERY), "run cje-lab claims --document docs/claims.md"
+    for name, (group, claim) in EVERY.items():
+        told = {"group": group, "source": claim.source, "statement": claim.statement, "rule": claim.rule}
+        told |= {"why": claim.why, "planted": claim.planted, "repairs": claim.repairs}
+        assert {key: listed[name][key] for key in told} == told
+    assert found["summary"] == summary(found["claims"])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_document_has_the_verdict_of_today(name):
+    listed = {one["id"]: one for one in committed()["claims"]}
+    assert entry(name).verdict == listed[name]["verdict"]
+
+
+def half(**changes: object) -> Claim:
+    """X <= 1/2 over numbers between 0 and 1, which is false, for levels of the tests below."""
+    told = {
+        "name": "half",
+        "source": "here",
+        "statement": "$x \\le .5$",
+        "why": "It is not.",
+        "family": Family((1,), lambda size: 1, lambda z, size: {"x": float(1 / (1 + np.exp(-z[0])))}),
+        "sides": lambda w: Sides(w["x"], 0.5),
+        "second": lambda w: Sides(2 * w["x"] / 2, 0.5),
+        "planted": "x is at most a tenth",
+        "falsified": lambda s: Sides(s.left, 0.1),
+    } | changes
+    return over_worlds(**told)
+
+
+def test_a_search_finds_breaks_conditions_and_witnesses():
+    broken = half().decide(Trial("half", "smoke"))
+    assert broken.holds is False and broken.counterexample["x"] > 0.5 and broken.confirmed
+    assert verdict(half(), broken) == "refuted"
+    conditional = half(condition="x is small", restrict=lambda w: {"x": w["x"] / 2})
+    assert verdict(conditional, conditional.decide(Trial("half", "smoke"))) == "holds_if"
+    wrong = half(condition="x is any", restrict=lambda w: w)
+    assert verdict(wrong, wrong.decide(Trial("half", "smoke"))) == "refuted"
+    witness = half(exists=True)
+    assert verdict(witness, witness.decide(Trial("half", "smoke"))) == "holds"
+    nobody = half(exists=True, sides=lambda w: Sides(w["x"], 2.0))
+    assert verdict(nobody, nobody.decide(Trial("half", "smoke"))) == "refuted"
+
+
+def test_the_optimiser_finds_what_random_worlds_do_not():
+    narrow = Family((1,), lambda size: 1, lambda z, size: {"z": float(z[0])})
+    peak = lambda w: Sides(-((w["z"] - 7.0) ** 2), -1e-4)  # noqa: E731
+    found = search(Trial("peak", "quick"), narrow, 1, peak, "<=")
+    assert found.excess > 0 > found.drawn.max() and abs(found.params["z"] - 7) < 0.01
+
+
+def test_a_refutation_that_the_second_method_denies_is_undecided():
+    denied = half(second=lambda w: Sides(0.0, 0.5))
+    assert verdict(denied, denied.decide(Trial("half", "smoke"))) == "undecided"
+
+
+def test_equal_trials_give_equal_evidence_and_draws_belong_to_their_claim():
+    claim = EVERY["cor-cle-ess"][1]
+    first, second = (claim.decide(Trial(claim.name, "smoke")) for _ in range(2))
+    assert first == second
+    one, other = (Trial(name, "smoke").rng("worlds").random() for name in ("cor-cle-ess", "prop-cle"))
+    assert one != other
+
+
+def test_an_error_is_an_entry_and_the_exit_code(cli_claims, monkeypatch):
+    def broken(trial: Trial) -> Evidence:
+        raise ZeroDivisionError("no")
+
+    bad = replace(EVERY["prop-cle"][1], decide=broken)
+    [found] = decide({"coverage": [bad]}, "smoke")
+    assert found.verdict == "undecided" and "ZeroDivisionError" in found.error
+    monkeypatch.setattr(claims, "find", lambda names: {"coverage": [bad]})
+    code, out, _ = cli_claims("prop-cle", "--profile", "smoke")
+    assert code == 1 and "undecided" in out
+
+
+@pytest.fixture
+def cli_claims(monkeypatch, capsys):
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["cje-lab", "claims", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as exit_:
+            command_line.main()
+        captured = capsys.readouterr()
+        return int(exit_.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_the_command_prints_json_files_and_a_claim_at_its_counterexample(cli_claims, tmp_path):
+    code, out, _ = cli_claims("cor-cle-ess", "--profile", "smoke", "--json", "--out", tmp_path / "new")
+    [found] = json.loads(out)
+    contract = {
+        "id",
+        "source",
+        "statement",
+        "verdict",
+        "measured",
+        "expected",
+        "mcse",
+        "counterexample",
+        "seconds",
+    }
+    assert code == 0 and contract <= set(found) and found["verdict"] == "holds_if"
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"claims.json", "claims.md", "claims.html"}
+    command = found["rerun"].split("--at ")
+    assert command[0].split()[:3] == ["cje-lab", "claims", "cor-cle-ess"]
+    code, out, _ = cli_claims("cor-cle-ess", "--at", command[1].strip("'"))
+    assert code == 0 and out.count("is broken") == 2
+    code, out, _ = cli_claims("cor-cle-ess", "--json", "--at", command[1].strip("'"))
+    assert json.loads(out)["first"]["broken"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["prop-clee"], "near it: prop-cle"),
+        (["--profile", "huge"], "smoke, quick, paper"),
+        (["prop-cle", "--at", "{"], "not JSON"),
+        (["prop-cle", "--at", "[1]"], "JSON object"),
+        (["prop-cle", "--at", "{}"], "missing"),
+        (["prop-cle", "lem-guard", "--at", "{}"], "name one claim"),
+        (["worked-example", "--at", "{}"], "no parameters"),
+        (
+            ["sqrt-ratio", "--at", '{"judge":0,"oracle":1,"eval":1,"cal":1,"budget":1,"policies":1}'],
+            "no world",
+        ),
+        (["prop-cle", "--results", "nowhere"], "no such directory"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(cli_claims, words, said):
+    code, out, err = cli_claims(*words)
+    assert code == 2 and not out and said in err and err.count("\n") == 1
+
+
+def test_the_page_stands_alone_and_holds_every_claim():
+    text = page.render(committed())
+    for name in EVERY:
+        assert f'<details id="{name}"' in text
+    assert not re.search(r'(src|href)="(https?:)?//', text)
+    assert "\\" not in re.sub(r"(?s)<script>.*?</script>|<pre>.*?</pre>", "", text), (
+        "a formula was not translated"
+    )
+    assert all(f'data-verdict="{word}"' in text for word in {one["verdict"] for one in committed()["claims"]})
+
+
+def test_tables_are_read_from_results(tmp_path):
+    from studies.claims.tables import from_study
+
+    found = from_study("estimator_benchmark", "no such words")(Trial("x", "smoke"))
+    assert found.holds is None and "cje-lab run estimator_benchmark" in found.needs
+
+
+def test_contracts_stop_what_cannot_be_decided():
+    with pytest.raises(ClaimError, match="relation"):
+        replace(EVERY["prop-cle"][1], relation="<")
+    with pytest.raises(ClaimError, match="why is empty"):
+        replace(EVERY["prop-cle"][1], why=" ")
+    with pytest.raises(ClaimError, match="no law"):
+        masses([0.0, 0.0])
+    with pytest.raises(ClaimError, match="degenerate"):
+        Sides(np.inf, 1.0).excess("<=")
+    with pytest.raises(ClaimError, match="no world meets"):
+        half(sides=_degenerate).decide(Trial("half", "smoke"))
+
+
+def _degenerate(world: dict) -> Sides:
+    raise ClaimError("never")
+
+
+def test_json_is_json_and_the_ledger_has_no_times():
+    found = ledger([entry("prop-cle"), entry("tab-mbpp")], "smoke")
+    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
+    assert "seconds" not in found["claims"][0] and "seconds" in as_json(entry("prop-cle"))
