@@ -12,7 +12,7 @@ from cje_sim.exact import judge_models
 from cje_sim.exact.efficiency import cramer_rao, project, variance
 from cje_sim.exact.judge_models import JudgeModel, law_with_mean
 from studies.ledger.claim import ClaimError, Params, Sides
-from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, inside, law, sums
+from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, apart, inside, law, sums
 from studies.ledger.worlds import Family, FloatArray, over_worlds
 
 COROLLARY = 'Corollary "Blackwell-efficiency monotonicity", cor:blackwell'
@@ -65,7 +65,7 @@ def judges(w: Params, *, complete: bool = True) -> tuple[JudgeModel, JudgeModel]
 def printed_variances(w: Params) -> Sides:
     """Variances of the printed influence function with the fine and with the coarse judge."""
     fine, coarse = (sums(m) for m in judges(w))
-    return Sides(fine.variance(fine.printed), coarse.variance(coarse.printed))
+    return apart(fine.variance(fine.printed), coarse.variance(coarse.printed), 1.0)
 
 
 def printed_variances_again(w: Params) -> Sides:
@@ -74,7 +74,7 @@ def printed_variances_again(w: Params) -> Sides:
     for m in judges(w):
         space = judge_models.observed(m)
         found.append(variance(space, judge_models.printed(m, space)))
-    return Sides(*found)
+    return apart(*found, 1.0)
 
 
 def bounds(w: Params, complete: bool) -> Sides:
@@ -122,7 +122,7 @@ def known_rewards(w: Params) -> Sides:
     def bound(t) -> float:  # type: ignore[no-untyped-def]
         return float(t.variance(t.by_prompt) + t.mean(t.weight**2 * (t.reward - t.by_response) ** 2))
 
-    return Sides(bound(coarse), bound(fine))
+    return apart(bound(coarse), bound(fine), 1.0)
 
 
 def garbled(z: FloatArray, levels: int) -> Params:

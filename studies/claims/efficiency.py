@@ -5,18 +5,21 @@ logger is known. ``W = pi'/pi_0``, ``m(S) = E[W | S]``, ``R(S) = E[Y | S]``, ``q
 target, ``v = Var(Y | X, A, S)``, L marks a label.
 """
 
+from fractions import Fraction
+
 import numpy as np
 
 from cje_sim.exact import efficiency, judge_models
 from cje_sim.exact.efficiency import FloatArray, Space, project, variance
 from cje_sim.exact.judge_models import JudgeModel
-from studies.ledger.claim import Params, Sides
+from studies.ledger.claim import ClaimError, Params, Sides
 from studies.ledger.judged import (
     FAMILY,
     FUNCTION,
     LEFT_RAISED,
     RIGHT_LOWERED,
     SMALL,
+    Outcome,
     apart,
     as_function,
     expected,
@@ -50,14 +53,24 @@ def printed_is_canonical(w: Params) -> Sides:
 
 
 def printed_is_canonical_again(w: Params) -> Sides:
-    """The second moment of the printed function against the bound by Fisher information."""
+    """The distance of the printed function from the repaired one in rational arithmetic, the bound by information."""
     m = model(w)
     space = judge_models.observed(m)
     law, start = judge_models.parametrised(m, space)
     bound = efficiency.cramer_rao(law, judge_models.value(m, space), start)
     exact = outcomes(w)
-    phi, _ = printed_exact(exact)
-    return Sides(float(expected(exact, lambda o: phi(o) ** 2)[0]), bound)
+    phi, value = printed_exact(exact)
+    q = expected(exact, lambda o: o.reward, lambda o: (o.x, o.a))
+    g = expected(exact, lambda o: o.weight * q[o.x, o.a], lambda o: o.x)
+    noise = expected(exact, lambda o: (o.y - o.reward) ** 2, lambda o: (o.x, o.a, o.s))
+    precision = expected(exact, lambda o: 1 / noise[o.x, o.a, o.s], lambda o: o.s)
+    judged = expected(exact, lambda o: o.weight, lambda o: o.s)
+
+    def apart_from(o: Outcome) -> Fraction:
+        learnt = judged[o.s] / precision[o.s] / noise[o.x, o.a, o.s] * (o.y - o.reward)
+        return g[o.x] - value + o.weight * (o.reward - q[o.x, o.a]) + learnt - phi(o)
+
+    return Sides(bound + float(expected(exact, lambda o: apart_from(o) ** 2)[0]), bound)
 
 
 def printed_with_known_reward(w: Params) -> Sides:
@@ -166,13 +179,15 @@ def gain_in_closed_form(w: Params) -> Sides:
     return Sides(sides.right, sides.left + t.mean(t.weight**2 * t.noise) - float(t.level_mass @ learnt))
 
 
-STRICT = (
-    1e-5  # relative gain below which two variances count as equal: far above rounding, far below a real gain
-)
+STRICT = 1e-5  # relative gain below which two variances count as equal: above rounding, below a real gain
+VARIED = 0.1  # range of a reward or of weights that are not constant
 
 
 def strict_gain(w: Params) -> Sides:
-    """The bound, raised by a hair, against the unrestricted one; R takes different values."""
+    """The bound, raised by a hair, against the unrestricted one; neither R nor W is constant."""
+    m = model(w)
+    if np.ptp(w["reward"]) < VARIED or np.ptp(m.target / m.logger) < VARIED:
+        raise ClaimError("R and W must not be constant")
     sides = bound_below_unrestricted(w)
     return Sides((1 + STRICT) * sides.left, sides.right)
 
@@ -296,8 +311,8 @@ CLAIMS = (
     over_worlds(
         name="sur-strictness",
         source=THEOREM,
-        statement=r"The inequality is strict unless $W$ is a function of $S$ and $R$ is constant; here $R$ "
-        r"is not constant.",
+        statement=r"The inequality is strict unless $W$ is a function of $S$ and $R$ is constant; here "
+        r"neither is constant.",
         why=r"The gain is $E[W^2 v] - E[m^2 / E[1/v | S]]$, zero iff $W v$ is a function of $S$. A judge that "
         r"tells the responses apart does that, whatever $R$ is.",
         family=SMALL,

@@ -96,7 +96,7 @@ def pythagoras(w: Params) -> Sides:
 def rising(w: Params) -> Params:
     """The same world with a reward that rises strictly with the judge's level."""
     reward = np.sort(np.asarray(w["reward"], float))
-    return {**w, "reward": np.round(reward + 1e-3 * np.arange(len(reward)), 12).tolist()}
+    return {**w, "reward": np.round(reward + 0.02 * np.arange(len(reward)), 12).tolist()}
 
 
 def monotone_gain(w: Params) -> Sides:

@@ -92,7 +92,7 @@ def variance_of_weighted_rewards(w: Params) -> Sides:
     """``Var(m_up R)`` and ``Var(m R)``."""
     p, m, up = projected(w)
     reward = np.asarray(w["reward"], float)
-    return Sides(spread(p, up * reward), spread(p, m * reward))
+    return apart(spread(p, up * reward), spread(p, m * reward), 0.1)
 
 
 def variance_of_weighted_rewards_again(w: Params) -> Sides:
@@ -103,13 +103,13 @@ def variance_of_weighted_rewards_again(w: Params) -> Sides:
     for weight in (isotonic_regression(m, weights=p).x, m):
         centre = np.average(weight * reward, weights=p)
         found.append(float(np.average((weight * reward - centre) ** 2, weights=p)))
-    return Sides(*found)
+    return apart(*found, 0.1)
 
 
 def cap_is_vacuous(w: Params) -> Sides:
     """``Var(m_up)`` and ``Var(m)``: a cap of rho Var(m), rho >= 1, does not bind."""
     p, m, up = projected(w)
-    return Sides(spread(p, up), spread(p, m))
+    return apart(spread(p, up), spread(p, m), 0.1)
 
 
 def blend(p: FloatArray, m: FloatArray, cap: float) -> FloatArray:
