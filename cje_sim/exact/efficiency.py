@@ -148,6 +148,13 @@ def mean_restricted(
     Returns
     -------
     array, (N, j)
+
+    Examples
+    --------
+    >>> space = sample_space(np.full((2, 2), 0.25), {"x": [0, 1], "y": [0, 1]})
+    >>> free = scores(space, ["y"], ["x"])
+    >>> [dimension(space, mean_restricted(space, free, space["y"], ["x"], known)) for known in (["x"], [], None)]
+    [2, 1, 0]
     """
     moved = conditional(space, tangent * moment[:, None], given)
     if shared is not None:
@@ -217,6 +224,13 @@ def riesz(space: Space, tangent: FloatArray, derivatives: FloatArray) -> FloatAr
     ------
     ValueError
         Where the derivatives are not linear on the span: it has no gradient.
+
+    Examples
+    --------
+    >>> space = sample_space(np.full(4, 0.25), {"y": [0, 1, 2, 3]})
+    >>> span = scores(space, ["y"])
+    >>> riesz(space, span, derivatives(space, lambda p: float(p @ space["y"]), span)).round(6).tolist()
+    [-1.5, -0.5, 0.5, 1.5]
     """
     root = np.sqrt(space.probability)
     left, singular, right = np.linalg.svd(root[:, None] * tangent, full_matrices=False)
@@ -253,7 +267,14 @@ def derivatives(space: Space, functional: Functional, tangent: FloatArray) -> Fl
 def gradient_error(space: Space, candidate: FloatArray, functional: Functional, tangent: FloatArray) -> float:
     """How far a function is from being a gradient: the largest ``|E[phi t] - d Psi(t)|`` over unit scores of the model.
 
-    A gradient also has mean zero; with the constant among the columns (`with_constant`) that is asked too.
+    A gradient also has mean zero, which is not asked here; `canonical_error` sees it.
+
+    Examples
+    --------
+    >>> space = sample_space(np.full(4, 0.25), {"y": [0, 1, 2, 3]})
+    >>> mean = lambda p: float(p @ space["y"])
+    >>> [round(gradient_error(space, c * space["y"], mean, scores(space, ["y"])), 4) for c in (1.0, 1.1)]
+    [0.0, 0.1118]
     """
     root = np.sqrt(space.probability)[:, None]
     basis = _orthonormal(space, tangent) / root

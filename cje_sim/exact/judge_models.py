@@ -123,7 +123,14 @@ def draw_model(
 
 
 def observed(model: JudgeModel) -> Space:
-    """Sample space of one logged response: columns x, a, s, l (labelled) and y (0 where it is not)."""
+    """Sample space of one logged response: columns x, a, s, l (labelled) and y (0 where it is not).
+
+    Examples
+    --------
+    >>> space = observed(draw_model(np.random.default_rng(1), (1, 2, 2, 2), labelled="share"))
+    >>> len(space.probability), round(float(space.probability.sum()), 12)  # 4 cells, each with two labels or none
+    (12, 1.0)
+    """
     base = model.prompt[:, None, None] * model.logger[:, :, None] * model.judge
     table = np.zeros((*base.shape, 2, len(model.values) + 1))
     table[..., 1, 1:] = (base * model.seen)[..., None] * model.label
@@ -181,6 +188,15 @@ def tangent(
         What the label's mean may depend on: "s" is mean sufficiency; None leaves it free.
     monotone : bool
         Whether the mean, a function of s, is also known not to fall: its two-sided directions are kept.
+
+    Examples
+    --------
+    >>> from cje_sim.exact.efficiency import bound, variance
+    >>> model = draw_model(np.random.default_rng(1))
+    >>> space = observed(model)
+    >>> found = bound(space, value(model, space), tangent(model, space, known="a", sufficient="s"))
+    >>> bool(np.isclose(found, variance(space, canonical(model, space))))
+    True
     """
     laws = {"x": "", "a": "x", "s": "xa", "l": "xas"}
     parts = [scores(space, of, given) for of, given in laws.items() if of not in known]

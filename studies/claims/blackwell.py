@@ -74,7 +74,7 @@ def printed_variances_again(w: Params) -> Sides:
     for m in judges(w):
         space = judge_models.observed(m)
         found.append(variance(space, judge_models.printed(m, space)))
-    return apart(*found, 1.0)
+    return apart(found[0], found[1], 1.0)
 
 
 def bounds(w: Params, complete: bool) -> Sides:

@@ -103,7 +103,7 @@ def variance_of_weighted_rewards_again(w: Params) -> Sides:
     for weight in (isotonic_regression(m, weights=p).x, m):
         centre = np.average(weight * reward, weights=p)
         found.append(float(np.average((weight * reward - centre) ** 2, weights=p)))
-    return apart(*found, 0.1)
+    return apart(found[0], found[1], 0.1)
 
 
 def cap_is_vacuous(w: Params) -> Sides:
