@@ -92,14 +92,14 @@ def printed_with_known_reward_again(w: Params) -> Sides:
 
 
 def repaired_is_canonical(w: Params) -> Sides:
-    """The repaired formula against the projection, a share of the responses labelled."""
+    """The repaired formula against the projection, a share of the responses labelled, logger and design unknown."""
     m = model(w, complete=False)
     space = judge_models.observed(m)
-    return beside(space, judge_models.canonical(m, space), efficient(m, space, known="a", sufficient="s"))
+    return beside(space, judge_models.canonical(m, space), efficient(m, space, sufficient="s"))
 
 
 def repaired_is_canonical_again(w: Params) -> Sides:
-    """The variance of the repaired formula against Fisher information."""
+    """The variance of the repaired formula against Fisher information, logger and design known."""
     m = model(w, complete=False)
     space = judge_models.observed(m)
     law, start = judge_models.parametrised(m, space)
