@@ -18,7 +18,11 @@ from cje_core.data.files import read
 from studies.cli.app import app
 
 ROOT = Path(cje_core.__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "decisions.md"]
+DOCUMENTS = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *sorted((ROOT / "docs" / "claims").glob("*.md")),
+    ROOT / "docs" / "decisions.md",
+]
 NAME = re.compile(r"`((?:cje_core|cje_sim|studies)(?:\.[A-Za-z_]+)+)`")
 PLACE = re.compile(r"`((?:cje_core|cje_sim|studies|tests)/[\w/.]+)`")
 
