@@ -85,7 +85,7 @@ def reward_lost(w: Params) -> Sides:
 
 def spread(p: FloatArray, values: FloatArray) -> float:
     """Variance under masses p."""
-    return float(p @ values**2 - (p @ values) ** 2)
+    return float(p @ (values - p @ values) ** 2)
 
 
 def variance_of_weighted_rewards(w: Params) -> Sides:

@@ -131,7 +131,7 @@ def legend(
     handles = {name: handle for handle, name in pairs}
     shown = [name for name in dict.fromkeys((*order, *handles)) if name in handles]
     look = {"loc": "outside upper center", "ncols": 4, "frameon": False, **look}
-    renderer = FigureCanvasAgg(fig).get_renderer()
+    renderer = FigureCanvasAgg(fig).get_renderer()  # type: ignore[no-untyped-call]
     for ncols in range(max(min(len(shown), look["ncols"]), 1), 0, -1):
         made = fig.legend([handles[name] for name in shown], shown, **(look | {"ncols": ncols}))
         if ncols == 1 or made.get_window_extent(renderer).width <= fig.bbox.width:

@@ -46,6 +46,7 @@ def claims(
     Exit code 1 only if a claim could not be decided because of an error.
     """
     from studies.claims import find
+    from studies.engine.running.workers import one_thread
     from studies.ledger.claim import PROFILES, ClaimError
     from studies.ledger.trial import decide
 
@@ -58,7 +59,8 @@ def claims(
     if at is not None:
         return rerun(groups, at, as_json)
     track = progress.blocks("claims", "claims")
-    entries = list(track(decide(groups, profile, results), sum(len(found) for found in groups.values())))
+    with one_thread():  # worlds are small: several threads would wait for each other
+        entries = list(track(decide(groups, profile, results), sum(len(found) for found in groups.values())))
     written = save(entries, profile, out, document)
     show(entries, as_json, brief)
     for path in written:
@@ -110,6 +112,7 @@ def show(entries: "Sequence[Entry]", as_json: bool, brief: bool) -> None:
 
 def save(entries: "Sequence[Entry]", profile: str, out: Path | None, document: Path | None) -> list[Path]:
     """Write the ledger's files, all or none of a set; returns their paths."""
+    from cje_core.whole import put
     from studies.ledger import page, shown
     from studies.ledger.claim import ClaimError
     from studies.ledger.trial import ledger
@@ -127,12 +130,9 @@ def save(entries: "Sequence[Entry]", profile: str, out: Path | None, document: P
         }
     if document is not None:
         files |= {document.with_suffix(".json"): text, document: shown.document(found)}
-    from studies.engine import blocks
-
     try:
         for path, content in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            blocks.put(path, content.encode())
+            put(path, content.encode())
     except OSError as error:
         raise ClaimError(f"cannot write {error.filename or out}: {error.strerror or error}") from None
     return [path for path in files if path.suffix in (".html", ".md")]
