@@ -34,7 +34,7 @@ def texts():
 
 
 def exists(name):
-    parts = name.split(".")
+    parts = name.replace("cje_core.az.", "arviz.").split(".")
     for k in range(len(parts), 0, -1):
         try:
             found = importlib.import_module(".".join(parts[:k]))

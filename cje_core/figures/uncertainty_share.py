@@ -33,6 +33,6 @@ def uncertainty_share(estimate: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     for threshold in (SHARE_LOW, SHARE_HIGH):
         axes.axvline(threshold, color="black", lw=1, ls="--", zorder=3)
     advice = f"left of {SHARE_LOW:.0%}: buy prompts, right of {SHARE_HIGH:.0%}: buy labels"
-    axes.set(xlim=(0, 1), xlabel=f"share of the variance; {advice}")
+    axes.set(xlim=(0, 1), xlabel=f"share of the variance\n{advice}")
     legend_above(axes, ncols=2)
     return axes

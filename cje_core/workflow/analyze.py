@@ -1,7 +1,7 @@
 """What ``cje-lab analyze`` does: user files -> estimates, transport audit, overlap, gates, advice, contrasts.
 
 Its JSON is in `studies.cli.analysis.as_json`, the tables in `studies.cli.analysis.tables` with
-`studies.cli.analysis.notes` below them, the figures in `studies.cli.analysis.forest` and
+`studies.cli.analysis.lines.notes` below them, the figures in `studies.cli.analysis.forest` and
 `studies.cli.analysis.panels`, what ``--out`` gets in `studies.cli.analysis.save`.
 
 Statistical failure is data: a policy without an estimate stays in the table, the JSON and the plot with its named

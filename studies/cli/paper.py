@@ -53,7 +53,7 @@ def paper(
     from cje_core.data.files import read
     from cje_core.families.direct.bootstrap import N_MIN
     from cje_core.workflow.paper import LENGTH, paper_mode
-    from studies.cli.analysis.notes import left_out_lines
+    from studies.cli.analysis.lines.notes import left_out_lines
     from studies.cli.redaction import salt_of
 
     if n_min is not None and row and "bootstrap-direct" not in row:

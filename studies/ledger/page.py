@@ -9,7 +9,7 @@ from typing import Any
 
 from studies.ledger.shown import WORDS, capital, untexed
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 460, 220, 62, 40
+WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 460, 220, 62, 28, 40
 SEARCHED = ("id", "group", "source", "statement", "measured")  # by the page's filter
 COLOURS = ("#0072b2", "#d55e00", "#009e73")
 TEX = re.compile(r"\$([^$]+)\$")
@@ -112,7 +112,7 @@ def figure(curves: Mapping[str, Sequence[Sequence[float]]], axes: Sequence[str])
 
     def place(x: float, y: float) -> tuple[float, float]:
         return (
-            LEFT + (x - x0) / (x1 - x0) * (WIDTH - LEFT - 12),
+            LEFT + (x - x0) / (x1 - x0) * (WIDTH - LEFT - RIGHT),
             HEIGHT - BOTTOM - (y - y0) / (y1 - y0) * (HEIGHT - BOTTOM - 14),
         )
 
@@ -120,7 +120,7 @@ def figure(curves: Mapping[str, Sequence[Sequence[float]]], axes: Sequence[str])
     for k in range(5):
         x, y = x0 + k * (x1 - x0) / 4, y0 + k * (y1 - y0) / 4
         (px, _), (_, py) = place(x, y0), place(x0, y)
-        out.append(f'<line x1="{LEFT}" x2="{WIDTH - 12}" y1="{py:.1f}" y2="{py:.1f}" class="grid"/>')
+        out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{py:.1f}" y2="{py:.1f}" class="grid"/>')
         out.append(f'<text x="{LEFT - 6}" y="{py + 4:.1f}" text-anchor="end">{y:.3g}</text>')
         out.append(f'<text x="{px:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{x:.3g}</text>')
     for (name, curve), colour in zip(curves.items(), COLOURS * len(curves), strict=False):
@@ -135,6 +135,6 @@ def figure(curves: Mapping[str, Sequence[Sequence[float]]], axes: Sequence[str])
                 f'<text x="{px - 4:.1f}" y="{py - 6:.1f}" text-anchor="end" fill="{colour}">{html.escape(name)}</text>'
             )
     out.append(
-        f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{html.escape(axes[0])}</text>'
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{html.escape(axes[0])}</text>'
     )
     return "".join([*out, "</svg>"]) + f"<figcaption>{html.escape(axes[1])}</figcaption>"

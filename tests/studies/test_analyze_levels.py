@@ -33,7 +33,7 @@ def test_transport_failure_refuses_what_is_borrowed_and_probes_stand_in() -> Non
 def test_what_is_refused_is_no_number_in_any_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stricter arm refuses: nothing is printed of the level, and nothing of a difference with it."""
     failed = {"base": "FAIL", "other": "FAIL"}
-    monkeypatch.setattr("cje_core.workflow.analyze.stricter", lambda transport, believed: failed)
+    monkeypatch.setattr("cje_core.workflow.judging.stricter", lambda transport, believed: failed)
     result = analyze(world(200, labels=150))
     found = to_json(result)
     record = found["policies"]["other"]

@@ -11,7 +11,7 @@ from cje_core.workflow.analyze import analyze
 from cje_core.workflow.standing import best
 from cje_sim.scenarios import weak_judge, well_specified
 from studies.cli.analysis.as_json import to_json
-from studies.cli.analysis.notes import notes
+from studies.cli.analysis.lines.notes import notes
 from studies.cli.analysis.panels import shares
 from studies.cli.wide import Wide
 

@@ -136,7 +136,7 @@ def test_a_salt_is_in_no_output(command: Cli, tmp_path: Path, monkeypatch: pytes
     data, cache = tmp_path / "fresh.jsonl", out / "cache.jsonl"
     pilot = write_judged(judged(60), tmp_path / "pilot")
     for drawn in ("forest.render", "panels.render_panels"):  # pixels hold no text, and take seconds
-        monkeypatch.setattr(f"studies.cli.analysis.{drawn}", lambda _: {})
+        monkeypatch.setattr(f"studies.cli.analysis.{drawn}", lambda *_: {})
     money = ["--budget", 400, "--cost-judge", 1, "--cost-oracle", 4, "--replicates", 20]
     logged = [data, "--logged", cache, "--estimator", "direct", "--estimator", "snips"]
     said = [

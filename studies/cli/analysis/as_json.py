@@ -18,10 +18,10 @@ from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE, posterior_verdic
 from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.reading.row_flow import COUNTS
 from cje_core.workflow.standing import best, compared_by_posterior, shown_estimates
-from studies.cli.analysis.assumed import assumption_records
-from studies.cli.analysis.cohorts import cohort_records
+from studies.cli.analysis.lines.assumed import assumption_records
+from studies.cli.analysis.lines.cohorts import cohort_records
+from studies.cli.analysis.lines.support import label_next, order_records, support
 from studies.cli.analysis.numbers import ends, known, numbers
-from studies.cli.analysis.support import label_next, order_records, support
 from studies.engine.manifest import provenance
 
 OVERLAP = (

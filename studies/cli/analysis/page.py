@@ -6,7 +6,8 @@ files, inline. The template is ``analysis.html.j2`` of `studies.report`.
 
 import json
 import math
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,20 @@ ENOUGH = 10  # labels of a policy whose agreement stands in a row of its own
 WORDS = {"kappa": "kappa", "ac1": "AC1", "alpha": "alpha", "pearson": "correlation"}
 
 
+def isolated(text: str, names: Sequence[str]) -> str:
+    """A sentence whose names that are read from the right leave the order of what stands around them as it is.
+
+    Examples
+    --------
+    >>> isolated("base .3 to .4", ["base"]), isolated("\u05d0 .3 to .4", ["\u05d0"]) == "\u2068\u05d0\u2069 .3 to .4"
+    ('base .3 to .4', True)
+    """
+    for name in names:
+        if any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in name):
+            text = text.replace(name, f"\u2068{name}\u2069")
+    return text
+
+
 def page(analysis: Analysis, told: Mapping[str, Any], files: Mapping[str, bytes], broken: list[str]) -> bytes:
     """The page, from the analysis, its JSON, the figures by file name, and lines on what could not be drawn."""
     whole = _figures(analysis, files)
@@ -37,7 +52,7 @@ def page(analysis: Analysis, told: Mapping[str, Any], files: Mapping[str, bytes]
         "analysis.html.j2",
         heading=analysis.shown().heading,
         interval=f"{percent(analysis)} interval",
-        answer=answer(analysis, told),
+        answer=[isolated(line, analysis.policies) for line in answer(analysis, told)],
         board=leaderboard(analysis),
         differences=differences(analysis, told),
         folded=len(told["contrasts"]) > MOST_PAIRS,

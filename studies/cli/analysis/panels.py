@@ -123,7 +123,8 @@ def _panels(analysis: Analysis) -> "Iterator[tuple[str, Callable[[], Axes]]]":
     if bool((value["borrowed"] & (analysis.levels["level"] == "assumed")).any()):
         yield from _sensitivity(analysis)
     if analysis.drift is not None:
-        yield "drift", figures.control_charts(analysis.drift)[0][0]
+        charts = analysis.drift
+        yield "drift", lambda: figures.control_charts(charts)[0][0]
     for by, table in analysis.cohorts.items():
         yield f"cohorts_{file_name(by)}", partial(figures.cohorts, table)
     if overlap is not None:
@@ -157,7 +158,7 @@ def file_name(name: str) -> str:
     Examples
     --------
     >>> file_name("gpt-4o"), file_name("a/b"), len(file_name("x" * 500))
-    ('gpt-4o', 'a_b-c141', 65)
+    ('gpt-4o', 'a_b-da19', 65)
     """
     plain = re.sub(r"[^\w.-]+", "_", name)
     return plain if plain == name and len(name) <= LONGEST else f"{plain[:LONGEST]}-{digest(name, 2)}"

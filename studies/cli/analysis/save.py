@@ -98,12 +98,13 @@ def write_files(out: Path, files: dict[str, bytes], *, earlier: str | None = Non
         out.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".cje-lab-", dir=out))
         for name, content in files.items():
-            with (scratch / name).open("wb") as handle:
-                handle.write(content)
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_bytes(content)
         with (scratch / next(iter(files))).open("rb") as handle:
             os.fsync(handle.fileno())
         old = _listed(out / earlier) - set(files) if earlier else set()
         for name in files:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
             (scratch / name).replace(out / name)
         for name in old:
             (out / name).unlink(missing_ok=True)

@@ -12,10 +12,10 @@ from cje_core.workflow.posterior import BAYESIAN, SHIFT, VALUE
 from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.standing import withheld
 from studies.cli.analysis.as_json import PLUG_IN, contrast_records
-from studies.cli.analysis.assumed import assumption_table
-from studies.cli.analysis.cohorts import cohort_tables
-from studies.cli.analysis.flow import flow_table
-from studies.cli.analysis.notes import notes
+from studies.cli.analysis.lines.assumed import assumption_table
+from studies.cli.analysis.lines.cohorts import cohort_tables
+from studies.cli.analysis.lines.flow import flow_table
+from studies.cli.analysis.lines.notes import notes
 from studies.cli.analysis.numbers import (
     LABELS,
     cell,

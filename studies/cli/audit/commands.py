@@ -58,7 +58,7 @@ class How(NamedTuple):
         """Return the data, and what their labels teach; a line for each kind of row left out."""
         from cje_core.calibration.calibrated import Calibration, calibrated
         from cje_core.data.files import read
-        from studies.cli.analysis.notes import left_out_lines
+        from studies.cli.analysis.lines.notes import left_out_lines
 
         asked = Calibration(self.covariate or (), self.calibrator, self.direction)
         with progress.working("reading"):

@@ -9,7 +9,7 @@ from rich.text import Text
 from cje_core.checks import FloatArray
 from cje_core.data import DataError
 from cje_core.offpolicy.log_likelihoods import check, ratio_summary, refuted, summarise
-from studies.cli.analysis.cautions import REFUTED
+from studies.cli.analysis.lines.cautions import REFUTED
 from studies.cli.audit.told import Told, number, records, table
 from studies.cli.wide import page
 

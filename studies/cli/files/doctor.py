@@ -58,7 +58,7 @@ def _arguments(path: Path, found: "Examined") -> list[str]:
 
 def _lines(path: Path, found: "Examined", command: str) -> list[str]:
     from cje_core.data.fields import show
-    from studies.cli.analysis.notes import left_out_lines
+    from studies.cli.analysis.lines.notes import left_out_lines
 
     policies = [f"{show(name)} {n}" for name, n in found.policies.items()]
     lines = [f"{path}: {found.what}"]

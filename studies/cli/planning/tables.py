@@ -9,7 +9,7 @@ from rich.text import Text
 from cje_core.inference.estimate import Status
 from cje_core.planning.allocation import Balance
 from cje_core.workflow.plan import Planned
-from studies.cli.analysis.notes import left_out_lines
+from studies.cli.analysis.lines.notes import left_out_lines
 from studies.cli.planning.as_json import binary_lines, contrast_records, next_steps
 from studies.cli.wide import Wide, page
 

@@ -1,5 +1,6 @@
 """Each line of the proofs about gradients, computed on dense tables of random models: not the code of the ledger."""
 
+import json
 import re
 
 import numpy as np
@@ -229,12 +230,21 @@ def test_every_numbered_line_has_a_check():
 
 
 def test_every_page_is_listed_and_checked():
-    pages = {path.stem for path in PAGES.glob("*.md")} - {"README"}
-    listed = set(re.findall(r"\]\((\w+)\.md\)", (PAGES / "README.md").read_text(encoding="utf-8")))
+    pages = {path.stem for path in PAGES.glob("*.md")} - {"README", "repairs"}
+    table = (PAGES / "README.md").read_text(encoding="utf-8").split("| page |")[1]
+    listed = set(re.findall(r"\| \[\w+\]\((\w+)\.md\)", table))
     checked = set()
     for path in (PAGES.parents[1] / "tests" / "studies" / "claims").glob("test_proofs*.py"):
         checked |= set(re.findall(r'@line\("(\w+)", \d+\)', path.read_text(encoding="utf-8")))
     assert pages == listed == checked
+
+
+def test_short_proofs_are_of_statements_that_the_ledger_decides():
+    ledger = json.loads((PAGES.parent / "claims.json").read_text(encoding="utf-8"))["claims"]
+    verdicts = {claim["id"]: claim["verdict"] for claim in ledger}
+    headings = re.findall(r"^## .*", (PAGES / "repairs.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = [re.findall(r"`([\w-]+)`", heading) for heading in headings]
+    assert headings and all(names and "holds" in {verdicts[name] for name in names} for names in named)
 
 
 def test_no_formula_runs_over_a_line():

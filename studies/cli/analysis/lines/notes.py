@@ -17,13 +17,13 @@ from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import SHIFT, posterior_verdict
 from cje_core.workflow.reading.prepare import CORRECTED
 from cje_core.workflow.standing import best, compared_by_posterior, withheld
-from studies.cli.analysis import cautions
 from studies.cli.analysis.as_json import at_level, unused_probes
-from studies.cli.analysis.assumed import assumption_lines
-from studies.cli.analysis.cohorts import cohort_lines, overlap_help
-from studies.cli.analysis.flow import flow_lines
+from studies.cli.analysis.lines import cautions
+from studies.cli.analysis.lines.assumed import assumption_lines
+from studies.cli.analysis.lines.cohorts import cohort_lines, overlap_help
+from studies.cli.analysis.lines.flow import flow_lines
+from studies.cli.analysis.lines.support import support_lines
 from studies.cli.analysis.numbers import known, percent, plain, probability, some, together
-from studies.cli.analysis.support import support_lines
 
 MOST_RANKED = 10  # policies on one line
 
