@@ -113,9 +113,31 @@ def test_history_is_told_in_one_place():
     assert paragraphs and all(re.match(r"\*\*\d{4}-\d\d-\d\d, .+\*\* \(`", text) for text in paragraphs)
 
 
+def snippets():
+    """Blocks of Python in README."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_snippet_of_the_first_screen_runs(capsys):
+    exec(compile(snippets()[0], "README", "exec"), {})  # the block is ours
+    assert "interval" in capsys.readouterr().out
+
+
+def test_the_numbers_of_the_first_screen_are_those_of_the_page():
+    """A value of the table by its column, and the sentence as the results wrote it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Two commands")[0]
+    page = json.loads((ROOT / "docs/studies/interval_coverage.json").read_text(encoding="utf-8"))
+    table = page["tables"][0]
+    (row,) = (row for row in table["rows"] if row[:5] == ["smooth", "own", "value", "1000", "0.05"])
+    head, _, numbers = (line.strip("| ").split(" | ") for line in re.findall(r"^\|.*\|$", text, re.MULTILINE))
+    names = [name.strip("`") for name in head]
+    assert len(names) == 3 and numbers == [row[table["columns"].index(name)] for name in names]
+    (sentence,) = re.findall(r"\*(direct's [^*]*)\*", text)
+    assert " ".join(sentence.split()) in {finding["sentence"] for finding in page["findings"]}
+
+
 def test_the_first_snippet_of_the_readme_runs(arena, tmp_path, monkeypatch):
-    code = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    assert "cje_core.compare" in code
+    (code,) = (code for code in snippets() if "cje_core.compare" in code)
     (tmp_path / "fresh_draws").symlink_to(arena / "fresh_draws")
     (tmp_path / "probe_slice").symlink_to(arena / "probe_slice")
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ from cje_core.inference.raters import Rated, agreement
 from cje_core.planning.judge_worth import judge_worth
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import SHIFT, VALUE
+from cje_core.workflow.reading.row_flow import COUNTS
 from cje_core.workflow.standing import shown_estimates
 from studies.cli.analysis.numbers import interval_text, p_value, percent, plain
 from studies.cli.analysis.panels import file_name
@@ -224,27 +225,20 @@ def _measured(found: xr.Dataset) -> str:
 
 
 def row_flow(analysis: Analysis, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows read, left out and why, judged, labelled, probes: of each policy, and reasons for what was left out."""
-    manifest = told["manifest"]
+    """Rows of each policy from reading on, what the ungraded may hide, and why some were left out."""
+    flow = told["row_flow"]
+    head = ["policy", *(name.replace("_", " ") for name in COUNTS)]
+    rows = [[policy, *(one[name] for name in COUNTS)] for policy, one in flow.items()]
+    if any(one["ungraded_share"] for one in flow.values()):
+        head.append("value if the ungraded are worth least, most")
+        for row, one in zip(rows, flow.values(), strict=True):
+            ends = [one["worst"], one["best"]]
+            row.append("-" if None in ends else " to ".join(plain(analysis, end) for end in ends))
     reasons = [
         (str(reason), str(policy), len(entries))
         for (reason, policy), entries in analysis.left_out.groupby(["reason", "policy"], sort=True)
     ]
-    gone: dict[str, int] = {}
-    for _, policy, number in reasons:
-        gone[policy] = gone.get(policy, 0) + number
-    rows = [
-        [
-            policy,
-            one["responses"] + gone.get(policy, 0),
-            gone.get(policy, 0),
-            one["responses"],
-            one["labels"],
-            one["probes"],
-        ]
-        for policy, one in manifest["counts"].items()
-    ]
-    return {"rows": rows, "left_out": reasons}
+    return {"head": head, "rows": rows, "left_out": reasons}
 
 
 def _figures(analysis: Analysis, files: Mapping[str, bytes]) -> dict[str, Any]:
