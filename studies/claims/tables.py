@@ -144,6 +144,13 @@ CLAIMS: tuple[Claim, ...] = (
         "intervals cover as the paper's tables say, method by method",
     ),
     claim(
+        "bootstrap-borrowed",
+        "interval_coverage",
+        "(direct_bootstrap, base labels)",
+        "alg:bootstrap-direct with labels of another policy; tab:uq-comparison, 93-99%",
+        "the percentile bootstrap of a policy that borrows its calibrator covers as with labels of its own, 93 to 99%",
+    ),
+    claim(
         "tab-weight-diagnostics",
         "weight_diagnostics",
         "",
