@@ -220,7 +220,7 @@ def records(
     """
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
     if labels is not None:
-        table = join_labels(table, labels, left_out)
+        table = join_labels(table, labels, left_out, scales["oracle_label"])
     require(table, "judge_score", "judge the response or remove the row")
     no_label = table["probe"] & table["oracle_label"].isna()
     leave_out(

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from cje_core.bayes import flat
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.prior import Prior
 from cje_core.bayes.shifts import shifts
@@ -170,7 +171,10 @@ def _by_nuts(
         }
         sigma = at.get("sigma", np.full(len(kept), np.nan))
         f = curve(graded.levels.level, at["ends"], at["shape"])
-        runs.append(Draws(f, at["ends"], at["shape"], sigma, {}, at.get("beta")))
+        run = Draws(f, at["ends"], at["shape"], sigma, {}, at.get("beta"))
+        if setting.pooling == "complete":  # as in `posterior.calibrate`, for every engine
+            run = flat.mix(rows, graded, run, prior=prior, rng=rng)
+        runs.append(run)
     usable = [name for name in STATS if name in told and told[name].dims == ("chain", "draw")]
     return runs, told[usable].isel(draw=kept).reset_coords(drop=True)
 

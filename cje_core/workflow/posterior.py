@@ -101,8 +101,8 @@ def _draws(estimate: xr.Dataset) -> xr.DataArray:
 def to_tree(found: Posterior, given: Calibrated, seed: int) -> xr.DataTree:
     """Chains, decision and the very draws behind what is printed, as groups that ArviZ can read.
 
-    ``posterior`` and the groups beside it are those of `cje_core.families.chains.sample`: real chains, the first from
-    the stream of the printed draws (Gibbs: its first 500 are the same; NUTS: the run itself, every chain of it).
+    ``posterior`` and the groups beside it are those of `cje_core.families.chains.sample`: real chains of the printed
+    posterior, other draws of it than the printed ones (NUTS: of the same run, every chain).
     ``constant_data`` holds the labels' scores, the decision, and what it was made of over ``replicate``: ``value``,
     ``corrected_value`` and ``shift``, with the statuses of both values; NUTS' worst diagnostics are attributes.
     """

@@ -229,7 +229,7 @@ def analyze(
     ):
         if clash:
             raise DataError(said)
-    check_out(out)
+    check_out(out, apart=(data, probes))
     with keeping(keep_steps) as analyze_files, progress.working("reading, estimating, auditing"):
         read_from = source_of(data, judge, oracle, policy_field, prompt_field, covariate or ())
         result = analyze_files(
@@ -377,6 +377,8 @@ def _one_line(error: Exception) -> tuple[str, int]:
         return in_options(str(error), _options()), 2
     if isinstance(error, ClaimError | StudyError | InterruptedRunError):
         return str(error), 130 if isinstance(error, InterruptedRunError) else 2
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {(error.strerror or str(error)).lower()}; check the path", 2
     message = getattr(error, "format_message", None)
     if message is None:
         raise error

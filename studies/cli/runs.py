@@ -99,6 +99,8 @@ def run(
     levels = parse_levels(chosen, set_ or [])
     workers = dask or jobs or cpu_count()
     directory = out or Path("results") / profile
+    if inputs is not None:
+        inputs.apart(directory)
     more = [f"--set {setting}" for setting in set_ or []]
     more += [f"--shard {shard}"] if shard else []
     more += ["--data DATA"] if data is not None else []

@@ -18,9 +18,10 @@ from cje_core import figures
 from cje_core.data import DataError
 from cje_core.workflow.analyze import analyze
 from studies.cli.analysis import forest, panels, save
+from studies.cli.analysis.as_json import to_json
 from studies.cli.analysis.page import agreed, leaderboard, worth
 from studies.cli.analysis.panels import file_name
-from studies.cli.analysis.told import next_steps
+from studies.cli.analysis.told import methods, next_steps
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 NAMES = (
@@ -212,6 +213,25 @@ def test_the_table_stands_though_the_directory_cannot(cli, tmp_path):
     """A name that no file system takes: the result is printed, then one line."""
     code, out, err = cli(write(world(), tmp_path / "data"), "--out", tmp_path / ("x" * 400))
     assert code == 2 and "base" in out and err.count("\n") == 1 and "too long" in err
+
+
+def test_what_is_written_is_no_data_of_the_next_run(cli, tmp_path):
+    write(world(40, labels=30), tmp_path / "d", "{policy}.jsonl")
+    code, _, err = cli(tmp_path / "d", "--out", tmp_path / "d")
+    assert code == 2 and "would read what is written there as data" in err and err.count("\n") == 1
+
+
+def test_sentences_claim_what_was_done(odd):
+    """The paragraph names each value's estimator; without probes nothing was audited, without labels taught."""
+    result, _, _ = odd
+    told = to_json(result)
+    text = " ".join(methods(result, told))
+    for policy in NAMES:
+        assert told["policies"][policy]["value"]["from"] in text and policy in text
+    assert "audited on the probes" in text and "Benjamini" in text
+    bare = analyze(world(60, labels=0, policies=("only",)))
+    text = " ".join(methods(bare, to_json(bare)))
+    assert "audited" not in text and "taught" not in text and "Benjamini" not in text
 
 
 def test_names_of_files_are_short_and_apart():

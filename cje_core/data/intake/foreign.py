@@ -10,6 +10,7 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -192,7 +193,7 @@ def number(value: Any) -> float | None:
             value = float(word)
         except ValueError:
             return None
-    if not isinstance(value, int | float | np.number | np.bool_):
+    if not isinstance(value, int | float | Decimal | np.number | np.bool_):
         return None
     try:
         found = float(value)

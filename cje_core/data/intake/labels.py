@@ -5,14 +5,16 @@ from pathlib import Path
 import pandas as pd
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import check_columns, ids, leave_out, numbers, show, stop
+from cje_core.data.fields import check_columns, check_scale, ids, leave_out, numbers, show, stop
 from cje_core.data.tables import load_file
 
 FIELDS = ("policy", "prompt_id", "draw_idx", "oracle_label", "label_prob")
 KEY = ["policy", "prompt_id", "draw_idx"]
 
 
-def join_labels(table: pd.DataFrame, path: str | Path, left_out: list[pd.DataFrame]) -> pd.DataFrame:
+def join_labels(
+    table: pd.DataFrame, path: str | Path, left_out: list[pd.DataFrame], scale: tuple[float, float]
+) -> pd.DataFrame:
     """Responses with the labels of a file.
 
     Parameters
@@ -24,6 +26,8 @@ def join_labels(table: pd.DataFrame, path: str | Path, left_out: list[pd.DataFra
         ``policy``, which may be left out where there is one.
     left_out : list
         Gets the labels of no response.
+    scale : pair of float
+        Declared scale of the labels: one that is off it is an error of this file, not of the responses'.
 
     Raises
     ------
@@ -61,6 +65,7 @@ def join_labels(table: pd.DataFrame, path: str | Path, left_out: list[pd.DataFra
         raise DataError(
             f"{path}: no label finds its response ({said}); correct its policy, prompt_id or draw_idx"
         )
+    check_scale(labels, "oracle_label", scale)
     leave_out(left_out, labels[~known], "a label of no response in the data")
     joined, twin = labels[known], table.iloc[at[known]]
     held = twin["oracle_label"].to_numpy(dtype=float)

@@ -45,7 +45,12 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
         try:
             records = pq.read_table(path, use_threads=False).to_pylist()
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (
+            pa.ArrowException,
+            OSError,
+            ValueError,
+            OverflowError,
+        ) as error:  # dates beyond the calendar too
             raise DataError(f"{path}: not Parquet, or damaged ({line(str(error), 120)})") from None
         yield from enumerate(records, 1)
     else:

@@ -50,6 +50,8 @@ def alike_names(policies: Sequence[str], prompts: Any, path: Path) -> list[tuple
     for what, names in (("policies", policies), ("prompt_ids", prompts)):
         pair = alike(names)
         if pair is not None:
-            words = f"{CAUTION}{what} {show(pair[0])} and {show(pair[1])} differ by case or blanks alone"
+            # ids of prompts may be secret, and what is said here goes into every output
+            named = f"{what} {show(pair[0])} and {show(pair[1])}" if what == "policies" else f"two {what}"
+            words = f"{CAUTION}{named} differ by case or blanks alone"
             found.append((path, f"{words}: give them one name if they are one"))
     return found

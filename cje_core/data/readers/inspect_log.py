@@ -83,9 +83,7 @@ def _read(path: Path, responses: bool) -> tuple[dict[str, Any], list[Any]]:
         return log, _list(log.get("samples") or [], path)
     try:
         with zipfile.ZipFile(path) as archive:
-            held = {info.filename: info for info in archive.infolist()}
-            if len(held) < len(archive.infolist()):
-                held = {info.filename: info for info in archive.infolist()}  # the last of a name counts
+            held = {info.filename: info for info in archive.infolist()}  # the last of a name counts
             start = held.get("header.json") or held.get("_journal/start.json")
             if start is None:
                 raise DataError(

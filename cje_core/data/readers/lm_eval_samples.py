@@ -59,6 +59,7 @@ def _check_new(item: Item, scores: Mapping[str, float | None], path: Path, row: 
 def _scores(record: dict[str, Any]) -> dict[str, float | None]:
     listed = record.get("metrics")
     names = listed if isinstance(listed, list) else [name for name in record if name not in OTHER]
+    names = [name for name in names if isinstance(name, str)]
     under = text_of(record.get("filter") or "none")
     values = {
         text_of(name): record.get(name) for name in names if not isinstance(record.get(name), list | dict)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from cje_core.data.intake.names import CAUTION
 from cje_core.inference.raters import Rated, agreement
 from cje_core.planning.judge_worth import judge_worth
 from cje_core.workflow.analysis import Analysis
@@ -63,6 +64,7 @@ def page(analysis: Analysis, told: Mapping[str, Any], files: Mapping[str, bytes]
         worth=worth(analysis),
         agreed=agreed(analysis),
         measures=list(WORDS.values()),
+        serial=serial(analysis),
         flow=row_flow(analysis, told),
         assumptions=told["assumptions"],
         next_steps=next_steps(told),
@@ -224,6 +226,20 @@ def _measured(found: xr.Dataset) -> str:
     return f"{value:.2f}" + (f" [{low:.2f}, {high:.2f}]" if math.isfinite(low + high) else "")
 
 
+def serial(analysis: Analysis) -> list[list[str]]:
+    """Standard errors in blocks of time of each policy, where they were asked for."""
+    table, found = analysis.serial, []
+    if table is None:
+        return []
+    for policy in analysis.policies:
+        at = table.sel(policy=policy)
+        if not math.isnan(float(at["std_error_serial"])):
+            errors = [plain(analysis, float(at[name])) for name in ("std_error", "std_error_serial")]
+            low, high = (plain(analysis, float(end)) for end in at["interval_serial"].values)
+            found.append([policy, *errors, f"{low} to {high}"])
+    return found
+
+
 def row_flow(analysis: Analysis, told: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of each policy from reading on, what the ungraded may hide, and why some were left out."""
     flow = told["row_flow"]
@@ -234,11 +250,13 @@ def row_flow(analysis: Analysis, told: Mapping[str, Any]) -> dict[str, Any]:
         for row, one in zip(rows, flow.values(), strict=True):
             ends = [one["worst"], one["best"]]
             row.append("-" if None in ends else " to ".join(plain(analysis, end) for end in ends))
+    cautions = analysis.left_out["reason"].astype(str).str.startswith(CAUTION)
     reasons = [
         (str(reason), str(policy), len(entries))
-        for (reason, policy), entries in analysis.left_out.groupby(["reason", "policy"], sort=True)
+        for (reason, policy), entries in analysis.left_out[~cautions].groupby(["reason", "policy"], sort=True)
     ]
-    return {"head": head, "rows": rows, "left_out": reasons}
+    said = sorted(set(analysis.left_out.loc[cautions, "reason"].astype(str)))
+    return {"head": head, "rows": rows, "left_out": reasons, "cautions": said}
 
 
 def _figures(analysis: Analysis, files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -254,8 +272,10 @@ def _figures(analysis: Analysis, files: Mapping[str, bytes]) -> dict[str, Any]:
         room -= len(svg) * fits
         return {"svg": inline(svg.decode("utf-8"), name) if fits else "", "name": name}
 
-    single = ("calibration", "reliability", "transport_residuals", "ess_tails", "uncertainty_share",
-              "calibration_curve", "covariate_effects", "sensitivity_levels", "sensitivity_differences")  # fmt: skip
+    single = (
+        "calibration", "reliability", "transport_residuals", "ess_tails", "uncertainty_share", "calibration_curve",
+        "covariate_effects", "sensitivity_levels", "sensitivity_differences", "drift",
+    )  # fmt: skip
     found: dict[str, Any] = {"forest": one("forest")}
     found |= {name: one(name) for name in single}
     found["win_matrix"] = one("win_matrix") if len(analysis.policies) <= MOST_IN_MATRIX else None

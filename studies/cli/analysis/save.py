@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,15 @@ from studies.report.parts import attempt
 LISTING = ".cje-lab-files"  # what the last analysis wrote, so that the next one leaves nothing stale
 
 
-def check_out(out: Path | None, option: str = "--out") -> None:
-    """Stop before the work if `out` cannot become a directory."""
+def check_out(out: Path | None, option: str = "--out", *, apart: Sequence[Path | None] = ()) -> None:
+    """Stop before the work if `out` cannot become a directory, or is one of those `apart`, which are read."""
     if out is None:
         return
+    for place in apart:
+        if place is not None and place.is_dir() and out.resolve() == place.resolve():
+            raise DataError(
+                f"{option} {out}: the next run would read what is written there as data; name another"
+            )
     for path in (out, *out.parents):
         try:
             there = path.exists()
@@ -82,9 +87,12 @@ def _without_prompts(tree: xr.DataTree, salt: str | None) -> xr.DataTree:
         return tree
     groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}
     constant = groups["constant_data"]
-    names = redact(constant["label_prompt"].values.astype(str).tolist(), salt)
-    groups["constant_data"] = constant.assign(label_prompt=("label", np.array(names, dtype=str)))
-    return xr.DataTree.from_dict(groups)
+    names = np.array(redact(constant["label_prompt"].values.astype(str).tolist(), salt), dtype=str)
+    groups["constant_data"] = constant.assign(label_prompt=("label", names))
+    order = np.argsort(names, kind="stable")  # the old order would tell which id is which
+    return xr.DataTree.from_dict(
+        {name: one.isel(label=order) if "label" in one.dims else one for name, one in groups.items()}
+    )
 
 
 def write_files(out: Path, files: dict[str, bytes], *, earlier: str | None = None) -> None:
@@ -131,6 +139,8 @@ def _listed(path: Path) -> set[str]:
     try:
         names = json.loads(path.read_bytes())
     except (OSError, ValueError):
+        return set()
+    if not isinstance(names, list):
         return set()
     return {str(name) for name in names if Path(str(name)).name == str(name)}
 

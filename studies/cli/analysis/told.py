@@ -45,17 +45,17 @@ def _alone(analysis: Analysis) -> list[str]:
 
 
 def _leader(analysis: Analysis, best: Mapping[str, Any]) -> str:
-    name, rest = best["policy"], [p for p in best["compared"] if p not in best["behind"]]
-    others = [p for p in rest if p != name]
-    behind = f" {', '.join(best['behind'])} {'is' if len(best['behind']) == 1 else 'are'} behind."
+    name, behind = best["policy"], best["behind"]
+    others = [p for p in best["compared"] if p != name and p not in behind]
+    lent = ", if what is assumed holds" * any(analysis.level(p) == "assumed" for p in (name, *behind))
+    absent = f" Not compared: {', '.join(best['left_out'])}." if best["left_out"] else ""
     if best["decided"]:
         flips = best["flips_at"]
-        bound = f", while transport is off by less than {plain(analysis, flips)}" if flips else ""
-        return f"{name} is best: its differences from all others leave out 0{bound}."
-    return (
-        f"{name} has the largest value, but is not told apart from {', '.join(others)}."
-        f"{behind if best['behind'] else ''}"
-    )
+        bound = f", while transport is off by less than {plain(analysis, flips)}" if flips else lent
+        return f"{name} is best: ahead of {', '.join(behind)} by intervals that leave out 0{bound}.{absent}"
+    one = len(behind) == 1
+    far = f" {', '.join(behind)} {'is' if one else 'are'} behind{lent}." if behind else ""
+    return f"{name} has the largest value, but is not told apart from {', '.join(others)}.{far}{absent}"
 
 
 def _if_biased(analysis: Analysis, told: Mapping[str, Any], margin: str) -> list[str]:
@@ -109,17 +109,22 @@ def methods(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
     low, high = (f"{end:g}" for end in analysis.data.attrs["oracle_range"])
     covariates = manifest["covariates"]
     seen = f"the judge's score and {', '.join(covariates)}" if covariates else "the judge's score"
-    with_probes = f", and {probes} more that only audit" if probes else ""
+    with_probes = f", and {probes} more as probes, which never teach the calibrator" if probes else ""
     teachers = ", ".join(manifest["calibration_policy"])
+    used: dict[str, list[str]] = {}
+    for policy, at in told["policies"].items():
+        if at["value"] is not None and at["value"]["estimate"] is not None:
+            used.setdefault(at["value"]["from"], []).append(policy)
+    whose = "; ".join(f"{name} of {', '.join(policies)}" for name, policies in used.items()) or "none"
+    taught = f"a {manifest['calibrator']} calibrator taught by {teachers}" if teachers else "no calibrator"
     parts = [
         f"We estimated the value E[Y] of {len(counts)} policies from {responses} judged responses, {labels} of them "
         f"with an oracle label on the scale {low} to {high}{with_probes}.",
-        f"Values are those of the estimator {manifest['primary']} (cje-lab {manifest['versions']['cje-lab']}), which "
-        f"calibrates {seen} to the label ({manifest['calibrator'] or 'no'} calibrator, taught by {teachers}), with "
-        f"{percent(analysis)} intervals.",
-        f"A policy whose level rests on others' labels was audited on probes against a margin of "
-        f"{manifest['margin']:g}; levels that no label supports are refused. "
-        "p-values are adjusted by Benjamini and Hochberg over all pairs.",
+        f"Values, with {percent(analysis)} intervals, are those of the estimators: {whose} (cje-lab "
+        f"{manifest['versions']['cje-lab']}; {seen}, {taught}).",
+        "Levels that no label supports are refused."
+        + f" Transport was audited on the probes against a margin of {manifest['margin']:g}." * bool(probes)
+        + " p-values are adjusted by Benjamini and Hochberg over all pairs." * bool(told["contrasts"]),
     ]
     if analysis.posterior is not None:
         parts.append(

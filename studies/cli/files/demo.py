@@ -1,5 +1,6 @@
 """``cje-lab demo``: the data that ship with the package, and an analysis of them beside the truth."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,29 +25,28 @@ def demo(
 
     from cje_core.data import DataError
     from cje_core.workflow.analyze import analyze
-    from studies.cli.analysis.save import check_out, save, write_files
-    from studies.cli.analysis.tables import summary
+    from studies.cli.analysis.output import tell
+    from studies.cli.analysis.save import check_out, write_files
     from studies.demo.arena import held
 
     check_out(out)
     files = held()
     for name, text in files.items():
-        if (out / name).exists() and (out / name).read_bytes() != text.encode():
+        there = out / name
+        if there.exists() and (not there.is_file() or there.read_bytes() != text.encode()):
             raise DataError(f"--out {out}: {out / name} is another file; name another directory")
     write_files(out, {name: text.encode() for name, text in files.items()})
     with progress.working("reading, estimating, auditing"):
         result = analyze(out / "responses", probes=out / "probes")
-    progress.show(summary(result))
-    with progress.working("drawing"):
-        written = save(result, out / "analysis")
+    tell(result, out / "analysis", None, as_json=False)
     about = json.loads(files["truth.json"])
     typer.echo(f"\nthe truth, since the data are simulated ({about['world']}, seed {about['seed']}):")
     for line in _against(result, about["truth"]):
         typer.echo(line)
-    typer.echo(f"\ndata in {out}, analysis in {out / 'analysis'}: {', '.join(written)}")
-    command = f"cje-lab analyze {out / 'responses'} --probes {out / 'probes'}"
-    typer.echo(f"the same again:   {command}")
-    typer.echo(f"with the logs:    {command} --logged {out / 'logged.jsonl'}")
+    typer.echo(f"\ndata in {out}; the page to open: {out / 'analysis' / 'index.html'}")
+    command = ["cje-lab", "analyze", str(out / "responses"), "--probes", str(out / "probes")]
+    typer.echo(f"the same again:   {shlex.join(command)}")
+    typer.echo(f"with the logs:    {shlex.join([*command, '--logged', str(out / 'logged.jsonl')])}")
     typer.echo("your own files:   cje-lab doctor PATH says what they hold and which command reads them")
 
 

@@ -55,14 +55,16 @@ def claims(
     for option, place in (("--results", results),):
         if place is not None and not place.is_dir():
             raise ClaimError(f"{option} {place}: no such directory")
+    if document is not None and document.suffix != ".md":
+        raise ClaimError(f"--document {document}: it is Markdown, with JSON beside it; name a file FILE.md")
     groups = find(name or ())
     if at is not None:
         return rerun(groups, at, as_json)
     track = progress.blocks("claims", "claims")
     with one_thread():  # worlds are small: several threads would wait for each other
         entries = list(track(decide(groups, profile, results), sum(len(found) for found in groups.values())))
+    show(entries, as_json, brief)  # first: a place that cannot be written does not take it away
     written = save(entries, profile, out, document)
-    show(entries, as_json, brief)
     for path in written:
         typer.echo(str(path), err=as_json)
     if any(entry.error for entry in entries):
@@ -111,7 +113,7 @@ def show(entries: "Sequence[Entry]", as_json: bool, brief: bool) -> None:
 
 
 def save(entries: "Sequence[Entry]", profile: str, out: Path | None, document: Path | None) -> list[Path]:
-    """Write the ledger's files, all or none of a set; returns their paths."""
+    """Write the ledger's files, each whole or not at all; returns the paths of those to read."""
     from cje_core.whole import put
     from studies.ledger import page, shown
     from studies.ledger.claim import ClaimError

@@ -40,6 +40,18 @@ class Inputs:
         """The option that named a place, and the place."""
         return {"--data": self.data} | ({"--probes": self.probes} if self.probes is not None else {})
 
+    def apart(self, out: Path) -> None:
+        """Stop where results would lie among the files: they would be new ones of the next run.
+
+        Raises
+        ------
+        StudyError
+            One line.
+        """
+        for option, place in self.places.items():
+            if place.is_dir() and out.resolve().is_relative_to(place.resolve()):
+                raise StudyError(f"--out {out} lies in {place} of {option}: name a directory outside it")
+
     def study(self, study: Study) -> Study:
         """Return the study of these files.
 
@@ -85,13 +97,16 @@ def kept(directory: Path) -> Inputs | None:
     path = directory / NAME
     if not path.exists():
         return None
-    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    judged, labelled = (
-        (float(low), float(high)) for low, high in (told["judge_range"], told["oracle_range"])
-    )
-    probes = Path(told["probes"]) if told["probes"] else None
-    inputs = Inputs(Path(told["data"]), probes, judged, labelled)
-    problems = list(_problems(inputs, told["sha256"]))
+    try:
+        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        judged, labelled = (
+            (float(low), float(high)) for low, high in (told["judge_range"], told["oracle_range"])
+        )
+        probes = Path(told["probes"]) if told["probes"] else None
+        inputs, then = Inputs(Path(told["data"]), probes, judged, labelled), dict(told["sha256"])
+        problems = list(_problems(inputs, then))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise StudyError(f"{path} is damaged: run the study again with the same --data") from None
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise StudyError(
