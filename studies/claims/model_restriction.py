@@ -1,7 +1,7 @@
 """What a restriction of the model is worth: known laws, mean sufficiency, monotonicity.
 
-The full model is logged evaluation with a judge, a function of (X, A), and a share of labels at random, all of its laws unknown; a
-restriction takes directions out of its tangent space. Bounds are projections of one gradient
+The full model is logged evaluation with a judge, a function of (X, A), and a share of labels at random, all of its laws
+unknown; a restriction takes directions out of its tangent space. Bounds are projections of one gradient
 (`cje_sim.exact.efficiency`).
 """
 

@@ -252,7 +252,7 @@ def rising_weights(w: Params) -> Params:
     return {**w, "target": (np.sort(law(w["target"]) / p) * p).tolist()}
 
 
-TRIVIAL = r"For $S = s(X, A)$ it holds trivially: $R = q$, so $\varphi^{(\rho)} = g - V = \varphi_{sur}$ with any weights."
+TRIVIAL = r"For $S = s(X, A)$ it holds trivially: $R = q$, so $\varphi^{(\rho)} = g - V = \varphi_{sur}$."
 
 CLAIMS = (
     over_worlds(
