@@ -202,7 +202,7 @@ CLAIMS = (
         why=r"An identity of tangent spaces: near a strictly rising $R$ no direction leaves the cone. It is computed "
         r"without them for the rising $R$, whose parameters are the logs of its increments, by Fisher information; "
         r"by projection for the free one.",
-        family=SMALL._replace(effort=0.04),
+        family=SMALL._replace(sizes=(1,), effort=0.2),  # milliseconds a world
         sides=monotone_equality,
         relation="==",
         repairs="monotone-restriction",
