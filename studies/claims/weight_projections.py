@@ -191,7 +191,7 @@ def budgeted_limit_again(w: Params) -> Sides:
 
 def nonincreasing(w: Params) -> Sides:
     """``Var(phi^(rho))`` at a larger and at a smaller rho, both at least one."""
-    small, large = sorted(1 / np.array([float(w["share"]), float(w["reward"][0])]))
+    small, large = sorted(1 / float(x) for x in (w["share"], w["reward"][0]))
     return apart(budgeted_variance(w, large), budgeted_variance(w, small))
 
 
@@ -326,7 +326,8 @@ CLAIMS = (
         name="budgeted-nonincreasing",
         source=THEOREM,
         statement=r"$Var(\varphi^{(\rho)})$ is nonincreasing in $\rho \ge 1$.",
-        why=TRIVIAL + r" (Where it does not it is constant too: for $\rho \ge 1$ the cap never binds, "
+        why=TRIVIAL
+        + r" (With a judge that is random it is constant too: for $\rho \ge 1$ the cap never binds, "
         r"budgeted-cap-vacuous.)",
         family=CAPPED,
         sides=nonincreasing,
