@@ -398,8 +398,9 @@ CLAIMS: tuple[Claim, ...] = (
         source="Q3: DR is Direct plus variance from the weights",
         statement="with a known calibrator, a right reward model and exact weights DR has at least the variance "
         "of Direct",
-        why="Logs and fresh draws are independent; the correction has mean 0 and adds its variance. DR pays only where "
-        "Direct is biased, since it can then take the bias away.",
+        why="Logs and fresh draws are independent; the correction has mean 0 and adds its variance, nought here: "
+        "for S = s(X, A) every residual is 0, and DR is Direct. (A judge that is random given (X, A) would add E[W^2 "
+        "Var(R | X, A)].)",
         family=SCORED,
         sides=added_variance,
         planted="half of DR's variance",

@@ -83,6 +83,20 @@ def every_smaller_region_breaks_it(rng):
     assert error < 1 / size
 
 
+@line("ess_form", 7)
+def the_other_reading(rng):
+    target, logger, t, mean, noise = region(rng)
+    w, draws = target / logger, 200_000
+    rows = rng.choice(len(logger), draws, p=logger)
+    size = draws / (w[rows] ** 2 * t[rows]).sum()  # ESS_T / n of this reading, and its limit
+    spread = np.sqrt(logger @ (w**2 * t) ** 2 - (logger @ (w**2 * t)) ** 2) / np.sqrt(draws)
+    assert abs(1 / size - logger @ (w**2 * t)) <= 5 * spread
+    limit = 1 / (logger @ (w**2 * t))
+    assert standard_error(target, logger, mean, noise) >= noise[t > 0].min() ** 2 / limit
+    equal = standard_error(target, logger, np.zeros(6), t)  # and it is attained
+    np.testing.assert_allclose(equal, 1 / limit, **CLOSE)
+
+
 def rate(p, q, x):
     """Cramer's rate of the logger's surprisal."""
     s = -np.log(p)
