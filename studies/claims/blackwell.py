@@ -1,6 +1,10 @@
 """Does a finer judge lower the bound? Two judges, the coarse one a garbling of the fine one.
 
-Where both are mean-sufficient (the setting of the paper's corollary) a world has coarse levels, each split into two
+In the paper's set-up both scores are functions of (X, A) and the coarse one is a function of the fine one. Both are
+mean-sufficient (the setting of the corollary), so both rewards are ``E[Y | X, A]``: fine levels 2j and 2j + 1 are the
+coarse level j and have its reward.
+
+Entries named "random-judge" are ours. There a world has coarse levels, random given the response, each split into two
 fine ones, in one of two ways: with ``extra = 0`` the split tells responses apart and nothing about the label; with
 ``extra = 1`` it tells something about the label and, given the coarse level, nothing about the response. One prompt.
 Without mean sufficiency the garbling is any channel.
@@ -12,11 +16,54 @@ from cje_sim.exact import judge_models
 from cje_sim.exact.efficiency import cramer_rao, project, variance
 from cje_sim.exact.judge_models import JudgeModel, law_with_mean
 from studies.ledger.claim import ClaimError, Params, Sides
-from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, apart, inside, law, sums
+from studies.ledger.judged import LEFT_RAISED, OURS, RIGHT_LOWERED, apart, inside, law, sums
 from studies.ledger.worlds import Family, FloatArray, over_worlds
 
 COROLLARY = 'Corollary "Blackwell-efficiency monotonicity", cor:blackwell'
 RESPONSES = 2
+FINE = 4  # levels of a fine score that is a function of (x, a); the coarse one has half of them
+CELLS = {1: (1, 3, 2), 2: (2, 2, 2), 3: (2, 3, 3)}  # prompts, responses, label values
+
+
+def two_scores(z: FloatArray, size: int) -> Params:
+    """Masses of prompts and responses, of fine levels (the heaviest is the score), labels, coarse rewards, a share."""
+    x, a, y = CELLS[size]
+    cuts = np.cumsum([x, x * a, x * a, x * a * FINE, FINE // 2, x * a * y])
+    prompt, logger, target, judge, reward, label, share = np.split(z, cuts)
+    return {
+        "prompt": inside(prompt).tolist(),
+        "logger": inside(logger.reshape(x, a)).tolist(),
+        "target": inside(target.reshape(x, a)).tolist(),
+        "score": judge.reshape(x, a, FINE).argmax(axis=-1).tolist(),
+        "reward": inside(reward).tolist(),
+        "label": inside(label.reshape(x, a, y)).tolist(),
+        "share": float(inside(share)[0]),
+    }
+
+
+def n_numbers(size: int) -> int:
+    """Length of the vector behind `two_scores`."""
+    x, a, y = CELLS[size]
+    return x + x * a * (2 + FINE + y) + FINE // 2 + 1
+
+
+SCORES = Family((1, 2, 3), n_numbers, two_scores, 0.4)
+
+
+def scored(w: Params, *, complete: bool = True) -> tuple[JudgeModel, JudgeModel]:
+    """The finite models of a fine score and of the coarse one, ``score // 2``; both functions of (x, a)."""
+    score, reward, label = np.asarray(w["score"]), np.asarray(w["reward"], float), law(w["label"])
+    if not ((reward > 0) & (reward < 1)).all() or not ((score >= 0) & (score < FINE)).all():
+        raise ClaimError(f"means of the label must lie inside (0, 1), scores be whole numbers below {FINE}")
+    values, share = np.linspace(0, 1, label.shape[-1]), 1.0 if complete else float(w["share"])
+    head = (law(w["prompt"]), law(w["logger"]), law(w["target"]))
+
+    def build(judge: FloatArray, mean: FloatArray) -> JudgeModel:
+        labels = np.broadcast_to(label[:, :, None], (*judge.shape, len(values)))
+        labels = law_with_mean(labels, values, np.broadcast_to(mean, judge.shape))
+        return JudgeModel(*head, judge, labels, values, np.full(judge.shape, share))
+
+    return build(np.eye(FINE)[score], np.repeat(reward, 2)), build(np.eye(FINE // 2)[score // 2], reward)
 
 
 def two_judges(z: FloatArray, coarse: int) -> Params:
@@ -39,7 +86,9 @@ SUFFICIENT = Family((1, 2), lambda k: 2 * RESPONSES + 3 * RESPONSES * k + 2 * k 
 
 
 def judges(w: Params, *, complete: bool = True) -> tuple[JudgeModel, JudgeModel]:
-    """The finite models of the fine and of the coarse judge; labels are 0 or 1."""
+    """The finite models of the fine and of the coarse judge; labels of a judge that is random are 0 or 1."""
+    if "score" in w:
+        return scored(w, complete=complete)
     coarse, split, reward = law(w["judge"]), law(w["split"]), np.asarray(w["reward"], float)
     if not ((reward > 0) & (reward < 1)).all():
         raise ClaimError("means of the label must lie inside (0, 1)")
@@ -75,6 +124,36 @@ def printed_variances_again(w: Params) -> Sides:
         space = judge_models.observed(m)
         found.append(variance(space, judge_models.printed(m, space)))
     return apart(found[0], found[1], 1.0)
+
+
+STRICT = 1e-4  # by which the left side is raised where the inequality is said to be strict
+VARIED = 0.1  # range of weights within a coarse level, or of rewards, that are not constant
+
+
+def strict(w: Params) -> None:
+    """Stop at a world in which W is a function of the coarse score or R is constant."""
+    coarse = scored(w)[1]
+    weight, level = coarse.target / coarse.logger, np.asarray(w["score"]) // 2
+    spread = max(float(np.ptp(weight[level == k])) if (level == k).any() else 0.0 for k in range(FINE // 2))
+    if spread < VARIED or len(np.unique(level)) == 1 or np.ptp(w["reward"]) < VARIED:
+        raise ClaimError("W must not be a function of the coarse score, and R not be constant")
+
+
+def strictly(sides: Sides) -> Sides:
+    """The sides with the left one raised by a hair."""
+    return Sides(sides.left + STRICT, sides.right)
+
+
+def printed_strictly(w: Params) -> Sides:
+    """`printed_variances`, the left one raised, where the corollary says that the inequality is strict."""
+    strict(w)
+    return strictly(printed_variances(w))
+
+
+def printed_strictly_again(w: Params) -> Sides:
+    """The same from the printed functions on the listed outcomes."""
+    strict(w)
+    return strictly(printed_variances_again(w))
 
 
 def bounds(w: Params, complete: bool) -> Sides:
@@ -186,22 +265,33 @@ CLAIMS = (
     over_worlds(
         name="cor-blackwell",
         source=COROLLARY,
-        statement=r"If $S_2$ is a garbling of $S_1$, $Var(\varphi_{sur}(S_1)) \le Var(\varphi_{sur}(S_2))$, both "
-        r"judges mean-sufficient.",
-        why=r"The proof has $T(S_2) \subseteq T(S_1)$, from which the opposite order would follow. A finer judge moves "
-        r"variance of $Y$ into $R(S)$, which $\varphi_{sur}$ counts, out of $Y - R(S)$, which it leaves out.",
-        family=SUFFICIENT,
+        statement=r"If $\sigma(S_2) \subseteq \sigma(S_1)$, $Var(\varphi_{sur}(S_1)) \le Var(\varphi_{sur}(S_2))$, "
+        r"both judges mean-sufficient.",
+        why=r"For $S_j = s_j(X, A)$ it holds trivially: $R_j = q$, so $\varphi_{sur} = g - V$ with either judge, and "
+        r"the sides are equal. With the valid bound it fails (blackwell-all-labels, blackwell-some-labels).",
+        family=SCORES,
         sides=printed_variances,
         second=printed_variances_again,
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="blackwell-strictness",
+        source=COROLLARY,
+        statement=r"The inequality is strict unless $W$ is a function of $S_2$ and $R$ is constant; here neither is "
+        r"the case.",
+        why=r"The sides are equal whatever $W$ and $R$ are: $\varphi_{sur} = g - V$ with either judge.",
+        family=SCORES,
+        sides=printed_strictly,
+        second=printed_strictly_again,
         **RIGHT_LOWERED,
     ),
     over_worlds(
         name="blackwell-all-labels",
         source=COROLLARY + ", read with the valid bound",
         statement=r"With every response labelled the bound under mean sufficiency in $S_1$ is at most that in $S_2$.",
-        why=r"Mean sufficiency in a coarser judge is the stronger restriction: where the split only tells responses "
-        r"apart, the coarse bound has $m_2 = E[m_1 | S_2]$ in place of $m_1$, and Jensen orders them the other way.",
-        family=SUFFICIENT,
+        why=r"Mean sufficiency in a coarser judge is the stronger restriction: $T(S_2) \subseteq T(S_1)$, as printed, "
+        r"from which the opposite order follows.",
+        family=SCORES,
         sides=lambda w: bounds(w, True),
         second=lambda w: bounds_again(w, True),
         **RIGHT_LOWERED,
@@ -210,6 +300,38 @@ CLAIMS = (
         name="blackwell-some-labels",
         source=COROLLARY + ", read with the valid bound",
         statement=r"With a share $e$ of labels the bound under mean sufficiency in $S_1$ is at most that in $S_2$.",
+        why=r"As blackwell-all-labels: fewer labels count the same difference $1/e$ times.",
+        family=SCORES,
+        sides=lambda w: bounds(w, False),
+        second=lambda w: bounds_again(w, False),
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="blackwell-some-labels-reversed",
+        source="ours: repairs blackwell-all-labels and blackwell-some-labels (docs/claims/blackwell.md)",
+        statement=r"With a share $e$ of labels the bound under mean sufficiency in $S_2$ is at most that in $S_1$.",
+        why=r"$E[Y | X, A] = R_2(S_2)$ is a function of $S_1$ too: the model of $S_2$ is contained in that of $S_1$.",
+        family=SCORES,
+        sides=lambda w: other_way(bounds(w, False)),
+        repairs="blackwell-some-labels",
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="blackwell-printed-random-judge",
+        source=OURS + " (cor-blackwell)",
+        statement=r"$Var(\varphi_{sur}(S_1)) \le Var(\varphi_{sur}(S_2))$ with judges that are random given $(X, A)$.",
+        why=r"A finer judge moves variance of $Y$ into $R(S)$, which $\varphi_{sur}$ counts, out of $Y - R(S)$, which "
+        r"it leaves out.",
+        family=SUFFICIENT,
+        sides=printed_variances,
+        second=printed_variances_again,
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="blackwell-random-judge",
+        source=OURS + " (blackwell-some-labels)",
+        statement=r"With a share $e$ of labels and judges that are random given $(X, A)$ the bound under mean "
+        r"sufficiency in $S_1$ is at most that in $S_2$.",
         why=r"Both orders occur: the split must tell about the label more, times $1/e$, than it spreads the weights.",
         family=SUFFICIENT,
         sides=lambda w: bounds(w, False),
@@ -217,9 +339,10 @@ CLAIMS = (
         **RIGHT_LOWERED,
     ),
     over_worlds(
-        name="blackwell-some-labels-reversed",
-        source="the opposite of blackwell-some-labels",
-        statement=r"With a share $e$ of labels the bound under mean sufficiency in $S_2$ is at most that in $S_1$.",
+        name="blackwell-random-judge-reversed",
+        source=OURS + " (blackwell-some-labels-reversed)",
+        statement=r"With a share $e$ of labels and judges that are random given $(X, A)$ the bound under mean "
+        r"sufficiency in $S_2$ is at most that in $S_1$.",
         why=r"With few labels what $S_1$ tells about the label is worth more than what $S_2$ averages over.",
         family=SUFFICIENT,
         sides=lambda w: other_way(bounds(w, False)),
@@ -228,49 +351,50 @@ CLAIMS = (
     ),
     over_worlds(
         name="blackwell-threshold",
-        source="repairs cor-blackwell (docs/claims/blackwell.md)",
-        statement=r"Where the split tells about the label and not about the response, the fine bound is the coarse "
-        r"one plus $E[W^2 v] - E[m^2 v] / e$, $v = Var(R_1 | S_2)$: the finer wins iff $e < E[m^2 v] / E[W^2 v]$.",
+        source=OURS + " (docs/claims/blackwell.md)",
+        statement=r"Judges random given $(X, A)$: where the split tells about the label and not about the response, "
+        r"the fine bound is the coarse one plus $E[W^2 v] - E[m^2 v] / e$, $v = Var(R_1 | S_2)$: the finer wins iff "
+        r"$e < E[m^2 v] / E[W^2 v]$.",
         why=r"Then $m_1 = m_2$, and $v$ moves from the last term of the bound to the second.",
         family=SUFFICIENT,
         sides=threshold,
         relation="==",
-        repairs="cor-blackwell",
+        repairs="blackwell-random-judge",
         **LEFT_RAISED,
     ),
     over_worlds(
         name="blackwell-reversed",
-        source="what is true of two mean-sufficient judges with known rewards",
-        statement=r"With $R_1, R_2$ known the coarser judge has the lower bound: $Var\,g + E[W^2 Var(R_2 | X, A)] \le "
-        r"Var\,g + E[W^2 Var(R_1 | X, A)]$.",
+        source=OURS + ": two mean-sufficient judges with known rewards",
+        statement=r"With $R_1, R_2$ known and judges that are random given $(X, A)$ the coarser judge has the lower "
+        r"bound: $Var\,g + E[W^2 Var(R_2 | X, A)] \le Var\,g + E[W^2 Var(R_1 | X, A)]$.",
         why=r"$R_2(S_2) = E[R_1(S_1) | X, A, S_2]$ under both sufficiencies; conditioning lowers the variance.",
         family=SUFFICIENT,
         sides=known_rewards,
-        repairs="cor-blackwell",
+        repairs="blackwell-random-judge",
         **RIGHT_LOWERED,
     ),
     over_worlds(
         name="blackwell-repaired",
-        source="repairs cor-blackwell (docs/claims/blackwell.md)",
-        statement=r"Without mean sufficiency and with a share $e$ of labels at random, any garbling raises the bound "
-        r"or leaves it.",
+        source=OURS + " (docs/claims/blackwell.md)",
+        statement=r"Without mean sufficiency, the score random given $(X, A)$ or not, and with a share $e$ of labels "
+        r"at random, any garbling raises the bound or leaves it.",
         why=r"The bound is $Var\,g + E[W^2 Var(q_S | X, A)] + E[W^2 Var(Y | X, A, S)] / e$; a finer judge moves "
         r"variance from the last term, which counts $1/e$ times, to the second.",
         family=GARBLED,
         sides=garbled_bounds,
-        repairs="cor-blackwell",
+        repairs="blackwell-random-judge",
         **RIGHT_LOWERED,
     ),
     over_worlds(
         name="blackwell-price",
-        source="repairs cor-blackwell (docs/claims/blackwell.md)",
+        source=OURS + " (docs/claims/blackwell.md)",
         statement=r"The garbled bound exceeds the fine one by exactly $(1/e - 1) E[W^2 Var(q_1 | X, A, S_2)]$: nothing "
         r"where every response is labelled.",
         why=r"Law of total variance of $q_1 = E[Y | X, A, S_1]$ given $(X, A, S_2)$.",
         family=GARBLED,
         sides=garbling_gap,
         relation="==",
-        repairs="cor-blackwell",
+        repairs="blackwell-random-judge",
         **LEFT_RAISED,
     ),
 )

@@ -1,16 +1,19 @@
 """Doubly robust estimates from logs and fresh draws: what the remainder is, the orthogonality score, beside Direct.
 
-Worlds are finite: responses with masses under target and logger, a judge that is noisy given the response, a reward
-R(s), a reward model q of each response, and a weight of each judge level.
+Worlds are finite: responses with masses under target and logger, a judge, a reward R(s), a reward model q of each
+response, and a weight of each judge level. In the paper's set-up the score is a function of the response, and q one of
+the score (`SCORED`), or, with covariates, of the response (`COVARIATES`); entries named "random-judge" are ours.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
 from cje_core.calibration.isotonic import isotonic
 from cje_core.streams import generator
-from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
+from studies.ledger.claim import N_MCSE, Claim, ClaimError, Evidence, Params, Sides, Trial
+from studies.ledger.judged import OURS
 from studies.ledger.worlds import Family, FloatArray, batches, masses, number, over_worlds
 
 ROWS = 20_000
@@ -32,7 +35,26 @@ def world(z: FloatArray, size: int) -> dict[str, object]:
     }
 
 
-FAMILY = Family((2, 3), lambda size: 6 * size + 6, world, 0.6)
+def with_function(z: FloatArray, size: int) -> dict[str, object]:
+    """A world whose score is a function of the response, its heaviest level; so is the reward model."""
+    w = world(z, size)
+    return {**w, "judge": np.eye(3)[np.argmax(w["judge"], axis=1)].tolist()}  # type: ignore[call-overload]
+
+
+def with_calibrator(z: FloatArray, size: int) -> dict[str, object]:
+    """A world whose score is a function of the response, and the reward model one of the score."""
+    return calibrated(with_function(z, size))
+
+
+def calibrated(w: Params) -> dict[str, object]:
+    """The same world with responses of equal scores given the first one's reward model."""
+    level = np.argmax(w["judge"], axis=1).tolist()
+    return {**w, "model": [w["model"][level.index(k)] for k in level]}
+
+
+RANDOM = Family((2, 3), lambda size: 6 * size + 6, world, 0.6)
+COVARIATES = Family((2, 3, 4), lambda size: 6 * size + 6, with_function, 0.6)
+SCORED = COVARIATES._replace(world=with_calibrator)
 
 
 def parts(w: Params) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -84,13 +106,6 @@ def remainder_by_simulation(w: Params) -> Sides:
     return batches(batch, generator(0, "claims", "doubly robust", "remainder"))
 
 
-def deterministic(w: Params) -> Params:
-    """The same world with a judge level of its own for each response (S a function of A), and q a function of S."""
-    judge = np.zeros((len(w["target"]), 3))
-    judge[np.arange(len(judge)), np.arange(len(judge)) % 3] = 1.0
-    return {**w, "judge": judge.tolist()}
-
-
 def remainder_repaired(w: Params) -> Sides:
     """Error of the limit and ``E0[(w(S) - W)(R(S) - q(X, A))]``, both moved from 0."""
     p, q, judge, reward, model, weight = parts(w)
@@ -129,7 +144,7 @@ def right_model(w: Params) -> Sides:
     return Sides(10 + value, 10 + truth)
 
 
-def remainder_by_right_model(w: Params) -> Sides:
+def right_model_by_simulation(w: Params) -> Sides:
     """The same from simulated rows."""
     p, q, judge, reward, _, weight = parts(w)
     best = judge @ reward
@@ -195,129 +210,198 @@ def decide_orthogonality(trial: Trial) -> Evidence:
     )
 
 
-def decide_learned(trial: Trial) -> Evidence:
-    """Variance of DR with learned rewards over that of phi_sur, all logged rows labelled."""
-    rng = trial.rng("learned")
-    p, q = np.array([0.2, 0.3, 0.5]), np.array([0.5, 0.3, 0.2])
-    judge = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
-    value = np.array([0.2, 0.5, 0.8])
-    mstar, best = (p @ judge) / (q @ judge), judge @ value
-    phi = mstar[None, :] * (value[None, :] - best[:, None])
-    bound = float((q[:, None] * judge * phi**2).sum())  # one prompt: g is constant
-    n, reps = 1000, trial.size(4000, 40_000, 400_000)
-    cells = rng.multinomial(n, (q[:, None] * judge).ravel(), size=reps).reshape(reps, 3, 3)
-    level = cells.sum(axis=1)
-    fit = rng.binomial(level, value) / np.maximum(level, 1)
-    model = fit @ judge.T  # q of each response, the judge's law known
-    theta = model @ p + ((cells * mstar) * (fit[:, None, :] - model[:, :, None])).sum(axis=(1, 2)) / n
-    ratio = n * float(theta.var()) / bound / (1 if not trial.planted else 2)
-    mcse = ratio * math.sqrt(2 / reps)
-    gradient = p @ judge + mstar * (q @ judge) - (q[:, None] * judge * mstar).sum(axis=1) @ judge
-    extra = float((gradient**2 * value * (1 - value) / (q @ judge)).sum())
-    theory = 1 + extra / bound
-    return Evidence(
-        holds=abs(ratio - 1) < 5 * mcse,
-        measured=f"n Var / Var(phi_sur) {ratio:.3f} ({mcse:.3f})",
-        expected="1",
-        mcse=mcse,
-        text=f"Three responses, three judge levels, binary labels of all {n} logged rows, weights m* and the "
-        f"judge's law known, "
-        f"rewards learned as level means: n times the variance is {ratio:.3f} ({mcse:.3f}) times Var(phi_sur), over "
-        f"{reps:,} replicates. The delta method with the label noise of the level means gives {theory:.3f}.",
-        counterexample={"rows": n, "labelled": 1.0},
-        confirmed=theory > 1 + 5 * mcse,
-        condition="",
-    )
+PROMPT = np.array([0.3, 0.3, 0.4])
+LOGGER = np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.6, 0.2, 0.2]])
+TARGET = np.array([[0.2, 0.3, 0.5], [0.3, 0.2, 0.5], [0.1, 0.3, 0.6]])
+SCORE = np.array([[0, 1, 2], [0, 0, 1], [1, 2, 2]])  # of each prompt and response
+VALUE = np.array([0.2, 0.5, 0.8])  # mean of the binary label by score
+LEVELS = np.eye(3)[SCORE]
+LEVEL_MASS = np.einsum("x,xa,xas->s", PROMPT, LOGGER, LEVELS)
+LEVEL_TARGET = np.einsum("x,xa,xas->s", PROMPT, TARGET, LEVELS)
+BY_PROMPT = np.einsum("xa,xas->xs", TARGET, LEVELS)  # law of the score under the target, of each prompt
+
+
+def printed_limit() -> float:
+    """Var(phi_sur): ``R = q``, so it is the variance of ``g(X)``."""
+    g = BY_PROMPT @ VALUE
+    return float(PROMPT @ g**2 - (PROMPT @ g) ** 2)
+
+
+def rows_and_share(w: Params) -> tuple[int, float]:
+    """Logged rows and the share of them that is labelled, of a world of `learned_limit`."""
+    rows, share = int(w["rows"]), float(w["labelled"])
+    if not 0 < share <= 1 or rows * share * LEVEL_MASS.min() < 20:
+        raise ClaimError("the share of labels lies in (0, 1], and each score needs 20 labels")
+    return rows, share
 
 
 def learned_limit(w: Params) -> Sides:
-    """Var of DR with a fraction labelled, by the delta method, against Var(phi_sur)."""
-    p, q = np.array([0.2, 0.3, 0.5]), np.array([0.5, 0.3, 0.2])
-    judge = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
-    value = np.array([0.2, 0.5, 0.8])
-    mstar, best = (p @ judge) / (q @ judge), judge @ value
-    bound = float((q[:, None] * judge * (mstar[None, :] * (value[None, :] - best[:, None])) ** 2).sum())
-    gradient = p @ judge + mstar * (q @ judge) - (q[:, None] * judge * mstar).sum(axis=1) @ judge
+    """``n Var`` of DR with a share of the rows labelled, by the delta method, and Var(phi_sur)."""
+    _, share = rows_and_share(w)
+    noise = VALUE * (1 - VALUE)
     return Sides(
-        bound + float((gradient**2 * value * (1 - value) / (q @ judge)).sum()) / w["labelled"], bound
+        printed_limit() + float((LEVEL_TARGET**2 * noise / LEVEL_MASS).sum()) / share, printed_limit()
     )
 
 
-def learned_by_simulation(w: Params) -> Sides:
-    """The same simulated: variance in batches."""
-    trial = Trial("thm-dr-eff", "quick")
-    found = decide_learned(trial)
-    ratio = float(found.measured.split()[-2])
-    return Sides(ratio, 1.0, found.mcse)
+def simulated_limit(w: Params, replicates: int, rng: np.random.Generator) -> Sides:
+    """``n Var`` of DR from simulated logs at these parameters, and Var(phi_sur)."""
+    n, share = rows_and_share(w)
+    cells = rng.multinomial(n, (PROMPT[:, None] * LOGGER).ravel(), size=replicates).reshape(-1, 3, 3)
+    labels = rng.binomial(np.einsum("rxa,xas->rs", cells, LEVELS).astype(int), share)
+    fit = rng.binomial(labels, VALUE) / np.maximum(labels, 1)
+    # R(S) = q(X, A) in every row, so that the weighted residuals of DR are nought and the mean of g(X) is left
+    theta = (cells.sum(axis=2) * (fit @ BY_PROMPT.T)).sum(axis=1) / n
+    found = n * float(theta.var(ddof=1))
+    return Sides(found, printed_limit(), found * math.sqrt(2 / (replicates - 1)))
 
+
+def learned_by_simulation(w: Params) -> Sides:
+    """The sides of `learned_limit` from 40,000 simulated logs."""
+    return simulated_limit(w, 40_000, generator(0, "claims", "doubly robust", "learned"))
+
+
+def decide_learned(trial: Trial) -> Evidence:
+    """Variance of DR with learned rewards over that of phi_sur, all logged rows labelled."""
+    world_ = {"rows": 1000, "labelled": 1.0}
+    reps = trial.size(4000, 40_000, 400_000)
+    found, theory = simulated_limit(world_, reps, trial.rng("learned")), learned_limit(world_)
+    ratio, mcse = found.left / found.right, found.mcse / found.right
+    if trial.planted:
+        ratio, mcse = ratio / 2, mcse / 2
+    agree = abs(found.left - theory.left) <= N_MCSE * found.mcse
+    return Evidence(
+        holds=abs(ratio - 1) < N_MCSE * mcse,
+        measured=f"n Var / Var(phi_sur) {ratio:.3f} ({mcse:.3f})",
+        expected="1",
+        mcse=mcse,
+        text=f"Three prompts with three responses each, scores that are a function of both, binary labels of all "
+        f"{world_['rows']} logged rows, rewards learned as means of the labels by score: n times the "
+        f"variance is {ratio:.3f} ({mcse:.3f}) times Var(phi_sur), over {reps:,} replicates. The delta method with the "
+        f"label noise of those means gives {theory.left / theory.right:.3f}.",
+        counterexample=world_,
+        confirmed=agree and theory.broken("=="),
+    )
+
+
+PLANTED: dict[str, Any] = {
+    "planted": "right side times 1.1",
+    "falsified": lambda s: Sides(s.left, 1.1 * s.right),
+}
 
 CLAIMS: tuple[Claim, ...] = (
     over_worlds(
         name="lem-remainder",
         source="Lemma (second-order remainder for DR), lem:remainder, in the limit",
-        statement=r"$V_{DR} - V = P[(\hat W(S) - m^*(S))(q^*(X,A) - \hat q(X,A))]$ for any weights and reward model",
-        why=r"The error is $E_0[(\hat W(S) - W)(R(S) - \hat q(X,A))]$. Replacing W by $m^*(S)$ needs $\hat q$ to be a "
-        r"function of S, and replacing R by $q^*$ needs $\hat W$ to be one of (X, A): with a noisy judge neither is.",
-        family=FAMILY,
+        statement=r"$V_{DR} - V = P[(\hat W(S) - m^*(S))(q^*(X,A) - \hat q)]$ for any weights and any calibrator "
+        r"$\hat q(S)$ for reward model",
+        why=r"The error is $E_0[(\hat W(S) - W)(R(S) - \hat q(S))]$; for $S = s(X, A)$, $q^* = R$, and the mean of W "
+        r"given S is $m^*$.",
+        family=SCORED,
         sides=remainder,
         relation="==",
         second=remainder_by_simulation,
-        condition="S is a function of (X, A) and tells the responses apart (then W and R are functions of S)",
-        restrict=deterministic,
-        planted="right side times 1.1",
-        falsified=lambda s: Sides(s.left, 1.1 * s.right),
+        **PLANTED,
+    ),
+    over_worlds(
+        name="lem-remainder-covariates",
+        source="Lemma (second-order remainder for DR), lem:remainder, with the covariates of two-stage calibration",
+        statement=r"$V_{DR} - V = P[(\hat W(S) - m^*(S))(q^*(X,A) - \hat q(X,A))]$ for any weights and reward model, "
+        r"such as one with the response's length",
+        why=r"The error is $E_0[(\hat W(S) - W)(R(S) - \hat q(X,A))]$. Replacing W by $m^*(S)$ needs $\hat q$ to be a "
+        r"function of S. It holds too, whatever $\hat q$ is, where the judge tells the responses apart.",
+        family=COVARIATES,
+        sides=remainder,
+        relation="==",
+        second=remainder_by_simulation,
+        condition=r"$\hat q$ is a function of S",
+        restrict=calibrated,
+        **PLANTED,
+    ),
+    over_worlds(
+        name="lem-remainder-random-judge",
+        source=OURS + " (lem-remainder)",
+        statement=r"$V_{DR} - V = P[(\hat W(S) - m^*(S))(q^*(X,A) - \hat q(X,A))]$ with a judge that is random given "
+        r"$(X, A)$",
+        why=r"Replacing R by $q^*$ needs $\hat W$ to be a function of (X, A), replacing W by $m^*$ needs $\hat q$ to "
+        r"be one of S: with a random judge neither is.",
+        family=RANDOM,
+        sides=remainder,
+        relation="==",
+        second=remainder_by_simulation,
+        **PLANTED,
     ),
     over_worlds(
         name="lem-remainder-repaired",
-        source="ours, in place of lem:remainder",
-        statement=r"$V_{DR} - V = E_0[(\hat W(S) - W)(R(S) - \hat q(X,A))]$",
+        source="ours: in place of lem-remainder-covariates and lem-remainder-random-judge",
+        statement=r"$V_{DR} - V = E_0[(\hat W(S) - W)(R(S) - \hat q(X,A))]$, whatever the judge",
         why=r"$V = E_0[W R]$ and $E[\hat g] = E_0[W \hat q]$; collect terms.",
-        family=FAMILY,
+        family=RANDOM,
         sides=remainder_repaired,
         relation="==",
-        repairs="lem-remainder",
-        planted="right side times 1.1",
-        falsified=lambda s: Sides(s.left, 1.1 * s.right),
+        repairs="lem-remainder-covariates",
+        **PLANTED,
     ),
     over_worlds(
         name="dr-robust-in-weights",
         source="thm:dr-eff and 'consistent if either the propensity model or the outcome model is correct': the "
         "weights",
-        statement=r"with $\hat W = m^*(S)$ calibrated DR tends to V, whatever the reward model $\hat q(X,A)$",
-        why=r"The error is $-E_0[(m^*(S) - W)\hat q(X,A)]$: m* is the right weight for functions of S alone.",
-        family=FAMILY,
+        statement=r"with $\hat W = m^*(S)$ calibrated DR tends to V, whatever the calibrator $\hat q(S)$",
+        why=r"The error is $-E_0[(m^*(S) - W)\hat q(S)]$, and m* is the right weight for functions of S.",
+        family=SCORED,
         sides=right_weights,
         relation="==",
         second=right_weights_by_simulation,
-        condition="the judge tells the responses apart",
-        restrict=deterministic,
-        planted="right side times 1.1",
-        falsified=lambda s: Sides(s.left, 1.1 * s.right),
+        **PLANTED,
+    ),
+    over_worlds(
+        name="dr-robust-in-weights-covariates",
+        source="thm:dr-eff, the weights, with the covariates of two-stage calibration",
+        statement=r"with $\hat W = m^*(S)$ calibrated DR tends to V, whatever the reward model $\hat q(X,A)$",
+        why=r"The error is $-E_0[(m^*(S) - W)\hat q(X,A)]$: m* is the right weight for functions of S alone.",
+        family=COVARIATES,
+        sides=right_weights,
+        relation="==",
+        second=right_weights_by_simulation,
+        condition=r"$\hat q$ is a function of S",
+        restrict=calibrated,
+        **PLANTED,
     ),
     over_worlds(
         name="dr-robust-in-model",
         source="thm:dr-eff and 'consistent if either the propensity model or the outcome model is correct': the model",
         statement=r"with $\hat q = q^*_R = E[R|X,A]$ calibrated DR tends to V, whatever the weights $\hat W(S)$",
-        why=r"The error is $E_0[\hat W(S)(R(S) - q^*(X,A))]$; a weight of S is correlated with the judge's noise, "
-        r"which "
-        r"R carries and $q^*$ does not.",
-        family=FAMILY,
+        why=r"For $S = s(X, A)$, $q^* = R$: nothing is weighted.",
+        family=SCORED,
         sides=right_model,
         relation="==",
-        second=remainder_by_right_model,
-        condition="the weights do not depend on the judge's noise (here: constant weights)",
+        second=right_model_by_simulation,
+        **PLANTED,
+    ),
+    over_worlds(
+        name="dr-robust-in-model-random-judge",
+        source=OURS + " (dr-robust-in-model)",
+        statement=r"with $\hat q = q^*_R = E[R|X,A]$ and a judge that is random given $(X, A)$ calibrated DR tends to "
+        r"V, whatever the weights $\hat W(S)$",
+        why=r"The error is $E_0[\hat W(S)(R(S) - q^*(X,A))]$; a weight of S is correlated with the judge's noise, "
+        r"which R carries and $q^*$ does not.",
+        family=RANDOM,
+        sides=right_model,
+        relation="==",
+        second=right_model_by_simulation,
+        condition="the weights are constant",
         restrict=model_weights,
-        planted="right side times 1.1",
-        falsified=lambda s: Sides(s.left, 1.1 * s.right),
+        **PLANTED,
     ),
     over_worlds(
         name="dr-is-direct",
         source="Q3: DR is Direct plus variance from the weights",
         statement="with a known calibrator, a right reward model and exact weights DR has at least the variance "
         "of Direct",
-        why="Logs and fresh draws are independent; the correction has mean 0 and adds its variance. DR pays only where "
-        "Direct is biased, since it can then take the bias away.",
-        family=FAMILY,
+        why="Logs and fresh draws are independent; the correction has mean 0 and adds its variance, nought here: "
+        "for S = s(X, A) every residual is 0, and DR is Direct. (A judge that is random given (X, A) would add E[W^2 "
+        "Var(R | X, A)].)",
+        family=SCORED,
         sides=added_variance,
         planted="half of DR's variance",
         falsified=lambda s: Sides(s.left, 0.5 * s.right),
@@ -337,13 +421,12 @@ CLAIMS: tuple[Claim, ...] = (
         source="Theorem (calibrated DR: limits and efficiency), thm:dr-eff",
         statement=r"with rewards learned from labels of the logged rows $n Var(V_{DR}) \to Var(\phi_{sur})$",
         rule="simulated variance of DR with level means; the delta method",
-        why=r"$\phi_{sur}$ takes $R^*$ as known. Learning it adds $\sum_s d_s^2 Var(Y|s)/P_0(s)$, d the "
-        r"derivative of the "
-        r"estimate in R(s), over the share of labels. "
-        "The appendix says that the bounds leave this part out; the theorem's limit does not.",
+        why=r"For $S = s(X, A)$, $\phi_{sur} = g - V$ takes $R^*$ as known. Learning it adds $E[m^2 v] / e$, e the "
+        "share of labels. The appendix says that the bounds leave this part out; the theorem's limit does not.",
         decide=decide_learned,
         sides=learned_limit,
         second=learned_by_simulation,
+        relation="==",
         planted="half of the variance",
     ),
 )

@@ -1,5 +1,8 @@
 """The surrogate model: which influence function is efficient, and what the printed one is.
 
+The paper's set-up has ``S = s(X, A)``: what it states is decided in such worlds. Entries named "random-judge" ask what
+would be true of a judge that is random given (X, A); they are ours, as is every repair, which covers both.
+
 Exact in finite models: tangent spaces are matrices, canonical gradients projections (`cje_sim.exact.efficiency`). The
 logger is known. ``W = pi'/pi_0``, ``m(S) = E[W | S]``, ``R(S) = E[Y | S]``, ``q = E[R | X, A]``, g its mean under the
 target, ``v = Var(Y | X, A, S)``, L marks a label.
@@ -15,13 +18,14 @@ from cje_sim.exact.judge_models import JudgeModel
 from studies.ledger.claim import ClaimError, Params, Sides
 from studies.ledger.judged import (
     FAMILY,
-    FUNCTION,
+    FAMILY_RANDOM,
     LEFT_RAISED,
+    OURS,
     RIGHT_LOWERED,
     SMALL,
+    SMALL_RANDOM,
     Outcome,
     apart,
-    as_function,
     expected,
     model,
     outcomes,
@@ -204,6 +208,12 @@ def strict_gain_again(w: Params) -> Sides:
     return Sides((1 + STRICT) * left, right)
 
 
+def printed_strict_gain(w: Params) -> Sides:
+    """The printed function's variance, raised by a hair, against that without the judge."""
+    sides = printed_below_unrestricted(w)
+    return Sides((1 + STRICT) * sides.left, sides.right)
+
+
 CLAIMS = (
     over_worlds(
         name="thm-sur-eif",
@@ -212,7 +222,9 @@ CLAIMS = (
         r"gradient, so $\|\varphi^*\|^2 + \|\varphi_{sur} - \varphi^*\|^2 = \|\varphi^*\|^2$.",
         why=r"Scores of $Y | X, A, S$ that respect mean sufficiency move the mean by a function $r(S)$, and the value "
         r"by $E[m r]$; a gradient needs a term $\propto Y - R(S)$ that picks this up. $\varphi_{sur}$ is a function of "
-        r"$(X, A, S)$ and has none. Besides, scores of $S | X, A$ ask for the weight $W$, not $m(S)$.",
+        r"$(X, A, S)$ and has none: for $S = s(X, A)$ it is $g - V$. The appendix says that the bounds do not include "
+        r"the uncertainty of the first stage, which is this term; the theorem's model, in which $R$ is unknown, does. "
+        r"With $R$ known the statement holds (sur-eif-known-reward).",
         family=SMALL,
         sides=printed_is_canonical,
         second=printed_is_canonical_again,
@@ -223,25 +235,35 @@ CLAIMS = (
         name="sur-eif-known-reward",
         source=THEOREM + ", read with R known",
         statement=r"With $R$ known, $\varphi_{sur}$ is the canonical gradient.",
-        why=r"With $R$ known labels carry nothing and the gradient is $g + W (R - q) - V$. It agrees with "
-        r"$\varphi_{sur}$ iff $(W - m(S))(R - q) = 0$, for one where $R = q$: where the score is a function of "
-        r"$(X, A)$. Then both are $g(X) - V$.",
+        why=r"With $R$ known labels carry nothing and the gradient is $g + W (R - q) - V$. For $S = s(X, A)$, $R = q$, "
+        r"and both are $g(X) - V$.",
         family=SMALL,
         sides=printed_with_known_reward,
         second=printed_with_known_reward_again,
         relation="==",
-        condition=FUNCTION,
-        restrict=as_function,
+        **LEFT_RAISED,
+    ),
+    over_worlds(
+        name="sur-eif-known-reward-random-judge",
+        source=OURS + " (sur-eif-known-reward)",
+        statement=r"With $R$ known and a judge that is random given $(X, A)$, $\varphi_{sur}$ is the canonical "
+        r"gradient.",
+        why=r"The gradient is $g + W (R - q) - V$; it agrees with $\varphi_{sur}$ iff $(W - m(S))(R - q) = 0$.",
+        family=SMALL_RANDOM,
+        sides=printed_with_known_reward,
+        second=printed_with_known_reward_again,
+        relation="==",
         **LEFT_RAISED,
     ),
     over_worlds(
         name="sur-eif-repaired",
-        source="repairs thm-sur-eif (docs/claims/surrogate_gradient.md)",
+        source="ours: repairs thm-sur-eif (docs/claims/surrogate_gradient.md)",
         statement=r"$\varphi^* = g + W(R - q) - V + m(S) \frac{L/v}{E[L/v | S]} (Y - R(S))$ is the canonical gradient "
-        r"under mean sufficiency, labels missing at random, logger known or not.",
+        r"under mean sufficiency, labels missing at random, logger known or not, whether the score is a function of "
+        r"$(X, A)$ or not.",
         why=r"The three parts lie in the three parts of the tangent space, and the last solves "
         r"$E[c(S) r(S) L / v] = E[m(S) r(S)]$ for every $r$.",
-        family=SMALL,
+        family=SMALL_RANDOM,
         sides=repaired_is_canonical,
         second=repaired_is_canonical_again,
         relation="==",
@@ -252,66 +274,94 @@ CLAIMS = (
         name="sur-eif-mean-zero",
         source=THEOREM,
         statement=r"$E[\varphi_{sur}] = 0$, as of any influence function.",
-        why=r"$E[\varphi_{sur}] = E[m(S)(R - q)] = E\,Cov(m(S), R(S) | X, A)$: zero if the score is a function of "
-        r"$(X, A)$, and else not.",
+        why=r"For $S = s(X, A)$, $R = q$ and $\varphi_{sur} = g - V$.",
         family=FAMILY,
         sides=printed_mean,
         second=printed_mean_again,
         relation="==",
-        condition=FUNCTION,
-        restrict=as_function,
+        **LEFT_RAISED,
+    ),
+    over_worlds(
+        name="sur-eif-mean-zero-random-judge",
+        source=OURS + " (sur-eif-mean-zero)",
+        statement=r"$E[\varphi_{sur}] = 0$ with a judge that is random given $(X, A)$.",
+        why=r"$E[\varphi_{sur}] = E[m(S)(R - q)] = E\,Cov(m(S), R(S) | X, A)$.",
+        family=FAMILY_RANDOM,
+        sides=printed_mean,
+        second=printed_mean_again,
+        relation="==",
         **LEFT_RAISED,
     ),
     over_worlds(
         name="sur-eif-mean",
-        source="repairs sur-eif-mean-zero",
+        source=OURS + "; in place of sur-eif-mean-zero-random-judge",
         statement=r"$E[\varphi_{sur}] = E\,Cov(m(S), R(S) | X, A)$",
         why=r"$q(X, A) = E[R(S) | X, A]$, so $E[m (R - q) | X, A]$ is the conditional covariance.",
-        family=FAMILY,
+        family=FAMILY_RANDOM,
         sides=mean_is_a_covariance,
         relation="==",
         **LEFT_RAISED,
-        repairs="sur-eif-mean-zero",
+        repairs="sur-eif-mean-zero-random-judge",
     ),
     over_worlds(
         name="sur-eif-bias-sign",
-        source="repairs sur-eif-mean-zero",
-        statement=r"Where $m$ and $R$ rise together, $E[\varphi_{sur}] \ge 0$: calibrated DR with the limits that the "
-        r"paper gives its nuisances overstates the value.",
+        source=OURS + "; beside sur-eif-mean",
+        statement=r"Where $m$ and $R$ rise together, $E[\varphi_{sur}] \ge 0$: with a judge that is random given "
+        r"$(X, A)$ calibrated DR overstates the value. (In the paper's set-up $E[\varphi_{sur}] = 0$.)",
         why=r"Two nondecreasing functions of one variable have a covariance $\ge 0$ (Chebyshev), here given $(X, A)$.",
-        family=FAMILY,
+        family=FAMILY_RANDOM,
         sides=printed_mean_when_both_rise,
         **LEFT_RAISED,
-        repairs="sur-eif-mean-zero",
+        repairs="sur-eif-mean-zero-random-judge",
     ),
     over_worlds(
         name="sur-variance-printed",
         source=THEOREM,
         statement=r"$Var(\varphi_{sur}) \le Var(\varphi_{uncon})$ for the printed $\varphi_{sur}$.",
-        why=r"The proof's Pythagoras gives $E[m^2 U^2] \le E[W^2 U^2]$ for $U = U(S)$; "
-        r"$R - q$ depends on $(X, A)$ too.",
+        why=r"For $S = s(X, A)$, $\varphi_{sur} = g - V$ and $\varphi_{uncon} = g - V + W(Y - q)$, uncorrelated parts. "
+        r"(The first is no bound where $R$ has to be learned: thm-sur-eif, sur-variance-repaired.)",
         family=FAMILY,
         sides=printed_below_unrestricted,
         second=printed_below_unrestricted_again,
-        condition=FUNCTION,
-        restrict=as_function,
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="sur-variance-printed-random-judge",
+        source=OURS + " (sur-variance-printed)",
+        statement=r"$Var(\varphi_{sur}) \le Var(\varphi_{uncon})$ for the printed $\varphi_{sur}$ with a judge that is "
+        r"random given $(X, A)$.",
+        why=r"The proof's Pythagoras gives $E[m^2 U^2] \le E[W^2 U^2]$ for $U = U(S)$; "
+        r"$R - q$ depends on $(X, A)$ too.",
+        family=FAMILY_RANDOM._replace(effort=4.0),  # few worlds break it
+        sides=printed_below_unrestricted,
+        second=printed_below_unrestricted_again,
         **RIGHT_LOWERED,
     ),
     over_worlds(
         name="sur-variance-repaired",
-        source="repairs sur-variance-printed",
+        source="ours: sur-variance-printed with the bound of sur-eif-repaired",
         statement=r"The bound under mean sufficiency is at most that without the judge, $Var(\varphi^*) \le "
-        r"Var(\varphi_{uncon})$.",
+        r"Var(\varphi_{uncon})$, whether the score is a function of $(X, A)$ or not.",
         why=r"$\varphi^*$ is a projection of $\varphi_{uncon}$; in closed form, Cauchy-Schwarz given $S$.",
-        family=SMALL,
+        family=SMALL_RANDOM,
         sides=bound_below_unrestricted,
         **RIGHT_LOWERED,
-        repairs="sur-variance-printed",
+        repairs="sur-variance-printed-random-judge",
+    ),
+    over_worlds(
+        name="sur-strictness-printed",
+        source=THEOREM,
+        statement=r"For the printed $\varphi_{sur}$ the inequality is strict unless $W$ is a function of $S$ and $R$ "
+        r"is constant; here $v > 0$.",
+        why=r"For $S = s(X, A)$, $Var(\varphi_{uncon}) - Var(\varphi_{sur}) = E[W^2 v]$: always strict where $v > 0$.",
+        family=FAMILY,
+        sides=printed_strict_gain,
+        **RIGHT_LOWERED,
     ),
     over_worlds(
         name="sur-strictness",
-        source=THEOREM,
-        statement=r"The inequality is strict unless $W$ is a function of $S$ and $R$ is constant; here "
+        source=THEOREM + r", read with the valid bound $\varphi^*$ (sur-eif-repaired)",
+        statement=r"$Var(\varphi^*) < Var(\varphi_{uncon})$ unless $W$ is a function of $S$ and $R$ is constant; here "
         r"neither is constant.",
         why=r"The gain is $E[W^2 v] - E[m^2 / E[1/v | S]]$, zero iff $W v$ is a function of $S$. A judge that "
         r"tells the responses apart does that, whatever $R$ is.",
@@ -322,11 +372,11 @@ CLAIMS = (
     ),
     over_worlds(
         name="sur-strictness-repaired",
-        source="repairs sur-strictness",
+        source="ours: repairs sur-strictness",
         statement=r"$Var(\varphi_{uncon}) = Var(\varphi^*) + E[W^2 v] - E[m^2 / E[1/v | S]]$; by Cauchy-Schwarz "
         r"given $S$ the difference is zero iff $W v$ is a function of $S$.",
         why=r"Both gradients share $g + W(R - q) - V$; what they add has mean zero given $(X, A, S)$.",
-        family=SMALL,
+        family=SMALL_RANDOM,
         sides=gain_in_closed_form,
         relation="==",
         **LEFT_RAISED,

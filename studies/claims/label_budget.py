@@ -165,7 +165,8 @@ CLAIMS = (
     ),
     over_worlds(
         name="even-labels",
-        source=LAW + ": its premise, labels at random",
+        source="ours: whether another design of the labels than the square-root law's, labels at random, is cheaper; "
+        "the paper allows for e(Z)",
         statement=r"Of all designs with the same number of labels, labels spread evenly have the smallest $E[v / e]$.",
         why=r"$E[v/e] E[e] \ge (E \sqrt v)^2$ with equality for $e \propto \sqrt v$.",
         family=DESIGNS,
@@ -175,7 +176,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="even-labels-repaired",
-        source="repairs even-labels",
+        source="ours: repairs even-labels",
         statement=r"$e = \min(1, c \sqrt v)$ has the smallest $E[v / e]$ of all designs with the same mean.",
         why=r"Convex in e; the condition of Karush, Kuhn and Tucker.",
         family=DESIGNS,
@@ -185,7 +186,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="cost-bound",
-        source="repairs even-labels (docs/claims/label_budget.md)",
+        source="ours: repairs even-labels (docs/claims/label_budget.md)",
         statement=r"Variance times budget is at least $(\sqrt{c_S Var(q)} + \sqrt{c_Y} E \sqrt v)^2$ in any "
         r"design; the square-root law for labels at random has $\sqrt{E v}$ for $E \sqrt v$.",
         why=r"Cauchy-Schwarz on $(Var(q) + E[v/e]) (c_S + c_Y E[e])$.",
@@ -196,7 +197,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="cost-bound-attained",
-        source="repairs even-labels (docs/claims/label_budget.md)",
+        source="ours: repairs even-labels (docs/claims/label_budget.md)",
         statement=r"$e = \sqrt{c_S v / (c_Y Var(q))}$ attains it where that is at most one.",
         why=r"Equality in Cauchy-Schwarz: $c_Y e^2 / v = c_S / Var(q)$.",
         family=DESIGNS,

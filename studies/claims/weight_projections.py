@@ -2,7 +2,8 @@
 
 Levels s rise; the logger has mass p(s), ``m(s) = E[W | s]`` mean one, ``R(s)`` the reward. ``m_up`` is the projection
 of m on the nondecreasing functions (isotonic regression), whose blocks are the levels it pools. For the budgeted bound
-the world has responses and prompts too, and ``phi(w) = g + w(S) (R - q) - V``.
+the world has responses and prompts too, and ``phi(w) = g + w(S) (R - q) - V``; in the paper's set-up, ``S = s(X, A)``,
+``R = q`` and the weights multiply zero. Entries named "random-judge" are ours.
 """
 
 from typing import Any
@@ -13,11 +14,14 @@ from scipy.optimize import isotonic_regression, minimize
 from cje_sim.exact.judged_means import rising
 from studies.ledger import judged
 from studies.ledger.claim import Params, Sides
-from studies.ledger.judged import LEFT_RAISED, RIGHT_LOWERED, apart, inside, law, model, sums
+from studies.ledger.judged import LEFT_RAISED, OURS, RIGHT_LOWERED, apart, inside, law, model, sums
 from studies.ledger.worlds import Family, FloatArray, over_worlds
 
 THEOREM = 'Theorem "Budgeted information bound", thm:budgeted'
-STABILISATION = 'Section "Weight stabilization" and proposition "Cal-IPS", prop:calips'
+STABILISATION = (
+    'ours: of Section "Weight stabilization", which says that the projection "trades bias for variance" where the '
+    "weights are not monotone"
+)
 
 
 def levels(z: FloatArray, k: int) -> Params:
@@ -35,6 +39,7 @@ def levels(z: FloatArray, k: int) -> Params:
 
 LEVELS = Family((2, 3, 5), lambda k: 5 * k + 1, levels)
 CAPPED = judged.FAMILY._replace(effort=0.5)
+CAPPED_RANDOM = judged.FAMILY_RANDOM._replace(effort=0.5)
 
 
 def projected(w: Params) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -184,6 +189,18 @@ def budgeted_limit_again(w: Params) -> Sides:
     return apart(*found)
 
 
+def nonincreasing(w: Params) -> Sides:
+    """``Var(phi^(rho))`` at a larger and at a smaller rho, both at least one."""
+    small, large = sorted(1 / float(x) for x in (w["share"], w["reward"][0]))
+    return apart(budgeted_variance(w, large), budgeted_variance(w, small))
+
+
+def cap_costs(w: Params) -> Sides:
+    """``Var(phi_sur)`` and ``Var(phi^(rho))``, rho at least one."""
+    t = sums(model(w))
+    return apart(t.variance(t.printed), budgeted_variance(w, 1 / float(w["share"])))
+
+
 def weights_rise(w: Params) -> Params:
     """The same world with the judge's levels in the order of their weights."""
     order = np.argsort(sums(model(w)).judged_weight, kind="stable")
@@ -235,12 +252,15 @@ def rising_weights(w: Params) -> Params:
     return {**w, "target": (np.sort(law(w["target"]) / p) * p).tolist()}
 
 
+TRIVIAL = r"For $S = s(X, A)$ it holds trivially: $R = q$, so $\varphi^{(\rho)} = g - V = \varphi_{sur}$."
+
 CLAIMS = (
     over_worlds(
         name="stabilisation-keeps-value",
         source=STABILISATION,
         statement=r"The monotone projection of the weights keeps the value: $E[m_\uparrow R] = E[m R]$.",
-        why=r"It keeps the mean of the weights within blocks; the reward's covariance with them is lost.",
+        why=r"It keeps the mean of the weights within blocks; the reward's covariance with them is lost: this is the "
+        r"bias that the paper grants.",
         family=LEVELS,
         sides=reward_kept,
         second=reward_kept_again,
@@ -251,7 +271,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="stabilisation-keeps-blocks",
-        source="repairs stabilisation-keeps-value (docs/claims/weight_stabilisation.md)",
+        source="ours: repairs stabilisation-keeps-value (docs/claims/weight_stabilisation.md)",
         statement=r"$E[m_\uparrow h] = E[m h]$ for every h that is constant on the pooled blocks.",
         why=r"The projection replaces m by its mean within blocks.",
         family=LEVELS,
@@ -262,7 +282,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="stabilisation-gives-away",
-        source="repairs stabilisation-keeps-value (docs/claims/weight_stabilisation.md)",
+        source="ours: repairs stabilisation-keeps-value (docs/claims/weight_stabilisation.md)",
         statement=r"$E[m_\uparrow R] = E[m R] - \sum_b P(b)\, Cov_b(m, R)$ over the blocks b.",
         why=r"Within a block $E_b[m_\uparrow R] = E_b[m] E_b[R]$.",
         family=LEVELS,
@@ -283,7 +303,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="budgeted-cap-vacuous",
-        source="repairs thm-budgeted-limit (docs/claims/variance_cap.md)",
+        source="ours: repairs thm-budgeted-limit (docs/claims/variance_cap.md)",
         statement=r"$Var(m_\uparrow) \le Var(m)$: for $\rho \ge 1$ the cap never binds, the curve in $\rho$ is flat.",
         why=r"Pooling replaces values by their means (Jensen).",
         family=LEVELS,
@@ -295,8 +315,51 @@ CLAIMS = (
         name="thm-budgeted-limit",
         source=THEOREM,
         statement=r"$\lim_{\rho \to \infty} Var(\varphi^{(\rho)}) = Var(\varphi_{sur})$",
-        why=r"The set keeps its monotonicity at every $\rho$: the limit has $m_\uparrow$, not m.",
+        why=TRIVIAL,
         family=CAPPED,
+        sides=budgeted_limit,
+        second=budgeted_limit_again,
+        relation="==",
+        **LEFT_RAISED,
+    ),
+    over_worlds(
+        name="budgeted-nonincreasing",
+        source=THEOREM,
+        statement=r"$Var(\varphi^{(\rho)})$ is nonincreasing in $\rho \ge 1$.",
+        why=TRIVIAL
+        + r" (With a judge that is random it is constant too: for $\rho \ge 1$ the cap never binds, "
+        r"budgeted-cap-vacuous.)",
+        family=CAPPED,
+        sides=nonincreasing,
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="budgeted-trade",
+        source=THEOREM + r', "limiting weight variance trades a bit of asymptotic efficiency"',
+        statement=r"A cap $\rho \ge 1$ never lowers the variance: $Var(\varphi_{sur}) \le Var(\varphi^{(\rho)})$.",
+        why=TRIVIAL + r" What is traded is nothing: the sides are equal.",
+        family=CAPPED,
+        sides=cap_costs,
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="budgeted-optimal",
+        source=THEOREM,
+        statement=r"Weights one, which are in the capped set for every $\rho$, have no smaller variance than "
+        r"$\varphi^{(\rho)}$, $\rho \ge 1$.",
+        why=TRIVIAL,
+        family=CAPPED,
+        sides=optimal_in_the_set,
+        second=optimal_in_the_set_again,
+        **RIGHT_LOWERED,
+    ),
+    over_worlds(
+        name="budgeted-limit-random-judge",
+        source=OURS + " (thm-budgeted-limit)",
+        statement=r"$\lim_{\rho \to \infty} Var(\varphi^{(\rho)}) = Var(\varphi_{sur})$ with a judge that is random "
+        r"given $(X, A)$.",
+        why=r"The set keeps its monotonicity at every $\rho$: the limit has $m_\uparrow$, not m.",
+        family=CAPPED_RANDOM,
         sides=budgeted_limit,
         second=budgeted_limit_again,
         relation="==",
@@ -305,28 +368,30 @@ CLAIMS = (
         **LEFT_RAISED,
     ),
     over_worlds(
-        name="budgeted-trade",
-        source=THEOREM + r', "limiting weight variance trades a bit of asymptotic efficiency"',
+        name="budgeted-trade-random-judge",
+        source=OURS
+        + r" (budgeted-trade), and for a cap that binds, $\rho < 1$, which the paper leaves undefined",
         statement=r"A cap that binds ($\rho < 1$) raises the variance: $Var(\varphi^{(1)}) \le Var(\varphi^{(\rho)})$.",
         why=r"It shrinks the weights of a residual, and with them the variance: what it costs is bias.",
-        family=CAPPED,
+        family=CAPPED_RANDOM,
         sides=capped_is_dearer,
         second=lambda w: apart(*(budgeted_again(w, share) for share in (1.0, float(w["share"])))),
         **RIGHT_LOWERED,
     ),
     over_worlds(
-        name="budgeted-optimal",
-        source=THEOREM,
-        statement=r"No weights in the capped set have a smaller variance than $\varphi^{(\rho)}$.",
+        name="budgeted-optimal-random-judge",
+        source=OURS + " (budgeted-optimal)",
+        statement=r"No weights in the capped set have a smaller variance than $\varphi^{(\rho)}$ with a judge that is "
+        r"random given $(X, A)$.",
         why=r"$m_\rho$ is nearest to m, not cheapest: weights one are in the set for every $\rho$.",
-        family=CAPPED,
+        family=CAPPED_RANDOM,
         sides=optimal_in_the_set,
         second=optimal_in_the_set_again,
         **RIGHT_LOWERED,
     ),
     over_worlds(
         name="budgeted-blend",
-        source="repairs thm-budgeted-limit (docs/claims/variance_cap.md)",
+        source="ours: repairs thm-budgeted-limit (docs/claims/variance_cap.md)",
         statement=r"Where the cap binds the projection is the blend $1 + \alpha (m_\uparrow - 1)$ of the guard.",
         why=r"The nearest point of a cone cut by a ball around its apex is that of the cone, scaled.",
         family=LEVELS,

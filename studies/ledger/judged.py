@@ -1,7 +1,9 @@
 """Worlds with a judge for the claims of efficiency: parameters, the finite model behind them, exact sums by loops.
 
 A world has prompts x, responses a, judge levels s and label values y on [0, 1]; masses need not sum to one. ``function
-= 1`` makes the score a function of (x, a), its heaviest level. Means of the label depend on s alone (mean sufficiency).
+= 1`` makes the score a function of (x, a), its heaviest level: the paper's set-up, ``S = s(X, A)``, in which its
+statements are decided (`FAMILY`, `SMALL`). `FAMILY_RANDOM` and `SMALL_RANDOM` have judges that are random given (x, a)
+as well, for statements of ours. Means of the label depend on s alone (mean sufficiency).
 `outcomes` lists the same world in rational arithmetic, from the decimals of the parameters, by plain loops: the second
 way that counterexamples are confirmed.
 """
@@ -24,7 +26,7 @@ SHAPES = {
     3: (2, 2, 3, 3),
     4: (2, 2, 3, 2),
 }  # prompts, responses, judge levels, label values
-FUNCTION = "the score is a function of prompt and response"
+OURS = "ours: if the judge were random given (X, A), which the paper excludes"
 EDGE = 0.05  # masses, shares and means stay this far from 0 and 1: counterexamples then have short decimals
 
 
@@ -51,8 +53,20 @@ def world(z: FloatArray, size: int) -> Params:
     }
 
 
-FAMILY = Family((1, 2, 3), length, world)
-SMALL = Family((1, 2), length, world, 0.4)  # where a bound takes linear algebra: milliseconds
+def scored(z: FloatArray, size: int) -> Params:
+    """Parameters of a world whose score is a function of (x, a), from real numbers."""
+    return as_function(world(z, size))
+
+
+def as_function(w: Params) -> Params:
+    """The same world with a score that is a function of (x, a)."""
+    return {**w, "function": 1}
+
+
+FAMILY = Family((1, 2, 3), length, scored)
+SMALL = Family((1, 2), length, scored, 0.4)  # where a bound takes linear algebra: milliseconds
+FAMILY_RANDOM = FAMILY._replace(world=world)
+SMALL_RANDOM = SMALL._replace(world=world)
 
 
 def inside(z: npt.ArrayLike) -> FloatArray:
@@ -89,11 +103,6 @@ def model(w: Params, *, complete: bool = True) -> JudgeModel:
         values,
         np.full(judge.shape, share),
     )
-
-
-def as_function(w: Params) -> Params:
-    """The same world with a score that is a function of (x, a)."""
-    return {**w, "function": 1}
 
 
 class Sums(NamedTuple):

@@ -139,6 +139,11 @@ def gain(rng):
     tells = Dense(model._replace(judge=np.eye(3)[None], label=np.repeat(model.label[:, :1], 3, axis=1)))
     learnt = tells.mean(tells.m**2 / tells.given(1 / tells.v * np.ones_like(tells.p), "s"))
     np.testing.assert_allclose(tells.mean(tells.w**2 * tells.v), learnt, **CLOSE)
+    printed = tells.g + tells.m * (tells.r - tells.q) - tells.value
+    uncon = tells.g + tells.w * (tells.y - tells.q) - tells.value
+    gap = tells.var(uncon) - tells.var(printed)
+    np.testing.assert_allclose(gap, tells.mean(tells.w**2 * tells.v), **CLOSE)
+    assert gap > 1e-3
 
 
 @line("surrogate_gradient", 11)
@@ -218,6 +223,18 @@ def averaged_weights(rng):
     mean = d.given(weight * np.ones_like(d.p), "xa")
     found = d.mean(d.w * fit + mean * (d.r - fit))
     np.testing.assert_allclose(found, d.value + d.mean((mean - d.w) * (d.q - fit)), **CLOSE)
+
+
+@line("dr_remainder", 7)
+def printed_remainder_is_right(rng):
+    d = Dense(draw_model(rng, (2, 4, 2, 3), judge="function"))  # some responses share a score
+    weight, fit = rng.uniform(0, 3, (1, 1, 2, 1, 1)), rng.uniform(0, 1, (1, 1, 2, 1, 1))
+    np.testing.assert_allclose(d.p * (d.q - d.r), 0, atol=1e-12)
+    error = d.mean((weight - d.w) * (d.r - fit))
+    np.testing.assert_allclose(error, d.mean((weight - d.m) * (d.q - fit)), **CLOSE)
+    with_covariates = rng.uniform(0, 1, (2, 4, 1, 1, 1))
+    error = d.mean((weight - d.w) * (d.r - with_covariates))
+    assert abs(error - d.mean((weight - d.m) * (d.q - with_covariates))) > 1e-4
 
 
 @pytest.mark.parametrize(("page", "number"), sorted(CHECKS))

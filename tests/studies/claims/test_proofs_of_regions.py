@@ -83,6 +83,20 @@ def every_smaller_region_breaks_it(rng):
     assert error < 1 / size
 
 
+@line("ess_form", 7)
+def the_other_reading(rng):
+    target, logger, t, mean, noise = region(rng)
+    w, draws = target / logger, 200_000
+    rows = rng.choice(len(logger), draws, p=logger)
+    size = draws / (w[rows] ** 2 * t[rows]).sum()  # ESS_T / n of this reading, and its limit
+    spread = np.sqrt(logger @ (w**2 * t) ** 2 - (logger @ (w**2 * t)) ** 2) / np.sqrt(draws)
+    assert abs(1 / size - logger @ (w**2 * t)) <= 5 * spread
+    limit = 1 / (logger @ (w**2 * t))
+    assert standard_error(target, logger, mean, noise) >= noise[t > 0].min() ** 2 / limit
+    equal = standard_error(target, logger, np.zeros(6), t)  # and it is attained
+    np.testing.assert_allclose(equal, 1 / limit, **CLOSE)
+
+
 def rate(p, q, x):
     """Cramer's rate of the logger's surprisal."""
     s = -np.log(p)
@@ -173,6 +187,11 @@ def two_sided(rng):
     for length in LENGTHS:
         found = mass(q, length, lambda n: abs(-n @ np.log(p) - entropy(p)) <= d)
         assert found <= np.exp(-length * rate(p, q, entropy(p) + np.sign(margin) * d))
+    sd = np.sqrt(p @ np.log(p) ** 2 - entropy(p) ** 2)
+    shrinking = [norm.ppf(0.95) * sd / np.sqrt(length) for length in (1e4, 1e6, 1e8, 1e12)]
+    exponents = [rate(p, q, entropy(p) + np.sign(margin) * d) for d in shrinking if d < abs(margin)]
+    assert (np.diff(exponents) > 0).all()
+    np.testing.assert_allclose(exponents[-1], rate(p, q, entropy(p)), rtol=1e-3)
 
 
 @line("typical_region", 5)
@@ -189,7 +208,11 @@ def no_margin(rng):
     length = 60
     d = norm.ppf(0.95) * sd[0] / np.sqrt(length)
     found = mass(q, length, lambda n: abs(n @ s - entropy(p)) <= d)
-    limit = 2 * norm.cdf(norm.ppf(0.95) * sd[0] / sd[1]) - 1
+    limit = (
+        2 * norm.cdf(norm.ppf(0.95) * sd[0] / sd[1]) - 1
+    )  # of a band that shrinks; one that does not, fills up
+    wide = [mass(q, n, lambda c: abs(c @ s - entropy(p)) <= sd[1]) for n in (10, 20, 60)]
+    assert all(1 - found <= 1 / n for found, n in zip(wide, (10, 20, 60), strict=True))  # Chebyshev
     # Berry and Esseen at both ends, with the constant of Shevtsova (2011)
     third = q @ np.abs(s - q @ s) ** 3 / sd[1] ** 3
     assert abs(found - limit) <= 2 * 0.4748 * third / np.sqrt(length)
@@ -216,6 +239,30 @@ def chebyshev(rng):
     for length in LENGTHS:
         found = mass(p, length, lambda n: n @ ratio >= delta - epsilon)
         assert found >= 1 - spread / (length * epsilon**2)
+
+
+@line("typical_region", 8)
+def cramers_lower_half(rng):
+    p, q, _ = tokens(rng)
+    s = -np.log(p)
+    t = q @ s - 0.5 * (q @ s - s.min())
+    power = brentq(lambda a: (q * np.exp(a * s)) @ (s - t), -200, 0)  # the tilted law has mean surprisal t
+    tilted = q * np.exp(power * s) / (q @ np.exp(power * s))
+    for length in LENGTHS:
+        d = 1 / np.sqrt(length)
+        near = [mass(x, length, lambda n, d=d: abs(n @ s - t) <= d) for x in (q, tilted)]
+        below, under = (mass(x, length, lambda n, d=d: -1e-12 <= t - n @ s <= d) for x in (q, tilted))
+        lost = np.exp(-length * (rate(p, q, t) + abs(power) * d))
+        assert near[0] >= lost * near[1] > 0
+        assert below >= lost * under * (1 - 1e-9)
+        everything = mass(q, length, lambda n: n @ s <= t + 1e-12)
+        assert below <= everything <= np.exp(-length * rate(p, q, t)) * (1 + 1e-9)
+    spread = np.sqrt(
+        tilted @ (s - t) ** 2
+    )  # the factor of a shrinking band, for many tokens, by the same law
+    limit = norm.cdf(1 / spread) - norm.cdf(-1 / spread)
+    third = tilted @ np.abs(s - t) ** 3 / spread**3
+    assert abs(near[1] - limit) <= 2 * 0.4748 * third / np.sqrt(length)
 
 
 def slice_of(rng):

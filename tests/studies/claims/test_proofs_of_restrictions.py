@@ -191,6 +191,67 @@ def known_rewards(rng):
         assert bounds[0] >= bounds[1] - 1e-12
 
 
+def functions(rng):
+    """A fine and a coarse score, both functions of (x, a), and a label whose mean depends on the coarse one alone."""
+    share = rng.uniform(0.1, 0.9)
+    prompt, logger, target = softmax(rng.normal(size=2)), *(softmax(rng.normal(size=(2, 2, 4))))
+    score = np.stack([rng.permutation(4) for _ in range(2)])  # each prompt has a response on every fine level
+    reward, label = rng.uniform(0.1, 0.9, 2), softmax(rng.normal(size=(2, 4, 1, 3)))
+
+    def build(levels, level):
+        judge = np.eye(levels)[level]
+        of_cell = np.broadcast_to(reward[score // 2][:, :, None], judge.shape)
+        values = np.array([0.0, 0.5, 1.0])
+        labels = law_with_mean(np.broadcast_to(label, (*judge.shape, 3)), values, of_cell)
+        return judge_models.JudgeModel(
+            prompt, logger, target, judge, labels, values, np.full(judge.shape, share)
+        )
+
+    return build(4, score), build(2, score // 2), score, share
+
+
+@line("blackwell", 7)
+def coarser_model_is_smaller(rng):
+    fine, coarse, _, share = functions(rng)
+    spaces_ = [judge_models.observed(model) for model in (fine, coarse)]
+    large, small = (
+        judge_models.tangent(model, space, sufficient="s")
+        for model, space in zip((fine, coarse), spaces_, strict=True)
+    )
+    order = [np.lexsort([space[name] for name in "ylax"]) for space in spaces_]  # one outcome, one place
+    probability = spaces_[0].probability[order[0]]
+    np.testing.assert_allclose(probability, spaces_[1].probability[order[1]], **CLOSE)
+    root = np.sqrt(probability)[:, None]
+    basis = np.linalg.svd(root * large[order[0]], full_matrices=False)
+    span = basis[0][:, basis[1] > 1e-9 * basis[1].max()]
+    inside = root * small[order[1]]
+    np.testing.assert_allclose(span @ (span.T @ inside), inside, atol=1e-9)
+    assert span.shape[1] > np.linalg.matrix_rank(inside, 1e-9)
+
+    def learnt(model):
+        d = Dense(model)
+        precision = d.given(share / d.v * np.ones_like(d.p), "s")
+        return d.mean(d.m**2 / np.where(precision > 0, precision, 1.0))
+
+    gap = learnt(fine) - learnt(coarse)
+    np.testing.assert_allclose(sufficient_bound(fine) - sufficient_bound(coarse), gap, rtol=1e-8)
+    assert gap > 1e-6
+
+
+@line("blackwell", 8)
+def printed_variances_are_equal(rng):
+    fine, coarse, score, _ = functions(rng)
+    variances = []
+    for model in (fine, coarse):
+        d = Dense(model)
+        printed = d.g + d.m * (d.r - d.q) - d.value
+        np.testing.assert_allclose(d.p * (printed - d.g + d.value), 0, atol=1e-12)
+        variances.append(d.var(printed))
+    np.testing.assert_allclose(variances[0], variances[1], **CLOSE)
+    weight = coarse.target / coarse.logger  # neither is it a function of the coarse score, nor is R constant
+    assert np.ptp(weight[score < 2]) > 1e-3 and np.ptp(Dense(coarse).r) > 1e-3
+
+
 @pytest.mark.parametrize(("page", "number"), sorted(CHECKS))
 def test_line(page, number):
     run(CHECKS[page, number])
