@@ -125,7 +125,8 @@ def test_names_that_differ_by_case_or_blanks(tmp_path: Path) -> None:
     ]
     said = read(write(tmp_path / "x.jsonl", records))[1]["reason"].tolist()
     assert len(said) == 2 and all(reason.startswith("caution: ") for reason in said)
-    assert "policies 'Base' and 'base'" in said[0] and "prompt_ids 'q1' and 'q1 '" in said[1]
+    assert "policies 'Base' and 'base'" in said[0] and "two prompt_ids" in said[1]
+    assert "q1" not in said[1]  # an id may be secret, and what is said here goes into every output
 
 
 def test_logged_policies_that_match_nothing(tmp_path: Path, data_dir: Path) -> None:
