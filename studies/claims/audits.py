@@ -112,14 +112,29 @@ def margins(z: FloatArray, size: int) -> dict[str, float]:
     }
 
 
-def pooled_size(rates: FloatArray, each: int, pooled: bool, rng: np.random.Generator, reps: int) -> float:
-    """Share of rejections at 5% of a chi-squared over bins of binary residuals whose mean is zero in every bin."""
+def bin_tests(rates: FloatArray, each: int, rng: np.random.Generator, reps: int) -> dict[str, float]:
+    """Shares of rejections at 5% by tests over bins of binary residuals whose mean is zero in every bin.
+
+    ``pooled`` and ``own``: the sum of squared residuals over one estimated variance, or over each bin's own, to a
+    chi-squared; a bin without variance counts if its residual is not 0. ``shipped``: the project's ANOVA-type law for
+    the pooled sum, the calibrator known.
+    """
     hits = rng.binomial(each, rates, size=(reps, len(rates)))
-    residual = hits / each - rates
-    own = hits / each * (1 - hits / each)
-    variance = own.mean(axis=1, keepdims=True) if pooled else rates * (1 - rates)
-    statistic = (each * residual**2 / np.maximum(variance, 1e-9)).sum(axis=1)
-    return float((statistic > stats.chi2.isf(0.05, len(rates))).mean())
+    square = (hits / each - rates) ** 2
+    own = hits / each * (1 - hits / each) / (each - 1)  # of a bin's mean
+    edge = stats.chi2.isf(0.05, len(rates))
+    pooled_sum = (square / np.maximum(own.mean(axis=1, keepdims=True), 1e-12)).sum(axis=1)
+    own_sum = (square / np.maximum(own, 1e-12)).sum(axis=1)
+    share = own / np.maximum(own.mean(axis=1, keepdims=True), 1e-12)
+    df = share.sum(axis=1) ** 2 / (share**2).sum(axis=1) * (each + 1) / (each - 1)
+    df_bins = np.clip(df, 1.0, len(rates))
+    df_error = share.sum(axis=1) ** 2 / ((share**2).sum(axis=1) / (each + 1))
+    f_edge = stats.f.isf(0.05, df_bins, df_error)
+    return {
+        "pooled": float((pooled_sum > edge).mean()),
+        "own": float((own_sum > edge).mean()),
+        "shipped": float((pooled_sum / len(rates) > f_edge).mean()),
+    }
 
 
 def bins(z: FloatArray, size: int) -> dict[str, list[float]]:
