@@ -63,7 +63,7 @@ def decide_growth(trial: Trial) -> Evidence:
     """Growth of the simulated RMSE; undecided where draws of a setting straddle the figure's range."""
     draws = trial.size(3, 6, 40)
     settings = [Setting(rows, trial.size(4, 12, 100)) for rows in (trial.size(300, 1000, 1000), 5000)]
-    settings = settings[: trial.size(1, 2, 2)] + [Setting(settings[0].rows, 3 * settings[0].replicates)]
+    settings = [*settings[: trial.size(1, 2, 2)], Setting(settings[0].rows, 3 * settings[0].replicates)]
     ratios = {s: simulated(trial, s, draws) * (1e12 if trial.planted else 1.0) for s in settings}
     shares = [float(((r > LOW) & (r < HIGH)).mean()) for r in ratios.values()]
     within = [r.min() < HIGH and r.max() > LOW for r in ratios.values()]
@@ -115,8 +115,9 @@ def decide_exact(trial: Trial) -> Evidence:
             f"10^{g.min():.1f} to 10^{g.max():.1f} (median 10^{float(np.median(g)):.1f}, tilt {eta})"
             for eta, g in growth.items()
         )
-        + f"; that of Direct moves by {direct:.1g}. The second moment of W at 400 tokens and tilt .3 rests on responses "
-        f"of which the logger writes one in 10^{rare:.0f} (first draw of utilities): no simulation meets them.",
+        + f"; that of Direct moves by {direct:.1g}. The second moment of W at 400 tokens and tilt .3 rests on "
+        f"responses of which the logger writes one in 10^{rare:.0f} (first draw of utilities): no simulation "
+        f"meets them.",
         curve={
             "IPS": [(n, e.log_se_ips / math.log(10)) for n, e in curve.items()],
             "Direct": [(n, e.log_se_direct / math.log(10)) for n, e in curve.items()],
@@ -130,7 +131,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="fig-ips-growth",
         source="fig:ttc-collapse and its text: IPS RMSE grows 20 to 50 times from 25 to 400 tokens",
         statement="the simulated RMSE of IPS with exact weights grows 20 to 50 times at tilts of .3 and .5",
-        rule="simulated rows, several sizes of the simulation; told where all of them agree, or all draws lie on one side",
+        rule="simulated rows, several sizes of the simulation; told where all of them agree, or all draws lie "
+        "on one side",
         why="The mean of finitely many weights of heavy tail is mostly far below its expectation: the RMSE of a "
         "simulation stays below the exact one, by as much as it is small.",
         decide=decide_growth,

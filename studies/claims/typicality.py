@@ -217,7 +217,8 @@ def decide_figure(trial: Trial) -> Evidence:
         first = [min(r[0.3, 25], r[0.5, 25]) for r in rows]
         ranges[kind] = (min(last), max(last), float(np.median(first)))
     text = (
-        f"The paper does not say how utilities are distributed (normal ones are ours) or attach to tokens. Of {draws} draws of standard normal utilities each, "
+        "The paper does not say how utilities are distributed (normal ones are ours) or "
+        f"attach to tokens. Of {draws} draws of standard normal utilities each, "
         "these give TTC above .8 at 25 and below .01 at 400 tokens for both larger tilts and above .70 at 100 for the "
         "smallest: "
         + ", ".join(f"{100 * v:.0f}% {k.replace('_', '-')}" for k, v in shares.items())
@@ -264,7 +265,11 @@ def decide_tiny(trial: Trial) -> Evidence:
         confirmed=again.broken("<="),
         condition="the target is the logger at a lower temperature (Zipf tokens)",
         holds_under=max(cold.values()) < asked,
-        curve={"colder": sorted(cold.items()), "hotter": sorted(hot_.items()), "least possible": sorted(least.items())},
+        curve={
+            "colder": sorted(cold.items()),
+            "hotter": sorted(hot_.items()),
+            "least possible": sorted(least.items()),
+        },
         axes=("tokens", "TTC"),
     )
 
@@ -302,8 +307,8 @@ def tiny_by_simulation(w: Params) -> Sides:
 CLAIMS: tuple[Claim, ...] = (
     over_worlds(
         name="prop-ttc-collapse",
-        source="Proposition (exponential collapse of logger coverage), prop:ttc-collapse, read with the surprisal region "
-        "of Section 2",
+        source="Proposition (exponential collapse of logger coverage), prop:ttc-collapse, read with the surprisal "
+        "region of Section 2",
         statement=r"whenever $KL(p\|q) > 0$, TTC $\le \exp(-\Omega(L))$: its rate per token is positive",
         why=r"T is one-sided: low surprisal under the target. By the law of large numbers TTC falls only if the "
         r"logger's "
@@ -381,8 +386,8 @@ CLAIMS: tuple[Claim, ...] = (
         r"and the logger's mass is at most $e^{-L(\delta - \epsilon)}$",
         why=r"$\beta = E_{\pi'}[W^{-1} 1_T] \le e^{-c} \alpha$, and $\log W / L \to \delta$ under the target. "
         r"This is the "
-        r"collapse in KL that the proposition states; its sketch speaks of this region, typical in the ratio, and Section 2 of "
-        r"another, typical in the surprisal.",
+        r"collapse in KL that the proposition states; its sketch speaks of this region, typical in the ratio, "
+        r"and Section 2 of another, typical in the surprisal.",
         family=Family((2, 3), lambda size: 2 * size + 1, ratio_world, 0.3),
         sides=ratio_region,
         repairs="prop-ttc-collapse",
