@@ -101,7 +101,7 @@ def decide_threshold(trial: Trial) -> Evidence:
     return Evidence(
         holds=bool(np.isclose(at, TTC, rtol=0.01).all()),
         holds_under=possible and not found.broken("=="),
-        condition=f"the outcome noise on T is {near[0]:.3f} to {near[1]:.3f} and there is no shape mismatch (arithmetic)"
+        condition=f"the outcome noise on T is {near[0]:.3f} to {near[1]:.3f}, without shape mismatch (arithmetic)"
         if possible
         else "",
         measured=f"TTC = .70 at an outcome noise of {need:.3f}; thresholds "
@@ -317,8 +317,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="threshold-mde",
         source="Section 2 and App. diag-gates: 'Threshold calibrated for MDE of about 0.02 at n of about 5k'",
         statement="TTC = .70 is where the CLE floor makes the minimum detectable effect .02 at 5,000 rows",
-        rule="arithmetic, no search: the floor with target mass .9 and no shape mismatch, solved for TTC at each outcome "
-        "noise, and the noise at which that is .70",
+        rule="arithmetic, no search: the floor with target mass .9 and no shape mismatch, solved for TTC at each "
+        "outcome noise, and the noise at which that is .70",
         why=r"$MDE = (z_{.8}+z_{.975})\sqrt2\,\sigma_T \alpha / \sqrt{\beta n}$ is solved by a $\beta$ that grows "
         r"with the "
         "square of the noise.",
@@ -375,7 +375,7 @@ CLAIMS: tuple[Claim, ...] = (
         statement=r"a clone whose log-probabilities carry normal errors of sd s has $ESS/n \to e^{-s^2}$: 26.2% "
         r"is 1.16 nats",
         rule="closed form, and Gauss-Hermite quadrature",
-        why=r"$E[W]^2/E[W^2] = e^{s^2}/e^{2s^2}$; the clone has no coverage problem, so all of its loss is noise.",
+        why=r"An identity of log-normal weights: $E[W]^2/E[W^2] = e^{s^2}/e^{2s^2}$; the clone has no coverage problem, so all of its loss is noise.",
         decide=decide_clone,
         planted="twice the spread",
         kind="number",
