@@ -299,6 +299,7 @@ CLAIMS: tuple[Claim, ...] = (
         decide=decide_parts,
         sides=parts_of_table,
         second=parts_of_tokens,
+        route="the same parts in worlds of Zipf tokens with the table's TTC",
         planted="half the share",
     ),
     over_worlds(

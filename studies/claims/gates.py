@@ -375,7 +375,8 @@ CLAIMS: tuple[Claim, ...] = (
         statement=r"a clone whose log-probabilities carry normal errors of sd s has $ESS/n \to e^{-s^2}$: 26.2% "
         r"is 1.16 nats",
         rule="closed form, and Gauss-Hermite quadrature",
-        why=r"An identity of log-normal weights: $E[W]^2/E[W^2] = e^{s^2}/e^{2s^2}$; the clone has no coverage problem, so all of its loss is noise.",
+        why=r"An identity of log-normal weights: $E[W]^2/E[W^2] = e^{s^2}/e^{2s^2}$; "
+        r"the clone has no coverage problem, so all of its loss is noise.",
         decide=decide_clone,
         planted="twice the spread",
         kind="number",

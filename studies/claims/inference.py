@@ -440,7 +440,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="jackknife-mean-of-squares",
-        source="ours: the mean of squared deviations in place of the sum, a way to reach the SD(Z) of tab:uq-diagnostics",
+        source="ours: the mean of squared deviations in place of the sum, a way to reach the SD(Z) of "
+        "tab:uq-diagnostics",
         statement=r"$E[\frac{K-1}{K}\,\frac1K\sum_k (V^{(-k)} - \bar V)^2] = \sigma^2/m$",
         why=r"By `prop-oua-mean` it is $\sigma^2/(Km)$: the standard error is $\sqrt K$ times too small.",
         family=FOLDED,
@@ -453,7 +454,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="jackknife-level",
         source="tab:uq-comparison: the calibration-aware jackknife covers 70 to 89%",
-        statement="the formula as printed can cover as little as 70% (within three binomial errors of a cell of 150 runs) without bias",
+        statement="the formula as printed can cover as little as 70% (within three binomial errors of a cell of 150 "
+        "runs) without bias",
         rule="coverage by quadrature over the jackknife's chi-squared, for every share of calibration variance; "
         "simulation",
         why="With K folds the jackknife is a chi-squared of K - 1 degrees of freedom: 1.96 covers what a t covers.",
@@ -563,7 +565,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="prop-direct-eif",
         source="Proposition (Direct: EIF and one-step estimator), prop:direct-eif",
-        statement="the plug-in with level means, to which the one-step estimator of a saturated judge comes down, has the "
+        statement="the plug-in with level means, to which the one-step estimator of a saturated judge comes down, has "
+        "the "
         "variance of the bound",
         rule="simulated variance over the exact bound, a judge of three levels",
         why=r"$Var\,\phi / n = Var(Y)/n + E Var(Y|S)(1/m - 1/n)$ at constant propensity.",

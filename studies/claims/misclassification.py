@@ -200,8 +200,10 @@ def decide_width(trial: Trial) -> Evidence:
         holds=bool(most >= (1e9 if trial.planted else 9)),
         measured=f"{graded:.2f} for a graded judge, {symmetric:.2f} to {max(ratio):.2f} for its verdict, at J = .41",
         expected="9",
-        text=f"A graded binormal judge whose verdict has J = .41 at best: Rogan-Gladen on the verdict is {graded:.2f} "
-        f"times as wide as the efficiency bound on the score. With the same 500 labels of each policy, the binary verdict and J = .41, Rogan-Gladen is "
+        text=f"A graded binormal judge whose verdict has J = .41 at best: Rogan-Gladen on the verdict is "
+        f"{graded:.2f} "
+        f"times as wide as the efficiency bound on the score. With the same 500 "
+        f"labels of each policy, the binary verdict and J = .41, Rogan-Gladen is "
         f"{symmetric:.2f} times "
         f"as wide as the efficiency bound for a symmetric judge and at most {max(ratio):.2f} times for any other; nine "
         f"times are "
@@ -265,8 +267,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="rg-nine-times",
         source="tab:binary-comparison: intervals nine times narrower at J = .41",
-        statement="with the same labels, calibration on the graded score is nine times narrower than Rogan-Gladen on its "
-        "verdict at J = .41",
+        statement="with the same labels, calibration on the graded score is nine times narrower than Rogan-Gladen on "
+        "its verdict at J = .41",
         rule="exact large-sample variances of a binormal judge, and over all binary judges of that J",
         why="Their squared errors' label parts stand as one to the squared correlation of verdict and label.",
         decide=decide_width,

@@ -371,7 +371,8 @@ CLAIMS: tuple[Claim, ...] = (
         source="ours: in place of prop:calips",
         statement=r"$E_0[m^*(S) R(S)] = E_0[W R(S)] = V$: weights averaged within the judge's levels, not projected on "
         r"monotone ones",
-        why=r"An identity, the tower property: the search can only show a slip of the code. The price: no variance is saved beyond `conditional-weight-variance`; all that "
+        why=r"An identity, the tower property: the search can only show a slip of "
+        r"the code. The price: no variance is saved beyond `conditional-weight-variance`; all that "
         r"monotone stacks save beyond it is bias where $m^*$ is not monotone.",
         family=LEVELS,
         sides=conditional_value,
