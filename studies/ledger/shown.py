@@ -81,7 +81,8 @@ def document(found: Mapping[str, Any]) -> str:
         "",
         "*Holds*: no counterexample by random search and an optimiser, or exactly computed. *Holds if*: false in "
         "general, true under the condition given. *Refuted*: a counterexample that a second method confirms. *Not "
-        "reproduced*: a number of the paper that our simulated world does not give; the paper's data was not used. *Undecided*: the text says what it "
+        "reproduced*: a number of the paper that our simulated world does not "
+        "give; the paper's data was not used. *Undecided*: the text says what it "
         "would take. "
         "Every claim has a false variant that must not come out as holding; for tables that denies the sentences and "
         "tests the reading of the answers, not the study.",

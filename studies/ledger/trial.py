@@ -128,7 +128,7 @@ def by_source(claims: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     >>> by_source([{"source": "ours: a question", "verdict": "holds"}])["stated by the paper"]
     '0 claims: 0 holds, 0 hold if, 0 refuted, 0 not reproduced, 0 undecided'
     """
-    own = [one for one in claims if one["source"].startswith(("ours", "repairs"))]
+    own = [one for one in claims if one["source"].startswith("ours")]
     paper = [one for one in claims if one not in own]
     return {"stated by the paper": summary(paper), "ours (questions, repairs)": summary(own)}
 
