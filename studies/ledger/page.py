@@ -45,6 +45,7 @@ def render(found: Mapping[str, Any]) -> str:
             "statement": formulas(capital(claim["statement"])),
             "condition": formulas(claim["condition"]),
             "why": formulas(claim["why"]),
+            "source": formulas(claim["source"]),
             "text": formulas(claim["text"]),
             "figure": figure(claim["curve"], claim["axes"]),
             "words": untexed(" ".join(claim[k] for k in SEARCHED)).lower(),
