@@ -1,6 +1,7 @@
 """Audits of transport: what a pass shows, what "not failed" lets through, and how binned audits pool their variance."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy import stats
@@ -13,6 +14,7 @@ from studies.ledger.worlds import Family, FloatArray, batches, over_worlds
 ALPHA = 0.0125  # of the paper's figure: four policies, Bonferroni
 SHIFT = 0.31  # mean residual of the adversarial policy there
 MARGIN = 0.05
+FIGURE_LABELS = 1240  # a quarter of its prompts
 
 
 def rejected(n: float, shift: float, sd: float, alpha: float = 0.05) -> float:
@@ -28,6 +30,12 @@ def audited(z: FloatArray, size: int) -> dict[str, float]:
         "sd": 0.05 + 0.45 / (1 + math.exp(-float(z[1]))),
         "probes": 50 + int(150 * abs(math.tanh(z[2]))),
     }
+
+
+def sparing(z: FloatArray, size: int) -> dict[str, float]:
+    """The same with spreads near one half, and probes near 50, drawn often."""
+    found = audited(z, size)
+    return {**found, "sd": 0.5 / (1 + math.exp(-3 * float(z[1]))), "probes": 50 + int(abs(50 * z[2]))}
 
 
 AUDITS = Family((1,), lambda size: 3, audited)
@@ -62,6 +70,13 @@ def detected(w: Params) -> Sides:
     if not (0.01 < w["sd"] <= 0.5):
         raise ClaimError("residuals of labels in [0, 1] have a spread of at most .5")
     return Sides(1 - rejected(max(w["probes"], 50), SHIFT, w["sd"], ALPHA), 0.01)
+
+
+def powerful(w: Params) -> Sides:
+    """.8 against the power of the zero-null test at a shift of .25 with 50 to 200 probes."""
+    if not (0.01 < w["sd"] <= 0.5 and 50 <= w["probes"] <= 200):
+        raise ClaimError("outside 50 to 200 probes of labels in [0, 1]")
+    return Sides(0.8, rejected(w["probes"], 0.25, w["sd"]))
 
 
 def narrow(w: Params) -> Params:
@@ -112,14 +127,29 @@ def margins(z: FloatArray, size: int) -> dict[str, float]:
     }
 
 
-def pooled_size(rates: FloatArray, each: int, pooled: bool, rng: np.random.Generator, reps: int) -> float:
-    """Share of rejections at 5% of a chi-squared over bins of binary residuals whose mean is zero in every bin."""
+def bin_tests(rates: FloatArray, each: int, rng: np.random.Generator, reps: int) -> dict[str, float]:
+    """Shares of rejections at 5% by tests over bins of binary residuals whose mean is zero in every bin.
+
+    ``pooled`` and ``own``: the sum of squared residuals over one estimated variance, or over each bin's own, to a
+    chi-squared; a bin without variance counts if its residual is not 0. ``shipped``: the project's ANOVA-type law for
+    the pooled sum, the calibrator known.
+    """
     hits = rng.binomial(each, rates, size=(reps, len(rates)))
-    residual = hits / each - rates
-    own = hits / each * (1 - hits / each)
-    variance = own.mean(axis=1, keepdims=True) if pooled else rates * (1 - rates)
-    statistic = (each * residual**2 / np.maximum(variance, 1e-9)).sum(axis=1)
-    return float((statistic > stats.chi2.isf(0.05, len(rates))).mean())
+    square = (hits / each - rates) ** 2
+    own = hits / each * (1 - hits / each) / (each - 1)  # of a bin's mean
+    edge = stats.chi2.isf(0.05, len(rates))
+    pooled_sum = (square / np.maximum(own.mean(axis=1, keepdims=True), 1e-12)).sum(axis=1)
+    own_sum = (square / np.maximum(own, 1e-12)).sum(axis=1)
+    share = own / np.maximum(own.mean(axis=1, keepdims=True), 1e-12)
+    df = share.sum(axis=1) ** 2 / (share**2).sum(axis=1) * (each + 1) / (each - 1)
+    df_bins = np.clip(df, 1.0, len(rates))
+    df_error = share.sum(axis=1) ** 2 / ((share**2).sum(axis=1) / (each + 1))
+    f_edge = stats.f.isf(0.05, df_bins, df_error)
+    return {
+        "pooled": float((pooled_sum > edge).mean()),
+        "own": float((own_sum > edge).mean()),
+        "shipped": float((pooled_sum / len(rates) > f_edge).mean()),
+    }
 
 
 def bins(z: FloatArray, size: int) -> dict[str, list[float]]:
@@ -127,45 +157,84 @@ def bins(z: FloatArray, size: int) -> dict[str, list[float]]:
     return {"rates": (0.02 + 0.96 / (1 + np.exp(-2 * z))).tolist()}
 
 
+@lru_cache(maxsize=8)
+def squared_normals(size: int) -> FloatArray:
+    """Squares of 8,192 quasi-random normal vectors, shape (8192, size)."""
+    return np.asarray(stats.norm.ppf(stats.qmc.Sobol(size, seed=0).random(2**13)) ** 2)
+
+
 def pooled(w: Params) -> Sides:
     """Size with a pooled variance, by moments of the statistic in large bins, against .06.
 
-    It is a weighted sum of chi-squares with weights ``v_b / mean v``: simulated, with the same normals in every world.
+    It is a weighted sum of chi-squares with weights ``v_b / mean v``: over the same Sobol points in every world.
     """
     rates = np.asarray(w["rates"], float)
     if not (rates.min() > 0.01 and rates.max() < 0.99):
         raise ClaimError("a bin is degenerate")
     v = rates * (1 - rates)
-    normal = generator(0, "claims", "audits", "normals", len(rates)).standard_normal((4000, len(rates))) ** 2
+    normal = squared_normals(len(rates))
     edge = stats.chi2.isf(0.05, len(rates))
     return Sides(float((normal @ (v / v.mean()) > edge).mean()), 0.06)
 
 
 def pooled_by_binomials(w: Params) -> Sides:
-    """The same from binomial labels."""
+    """The same from binomial labels, 2,000 in a bin."""
     rates = np.asarray(w["rates"], float)
     return batches(
-        lambda rng: (pooled_size(rates, 200, True, rng, 8000), 0.06),
+        lambda rng: (bin_tests(rates, 2000, rng, 25_000)["pooled"], 0.06),
         generator(0, "claims", "audits", "bins"),
     )
 
 
-def decide_own_variance(trial: Trial) -> Evidence:
-    """Size with each bin's own variance, in the worlds where pooling fails most."""
-    rng = trial.rng("own")
-    reps = trial.size(2000, 20_000, 200_000)
-    worlds = [np.array(r) for r in ([0.5, 0.05, 0.05, 0.05, 0.05], [0.5] * 3, [0.3, 0.7, 0.02], [0.1] * 10)]
-    sizes = [pooled_size(r, 200, trial.planted and len(set(r)) > 1, rng, reps) for r in worlds]
+NULLS = ([0.5, 0.05, 0.05, 0.05, 0.05], [0.5] * 3, [0.3, 0.7, 0.02], [0.1] * 10)  # label rates by bin
+EACH = (40, 200)  # labels a bin
+ROOM = 0.0625  # size at 5% that counts as kept: a quarter over
+
+
+def own_variance(w: Params) -> Sides:
+    """Size with each bin's own estimated variance, by enumeration of all counts, against .0625."""
+    each, rates = int(w["each"]), np.asarray(w["rates"], float)
+    if not (each >= 2 and len(rates) >= 1 and (each + 1) ** len(rates) <= 200_000):
+        raise ClaimError("too many counts to enumerate")
+    count = np.arange(each + 1)
+    total, mass = np.zeros(1), np.ones(1)
+    for rate in rates:
+        own = count / each * (1 - count / each) / (each - 1)
+        statistic = (count / each - rate) ** 2 / np.maximum(own, 1e-12)
+        total = np.add.outer(total, statistic).ravel()
+        mass = np.multiply.outer(mass, stats.binom.pmf(count, each, rate)).ravel()
+    return Sides(float(mass[total > stats.chi2.isf(0.05, len(rates))].sum()), ROOM)
+
+
+def own_variance_by_simulation(w: Params) -> Sides:
+    """The same from binomial labels."""
+    rates = np.asarray(w["rates"], float)
+    return batches(
+        lambda rng: (bin_tests(rates, int(w["each"]), rng, 2000)["own"], ROOM),
+        generator(0, "claims", "audits", "own variance"),
+    )
+
+
+def decide_bins(trial: Trial, test: str) -> Evidence:
+    """Size of a test over bins in worlds of unequal label rates, at 40 and 200 labels a bin."""
+    rng, reps = trial.rng("bins"), trial.size(2000, 20_000, 200_000)
+    chosen = "own" if trial.planted else test
+    size = {n: [bin_tests(np.array(r), n, rng, reps)[chosen] for r in NULLS] for n in EACH}
     mcse = math.sqrt(0.05 * 0.95 / reps)
-    worst = max(sizes)
+    worst = max(max(s) for s in size.values())
+    told = "; ".join(f"{', '.join(f'{x:.3f}' for x in s)} with {n} labels a bin" for n, s in size.items())
+    w = {"rates": NULLS[2], "each": EACH[0]}
+    kept = worst < (0.01 if trial.planted and test == "own" else ROOM) + 3 * mcse
+    again = own_variance_by_simulation(w)
     return Evidence(
-        holds=worst < 0.0625 + 3 * mcse,
-        measured=f"sizes {', '.join(f'{s:.3f}' for s in sizes)} ({mcse:.3f})",
-        expected=".05 (at most .0625 at 200 labels a bin)",
+        holds=kept,
+        measured=f"sizes {told} ({mcse:.3f})",
+        expected=f".05, at most {ROOM}",
         mcse=mcse,
-        text=f"Null binary residuals, 200 labels a bin, {reps:,} replicates, four sets of label rates: with each "
-        f"bin's own "
-        f"variance the test rejects in {', '.join(f'{100 * s:.1f}%' for s in sizes)} of them.",
+        text=f"Null binary residuals, {reps:,} replicates, {len(NULLS)} sets of label rates: sizes {told}."
+        + (f" By enumeration {own_variance(w).left:.4f} in one of them." if not kept else ""),
+        counterexample=None if kept else w,
+        confirmed=None if kept else again.broken("<="),
     )
 
 
@@ -188,10 +257,21 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="audit-detects-unhelpful",
-        source="fig:transportability-test: a mean residual of -.31 fails at alpha = .0125",
+        source="fig:transportability-test: a mean residual of -.31 fails at alpha = .0125, at 25% of labels",
+        statement="with the figure's labels (1,240 of about 5,000 prompts) a shift of .31 is missed with a probability "
+        "of at most 1%, whatever the spread of residuals of labels in [0, 1]",
+        why="It is more than twenty standard errors at the widest spread, one half.",
+        family=AUDITS,
+        sides=lambda w: detected({**w, "probes": FIGURE_LABELS}),
+        planted="at most a negative probability",
+        falsified=lambda s: Sides(s.left, -1e-9),
+    ),
+    over_worlds(
+        name="audit-detects-at-fifty",
+        source="ours: fig:transportability-test's shift with the 50 to 200 probes of Section 4",
         statement="a shift of .31 is missed with a probability of at most 1%, with 50 probes or more",
         why="Power of the t-test; residuals of labels in [0, 1] have a spread of at most one half.",
-        family=AUDITS,
+        family=Family((1,), lambda size: 3, sparing),
         sides=detected,
         second=detected_by_simulation,
         condition="the residuals' standard deviation is at most .4",
@@ -200,8 +280,18 @@ CLAIMS: tuple[Claim, ...] = (
         falsified=lambda s: Sides(s.left, 1e-9),
     ),
     over_worlds(
+        name="audit-power-zero",
+        source="ours: Section 4's 50 to 200 probes and its test, which rejects zero; the shift is that of the study",
+        statement="the zero-null test finds a shift of .25 with a power of 80% or more, whatever the residuals' spread",
+        why="At 50 probes and the widest spread, one half, the shift is 3.5 standard errors.",
+        family=AUDITS,
+        sides=powerful,
+        planted="with a power of 99.9%",
+        falsified=lambda s: Sides(0.999, s.right),
+    ),
+    over_worlds(
         name="audit-not-fail",
-        source="ours, on gates: 'flag unless FAIL' as a reporting rule",
+        source="ours: on gates: 'flag unless FAIL' as a reporting rule",
         statement="a shift of 1.5 margins or more leads to FAIL more often than not",
         why="FAIL needs the whole interval outside the margin; a shift of less than the margin and two standard "
         "errors is "
@@ -214,7 +304,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="binned-pooled-variance",
-        source="Section 2, decile-binned residual checks, with one variance for all bins",
+        source="ours: decile-binned residual checks (Section 2) with one variance for all bins",
         statement="a chi-squared test over bins with a pooled variance keeps its size: at most 6% at 5%",
         why=r"With binary labels the bins' variances p(1-p) differ; the statistic is then $\sum_b (v_b/\bar "
         r"v)\chi^2_1$, with "
@@ -227,12 +317,26 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         name="binned-own-variance",
-        source="ours, in place of binned-pooled-variance",
-        statement="with each bin's own variance the test keeps its size",
+        source="ours: does each bin's own variance mend binned-pooled-variance?",
+        statement="a chi-squared test over bins with each bin's own estimated variance keeps its size",
+        rule="simulated binomial labels; enumeration of all counts",
+        why="Where labels are nearly sure, a bin's few failures set both its residual and its variance: a bin that saw "
+        "none is sure of itself. The limit is a chi-squared, and it is far away.",
+        decide=lambda trial: decide_bins(trial, "own"),
+        sides=own_variance,
+        second=own_variance_by_simulation,
+        planted="its size is at most 1%",
+    ),
+    Claim(
+        name="binned-anova-type",
+        source="ours: in place of binned-pooled-variance; the law of `cje-lab audit binned`, calibrator known",
+        statement="the pooled sum referred to an F law with the degrees of freedom of the bins' own variances keeps "
+        "its size",
         rule="simulated binomial labels",
-        why="Each bin's squared residual over its own variance is a chi-squared of one degree of freedom in the limit.",
-        decide=decide_own_variance,
+        why=r"$\sum_b (v_b/\bar v)\chi^2_1$ has the mean of a chi-squared of $(\sum v_b)^2/\sum v_b^2$ degrees and "
+        "its variance (Box); the own variances enter only there.",
+        decide=lambda trial: decide_bins(trial, "shipped"),
         repairs="binned-pooled-variance",
-        planted="one variance for all bins",
+        planted="each bin's own variance in the sum",
     ),
 )

@@ -101,7 +101,12 @@ def shift(w: Params) -> Sides:
 
 
 def clipped(w: Params) -> Sides:
-    """Where the law wants m > n: variance of n*, m = n* (as printed) against that of the whole budget at m = n."""
+    """Where the law wants m > n: variance of n*, m = n* against that of the whole budget at m = n.
+
+    With ``whole`` the clip keeps the budget, not n*: ``n = m = B / (c_S + c_Y)`` against brute force.
+    """
+    if w.get("whole"):
+        return clip_repaired(w)
     s, y, _, _, budget = checked(w)
     n, m = law(w)
     if not m > 1.02 * n:
@@ -248,6 +253,16 @@ def power(w: Params) -> Sides:
     return Sides(0.8, float(stats.norm.sf(z - effect / sd) + stats.norm.cdf(-z - effect / sd)))
 
 
+def independent_power(w: Params) -> Sides:
+    """.8 against the power of the z-test at the planned effect, estimates independent with a standard error each."""
+    if not w["std_error"] > 0:
+        raise ClaimError("the standard error must be positive")
+    z = float(stats.norm.ppf(0.975))
+    effect = (float(stats.norm.ppf(0.8)) + z) * math.sqrt(2) * w["std_error"]
+    sd = math.hypot(w["std_error"], w["std_error"])
+    return Sides(0.8, float(stats.norm.sf(z - effect / sd) + stats.norm.cdf(-z - effect / sd)))
+
+
 def power_by_simulation(w: Params) -> Sides:
     """The same from pairs of normal estimates."""
     effect = (stats.norm.ppf(0.8) + stats.norm.ppf(0.975)) * math.sqrt(2)
@@ -287,19 +302,20 @@ CLAIMS: tuple[Claim, ...] = (
     over_worlds(
         name="sqrt-clip",
         source="prop:sqrt-allocation, 'If the unconstrained optimum exceeds n, set m* = n'",
-        statement="where the law wants more labels than prompts, keeping n* and setting m = n* has the least "
-        "variance of "
-        "all affordable m <= n",
+        statement="where the law wants more labels than prompts, setting m = n has the least variance of all "
+        "affordable m <= n; read with n* kept",
         why="The clip leaves the money of the labels that it does not buy unspent.",
         family=PRICES,
         sides=clipped,
         second=clipped_by_grid,
+        condition=r"the budget is kept in place of n*: $n = m = B / (c_S + c_Y)$",
+        restrict=lambda w: {**w, "whole": 1},
         planted="half of the other's variance",
         falsified=lambda s: Sides(s.left, 0.5 * s.right),
     ),
     over_worlds(
         name="sqrt-clip-repaired",
-        source="ours, in place of the clip",
+        source="ours: prop:sqrt-allocation, 'set m* = n' read with the budget kept",
         statement=r"there $n = m = B / (c_S + c_Y)$ has the least variance",
         why="The variance is convex along the budget line, so the constrained optimum is the corner nearest to "
         "the free "
@@ -391,7 +407,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="spread-labels-budget",
-        source="Sample size planning, 'spread labels across more samples as a practical rule', at a fixed budget",
+        source="ours: 'spread labels across more samples', for which the paper fixes the number of labels, at a fixed "
+        "budget",
         statement="the same holds when the prompts must be paid from the same budget (a label at 16 scores, 25% "
         "of 1,000 "
         "labelled at first)",
@@ -405,11 +422,23 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="mde-formula",
-        source="app:diag-planner",
-        statement=r"at a true difference of $(z_{.8} + z_{.975})\sqrt 2\, SE$ the two-sided 5% test has a power "
+        source="app:diag-planner, 'given two independent estimates with equal SE'",
+        statement=r"for independent estimates of equal SE, "
+        r"at a true difference of $(z_{.8} + z_{.975})\sqrt 2\, SE$ the two-sided 5% test has a power "
         r"of .8 or "
         "more",
-        why="The formula is that of independent estimates. Policies that share prompts or labels are correlated: a "
+        why=r"The difference has the standard error $\sqrt 2\,SE$.",
+        family=Family((1,), lambda size: 1, lambda z, size: {"std_error": float(np.exp(z[0]))}),
+        sides=independent_power,
+        planted=".81",
+        falsified=lambda s: Sides(0.81, s.right),
+    ),
+    over_worlds(
+        name="mde-correlated",
+        source="ours: app:diag-planner's formula for estimates that are not independent",
+        statement=r"at a true difference of $(z_{.8} + z_{.975})\sqrt 2\, SE$ the two-sided 5% test has a power "
+        r"of .8 or more",
+        why="Policies that share prompts or labels are correlated: a "
         "positive correlation makes it conservative, a negative one (a shared calibrator whose error moves two "
         "policies "
         "apart) makes it miss.",

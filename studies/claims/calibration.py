@@ -209,7 +209,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="isotonic-widens-ends",
-        source="ours, on borrowed contrasts",
+        source="ours: on borrowed contrasts",
         statement="a rising fit never makes the difference between the upper and the lower half smaller than the "
         "labels' "
         "own, nor negative",
@@ -223,7 +223,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         name="contrast-borrowed",
-        source="Section 3 (plug-in with a borrowed calibrator), as found by the studies",
+        source="ours: the plug-in of Section 3 with a borrowed calibrator, as found by the studies",
         statement="a difference of two borrowed plug-ins is centred: its bias is small beside its standard deviation",
         rule="two policies at the ends of the scale, a judge without information, equal values; fitted order of "
         "the bias",

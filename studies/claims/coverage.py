@@ -250,7 +250,10 @@ CLAIMS: tuple[Claim, ...] = (
         statement=r"$SE(IPS) \ge \sigma_T / \sqrt{ESS_T}$, $ESS_T = n\beta / (1 + \chi^2_T)$",
         why=r"The bound is $\alpha\sigma_T\sqrt{(1+\chi^2_T)/(n\beta)} = \alpha\sigma_T/\sqrt{ESS_T}$: the "
         r"corollary drops "
-        r"$\alpha \le 1$. A clone, for which IPS is a plain mean, breaks it with any T that is not everything.",
+        r"$\alpha \le 1$. A clone, for which IPS is a plain mean, breaks it with any T that is not everything. "
+        r"Read with "
+        r"$ESS_T = n^2/\sum W^2 1_T$, which is not the displayed $n\beta/(1+\chi^2_T)$, it is true: that is the "
+        r"repaired form.",
         family=FAMILY,
         sides=ess_form,
         second=lambda w: simulated(w, "ess"),
@@ -261,7 +264,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="cor-cle-ess-repaired",
-        source="ours, in place of the corollary (ESS form)",
+        source="ours: in place of the corollary (ESS form)",
         statement=r"$SE(IPS) \ge \alpha \sigma_T / \sqrt{ESS_T}$, $ESS_T = (\sum W 1_T)^2 / \sum W^2 1_T$",
         why=r"$ESS_T / n \to \alpha^2 / E_0[W^2 1_T]$, so $\alpha\sigma_T/\sqrt{ESS_T} = \sigma_T \sqrt{E_0[W^2 "
         r"1_T]/n}$, "
@@ -274,7 +277,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="cle-larger-region",
-        source="Interpretation of prop:cle (which T?), ours",
+        source="ours: interpretation of prop:cle (which T?)",
         statement=r"the factor of a region is at most that of everything, $\sqrt{1 + \chi^2(\pi' \| \pi_0)}$",
         why=r"The product of the parts is $\sqrt{E_0[W^2 1_T]}$, which grows with T. At equal noise the tightest "
         r"region is "
@@ -296,6 +299,7 @@ CLAIMS: tuple[Claim, ...] = (
         decide=decide_parts,
         sides=parts_of_table,
         second=parts_of_tokens,
+        route="the same parts in worlds of Zipf tokens with the table's TTC",
         planted="half the share",
     ),
     over_worlds(
@@ -338,7 +342,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="ttc-kl-floor",
-        source="ours, beside prop:ttc-collapse",
+        source="ours: beside prop:ttc-collapse",
         statement=r"$\beta \ge \exp(-(KL(\pi'\|\pi_0) + h(\alpha))/\alpha)$ for every region T, $h$ the binary entropy",
         why=r"Data processing: $KL \ge \alpha\log\frac{\alpha}{\beta} + (1-\alpha)\log\frac{1-\alpha}{1-\beta} \ge "
         r"-h(\alpha) - \alpha\log\beta$. A divergence bounds the logger's mass from below; it never bounds it "

@@ -9,11 +9,13 @@ from cje_core.calibration.isotonic import isotonic
 from cje_core.offpolicy.overlap import hill
 from cje_core.offpolicy.simplex import simplex_qp
 from cje_core.streams import generator
+from cje_sim.exact.judged_means import rising
 from cje_sim.tokens.teacher_forcing import sd_for_ess
 from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
 from studies.ledger.worlds import Family, FloatArray, batches, masses, over_worlds
 
 ROWS = 20_000
+WIDEST = 0.5  # standard deviation of outcomes in [0, 1]
 N, EFFECT, TARGET_MASS, TTC = 5000, 0.02, 0.9, 0.7  # the paper's calibration of the gate
 UNITS = float(stats.norm.ppf(0.8) + stats.norm.ppf(0.975)) * math.sqrt(2)  # its MDE in standard errors
 CLONE_ESS, CLONE_HILL = 0.262, 1.08  # table tab:weight-diagnostics, raw weights of the clone
@@ -81,51 +83,59 @@ def noisy(w: Params) -> Params:
     return {**w, "noise": max(w["noise"], least_noise())}
 
 
-def least_noise() -> float:
+def least_noise(effect: float = EFFECT) -> float:
     """The noise on T at which the CLE floor, without shape mismatch, is the planned effect at TTC = .7."""
-    return EFFECT * math.sqrt(N * TTC) / (UNITS * TARGET_MASS)
+    return effect * math.sqrt(N * TTC) / (UNITS * TARGET_MASS)
 
 
 def decide_threshold(trial: Trial) -> Evidence:
-    """The threshold that the floor gives at each outcome noise."""
-    sigma = np.array([0.1, 0.2, 0.3, least_noise(), 0.4, 0.5])
-    threshold = (TARGET_MASS * sigma * UNITS / EFFECT) ** 2 / N / (4 if trial.planted else 1)
+    """The threshold that the floor gives at each outcome noise that outcomes in [0, 1] can have."""
+    effect = EFFECT * (10 if trial.planted else 1)
+    need = least_noise(effect)
+    grid = np.array([0.1, 0.2, 0.3, 0.4, WIDEST])
+    at = np.array([threshold({"noise": float(s)}, effect).left for s in grid])
+    possible = need <= WIDEST
+    found = threshold_by_search({"noise": need}, effect)
+    near = [need * math.sqrt(t / TTC) for t in (TTC - 0.005, TTC + 0.005)]
     inflation = TARGET_MASS / math.sqrt(TTC)
-    only = bool(np.isclose(threshold[3], TTC))
     return Evidence(
-        holds=False,
-        holds_under=only,
-        condition=f"the outcome noise on T is {least_noise():.3f} and there is no shape mismatch"
-        if only
+        holds=bool(np.isclose(at, TTC, rtol=0.01).all()),
+        holds_under=possible and not found.broken("=="),
+        condition=f"the outcome noise on T is {near[0]:.3f} to {near[1]:.3f}, without shape mismatch (arithmetic)"
+        if possible
         else "",
-        measured="thresholds "
-        + ", ".join(f"{t:.2f} at noise {s:.2f}" for s, t in zip(sigma, threshold, strict=True)),
+        measured=f"TTC = .70 at an outcome noise of {need:.3f}; thresholds "
+        + ", ".join(f"{t:.2f} at noise {s:.1f}" for s, t in zip(grid, at, strict=True)),
         expected=".70 at n of about 5,000 and MDE of about .02",
-        text=f"The floor equals the planned effect at TTC = (.9 sigma {UNITS:.3f} / .02)^2 / 5000. That is .70 "
-        f"exactly at an "
-        f"outcome noise of {least_noise():.3f}; at a noise of .2 it is {threshold[1]:.2f}, at .5 it is above one: "
-        f"no TTC "
-        f"is enough. At the threshold itself the coverage penalty is {inflation:.3f}: the floor is only "
-        f"{100 * (inflation - 1):.1f}% above that of a clone, so the gate acts through the shape term or not at all.",
+        text=f"The floor equals the planned effect at TTC = (.9 sigma {UNITS:.3f} / {effect:g})^2 / {N}. That is .70 "
+        f"at an outcome noise of {need:.3f}, which outcomes in [0, 1] {'can' if possible else 'cannot'} have (at most "
+        f"{WIDEST}); at a noise of .2 it is {at[1]:.2f}, at .5 {at[-1]:.2f}. At the threshold itself the coverage "
+        f"penalty is {inflation:.3f}: the floor is only {100 * (inflation - 1):.1f}% above that of a clone, so the "
+        "gate acts through the shape term or not at all.",
         counterexample={"noise": 0.2},
-        confirmed=threshold_by_search({"noise": 0.2}).broken("=="),
-        curve={"threshold": list(zip(sigma.tolist(), threshold.tolist(), strict=True))},
+        confirmed=threshold_by_search({"noise": 0.2}, effect).broken("=="),
+        curve={"threshold": list(zip(grid.tolist(), at.tolist(), strict=True))},
         axes=("outcome noise on T", "TTC at which the floor is the planned effect"),
     )
 
 
-def threshold(w: Params) -> Sides:
+def threshold(w: Params, effect: float = EFFECT) -> Sides:
     """Threshold on TTC at an outcome noise, against .70."""
-    return Sides((TARGET_MASS * w["noise"] * UNITS / EFFECT) ** 2 / N, TTC)
+    return Sides((TARGET_MASS * w["noise"] * UNITS / effect) ** 2 / N, TTC)
 
 
-def threshold_by_search(w: Params) -> Sides:
-    """The same by bisection on the floor of a two-response world."""
-    low, high = 1e-4, 4.0
+def threshold_by_search(w: Params, effect: float = EFFECT) -> Sides:
+    """The same by bisection on the minimum detectable effect of IPS for two responses.
+
+    Two responses, T and its complement, the latter without noise and both of mean 0: the floor is then the exact
+    standard error, which is enumerated.
+    """
+    low, high = 1e-4, 50.0
     for _ in range(80):
         beta = (low + high) / 2
-        floor = UNITS * w["noise"] * TARGET_MASS / math.sqrt(beta * N)
-        low, high = (beta, high) if floor > EFFECT else (low, beta)
+        weight = TARGET_MASS / beta
+        error = math.sqrt(beta * weight**2 * w["noise"] ** 2 / N)
+        low, high = (beta, high) if UNITS * error > effect else (low, beta)
     return Sides(low, TTC)
 
 
@@ -259,19 +269,30 @@ def ranked(w: Params) -> Sides:
 
 
 def ranked_by_simulation(w: Params) -> Sides:
-    """The same from simulated logs of 2,000 rows: how often the estimates differ by less than a fifth of the gap."""
+    """The same from simulated logs of 20,000 rows: the true gap, if ESS and stacked estimates are as said; else 0.
+
+    The stack is the least variance over a grid of the simplex, its candidates the min-max formula of the isotonic fit.
+    """
     q, reward = masses(w["logger"]), np.asarray(w["reward"], float)
-    gap = ranked(w).left
+    grid = np.array([(1 - b - c, b, c) for b in np.linspace(0, 1, 41) for c in np.linspace(0, 1 - b, 41)])
 
     def batch(rng: np.random.Generator) -> tuple[float, float]:
-        right = 0
-        for _ in range(20):
-            share = rng.multinomial(2000, q) / 2000
-            if not share.min() > 0:
-                continue
-            one, two = (stabilised(share, np.asarray(w[name], float), reward) for name in ("weight", "other"))
-            right += abs(one[0] - two[0]) < 0.2 * gap
-        return right / 20, 0.05
+        share = rng.multinomial(ROWS, q) / ROWS
+        if not share.min() > 0:
+            return 0.0, 0.05
+        seen = []
+        for name in ("weight", "other"):
+            m = np.asarray(w[name], float) / float(q @ np.asarray(w[name], float))
+            own = m / float(share @ m)
+            parts = np.stack([np.ones_like(m), rising(own, share), rising(own[::-1], share[::-1])[::-1]])
+            sigma = np.cov(parts * reward, aweights=share, ddof=0)
+            stack = grid[np.argmin(np.einsum("gi,ij,gj->g", grid, sigma, grid))] @ parts
+            truth = float(q @ (m * reward))
+            seen.append((float(share @ (stack * reward)), 1 / float(share @ stack**2), truth))
+        (one, ess, v), (two, other, u) = seen
+        # the estimates differ by .01 at most in the limit; 20,000 rows and the grid leave a few thousandths
+        alike = min(ess, other) > 0.78 and abs(one - two) < 0.02
+        return abs(v - u) if alike else 0.0, 0.05
 
     return batches(batch, generator(0, "claims", "gates", "ranked"))
 
@@ -296,7 +317,8 @@ CLAIMS: tuple[Claim, ...] = (
         name="threshold-mde",
         source="Section 2 and App. diag-gates: 'Threshold calibrated for MDE of about 0.02 at n of about 5k'",
         statement="TTC = .70 is where the CLE floor makes the minimum detectable effect .02 at 5,000 rows",
-        rule="the floor with target mass .9 and no shape mismatch, solved for TTC at each outcome noise; bisection",
+        rule="arithmetic, no search: the floor with target mass .9 and no shape mismatch, solved for TTC at each "
+        "outcome noise, and the noise at which that is .70",
         why=r"$MDE = (z_{.8}+z_{.975})\sqrt2\,\sigma_T \alpha / \sqrt{\beta n}$ is solved by a $\beta$ that grows "
         r"with the "
         "square of the noise.",
@@ -304,7 +326,7 @@ CLAIMS: tuple[Claim, ...] = (
         sides=threshold,
         second=threshold_by_search,
         relation="==",
-        planted="a quarter of the threshold",
+        planted="a planned effect of .2: no outcome in [0, 1] has the noise",
     ),
     over_worlds(
         name="affinity-gate",
@@ -353,14 +375,15 @@ CLAIMS: tuple[Claim, ...] = (
         statement=r"a clone whose log-probabilities carry normal errors of sd s has $ESS/n \to e^{-s^2}$: 26.2% "
         r"is 1.16 nats",
         rule="closed form, and Gauss-Hermite quadrature",
-        why=r"$E[W]^2/E[W^2] = e^{s^2}/e^{2s^2}$; the clone has no coverage problem, so all of its loss is noise.",
+        why=r"An identity of log-normal weights: $E[W]^2/E[W^2] = e^{s^2}/e^{2s^2}$; "
+        r"the clone has no coverage problem, so all of its loss is noise.",
         decide=decide_clone,
         planted="twice the spread",
         kind="number",
     ),
     Claim(
         name="tf-normal-noise",
-        source="tab:weight-diagnostics: the clone's ESS of 26.2% beside a Hill index of 1.08",
+        source="ours: on tab:weight-diagnostics, the clone's ESS of 26.2% beside a Hill index of 1.08",
         statement="normal errors of the log-probabilities explain both",
         rule="closed forms of log-normal weights",
         why="One spread gives one ESS and one Hill index.",

@@ -213,7 +213,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="calibration-transports",
-        source="Section 1, 'reuse calibration': the calibration learned under the logger serves other policies",
+        source="ours: 'reuse calibration' (Section 1) without the audit for which the paper asks",
         statement=r"$E_{\pi'}[E_0[Y|S]] = V(\pi')$ for every policy",
         why="Responses of one score need not be worth the same, and policies differ in which of them they write.",
         family=FAMILY,
@@ -264,7 +264,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="out-of-range-flat",
-        source="ours, sharpening tab:gates, for a rising truth and flat extension",
+        source="ours: sharpening tab:gates, for a rising truth and flat extension",
         statement=r"above the range the bias of flat extension at edge value e is at most $\eta (1 - e)$",
         why=r"There $e \le y \le 1$: flat boundaries are no sign of danger by themselves, their height is.",
         family=FAMILY,

@@ -247,7 +247,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         name="stack-optimism",
-        source="thm:stack in finite samples; algorithm ifstack (optional outer split)",
+        source="ours: thm:stack in finite samples without the outer split that the paper recommends",
         statement="the variance that the stack reports on the rows that chose it is the variance that it has",
         rule="simulated influence functions; the affine minimiser's Wishart formula",
         why="The minimum of an estimated quadratic form lies below the form at that point.",

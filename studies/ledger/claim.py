@@ -25,6 +25,7 @@ KINDS = (
 RELATIONS = ("<=", "==")
 TOLERANCE = 1e-8  # relative: exact sums of a few dozen numbers
 N_MCSE = 5.0  # Monte Carlo standard errors that a difference must reach
+AGREE = 0.05  # share of the larger side by which two methods may part beyond their Monte Carlo error
 
 Params = Mapping[str, Any]  # JSON values: numbers, words, lists of them
 
@@ -58,6 +59,18 @@ class Sides(NamedTuple):
         """Whether the statement fails here, beyond rounding and `N_MCSE` standard errors."""
         gap = abs(self.left - self.right) if relation == "==" else self.left - self.right
         return self.excess(relation) > TOLERANCE and gap > N_MCSE * self.mcse
+
+    def agrees(self, other: "Sides") -> bool:
+        """Whether two methods give the same difference of the sides, within `AGREE` and their Monte Carlo error.
+
+        Examples
+        --------
+        >>> Sides(2.0, 1.0).agrees(Sides(2.01, 1.0)), Sides(2.0, 1.0).agrees(Sides(0.02, 0.01))
+        (True, False)
+        """
+        scale = max(abs(side) for side in (self.left, self.right, other.left, other.right))
+        gap = abs((self.left - self.right) - (other.left - other.right))
+        return gap <= AGREE * scale + N_MCSE * math.hypot(self.mcse, other.mcse)
 
 
 class Trial(NamedTuple):
@@ -95,7 +108,7 @@ class Evidence:
     counterexample : mapping, optional
         Parameters of a world that breaks the statement, found by search.
     confirmed : bool or None
-        Whether the second method breaks it there too.
+        Whether the second method breaks it there too, and gives the sides of the first within its error.
     condition : str
         Under which the statement does hold, and `holds_under`: whether a search found nothing against that.
     needs : str
@@ -140,6 +153,8 @@ class Claim:
     kind : {"theory", "number"}
     sides, second : function of parameters, optional
         The statement's two sides in one world; `second` by another method.
+    route : str
+        What `second` compares where its sides are not those of the first method; empty where both must agree.
     relation : {"<=", "=="}
         Between the sides.
     repairs : str
@@ -158,6 +173,7 @@ class Claim:
     kind: str = "theory"
     sides: Callable[[Params], Sides] | None = None
     second: Callable[[Params], Sides] | None = None
+    route: str = ""
     relation: str = "<="
     repairs: str = ""
     study: str = ""
@@ -174,14 +190,14 @@ class Claim:
 def verdict(claim: Claim, evidence: Evidence) -> str:
     """One of `VERDICTS`, from the evidence alone.
 
-    A statement that fails in general and holds under a condition that was searched holds if; one that fails needs a
-    counterexample that a second method confirms, or else it is undecided.
+    A statement that fails in general and holds under a condition that was searched holds if. A theorem that fails needs
+    a counterexample that a second method confirms, or else it is undecided; so is a number whose second method denies.
     """
     if evidence.holds is None:
         return "undecided"
     if evidence.holds:
         return "holds_if" if evidence.condition and evidence.holds_under else "holds"
-    if evidence.confirmed is False:
+    if evidence.confirmed is False or (evidence.confirmed is None and claim.kind == "theory"):
         return "undecided"
     if evidence.condition and evidence.holds_under:
         return "holds_if"

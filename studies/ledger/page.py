@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.ledger.shown import WORDS, capital, untexed
+from studies.ledger.trial import by_source
 
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 460, 220, 62, 28, 40
 SEARCHED = ("id", "group", "source", "statement", "measured")  # by the page's filter
@@ -22,6 +23,7 @@ SYMBOLS = {
     r"\quad": " ", r"\times": "×", r"\psi": "ψ", r"\gamma": "γ", r"\lambda": "λ", r"\perp": "⊥", r"\mid": "|",
     r"\Var": "Var", r"\infty": "∞", r"\approx": "≈", r"\sim": "∼", r"\subset": "⊂", r"\subseteq": "⊆", r"\circ": "∘",
     r"\iff": "⇔", r"\Rightarrow": "⇒", r"\int": "∫", r"\equiv": "≡", r"\star": "*", r"\ast": "*", r"\varepsilon": "ε",
+    r"\lceil": "⌈", r"\rceil": "⌉",
 }  # fmt: skip
 
 
@@ -43,6 +45,7 @@ def render(found: Mapping[str, Any]) -> str:
             "statement": formulas(capital(claim["statement"])),
             "condition": formulas(claim["condition"]),
             "why": formulas(claim["why"]),
+            "source": formulas(claim["source"]),
             "text": formulas(claim["text"]),
             "figure": figure(claim["curve"], claim["axes"]),
             "words": untexed(" ".join(claim[k] for k in SEARCHED)).lower(),
@@ -51,7 +54,8 @@ def render(found: Mapping[str, Any]) -> str:
     ]
     count = {name: sum(claim["verdict"] == name for claim in claims) for name in WORDS}
     groups = list(dict.fromkeys(claim["group"] for claim in claims))
-    return str(template().render(found=found, claims=claims, count=count, words=WORDS, groups=groups))
+    told = {"found": found, "claims": claims, "count": count, "words": WORDS, "groups": groups}
+    return str(template().render(by_source=by_source(found["claims"]), **told))
 
 
 def formulas(text: str) -> str:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from studies.ledger.trial import by_source
+
 WORDS = {
     "holds": "holds",
     "holds_if": "holds if",
@@ -69,16 +71,21 @@ def document(found: Mapping[str, Any]) -> str:
     lines = [
         "# The claims ledger",
         "",
-        'What the paper "Causal Judge Evaluation" states and a computer can check, each statement with a verdict and '
-        "what it rests on. Made by `cje-lab claims --document docs/claims.md`; nothing on this page is typed.",
+        'What the paper "Causal Judge Evaluation" states and a computer can check, and what we ask beside it or put in '
+        "its place (sources that begin with *ours*), each statement with a verdict and what it rests on. Made by "
+        "`cje-lab claims --document docs/claims.md`: verdicts and measured numbers are computed; statements, reasons, "
+        "conditions and cut-offs are written.",
         "",
-        f"Profile {found['profile']}. **{found['summary']}.**",
+        f"Profile {found['profile']}. **{found['summary']}.** "
+        + " ".join(f"{name[0].upper()}{name[1:]}: {told}." for name, told in by_source(claims).items()),
         "",
         "*Holds*: no counterexample by random search and an optimiser, or exactly computed. *Holds if*: false in "
         "general, true under the condition given. *Refuted*: a counterexample that a second method confirms. *Not "
-        "reproduced*: a number of the paper that its set-up does not give. *Undecided*: the text says what it "
+        "reproduced*: a number of the paper that our simulated world does not "
+        "give; the paper's data was not used. *Undecided*: the text says what it "
         "would take. "
-        "Every claim has a false variant that the same machinery refutes.",
+        "Every claim has a false variant that must not come out as holding; for tables that denies the sentences and "
+        "tests the reading of the answers, not the study.",
         "",
     ]
     lines += _overview(claims)

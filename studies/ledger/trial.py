@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,12 @@ def decide(
                     holds=None, measured="", expected="", text="", needs=f"it could not be computed, {error}"
                 )
             seconds = time.perf_counter() - start
-            yield Entry(group, claim, evidence, verdict(claim, evidence), seconds, error)
+            found = verdict(claim, evidence)
+            if found == "undecided" and not evidence.needs:
+                evidence = replace(
+                    evidence, needs="a second method that gives the counterexample's sides too"
+                )
+            yield Entry(group, claim, evidence, found, seconds, error)
 
 
 def again(claim: Claim, text: str) -> dict[str, Any]:
@@ -93,6 +98,8 @@ def again(claim: Claim, text: str) -> dict[str, Any]:
         except (TypeError, ValueError, IndexError) as error:
             raise ClaimError(f"--at: these parameters make no world ({error})") from None
         found[name] = {"left": sides.left, "right": sides.right, "mcse": sides.mcse, "broken": broken}
+    if claim.second is not None and not claim.route:
+        found["agree"] = claim.sides(params).agrees(claim.second(params))
     found["relation"] = claim.relation
     return found
 
@@ -111,6 +118,19 @@ def summary(entries: Sequence[Entry | Mapping[str, Any]]) -> str:
         f"{len(found)} claims: {count['holds']} holds, {count['holds_if']} hold if, {count['refuted']} refuted, "
         f"{count['not_reproduced']} not reproduced, {count['undecided']} undecided"
     )
+
+
+def by_source(claims: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Two summaries: of what the paper states, and of our questions and repairs, whose sources begin with 'ours'.
+
+    Examples
+    --------
+    >>> by_source([{"source": "ours: a question", "verdict": "holds"}])["stated by the paper"]
+    '0 claims: 0 holds, 0 hold if, 0 refuted, 0 not reproduced, 0 undecided'
+    """
+    own = [one for one in claims if one["source"].startswith("ours")]
+    paper = [one for one in claims if one not in own]
+    return {"stated by the paper": summary(paper), "ours (questions, repairs)": summary(own)}
 
 
 def as_json(entry: Entry) -> dict[str, Any]:

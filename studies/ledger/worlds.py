@@ -74,7 +74,8 @@ def over_worlds(
         def measured(params: Params) -> Sides:
             return falsified(sides(params)) if trial.planted else sides(params)
 
-        found = judge(trial, family, measured, relation, condition, restrict, second)
+        route = str(told.get("route", ""))
+        found = judge(trial, family, measured, relation, condition, restrict, second, route)
         return _as_witness(found) if exists else found
 
     rule = told.pop(
@@ -91,6 +92,7 @@ def judge(
     condition: str = "",
     restrict: Callable[[Params], Params] | None = None,
     second: Callable[[Params], Sides] | None = None,
+    route: str = "",
 ) -> Evidence:
     """Evidence from a search through all sizes, which stops at the first that has a clear counterexample."""
     best, tried, drawn = _through(trial, family, sides, relation, None)
@@ -120,8 +122,12 @@ def judge(
     confirmed = None
     if second is not None and not trial.planted:
         again = second(params)
-        confirmed = again.broken(relation)
-        text += f" A second method gives {said(again)}."
+        confirmed = again.broken(relation) and (bool(route) or at.agrees(again))
+        text += (
+            f" A second method ({route}) gives {said(again)}."
+            if route
+            else f" A second method gives {said(again)}."
+        )
     under = None
     if restrict is not None:
         inside, n, _ = _through(trial, family, sides, relation, restrict)
@@ -146,10 +152,15 @@ def judge(
 
 def _as_witness(found: Evidence) -> Evidence:
     """Evidence of a statement that some world exists, from a search for it."""
-    holds = None if found.confirmed is False else not found.holds
+    holds = not found.holds if found.holds or found.confirmed else None
     text = found.text.replace("The smallest that breaks it has", "The smallest that shows it has")
+    needs = "" if not found.holds else "a wider search, or a proof that there is none"
     return replace(
-        found, holds=holds, text=text.replace("breaks it", "shows it"), expected="left > right somewhere"
+        found,
+        needs=needs,
+        holds=holds,
+        text=text.replace("breaks it", "shows it"),
+        expected="left > right somewhere",
     )
 
 

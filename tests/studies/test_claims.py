@@ -16,7 +16,7 @@ from studies.cli import app as command_line
 from studies.ledger import page
 from studies.ledger.claim import VERDICTS, Claim, ClaimError, Evidence, Sides, Trial, verdict
 from studies.ledger.shown import document
-from studies.ledger.trial import Entry, again, as_json, compact, decide, ledger, summary
+from studies.ledger.trial import Entry, again, as_json, by_source, compact, decide, ledger, summary
 from studies.ledger.worlds import Family, masses, over_worlds, search
 
 DOCS = Path(studies.__file__).parents[1] / "docs"
@@ -48,6 +48,7 @@ def test_a_claim_is_decided_its_false_variant_refuted_and_its_counterexample_bre
         both = again(claim, compact(found.evidence.counterexample))
         assert both["first"]["broken"]
         assert claim.second is not None and both["second"]["broken"], "a second method must confirm it"
+        assert claim.route or both["agree"], "both methods must give the same sides within their error"
     if found.verdict == "refuted":
         assert found.evidence.confirmed is True and found.rerun
     if found.verdict == "holds_if":
@@ -74,6 +75,8 @@ def test_the_document_is_made_of_its_json_and_the_registry_of_today():
         told |= {"why": claim.why, "planted": claim.planted, "repairs": claim.repairs}
         assert {key: listed[name][key] for key in told} == told
     assert found["summary"] == summary(found["claims"])
+    counts = [int(told.split()[0]) for told in by_source(found["claims"]).values()]
+    assert sum(counts) == len(EVERY) and min(counts) > 0
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -109,7 +112,9 @@ def test_a_search_finds_breaks_conditions_and_witnesses():
     witness = half(exists=True)
     assert verdict(witness, witness.decide(Trial("half", "smoke"))) == "holds"
     nobody = half(exists=True, sides=lambda w: Sides(w["x"], 2.0))
-    assert verdict(nobody, nobody.decide(Trial("half", "smoke"))) == "refuted"
+    assert verdict(nobody, nobody.decide(Trial("half", "smoke"))) == "undecided", (
+        "a search that finds none proves nothing"
+    )
 
 
 def test_the_optimiser_finds_what_random_worlds_do_not():
@@ -120,8 +125,13 @@ def test_the_optimiser_finds_what_random_worlds_do_not():
 
 
 def test_a_refutation_that_the_second_method_denies_is_undecided():
-    denied = half(second=lambda w: Sides(0.0, 0.5))
-    assert verdict(denied, denied.decide(Trial("half", "smoke"))) == "undecided"
+    for second in (lambda w: Sides(0.0, 0.5), lambda w: Sides(9.0, 0.5), None):
+        denied = half(second=second)
+        assert verdict(denied, denied.decide(Trial("half", "smoke"))) == "undecided"
+        [found] = decide({"here": [denied]}, "smoke")
+        assert found.evidence.needs
+    other = half(second=lambda w: Sides(9.0, 0.5), route="nine in place of x")
+    assert verdict(other, other.decide(Trial("half", "smoke"))) == "refuted"
 
 
 def test_equal_trials_give_equal_evidence_and_draws_belong_to_their_claim():
