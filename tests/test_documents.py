@@ -189,6 +189,7 @@ def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path):
         "report",
         "plot",
         "replay",
+        *["claims"] * 4,
         "bench",
     ]
     assert [line.split()[1] for line in lines] == names
@@ -196,6 +197,8 @@ def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path):
         words = line.replace("--profile quick", "--profile smoke").split()[1:]
         if words[0] == "replay":
             words[-1] = "0"  # of a run of few replicates
+        if words[0] == "claims" and "--at" not in words:
+            words += ["--profile", "smoke"]
         done = subprocess.run(
             [sys.executable, "-m", "studies", *words],
             cwd=tmp_path,

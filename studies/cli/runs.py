@@ -269,7 +269,7 @@ def replay(
         typer.echo(_replay_text(found))
     if pdb:
         _debug(found)
-    if not found.same:
+    if not found.reproduced:
         raise typer.Exit(1)
 
 
@@ -328,7 +328,12 @@ def _replay_text(found: "Replay") -> str:
             f"{one.name} by {one.size:.2g}" + (f" ({', '.join(one.methods)})" if one.methods else "")
             for one in found.different
         )
-        lines.append(f"numbers differ from the stored ones: {apart}{because}")
+        said = (
+            "every number is the stored one but for the last bits"
+            if found.reproduced
+            else "numbers differ from the stored ones"
+        )
+        lines.append(f"{said}: {apart}{because}")
     trace = found.traceback()
     return "\n".join([*lines, trace] if trace else lines)
 

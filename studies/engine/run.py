@@ -42,6 +42,7 @@ from studies.engine.running.workers import (
     on_processes,
     one_thread,
     settle_in,
+    sweep,
     unwrapped,
     wrapped,
 )
@@ -305,6 +306,8 @@ def _compute(study: Study, todo: Sequence[Block], directory: Path, jobs: int | s
         for _ in log.track(run(study, todo, directory, jobs), len(todo)):  # type: ignore[arg-type]
             finished += 1
     except KeyboardInterrupt:
+        if isinstance(jobs, int):
+            sweep(todo, directory, jobs)
         kept = sum(1 for _ in (directory / "blocks").glob("*/*.parquet"))
         raise InterruptedRunError(
             f"interrupted: {kept} of {kept + len(todo) - finished} blocks of {study.name} "

@@ -34,7 +34,13 @@ def test_replicates_do_not_depend_on_those_beside_them():
     whole, parts = block(0, 7), [block(0, 3), block(3, 4), block(4, 7)]
     for name, array in whole.arrays.items():
         if name != "seconds":
-            np.testing.assert_array_equal(array, np.concatenate([part.arrays[name] for part in parts]))
+            np.testing.assert_allclose(
+                array,
+                np.concatenate([part.arrays[name] for part in parts]),
+                rtol=1e-12,
+                atol=1e-14,
+                err_msg=name,
+            )
     assert np.isfinite(whole.arrays["seconds"]).all()
 
 
@@ -73,7 +79,10 @@ def test_an_error_of_the_simulator_spoils_its_replicate_only(monkeypatch):
     crashed = (found.arrays["status"] == CRASHED).all(axis=(1, 2))
     assert crashed.tolist() == [False, True, False, False]
     assert [f["replicate"] for f in found.failures] == [1] and found.failures[0]["stage"] == "replicate"
-    np.testing.assert_array_equal(found.arrays["estimate"][[0, 2]], sound.arrays["estimate"][[0, 2]])
+    # a block of one and a block of four may add in another order: the last bit of some sums (seen once in many runs)
+    np.testing.assert_allclose(
+        found.arrays["estimate"][[0, 2]], sound.arrays["estimate"][[0, 2]], rtol=1e-12, atol=0
+    )
 
 
 def user_study(simulate):

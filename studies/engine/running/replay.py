@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+ROUNDING = 1e-12
+
+
 class Difference(NamedTuple):
     """An array of a replicate that is not the stored one: the largest difference, and the methods that have one."""
 
@@ -87,6 +90,17 @@ class Replay:
     def same(self) -> bool:
         """Whether there are stored numbers, and every number is the stored one."""
         return bool(self.stored) and not self.different
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether every stored number is had again to `ROUNDING` of the largest of its array.
+
+        A replicate alone, and one in a block, may add in another order, so that the last bit of a sum can differ.
+        """
+        largest = {
+            name: float(np.abs(np.nan_to_num(array)).max(initial=0.0)) for name, array in self.stored.items()
+        }
+        return bool(self.stored) and all(one.size <= ROUNDING * largest[one.name] for one in self.different)
 
     def data(self) -> "xr.Dataset":
         """Simulate the replicate's data, of a study whose methods run on the data of a world.

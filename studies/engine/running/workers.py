@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from cloudpickle import dumps  # type: ignore[import-untyped]
 from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import ThreadpoolController
 
@@ -216,6 +217,16 @@ def on_processes(study: Study, todo: Sequence[Block], directory: Path, jobs: int
             f"a worker process of {study.name} was killed (out of memory?); finished blocks are kept in "
             f"{directory}: the same command, perhaps with fewer --jobs, resumes"
         ) from None
+
+
+def sweep(todo: Sequence[Block], directory: Path, jobs: int) -> None:
+    """End the worker processes, and take away what they had half-written of these blocks, this run's alone."""
+    if jobs > 1:
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+    for block in todo:
+        path = directory / block.path
+        for half in path.parent.glob(f".{path.name}.*.tmp"):
+            half.unlink(missing_ok=True)
 
 
 def _on_a_worker(study: Study, block: Block) -> Content:
