@@ -7,7 +7,7 @@ from scipy import stats
 from cje_core.calibration.calibrated import Calibration
 from cje_core.data import from_arrays
 from cje_core.estimators import bayes_direct, bayes_rogan_gladen, direct, projection_posterior
-from cje_core.families import chains
+from cje_core.families import chains, posterior
 
 
 def world(binary=False, n=120, seed=3):
@@ -112,13 +112,14 @@ def test_too_few_labels_leave_no_posterior():
     "ignore::matplotlib.MatplotlibDeprecationWarning"
 )  # of ArviZ 0.23 under matplotlib 3.11
 @pytest.mark.parametrize("engine", ["gibbs", "nutpie", "pymc"])
-def test_arviz_reads_every_engine(engine):
+def test_arviz_reads_every_engine(engine, monkeypatch):
     """Finite R-hat and effective sample sizes, leave-one-out scores, means that agree, and its own figures."""
     from matplotlib import pyplot as plt
 
     from cje_core.bayes.models import nuts
     from cje_core.bayes.models.engines import az
 
+    monkeypatch.setattr(posterior, "MIN_RUN", 2000)  # of NUTS, four chains: twice the draws that are kept
     data = world()
     trace = nuts.to_arviz(chains.sample(data, engine=engine, with_shifts=True, n_draws=250, rng=1))
     found = az.summary(trace)
