@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -194,7 +195,7 @@ def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path):
     ]
     assert [line.split()[1] for line in lines] == names
     for line in lines:
-        words = line.replace("--profile quick", "--profile smoke").split()[1:]
+        words = shlex.split(line.replace("--profile quick", "--profile smoke"))[1:]
         if words[0] == "replay":
             words[-1] = "0"  # of a run of few replicates
         if words[0] == "claims" and "--at" not in words:
