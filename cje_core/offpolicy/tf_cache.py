@@ -38,10 +38,10 @@ from cje_core.data.fields import FIELDS, check_covariates
 from cje_core.data.schema.columns import ObjectArray, Ragged, Table, parse, read_table
 from cje_core.data.schema.logs import Logs, errors_of, ids_of, log_likelihoods, read_logs, token_ids
 from cje_core.data.schema.redacted import redact
+from cje_core.disk.whole import whole
 from cje_core.offpolicy.log_likelihoods import CHECKS, REPEAT_TOLERANCE, Calls, verdicts
 from cje_core.offpolicy.provenance import named
 from cje_core.offpolicy.weights import mean_one
-from cje_core.whole import whole
 
 LOGP = ("logp", "logp_pi_prime", "logp_tokens")
 NAMES = ("model", "template", "tokenizer")

@@ -23,7 +23,7 @@ def protocol(
     A run records its digest in manifest.json, and the report lists where it departed from it. A file that holds another
     protocol is never overwritten.
     """
-    from cje_core.whole import put
+    from cje_core.disk.whole import put
     from studies.engine.protocol import protocol as written
     from studies.engine.study import StudyError, load
 

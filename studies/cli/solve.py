@@ -51,7 +51,7 @@ def solve(
 
     from joblib import cpu_count
 
-    from cje_core.whole import put, write_whole
+    from cje_core.disk.whole import put, write_whole
     from studies.engine.run import Log
     from studies.engine.running.solve import Question, one_cell
     from studies.engine.running.solve import solve as find

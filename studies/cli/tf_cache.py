@@ -51,9 +51,9 @@ def tf_cache(
     counted and named; OUT.ledger.json lists them.
     """
     from cje_core.data import DataError
+    from cje_core.disk.whole import put
     from cje_core.offpolicy.tf_cache import tf_cache as join
     from cje_core.offpolicy.tf_cache import write
-    from cje_core.whole import put
     from studies.cli.redaction import hidden, salt_of
 
     targets: dict[str, Path] = {}

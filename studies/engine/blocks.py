@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xarray as xr
 
+from cje_core.disk.whole import put, write_whole
 from cje_core.streams import Cell, Level, canonical, digest
-from cje_core.whole import put, write_whole
 from studies.engine.outcome import NOT_RUN
 from studies.engine.study import Study, StudyError
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from cje_core import estimators
+from cje_core.disk.whole import put
 from cje_core.streams import canonical, digest
-from cje_core.whole import put
 from studies.engine.running.interpreters import versions
 from studies.engine.study import Study, StudyError
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cje_core.disk.whole import put
 from cje_core.figures.style import STYLE
 from cje_core.streams import digest
-from cje_core.whole import put
 from studies.engine.manifest import code_digests
 from studies.engine.running.directory import find
 from studies.engine.study import StudyError, available, load

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from cje_core.disk.whole import put
 from cje_core.figures.style import OKABE_ITO, STYLE
-from cje_core.whole import put
 from studies.engine import blocks, measures, protocol
 from studies.engine.manifest import read_manifest
 from studies.engine.running.directory import find, of_directory

@@ -151,7 +151,7 @@ def test_precision_looks_at_the_worst_method_and_never_beyond_what_was_asked():
 
 def test_a_replicate_is_had_again(whole):
     found = replay(whole.directory, "world=plain,n=16", 7)
-    assert found.reproduced and found.changed == [] and found.traceback() == ""
+    assert found.same and found.changed == [] and found.traceback() == ""
     ds = whole.results.sel(world="plain", n=16, replicate=7)
     np.testing.assert_array_equal(found.outcome.estimate, ds["estimate"])
     np.testing.assert_array_equal(found.again().estimate, ds["estimate"])
@@ -167,7 +167,7 @@ def test_a_replicate_is_had_again(whole):
 
 def test_a_failed_replicate_is_had_again_with_its_traceback(whole):
     found = replay(whole.directory, "world=crash,n=4", 3)
-    assert found.reproduced and np.isnan(found.outcome.estimate).all()
+    assert found.same and np.isnan(found.outcome.estimate).all()
     assert found.traceback().startswith("Traceback") and "planted: replicate 3" in found.traceback()
     with pytest.raises(ZeroDivisionError, match="planted"):
         found.again()
@@ -264,7 +264,7 @@ def test_a_study_in_a_file_of_ones_own(own_study, tmp_path, monkeypatch, capsys)
     assert {"mine_alone.py", "helper.py"} <= set(manifest["definition"]["code"])
     assert str(tmp_path) not in json.dumps(manifest)
     assert places.of_directory(done.directory).title == "Mine"  # from the copy beside the results
-    assert replay(done.directory, "0", 2).reproduced
+    assert replay(done.directory, "0", 2).same
     (own_study.parent / "helper.py").write_text("def scale(x):\n    return x / 2\n")
     with pytest.raises(StudyError, match=re.escape("other code (helper.py changed since)")):
         go(tmp_path / "out", study.load(str(own_study)), "smoke")

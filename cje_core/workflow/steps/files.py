@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError
-from cje_core.whole import whole
+from cje_core.disk.whole import whole
 
 MAKERS = {  # which step writes a file; what is in none comes before the first, from `read_step`
     "calibrator.nc": "calibrate",
@@ -81,7 +81,7 @@ def clear(directory: Path) -> None:
 
 
 def _cut_short(name: str) -> bool:
-    """Whether a name is that of a temporary file of `cje_core.whole`, which a killed process leaves."""
+    """Whether a name is that of a temporary file of `cje_core.disk.whole`, which a killed process leaves."""
     return name.endswith(".tmp") and any(name.startswith(f".{own}.") for own in (*FIRST, *MAKERS))
 
 
@@ -145,7 +145,7 @@ def aligned(rows: pd.DataFrame, keys: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 @contextmanager
 def _room(path: Path) -> Iterator[Path]:
-    """`cje_core.whole.whole`; what the disk refuses is one line."""
+    """`cje_core.disk.whole.whole`; what the disk refuses is one line."""
     try:
         with whole(path) as temporary:
             yield temporary

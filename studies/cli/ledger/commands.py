@@ -114,7 +114,7 @@ def show(entries: "Sequence[Entry]", as_json: bool, brief: bool) -> None:
 
 def save(entries: "Sequence[Entry]", profile: str, out: Path | None, document: Path | None) -> list[Path]:
     """Write the ledger's files, each whole or not at all; returns the paths of those to read."""
-    from cje_core.whole import put
+    from cje_core.disk.whole import put
     from studies.ledger import page, shown
     from studies.ledger.claim import ClaimError
     from studies.ledger.trial import ledger

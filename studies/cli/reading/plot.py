@@ -25,8 +25,8 @@ def plot(
     at: Levels = None,
 ) -> None:
     """Draw one plot of finished results."""
+    from cje_core.disk.whole import write_whole
     from cje_core.figures.style import STYLE, to_files
-    from cje_core.whole import write_whole
     from studies.engine.blocks import read_results
     from studies.engine.running.directory import find, of_directory
     from studies.engine.study import StudyError, parse_levels

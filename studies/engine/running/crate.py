@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cje_core.whole import put
+from cje_core.disk.whole import put
 from studies.engine.study import Study
 
 NAME = "ro-crate-metadata.json"

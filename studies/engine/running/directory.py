@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 from filelock import FileLock, Timeout
 
-from cje_core.whole import put
+from cje_core.disk.whole import put
 from studies.engine import blocks
 from studies.engine.blocks import Content
 from studies.engine.manifest import check_same, definition, provenance, read_manifest, write_manifest

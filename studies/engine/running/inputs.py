@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cje_core.whole import put
+from cje_core.disk.whole import put
 from studies.engine.running.crate import of_file
 from studies.engine.running.directory import of_directory
 from studies.engine.study import Study, StudyError

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cje_core.disk.whole import put
 from cje_core.streams import canonical
-from cje_core.whole import put
 from studies.engine import blocks
 from studies.engine.blocks import Block
 from studies.engine.manifest import check_same, read_manifest, write_manifest
