@@ -9,9 +9,9 @@ the spline posterior and is known to cover too little at few labels: reweighting
 import numpy as np
 
 from cje_core.bayes.levels import Graded
-from cje_core.calibration.isotonic import interpolate_into, pava_into
+from cje_core.calibration.isotonic import pava_into
 from cje_core.calibration.oracle_slice import OracleSlice
-from cje_core.checks import FloatArray, Rng
+from cje_core.checks import FloatArray, IntArray, Rng
 from cje_core.compiled import Kernel
 from cje_core.data.arrays import Rows
 
@@ -25,51 +25,55 @@ def projected_values(
     cluster = rows.cluster[rows.prompt]
     taught = np.flatnonzero(rows.teaches)
     out = np.full((n_draws, len(rows.policies)), np.nan)
-    evaluated = rows.policy[used], cluster[used], graded.at[used], rows.weight[used]
-    labels = cluster[taught], graded.at[taught], graded.label[taught], fitted.weight
-    _projections(np.random.default_rng(rng), levels.level, len(rows.cluster_names), evaluated, labels, out)
+    start = np.searchsorted(rows.policy[used], np.arange(len(rows.policies) + 1))  # rows are sorted by policy
+    knot, knot_at = np.unique(graded.at[taught], return_inverse=True)
+    if len(knot) == 0:
+        return out.T
+    below, step = _between(levels.level[knot], levels.level[graded.at[used]])
+    evaluated = start, cluster[used], rows.weight[used], below, step
+    labels = cluster[taught], knot_at, graded.label[taught], fitted.weight
+    _projections(np.random.default_rng(rng), len(knot), len(rows.cluster_names), evaluated, labels, out)
     return levels.low + levels.width * out.T
 
 
+def _between(knot: FloatArray, at: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Knot below each place, and the place's share of the way to the next: linear between knots, constant outside.
+
+    Every draw weighs every label, so the knots, and what lies between which, are the same in all.
+    """
+    last = max(len(knot) - 2, 0)
+    below = np.clip(np.searchsorted(knot, at, side="right") - 1, 0, last)
+    span = knot[min(1, len(knot) - 1) :][below] - knot[below]
+    step = np.divide(at - knot[below], span, out=np.zeros(len(at)), where=span > 0)
+    return below, np.clip(step, 0.0, 1.0)
+
+
 @Kernel
-def _projections(rng, level, n_clusters, evaluated, labels, out):  # type: ignore[no-untyped-def]
-    policy, cluster, at, weight = evaluated
+def _projections(rng, n_knots, n_clusters, evaluated, labels, out):  # type: ignore[no-untyped-def]
+    start, cluster, weight, below, step = evaluated
     teach_cluster, teach_at, teach_label, teach_weight = labels
-    n_levels, n_policies = len(level), out.shape[1]
     drawn = np.empty(n_clusters)
-    count, summed = np.empty(n_levels), np.empty(n_levels)
-    is_knot = np.empty(n_levels, dtype=np.bool_)
-    mean, knot_weight, knot_value = np.empty(n_levels), np.empty(n_levels), np.empty(n_levels)
-    block_value, block_weight = np.empty(n_levels), np.empty(n_levels)
-    block_end = np.empty(n_levels, dtype=np.int64)
-    f = np.empty(n_levels)
-    value, total = np.empty(n_policies), np.empty(n_policies)
+    count, mean = np.empty(n_knots), np.empty(n_knots)
+    knot_value, rise = np.empty(n_knots), np.zeros(n_knots)
+    block_value, block_weight = np.empty(n_knots), np.empty(n_knots)
+    block_end = np.empty(n_knots, dtype=np.int64)
     for d in range(out.shape[0]):
         for g in range(n_clusters):
             drawn[g] = rng.standard_exponential()
-        count[:] = 0.0
-        summed[:] = 0.0
+        count[:] = 1e-300  # a weight may be 0, with a probability of that order
+        mean[:] = 0.0
         for r in range(len(teach_cluster)):
             w = drawn[teach_cluster[r]] * teach_weight[r]
             count[teach_at[r]] += w
-            summed[teach_at[r]] += w * teach_label[r]
-        n_knots = 0
-        for i in range(n_levels):
-            is_knot[i] = count[i] > 0.0
-            if is_knot[i]:
-                mean[n_knots] = summed[i] / count[i]
-                knot_weight[n_knots] = count[i]
-                n_knots += 1
-        if n_knots == 0:
-            continue
-        pava_into(mean, knot_weight, n_knots, knot_value, block_value, block_weight, block_end)
-        interpolate_into(is_knot, knot_value, level, n_levels, f)
-        value[:] = 0.0
-        total[:] = 0.0
-        for r in range(len(policy)):
-            w = drawn[cluster[r]] * weight[r]
-            value[policy[r]] += w * f[at[r]]
-            total[policy[r]] += w
-        for p in range(n_policies):
-            if total[p] > 0.0:
-                out[d, p] = value[p] / total[p]
+            mean[teach_at[r]] += w * teach_label[r]
+        mean /= count
+        pava_into(mean, count, n_knots, knot_value, block_value, block_weight, block_end)
+        rise[: n_knots - 1] = knot_value[1:] - knot_value[:-1]
+        for p in range(out.shape[1]):
+            value, total = 0.0, 0.0
+            for r in range(start[p], start[p + 1]):
+                w = drawn[cluster[r]] * weight[r]
+                value += w * (knot_value[below[r]] + step[r] * rise[below[r]])
+                total += w
+            if total > 0.0:
+                out[d, p] = value / total

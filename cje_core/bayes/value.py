@@ -208,46 +208,30 @@ def values(
 
 
 @njit
-def _levels_of(used, n_policies, n_levels):  # type: ignore[no-untyped-def]
-    """Judge levels of each policy's rows, rising, one policy after the other, and where each policy's begin."""
-    level, first = np.empty(len(used.at), dtype=np.intp), np.zeros(n_policies + 1, dtype=np.intp)
-    for p in range(n_policies):
-        there = np.zeros(n_levels, dtype=np.bool_)
-        there[used.at[used.start[p] : used.start[p + 1]]] = True
-        found = np.flatnonzero(there)
-        first[p + 1] = first[p] + len(found)
-        level[first[p] : first[p + 1]] = found
-    return level, first
-
-
-@njit
 def _value_draws(rng, c, n_clusters, used, own, label, factor, out):  # type: ignore[no-untyped-def]
-    n_policies, n_levels = len(factor), c.f.shape[2]
-    by_level = c.beta.shape[1] == 0  # f depends on the level alone: the rows collapse to their weight on each
+    n_policies = len(factor)
+    by_level = c.beta.shape[1] == 0  # f depends on the level alone
     # fields of a tuple cost more, in the inner loops, than what is done with them
     f, curve = c.f, c.curve
     used_cluster, used_at, used_weight = used.cluster, used.at, used.weight
     own_cluster, own_at, own_weight, own_curve = own.cluster, own.at, own.weight, own.curve
-    mass = np.empty(n_levels)
     drawn = np.empty(n_clusters)
-    level, first = _levels_of(used, n_policies, n_levels)
     for d in range(len(f)):
         for g in range(n_clusters):
             drawn[g] = rng.standard_exponential()
         for p in range(n_policies):
             total, value = 0.0, 0.0
-            mine = level[first[p] : first[p + 1]]
-            mass[mine] = 0.0
-            for r in range(used.start[p], used.start[p + 1]):
-                w = drawn[used_cluster[r]] * used_weight[r]
-                total += w
-                if by_level:
-                    mass[used_at[r]] += w
-                else:
-                    value += w * mean_at(c, d, used.curve[r], used_at[r], used.row[r])
             if by_level:
-                for k in mine:
-                    value += mass[k] * f[d, curve[p], k]
+                mine = f[d, curve[p]]
+                for r in range(used.start[p], used.start[p + 1]):
+                    w = drawn[used_cluster[r]] * used_weight[r]
+                    total += w
+                    value += w * mine[used_at[r]]
+            else:
+                for r in range(used.start[p], used.start[p + 1]):
+                    w = drawn[used_cluster[r]] * used_weight[r]
+                    total += w
+                    value += w * mean_at(c, d, used.curve[r], used_at[r], used.row[r])
             shift, spread, plain, plain_total = 0.0, 0.0, 0.0, 0.0
             for r in range(own.start[p], own.start[p + 1]):
                 if by_level:

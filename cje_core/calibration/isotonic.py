@@ -96,31 +96,6 @@ def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, In
     return fitted, np.repeat(np.arange(n_blocks), sizes)
 
 
-@Kernel
-def interpolate_into(is_knot, fitted, level, n_levels, out):  # type: ignore[no-untyped-def]
-    """Spread knot values over all sorted levels: linear between knots, constant outside.
-
-    ``fitted`` holds the value of each knot in order; ``is_knot[i]`` says that ``level[i]`` is the next one.
-    """
-    left = -1
-    k = 0
-    for i in range(n_levels):
-        if is_knot[i]:
-            out[i] = fitted[k]
-            if left < 0:
-                for j in range(i):
-                    out[j] = fitted[k]
-            else:
-                span = level[i] - level[left]
-                for j in range(left + 1, i):
-                    step = (level[j] - level[left]) / span
-                    out[j] = fitted[k - 1] + step * (fitted[k] - fitted[k - 1])
-            left = i
-            k += 1
-    for j in range(left + 1, n_levels):
-        out[j] = fitted[k - 1]
-
-
 def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArray:
     """``np.interp``: linear between increasing knots, constant outside; NaN stays NaN.
 

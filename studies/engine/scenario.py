@@ -1,5 +1,6 @@
 """The usual study: estimators on data of one scenario, many replicates at once where there is a compiled form."""
 
+import contextlib
 import inspect
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core import estimators
+from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.data.arrays import unpack, unpacked_once
 from cje_core.data.block import Block
+from cje_core.data.errors import DataError
 from cje_core.inference.pairs import Pairs, pair_errors
 from cje_core.streams import Cell, Level, Streams
 from cje_sim import scenarios
@@ -95,9 +98,12 @@ def replicates_of_scenario(
     for r, s in enumerate(streams if rest else ()):
         data = simulate(**setting.arguments, rng=s("data"))
         with unpacked_once(data):
-            unpack(data)  # so that no method's time is that of laying out the data
+            unpack(
+                data
+            )  # so that no method's time is that of laying out the data, nor that of the fit all share
+            shared = _fitted(study, [name for _, name in rest], data)
             for m, name in rest:
-                on_data = partial(_on_data, study, name, data, setting.policies, s, pairs)
+                on_data = partial(_on_data, study, name, shared, setting.policies, s, pairs)
                 keep(slice(r, r + 1), m, name, on_data)
     return [
         Outcome(
@@ -147,10 +153,29 @@ def _on_block(
     return _joined(levels, found.pairs(place[pairs[0]], place[pairs[1]], study.ci_prob), pairs)
 
 
+def _fitted(study: Study, names: Collection[str], data: "xr.Dataset") -> Calibrated:
+    """The data with the usual calibrator, fitted once where a method takes it; one that fails to, says so itself."""
+    shared = calibrated(data)
+    if any(_shares(study, name) for name in names):
+        with contextlib.suppress(DataError):
+            _ = shared.slice
+    return shared
+
+
+def _shares(study: Study, name: str) -> bool:
+    """Whether a method calibrates the judge, and as all do that say nothing of how."""
+    method = study.methods[name]
+    if (
+        callable(method.estimator) or "calibration" in method.options
+    ):  # a function of the user's own takes a dataset
+        return False
+    return "calibration" in inspect.signature(_estimator(method, name).estimate).parameters
+
+
 def _on_data(
     study: Study,
     name: str,
-    data: "xr.Dataset",
+    data: Calibrated,
     policies: Sequence[str],
     streams: Streams,
     pairs: npt.NDArray[np.intp],
@@ -159,10 +184,11 @@ def _on_data(
     return _numbers(study, _estimated(study, name, data, streams), policies, pairs)
 
 
-def _estimated(study: Study, name: str, data: "xr.Dataset", streams: Streams) -> "xr.Dataset":
+def _estimated(study: Study, name: str, data: Calibrated, streams: Streams) -> "xr.Dataset":
     method = study.methods[name]
     estimate = _estimator(method, name).estimate
-    found: xr.Dataset = estimate(data, ci_prob=study.ci_prob, rng=streams(name), **method.options)
+    given = data if _shares(study, name) else data.data
+    found: xr.Dataset = estimate(given, ci_prob=study.ci_prob, rng=streams(name), **method.options)
     return found
 
 
@@ -239,7 +265,7 @@ def replicate_with_facts(
         extra[name] = np.full(shape[1], np.nan)
         extra[name][: len(policies)] = fact.sel(policy=policies).values
 
-    def run(m: int, name: str, seen: "xr.Dataset") -> None:
+    def run(m: int, name: str, seen: Calibrated) -> None:
         start = time.perf_counter()
         try:
             result = _estimated(study, name, seen, streams)
@@ -261,9 +287,10 @@ def replicate_with_facts(
             everything = {**setting.arguments, "oracle_fraction": 1.0, "label_design": "own"}
             data = simulate(**everything, rng=streams("data"))
         with unpacked_once(data):
-            unpack(data)  # so that no method's time is that of laying out the data
+            unpack(data)  # as above
+            shared = _fitted(study, [name for _, name in mine], data)
             for m, name in mine:
-                run(m, name, data)
+                run(m, name, shared)
     return Outcome(
         estimate=numbers[0],
         truth=truth,

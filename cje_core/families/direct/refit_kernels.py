@@ -147,7 +147,7 @@ def monotone_fits(  # type: ignore[no-untyped-def]
 
 @Kernel
 def spread_into(knot_at, knot_value, n_knots, core, level, out):  # type: ignore[no-untyped-def]
-    """Knot values over all levels, as `interpolate_into` does; between knots of one block nothing is divided."""
+    """Knot values over all levels, linear between knots and constant outside; in one block nothing is divided."""
     for i in range(core[knot_at[0]]):
         out[i] = knot_value[0]
     for q in range(n_knots - 1):

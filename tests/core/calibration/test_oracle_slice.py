@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from cje_core.calibration.isotonic import interpolate, interpolate_into, isotonic
+from cje_core.calibration.isotonic import interpolate, isotonic
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
     fit,
@@ -21,6 +21,7 @@ from cje_core.calibration.oracle_slice import (
 )
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
+from cje_core.families.direct.refit_kernels import spread_into
 from cje_core.inference.estimate import Status
 
 LEVELS = st.lists(
@@ -64,13 +65,13 @@ def test_calibrator_matches_definition_and_preserves_the_slice_mean():
         np.testing.assert_allclose((weight * predict(f, score)).sum(), (weight * label).sum())
 
 
-def test_interpolation_kernel_agrees_with_numpy():
+def test_knot_values_spread_over_the_levels_as_numpy_interpolates():
     rng = np.random.default_rng(2)
     level = np.sort(rng.uniform(size=30))
     is_knot = rng.uniform(size=30) < 0.3
     value = np.sort(rng.uniform(size=is_knot.sum()))
     out = np.empty(30)
-    interpolate_into(is_knot, value, level, 30, out)
+    spread_into(np.flatnonzero(is_knot), value, int(is_knot.sum()), np.arange(30), level, out)
     np.testing.assert_allclose(out, np.interp(level, level[is_knot], value), atol=1e-14)
 
 
