@@ -5,11 +5,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 OUT    ?= results/study
 COLD   := .ci/cold
+MADE   := docs/_build docs/api docs/examples
 PAGES  := ttc_collapse cle_bound interval_coverage weight_diagnostics transport_audit misclassification budget gates \
           binary_oracle stacking judge_information tf_versus_coverage judge_benchmark
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help install study pages test whole compiled lint fast coverage dist clean
+.PHONY: help install study pages docs test whole compiled lint fast coverage dist clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -39,6 +40,10 @@ pages: $(VENV)/.installed  ## docs/studies made again: quick profiles (about ten
 	$(BIN)/cje-lab run estimator_benchmark --profile paper --jobs $(JOBS) --out results/paper
 	$(BIN)/cje-lab docs results/paper/estimator_benchmark
 
+docs: $(VENV)/.installed  ## the documentation in docs/_build/html, its examples executed; a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 lint: $(VENV)/.installed  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -61,6 +66,7 @@ whole:
 	$(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
 	$(BIN)/cje-lab report results/smoke
 	$(BIN)/python tests/browser.py results/smoke/report.html
+	$(MAKE) --no-print-directory docs
 
 dist:  ## wheel and sdist in dist/, each installed into an environment of its own that runs cje-lab demo
 	PYTHON=$(PYTHON) .ci/dist
@@ -69,5 +75,5 @@ compiled: $(VENV)/.installed
 	$(BIN)/python -m cje_core.workflow.warm_up
 
 clean:  ## environment, results and caches away
-	rm -rf $(VENV) results .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) results $(MADE) .mypy_cache .ruff_cache .coverage* *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
