@@ -207,8 +207,8 @@ def analyze(
     from cje_core.data import DataError
     from cje_core.workflow.drifting import with_drift
     from cje_core.workflow.serial import with_serial_errors
-    from studies.cli.analysis.output import tell
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
+    from studies.cli.analysis.output import ALWAYS, tell
     from studies.cli.redaction import salt_of
 
     secret = salt_of(salt)
@@ -229,7 +229,7 @@ def analyze(
     ):
         if clash:
             raise DataError(said)
-    check_out(out, apart=(data, probes))
+    check_out(out, apart=(data, probes), files=ALWAYS)
     with keeping(keep_steps) as analyze_files, progress.working("reading, estimating, auditing"):
         read_from = source_of(data, judge, oracle, policy_field, prompt_field, covariate or ())
         result = analyze_files(
@@ -307,13 +307,13 @@ def plan(
     """Spend a budget on judge scores and oracle labels, from a pilot; the plan is checked by simulation."""
     from cje_core.calibration.calibrated import Calibration
     from cje_core.workflow.plan import plan as plan_files
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
     from studies.cli.planning.as_json import to_json
-    from studies.cli.planning.save import save
+    from studies.cli.planning.save import FILES, save
     from studies.cli.planning.tables import summary
     from studies.cli.redaction import hidden, salt_of
 
-    check_out(out)
+    check_out(out, apart=(data, probes), files=FILES)
     secret = salt_of(salt)
     planned = plan_files(
         source_of(data, judge, oracle, policy_field, prompt_field, covariate or ()),
@@ -337,13 +337,14 @@ def plan(
         salt=secret,
         track=progress.simulating,
     )
-    if out is not None:
-        save(planned, out, secret)
-        typer.echo(f"written to {out}: plan.json, mde.png", err=True)
     if as_json:
         typer.echo(json.dumps(hidden(to_json(planned), secret), allow_nan=False))
     else:
         progress.show(summary(planned))
+    if out is not None:
+        with progress.working("drawing"):
+            save(planned, out, secret)
+        typer.echo(f"written to {out}: {', '.join(FILES)}", err=True)
 
 
 def main() -> None:

@@ -36,8 +36,8 @@ def step(
     from cje_core.data import DataError
     from cje_core.workflow.steps.order import STEPS, run_step
     from cje_core.workflow.steps.report import report, traces
+    from studies.cli.analysis.out import check_out
     from studies.cli.analysis.output import tell
-    from studies.cli.analysis.save import check_out
     from studies.cli.redaction import salt_of
 
     one_of(name, "step", (*STEPS, "report"), DataError)
@@ -73,7 +73,7 @@ def keeping(directory: Path | None) -> "Iterator[Callable[..., Analysis]]":
     from cje_core.workflow.analyze import analyze
     from cje_core.workflow.steps.files import clear, room
     from cje_core.workflow.steps.order import analyze_in_steps
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
 
     if directory is None:
         yield analyze

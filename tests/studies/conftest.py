@@ -14,8 +14,8 @@ def cli(
 ) -> Callable[..., tuple[int, str, str]]:
     """Run the command in this process; gives exit code, stdout, stderr."""
 
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["cje-lab", "analyze", *map(str, words)])
+    def run(*words: object, command: str = "analyze") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["cje-lab", command, *map(str, words)])
         monkeypatch.setenv("COLUMNS", "100")
         with pytest.raises(SystemExit) as exit_:
             command_line.main()

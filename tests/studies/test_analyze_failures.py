@@ -11,7 +11,8 @@ from analysis import Cli, Frame, named_in_plot, printed, probes, world, write
 
 from cje_core.workflow.analyze import analyze
 from studies.cli.analysis.as_json import to_json
-from studies.cli.analysis.save import check_out, save
+from studies.cli.analysis.out import check_out
+from studies.cli.analysis.save import save
 
 # --- statistical failure is data ---
 

@@ -1,12 +1,10 @@
 """The page of an analysis: answers first, escapes names, stands alone, and leaves nothing half-written or stale."""
 
-import errno
 import html
 import json
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
@@ -15,7 +13,6 @@ import xarray as xr
 from analysis import probes, world, write
 
 from cje_core import figures
-from cje_core.data import DataError
 from cje_core.workflow.analyze import analyze
 from studies.cli.analysis import forest, panels, save
 from studies.cli.analysis.as_json import to_json
@@ -184,29 +181,6 @@ def test_a_second_run_leaves_nothing_stale_and_nothing_of_others(tmp_path, sketc
     save.save(analyze(world(policies=("base",))), tmp_path)
     there = {path.name for path in tmp_path.iterdir()}
     assert not {"posterior.nc", "win_matrix.png"} & there and {"mine.txt", "index.html"} <= there
-
-
-def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
-    """And what stood there stays as it was."""
-    before = {"a.txt": b"old", ".list": b'["a.txt"]'}
-    save.write_files(tmp_path, before, earlier=".list")
-    opened, count = Path.open, []
-
-    def full(self, mode="r", *args, **options):
-        if "w" in mode:
-            count.append(self)
-            if len(count) == 2:
-                raise OSError(errno.ENOSPC, "No space left on device")
-        return opened(self, mode, *args, **options)
-
-    monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(DataError, match="no space left on device; name another directory"):
-        save.write_files(tmp_path, {"a.txt": b"new", "b.txt": b"new"}, earlier=".list")
-    with pytest.raises(DataError):
-        count[:] = [None]
-        save.write_files(tmp_path / "deep" / "er", {"a.txt": b"new"})
-    monkeypatch.undo()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_the_table_stands_though_the_directory_cannot(cli, tmp_path):

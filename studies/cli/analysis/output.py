@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from cje_core.workflow.analysis import Analysis
 
+ALWAYS = ("index.html", "estimates.json", "ledger.nc")  # files of every analysis
+
 
 def tell(
     result: "Analysis",

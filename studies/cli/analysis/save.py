@@ -1,47 +1,22 @@
-"""What ``cje-lab analyze --out`` writes, and how ``--out`` is written."""
+"""What ``cje-lab analyze --out`` writes."""
 
-import contextlib
 import json
-import os
-import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from cje_core.data import DataError
 from cje_core.data.schema.redacted import redact
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import to_tree
 from cje_core.workflow.steps.report import ledgers
 from studies.cli.analysis.as_json import to_json
+from studies.cli.analysis.out import write_files
 from studies.cli.redaction import hidden, hidden_prompts
 from studies.report.parts import attempt
-
-LISTING = ".cje-lab-files"  # what the last analysis wrote, so that the next one leaves nothing stale
-
-
-def check_out(out: Path | None, option: str = "--out", *, apart: Sequence[Path | None] = ()) -> None:
-    """Stop before the work if `out` cannot become a directory, or is one of those `apart`, which are read."""
-    if out is None:
-        return
-    for place in apart:
-        if place is not None and place.is_dir() and out.resolve() == place.resolve():
-            raise DataError(
-                f"{option} {out}: the next run would read what is written there as data; name another"
-            )
-    for path in (out, *out.parents):
-        try:
-            there = path.exists()
-        except OSError:  # a name that is too long: said when it is written, after what was found is printed
-            return
-        if there:
-            if not path.is_dir():
-                raise DataError(f"{option} {out}: {path} is a file; name a directory")
-            return
 
 
 def save(
@@ -57,7 +32,8 @@ def save(
 
     ``told`` is the analysis by `to_json`, ids hidden, and ``traces`` the jackknife's, where the caller has them.
     ``salt`` redacts the ids of prompts. A figure that cannot be drawn is left out, and a line in ``broken`` says why.
-    Files of an earlier analysis in `out` that this one has not are taken away.
+    Files of an earlier analysis in `out` that this one has not are taken away; those of others are left, and where
+    one stands in the way nothing is written.
     """
     from studies.cli.analysis.forest import render
     from studies.cli.analysis.page import page
@@ -77,7 +53,7 @@ def save(
         files["posterior.nc"] = _netcdf(_without_prompts(tree, salt))
     html = page(analysis, shown, files, lines)
     files = {"index.html": html, **files}
-    write_files(out, {**files, LISTING: json.dumps(sorted(files)).encode()}, earlier=LISTING)
+    write_files(out, files, by="analyze")
     return list(files)
 
 
@@ -93,56 +69,6 @@ def _without_prompts(tree: xr.DataTree, salt: str | None) -> xr.DataTree:
     return xr.DataTree.from_dict(
         {name: one.isel(label=order) if "label" in one.dims else one for name, one in groups.items()}
     )
-
-
-def write_files(out: Path, files: dict[str, bytes], *, earlier: str | None = None) -> None:
-    """Write `files` into `out`, all of them or none: to a folder beside them first, from which they are moved.
-
-    ``earlier`` names the file that lists what an earlier call wrote there: what is in it and not in `files` goes.
-    """
-    made = [path for path in (out, *out.parents) if not _there(path)]
-    scratch = None
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".cje-lab-", dir=out))
-        for name, content in files.items():
-            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / name).write_bytes(content)
-        with (scratch / next(iter(files))).open("rb") as handle:
-            os.fsync(handle.fileno())
-        old = _listed(out / earlier) - set(files) if earlier else set()
-        for name in files:
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / name).replace(out / name)
-        for name in old:
-            (out / name).unlink(missing_ok=True)
-    except OSError as error:
-        mend = "name another directory"
-        raise DataError(f"--out {out}: {(error.strerror or str(error)).lower()}; {mend}") from None
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
-        for path in made:  # empty ones alone: nothing was written
-            with contextlib.suppress(OSError):
-                path.rmdir()
-
-
-def _there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def _listed(path: Path) -> set[str]:
-    """Names that an earlier run wrote into its folder; nothing where the list cannot be read."""
-    try:
-        names = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return set()
-    if not isinstance(names, list):
-        return set()
-    return {str(name) for name in names if Path(str(name)).name == str(name)}
 
 
 def _netcdf(tree: xr.DataTree) -> bytes:

@@ -94,21 +94,21 @@ def _tell(told: "Told", out: Path | None, as_json: bool, salt: Path | None = Non
     """Print, write, and leave with the exit code."""
     import json
 
-    from studies.cli.analysis.save import write_files
+    from studies.cli.analysis.out import write_files
     from studies.cli.redaction import hidden, salt_of
 
     shown = hidden(told.json, salt_of(salt))
+    if as_json:
+        typer.echo(json.dumps(shown, allow_nan=False))
+    else:
+        progress.show(told.page)
     if out is not None:
         files = {f"{told.name}.json": (json.dumps(shown, indent=1, allow_nan=False) + "\n").encode("utf-8")}
         if told.draw is not None:
             with progress.working("drawing"):
                 files[f"{told.name}.png"] = told.figure()
-        write_files(out, files)
+        write_files(out, files, by=f"audit {told.name}")
         typer.echo(f"written to {out}: {', '.join(files)}", err=True)
-    if as_json:
-        typer.echo(json.dumps(shown, allow_nan=False))
-    else:
-        progress.show(told.page)
     if told.found:
         raise typer.Exit(1)
 
@@ -130,7 +130,7 @@ def binned(
     rate.
     """
     from cje_core.transport.local_audits import binned_audit
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
     from studies.cli.audit.over_scores import of_bins
     from studies.cli.audit.told import in_unit
 
@@ -159,7 +159,7 @@ def subgroup(
     prompt has one.
     """
     from cje_core.transport.local_audits import subgroup_audit
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
     from studies.cli.audit.over_scores import of_groups
     from studies.cli.audit.rows import groups
     from studies.cli.audit.told import in_unit
@@ -214,7 +214,7 @@ def drift(
     from cje_core.data import DataError
     from cje_core.streams import generator
     from cje_core.transport.monitor import anchor_audit, batch_audit
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
     from studies.cli.audit.over_time import of_drift
     from studies.cli.audit.rows import moments, read_anchors
 
@@ -266,7 +266,7 @@ def sequential(
     random and kept in the order in which they came; those audited once must stay.
     """
     from cje_core.transport.monitor import label_audit
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
     from studies.cli.audit.over_time import of_labels
     from studies.cli.audit.rows import moments
 
@@ -298,7 +298,7 @@ def power(
 ) -> None:
     """How many probes an audit takes: its verdicts by number of probes, the number needed, and labels one by one."""
     from cje_core.data.fields import check_range
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
     from studies.cli.audit.of_power import of_power
 
     check_out(out)
@@ -333,7 +333,7 @@ def likelihoods(
     Of logged responses: whether each is finite and at most 0, what the ratios of a policy say that is declared to be
     the logger (all should be 1), and whether any policy's mean ratio is larger than a likelihood ratio's can be.
     """
-    from studies.cli.analysis.save import check_out
+    from studies.cli.analysis.out import check_out
     from studies.cli.audit.of_likelihoods import of_likelihoods
     from studies.cli.audit.rows import read_calls
 

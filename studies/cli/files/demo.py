@@ -25,8 +25,8 @@ def demo(
 
     from cje_core.data import DataError
     from cje_core.workflow.analyze import analyze
+    from studies.cli.analysis.out import check_out, write_files
     from studies.cli.analysis.output import tell
-    from studies.cli.analysis.save import check_out, write_files
     from studies.demo.arena import held
 
     check_out(out)

@@ -9,17 +9,19 @@ from cje_core.figures import mde_contours
 from cje_core.figures.style import STYLE
 from cje_core.planning.forecast import mde_surface
 from cje_core.workflow.plan import Planned
+from studies.cli.analysis.out import write_files
 from studies.cli.analysis.panels import image
-from studies.cli.analysis.save import write_files
 from studies.cli.planning.as_json import to_json
 from studies.cli.redaction import hidden
+
+FILES = ("plan.json", "mde.png")
 
 
 def save(planned: Planned, out: Path, salt: str | None = None) -> None:
     """Write plan.json and mde.png; each is whole or absent, ids of prompts redacted."""
     text = json.dumps(hidden(to_json(planned), salt), indent=1, allow_nan=False) + "\n"
-    files = {"plan.json": text.encode("utf-8"), "mde.png": _contours(planned)}
-    write_files(out, files)
+    contents = (text.encode("utf-8"), _contours(planned))
+    write_files(out, dict(zip(FILES, contents, strict=True)), by="plan")
 
 
 def _contours(planned: Planned) -> bytes:
