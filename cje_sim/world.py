@@ -130,7 +130,7 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
 
     Parameters
     ----------
-    law : function (prompts, *, <world parameters>) -> Responses
+    law : function (prompts, <world parameters>) -> Responses
         A module-level function; each parameter is a keyword with a default. Its docstring describes them.
     **defaults
         The world's defaults of keywords in `FRAME`. None, for those that not every world has: this one has no such

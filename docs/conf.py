@@ -1,6 +1,7 @@
 """How Sphinx makes the pages. `make docs` builds them; warnings are errors, and nothing is fetched while it runs."""
 
 import importlib.metadata
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "mathml",
+    "reference",
 ]
 exclude_patterns = ["_build", "claims/README.md"]  # the latter is part of results/proofs.md
 default_role = "py:obj"  # what stands in single backticks is a name; one that has no page is shown as code
@@ -69,6 +71,21 @@ def rewritten(app: Sphinx, relative: Path, parent: str, content: list[str]) -> N
         content[0] = re.sub(r"\]\((\w+\.md)\)", r"](/claims/\1)", content[0])
 
 
+def returned(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """A section "Returns" that is prose describes what the annotation names; numpydoc wants that name above it."""
+    if "Returns" not in lines or not inspect.isfunction(obj):
+        return
+    first = lines.index("Returns") + 2
+    last = next((k for k in range(first, len(lines)) if not lines[k]), len(lines))
+    body = lines[first:last]
+    if any(line.startswith(" ") for line in body):
+        return
+    annotation = inspect.signature(obj).return_annotation
+    kind = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    lines[first:last] = [kind, *(f"    {line}" for line in body)]
+
+
 def setup(app: Sphinx) -> None:
-    """Hear of every file that a page includes."""
+    """Hear of every file that a page includes, and of every docstring before numpydoc does."""
     app.connect("include-read", rewritten)
+    app.connect("autodoc-process-docstring", returned, priority=100)

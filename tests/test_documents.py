@@ -21,9 +21,13 @@ from studies.cli.app import app
 ROOT = Path(cje_core.__file__).parents[1]
 DOCUMENTS = [
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
-    *sorted((ROOT / "docs" / "claims").glob("*.md")),
-    ROOT / "docs" / "decisions.md",
+    *sorted(
+        path
+        for folder in ("", "claims", "guide", "project")
+        for path in (ROOT / "docs" / folder).glob("*.md")
+    ),
 ]
+DECISIONS = ROOT / "docs" / "decisions.md"
 NAME = re.compile(r"`((?:cje_core|cje_sim|studies)(?:\.[A-Za-z_]+)+)`")
 PLACE = re.compile(r"`((?:cje_core|cje_sim|studies|tests)/[\w/.]+)`")
 
@@ -110,7 +114,7 @@ def test_history_is_told_in_one_place():
         path for path in texts() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] != "tests"
     ]
     assert [path.name for path in sources if told.search(path.read_text(encoding="utf-8"))] == []
-    paragraphs = DOCUMENTS[-1].read_text(encoding="utf-8").strip().split("\n\n")[2:]
+    paragraphs = DECISIONS.read_text(encoding="utf-8").strip().split("\n\n")[2:]
     assert paragraphs and all(re.match(r"\*\*\d{4}-\d\d-\d\d, .+\*\* \(`", text) for text in paragraphs)
 
 

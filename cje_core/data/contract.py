@@ -3,32 +3,32 @@
 Evaluation data is one ``xr.Dataset`` (attribute ``schema = "cje-data/1"``) over ``policy, prompt, draw``. Prompts
 are shared across policies, so a contrast keeps the covariance of its two policies.
 
-==================================  =====================================================================
-variable                            meaning
-==================================  =====================================================================
-``judge(policy, prompt, draw)``     judge score S; NaN where the policy has no such response
-``oracle(policy, prompt, draw)``    oracle label Y; NaN where there is none
-``labelled(policy, prompt, draw)``  the label teaches and corrects (it belongs to the oracle slice L)
-``probe(policy, prompt, draw)``     the label audits: it is never used to fit
-``evaluated(policy, prompt, draw)`` the response enters its policy's mean (false for audit-only responses)
-``label_prob`` (optional)           known probability that the response was labelled, e(Z)
-``covariate`` (optional)            ``(policy, prompt, draw, feature)``
-``cluster(prompt)`` (optional)      sampling unit; a prompt is its own cluster when absent
-``stratum(prompt)`` (optional)      stratum of a stratified label design
-``cohort(prompt)`` (optional)       slice of the traffic (a time window, a source); empty text where none is named
-``fold(prompt)`` (optional)         cross-fitting fold that the user assigned, 0, 1, ...; -1 where none is
-``surprisal`` (optional)            ``(policy, prompt, draw)``: mean per-token surprisal, in nats, of own draws
-``stands_for`` (optional)           ``(policy, prompt, draw)``: how many responses this one stands for, each of a
-                                    prompt of its own without labels (`cje_core.workflow.reading.pooled`); one
-                                    when absent
-``true_reward`` (optional)          ``(policy, prompt, draw)``: the true E[Y | Z], which only a simulator knows
-``logp_target(policy, prompt)``     log-likelihood, in nats, of the *logged* response under each target
-``logp_logger(prompt)``             the same under the logging policy
-``n_tokens(prompt)``                length of the logged response
-``logged_judge``, ``logged_oracle`` judge score and oracle label of the logged response, ``(prompt)``
-``logged_covariate`` (optional)     ``(prompt, feature)``: the covariates of the logged response
-any other name, ``(prompt)``        names of groups of prompts, see `cje_core.data.cohorts`
-==================================  =====================================================================
+===================================  ================================================================================
+variable                             meaning
+===================================  ================================================================================
+``judge(policy, prompt, draw)``      judge score S; NaN where the policy has no such response
+``oracle(policy, prompt, draw)``     oracle label Y; NaN where there is none
+``labelled(policy, prompt, draw)``   the label teaches and corrects (it belongs to the oracle slice L)
+``probe(policy, prompt, draw)``      the label audits: it is never used to fit
+``evaluated(policy, prompt, draw)``  the response enters its policy's mean (false for audit-only responses)
+``label_prob`` (optional)            known probability that the response was labelled, e(Z)
+``covariate`` (optional)             ``(policy, prompt, draw, feature)``
+``cluster(prompt)`` (optional)       sampling unit; a prompt is its own cluster when absent
+``stratum(prompt)`` (optional)       stratum of a stratified label design
+``cohort(prompt)`` (optional)        slice of the traffic (a time window, a source); empty text where none is named
+``fold(prompt)`` (optional)          cross-fitting fold that the user assigned, 0, 1, ...; -1 where none is
+``surprisal`` (optional)             ``(policy, prompt, draw)``: mean per-token surprisal, in nats, of own draws
+``stands_for`` (optional)            ``(policy, prompt, draw)``: how many responses this one stands for, each of a
+                                     prompt of its own without labels (`cje_core.workflow.reading.pooled`); one
+                                     when absent
+``true_reward`` (optional)           ``(policy, prompt, draw)``: the true E[Y | Z], which only a simulator knows
+``logp_target(policy, prompt)``      log-likelihood, in nats, of the *logged* response under each target
+``logp_logger(prompt)``              the same under the logging policy
+``n_tokens(prompt)``                 length of the logged response
+``logged_judge``, ``logged_oracle``  judge score and oracle label of the logged response, ``(prompt)``
+``logged_covariate`` (optional)      ``(prompt, feature)``: the covariates of the logged response
+any other name, ``(prompt)``         names of groups of prompts, see `cje_core.data.cohorts`
+===================================  ================================================================================
 
 Attributes: ``judge_range`` and ``oracle_range`` are the declared scales ``[low, high]``; ``calibration_policy`` is
 the list of policies whose labels teach the calibrator.

@@ -5,17 +5,24 @@ the evaluation data must hold) and defines ``estimate(data, *, ci_prob=0.95, rng
 
 What all of them take and give is not said again by each:
 
-``data``         evaluation data, see `cje_core.data.contract`
-``ci_prob``      probability of the intervals (over clusters of prompts)
-``rng``          source of randomness: a generator, or the seed of one; unused where nothing is random
-``calibration``  how the judge is calibrated, see `cje_core.calibration.calibrated`
-``n_draws``      draws of a posterior
-``interval``     {"auto", "wald", "logit", "clopper_pearson"}: ``auto`` is binomial tails on effective counts where own
-                 labels are binary or an end of the oracle range is near, with room for unseen drops where graded labels
-                 are few, else the t interval (``wald``); see `cje_core.families.intervals`. Of a posterior
-                 {"eti", "hdi"}, equal-tailed or of highest density
-returned         the estimate contract, see `cje_core.inference.estimate`, of a posterior with ``draws(policy,
-                 replicate)``, and what a section "Returns" adds
+``data``
+    evaluation data, see `cje_core.data.contract`
+``ci_prob``
+    probability of the intervals (over clusters of prompts)
+``rng``
+    source of randomness: a generator, or the seed of one; unused where nothing is random
+``calibration``
+    how the judge is calibrated, see `cje_core.calibration.calibrated`
+``n_draws``
+    draws of a posterior
+``interval``
+    {"auto", "wald", "logit", "clopper_pearson"}: ``auto`` is binomial tails on effective counts where own
+    labels are binary or an end of the oracle range is near, with room for unseen drops where graded labels
+    are few, else the t interval (``wald``); see `cje_core.families.intervals`. Of a posterior
+    {"eti", "hdi"}, equal-tailed or of highest density
+returned
+    the estimate contract, see `cje_core.inference.estimate`, of a posterior with ``draws(policy,
+    replicate)``, and what a section "Returns" adds
 
 Rule of this package: it holds estimators and nothing else; what they are assembled from is in `cje_core.families`.
 """

@@ -3,18 +3,26 @@
 Estimand: V(policy) = E[Y]. With f the calibrator of Z = (S, X) fitted on the labels of the calibration policies, each
 policy takes the route that its labels allow, and the result says which:
 
-``theta_aug``     own labels (4 labelled prompts or more): mean f(Z) + mean over own labels of Y - f^(-k)(Z), the
-                  paper's equation for theta_aug (one-step estimator of its proposition "Direct: EIF")
-``aipw_hajek``    the same with declared, unequal ``label_prob`` e: residuals weighted by 1 / e over the sum of 1 / e
-``aipw_ht``       (``horvitz_thompson``) residuals weighted by 1 / e over the number of responses (Horvitz-Thompson)
-``aipw_tmle``     (option) mean of the fluctuated predictions (`cje_core.calibration.fluctuation`): stays within the
-                  oracle range
-``label_mean``    every evaluated response labelled: the mean label
-``balanced``      fewer own labels: mean f(Z) on the borrowed calibrator plus the slice's held-out residuals, weighted
-                  so that the labelled scores match the policy's (`cje_core.families.direct.balance`); status
-                  TRANSPORT_ASSUMED
-``one_step``      (option) the same with residuals reweighted by the density ratio of the two judge-score laws
-``plug_in``       (option, and the paper's) mean f(Z) on the borrowed calibrator, not corrected
+``theta_aug``
+    own labels (4 labelled prompts or more): mean f(Z) + mean over own labels of Y - f^(-k)(Z), the
+    paper's equation for theta_aug (one-step estimator of its proposition "Direct: EIF")
+``aipw_hajek``
+    the same with declared, unequal ``label_prob`` e: residuals weighted by 1 / e over the sum of 1 / e
+``aipw_ht``
+    (``horvitz_thompson``) residuals weighted by 1 / e over the number of responses (Horvitz-Thompson)
+``aipw_tmle``
+    (option) mean of the fluctuated predictions (`cje_core.calibration.fluctuation`): stays within the
+    oracle range
+``label_mean``
+    every evaluated response labelled: the mean label
+``balanced``
+    fewer own labels: mean f(Z) on the borrowed calibrator plus the slice's held-out residuals, weighted
+    so that the labelled scores match the policy's (`cje_core.families.direct.balance`); status
+    TRANSPORT_ASSUMED
+``one_step``
+    (option) the same with residuals reweighted by the density ratio of the two judge-score laws
+``plug_in``
+    (option, and the paper's) mean f(Z) on the borrowed calibrator, not corrected
 
 A borrowed value is refused (NaN) where a one-sided test does not show that the judge ranks the labels the right way
 (UNINFORMATIVE_JUDGE, `cje_core.calibration.informative`), and where the policy's scores lie where no label does
@@ -31,13 +39,17 @@ With ``calibration=Calibration(groups=NAME)`` f is shifted in each group of prom
 Uncertainty (``inference``): given the routes, point estimates do not depend on it, and the joint influence function of
 all policies always comes along for contrasts.
 
-``influence``     one joint influence function per prompt, where a borrowed policy carries the error of the borrowed
-                  labels (a plug-in: the infinitesimal-jackknife term of the fit); t interval whose degrees of freedom
-                  follow the labelled clusters
-``bootstrap``     resampled clusters with a refitted calibrator (the paper's algorithm Bootstrap-Direct), percentile
-                  interval; or Bayesian weights, BCa, studentised
-``jackknife``     cluster variance + delete-one-oracle-fold variance (the paper's section "Calibration-aware inference")
-``cluster``, ``plugin_iid``  f taken as known, with and without clusters: the paper's baselines, which under-cover
+``influence``
+    one joint influence function per prompt, where a borrowed policy carries the error of the borrowed
+    labels (a plug-in: the infinitesimal-jackknife term of the fit); t interval whose degrees of freedom
+    follow the labelled clusters
+``bootstrap``
+    resampled clusters with a refitted calibrator (the paper's algorithm Bootstrap-Direct), percentile
+    interval; or Bayesian weights, BCa, studentised
+``jackknife``
+    cluster variance + delete-one-oracle-fold variance (the paper's section "Calibration-aware inference")
+``cluster``, ``plugin_iid``
+    f taken as known, with and without clusters: the paper's baselines, which under-cover
 
 ``influence`` is the default (why not ``bootstrap``: ``docs/decisions.md``). It does not see the bias of a plug-in,
 which drives the policies at the two ends of the scale apart: with a weak judge or binary labels the *difference* of two

@@ -3,14 +3,16 @@
 Estimand: V(policy) = E[Y]. Probes are labels of the policy itself that never taught f, so the calibrator is, given the
 labels that taught it, a fixed function of Z, right or wrong. Routes:
 
-``probe_tuned``      (default) ``V = lambda mean f(Z) over responses + mean(Y - lambda f(Z)) over probes``. Any lambda
-                     keeps this at E[Y] whatever the transport; lambda is the least-squares slope of Y on f over the
-                     probes, times the share of the gap in f between both samples that is the probes' own noise (1 where
-                     the probes are among the responses, ``1 / (1 + m / N)`` where m probes stand apart from N
-                     responses), clipped to [0, 1]: the lambda of least variance, so a judge that tells nothing of Y
-                     is ignored. It is 0, and V the probes' mean, where f is constant over the probes, where no
-                     calibrator could be fitted, and with fewer than 6 probed clusters
-``probe_corrected``  (``tuned=False``) the paper's transport correction, lambda = 1: plug-in plus mean residual
+``probe_tuned``
+    (default) ``V = lambda mean f(Z) over responses + mean(Y - lambda f(Z)) over probes``. Any lambda
+    keeps this at E[Y] whatever the transport; lambda is the least-squares slope of Y on f over the
+    probes, times the share of the gap in f between both samples that is the probes' own noise (1 where
+    the probes are among the responses, ``1 / (1 + m / N)`` where m probes stand apart from N
+    responses), clipped to [0, 1]: the lambda of least variance, so a judge that tells nothing of Y
+    is ignored. It is 0, and V the probes' mean, where f is constant over the probes, where no
+    calibrator could be fitted, and with fewer than 6 probed clusters
+``probe_corrected``
+    (``tuned=False``) the paper's transport correction, lambda = 1: plug-in plus mean residual
 
 Influence of the tuned value: ``lambda (f - mean f)`` on responses, ``a_j e_j / (1 - h_j)`` on probes, with e the
 deviations of Y - lambda f from their mean, a_j the probe's coefficient in V (1 / m, plus what it moves through lambda

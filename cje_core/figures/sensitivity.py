@@ -10,7 +10,7 @@ MOST = 6  # curves on one panel; more cannot be told apart
 
 
 def sensitivity_levels(levels: xr.Dataset, *, margin: float | None = None, ax: Axes | None = None) -> Axes:
-    """Interval of each level as |transport residual| may grow; a policy with labels of its own is a flat band.
+    """Interval of each level as the absolute transport residual may grow; own labels make a flat band.
 
     Draws a result of `cje_core.transport.sensitivity.levels`, delta rising, its first six policies; the declared margin
     is a grey vertical line.
@@ -27,7 +27,7 @@ def sensitivity_levels(levels: xr.Dataset, *, margin: float | None = None, ax: A
 def sensitivity_differences(
     differences: xr.Dataset, tipping: xr.Dataset, *, margin: float | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Interval of each difference as |transport residual| may grow; a mark where a decided sign flips.
+    """Interval of each difference as the absolute transport residual may grow; a mark where a decided sign flips.
 
     Draws results of `cje_core.transport.sensitivity.differences` and `tipping_points` over the same pairs, the first
     six (choose with ``.isel(pair=...)``); the margin is as in `sensitivity_levels`.

@@ -4,11 +4,14 @@
 Here the units are made of evaluation data (draws and prompts of a cluster are averaged: they share their noise), and
 the errors of the several tests of one command are put under one level, the one that is stated:
 
-``batches``   two charts per policy: a policy's p-value is that of the smaller of its two, and policies are adjusted by
-              Benjamini-Hochberg, which under no drift at all is their familywise error
-``anchors``   half of the level goes to the mean change (sign flips), half to the one-sided bound of tau
-``label``     each policy's betting sequence by itself: a verdict is about one policy, as in
-              `cje_core.transport.audit`
+``batches``
+    two charts per policy: a policy's p-value is that of the smaller of its two, and policies are adjusted by
+    Benjamini-Hochberg, which under no drift at all is their familywise error
+``anchors``
+    half of the level goes to the mean change (sign flips), half to the one-sided bound of tau
+``label``
+    each policy's betting sequence by itself: a verdict is about one policy, as in
+    `cje_core.transport.audit`
 """
 
 from typing import NamedTuple

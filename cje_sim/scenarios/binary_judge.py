@@ -4,10 +4,12 @@ The base policy is good with probability `taught`; the judge passes good respons
 fails bad ones with probability `specificity`. The judge passes the target's responses with the probability that these
 rates give at prevalence `theta`. What is stable decides what that means:
 
-``stable="rates"``   sensitivity and specificity, the assumption of Rogan and Gladen (1978): the target's value is
-                     `theta`, and E[Y | verdict] has moved
-``stable="values"``  E[Y | verdict], the assumption of reward calibration (the paper's mean transport): the target's
-                     value is what the base policy's predictive values make of its verdicts, and the rates have moved
+``stable="rates"``
+    sensitivity and specificity, the assumption of Rogan and Gladen (1978): the target's value is
+    `theta`, and E[Y | verdict] has moved
+``stable="values"``
+    E[Y | verdict], the assumption of reward calibration (the paper's mean transport): the target's
+    value is what the base policy's predictive values make of its verdicts, and the rates have moved
 
 Labels of the base policy and verdicts on the target follow the same law in both, whatever the rest: no estimate that is
 made of these can tell the two apart. Labels of the target can. With ``theta = taught`` the two are one world.
