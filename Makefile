@@ -6,11 +6,12 @@ BIN    := $(VENV)/bin
 OUT    ?= results/study
 COLD   := .ci/cold
 MADE   := docs/_build docs/api docs/examples
+HEADLINES := ttc_collapse cle_bound interval_coverage bayes_vs_frequentist
 PAGES  := ttc_collapse cle_bound interval_coverage weight_diagnostics transport_audit misclassification budget gates \
           binary_oracle stacking judge_information tf_versus_coverage judge_benchmark
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help install study pages docs test whole compiled lint fast coverage dist clean
+.PHONY: help install study pages docs test whole compiled compiled-analyses compiled-studies lint fast coverage dist clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -20,8 +21,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.warm: $(VENV)/.installed
-	@echo "compiling ahead what analyses call (once, about half a minute)"
-	$(BIN)/python -m cje_core.workflow.warm_up
+	@echo "compiling ahead what analyses and studies call (once, about a minute)"
+	$(MAKE) --no-print-directory -j2 compiled
 	touch $@
 
 help:  ## this list
@@ -29,10 +30,10 @@ help:  ## this list
 
 install: $(VENV)/.warm  ## the environment, compiled ahead; then . .venv/bin/activate puts cje-lab on the path
 
-study: $(VENV)/.installed  ## quick profile of the headline studies, the report, and the claims ledger
-	$(BIN)/cje-lab run ttc_collapse cle_bound interval_coverage bayes_vs_frequentist --profile quick --jobs $(JOBS) --out $(OUT)
+study: $(VENV)/.warm  ## quick profile of the headline studies, the report, and the claims ledger
+	$(BIN)/cje-lab run $(HEADLINES) --profile quick --jobs $(JOBS) --out $(OUT)
 	$(BIN)/cje-lab report $(OUT)
-	$(BIN)/cje-lab claims --profile quick --results $(OUT) --out $(OUT)/claims --brief
+	$(BIN)/cje-lab claims --profile quick --jobs $(JOBS) --results $(OUT) --out $(OUT)/claims --brief
 
 pages: $(VENV)/.installed  ## docs/studies made again: quick profiles (about ten minutes), the grid of estimators at the paper's size
 	$(BIN)/cje-lab run $(PAGES) --profile quick --jobs $(JOBS) --out results/pages
@@ -71,8 +72,16 @@ whole:
 dist:  ## wheel and sdist in dist/, each installed into an environment of its own that runs cje-lab demo
 	PYTHON=$(PYTHON) .ci/dist
 
-compiled: $(VENV)/.installed
+compiled: compiled-analyses compiled-studies
+
+compiled-analyses: $(VENV)/.installed
 	$(BIN)/python -m cje_core.workflow.warm_up
+
+# numba keeps what it compiles for the types it has seen: a small run sees those of a large one
+compiled-studies: $(VENV)/.installed
+	@rm -rf results/warm_up
+	$(BIN)/cje-lab run $(HEADLINES) --profile smoke --jobs 1 --out results/warm_up >/dev/null
+	@rm -rf results/warm_up
 
 clean:  ## environment, results and caches away
 	rm -rf $(VENV) results $(MADE) .mypy_cache .ruff_cache .coverage* *.egg-info

@@ -1,12 +1,16 @@
-"""The ledger: claims decided one after the other, with their seconds; an error is an entry, not the end."""
+"""The ledger: claims decided, with their seconds; an error is an entry, not the end."""
 
 import json
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from joblib import delayed
+
+from studies.engine.running.workers import in_processes, one_thread, settle_in
 from studies.ledger.claim import VERDICTS, Claim, ClaimError, Evidence, Params, Trial, verdict
 
 SCHEMA = "cje-lab-claims/1"
@@ -48,22 +52,56 @@ def decide(
     """Decide claims in order."""
     for group, claims in groups.items():
         for claim in claims:
-            start = time.perf_counter()
-            error = ""
-            try:
-                evidence = claim.decide(Trial(claim.name, profile, results=results))
-            except Exception as broken:  # a claim must not take the ledger with it; the exit code says so
-                error = f"{type(broken).__name__}: {broken}"
-                evidence = Evidence(
-                    holds=None, measured="", expected="", text="", needs=f"it could not be computed, {error}"
-                )
-            seconds = time.perf_counter() - start
-            found = verdict(claim, evidence)
-            if found == "undecided" and not evidence.needs:
-                evidence = replace(
-                    evidence, needs="a second method that gives the counterexample's sides too"
-                )
-            yield Entry(group, claim, evidence, found, seconds, error)
+            yield _entry(group, claim, profile, results)
+
+
+def decide_in_processes(
+    groups: Mapping[str, Sequence[Claim]], profile: str, results: Path | None, jobs: int
+) -> Iterator[Entry]:
+    """Decide claims of the registry in processes, as `decide` does but in the order in which they end.
+
+    A claim's streams are its own (`Trial`), so where and after which others it is decided changes no number.
+    """
+    known = {(group, claim.name): claim for group, claims in groups.items() for claim in claims}
+    tasks = [delayed(_elsewhere)(*key, profile, results, os.getpid()) for key in known]
+    for group, name, *found in in_processes(tasks, jobs):
+        yield Entry(group, known[group, name], *found)
+
+
+def in_order(entries: Iterable[Entry], groups: Mapping[str, Sequence[Claim]]) -> list[Entry]:
+    """Entries in the order of their claims."""
+    place = [(group, claim.name) for group, claims in groups.items() for claim in claims]
+    return sorted(entries, key=lambda entry: place.index((entry.group, entry.claim.name)))
+
+
+def _elsewhere(
+    group: str, name: str, profile: str, results: Path | None, owner: int
+) -> tuple[str, str, Evidence, str, float, str]:
+    """Decide one claim in a worker process: its entry's fields, and its name, as functions stay there."""
+    from studies.claims import load
+
+    settle_in(owner)
+    [claim] = [one for one in load(group) if one.name == name]
+    with one_thread():
+        entry = _entry(group, claim, profile, results)
+    return group, name, entry.evidence, entry.verdict, entry.seconds, entry.error
+
+
+def _entry(group: str, claim: Claim, profile: str, results: Path | None) -> Entry:
+    start = time.perf_counter()
+    error = ""
+    try:
+        evidence = claim.decide(Trial(claim.name, profile, results=results))
+    except Exception as broken:  # a claim must not take the ledger with it; the exit code says so
+        error = f"{type(broken).__name__}: {broken}"
+        evidence = Evidence(
+            holds=None, measured="", expected="", text="", needs=f"it could not be computed, {error}"
+        )
+    seconds = time.perf_counter() - start
+    found = verdict(claim, evidence)
+    if found == "undecided" and not evidence.needs:
+        evidence = replace(evidence, needs="a second method that gives the counterexample's sides too")
+    return Entry(group, claim, evidence, found, seconds, error)
 
 
 def again(claim: Claim, text: str) -> dict[str, Any]:

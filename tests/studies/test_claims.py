@@ -16,7 +16,18 @@ from studies.cli import app as command_line
 from studies.ledger import page
 from studies.ledger.claim import VERDICTS, Claim, ClaimError, Evidence, Sides, Trial, verdict
 from studies.ledger.shown import document
-from studies.ledger.trial import Entry, again, as_json, by_source, compact, decide, ledger, summary
+from studies.ledger.trial import (
+    Entry,
+    again,
+    as_json,
+    by_source,
+    compact,
+    decide,
+    decide_in_processes,
+    in_order,
+    ledger,
+    summary,
+)
 from studies.ledger.worlds import Family, masses, over_worlds, search
 
 DOCS = Path(studies.__file__).parents[1] / "docs"
@@ -140,6 +151,15 @@ def test_equal_trials_give_equal_evidence_and_draws_belong_to_their_claim():
     assert first == second
     one, other = (Trial(name, "smoke").rng("worlds").random() for name in ("cor-cle-ess", "prop-cle"))
     assert one != other
+
+
+def test_processes_give_the_ledger_of_one_process_in_its_order():
+    names = ("cor-cle-ess", "prop-cle", "lem-guard", "sqrt-ratio", "worked-example")
+    groups = claims.find(names)
+    alone = list(decide(groups, "smoke"))
+    ended = list(decide_in_processes(groups, "smoke", None, 2))
+    for given in (ended, ended[::-1]):  # whichever way they end
+        assert ledger(in_order(given, groups), "smoke") == ledger(alone, "smoke")
 
 
 def test_an_error_is_an_entry_and_the_exit_code(cli_claims, monkeypatch):

@@ -38,6 +38,7 @@ def claims(
         Path | None,
         typer.Option(metavar="FILE.md", help="Write the ledger as a document, and FILE.json beside it."),
     ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: the number of cores].")] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Print the summary line alone.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -45,10 +46,12 @@ def claims(
 
     Exit code 1 only if a claim could not be decided because of an error.
     """
+    from joblib import cpu_count
+
     from studies.claims import find
     from studies.engine.running.workers import one_thread
     from studies.ledger.claim import PROFILES, ClaimError
-    from studies.ledger.trial import decide
+    from studies.ledger.trial import decide, decide_in_processes, in_order
 
     if profile not in PROFILES:
         raise ClaimError(f"--profile {profile}: there are {', '.join(PROFILES)}")
@@ -60,9 +63,15 @@ def claims(
     groups = find(name or ())
     if at is not None:
         return rerun(groups, at, as_json)
+    n_claims = sum(len(found) for found in groups.values())
+    workers = min(jobs or cpu_count(), n_claims)
     track = progress.blocks("claims", "claims")
-    with one_thread():  # worlds are small: several threads would wait for each other
-        entries = list(track(decide(groups, profile, results), sum(len(found) for found in groups.values())))
+    if workers == 1:
+        with one_thread():  # worlds are small: several threads would wait for each other
+            entries = list(track(decide(groups, profile, results), n_claims))
+    else:
+        decided = track(decide_in_processes(groups, profile, results, workers), n_claims)
+        entries = in_order(decided, groups)
     show(entries, as_json, brief)  # first: a place that cannot be written does not take it away
     written = save(entries, profile, out, document)
     for path in written:

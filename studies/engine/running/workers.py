@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -197,11 +198,16 @@ def _do_block(parcel: Parcel, block: Block, directory: Path, owner: int) -> Bloc
 
 
 def in_processes(tasks: Sequence[Any], jobs: int) -> Iterator[Any]:
-    """Yield what tasks return, as they end; each process has one BLAS and one numba thread."""
+    """Yield what tasks return, as they end; each process has one BLAS and one numba thread.
+
+    A process whose memory has grown by what it compiled is replaced by a new one; that is nobody's trouble.
+    """
     with parallel_config(backend="loky", inner_max_num_threads=1):
         results = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(tasks)
     try:
-        yield from results
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+            yield from results
     finally:
         results.close()
 
