@@ -221,6 +221,9 @@ def records(
     table = _responses(path, ("_responses",), covariates, left_out, fingerprint=probes is not None)
     if labels is not None:
         table = join_labels(table, labels, left_out, scales["oracle_label"])
+    if table["judge_score"].isna().all():
+        source = name_of(path.path if isinstance(path, Part) else path)
+        raise DataError(f"{source}: no row has judge_score; give the judge's scores that name")
     require(table, "judge_score", "judge the response or remove the row")
     no_label = table["probe"] & table["oracle_label"].isna()
     leave_out(

@@ -1,9 +1,12 @@
 """``cje-lab doctor`` names what a file is, and the command that it prints runs; other tools' files are analyzed."""
 
+import gzip
 import json
 import shlex
+import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 from user_files import rows, write
@@ -15,6 +18,7 @@ HELD = Path(__file__).parents[1] / "reference" / "readers"
 GUESSED = {
     "inspect": ("judge", "human"),
     "lm_eval": ("llm_judge,flexible-extract", "exact_match,flexible-extract"),
+    "promptfoo": ("right", "human"),
     "langfuse": ("quality@EVAL", "quality@ANNOTATION"),
     "phoenix": ("correctness@LLM", "correctness@HUMAN"),
     "langsmith": ("helpful@model", "thumb@app"),
@@ -23,7 +27,7 @@ GUESSED = {
 
 
 def told(path: Path, *more: str) -> dict:
-    found = CliRunner().invoke(app, ["doctor", str(path), "--json", *more])
+    found = CliRunner().invoke(app, ["doctor", "--json", *more, "--", str(path)])
     return json.loads(found.output) | {"exit": found.exit_code}
 
 
@@ -65,7 +69,83 @@ def test_a_table_of_ones_own_with_its_scale(tmp_path: Path) -> None:
     assert shlex.split(record["command"]) == expected
 
 
-def test_the_command_that_it_prints_runs(tmp_path: Path) -> None:
+def own(place: Path, kind: str) -> Path:
+    """Responses in our own fields, in every form that they may have."""
+    table = pd.DataFrame(rows(n=30)).assign(policy="p")
+    place.mkdir()
+    records = [{k: v for k, v in r.items() if v == v} for r in table.to_dict("records")]
+    if kind == "directory":
+        for policy in ("a", "b"):
+            write(place / f"{policy}.jsonl", [{**r, "policy": policy} for r in records])
+        return place
+    if kind == "range":
+        table["judge_score"] = 1 + 4 * table["judge_score"]
+        kind = "csv"
+    path = place / f"-it's one.{kind}"
+    if kind == "parquet":
+        table.to_parquet(path)
+    else:
+        text = table.to_csv(index=False) if kind.startswith("csv") else json.dumps(records)
+        if kind.startswith("jsonl"):
+            text = "".join(json.dumps(r) + "\n" for r in records)
+        path.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
+    return path
+
+
+OWN = ("directory", "jsonl", "jsonl.gz", "json", "csv", "csv.gz", "parquet", "range")
+
+
+def names_of_policies(command: str) -> set[str]:
+    """Policies of the analysis that a printed command makes."""
+    found = CliRunner().invoke(app, [*shlex.split(command)[1:], "--json"])
+    assert found.exit_code == 0, (command, found.output, found.exception)
+    return set(json.loads(found.stdout)["policies"])
+
+
+@pytest.mark.parametrize("name", [*GUESSED, "inspect_json", *OWN])
+def test_the_printed_command_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also of a path that begins with a dash and holds a quote and a blank."""
+    place = HELD / name
+    if name in OWN:
+        place = own(tmp_path / "x", name)
+        monkeypatch.chdir(place.parent)
+        place = Path(place.name)
+    record = told(place)
+    assert record["exit"] == 0 and not record["parts"]
+    assert names_of_policies(record["command"]) == set(record["policies"])
+
+
+def test_a_directory_of_several_is_told_part_by_part(tmp_path: Path) -> None:
+    """Probes and logs of the same policies are given with the responses; those of others are not."""
+    record = told(arena.HELD)
+    assert record["exit"] == 0 and record["problem"]
+    (part,) = record["parts"]
+    held = [str(arena.HELD / name) for name in ("responses", "probes", "logged.jsonl")]
+    assert shlex.split(part["command"])[2:] == [held[0], "--probes", held[1], "--logged", held[2]]
+    shutil.copytree(HELD / "inspect", tmp_path / "mixed" / "logs")
+    shutil.copy(HELD / "inspect" / "base.eval", tmp_path / "mixed")
+    shutil.copy(HELD / "langfuse" / "scores.csv", tmp_path / "mixed")
+    shutil.copytree(arena.HELD / "probes", tmp_path / "mixed" / "probes")
+    write(tmp_path / "mixed" / "mine.jsonl", [r | {"policy": "p"} for r in rows(n=9)])
+    (tmp_path / "mixed" / "notes.txt").write_text("nothing")
+    record = told(tmp_path / "mixed")
+    assert record["exit"] == 0 and [Path(part["path"]).name for part in record["parts"]] == [
+        "base.eval", "logs", "mine.jsonl", "scores.csv"
+    ]  # fmt: skip
+    for part in record["parts"]:
+        assert names_of_policies(part["command"]) == set(part["policies"])
+    page = CliRunner().invoke(app, ["doctor", str(tmp_path / "mixed")]).output
+    assert page.count("in it:") == page.count("run:  ") == 4 and "cannot be read as it is" in page
+
+
+def test_logged_responses_are_told_from_fresh_ones() -> None:
+    found = CliRunner().invoke(app, ["doctor", str(arena.HELD / "logged.jsonl")])
+    assert found.exit_code == 2 and f"give it with --logged {arena.HELD / 'logged.jsonl'}" in found.output
+
+
+def test_rows_of_an_analysis_of_another_tool(tmp_path: Path) -> None:
     command = shlex.split(told(HELD / "inspect")["command"])
     found = CliRunner().invoke(app, [*command[1:], "--json"])
     assert found.exit_code == 0, found.output
@@ -79,8 +159,6 @@ def test_the_command_that_it_prints_runs(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, ["doctor", str(arena.HELD)])
-    assert found.exit_code == 2 and "or give a directory in it: probes, responses" in found.output
     found = CliRunner().invoke(app, ["doctor", str(tmp_path / "none")])
     assert found.exit_code and "no such file" in str(found.exception)
     rows_of_two = [{"name": n, "score": 0.5, "trace_id": t, "model": "m"} for t in "ab" for n in ("x", "y")]

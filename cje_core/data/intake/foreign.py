@@ -247,6 +247,11 @@ def _mean(scores: Mapping[str, float | None], names: Sequence[str]) -> float | N
     return sum(given) / len(given) if given else None
 
 
+def field_names(path: Path) -> frozenset[str]:
+    """Fields of the first row of a file; none where it is of another kind, or cannot be read."""
+    return _head(path).names
+
+
 def _head(path: Path) -> Head:
     """What a file begins with; nothing where it cannot be read, which is for others to say."""
     kind = kind_of(path)

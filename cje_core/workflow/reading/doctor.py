@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import LARGEST, Foreign, line
+from cje_core.data.fields import LARGEST, Foreign
 from cje_core.data.files import COLUMNS, read
-from cje_core.data.intake.foreign import Asked, foreign, items_of, score_names
+from cje_core.data.intake.foreign import Asked, field_names, foreign, items_of, score_names
 
 TABLE = "table of responses"
 # Words in the name of a score that say whose it is.
@@ -30,6 +30,7 @@ class Scored(NamedTuple):
     n: int  # responses that have a number of it
     low: float
     high: float
+    distinct: int  # numbers that differ
 
 
 class Examined(NamedTuple):
@@ -45,6 +46,7 @@ class Examined(NamedTuple):
     judge: str | None  # a guess, of another tool's scores
     oracle: str | None
     problem: str  # why it cannot be read as it is; empty if it can
+    beside: Mapping[str, Path] = {}  # probes and logged responses of the same policies, that lie beside it
 
     def scale(self, name: str) -> tuple[float, float] | None:
         """Smallest usual scale of the scores that a name or pattern means; None if there are none."""
@@ -79,7 +81,10 @@ def examine(path: str | Path, asked: Asked = Asked()) -> Examined:  # noqa: B008
     path = Path(path)
     if not path.exists():
         raise DataError(f"{path}: no such file or directory; check the path")
-    found = items_of(path, asked)
+    try:
+        found = items_of(path, asked)
+    except DataError as error:
+        return _unread("directory" if path.is_dir() else "file", str(error))
     if found is None:
         return _own(path)
     title, items, _ = found
@@ -117,14 +122,15 @@ def examine(path: str | Path, asked: Asked = Asked()) -> Examined:  # noqa: B008
 
 def _own(path: Path) -> Examined:
     """What a table of responses in our own fields holds."""
+    if is_logged(path):
+        return _unread(
+            "logged responses", f"give it with logged={str(path)!r}, beside fresh responses to its prompts"
+        )
     wide = -LARGEST, LARGEST
     try:
         data, left_out = read(path, judge_range=wide, oracle_range=wide)
     except DataError as error:
-        problem = str(error)
-        if path.is_dir() and (inner := sorted(p.name for p in path.iterdir() if p.is_dir())):
-            problem += f"; or give a directory in it: {line(', '.join(inner), 80)}"
-        return Examined(TABLE, {}, 0, {}, 0, 0, pd.DataFrame(columns=COLUMNS), None, None, problem)
+        return _unread(TABLE, str(error))
     judged = data["evaluated"].sum(["prompt", "draw"])
     scores = {}
     for name, variable in (("judge_score", "judge"), ("oracle_label", "oracle")):
@@ -135,21 +141,47 @@ def _own(path: Path) -> Examined:
     return Examined(TABLE, policies, data.sizes["prompt"], scores, n, n, left_out, None, None, "")
 
 
+def is_logged(path: Path) -> bool:
+    """Whether a file begins with a logged response that has its log-likelihoods.
+
+    Examples
+    --------
+    >>> is_logged(Path("nowhere"))
+    False
+    """
+    return path.is_file() and {"base_policy_logprob", "target_policy_logprobs"} <= field_names(path)
+
+
+def _unread(what: str, problem: str) -> Examined:
+    return Examined(what, {}, 0, {}, 0, 0, pd.DataFrame(columns=COLUMNS), None, None, problem)
+
+
 def _scored(values: Sequence[float]) -> Scored:
-    return Scored(len(values), min(values), max(values)) if values else Scored(0, math.nan, math.nan)
+    if not values:
+        return Scored(0, math.nan, math.nan, 0)
+    return Scored(len(values), min(values), max(values), len(set(values)))
 
 
 def _guess(scores: Mapping[str, Scored]) -> tuple[str | None, str | None]:
-    """Names, or patterns, of the judge's and the oracle's score: by their words, else by how many numbers they have."""
+    """Names, or patterns, of the judge's and the oracle's score.
+
+    By their words, else by how many numbers they have, and among those the judge's by how many of these differ: a check
+    of a rule says yes or no, a judge grades.
+    """
     patterns: dict[str, int] = {}
+    differ: dict[str, int] = {}
     for name, scored in scores.items():
-        pattern = re.sub(r"\d+$", "*", name)
-        alike = sum(re.sub(r"\d+$", "*", other) == pattern for other in scores)
-        key = pattern if alike > 1 else name
+        pattern = _pattern(name)
+        key = pattern if sum(_pattern(other) == pattern for other in scores) > 1 else name
         patterns[key] = patterns.get(key, 0) + scored.n
+        differ[key] = max(differ.get(key, 0), scored.distinct)
     by_oracle = [name for name in patterns if OF_ORACLE.search(name) and patterns[name]]
     by_judge = [name for name in patterns if name not in by_oracle and patterns[name]]
-    by_judge.sort(key=lambda name: (not JUDGE.search(name), not OF_JUDGE.search(name), -patterns[name], name))
+    by_judge.sort(
+        key=lambda name: (
+            not JUDGE.search(name), not OF_JUDGE.search(name), -patterns[name], -differ[name], name
+        )
+    )  # fmt: skip
     by_oracle.sort(key=lambda name: (patterns[name], name))
     if not by_judge and len(by_oracle) > 1:
         by_judge = [by_oracle.pop()]
@@ -159,3 +191,8 @@ def _guess(scores: Mapping[str, Scored]) -> tuple[str | None, str | None]:
             by_oracle = [fewest]
             by_judge.remove(fewest)
     return (by_judge[0] if by_judge else None), (by_oracle[0] if by_oracle else None)
+
+
+def _pattern(name: str) -> str:
+    """A name whose last number stands for any, unless it would mean others too."""
+    return name if set(name) & set("*?[") else re.sub(r"\d+$", "*", name)

@@ -12,7 +12,7 @@ from studies.cli.options import Json, PolicyField, PromptField, in_options
 if TYPE_CHECKING:
     from cje_core.workflow.reading.doctor import Examined
 
-NAMED = ("judge", "oracle", "policy_field", "prompt_field", "judge_range", "oracle_range")
+NAMED = ("judge", "oracle", "policy_field", "prompt_field", "judge_range", "oracle_range", "logged")
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in NAMED}
 MOST = 12  # policies or scores that are listed
 
@@ -25,28 +25,46 @@ def doctor(
 ) -> None:
     """Say what a file or directory is, which scores it holds, how many rows are usable, and which command to run.
 
-    Exit code 2 where nothing in it can be read as it is.
+    Of a directory that is not one table, what lies in it. Exit code 2 where nothing in it can be read as it is.
     """
     from cje_core.data.intake.foreign import Asked
     from cje_core.workflow.reading.doctor import examine
+    from cje_core.workflow.reading.inside import look_inside
 
-    found = examine(path, Asked(policy=policy_field, prompt=prompt_field))
+    asked = Asked(policy=policy_field, prompt=prompt_field)
+    found = examine(path, asked)
     found = found._replace(problem=in_options(found.problem, OPTIONS))
-    more = ["--policy-field", policy_field] if policy_field else []
-    more += ["--prompt-field", prompt_field] if prompt_field else []
-    command = f"cje-lab analyze {shlex.join([*_arguments(path, found), *more])}"
+    fields = ["--policy-field", policy_field] if policy_field else []
+    fields += ["--prompt-field", prompt_field] if prompt_field else []
+    parts = look_inside(path, asked) if found.problem and path.is_dir() else []
     if as_json:
-        typer.echo(json.dumps(_record(found, None if found.problem else command), allow_nan=False))
+        record = _record(path, found, fields)
+        typer.echo(
+            json.dumps(record | {"parts": [_record(*part, fields) for part in parts]}, allow_nan=False)
+        )
     else:
-        for line in _lines(path, found, command):
+        for line in _lines(path, found, fields):
             typer.echo(line)
-    if found.problem:
+        for part in parts[:MOST]:
+            typer.echo("\nin it:")
+            for line in _lines(*part, fields):
+                typer.echo(line)
+        if len(parts) > MOST:
+            typer.echo(f"\nand {_some([str(part[0]) for part in parts[MOST:]])}")
+    if found.problem and not parts:
         raise typer.Exit(2)
+
+
+def _command(path: Path, found: "Examined", fields: list[str]) -> str:
+    """Return the command that analyzes it."""
+    return f"cje-lab analyze {shlex.join([*_arguments(path, found), *fields])}"
 
 
 def _arguments(path: Path, found: "Examined") -> list[str]:
     """What to give ``cje-lab analyze``."""
-    given = [str(path)]
+    given = [f"./{path}" if str(path).startswith("-") else str(path)]
+    for option, beside in found.beside.items():
+        given += [f"--{option}", str(beside)]
     for option, name in (("--judge", found.judge), ("--oracle", found.oracle)):
         given += [] if name is None else [option, name]
     for option, name in (("judge", found.judge or "judge_score"), ("oracle", found.oracle or "oracle_label")):
@@ -56,7 +74,7 @@ def _arguments(path: Path, found: "Examined") -> list[str]:
     return given
 
 
-def _lines(path: Path, found: "Examined", command: str) -> list[str]:
+def _lines(path: Path, found: "Examined", fields: list[str]) -> list[str]:
     from cje_core.data.fields import show
     from studies.cli.analysis.lines.notes import left_out_lines
 
@@ -76,6 +94,9 @@ def _lines(path: Path, found: "Examined", command: str) -> list[str]:
     label = found.scores.get(found.oracle or "oracle_label")
     if found.oracle is None and (label is None or not label.n):
         lines.append("no labels of an oracle: add them with --oracle NAME, or --oracle-file FILE")
+    command = _command(path, found, fields)
+    if "-range" in command:
+        lines.append("scale:     guessed from the numbers; correct the range if a score may lie beyond it")
     return [*lines, f"run:       {command}"]
 
 
@@ -83,8 +104,9 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
 
 
-def _record(found: "Examined", command: str | None) -> dict[str, Any]:
+def _record(path: Path, found: "Examined", fields: list[str]) -> dict[str, Any]:
     return {
+        "path": str(path),
         "what": found.what,
         "policies": dict(found.policies),
         "prompts": found.prompts,
@@ -96,5 +118,5 @@ def _record(found: "Examined", command: str | None) -> dict[str, Any]:
         "usable": found.n_usable,
         "left_out": json.loads(found.left_out.to_json(orient="records")),
         "problem": found.problem or None,
-        "command": command,
+        "command": None if found.problem else _command(path, found, fields),
     }
