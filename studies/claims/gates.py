@@ -12,6 +12,7 @@ from cje_core.streams import generator
 from cje_sim.exact.judged_means import rising
 from cje_sim.tokens.teacher_forcing import sd_for_ess
 from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
+from studies.ledger.own import decided, first_broken
 from studies.ledger.worlds import Family, FloatArray, batches, masses, over_worlds
 
 ROWS = 20_000
@@ -112,8 +113,7 @@ def decide_threshold(trial: Trial) -> Evidence:
         f"{WIDEST}); at a noise of .2 it is {at[1]:.2f}, at .5 {at[-1]:.2f}. At the threshold itself the coverage "
         f"penalty is {inflation:.3f}: the floor is only {100 * (inflation - 1):.1f}% above that of a clone, so the "
         "gate acts through the shape term or not at all.",
-        counterexample={"noise": 0.2},
-        confirmed=threshold_by_search({"noise": 0.2}, effect).broken("=="),
+        counterexample=first_broken(({"noise": float(s)} for s in grid), threshold, "=="),
         curve={"threshold": list(zip(grid.tolist(), at.tolist(), strict=True))},
         axes=("outcome noise on T", "TTC at which the floor is the planned effect"),
     )
@@ -313,7 +313,7 @@ CLAIMS: tuple[Claim, ...] = (
         planted="exceeds .2",
         falsified=lambda s: Sides(10 * s.left, s.right),
     ),
-    Claim(
+    decided(
         name="threshold-mde",
         source="Section 2 and App. diag-gates: 'Threshold calibrated for MDE of about 0.02 at n of about 5k'",
         statement="TTC = .70 is where the CLE floor makes the minimum detectable effect .02 at 5,000 rows",

@@ -8,6 +8,7 @@ from scipy import stats
 from cje_core.streams import generator
 from cje_sim.exact.judged_means import BinaryJudge, own_labels, two_phase
 from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
+from studies.ledger.own import decided, first_broken
 from studies.ledger.worlds import Family, FloatArray, batches, over_worlds
 
 NATURAL = 0.505  # share of good responses in the paper's test set
@@ -86,7 +87,7 @@ def decide_shift_law(trial: Trial) -> Evidence:
     bias = np.array([graded_bias(signal, p) for p in shares])
     line = np.polynomial.polynomial.Polynomial.fit(shares - NATURAL, bias, 1).convert()
     bend = float(np.abs(bias - line(shares - NATURAL)).max() / np.abs(bias).max())
-    good = bend < 0.05 and abs(bias[-1] - 0.14) < (0.01 if not trial.planted else -1)
+    good = bend < 0.05 and abs(bias[-1] - (0.28 if trial.planted else 0.14)) < 0.01
     auc = stats.norm.cdf(signal / math.sqrt(2))
     return Evidence(
         holds=bool(good),
@@ -129,8 +130,7 @@ def decide_inverse(trial: Trial) -> Evidence:
         + f" ({int(weak.sum())} of them up to J = .41). The numerator is sqrt(1 - J^2): the law is "
         "that of weak judges, and "
         "good ones do better than it says.",
-        counterexample={"youden": 0.8},
-        confirmed=inverse_by_simulation({"youden": 0.8}).broken("=="),
+        counterexample=first_broken(({"youden": float(j)} for j in youden), inverse, "=="),
         curve={"log10 SE": [(math.log10(j), math.log10(e)) for j, e in zip(youden, error, strict=True)]},
         axes=("log10 J", "log10 SE"),
     )
@@ -248,10 +248,10 @@ CLAIMS: tuple[Claim, ...] = (
         rule="quadrature for a binormal judge; its strength is the one that gives -.14",
         why="The posterior is a Möbius function of the prior odds, nearly straight in the middle.",
         decide=decide_shift_law,
-        planted="no judge is near enough",
+        planted="+.28 at 70%",
         kind="number",
     ),
-    Claim(
+    decided(
         name="rg-inverse-youden",
         source="Comparison to misclassification correction: SE scales like 1/J",
         statement=r"the standard error of Rogan-Gladen is proportional to $1/J$",

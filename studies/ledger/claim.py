@@ -73,6 +73,17 @@ class Sides(NamedTuple):
         return gap <= AGREE * scale + N_MCSE * math.hypot(self.mcse, other.mcse)
 
 
+def confirms(here: Sides, again: Sides, relation: str, route: str = "") -> bool:
+    """Whether both methods break a statement, the second with the sides of the first unless it takes another `route`.
+
+    Examples
+    --------
+    >>> confirms(Sides(2, 1), Sides(2, 1), "<="), confirms(Sides(2, 1), Sides(9, 1), "<=")
+    (True, False)
+    """
+    return here.broken(relation) and again.broken(relation) and (bool(route) or here.agrees(again))
+
+
 class Trial(NamedTuple):
     """What a claim is decided on."""
 

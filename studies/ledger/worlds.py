@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from studies.ledger.claim import TOLERANCE, Claim, ClaimError, Evidence, Params, Sides, Trial
+from studies.ledger.claim import TOLERANCE, Claim, ClaimError, Evidence, Params, Sides, Trial, confirms
 
 FloatArray = npt.NDArray[np.float64]
 CLEAR = 0.05  # a counterexample that is shown breaks its statement by 5%, if there is one
@@ -122,7 +122,7 @@ def judge(
     confirmed = None
     if second is not None and not trial.planted:
         again = second(params)
-        confirmed = again.broken(relation) and (bool(route) or at.agrees(again))
+        confirmed = confirms(at, again, relation, route)
         text += (
             f" A second method ({route}) gives {said(again)}."
             if route
