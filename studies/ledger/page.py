@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from studies.ledger.shown import WORDS, capital, untexed
+from studies.ledger.shown import WORDS, sentence, untexed
 from studies.ledger.trial import by_source
 
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 460, 220, 62, 28, 40
@@ -42,7 +42,7 @@ def render(found: Mapping[str, Any]) -> str:
         {
             **claim,
             "word": WORDS[claim["verdict"]],
-            "statement": formulas(capital(claim["statement"])),
+            "statement": formulas(sentence(claim["statement"])),
             "condition": formulas(claim["condition"]),
             "why": formulas(claim["why"]),
             "source": formulas(claim["source"]),

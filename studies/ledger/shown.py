@@ -111,14 +111,14 @@ def _entry(claim: Mapping[str, Any]) -> list[str]:
     lines = [
         f"### {claim['id']}",
         "",
-        f"**{word[0].upper()}{word[1:]}{condition}.** {capital(claim['statement'])}.",
+        f"**{word[0].upper()}{word[1:]}{condition}.** {sentence(claim['statement'])}",
         "",
     ]
     lines += [f"*{claim['source']}.* {claim['why']}", ""]
     if claim["text"]:
         lines += [claim["text"], ""]
     if claim["needs"]:
-        lines += [f"What it would take: {claim['needs']}.", ""]
+        lines += [f"{sentence('what it would take: ' + claim['needs'])}", ""]
     if claim["repairs"]:
         lines += [f"It repairs [{claim['repairs']}](#{claim['repairs']}).", ""]
     if claim["rerun"]:
@@ -135,6 +135,17 @@ def capital(text: str) -> str:
     ('The mean is kept', '$x$ is')
     """
     return text[:1].upper() + text[1:]
+
+
+def sentence(text: str) -> str:
+    """With a capital and one full stop.
+
+    Examples
+    --------
+    >>> sentence("the mean is kept"), sentence("It is kept.")
+    ('The mean is kept.', 'It is kept.')
+    """
+    return capital(text).rstrip(".") + "."
 
 
 def read(text: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from studies import claims
 from studies.cli import app as command_line
 from studies.ledger import page
 from studies.ledger.claim import VERDICTS, Claim, ClaimError, Evidence, Sides, Trial, verdict
+from studies.ledger.own import decided, first_broken
 from studies.ledger.shown import document
 from studies.ledger.trial import (
     Entry,
@@ -143,6 +144,39 @@ def test_a_refutation_that_the_second_method_denies_is_undecided():
         assert found.evidence.needs
     other = half(second=lambda w: Sides(9.0, 0.5), route="nine in place of x")
     assert verdict(other, other.decide(Trial("half", "smoke"))) == "refuted"
+
+
+def by_itself(second) -> Claim:
+    """The same statement, decided by a function of its own that looks through four worlds."""
+    told = {"name": "half", "source": "here", "statement": "s", "rule": "r", "why": "w", "planted": "p"}
+    sides = lambda w: Sides(w["x"], 0.5)  # noqa: E731
+    worlds = [{"x": x} for x in (0.2, 0.5, 0.51, 0.9)]
+
+    def evidence(trial: Trial) -> Evidence:
+        found = first_broken(worlds, sides)
+        return Evidence(holds=found is None, measured="", expected="", text="Tried.", counterexample=found)
+
+    return decided(decide=evidence, sides=sides, second=second, **told)
+
+
+def test_a_claim_that_decides_by_itself_checks_both_methods_when_it_runs():
+    agreed = by_itself(lambda w: Sides(2 * w["x"], 2 * 0.5 + w["x"] - 0.5))
+    found = agreed.decide(Trial("half", "smoke"))
+    assert found.counterexample == {"x": 0.9} and "second method gives left 1.8" in found.text
+    assert verdict(agreed, found) == "refuted"
+    for wrong in (lambda w: Sides(0.0, 0.5), lambda w: Sides(9.0, 0.5)):
+        denied = by_itself(wrong)
+        assert verdict(denied, denied.decide(Trial("half", "smoke"))) == "undecided"
+    only = first_broken([{"x": 0.51}], lambda w: Sides(w["x"], 0.5))
+    assert only == {"x": 0.51}, "the one that breaks it most, where none does so clearly"
+
+
+def test_every_counterexample_is_confirmed_by_the_machinery():
+    """Of a second method there is no more than one place in which it is compared with the first."""
+    for name in EVERY:
+        found = entry(name).evidence
+        if found.counterexample is not None:
+            assert "second method" in found.text and found.confirmed is not None, name
 
 
 def test_equal_trials_give_equal_evidence_and_draws_belong_to_their_claim():
