@@ -46,7 +46,13 @@ def available() -> list[str]:
 
 @cache  # a look at the directory for every fit costs a study more than some fits
 def load(name: str) -> ModuleType:
-    """Import the estimator ``name``; an unknown name raises with the names there are."""
+    """Import the estimator ``name``; an unknown name raises with the names there are.
+
+    Examples
+    --------
+    >>> sorted(load("direct").NEEDS)
+    ['judge', 'oracle']
+    """
     if name not in available():
         raise ValueError(f"no estimator named {name!r}; there are: {', '.join(available())}")
     return importlib.import_module(f"{__name__}.{name}")

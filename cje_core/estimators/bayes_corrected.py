@@ -9,6 +9,14 @@ f, unless the joint posterior is asked for.
 Failure modes: partial pooling pulls a small true shift towards zero, so ``shift`` must be read beside the flat prior
 (``Model("flat")``); with three policies the scale tau is hardly identified; the probes must be a random sample of the
 policy's responses.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("transport_shift", n=300, n_probes=40, rng=1)
+>>> found = estimate(data, n_draws=200, rng=1)
+>>> dict(found["draws"].sizes), found.attrs["ci_kind"]
+({'policy': 5, 'replicate': 200}, 'eti')
 """
 
 from typing import Any, NamedTuple

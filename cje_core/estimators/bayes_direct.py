@@ -18,6 +18,14 @@ Failure modes: with fewer than 13 labelled prompts the prior speaks, so there is
 policy may not borrow from a judge whose scores do not rank the labels (UNINFORMATIVE_JUDGE), nor where hardly any label
 is (LOW_SUPPORT). No posterior knows of transport: a borrowed value is as wrong as its calibration. Route ``plug_in``
 leaves out all corrections: it inherits the prior's pull where labels are few, and believes in monotonicity.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+>>> found = estimate(data, n_draws=200, rng=1)
+>>> dict(found["draws"].sizes), found.attrs["ci_kind"]
+({'policy': 4, 'replicate': 200}, 'eti')
 """
 
 from typing import NamedTuple

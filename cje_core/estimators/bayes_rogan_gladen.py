@@ -12,6 +12,14 @@ of Youden's J reaches 0 the verdicts say little of the value: with own labels th
 without them it is the prior's (ILL_CONDITIONED). With unequal label probabilities labelled responses enter twice, as if
 independent, and the interval is too wide. Each policy is drawn by itself: a contrast of two that borrow ignores the
 confusion matrix they share, and is too wide as well.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("binary_judge", n=300, oracle_fraction=0.5, rng=1)
+>>> found = estimate(data, n_draws=200, rng=1)
+>>> dict(found["draws"].sizes), found.attrs["ci_kind"]
+({'policy': 2, 'replicate': 200}, 'eti')
 """
 
 import numpy as np

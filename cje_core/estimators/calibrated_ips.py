@@ -9,6 +9,14 @@ logger, whichever policy is better (`cje_core.offpolicy.weights`: with a long lo
 target), the stack takes the constant weight, effective sample size rises to n and the estimate tends to the
 *logger's* value; neither the standard error nor the effective sample size shows that. The raw weights' effective
 sample size, which decides the status, does.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': 0.527, 'clone': 0.527, 'tilt_0.1': 0.523}
 """
 
 from functools import partial

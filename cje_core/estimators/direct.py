@@ -64,6 +64,18 @@ covers 93-98% but keeps half of the bias, with the other sign.
 
 Failure modes: a borrowed policy is biased where the calibration does not transport (audit it); isotonic fits extend
 flat beyond the labelled scores; labels missing not at random bias everything.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': 0.537, 'better': 0.586, 'slightly_better': 0.569, 'worse': 0.471}
+>>> found["interval"].sel(policy="better").values.round(3).tolist()
+[0.505, 0.667]
+>>> set(found["route"].values.tolist())
+{'theta_aug'}
 """
 
 from collections.abc import Iterable

@@ -25,6 +25,16 @@ the knot masses of responses and probes, so an error common to both cancels).
 Failure modes: it corrects the mean only, not the calibration within subgroups; the probes must be a random sample of
 the policy's responses; with a handful of probes it is as wide as they are few, and 9 binary labels near an end of the
 scale are too few for either t interval (it covers .91).
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("transport_shift", n=300, n_probes=40, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': nan, 'same': 0.672, 'lower': 0.565, 'flatter': 0.615, 'compensating': 0.64}
+>>> found["route"].to_series().to_dict()
+{'base': 'none', 'same': 'probe_tuned', 'lower': 'probe_tuned', 'flatter': 'probe_tuned', 'compensating': 'probe_tuned'}
 """
 
 from typing import NamedTuple

@@ -4,6 +4,16 @@ Estimand: V(policy) = E[Y]. Formula: ``sum_L w_i Y_i / sum_L w_i`` over the poli
 over the label probability (Hajek). Interval: that of Clopper and Pearson where the labels are binary, else t, with
 clusters, and room for unseen drops where labels are few and near an end of the scale. Failure modes: wide, since the
 judge is ignored; biased when labels were chosen by something that the declared ``label_prob`` does not know.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': 0.537, 'better': 0.588, 'slightly_better': 0.57, 'worse': 0.472}
+>>> found["interval"].sel(policy="better").values.round(3).tolist()
+[0.507, 0.669]
 """
 
 from collections.abc import Iterable

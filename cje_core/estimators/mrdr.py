@@ -8,6 +8,14 @@ a fit. R - q is no longer a difference of two fits of one calibrator, so the cor
 
 Failure modes: with concentrated weights q rests on a few labels (use stabilised weights, the default); else those of
 dr_cpo. Without labels on logged responses there is no estimate.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': 0.527, 'clone': 0.554, 'tilt_0.1': 0.564}
 """
 
 from functools import partial

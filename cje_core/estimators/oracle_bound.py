@@ -11,6 +11,16 @@ estimator knows, but no longer an attainable bound.
 
 Failure modes: real data do not carry the truth; a wrong declared ``label_prob`` biases it as it does everyone; it
 bounds estimators that see the same Z, and covariates outside Z may do better.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': 0.534, 'better': 0.588, 'slightly_better': 0.569, 'worse': 0.471}
+>>> found["interval"].sel(policy="better").values.round(3).tolist()
+[0.508, 0.668]
 """
 
 import numpy as np

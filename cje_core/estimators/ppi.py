@@ -11,6 +11,16 @@ level; ``interval="auto"`` (default) counts labels that are binary (`cje_core.fa
 
 Failure modes: a judge on the wrong scale, or a useless one, makes it wider than the labels alone (PPI++ repairs this);
 it uses S as it is, so a nonlinear but informative judge is not exploited; no labels, no number.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': 0.519, 'better': 0.589, 'slightly_better': 0.563, 'worse': 0.46}
+>>> found["interval"].sel(policy="better").values.round(3).tolist()
+[0.503, 0.675]
 """
 
 from collections.abc import Iterable

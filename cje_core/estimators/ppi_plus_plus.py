@@ -10,6 +10,16 @@ other folds, which removes the bias of order 1 / n. A number fixes it. Binary la
 
 Failure modes: as `ppi`, but no wider than the labels alone beyond the noise of lambda; an inverted judge gets lambda 0
 (it is ignored, not turned round).
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': 0.535, 'better': 0.588, 'slightly_better': 0.567, 'worse': 0.468}
+>>> found["interval"].sel(policy="better").values.round(3).tolist()
+[0.508, 0.669]
 """
 
 from collections.abc import Iterable

@@ -52,6 +52,16 @@ Failure modes: the error grows like 1 / J. Where the interval of J reaches 0, or
 value is not identified: status ILL_CONDITIONED, the whole oracle range as interval, no standard error, no influence.
 Thresholding throws the rest of the score away; a confusion matrix that moves with the policy biases every borrowed
 number.
+
+Examples
+--------
+>>> import cje_sim
+>>> data = cje_sim.simulate("binary_judge", n=300, oracle_fraction=0.5, rng=1)
+>>> found = estimate(data)
+>>> found["estimate"].to_series().round(3).to_dict()
+{'base': 0.678, 'target': 0.511}
+>>> found["interval"].sel(policy="base").values.round(3).tolist()
+[0.569, 0.779]
 """
 
 from collections.abc import Sequence

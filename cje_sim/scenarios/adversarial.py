@@ -4,6 +4,14 @@ Ordinary responses have ``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S] = oracle_me
 `attacker` is a hack with probability `share`; then ``S ~ Kumaraswamy(hack_law)``, near 1, and ``E[Y | S]`` is
 `hack_mean` whatever S. So the attacker's E[Y | S] falls where scores are highest, and the base calibrator overrates it
 by ``share * (E[f(S) | hack] - hack_mean)``.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'honest', 'adversarial']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 10)
 """
 
 import numpy as np

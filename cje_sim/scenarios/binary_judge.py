@@ -13,6 +13,14 @@ rates give at prevalence `theta`. What is stable decides what that means:
 
 Labels of the base policy and verdicts on the target follow the same law in both, whatever the rest: no estimate that is
 made of these can tell the two apart. Labels of the target can. With ``theta = taught`` the two are one world.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'target']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 10)
 """
 
 import numpy as np

@@ -1,6 +1,16 @@
 """A pass/fail oracle and a continuous judge: ``Y | S ~ Bernoulli(oracle_mean(S))``.
 
 The world of `cje_sim.scenarios.well_specified` with all label mass at 0 and 1.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'better', 'slightly_better', 'worse']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 40)
+>>> truth().to_series().round(3).to_dict()
+{'base': 0.682, 'better': 0.792, 'slightly_better': 0.711, 'worse': 0.446}
 """
 
 from dataclasses import replace

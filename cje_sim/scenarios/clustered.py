@@ -4,6 +4,14 @@ Behind every judge score and every label noise stands a normal variable with cor
 of one cluster and ``cluster_corr + prompt_corr`` between responses to one prompt (of any policy or draw). Margins are
 those of `cje_sim.scenarios.well_specified`: ``E[Y | S]`` is the same link everywhere. An interval that counts rows
 instead of clusters is too short.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'better', 'worse']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 60)
 """
 
 import numpy as np

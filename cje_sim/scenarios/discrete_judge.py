@@ -3,6 +3,14 @@
 S takes finitely many levels with probabilities of its policy's own, ``E[Y | S = level]`` is one table for all
 policies. The default levels and shares are like those of a judge that answers .85 six times in ten. Everything is a
 finite sum.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'clone', 'better', 'worse']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 40)
 """
 
 from collections.abc import Mapping, Sequence

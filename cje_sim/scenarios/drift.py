@@ -4,6 +4,14 @@ Prompts are ordered in time, ``t = (i + 1/2) / n``. ``Q ~ Kumaraswamy(a_p, b_p)`
 times; the judge reports ``S = expit(logit(Q) + amount(t))``, where the amount grows to `size` linearly or in one step
 at `change`. Time is a covariate, so ``E[Y | S, t]`` is known; ``label_scheme="early"`` puts all labels before the
 drift, where a calibrator goes stale.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'better', 'worse']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 30)
 """
 
 import numpy as np

@@ -3,6 +3,14 @@
 ``S ~ Kumaraswamy(a_p, b_p)``, a law of its own for every policy, and ``E[Y | S] = value`` for all of them: the
 calibration transports, for there is nothing in it. Every true difference is zero, so whoever orders two policies
 orders them falsely. The world of `cje_sim.scenarios.useless_judge` with one value.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'favoured', 'disliked']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 10)
 """
 
 import xarray as xr

@@ -4,6 +4,14 @@ A fine score ``S ~ Kumaraswamy(a_p, b_p)`` carries ``E[Y | S] = oracle_mean(S)``
 bits)``, one of 2^bits cells. Fewer bits are a coarser sigma-field inside the finer one (the paper's corollary on
 Blackwell ordering: variance bounds can only grow). Within a cell policies differ in where their scores lie, so E[Y |
 report] differs between policies: garbling costs transport too. See `cje_sim.judges.cell_means`.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'better', 'worse']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 30)
 """
 
 import xarray as xr

@@ -5,6 +5,14 @@ The oracle looks at quality alone, ``E[Y | Q, X] = oracle_mean(Q)``; the judge r
 X)``. So ``E[Y | S, X] = oracle_mean(expit(logit(S) - bias * X))``: monotone in S given X and in an additive index, the
 form of the paper's two-stage calibration. E[Y | S] alone differs between policies, so a monotone calibrator does not
 transport.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'concise', 'verbose']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 30)
 """
 
 import numpy as np

@@ -4,6 +4,14 @@
 policies. The base policy's scores stay inside its own range, so labels under the base say nothing about the share of a
 target's scores beyond it (`outside`), the quantity in the paper's bound on out-of-range bias and its REFUSE-LEVEL
 gate.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'inside', 'above', 'below']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 10)
 """
 
 import numpy as np

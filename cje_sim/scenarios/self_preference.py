@@ -3,6 +3,14 @@
 Quality ``Q ~ Kumaraswamy(a_p, b_p)``, ``E[Y | Q] = oracle_mean(Q)`` for all; the judge reports Q, but inflates by
 `bonus` on the logit scale the scores of its own family's policy. There ``E[Y | S] = oracle_mean(expit(logit(S) -
 bonus))``, and the transport residual is negative, by default near the paper's -.065 for a model judging its own code.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'own_model', 'rival']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 10)
 """
 
 import xarray as xr

@@ -3,6 +3,14 @@
 ``S ~ Kumaraswamy(a_p, b_p)`` and ``E[Y | S]`` is the base curve changed by `cje_sim.judges.shifted_mean`. A ``mean``
 shift is what the paper's transport audit tests; ``shape`` and ``compensating`` shifts have residual mean exactly zero,
 so the level is right and the audit must pass, though the curve is wrong at almost every score.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'same', 'lower', 'flatter', 'compensating']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 10)
 """
 
 from collections.abc import Callable, Mapping

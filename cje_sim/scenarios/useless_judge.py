@@ -3,6 +3,14 @@
 ``S ~ Kumaraswamy(a_p, b_p)``, ``E[Y | S] = v_p``. By default the judge even orders the policies the wrong way round,
 so the raw mean and a calibrator borrowed from the base are both wrong, while an estimator that uses each policy's own
 labels should be as good as those labels alone, no better and no worse.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'better', 'worse']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 30)
 """
 
 import xarray as xr

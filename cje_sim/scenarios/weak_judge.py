@@ -3,6 +3,16 @@
 The world of `cje_sim.scenarios.well_specified` with a linear link between `low` and `high`. Judge scores are worth
 only a few extra labels here, so an estimator that leans on them should be hardly better than labels alone, and must
 not be worse.
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'better', 'slightly_better', 'worse']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 40)
+>>> truth().to_series().round(3).to_dict()
+{'base': 0.549, 'better': 0.568, 'slightly_better': 0.553, 'worse': 0.511}
 """
 
 import xarray as xr

@@ -7,6 +7,14 @@ prompt are correlated across policies; given S, labels are independent.
 
 With `grid` the judge rounds what it reports. The truth stays; E[Y | reported score] is then the mean of the link over
 a cell, which differs a little between policies: no true reward is given (`cje_sim.judges.cell_means`).
+
+Examples
+--------
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'better', 'slightly_better', 'worse']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 40)
 """
 
 import xarray as xr

@@ -16,12 +16,24 @@ if TYPE_CHECKING:
 
 
 def available() -> list[str]:
-    """Names of all benchmarks, sorted: the module names of this directory."""
+    """Names of all benchmarks, sorted: the module names of this directory.
+
+    Examples
+    --------
+    >>> "one_mean" in available()
+    True
+    """
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
 def load(name: str) -> "Benchmark":
-    """Import the benchmark ``name``; an unknown name raises with the names there are."""
+    """Import the benchmark ``name``; an unknown name raises with the names there are.
+
+    Examples
+    --------
+    >>> load("one_mean").contenders[0].name
+    'cje-lab'
+    """
     from studies.engine.study import StudyError
 
     if name not in available():

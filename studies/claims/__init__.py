@@ -17,12 +17,24 @@ if TYPE_CHECKING:
 
 
 def available() -> list[str]:
-    """Names of all groups, sorted: the module names of this directory."""
+    """Names of all groups, sorted: the module names of this directory.
+
+    Examples
+    --------
+    >>> "calibration" in available()
+    True
+    """
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
 def load(group: str) -> "tuple[Claim, ...]":
-    """Claims of a group, in the order of its file."""
+    """Claims of a group, in the order of its file.
+
+    Examples
+    --------
+    >>> len(load("calibration")) > 3
+    True
+    """
     claims: tuple[Claim, ...] = importlib.import_module(f"{__name__}.{group}").CLAIMS
     return claims
 

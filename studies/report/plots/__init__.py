@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 def available() -> list[str]:
-    """Names of all plots."""
+    """Names of all plots.
+
+    Examples
+    --------
+    >>> "coverage" in available()
+    True
+    """
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
