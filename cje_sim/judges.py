@@ -203,6 +203,11 @@ def inflate(quality: npt.ArrayLike, amount: npt.ArrayLike) -> FloatArray:
     Length or style bias, self-preference and drift are all this with different amounts. The map is one to
     one, so when Y depends on quality only, ``E[Y | S, X] = E[Y | quality = inflate(S, -amount(X))]`` is
     known: it is monotone in the additive index ``logit(S) - amount(X)``.
+
+    Examples
+    --------
+    >>> inflate([0.2, 0.5, 0.8], 0.5).round(3).tolist()
+    [0.292, 0.622, 0.868]
     """
     return np.asarray(special.expit(special.logit(np.asarray(quality, dtype=float)) + np.asarray(amount)))
 

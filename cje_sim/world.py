@@ -152,6 +152,13 @@ def world(law: Callable[..., Responses], **defaults: Any) -> Callable[..., xr.Da
         from the frame that offers it.
     ValueError
         In a call, before anything is drawn, for a number of prompts, labels or noise that cannot be.
+
+    Examples
+    --------
+    >>> from cje_sim.scenarios import weak_judge
+    >>> simulate = world(weak_judge.law, oracle_fraction=0.5)  # the same world with another default
+    >>> int(simulate(n=40, rng=1)["labelled"].sum("prompt").max())
+    20
     """
     own = list(inspect.signature(law).parameters.values())[1:]
     for parameter in own:

@@ -147,6 +147,14 @@ def calibrated(data: xr.Dataset | Calibrated, calibration: Calibration | None = 
 
     What is calibrated already is given back, and another calibration than its own is a `ValueError`. Default:
     ``Calibration()``.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> found = calibrated(data, Calibration(mode="monotone"))
+    >>> calibrated(found) is found
+    True
     """
     if not isinstance(data, Calibrated):
         return Calibrated(data, Calibration() if calibration is None else calibration)

@@ -23,7 +23,17 @@ MIN_LABELLED_CLUSTERS = 4  # below this there is no number, only a status
 
 
 def count_clusters(rows: Rows, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> int:
-    """Number of clusters that some rows, by index or mask, come from: what `MIN_LABELLED_CLUSTERS` is compared with."""
+    """Number of clusters that some rows, by index or mask, come from: what `MIN_LABELLED_CLUSTERS` is compared with.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.data.arrays import unpack
+    >>> rows = unpack(data)
+    >>> count_clusters(rows, rows.labelled)
+    75
+    """
     cluster = rows.cluster[rows.prompt[index]]
     if rows.stands_for.size:
         number = np.zeros(len(rows.cluster_names))

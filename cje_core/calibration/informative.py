@@ -65,7 +65,17 @@ class Informative(NamedTuple):
 
 
 def informative(rows: Rows, fitted: OracleSlice) -> Informative:
-    """Test whether the slice's labels show that its prediction ranks them the right way; see the module."""
+    """Test whether the slice's labels show that its prediction ranks them the right way; see the module.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.calibration.calibrated import calibrated
+    >>> _, rows, fitted = calibrated(data).parts
+    >>> bool(informative(rows, fitted).p_value < 0.05)
+    True
+    """
     if fitted.calibrator is None:
         return Informative(np.nan, 1.0, False)
     if fitted.mode == "monotone":

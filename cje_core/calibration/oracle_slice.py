@@ -393,6 +393,17 @@ def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArra
     """Weighted mean of values over some rows, and its sampling error by cluster (Hajek form).
 
     ``mean = sum w v / sum w`` with influence ``n * w_i (v_i - mean) / sum w`` per prompt, n the number of prompts.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.data.arrays import unpack
+    >>> rows = unpack(data)
+    >>> index = np.flatnonzero(rows.labelled)
+    >>> value, part = mean_part(rows, index, rows.label[index], rows.weight[index])
+    >>> round(value, 3) == round(float(data["oracle"].mean()), 3)
+    True
     """
     return mean_of_rows(rows, index, weight).part(values)
 

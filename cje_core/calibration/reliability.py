@@ -140,6 +140,14 @@ def reliability_by_group(
         ``interval``, ``p_value``, ``p_bh``, ``flagged`` (``p_bh <= fdr``); ``slope`` of the label in the reward (1
         where rewards are reliable; noise in f makes it smaller) with ``slope_interval``; ``oof_rmse``. NaN, and never
         flagged, with fewer than 4 labelled prompts, and without a calibrator.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> data["topic"] = "prompt", ["code", "prose", "maths"] * 100
+    >>> reliability_by_group(data, "topic")["group"].values.tolist()
+    ['code', 'maths', 'prose']
     """
     probability(ci_prob)
     probability(fdr, "fdr")

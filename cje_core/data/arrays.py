@@ -78,6 +78,13 @@ def unpack(data: xr.Dataset, covariates: Sequence[str] = ()) -> Rows:
     data : xr.Dataset
     covariates : sequence of str
         Features of ``covariate`` that join the judge score in ``z``.
+
+    Examples
+    --------
+    >>> from cje_core.data import from_arrays
+    >>> rows = unpack(from_arrays([[0.2, 0.8]], policies=["base"], oracle=[[0.0, np.nan]]))
+    >>> rows.score.tolist(), rows.labelled.tolist()
+    ([0.2, 0.8], [True, False])
     """
     held = _UNPACKED.get()
     if held is None or held[0] is not data:

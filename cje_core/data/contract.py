@@ -114,6 +114,13 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
     """Return `data` unchanged if it keeps the contract of this module, else raise `DataError`.
 
     Without `names` whoever calls looks for names that stand there twice (`check_unique`).
+
+    Examples
+    --------
+    >>> from cje_core.data import from_arrays
+    >>> data = from_arrays([[0.2, 0.8]], policies=["base"], oracle=[[0.0, np.nan]])
+    >>> check_data(data) is data
+    True
     """
     if not isinstance(data, xr.Dataset) or data.attrs.get("schema") != SCHEMA:
         said = _is_result(data)

@@ -74,6 +74,17 @@ def assemble(
     extra : mapping, optional
         More variables, as ``(dims, values)``, policies first and in the order of `rows`. One that has its dimension's
         name is a coordinate; what is no such pair is an attribute.
+
+    Examples
+    --------
+    >>> from cje_core.data import from_arrays
+    >>> from cje_core.data.arrays import unpack
+    >>> from cje_core.inference.estimate import Status
+    >>> data = from_arrays([[0.2, 0.8]], policies=["base"])
+    >>> nothing = PolicyResult(Status.TOO_FEW_LABELS, "mean_label", "none")
+    >>> found = assemble(data, unpack(data), [nothing], estimator="mine", options={}, ci_prob=0.95)
+    >>> Status(int(found["status"][0])).name
+    'TOO_FEW_LABELS'
     """
     one_of(rule.kind, "interval", INTERVALS)
     probability(ci_prob)

@@ -10,6 +10,17 @@ def prior_predictive(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Calibrators drawn from the prior, with their pointwise band, before any label.
 
     Draws `cje_core.bayes.diagnostics.predictive.curves` of prior draws.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cje_core.bayes.levels import Levels
+    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
+    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.bayes.diagnostics.predictive import curves, prior_draws
+    >>> prior_predictive(curves(levels, prior_draws(levels, rng=1)), ax=Figure().subplots()).get_ylabel()
+    'E[Y | S], oracle units'
     """
     axes = new_axes(ax, 4.4, 3.6)
     level = curves["level"].values
@@ -24,6 +35,19 @@ def calibration_posterior(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes
     """Calibrator with its pointwise band over the judge levels, and the mean label at each, sized by their number.
 
     Draws `cje_core.bayes.diagnostics.predictive.curves` of posterior draws.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cje_core.bayes.levels import Levels
+    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
+    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes import gibbs
+    >>> draws = gibbs.sample(levels, n_draws=200, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.bayes.diagnostics.predictive import curves
+    >>> calibration_posterior(curves(levels, draws), ax=Figure().subplots()).get_ylabel()
+    'E[Y | S], oracle units'
     """
     axes = new_axes(ax, 4.4, 3.6)
     _band(axes, curves, "posterior")
@@ -57,6 +81,14 @@ def pit_ecdf(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
     Draws a result of `cje_core.bayes.diagnostics.predictive.ecdf`, or one quantity of
     `cje_core.bayes.diagnostics.sbc.verdict` (ranks scaled to [0, 1]).
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> import numpy as np
+    >>> from cje_core.bayes.diagnostics.predictive import ecdf
+    >>> pit_ecdf(ecdf(np.linspace(0.01, 0.99, 50)), ax=Figure().subplots()).get_xlabel()
+    'PIT, or scaled rank'
     """
     axes = new_axes(ax, 4.4, 3.2)
     point, low, high, seen = (found[name].values for name in ("point", "lower", "upper", "ecdf"))

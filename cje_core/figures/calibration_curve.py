@@ -17,6 +17,15 @@ def calibration_curve(curve: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Calibrated reward against the judge score, with the labels behind it.
 
     Draws a result of `cje_core.calibration.reliability.calibration_curve`.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.calibration import reliability
+    >>> calibration_curve(reliability.calibration_curve(data), ax=Figure().subplots()).get_xlabel()
+    'judge score S (covariates at their means)'
     """
     axes = new_axes(ax, 5.0, 3.6)
     labels = curve["label_score"], curve["label_value"]
@@ -34,6 +43,15 @@ def calibration_band(band: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """The calibrator in use with its pointwise band, and the labels that taught it.
 
     Draws a result of `cje_core.calibration.bands.calibration_band`.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.calibration import bands
+    >>> calibration_band(bands.calibration_band(data), ax=Figure().subplots()).get_xlabel()
+    'judge score S'
     """
     axes = new_axes(ax, 5.0, 3.6)
     axes.plot(
@@ -58,6 +76,17 @@ def covariate_effects(curve: xr.Dataset) -> list[Axes]:
     """Two-stage calibration: the first stage's effect of each covariate, and then the isotonic second stage.
 
     Draws a result of `cje_core.calibration.reliability.calibration_curve` with covariates.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> from matplotlib import pyplot as plt
+    >>> from cje_core.calibration import calibrated, reliability
+    >>> how = calibrated.Calibration(["length"])
+    >>> data = calibrated.calibrated(cje_sim.simulate("length_bias", n=300, rng=1), how)
+    >>> len(covariate_effects(reliability.calibration_curve(data)))
+    2
+    >>> plt.close("all")
     """
     names = [str(name) for name in curve["feature"].values]
     panels = new_panels(1, len(names) + 1, (3.4 * (len(names) + 1), 3.2), squeeze=False)[0]

@@ -18,6 +18,16 @@ def cohorts(table: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     Draws a result of `cje_core.workflow.cohorts.by_cohort`. Filled: the level is reported; hollow: it is assumed; a
     refused one has no mark. At the right the adjusted p-value of the difference from the whole, with a star where the
     table flags it.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.workflow.analyze import analyze
+    >>> data = cje_sim.simulate("weak_judge", n=200, oracle_fraction=0.5, rng=1)
+    >>> data["topic"] = "prompt", ["code", "prose"] * 100
+    >>> cohorts(analyze(data, groups=["topic"]).cohorts["topic"], ax=Figure().subplots()).get_xlabel().splitlines()[0]
+    'value by topic with 95% interval; line: all prompts'
     """
     policies = table["policy"].values.astype(str).tolist()
     names = table["cohort"].values.astype(str).tolist()

@@ -17,6 +17,15 @@ def ess_tails(
     """Two panels, one row per policy: ESS/n as bars with the largest share as a dot; the Hill band.
 
     Draws a result of `cje_core.offpolicy.overlap.overlap`; `least` is the gate's threshold of ESS/n.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.offpolicy.overlap import overlap
+    >>> [panel.get_xlabel().splitlines()[0] for panel in ess_tails(overlap(data), axes=Figure().subplots(1, 2))]
+    ['fraction (dashed: gate at 0.30)', 'tail index (dashed: 2, finite variance;']
     """
     policies = [str(p) for p in overlap["policy"].values]
     left, right = policy_panels(axes, policies, 1.5, width_ratios=(3, 2))

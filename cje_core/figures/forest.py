@@ -58,6 +58,16 @@ def forest(
         The numbers beside a line (default: three decimals).
     truth : DataArray over policy, optional
         True values, drawn as diamonds.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> from matplotlib.figure import Figure
+    >>> forest({"direct": estimate}, truth=cje_sim.truth("weak_judge"), ax=Figure().subplots()).get_xlabel()
+    'policy value V = E[Y], oracle scale'
     """
     from matplotlib.lines import Line2D
 

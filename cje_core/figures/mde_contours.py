@@ -15,6 +15,18 @@ def mde_contours(
     """Contours of the minimum detectable effect (solid) and of cost (dashed); the planned (n, fraction) is a star.
 
     Draws a result of `cje_core.planning.forecast.mde_surface`.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.planning.components import variance_components
+    >>> from cje_core.planning.forecast import mde_surface
+    >>> pilot = variance_components(data).sel(policy="better")
+    >>> surface = mde_surface(pilot, [200, 400, 800], [0.1, 0.2, 0.4], cost_judge=0.01, cost_oracle=1)
+    >>> mde_contours(surface, ax=Figure().subplots()).get_xlabel()
+    'prompts n (log scale)'
     """
     axes = new_axes(ax, 5.6, 4.2)
     axes.set(

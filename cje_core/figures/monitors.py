@@ -15,6 +15,15 @@ def residual_bins(binned: xr.Dataset, *, axes: Any = None) -> Any:
     """Mean residual in each bin of the judge's scale with its interval, one panel per policy that has probes.
 
     Draws a result of `cje_core.transport.local_audits.binned_audit`; the joint p-value stands in the title.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> from matplotlib import pyplot as plt
+    >>> from cje_core.transport.local_audits import binned_audit
+    >>> panels = residual_bins(binned_audit(data, n_bins=4))
+    >>> plt.close("all")
     """
     shown = [str(p) for p in binned["policy"].values if bool(binned["n_bins"].sel(policy=p) > 0)]
     if axes is None:
@@ -39,6 +48,17 @@ def control_charts(charts: xr.Dataset, *, axes: Any = None) -> Any:
     """Both charts of each stream over its batches, each with the limit that it passes by chance as stated.
 
     Draws a result of `cje_core.transport.monitor.batch_audit`; a batch beyond the limit is marked.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> from matplotlib import pyplot as plt
+    >>> from cje_core.transport.audit import residuals
+    >>> from cje_core.transport.monitor import batch_audit
+    >>> batch = np.arange(residuals(data).sizes["row"]) % 6
+    >>> panels = control_charts(batch_audit(data, batch, rng=1))
+    >>> plt.close("all")
     """
     names = [str(name) for name in charts["stream"].values]
     if axes is None:
@@ -73,6 +93,16 @@ def label_sequence(audited: xr.Dataset, *, axes: Any = None) -> Any:
     """Mean residual after each label with the interval that is valid at all of them, and where it decided.
 
     Draws a result of `cje_core.transport.monitor.label_audit`; the margin is shaded.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> from matplotlib import pyplot as plt
+    >>> from cje_core.transport.audit import residuals
+    >>> from cje_core.transport.monitor import label_audit
+    >>> panels = label_sequence(label_audit(data, np.arange(residuals(data).sizes["row"])))
+    >>> plt.close("all")
     """
     names = [str(name) for name in audited["policy"].values]
     if axes is None:
@@ -102,6 +132,14 @@ def audit_power(power: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Probability of the right verdict against the number of probes, one line per true residual.
 
     Draws a result of `cje_core.transport.audit_size.audit_power`.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.transport import audit_size
+    >>> power = audit_size.audit_power([20, 50, 100], residual_sd=0.2, true_residual=[0.0, 0.1], margin=0.05)
+    >>> audit_power(power, ax=Figure().subplots()).get_xlabel()
+    'probes'
     """
     axes = new_axes(ax, 5.2, 3.4)
     margin, n_probes = float(power.attrs["margin"]), power["n_probes"].values

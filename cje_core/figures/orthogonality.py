@@ -10,6 +10,16 @@ def orthogonality(estimate: xr.Dataset, *, axes: tuple[Axes, Axes] | None = None
     """Left: score with interval, zero drawn; right: direct and importance-weighted parts with intervals.
 
     Draws a doubly robust estimate, with ``orthogonality``, ``direct_part`` and ``ips_part`` and their intervals.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.estimators import dr_cpo
+    >>> panels = orthogonality(dr_cpo.estimate(data), axes=Figure().subplots(1, 2))
+    >>> [panel.get_xlabel().splitlines()[0] for panel in panels]
+    ['mean of W (Y - q)', 'parts of the estimate, which they add up to']
     """
     missing = {"orthogonality", "direct_part", "ips_part"} - set(estimate.data_vars)
     if missing:

@@ -12,6 +12,15 @@ def overlap_heatmap(
     """Two panels over the judge score: density under logger and target, and the mean log weight of each bin.
 
     Draws a result of `cje_core.offpolicy.weight_map.weight_map`; the judge-space affinity A_B stands in the title.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.offpolicy.weight_map import weight_map
+    >>> [panel.get_xlabel() for panel in overlap_heatmap(weight_map(data), "clone", axes=Figure().subplots(1, 2))]
+    ['', 'judge score S (bins hold their lower end)']
     """
     if axes is None:
         upper, lower = new_panels(2, 1, (5.6, 3.6), sharex=True, height_ratios=(3, 2))

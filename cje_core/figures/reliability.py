@@ -10,6 +10,15 @@ def reliability(bins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Mean oracle label against mean out-of-fold reward per bin of the judge score, with intervals and the diagonal.
 
     Draws a table of `cje_core.calibration.reliability.reliability`.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.calibration import reliability as table
+    >>> reliability(table.reliability(data), ax=Figure().subplots()).get_xlabel()
+    'mean calibrated reward R = f(Z), out of fold'
     """
     axes = new_axes(ax, 4.2, 4.0)
     reward, oracle = bins["reward_mean"].values, bins["oracle_mean"].values

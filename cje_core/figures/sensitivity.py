@@ -14,6 +14,17 @@ def sensitivity_levels(levels: xr.Dataset, *, margin: float | None = None, ax: A
 
     Draws a result of `cje_core.transport.sensitivity.levels`, delta rising, its first six policies; the declared margin
     is a grey vertical line.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("discrete_judge", n=300, oracle_fraction=0.5, label_design="base", rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.transport import sensitivity
+    >>> sensitivity_levels(sensitivity.levels(estimate, [0, 0.05, 0.1]), ax=Figure().subplots()).get_ylabel()
+    'policy value V = E[Y], oracle scale'
     """
     axes = new_axes(ax, 7.6, 3.8)
     kind = {True: "borrowed", False: "labels of its own"}
@@ -31,6 +42,18 @@ def sensitivity_differences(
 
     Draws results of `cje_core.transport.sensitivity.differences` and `tipping_points` over the same pairs, the first
     six (choose with ``.isel(pair=...)``); the margin is as in `sensitivity_levels`.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("discrete_judge", n=300, oracle_fraction=0.5, label_design="base", rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.transport import sensitivity
+    >>> curves = sensitivity.differences(estimate, [0, 0.05, 0.1])
+    >>> sensitivity_differences(curves, sensitivity.tipping_points(estimate), ax=Figure().subplots()).get_ylabel()
+    'difference of values, oracle scale'
     """
     axes = new_axes(ax, 7.6, 3.8)
     names = []

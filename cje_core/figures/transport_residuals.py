@@ -19,6 +19,15 @@ def transport_residuals(audit: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
     Draws a result of `cje_core.transport.audit.audit`. The bar is the interval that decides, given f; the thin line
     adds the noise of the labels that taught f.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.transport.audit import audit
+    >>> transport_residuals(audit(data), ax=Figure().subplots()).get_xlabel().splitlines()[0]
+    'mean residual of probes, Y - f(Z), with 95% interval'
     """
     policies = [str(p) for p in audit["policy"].values]
     axes = new_axes(ax, 6.2, 1.3 + 0.42 * len(policies))

@@ -14,6 +14,16 @@ def uncertainty_share(estimate: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ``calibration_share``.
 
     As bars: lengths compare, angles do not. A mean label holds no calibration, whatever its labels cost: it says so.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> from matplotlib.figure import Figure
+    >>> uncertainty_share(estimate, ax=Figure().subplots()).get_xlabel().splitlines()[0]
+    'share of the variance'
     """
     if "calibration_share" not in estimate:
         raise ValueError("this estimate has no calibration_share; use the direct estimator")

@@ -10,6 +10,15 @@ def weight_stabilisation(weights: xr.Dataset, policy: str, *, ax: Axes | None = 
     """Raw mean-one weights (dots, log scale) and stabilised weights (line) of one policy against the judge score.
 
     Draws a result of `cje_core.offpolicy.weight_map.weight_map`.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.offpolicy.weight_map import weight_map
+    >>> weight_stabilisation(weight_map(data), "clone", ax=Figure().subplots()).get_xlabel()
+    'judge score S'
     """
     axes = new_axes(ax, 4.8, 3.4)
     at = weights.sel(policy=policy)

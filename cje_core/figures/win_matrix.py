@@ -17,6 +17,17 @@ def win_matrix(wins: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     row is better: the same size is shaded by how sure it is. With ``shown(policy, other)`` in the table a pair for
     which it is false, one with a refused level, is blank and never starred. Beyond `MOST` policies
     only marks are drawn.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> from matplotlib.figure import Figure
+    >>> from cje_core.inference import contrasts
+    >>> win_matrix(contrasts.win_matrix(estimate), ax=Figure().subplots()).get_title()
+    ''
     """
     policies = [str(p) for p in wins["policy"].values]
     count = len(policies)

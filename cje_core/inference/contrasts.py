@@ -120,6 +120,18 @@ def contrasts(estimate: xr.Dataset, *, ci_prob: float | None = None, adjust: str
         minus second), ``std_error``, ``df`` (the smaller of the two policies', see the module for two that borrow;
         infinite for draws), ``interval``, ``p_value``, ``p_bh`` (Benjamini-Hochberg over all pairs) and
         ``p_adjusted``. NaN where a policy has no estimate or the difference has no spread.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> found = contrasts(estimate).isel(pair=0)
+    >>> f"{found['first'].item()} - {found['second'].item()}: {found['difference'].item():.3f}"
+    'base - better: -0.049'
+    >>> found["interval"].values.round(3).tolist()
+    [-0.156, 0.058]
     """
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
     return _labelled(estimate, *all_pairs(estimate), prob, adjust)

@@ -207,6 +207,13 @@ def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float
     -------
     influence : array, shape (n,)
     std_error, df : float
+
+    Examples
+    --------
+    >>> part = Part(np.array([1.0, -1.0, 2.0, -2.0]), df=3)
+    >>> influence, std_error, df = combine([part], np.arange(4))
+    >>> influence.tolist(), round(std_error, 3), df
+    ([1.0, -1.0, 2.0, -2.0], 0.791, 3.0)
     """
     total, std_error, _, df = combine_errors(parts, cluster)
     return total, std_error, df
@@ -321,6 +328,17 @@ def simultaneous_bands(
     xr.Dataset
         ``estimate``, ``std_error``, ``interval`` over ``policy``; attributes ``critical_value``, ``df``, ``ci_prob``.
         Policies without a standard error have NaN bounds and do not count.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> bands = simultaneous_bands(estimate)
+    >>> wider = bands["interval"].diff("ci_bound") > estimate["interval"].diff("ci_bound")
+    >>> bool(wider.all())
+    True
     """
     rng = np.random.default_rng(rng)
     if "influence" not in estimate:

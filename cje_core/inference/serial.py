@@ -39,6 +39,14 @@ def stationary_bootstrap_se(influence: FloatArray, *, mean_block: float | None =
     -------
     SerialError
         NaN where an influence value is.
+
+    Examples
+    --------
+    >>> noise = np.random.default_rng(1).standard_normal(2000)
+    >>> walk = np.convolve(noise, [1.0, 0.8, 0.6, 0.4, 0.2], mode="valid")  # neighbours are alike
+    >>> found = stationary_bootstrap_se(walk - walk.mean())
+    >>> bool(found.std_error > 1.5 * walk.std() / len(walk) ** 0.5)
+    True
     """
     n = len(influence)
     if mean_block is not None and not 1 <= mean_block <= n:

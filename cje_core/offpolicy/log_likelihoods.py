@@ -174,6 +174,12 @@ def summarise(table: pd.DataFrame) -> xr.Dataset:
 
     Over ``policy`` (sorted): ``n_rows``, ``pass_share`` (rows that pass every check that ran) and, over ``policy,
     check``, ``check_pass_share``, NaN where the check did not run.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"policy": "a", "prompt_id": ["0", "0", "1"], "logp": [-3.0, -3.1, -8.0]})
+    >>> summarise(rows)["pass_share"].round(3).item()
+    0.333
     """
     passed_by = {name: passed for name, passed, _ in verdicts(_calls(table))}
     policies, code = np.unique(table["policy"].astype(str).to_numpy(), return_inverse=True)
@@ -336,6 +342,14 @@ def clones(data: xr.Dataset, policies: Sequence[str]) -> xr.Dataset:
         within 1e-7 of 0), ``ess_fraction``, ``ess_fraction_normal = exp(-sd^2)``, and ``mean_ratio`` with
         ``mean_ratio_std_error``: the mean of the ratios themselves, whose expectation under the logger is 1 for every
         policy.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
+    >>> found = clones(data, ["clone"])
+    >>> found["n_usable"].item(), found["sd"].round(2).item()
+    (299, 1.17)
     """
     logged = unpack_logged(data)
     ratios = {name: logged.logp_target[place_of(data, name)] - logged.logp_logger for name in policies}

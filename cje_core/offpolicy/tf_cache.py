@@ -121,6 +121,19 @@ def tf_cache(
     ------
     DataError
         With one line: file, row, field, what was found and how to mend it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> rows = {"x_id": ["p1", "p2"], "tokens": [[1, 2], [3]], "judge_S": [0.4, 0.9]}
+    >>> rows["logp_pi0"] = [[-1.0, -2.0], [-1.5]]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     logs, target = Path(folder) / "logs.parquet", Path(folder) / "clone.parquet"
+    ...     pd.DataFrame(rows).to_parquet(logs)
+    ...     pd.DataFrame({"x_id": ["p1", "p2"], "logp": [[-1.0, -2.0], [-0.5]]}).to_parquet(target)
+    ...     cache = tf_cache(logs, {"clone": target})
+    >>> cache.rows["logW"].tolist()
+    [0.0, 1.0]
     """
     if not targets:
         raise DataError("no target policy is given; name one and its table of log-likelihoods")
@@ -174,6 +187,17 @@ def write(cache: TfCache, path: str | Path, salt: str | None = None) -> None:
     """Write the rows to Parquet or JSONL, with ids redacted where a salt is given.
 
     Rows stand in the order of the ids that are written, so that their order tells nothing of others.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     logs, target = Path(folder) / "logs.parquet", Path(folder) / "clone.parquet"
+    ...     pd.DataFrame({"x_id": ["p1"], "n_tokens": [2], "logp_pi0": [-3.0], "judge_S": [0.4]}).to_parquet(logs)
+    ...     pd.DataFrame({"x_id": ["p1"], "logp": [-2.0]}).to_parquet(target)
+    ...     write(tf_cache(logs, {"clone": target}), Path(folder) / "cache.parquet", salt="at least sixteen characters")
+    ...     pd.read_parquet(Path(folder) / "cache.parquet")["x_id"].item() == "p1"
+    False
     """
     path = Path(path)
     rows = cache.rows

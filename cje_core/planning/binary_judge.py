@@ -94,7 +94,14 @@ def split_by_class(m: int, judge: Judge) -> tuple[int, int]:
 
 
 def split_by_verdict(m: int, judge: Judge) -> tuple[int, int]:
-    """Passed and failed responses to label, m together, with the least variance; at least 2 of each."""
+    """Passed and failed responses to label, m together, with the least variance; at least 2 of each.
+
+    Examples
+    --------
+    >>> passed, failed = split_by_verdict(100, Judge(theta=0.6, sensitivity=0.95, specificity=0.6, share_good=0.5))
+    >>> passed + failed, passed > failed
+    (100, True)
+    """
     return _neyman(m, *_by_verdict(judge))
 
 
@@ -143,6 +150,13 @@ def binary_split(data: xr.Dataset, n: int, m: int) -> xr.Dataset | None:
         Over ``policy``: ``theta``, ``sensitivity``, ``specificity``, ``share_good`` (of the labels), in shares;
         ``m_good``, ``m_bad``, ``m_pass``, ``m_fail``; and, in oracle units, ``std_error_random``, ``std_error_class``,
         ``std_error_verdict``. NaN where the pilot's correction is not identified or shows no error of the judge.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> pilot = cje_sim.simulate("binary_judge", n=300, oracle_fraction=0.5, rng=1)
+    >>> sorted(binary_split(pilot, n=1000, m=100).policy.values.tolist())
+    ['base', 'target']
     """
     rows = unpack(data)
     bottom, top = data.attrs["judge_range"]

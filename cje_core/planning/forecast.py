@@ -184,7 +184,18 @@ def mde_surface(
 def labels_needed(
     target_mde: float, n: int, components: xr.Dataset, *, power: float = 0.8, ci_prob: float = 0.95
 ) -> xr.DataArray:
-    """Fewest labelled prompts among n that detect a difference of `target_mde`; NaN where all n do not."""
+    """Fewest labelled prompts among n that detect a difference of `target_mde`; NaN where all n do not.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.planning.components import variance_components
+    >>> components = variance_components(data)
+    >>> few, many = (labels_needed(mde, 2000, components) for mde in (0.15, 0.1))
+    >>> bool((many > few).all())
+    True
+    """
     if not target_mde > 0:
         raise ValueError(f"target_mde={target_mde:g}: it must be positive")
 

@@ -31,6 +31,13 @@ def if_labelled(data: xr.Dataset | Calibrated) -> xr.Dataset:
     xr.Dataset
         As from `variance_components`, for `cje_core.planning.forecast.std_error_at` with m the labels on the policy
         itself, over the policies of the route ``balanced``; NaN for all others.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("discrete_judge", n=300, oracle_fraction=0.5, label_design="base", rng=1)
+    >>> if_labelled(data).policy.values.tolist()
+    ['base', 'clone', 'better', 'worse']
     """
     pilot = read_pilot(data, "balanced", True)
     data = calibrated(data).data

@@ -94,6 +94,14 @@ def resample_pilot(
     ------
     DataError
         For unequal label probabilities or fewer than 4 labelled clusters.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> drawn = resample_pilot(data, n=500, m=50, rng=1)
+    >>> drawn.sizes["prompt"], int(drawn["labelled"].sum("prompt").max())
+    (500, 50)
     """
     rng = np.random.default_rng(rng)
     return _resample(data, check_pilot(data, with_probes=with_probes), n, m, rng)

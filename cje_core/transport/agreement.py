@@ -85,6 +85,13 @@ def agreement(
         of the region furthest beyond the margin where only regions are. Over ``policy, region``: ``region_residual``,
         ``region_interval``, ``score_low``, ``score_high``; ``shown_region`` is -1 for the mean. NaN where fewer than
         four prompts can be compared.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> agreement(data)["contradicts"].to_series().to_dict()
+    {'base': False, 'better': False, 'slightly_better': False, 'worse': False}
     """
     given = calibrated(data)
     data, rows = given.data, given.rows

@@ -87,6 +87,13 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
         ``residual_sd``, ``fit_std_error``, ``fit_df``; and ``probes_to_pass``, the probed clusters with which an audit
         of this spread passes in 80% of samples if this f is right on average
         (`audit_size.probes_to_pass`). Fewer than 4 probed prompts: NOT_CHECKED.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> audit(data)["verdict"].to_series().head(3).to_dict()
+    {'base': 'NOT_CHECKED', 'same': 'INCONCLUSIVE', 'lower': 'FAIL'}
     """
     data, rows, fitted = calibrated(data).parts
     low, high = data.attrs["oracle_range"]

@@ -159,6 +159,14 @@ def residual_drift(
         smaller of its two p-values) and, over ``stream, chart``, ``joint_limit``: either chart passes its own with
         probability `false_alarm`. Over ``stream``: ``center``, ``sd``. All NaN for a stream whose baseline is
         constant or has fewer than 4 residuals, or that has nothing after it.
+
+    Examples
+    --------
+    >>> batch = np.repeat(np.arange(10), 20)
+    >>> residual = np.random.default_rng(1).normal(0, 0.1, 200) + 0.15 * (batch >= 6)  # a shift from batch 6 on
+    >>> found = residual_drift(residual, batch, n_simulated=999, rng=1)
+    >>> list(found)
+    ['z', 'path', 'limit', 'p_value', 'p_bh', 'first_alarm', 'alarm', 'joint_limit', 'center', 'sd', 'p_joint']
     """
     rng = np.random.default_rng(rng)
     values = np.asarray(residual, float)

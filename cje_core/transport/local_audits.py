@@ -60,6 +60,14 @@ def binned_audit(data: xr.Dataset | Calibrated, *, n_bins: int = 10, ci_prob: fl
         Over ``policy``: ``statistic`` (Q), ``f_value`` (Q over its mean), ``df_bins``, ``df``, ``p_value``, ``p_bh``,
         ``n_bins``. Over ``policy, bin``: ``residual``, ``std_error``, ``interval`` (t, not adjusted), ``n_probes``,
         ``score_low``, ``score_high``. NaN where a policy has fewer than two bins.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> found = binned_audit(data, n_bins=4)
+    >>> (found["p_value"] < 0.05).to_series().to_dict()
+    {'base': False, 'same': False, 'lower': True, 'flatter': True, 'compensating': False}
     """
     if n_bins < 2:
         raise ValueError(f"n_bins={n_bins}: a joint test needs at least 2")
@@ -140,6 +148,15 @@ def subgroup_audit(
         Over ``policy, group`` (groups in order of name): ``residual``; with the fit's noise ``std_error``, ``df``,
         ``interval`` (not adjusted), ``p_value`` (zero null), ``p_bh``, ``flagged`` (``p_bh <= fdr``); ``n_probes``.
         NaN, and never flagged, with fewer than 4 probed prompts, and where all probes of a policy have one label.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> data["topic"] = "prompt", ["code", "prose", "maths"] * 100
+    >>> found = subgroup_audit(data, group="topic")
+    >>> found["group"].values.tolist()
+    ['code', 'maths', 'prose']
     """
     probability(fdr, "fdr")
     probability(ci_prob)

@@ -169,6 +169,15 @@ def batch_audit(
         As `residual_drift` gives it (``stream`` the policies), and over ``stream``: ``p_joint_bh``, ``drifted`` (1
         where that is at most `false_alarm`, 0 where not, NaN without a baseline of 4 residuals that vary, or without
         anything after it), ``n_units``.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> from cje_core.transport.audit import residuals
+    >>> batch = np.arange(residuals(data).sizes["row"]) % 6  # the same law in every batch
+    >>> bool(batch_audit(data, batch, rng=1)["drifted"].any())
+    False
     """
     probability(false_alarm, "false_alarm", DataError)
     found = residuals(data)
@@ -231,6 +240,13 @@ def anchor_audit(
     -------
     xr.Dataset
         As `rank_drift` gives it; ``interval`` is the one whose upper end decides.
+
+    Examples
+    --------
+    >>> then = np.random.default_rng(1).random(200)
+    >>> found = anchor_audit(then, then + 0.2, rng=1)  # the judge has become lenient, in the same order
+    >>> list(found)
+    ['tau', 'p_value', 'exact', 'change', 'n_anchors', 'p_change', 'p_change_bh', 'alarm', 'interval']
     """
     probability(false_alarm, "false_alarm", DataError)
     if not -1 < min_tau <= 1:
@@ -275,6 +291,14 @@ def label_audit(
         Over ``policy`` (those with probes): ``verdict``, ``stop`` (labels at which it was reached; 0: never),
         ``n_labels``, ``residual`` (mean of all), ``interval`` (after all). Over ``policy, label``: ``path`` (lower and
         upper end after each label, NaN beyond the last) and ``mean``.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("transport_shift", n=300, oracle_fraction=0.5, n_probes=60, rng=1)
+    >>> from cje_core.transport.audit import residuals
+    >>> list(label_audit(data, np.arange(residuals(data).sizes["row"])))
+    ['verdict', 'stop', 'n_labels', 'residual', 'interval', 'path', 'mean']
     """
     given = calibrated(data)
     low, high = given.data.attrs["oracle_range"]

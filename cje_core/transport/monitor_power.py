@@ -103,6 +103,12 @@ def label_audit_power(
         Over ``true_residual``: ``decided`` (share of sequences with any verdict) and its ``mcse``, ``wrong`` (share
         with the wrong verdict), and ``median`` and ``ninetieth`` percentile of the labels at the verdict (infinite
         where fewer decide).
+
+    Examples
+    --------
+    >>> found = label_audit_power([0.0, 0.2], residual_sd=0.1, margin=0.1, n_most=200, replicates=20, rng=1)
+    >>> list(found)
+    ['decided', 'mcse', 'wrong', 'median', 'ninetieth']
     """
     rng = np.random.default_rng(rng)
     means = np.atleast_1d(np.asarray(true_residual, float))

@@ -267,6 +267,16 @@ def differences(
     xr.Dataset
         ``interval(pair, delta, ci_bound)``, ``difference(pair)`` and ``n_borrowed(pair)``, pairs and their coordinates
         ``first`` and ``second`` as in `cje_core.inference.contrasts.contrasts`.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("discrete_judge", n=300, oracle_fraction=0.5, label_design="base", rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> curves = differences(estimate, [0, 0.05, 0.1])
+    >>> curves["n_borrowed"].values.tolist()
+    [1, 1, 1, 2, 2, 2]
     """
     grid, ci_prob = _check(estimate, delta)
     found, printed = _pairs(estimate, borrowed, ci_prob)
@@ -295,6 +305,16 @@ def tipping_points(estimate: xr.Dataset, *, borrowed: Sequence[bool] | None = No
         interval; ``better``, the policy that is ahead at delta = 0 (empty where that is not decided). Scalars:
         ``best``, the policy with the largest estimate, and ``best_tipping``, the smallest tipping point of its
         differences to the others that have an estimate (NaN if it is the only one).
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("discrete_judge", n=300, oracle_fraction=0.5, label_design="base", rng=1)
+    >>> from cje_core.estimators import direct
+    >>> estimate = direct.estimate(data)
+    >>> found = tipping_points(estimate)
+    >>> list(found)
+    ['tipping', 'better', 'n_borrowed', 'best', 'best_tipping']
     """
     ci_prob = float(estimate.attrs["ci_prob"])
     found, printed = _pairs(estimate, borrowed, ci_prob)

@@ -76,6 +76,14 @@ def next_labels(
         to declare for them, labels over responses. Over ``policy``: ``uncovered`` share, ``half_width`` with these
         labels, the spread of the responses included. Nothing where no calibrator could be fitted, and of policies
         without responses.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("discrete_judge", n=300, oracle_fraction=0.5, label_design="base", rng=1)
+    >>> found = next_labels(data)
+    >>> bool((found["labels"].sum("region") > 0).all())
+    True
     """
     probability(ci_prob)
     given = calibrated(data)

@@ -262,6 +262,17 @@ def rank_only(
         Over ``pair`` with coordinates ``first`` and ``second`` (names in order): ``interval`` (lowest and highest
         difference, first minus second), ``order`` ("higher", "lower", or "not ordered", of the first), ``refused``
         (whether a level is). Over ``policy``: ``basis`` (estimate, corrected, bounds or none) and ``used`` interval.
+
+    Examples
+    --------
+    >>> estimate = xr.Dataset(
+    ...     {"interval": (("policy", "ci_bound"), [[0.7, 0.8], [0.5, 0.6]]), "status": ("policy", [0, 0])},
+    ...     {"policy": ["a", "b"], "ci_bound": ["lower", "upper"]})
+    >>> levels = xr.Dataset(
+    ...     {"level": ("policy", ["reported"] * 2), "refused_by": ("policy", [""] * 2),
+    ...      "source": ("policy", ["own"] * 2)}, {"policy": ["a", "b"]})
+    >>> rank_only(estimate, levels)["order"].item()
+    'higher'
     """
     names = sorted(str(name) for name in estimate["policy"].values)
     used, basis = np.full((len(names), 2), np.nan), []

@@ -96,6 +96,14 @@ def analyze(
     ------
     DataError
         With one line, before anything is written.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> result = analyze(data)
+    >>> result.levels["level"].to_series().to_dict()
+    {'base': 'reported', 'better': 'reported', 'slightly_better': 'reported', 'worse': 'reported'}
     """
     start = time.perf_counter()
     with prepare(

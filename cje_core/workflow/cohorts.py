@@ -56,6 +56,15 @@ def by_cohort(whole: Analysis, name: str, analyse: Callable[[xr.Dataset], Analys
         ``n_logged``; ``probe_residual``, ``probe_p_bh`` of `cje_core.transport.local_audits.subgroup_audit`. Over
         ``policy``: ``whole`` and ``sum``. Over ``cohort``, of the labels that taught: ``label_n`` and what
         `reliability_by_group` has, by its names with ``label_`` before. NaN where there is no value or no such data.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.workflow.analyze import analyze
+    >>> data["topic"] = "prompt", ["code", "prose", "maths"] * 100
+    >>> by_cohort(analyze(data), "topic", analyze)["cohort"].values.tolist()
+    ['code', 'maths', 'prose']
     """
     given = whole.calibrated
     rows = given.rows

@@ -195,6 +195,14 @@ def plan(
     ------
     DataError
         With one line, for what the user can mend.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> planned = plan(data, budget=500, cost_judge=0.01, cost_oracle=1.0, replicates=20)
+    >>> type(planned).__name__
+    'Planned'
     """
     start = time.perf_counter()
     costs = {"budget": budget, "cost_judge": cost_judge, "cost_oracle": cost_oracle}

@@ -152,6 +152,17 @@ def with_serial_errors(
     ------
     DataError
         For a block that is no length, a prompt without a place in time, or values without influence (posteriors).
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> from cje_core.workflow.analyze import analyze
+    >>> rows = cje_sim.simulate("well_specified", n=200, oracle_fraction=0.5, rng=1)
+    >>> table = rows[["judge", "oracle"]].to_dataframe().reset_index().rename(
+    ...     columns={"prompt": "prompt_id", "judge": "judge_score", "oracle": "oracle_label"})
+    >>> found = with_serial_errors(analyze(table), table)
+    >>> type(found).__name__
+    'Analysis'
     """
     try:
         length = None if block == "auto" else float(block)

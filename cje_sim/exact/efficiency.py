@@ -286,7 +286,15 @@ def gradient_error(space: Space, candidate: FloatArray, functional: Functional, 
 def canonical_error(
     space: Space, candidate: FloatArray, functional: Functional, tangent: FloatArray
 ) -> float:
-    """How far a function is from the canonical gradient: the ``L2(P)`` distance, mean included."""
+    """How far a function is from the canonical gradient: the ``L2(P)`` distance, mean included.
+
+    Examples
+    --------
+    >>> space = sample_space(np.full(4, 0.25), {"y": [0, 1, 2, 3]})
+    >>> mean = space["y"] - space["y"].mean()
+    >>> round(canonical_error(space, mean, lambda p: float(p @ space["y"]), scores(space, ["y"])), 6)
+    0.0
+    """
     gradient = riesz(space, tangent, derivatives(space, functional, tangent))
     return float(np.sqrt(space.probability @ (candidate - gradient) ** 2))
 

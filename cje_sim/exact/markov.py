@@ -138,6 +138,15 @@ def rates(target: TokenPolicy, logger: TokenPolicy) -> Rates:
 
     The cumulant function of the surprisal under the logger is the log of the Perron root of
     ``q(v | u) p(v | u)^(-theta)``; the rate is its Legendre transform at the target's entropy rate.
+
+    Examples
+    --------
+    >>> from cje_sim.targets.tilts import temperature
+    >>> from cje_sim.tokens.laws import markov_policy, markov_with_stationary, zipf
+    >>> logger = markov_policy(zipf(4, 1.2), markov_with_stationary(zipf(4, 1.2), rng=0), length=50)
+    >>> found = rates(temperature(logger, 0.5), logger)
+    >>> found._fields
+    ('entropy', 'collapse_margin', 'rate', 'kl', 'log1p_chi2')
     """
     if target.stop is not None or len(target.class_prob) > 1:
         raise ValueError("rates need one prompt class and no stop token; use coverage at finite length")

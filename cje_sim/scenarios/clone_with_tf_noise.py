@@ -8,8 +8,17 @@ teacher-forcing error from lack of coverage; here the two causes are apart: `cje
 seed has the exact log-likelihoods of the same responses. A share of rows may suffer a tokenizer mismatch on top, and a
 share has no log-likelihood at all (NaN).
 
+Examples
+--------
 >>> (overlap().log10_ess.round(3) + 0.0).values.tolist()  # log10(.26) = -.585; base, clone, tilt_0.1
 [0.0, -0.585, -0.699]
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'clone', 'tilt_0.1']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 30)
+>>> truth().to_series().round(3).to_dict()
+{'base': 0.541, 'clone': 0.541, 'tilt_0.1': 0.556}
 """
 
 from collections.abc import Mapping

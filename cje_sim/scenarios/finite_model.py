@@ -6,8 +6,15 @@ with exact log-probabilities. With ``surrogacy = 1`` the label depends on (x, a)
 to all policies (the paper's mean sufficiency); below 1 it is mixed with a law that depends on the response. With
 ``judge_noise = 0`` the score is a function of (x, a).
 
+Examples
+--------
 >>> joint().sum(["x", "a", "s", "y"]).round(12).values.tolist()
 [1.0, 1.0, 1.0, 1.0]
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'clone', 'tilted', 'far']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 40)
 """
 
 import numpy as np

@@ -6,8 +6,15 @@ is judged by itself, and near -.28 for `unhelpful`. The judge takes `LEVELS`, ``
 policy; the shares are chosen to meet those numbers, since no per-level figures are public. Problems are easy or hard
 for everybody: scores and outcomes of one problem are correlated across policies and draws.
 
+Examples
+--------
 >>> [round(float(v), 3) for v in truth()], [round(float(v), 3) for v in residual()], round(youden(), 2)
 ([0.874, 0.873, 0.874, 0.81, 0.562], [0.0, 0.0, 0.0, -0.065, -0.28], 0.06)
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'enhanced', 'terse', 'mini', 'unhelpful']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 40)
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,17 @@ mismatch. With equal prevalences both approaches are right. The default score la
 paper's comparison of binary and continuous calibration; policy names are those of that comparison, their prevalences
 are chosen.
 
+Examples
+--------
 >>> round(youden(), 2)
 0.41
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'verbose', 'terse', 'contrarian']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 10)
+>>> truth().to_series().round(3).to_dict()
+{'base': 0.505, 'verbose': 0.54, 'terse': 0.48, 'contrarian': 0.45}
 """
 
 from collections.abc import Mapping

@@ -6,11 +6,18 @@ text is more typical for the target than the target's own: the paper's one-sided
 KL, and so the dispersion of the weights, grows without bound. Judge and oracle are those of
 `cje_sim.token_world`.
 
+Examples
+--------
 >>> table = overlap(length=400).sel(policy="hot")
 >>> bool(table.ttc > 0.999), bool(table.log10_ess < -40)
 (True, True)
 >>> truth().round(3).values.tolist()
 [0.541, 0.531, 0.547]
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'hot', 'cold']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 30)
 """
 
 from collections.abc import Mapping

@@ -4,8 +4,15 @@ The logger draws i.i.d. tokens from Zipf's law; a target tilts each token's law 
 to tokens as `utility` says (the paper does not; see `cje_sim.targets.tilts.utilities`), drawn once from `utility_seed`:
 they belong to the world, not to the sample. Judge and oracle are those of `cje_sim.token_world`.
 
+Examples
+--------
 >>> truth().round(3).values.tolist()
 [0.541, 0.556, 0.585, 0.613]
+>>> data = simulate(n=40, rng=1)
+>>> data.policy.values.tolist()
+['base', 'tilt_0.1', 'tilt_0.3', 'tilt_0.5']
+>>> dict(data.sizes)["prompt"], int(data.labelled.sum())
+(40, 40)
 """
 
 from collections.abc import Mapping

@@ -68,6 +68,13 @@ def first_token_tilt(logger: TokenPolicy, utility: npt.ArrayLike, beta: float) -
     """Sequence-level tilt for the reward ``r(a) = u(a_1)``: only the first token's law changes.
 
     ``log Z = log E_q[exp(u(a_1) / beta)]``, so KL and chi-square do not grow with length.
+
+    Examples
+    --------
+    >>> from cje_sim.tokens.laws import iid_policy
+    >>> logger = iid_policy(np.log([0.5, 0.5]), length=3)
+    >>> np.exp(first_token_tilt(logger, [0.0, np.log(3)], beta=1.0).policy.log_prob[0, 0]).round(3).tolist()
+    [0.25, 0.75]
     """
     u = checked_utility(logger, utility) / positive("beta", beta)
     first = logger.log_prob[:, :1] + u
@@ -81,6 +88,13 @@ def additive_tilt(logger: TokenPolicy, utility: npt.ArrayLike, beta: float) -> S
 
     It is the token tilt at ``eta = 1 / beta``, with ``Z = E_q[exp(u / beta)]^L``. With memory or a stop token the
     optimum is not a policy of the same kind (its laws change from token to token), and this raises.
+
+    Examples
+    --------
+    >>> from cje_sim.tokens.laws import iid_policy
+    >>> logger = iid_policy(np.log([0.5, 0.5]), length=3)
+    >>> np.exp(additive_tilt(logger, [0.0, np.log(3)], beta=1.0).policy.log_prob[0, 0]).round(3).tolist()
+    [0.25, 0.75]
     """
     if logger.stop is not None or logger.log_prob.shape[1] > 2:
         raise ValueError(
@@ -106,7 +120,15 @@ def temperature(logger: TokenPolicy, value: float) -> TokenPolicy:
 
 
 def token_mixture(logger: TokenPolicy, other: TokenPolicy, epsilon: float) -> TokenPolicy:
-    """Each token from `other` with probability epsilon, else from the logger; laws must have one layout."""
+    """Each token from `other` with probability epsilon, else from the logger; laws must have one layout.
+
+    Examples
+    --------
+    >>> from cje_sim.tokens.laws import iid_policy
+    >>> logger, other = (iid_policy(np.log(law), length=2) for law in ([0.8, 0.2], [0.2, 0.8]))
+    >>> np.exp(token_mixture(logger, other, 0.5).log_prob[0, 0]).round(3).tolist()
+    [0.5, 0.5]
+    """
     if logger.log_prob.shape != other.log_prob.shape:
         raise ValueError(
             f"token laws have shapes {logger.log_prob.shape} and {other.log_prob.shape}; they must agree"
@@ -130,6 +152,11 @@ def adversarial_utility(
 
     The exploited tokens are the worst ones that together hold at most `share` of the logger's mass (at least one). A
     target tilted towards this utility is adversarial: judge scores rise while oracle outcomes fall.
+
+    Examples
+    --------
+    >>> adversarial_utility([1.0, 0.0, -1.0], np.log([0.6, 0.32, 0.08])).tolist()  # the worst token is exploited
+    [1.0, 0.0, 4.0]
     """
     oracle = np.asarray(oracle_utility, dtype=float)
     if oracle.shape != log_law.shape:

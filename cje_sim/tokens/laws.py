@@ -130,7 +130,14 @@ def iid_policy(log_prob: npt.ArrayLike, length: int, *, stop: int | None = None)
 def markov_policy(
     log_first: npt.ArrayLike, log_next: npt.ArrayLike, length: int, *, stop: int | None = None
 ) -> TokenPolicy:
-    """First-order Markov chain with initial law (V,) and transition law (V, V), rows indexed by the past token."""
+    """First-order Markov chain with initial law (V,) and transition law (V, V), rows indexed by the past token.
+
+    Examples
+    --------
+    >>> stay = np.log([[0.9, 0.1], [0.1, 0.9]])
+    >>> markov_policy(np.log([0.5, 0.5]), stay, length=6).sample(3, rng=0).tokens.shape
+    (3, 6)
+    """
     first, later = np.asarray(log_first, dtype=float), np.asarray(log_next, dtype=float)
     if later.shape != (first.size, first.size):
         raise ValueError(
@@ -140,7 +147,14 @@ def markov_policy(
 
 
 def by_prompt(policies: list[TokenPolicy], class_prob: npt.ArrayLike) -> TokenPolicy:
-    """One policy out of several single-class ones: prompt class ``k`` follows ``policies[k]``."""
+    """One policy out of several single-class ones: prompt class ``k`` follows ``policies[k]``.
+
+    Examples
+    --------
+    >>> easy, hard = iid_policy(zipf(10, 2.0), length=4), iid_policy(zipf(10, 0.5), length=4)
+    >>> by_prompt([easy, hard], [0.7, 0.3]).sample(5, rng=0).tokens.shape
+    (5, 4)
+    """
     shapes = {(p.log_prob.shape, p.length, p.stop) for p in policies}
     if len(shapes) != 1:
         raise ValueError(
@@ -271,6 +285,13 @@ def stream_sums(
     """Yield `sample_sums` of `n` responses in chunks: memory is flat in `n` as well.
 
     The responses are those of ``sample_sums`` called once per chunk with one generator.
+
+    Examples
+    --------
+    >>> logger, target = iid_policy(zipf(50, 1.2), length=20), iid_policy(zipf(50, 1.0), length=20)
+    >>> ratio = (target.log_prob - logger.log_prob)[..., None]
+    >>> len(list(stream_sums(logger, ratio, 2500, chunk=1000, rng=0)))
+    3
     """
     rng = np.random.default_rng(rng)
     if chunk < 1:

@@ -42,7 +42,7 @@ def find(dotted: str) -> Name | None:
             continue
         if len(parts) - k != 1:
             return None  # an attribute of a class
-        found = getattr(found, parts[-1], None)
+        found = inspect.unwrap(getattr(found, parts[-1], None))  # type: ignore[arg-type]  # of a cache, the function
         if (
             not (inspect.isfunction(found) or inspect.isclass(found))
             or found.__module__.split(".")[0] not in PACKAGES

@@ -199,6 +199,16 @@ def write_results(path: Path, ds: xr.Dataset) -> None:
 
 
 def read_results(path: Path) -> xr.Dataset:
-    """Read merged results into memory."""
+    """Read merged results into memory.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "results.nc"
+    ...     xr.Dataset({"estimate": ("replicate", [0.4, 0.6])}).to_netcdf(path)
+    ...     read_results(path)["estimate"].values.tolist()
+    [0.4, 0.6]
+    """
     with xr.open_dataset(path, engine="netcdf4") as ds:
         return ds.load()

@@ -203,6 +203,13 @@ def verdict(claim: Claim, evidence: Evidence) -> str:
 
     A statement that fails in general and holds under a condition that was searched holds if. A theorem that fails needs
     a counterexample that a second method confirms, or else it is undecided; so is a number whose second method denies.
+
+    Examples
+    --------
+    >>> from studies.claims import load
+    >>> claim = load("calibration")[0]
+    >>> verdict(claim, Evidence(holds=None, measured="", expected="", text="", needs="more worlds"))
+    'undecided'
     """
     if evidence.holds is None:
         return "undecided"

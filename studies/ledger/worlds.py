@@ -67,6 +67,18 @@ def over_worlds(
         The claim is that some world breaks ``left <= right``; one that the second method confirms is its witness.
     **told
         The other fields of `studies.ledger.claim.Claim`.
+
+    Examples
+    --------
+    >>> from studies.ledger.claim import Sides
+    >>> claim = over_worlds(
+    ...     family=Family((2, 3), lambda size: size, lambda z, size: {"x": z.tolist()}),
+    ...     sides=lambda world: Sides(float(np.mean(world["x"])) ** 2, float(np.mean(np.square(world["x"])))),
+    ...     falsified=lambda sides: Sides(sides.right, sides.left),
+    ...     name="jensen", source="a textbook", planted="the sides exchanged", why="Jensen.",
+    ...     statement="The square of a mean is at most the mean of the squares.")
+    >>> claim.name
+    'jensen'
     """
     second = told.get("second")
 

@@ -70,6 +70,19 @@ def predictive_check(
     at either side, rank correlation with the level): ``replicate(statistic, replicate)``, ``observed``, ``p_value``,
     the share of replicates above the observed (ties half). A working normal likelihood puts labels outside [0, 1]; how
     many is what the two shares say.
+
+    Examples
+    --------
+    >>> from cje_core.bayes.levels import Levels
+    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
+    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes import gibbs
+    >>> draws = gibbs.sample(levels, n_draws=200, rng=1)
+    >>> at = np.repeat([0, 1, 2], [4, 6, 8])
+    >>> label = np.concatenate([np.arange(n) < k for n, k in ((4, 1), (6, 3), (8, 7))]).astype(float)
+    >>> found = predictive_check(levels, at, label, draws, rng=1)
+    >>> found["observed"].sel(statistic="mean").round(3).item()
+    0.611
     """
     rng = np.random.default_rng(rng)
     order = stats.rankdata(at)
@@ -113,6 +126,19 @@ def pit(
 
     Labels as in `predictive_check`. `leave_one_out` weighs draw d by ``1 / p(Y_i | f^(d))``, so that the label does not
     vouch for itself; without it the PIT uses each label twice and looks better than it is.
+
+    Examples
+    --------
+    >>> from cje_core.bayes.levels import Levels
+    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
+    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes import gibbs
+    >>> draws = gibbs.sample(levels, n_draws=200, rng=1)
+    >>> at = np.repeat([0, 1, 2], [4, 6, 8])
+    >>> label = np.concatenate([np.arange(n) < k for n, k in ((4, 1), (6, 3), (8, 7))]).astype(float)
+    >>> values = pit(levels, at, label, draws, rng=1)
+    >>> values.shape, bool(((values >= 0) & (values <= 1)).all())
+    ((18,), True)
     """
     rng = np.random.default_rng(rng)
     y = np.asarray(label, float)

@@ -30,7 +30,16 @@ Sampler = Callable[[Levels, np.random.Generator], Draws]
 
 
 def gibbs_sampler(n_draws: int = 99, *, prior: Prior = DEFAULT) -> Sampler:
-    """The Gibbs sampler, thinned enough for ranks."""
+    """The Gibbs sampler, thinned enough for ranks.
+
+    Examples
+    --------
+    >>> from cje_core.bayes.levels import Levels
+    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
+    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> gibbs_sampler(20)(levels, np.random.default_rng(1)).f.shape
+    (20, 3)
+    """
     return lambda levels, rng: gibbs.sample(levels, n_draws=n_draws, thin=THIN, prior=prior, rng=rng)
 
 
@@ -70,6 +79,15 @@ def sbc(
     -------
     xr.Dataset
         ``rank(sim, quantity)``, integers 0..L; sigma only for continuous labels.
+
+    Examples
+    --------
+    >>> from cje_core.bayes.levels import Levels
+    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
+    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> ranks = sbc(gibbs_sampler(19), levels, n_sims=10, n_ranks=19, rng=1)["rank"]
+    >>> int(ranks.min()) >= 0, int(ranks.max()) <= 19
+    (True, True)
     """
     rng = np.random.default_rng(rng)
     share = np.full(len(template.level), 1.0 / len(template.level)) if mass is None else mass / mass.sum()

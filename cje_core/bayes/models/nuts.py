@@ -109,20 +109,48 @@ def compiled(model: Specification) -> Any:
 
 
 def save_trace(trace: Any, path: str | Path) -> None:
-    """Write a trace as netCDF, readable by `load_trace` and by ArviZ of either major version."""
+    """Write a trace as netCDF, readable by `load_trace` and by ArviZ of either major version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> draws = xr.Dataset({"value": (("chain", "draw"), np.zeros((4, 25)))})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_trace(to_arviz(xr.DataTree.from_dict({"posterior": draws})), Path(folder) / "trace.nc")
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['trace.nc']
+    """
     # both classes have it; h5netcdf, the default of one ArviZ, need not be there
     trace.to_netcdf(str(path), engine="netcdf4")
 
 
 def load_trace(path: str | Path) -> Any:
-    """Read a trace: an InferenceData or a DataTree, as the installed ArviZ has it."""
+    """Read a trace: an InferenceData or a DataTree, as the installed ArviZ has it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> draws = xr.Dataset({"value": (("chain", "draw"), np.zeros((4, 25)))})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "trace.nc"
+    ...     save_trace(to_arviz(xr.DataTree.from_dict({"posterior": draws})), path)
+    ...     sorted(posterior(load_trace(path)))
+    ['value']
+    """
     if not Path(path).is_file():
         raise ValueError(f"no trace at {path}; write one with save_trace")
     return az.from_netcdf(str(path), engine="netcdf4")
 
 
 def to_arviz(tree: xr.DataTree) -> Any:
-    """A tree of groups as the installed ArviZ has it: an InferenceData before version 1, the tree itself after."""
+    """A tree of groups as the installed ArviZ has it: an InferenceData before version 1, the tree itself after.
+
+    Examples
+    --------
+    >>> draws = xr.Dataset({"value": (("chain", "draw"), np.zeros((4, 25)))})
+    >>> dict(posterior(to_arviz(xr.DataTree.from_dict({"posterior": draws}))).sizes)
+    {'chain': 4, 'draw': 25}
+    """
     if not hasattr(az, "InferenceData"):
         return tree
     groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}

@@ -51,7 +51,18 @@ def read_step(path: Given, directory: str | Path, **asked: Any) -> list[str]:
 
 
 def run_step(name: str, directory: str | Path) -> list[str]:
-    """Run one of steps 1 to 5 (`STEPS`) from what those before it wrote; the names of the files written."""
+    """Run one of steps 1 to 5 (`STEPS`) from what those before it wrote; the names of the files written.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = analyze_in_steps(data, folder)
+    ...     run_step("calibrate", folder)
+    ['calibrator.nc', 'rewards.parquet']
+    """
     one_of(name, "step", tuple(STEPS), DataError)
     return STEPS[name](Path(directory))
 
@@ -65,6 +76,15 @@ def analyze_in_steps(path: Given, directory: str | Path, **asked: Any) -> Analys
         As `cje_core.workflow.analyze.analyze` takes them; its digits are those of the one call.
     directory : str or Path
         Where the files go; those of an earlier analysis are replaced.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     analyze_in_steps(data, folder).levels["level"].to_series().to_dict()
+    {'base': 'reported', 'better': 'reported', 'slightly_better': 'reported', 'worse': 'reported'}
     """
     start = time.perf_counter()
     read_step(path, directory, **asked)

@@ -47,6 +47,19 @@ def paired_table(
     -------
     pd.DataFrame
         Factors, ``method``, and columns with their ``_mcse``; NaN where one of the two has no number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
+    >>> results = xr.Dataset(
+    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
+    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
+    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
+    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> both = xr.concat([results, results.assign_coords(method=["again"])], "method", data_vars="minimal")
+    >>> paired_table(both, "direct", ("coverage",))["method"].tolist()
+    ['again']
     """
     found, dims = lay_out(ds)
     place = [str(m) for m in ds["method"].values].index(reference)

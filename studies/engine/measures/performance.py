@@ -49,7 +49,17 @@ def compute(
     ran: BoolArray,
     ci_prob: float,
 ) -> dict[str, Part]:
-    """Every measure of arrays with the replicate first (``interval``: shape (R, ..., 2)), the null at 0."""
+    """Every measure of arrays with the replicate first (``interval``: shape (R, ..., 2)), the null at 0.
+
+    Examples
+    --------
+    >>> estimate = np.array([0.4, 0.6, 0.5, 0.7])
+    >>> interval = np.stack([estimate - 0.15, estimate + 0.15], axis=-1)
+    >>> ones = np.ones(4)
+    >>> parts = compute(estimate, 0.1 * ones, interval, 0.5 * ones, ones.astype(bool), 0.95)
+    >>> "coverage" in parts
+    True
+    """
     found = Replicates(estimate, std_error, interval, truth, np.zeros_like(truth), ran, ci_prob)
     with np.errstate(invalid="ignore"):
         return {name: one.of(found) for name, one in REGISTRY.items()}
@@ -112,6 +122,18 @@ def performance(
     ------
     StudyError
         If there is no such measure or unit.
+
+    Examples
+    --------
+    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
+    >>> results = xr.Dataset(
+    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
+    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
+    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
+    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> found = performance(results, measures=["bias", "coverage"]).squeeze()
+    >>> found["value"].round(3).to_series().to_dict(), found["mcse"].round(3).to_series().to_dict()
+    ({'bias': 0.05, 'coverage': 0.75}, {'bias': 0.065, 'coverage': 0.25})
     """
     names = known(measures if measures is not None else REGISTRY)
     found, dims = lay_out(ds, null)

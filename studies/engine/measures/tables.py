@@ -13,7 +13,21 @@ EMPTY: Columns = MappingProxyType({})
 
 
 def long_table(measured: xr.Dataset) -> pd.DataFrame:
-    """Performance as rows ``<factors>, method[, policy], measure, value, mcse, lower, upper``, for CSV."""
+    """Performance as rows ``<factors>, method[, policy], measure, value, mcse, lower, upper``, for CSV.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
+    >>> results = xr.Dataset(
+    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
+    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
+    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
+    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> from studies.engine.measures import performance
+    >>> long_table(performance(results, measures=["coverage"]))[["measure", "value"]].values.tolist()
+    [['coverage', 0.75]]
+    """
     dims = [*(d for d in measured["value"].dims if d != "measure"), "measure"]
     parts = measured[["value", "mcse"]].assign(
         lower=measured["bound"].sel(ci_bound="lower", drop=True),
@@ -34,6 +48,18 @@ def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True)
     """One row per cell and method (and policy, unless pooled): ``<measure>`` and ``<measure>_mcse`` columns.
 
     The reader's tables and the report print such a pair of columns as "value (MCSE)".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
+    >>> results = xr.Dataset(
+    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
+    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
+    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
+    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> summary_table(results, ["bias"])[["n", "method", "bias", "bias_mcse"]].round(3).values.tolist()
+    [[100, 'direct', 0.05, 0.065]]
     """
     measured = performance(ds, measures=measures, pool=pool)
     columns = {"ran": measured["replicates"]}
@@ -46,7 +72,20 @@ def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True)
 def cell_table(
     ds: xr.Dataset, methods: Iterable[str], measure: str, before: Columns = EMPTY, after: Columns = EMPTY
 ) -> pd.DataFrame:
-    """One row per cell that was run: `measure` of each method and its MCSE, between columns of a study's own."""
+    """One row per cell that was run: `measure` of each method and its MCSE, between columns of a study's own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
+    >>> results = xr.Dataset(
+    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
+    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
+    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
+    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> cell_table(results, ["direct"], "coverage")[["n", "direct_coverage"]].values.tolist()
+    [[100.0, 0.75]]
+    """
     measured = performance(ds, measures=[measure], pool=True).sel(measure=measure, drop=True)
     columns = dict(before)
     for method in methods:
@@ -59,7 +98,21 @@ def cell_table(
 def by_estimand(
     parts: Iterable[tuple[str, xr.Dataset]], measure: Callable[[xr.Dataset], pd.DataFrame]
 ) -> pd.DataFrame:
-    """One table of several (estimand, part of the results), told apart by its second column ``estimand``."""
+    """One table of several (estimand, part of the results), told apart by its second column ``estimand``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
+    >>> results = xr.Dataset(
+    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
+    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
+    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
+    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> table = by_estimand([("all", results)], lambda part: summary_table(part, ["coverage"]))
+    >>> table[["n", "estimand"]].values.tolist()
+    [[100, 'all']]
+    """
     frames = []
     for estimand, part in parts:
         frames.append(measure(part))
@@ -81,6 +134,19 @@ def side_by_side(
     name : str
     methods : sequence of str
         Columns are in this order; those that `measures` lacks are left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
+    >>> results = xr.Dataset(
+    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
+    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
+    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
+    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> table = side_by_side(summary_table(results, ["coverage"]), ["n"], "coverage", ["direct"])
+    >>> table.columns.tolist()
+    ['n', 'direct', 'direct_mcse']
     """
     keys = list(cell)
     wide = measures.pivot(index=keys, columns="method", values=[name, f"{name}_mcse"])

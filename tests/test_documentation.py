@@ -1,0 +1,106 @@
+"""Every public function shows an example, and every snippet and example of the documentation runs.
+
+The examples themselves are run by pytest's ``--doctest-modules``, those of the gallery by `make docs`.
+"""
+
+import doctest
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def load_public():
+    """`docs/extensions/public.py`, which is no package's."""
+    spec = importlib.util.spec_from_file_location("public", ROOT / "docs" / "extensions" / "public.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["public"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+PUBLIC = load_public()
+NAMES = PUBLIC.public()
+
+
+def example(module, name):
+    """The examples of a function that call it: its own, or for an entry of a registry those of its module."""
+    function = inspect.unwrap(getattr(module, name))
+    texts = [function.__doc__ or ""]
+    if module.__name__.rpartition(".")[0] in ("cje_core.estimators", "cje_sim.scenarios"):
+        texts.append(module.__doc__ or "")
+    lines = [found for text in texts for found in doctest.DocTestParser().get_examples(text)]
+    return any(f"{name}(" in found.source for found in lines)
+
+
+def functions(names):
+    """Those of the names that are functions."""
+    for found in names:
+        module = importlib.import_module(found.module)
+        if inspect.isfunction(inspect.unwrap(getattr(module, found.name))):
+            yield module, found.name
+
+
+def test_every_public_function_shows_an_example_that_calls_it():
+    assert [
+        f"{module.__name__}.{name}" for module, name in functions(NAMES) if not example(module, name)
+    ] == []
+
+
+def test_a_function_without_an_example_is_seen():
+    module = importlib.import_module("cje_core.estimators.direct")
+    assert example(module, "estimate") and not example(module, "estimate_block")
+
+
+@pytest.mark.parametrize(
+    "dotted",
+    [
+        "cje_core.workflow.analyze.analyze",  # in an __all__
+        "cje_core.transport.drift.cusum_arl",  # in README's table
+        "cje_core.inference.contrasts.contrasts",  # in a snippet of README
+        "studies.engine.measures.tables.summary_table",  # in one of CONTRIBUTING
+        "cje_sim.exact.markov.rates",  # in the docstring of a package
+        "cje_sim.scenarios.weak_judge.simulate",  # in a registry
+        "cje_core.estimators.load",  # cached
+    ],
+)
+def test_names_count_as_public_wherever_users_meet_them(dotted):
+    assert dotted in {found.dotted for found in NAMES}
+
+
+def test_names_inside_are_not_public():
+    dotted = {found.dotted for found in NAMES}
+    assert not dotted & {
+        "cje_core.families.direct.fit.fit_policy",
+        "cje_core.estimators.direct.estimate_block",
+    }
+
+
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PAGES = [path for folder in ("", "guide", "project") for path in (ROOT / "docs" / folder).glob("*.md")]
+SNIPPETS = [
+    (path.name, k, code) for path in PAGES for k, code in enumerate(SNIPPET.findall(path.read_text()))
+]
+
+
+@pytest.mark.parametrize(("page", "k", "code"), SNIPPETS, ids=[f"{page}-{k}" for page, k, _ in SNIPPETS])
+def test_the_snippets_of_the_pages_run(page, k, code, tmp_path, monkeypatch):
+    """Those of README, which the pages include, are run in `test_documents.py`."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, f"{page}, snippet {k}", "exec"), {})  # the block is ours
+
+
+@pytest.mark.parametrize("k", [0, 1], ids=["estimator", "world"])
+def test_the_examples_in_the_skeletons_run(k):
+    code = SNIPPET.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))[k]
+    found: dict[str, object] = {"__name__": "a_skeleton"}
+    exec(compile(code, "CONTRIBUTING", "exec"), found)  # the block is ours
+    shown = doctest.DocTestParser().get_doctest(found["__doc__"], found, "CONTRIBUTING", None, None)
+    done = doctest.DocTestRunner().run(shown)
+    assert done.attempted > 1 and not done.failed
