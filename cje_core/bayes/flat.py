@@ -27,7 +27,7 @@ from cje_core.data.arrays import Rows
 USED = 100  # draws that the density is a mean over
 NODES = 24  # Gauss-Legendre nodes on each side of 0
 REACH = 6.0  # posterior standard deviations of r: beyond them its density is 0
-EDGE = 1e-12
+EDGE = 1e-12  # keeps a Bernoulli probability off 0 and 1
 
 
 def probability(rows: Rows, graded: Graded, draws: Draws, prior: Prior) -> float:

@@ -32,6 +32,8 @@ class Foreign(NamedTuple):
 
 Source = str | Path | pd.DataFrame | Foreign
 Scales = Mapping[str, tuple[float, float]]
+KEY = ["policy", "prompt_id", "draw_idx"]  # name a response
+LEFT_OUT = ["file", "row", "policy", "prompt_id", "reason"]  # columns of the rows left out
 # What no covariate may be called.
 FIELDS = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated", "label_prob",
           "surprisal", "cluster", "stratum", "cohort", "fold_id", "response", "file", "row")  # fmt: skip

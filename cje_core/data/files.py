@@ -28,6 +28,8 @@ from cje_core.data.fields import (
     EXACT,
     FOLD,
     FOLDS,
+    KEY,
+    LEFT_OUT,
     LENGTH,
     NO_FOLD,
     Foreign,
@@ -48,16 +50,14 @@ from cje_core.data.fields import (
     show,
     stop,
 )
-from cje_core.data.intake.foreign import foreign
+from cje_core.data.intake.foreign import LABEL, foreign
 from cje_core.data.intake.labels import join_labels
 from cje_core.data.intake.slips import RENUMBERED, alike_names, few_draws
 from cje_core.data.logged import read_logged
 from cje_core.data.tables import Part, Remarks, load
 
-COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]
 # What all rows of a prompt share, and what stands where no row says it (None: then every prompt needs one).
 SHARED = {"cluster": None, "stratum": None, "cohort": "", "fold_id": None}
-KEY = ["policy", "prompt_id", "draw_idx"]
 TEXTS = ("policy", "prompt_id", *SHARED, "probe", "response")
 
 
@@ -177,15 +177,15 @@ def read(
 
 def entries(left_out: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Rows left out, in order."""
-    found = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=COLUMNS)
-    return found.astype({"row": "Int64"}).sort_values(COLUMNS, kind="stable", ignore_index=True)
+    found = pd.concat(left_out, ignore_index=True) if left_out else pd.DataFrame(columns=LEFT_OUT)
+    return found.astype({"row": "Int64"}).sort_values(LEFT_OUT, kind="stable", ignore_index=True)
 
 
 def leave_out_files(left_out: list[pd.DataFrame], remarks: Remarks) -> None:
     """Add what is said of whole files to the rows left out."""
     rows = [[str(file), pd.NA, "", "", reason] for file, reason in remarks]
     if rows:
-        left_out.append(pd.DataFrame(rows, columns=COLUMNS))
+        left_out.append(pd.DataFrame(rows, columns=LEFT_OUT))
 
 
 def _share(data: xr.Dataset, field: str, values: npt.NDArray[Any], source: str) -> xr.Dataset:
@@ -236,6 +236,9 @@ def records(
         audit = _responses(probes, ("_probe", "_responses"), covariates, left_out, fingerprint=True)
     for field, scale in scales.items():
         check_scale(pd.concat([table, audit], ignore_index=True), field, scale)
+    for gone in left_out:
+        if LABEL in gone:
+            check_scale(gone, LABEL, scales[LABEL])
     if probes is not None:
         table = _join_probes(table, audit, name_of(path.path if isinstance(path, Part) else path), left_out)
     if table["label_prob"].notna().any():

@@ -12,6 +12,7 @@ from cje_core.checks import FloatArray
 from cje_core.data.contract import LOGP_ROUNDING
 from cje_core.data.errors import DataError
 from cje_core.data.fields import (
+    LEFT_OUT,
     LENGTH,
     NO_FOLD,
     READ,
@@ -30,8 +31,6 @@ from cje_core.data.intake.names import check_names
 from cje_core.data.schema.logs import Wide, is_schema, read_wide
 from cje_core.data.schema.redacted import is_redacted, redact
 from cje_core.data.tables import load_jsonl
-
-LEFT_OUT = ["file", "row", "policy", "prompt_id", "reason"]
 
 
 def read_logged(

@@ -15,6 +15,7 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibration
 from cje_core.checks import one_of
 from cje_core.data import DataError
+from cje_core.data.fields import LENGTH
 from cje_core.estimators import load
 from cje_core.families.direct.bootstrap import N_MIN, Bootstrap
 from cje_core.streams import generator
@@ -57,7 +58,6 @@ ALGORITHMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
 }
-LENGTH = "response_length"  # the covariate of the rows "+cov"
 
 
 def paper_estimator(

@@ -6,6 +6,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -156,6 +157,24 @@ def test_rows_of_an_analysis_of_another_tool(tmp_path: Path) -> None:
     assert all(at["worst"] < at["best"] for at in flow.values())
     page = CliRunner().invoke(app, command[1:]).output
     assert "left out" in page and "worth least, most" in page
+
+
+def test_labels_of_items_without_a_score_value_them_on_screen_page_and_json(tmp_path: Path) -> None:
+    """Traces that people rated and the judge did not: a third column beside worst and best."""
+    rng = np.random.default_rng(2)
+    table = []
+    for k in range(60):
+        trace = {"trace_id": f"t{k}", "model": "m", "item_id": f"q{k}"}
+        score = round(float(rng.random()), 2)
+        table += [trace | {"name": "judge", "score": score}] if k >= 10 else []
+        table += [trace | {"name": "human", "score": score if k >= 10 else 0.1}] if k < 30 else []
+    path = write(tmp_path / "x.jsonl", table)
+    command = [*shlex.split(told(path)["command"])[1:], "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 0 and "as labelled ones are" in found.output
+    flow = json.loads((tmp_path / "out" / "estimates.json").read_text())["row_flow"]["m"]
+    assert flow["ungraded_labels"] == 10 and flow["worst"] < flow["calibrated"] < flow["best"]
+    assert "with the ungraded as their labels have them" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cje_core.bayes.flat import EDGE
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models.engines import pm, pt
 from cje_core.bayes.models.slice import (
-    EDGE,
     bernoulli_log_likelihood,
     calibrator,
     normal_data,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cje_core.bayes.covariates import EFFECT_SCALE
+from cje_core.bayes.flat import EDGE
 from cje_core.bayes.gibbs import sums
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models.engines import pm, pt
@@ -21,8 +22,6 @@ from cje_core.bayes.prior import DEFAULT, Prior, check, shapes
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
-
-EDGE = 1e-12  # keeps a Bernoulli probability off 0 and 1
 
 
 class Labelled(NamedTuple):

@@ -19,13 +19,13 @@ import numpy as np
 import pandas as pd
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import Foreign, line
-from cje_core.data.intake.raw import HEAD, KEY, LINES, PARQUET, is_zipped, kind_of, parsed, readable
+from cje_core.data.fields import LEFT_OUT, Foreign, line
+from cje_core.data.intake.raw import HEAD, JSON_KEY, LINES, PARQUET, is_zipped, kind_of, parsed, readable
 
 READERS = "cje_core.data.readers"
 UNGRADED = "ungraded: "  # begins the reason of an item that was read, and has no number of the judge
 UNUSABLE = "unusable: "  # of one that the tool itself gave up
-COLUMNS = ["file", "row", "policy", "prompt_id", "reason"]
+LABEL = "oracle_label"  # a further column of what is left out, where an item without a score has a label
 WORDS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 
 
@@ -221,13 +221,13 @@ def _table(
     path: Path, items: Sequence[Item], judge: Sequence[str], oracle: Sequence[str], unread: Sequence[Path]
 ) -> Foreign:
     kept: list[dict[str, Any]] = []
-    gone: list[tuple[str, Any, str, str, str]] = []
+    gone: list[tuple[Any, ...]] = []
     for item in items:
         score, label = _mean(item.scores, judge), _mean(item.scores, oracle)
         if item.why or score is None:
             said = " or ".join(judge)
             reason = item.why or f"{UNGRADED}{line(said, 60)} gave no number"
-            gone.append((item.file, item.row, item.policy, item.prompt, reason))
+            gone.append((item.file, item.row, item.policy, item.prompt, reason, None if item.why else label))
             continue
         kept.append({
             "file": item.file, "row": item.row, "policy": item.policy, "prompt_id": item.prompt,
@@ -236,10 +236,13 @@ def _table(
         })  # fmt: skip
     if not kept:
         raise DataError(f"{path}: none of its {len(items)} items has a number of {' or '.join(judge)}")
-    gone += [(str(file), pd.NA, "", "", "another file beside those that were read") for file in unread]
+    gone += [(str(file), pd.NA, "", "", "another file beside those that were read", None) for file in unread]
     table = pd.DataFrame(kept).astype(object)
     table["row"] = table["row"].astype(int)
-    return Foreign(table, pd.DataFrame(gone, columns=COLUMNS), str(path))
+    left_out = pd.DataFrame(gone, columns=[*LEFT_OUT, LABEL])
+    if left_out[LABEL].isna().all():  # labels of the ungraded say what these are worth
+        left_out = left_out[LEFT_OUT]
+    return Foreign(table, left_out, str(path))
 
 
 def _mean(scores: Mapping[str, float | None], names: Sequence[str]) -> float | None:
@@ -280,7 +283,7 @@ def _names(path: Path, kind: str, text: bytes) -> list[str]:
     try:
         record = parsed(first) if first.startswith(b"{") else _first_of_array(text)
     except (ValueError, RecursionError):  # a document over many lines, or a first line longer than the head
-        return [name.decode(errors="replace") for name in KEY.findall(text)]
+        return [name.decode(errors="replace") for name in JSON_KEY.findall(text)]
     if not isinstance(record, dict):
         return []
     inner = record.get("metadata")

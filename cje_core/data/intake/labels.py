@@ -5,11 +5,10 @@ from pathlib import Path
 import pandas as pd
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import check_columns, check_scale, ids, leave_out, numbers, show, stop
+from cje_core.data.fields import KEY, check_columns, check_scale, ids, leave_out, numbers, show, stop
 from cje_core.data.tables import load_file
 
 FIELDS = ("policy", "prompt_id", "draw_idx", "oracle_label", "label_prob")
-KEY = ["policy", "prompt_id", "draw_idx"]
 
 
 def join_labels(

@@ -14,7 +14,7 @@ from cje_core.data.errors import DataError
 LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 HEAD = 1 << 16  # bytes of a file that show what it is
-KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')  # of an object
+JSON_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')  # of an object
 KINDS = (*LINES, ".csv", *PARQUET)
 
 
@@ -121,10 +121,10 @@ def keys_of(raw: bytes, fields: Collection[str]) -> set[str] | None:
         counts |= {name: raw.count(b'"' + name.encode() + b'":') for name in some if name not in counts}
         if sum(counts.values()) == wanted and not spaced:
             return {name for name, count in counts.items() if count}
-    names = {name.decode(errors="replace") for name in set(KEY.findall(raw))}
+    names = {name.decode(errors="replace") for name in set(JSON_KEY.findall(raw))}
     return None if any("\\" in name for name in names) else names
 
 
 def head_keys(raw: bytes) -> set[str]:
     """Names that the first objects of a JSON text have, at any depth."""
-    return {name.decode() for name in set(KEY.findall(raw[:HEAD])) if name.isascii()}
+    return {name.decode() for name in set(JSON_KEY.findall(raw[:HEAD])) if name.isascii()}

@@ -18,11 +18,10 @@ import pyarrow as pa
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.errors import DataError
 from cje_core.data.fields import CONTROL, ids, line, numbers, show
+from cje_core.data.intake.raw import LINES, PARQUET
 from cje_core.data.tables import load_jsonl
 
 ObjectArray = npt.NDArray[np.object_]
-PARQUET = (".parquet", ".pq")
-JSONL = (".jsonl", ".ndjson", ".json")
 # Texts of the schema: an inferred type would take a date for a time.
 TEXTS = ("x_id", "prompt_id", "prompt", "continuation", "response", "cohort", "policy", "model", "template",
          "tokenizer", "error", "left_out")  # fmt: skip
@@ -231,7 +230,7 @@ def read_table(path: str | Path) -> Table:
     """
     path = Path(path)
     kind = path.suffix.lower()
-    if path.is_dir() or kind not in (*PARQUET, *JSONL):
+    if path.is_dir() or kind not in (*PARQUET, *LINES):
         what = "a directory" if path.is_dir() else f"of type {kind!r}"
         raise DataError(f"{path} is {what}; give one .jsonl or .parquet file")
     try:

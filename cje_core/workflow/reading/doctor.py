@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from cje_core.data.errors import DataError
-from cje_core.data.fields import LARGEST, Foreign
-from cje_core.data.files import COLUMNS, read
+from cje_core.data.fields import LARGEST, LEFT_OUT, Foreign
+from cje_core.data.files import read
 from cje_core.data.intake.foreign import Asked, field_names, foreign, items_of, score_names
 
 TABLE = "table of responses"
@@ -113,7 +113,7 @@ def examine(path: str | Path, asked: Asked = Asked()) -> Examined:  # noqa: B008
         scores,
         len(items),
         len(table),
-        pd.DataFrame(columns=COLUMNS) if usable is None else usable.left_out,
+        pd.DataFrame(columns=LEFT_OUT) if usable is None else usable.left_out,
         judge,
         oracle,
         problem,
@@ -153,7 +153,7 @@ def is_logged(path: Path) -> bool:
 
 
 def _unread(what: str, problem: str) -> Examined:
-    return Examined(what, {}, 0, {}, 0, 0, pd.DataFrame(columns=COLUMNS), None, None, problem)
+    return Examined(what, {}, 0, {}, 0, 0, pd.DataFrame(columns=LEFT_OUT), None, None, problem)
 
 
 def _scored(values: Sequence[float]) -> Scored:

@@ -12,8 +12,8 @@ import xarray as xr
 from cje_core.data import DataError, check_data
 from cje_core.data.cohorts import add_groups, group_names, restrict
 from cje_core.data.contract import check_names
-from cje_core.data.fields import Source, check_range
-from cje_core.data.files import COLUMNS, entries, read
+from cje_core.data.fields import LEFT_OUT, Source, check_range
+from cje_core.data.files import entries, read
 from cje_core.data.intake.raw import PARQUET
 from cje_core.data.spill import BY_PROMPT, spilled
 from cje_core.data.tables import opened
@@ -86,7 +86,7 @@ def take(
     data = check_names(check_data(path)).sortby("policy")
     for name in groups:
         group_names(data, name)
-    return restrict(data, cohort) if cohort else data, pd.DataFrame(columns=COLUMNS)
+    return restrict(data, cohort) if cohort else data, pd.DataFrame(columns=LEFT_OUT)
 
 
 def on_shared_prompts(data: xr.Dataset) -> xr.Dataset:

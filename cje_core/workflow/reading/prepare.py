@@ -17,7 +17,7 @@ from cje_core.transport.margin import harmless_margin
 from cje_core.workflow.reading.given import Given, Reading, has_logs, oracle_scale, taken
 from cje_core.workflow.reading.pooled import ESTIMATORS
 
-DEFAULT = ("raw_judge", "labels_only", "direct", "direct_corrected")
+DEFAULT = ESTIMATORS  # so the default analysis can be made of pooled data
 OFF_POLICY = ("snips", "calibrated_ips", "calibrated_dr_cpo", "stacked_dr")  # besides, with logged responses
 CORRECTED = "direct_corrected"
 # What a missing ingredient is called where the user can add it.

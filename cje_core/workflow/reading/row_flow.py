@@ -5,6 +5,8 @@ are worth is unknown: between the ends of the oracle's scale. With a share w of 
 with some of its draws graded, the share of the others), its value v and interval lie, whatever they are worth, within
 
     (1 - w) v + w low   and   (1 - w) v + w high.
+
+Where the oracle labelled some of them, they are valued by those labels too: `cje_core.workflow.reading.ungraded`.
 """
 
 import numpy as np
@@ -12,6 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data.intake.foreign import UNGRADED, UNUSABLE
+from cje_core.workflow.reading.ungraded import ungraded_worth
 
 COUNTS = ("read", "left_out", "judged", "labelled", "probes")
 
@@ -34,7 +37,8 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
         Over ``policy``, those of which no row was usable too: ``read``, ``left_out`` (responses that could not be
         used), ``judged`` (responses in the means), ``labelled``, ``probes``, ``ungraded_share``; ``worst`` and
         ``best``, the value if the ungraded were all worth least, and most; ``bounds(policy, ci_bound)``, its interval
-        then.
+        then. ``calibrated``, ``calibrated_interval(policy, ci_bound)`` and ``ungraded_labels``: the value with the
+        ungraded at the mean label of the labelled among them.
 
     Examples
     --------
@@ -65,6 +69,7 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
     worth = value["estimate"].reindex(policy=policies).values
     interval = value["interval"].reindex(policy=policies).transpose("policy", "ci_bound").values
     ends = np.array([low, high])
+    valued = ungraded_worth(data, gone, value, dict(zip(policies, share.tolist(), strict=True)))
     return xr.Dataset(
         {
             **{name: ("policy", counts[name]) for name in COUNTS},
@@ -74,7 +79,7 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
             "bounds": (("policy", "ci_bound"), (1 - share)[:, None] * interval + share[:, None] * ends),
         },
         coords={"policy": policies, "ci_bound": ["lower", "upper"]},
-    )
+    ).merge(valued)
 
 
 def _share(data: xr.Dataset, gone: pd.DataFrame, policy: str) -> float:

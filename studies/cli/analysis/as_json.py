@@ -237,6 +237,9 @@ def _row_flow(analysis: Analysis) -> dict[str, dict[str, Any]]:
             **{name: int(flow[name].sel(policy=policy)) for name in COUNTS},
             **numbers(flow.sel(policy=policy), "ungraded_share", "worst", "best"),
             "bounds": ends(flow["bounds"].sel(policy=policy)),
+            **numbers(flow.sel(policy=policy), "calibrated"),
+            "calibrated_interval": ends(flow["calibrated_interval"].sel(policy=policy)),
+            "ungraded_labels": int(flow["ungraded_labels"].sel(policy=policy)),
         }
         for policy in flow["policy"].values.astype(str)
     }

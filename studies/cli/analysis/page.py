@@ -250,6 +250,10 @@ def row_flow(analysis: Analysis, told: Mapping[str, Any]) -> dict[str, Any]:
         for row, one in zip(rows, flow.values(), strict=True):
             ends = [one["worst"], one["best"]]
             row.append("-" if None in ends else " to ".join(plain(analysis, end) for end in ends))
+    if any(one["calibrated"] is not None for one in flow.values()):
+        head.append("with the ungraded as their labels have them")
+        for row, one in zip(rows, flow.values(), strict=True):
+            row.append(interval_text(analysis, one["calibrated"], one["calibrated_interval"] or ()))
     cautions = analysis.left_out["reason"].astype(str).str.startswith(CAUTION)
     reasons = [
         (str(reason), str(policy), len(entries))

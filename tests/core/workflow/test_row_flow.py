@@ -70,3 +70,49 @@ def test_a_prompt_of_which_some_draws_are_graded_counts_in_part() -> None:
     left_out = pd.DataFrame([("f", 4, "a", "1", "unusable: an error")], columns=GONE)
     flow = row_flow(data, left_out, valued(data, {"a": 0.5}))
     assert float(flow.ungraded_share[0]) == 0.25  # half of one of two prompts
+
+
+def labelled_gone(told: dict[str, dict[str, float]]) -> pd.DataFrame:
+    """Ungraded items by policy and prompt, with their labels."""
+    rows = [
+        ("f", 9, p, q, "ungraded: j gave no number", y)
+        for p, labels in told.items()
+        for q, y in labels.items()
+    ]
+    return pd.DataFrame(rows, columns=[*GONE, "oracle_label"])
+
+
+def test_the_ungraded_are_valued_by_the_labels_of_the_labelled_among_them() -> None:
+    """A policy's own where four prompts have one, else those of all that teach, else nothing."""
+    own = {f"u{k}": y for k, y in enumerate([0.1, 0.2, 0.3, 0.6])}
+    gone = labelled_gone({"a": own, "b": {"u0": 0.0, "u9": np.nan}, "c": {}})
+    table = pd.DataFrame(
+        {"policy": p, "prompt_id": f"q{k}", "judge_score": 0.5, "oracle_label": 0.5 if p == "a" else np.nan}
+        for p in "abc" for k in range(6)
+    )  # fmt: skip
+    flow = row_flow(from_frame(table), gone, valued(from_frame(table), {"a": 0.9, "b": 0.5, "c": 0.4}))
+    assert flow.calibrated.values[:2] == pytest.approx([0.6 * 0.9 + 0.4 * 0.3, 0.75 * 0.5 + 0.25 * 0.3])
+    assert flow.ungraded_labels.values.tolist() == [4, 4, 0] and np.isnan(flow.calibrated[2])
+    few = row_flow(from_frame(table), gone[:3], valued(from_frame(table), {"a": 0.9, "b": 0.5, "c": 0.4}))
+    assert few.calibrated.isnull().all()
+
+
+def test_the_interval_of_the_ungraded_covers_what_all_responses_are_worth() -> None:
+    """300 data sets in which the ungraded are worth .6 less: at least 95% less five Monte Carlo standard errors."""
+    rng, hits, reps = np.random.default_rng(4), 0, 300
+    n, share, m = 150, 0.3, 12
+    for _ in range(reps):
+        lost = rng.random(n) < share
+        y = np.where(lost, 0.2, 0.8) + rng.uniform(-0.2, 0.2, n)
+        graded, v = np.flatnonzero(~lost), float(y[~lost].mean())
+        half = 1.96 * float(y[~lost].std(ddof=1)) / np.sqrt(len(graded))
+        table = pd.DataFrame(
+            {"policy": "a", "prompt_id": graded.astype(str), "judge_score": 0.5, "oracle_label": y[graded]}
+        )
+        told = {str(k): float(y[k]) if i < m else np.nan for i, k in enumerate(np.flatnonzero(lost))}
+        data = from_frame(table)
+        value = valued(data, {"a": v})
+        value["interval"] = (("policy", "ci_bound"), [[v - half, v + half]])
+        low, high = row_flow(data, labelled_gone({"a": told}), value).calibrated_interval[0].values
+        hits += low <= (1 - share) * 0.8 + share * 0.2 <= high
+    assert hits / reps >= 0.95 - 5 * np.sqrt(0.95 * 0.05 / reps)

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.reading.row_flow import COUNTS
-from studies.cli.analysis.numbers import plain
+from studies.cli.analysis.numbers import interval_text, plain
 from studies.cli.wide import Wide
 
 
@@ -20,11 +20,18 @@ def flow_table(analysis: Analysis) -> list[Wide]:
     for name in COUNTS:
         shown.add_column(name.replace("_", " "), no_wrap=True, justify="right")
     shown.add_column("value if the ungraded\nare worth least, most", no_wrap=True, justify="right")
+    valued = bool(flow["calibrated"].notnull().any())
+    if valued:
+        shown.add_column("as labelled ones are\n[interval]", no_wrap=True, justify="right")
     for policy in flow["policy"].values.astype(str).tolist():
         at = flow.sel(policy=policy)
         ends = [float(at["worst"]), float(at["best"])]
         bounds = "-" if any(map(math.isnan, ends)) else ", ".join(plain(analysis, end) for end in ends)
-        shown.add_row(Text(policy), *(str(int(at[name])) for name in COUNTS), bounds)
+        told = float(at["calibrated"])
+        interval = [float(end) for end in at["calibrated_interval"].values]
+        by_labels = "-" if math.isnan(told) else interval_text(analysis, told, interval)
+        more = [by_labels] * valued
+        shown.add_row(Text(policy), *(str(int(at[name])) for name in COUNTS), bounds, *more)
     return [shown]
 
 
