@@ -6,7 +6,6 @@ import numpy as np
 from scipy import stats
 
 from cje_core.streams import generator
-from studies.claims.jackknife import jackknife
 from studies.ledger.claim import Claim, ClaimError, Params, Sides
 from studies.ledger.worlds import Family, FloatArray, batches, over_worlds
 
@@ -87,7 +86,7 @@ def kink_by_simulation(w: Params) -> Sides:
         fold = np.array([0.0, w["gap"]]) + rng.standard_normal((40_000, k, 2)) * np.sqrt(k / share)
         total = fold.sum(axis=1, keepdims=True)
         without = pooled((total - fold) / (k - 1), share)
-        return float(jackknife(without).mean()), float(pooled(total[:, 0] / k, share).var())
+        return (k - 1) * float(without.var(axis=1).mean()), float(pooled(total[:, 0] / k, share).var())
 
     return batches(batch, generator(0, "claims", "jackknife", "kink"))
 

@@ -18,7 +18,7 @@ ETA = 0.05  # of the gate
 FLAT = 0.01  # rise from the last labelled level but one to the last that counts as none (ours)
 APART = 0.01  # by which one policy must lead the other
 LEVEL = 0.05  # false alarms that a gate may have (ours)
-ROWS = 20_000
+ROWS = 1_000_000  # simulated responses of a batch
 
 
 def world(z: FloatArray, size: int) -> dict[str, object]:
@@ -88,13 +88,13 @@ def alarm(w: Params) -> Sides:
     return Sides(ETA, float(p @ (y - plugged(y, edge))))
 
 
-def drawn(w: Params, which: str, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, bool]:
-    """Binary labels and plug-in values of simulated responses of a policy, and the gate's word on them."""
+def drawn(w: Params, which: str, rng: np.random.Generator) -> tuple[float, float, bool]:
+    """Mean binary label and mean plug-in value of simulated responses of a policy, and the gate's word on its law."""
     _, _, y, edge = known(w)
-    a = rng.choice(len(y), ROWS, p=masses(w[which]))
-    label = (rng.random(ROWS) < y[a]).astype(float)
-    share = np.bincount(a, minlength=len(y)) / ROWS
-    return label, plugged(y, edge)[a], refused(share, y, edge)
+    p = masses(w[which])
+    count = rng.multinomial(ROWS, p)
+    good = rng.binomial(count, y)
+    return float(good.sum()) / ROWS, float(count @ plugged(y, edge)) / ROWS, refused(p, y, edge)
 
 
 def passes_by_simulation(w: Params) -> Sides:
@@ -102,7 +102,7 @@ def passes_by_simulation(w: Params) -> Sides:
 
     def batch(rng: np.random.Generator) -> tuple[float, float]:
         label, fit, stopped = drawn(w, "target", rng)
-        return (0.0 if stopped else float((label - fit).mean())), ETA
+        return (0.0 if stopped else label - fit), ETA
 
     return batches(batch, generator(0, "claims", "refusal", "passes"))
 
@@ -112,7 +112,7 @@ def alarm_by_simulation(w: Params) -> Sides:
 
     def batch(rng: np.random.Generator) -> tuple[float, float]:
         label, fit, stopped = drawn(w, "target", rng)
-        return ETA, (float((label - fit).mean()) if stopped else 1.0)
+        return ETA, (label - fit if stopped else 1.0)
 
     return batches(batch, generator(0, "claims", "refusal", "alarm"))
 
@@ -135,9 +135,9 @@ def ordered_by_simulation(w: Params) -> Sides:
 
     def batch(rng: np.random.Generator) -> tuple[float, float]:
         first, second = (drawn(w, which, rng) for which in ("target", "other"))
-        if first[1].mean() < second[1].mean():
+        if first[1] < second[1]:
             first, second = second, first
-        return (float(second[0].mean()) if first[2] or second[2] else 0.0), float(first[0].mean())
+        return (second[0] if first[2] or second[2] else 0.0), first[0]
 
     return batches(batch, generator(0, "claims", "refusal", "ordered"))
 

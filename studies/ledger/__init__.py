@@ -4,6 +4,8 @@ claim
     the contract: `studies.ledger.claim.Claim`, what it is decided on, and what its verdict rests on
 worlds
     statements about every world of a family, decided by random search and an optimiser
+judged, rewarded
+    worlds with a judge, for claims of several files
 own
     claims that decide by themselves: where their counterexample comes from, and its confirmation
 trial
