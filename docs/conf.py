@@ -24,8 +24,9 @@ extensions = [
     "sphinx_copybutton",
     "mathml",
     "reference",
+    "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "claims/README.md"]  # the latter is part of results/proofs.md
+exclude_patterns = ["_build", "gallery", "claims/README.md"]  # the last is part of results/proofs.md
 default_role = "py:obj"  # what stands in single backticks is a name; one that has no page is shown as code
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
@@ -35,6 +36,20 @@ autosummary_generate = False
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"\.py$",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 3600,  # how long an example took is no part of the page
+    "write_computation_times": False,
+    "notebook_extensions": set(),
+    "image_srcset": ["2x"],
+    "within_subsection_order": "FileNameSortKey",
+}
 html_math_renderer = "mathml"
 
 html_theme = "pydata_sphinx_theme"
@@ -47,6 +62,7 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "navbar_align": "left",
     "show_toc_level": 2,
+    "header_links_before_dropdown": 7,
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
