@@ -35,7 +35,6 @@ def coverage(n):
 
 
 RISING = replace(TOY, replicate=biased)
-PLAIN = replace(TOY, factors=toy_study.STUDY.factors)
 
 
 def in_memory(study):
@@ -101,13 +100,13 @@ def test_a_falling_measure_and_the_mde(tmp_path):
     IN_MEMORY["seed"] = 3
     target = DETECTS / math.sqrt(50)
     found = solve(
-        PLAIN,
+        RISING,
         Question("n", "z", "one", "mde", target),
         (4, 900),
         out=tmp_path,
-        fixed={"world": "plain"},
+        fixed={},
         most=4096,
-        run=in_memory,
+        run=at_once,
     )
     assert not found.rising and found.low < 50 <= found.high < 70
     assert [look.replicates for look in found.looks][:1] == [64]  # far from the target few replicates decide
@@ -115,10 +114,11 @@ def test_a_falling_measure_and_the_mde(tmp_path):
 
 def test_what_was_computed_is_kept(tmp_path):
     study, question = replace(RISING, block=64), Question("n", "z", "zero", "coverage", 0.85)
-    one = solve(study, question, (4, 400), out=tmp_path, fixed={}, most=256)
+    few = {"fixed": {}, "most": 256, "within": 3.0}  # levels: each costs a run and its merge
+    one = solve(study, question, (4, 400), out=tmp_path, **few)
     before = sorted(tmp_path.rglob("*.parquet"))
-    again = solve(study, question, (4, 400), out=tmp_path, fixed={}, most=256)
-    assert before and again == one and sorted(tmp_path.rglob("*.parquet")) == before
+    again = solve(study, question, (4, 400), out=tmp_path, **few)
+    assert len(one.looks) > 2 and before and again == one and sorted(tmp_path.rglob("*.parquet")) == before
 
 
 @pytest.mark.parametrize(
