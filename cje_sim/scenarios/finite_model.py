@@ -17,6 +17,8 @@ Examples
 (40, 40)
 """
 
+from functools import cache
+
 import numpy as np
 import xarray as xr
 
@@ -47,8 +49,7 @@ def law(prompts: Prompts, *, judge_noise: float = 0.2, surrogacy: float = 1.0) -
         Share, in [0, 1], of the label's law that depends on the score alone.
     """
     pi, score_law, label_law = tables(judge_noise=judge_noise, surrogacy=surrogacy)
-    scores = joint(judge_noise=judge_noise, surrogacy=surrogacy).sum(["x", "a"])
-    reward = (scores.dot(scores["y"], dim="y") / scores.sum("y")).values  # E[Y | S] by policy and judge level
+    reward = regression(judge_noise=judge_noise, surrogacy=surrogacy)
     x = prompts.rng.choice(len(PROMPTS), prompts.n, p=PROMPTS)
     a = draw_category(pi[:, x], prompts.rng)
     s = draw_category(score_law[x, a], prompts.rng)
@@ -79,6 +80,15 @@ def joint(*, judge_noise: float = 0.2, surrogacy: float = 1.0) -> xr.DataArray:
     law = np.einsum("x,pxa,xas,xasy->pxasy", PROMPTS, pi, score_law, label_law)
     coords = {"policy": list(POLICIES), "s": JUDGE_LEVELS, "y": ORACLE_LEVELS}
     return xr.DataArray(law, dims=("policy", "x", "a", "s", "y"), coords=coords, name="probability")
+
+
+@cache
+def regression(*, judge_noise: float, surrogacy: float) -> FloatArray:
+    """E[Y | S] by policy and judge level, shape (P, levels); made once, for every draw of a world needs it."""
+    scores = joint(judge_noise=judge_noise, surrogacy=surrogacy).sum(["x", "a"])
+    found = np.asarray((scores.dot(scores["y"], dim="y") / scores.sum("y")).values)
+    found.flags.writeable = False
+    return found
 
 
 def tables(*, judge_noise: float = 0.2, surrogacy: float = 1.0) -> tuple[FloatArray, FloatArray, FloatArray]:
