@@ -1,4 +1,4 @@
-"""Gates of logs-only estimation: TTC and the planned effect, affinity, tails of weights, teacher-forcing noise, ESS."""
+"""Gates of logs-only estimation: TTC and the planned effect, affinity, tails of weights, ESS."""
 
 import math
 
@@ -10,16 +10,15 @@ from cje_core.offpolicy.overlap import hill
 from cje_core.offpolicy.simplex import simplex_qp
 from cje_core.streams import generator
 from cje_sim.exact.judged_means import rising
-from cje_sim.tokens.teacher_forcing import sd_for_ess
 from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
 from studies.ledger.own import decided, first_broken
+from studies.ledger.tails import hill_limit
 from studies.ledger.worlds import Family, FloatArray, batches, masses, over_worlds
 
 ROWS = 20_000
 WIDEST = 0.5  # standard deviation of outcomes in [0, 1]
 N, EFFECT, TARGET_MASS, TTC = 5000, 0.02, 0.9, 0.7  # the paper's calibration of the gate
 UNITS = float(stats.norm.ppf(0.8) + stats.norm.ppf(0.975)) * math.sqrt(2)  # its MDE in standard errors
-CLONE_ESS, CLONE_HILL = 0.262, 1.08  # table tab:weight-diagnostics, raw weights of the clone
 
 
 def responses(z: FloatArray, size: int) -> dict[str, object]:
@@ -177,12 +176,6 @@ def affinity_bound(w: Params) -> Sides:
     return Sides(affinity(w) ** -2, float(second))
 
 
-def hill_limit(sd: float, share: float) -> float:
-    """Limit of Hill's index of log-normal weights of log-sd `sd` over their largest `share`."""
-    z = float(stats.norm.isf(share))
-    return 1 / (sd * (float(stats.norm.pdf(z)) / share - z))
-
-
 def light_tails(w: Params) -> Sides:
     """2 against Hill's index of log-normal weights, all of whose moments are finite."""
     if not 0.01 < w["sd"] < 20:
@@ -197,44 +190,6 @@ def light_tails_by_simulation(w: Params) -> Sides:
         return 2.0, float(hill(w["sd"] * rng.standard_normal(ROWS)).median)
 
     return batches(batch, generator(0, "claims", "gates", "hill"))
-
-
-def decide_clone(trial: Trial) -> Evidence:
-    """The normal noise with the clone's ESS, by closed form and by quadrature; the Hill index that goes with it."""
-    sd = sd_for_ess(CLONE_ESS) * (2 if trial.planted else 1)
-    node, weight = np.polynomial.hermite_e.hermegauss(60)
-    weight = weight / weight.sum()
-    ess = float(weight @ np.exp(sd * node)) ** 2 / float(weight @ np.exp(2 * sd * node))
-    tails = [hill_limit(sd, share) for share in (0.01, 0.05)]
-    return Evidence(
-        holds=abs(ess - CLONE_ESS) < 1e-6,
-        measured=f"sd {sd:.3f} nats a response; ESS/n by quadrature {ess:.4f}",
-        expected=f"{CLONE_ESS}",
-        text=f"Errors of the log-probability with sd {sd:.3f} nats a response ({sd / 10:.3f} a token at 100 "
-        f"tokens) leave a "
-        f"clone ESS/n = exp(-s^2) = {ess:.4f} (Gauss-Hermite quadrature). Its Hill index over the largest 1 to 5% "
-        f"of the "
-        f"weights is then {min(tails):.2f} to {max(tails):.2f}; the paper's table has {CLONE_HILL} beside that ESS.",
-    )
-
-
-def decide_tails(trial: Trial) -> Evidence:
-    """Whether normal noise can have both the clone's ESS and its Hill index."""
-    sd = sd_for_ess(CLONE_ESS)
-    tails = [hill_limit(sd, share) for share in (0.01, 0.05)]
-    need = [hill_limit(1.0, share) / CLONE_HILL for share in (0.01, 0.05)]
-    ess = [math.exp(-(s**2)) for s in need]
-    low = min(tails) * (10 if trial.planted else 1)
-    return Evidence(
-        holds=bool(low <= CLONE_HILL),
-        measured=f"Hill {min(tails):.2f} to {max(tails):.2f} at ESS/n {CLONE_ESS}",
-        expected=f"{CLONE_HILL}",
-        text=f"Log-normal weights with the clone's ESS have a Hill index of {min(tails):.2f} to {max(tails):.2f}; "
-        f"an index of "
-        f"{CLONE_HILL} needs a spread of {min(need):.2f} to {max(need):.2f} nats and leaves ESS/n of {max(ess):.3f} at "
-        "most. The errors behind the table are fewer and larger than normal ones: most rows nearly exact, some "
-        "far off.",
-    )
 
 
 def policies(z: FloatArray, size: int) -> dict[str, list[float]]:
@@ -367,29 +322,6 @@ CLAIMS: tuple[Claim, ...] = (
         second=light_tails_by_simulation,
         planted="at least 200",
         falsified=lambda s: Sides(100 * s.left, s.right),
-    ),
-    Claim(
-        name="tf-clone-ess",
-        source="Q2: the clone's raw ESS of 26% and teacher-forcing noise (which the paper cannot separate from "
-        "coverage)",
-        statement=r"a clone whose log-probabilities carry normal errors of sd s has $ESS/n \to e^{-s^2}$: 26.2% "
-        r"is 1.16 nats",
-        rule="closed form, and Gauss-Hermite quadrature",
-        why=r"An identity of log-normal weights: $E[W]^2/E[W^2] = e^{s^2}/e^{2s^2}$; "
-        r"the clone has no coverage problem, so all of its loss is noise.",
-        decide=decide_clone,
-        planted="twice the spread",
-        kind="number",
-    ),
-    Claim(
-        name="tf-normal-noise",
-        source="ours: on tab:weight-diagnostics, the clone's ESS of 26.2% beside a Hill index of 1.08",
-        statement="normal errors of the log-probabilities explain both",
-        rule="closed forms of log-normal weights",
-        why="One spread gives one ESS and one Hill index.",
-        decide=decide_tails,
-        planted="ten times the index",
-        kind="number",
     ),
     over_worlds(
         name="ess-not-sufficient",
