@@ -81,7 +81,7 @@ def run(
 
     from studies.engine.run import Log, run_study
     from studies.engine.running import interpreters
-    from studies.engine.running.inputs import Inputs, keep
+    from studies.engine.running.inputs import Inputs
     from studies.engine.study import StudyError, available, load, parse_levels
     from studies.report.page import told
 
@@ -122,10 +122,9 @@ def run(
             levels=levels,
             shard=_shard(shard) if shard else None,
             mcse=mcse,
+            inputs=inputs,
             log=Log(" ".join([words, *more]), _saying(item.name), progress.blocks(item.name)),
         )
-        if inputs is not None:
-            keep(done.directory, inputs)  # of a run that is stopped its resumption writes them
         summaries.append(done)
         if not as_json:
             shown = "" if done.results is None else f"\n{told(item, done.results)}\n\n"

@@ -31,6 +31,7 @@ from studies.engine.running.directory import (
     stamp,
     verified,
 )
+from studies.engine.running.inputs import Inputs, keep
 from studies.engine.running.possible import refuse_impossible
 from studies.engine.running.precision import replicates_for
 from studies.engine.running.workers import (
@@ -169,6 +170,7 @@ def run_study(
     levels: Mapping[str, Sequence[Level]] | None = None,
     shard: Shard | None = None,
     mcse: float | None = None,
+    inputs: Inputs | None = None,
     log: Log = QUIET,
 ) -> Summary:
     """Run what is missing of a study and merge.
@@ -192,6 +194,8 @@ def run_study(
     mcse : float, optional
         Go on after the profile's replicates until every coverage of every cell has this Monte Carlo standard error,
         see `studies.engine.running.precision`.
+    inputs : Inputs, optional
+        The user's files that the study was made of; where they lie is noted before the first block, for replays.
     log : Log
 
     Raises
@@ -218,6 +222,8 @@ def run_study(
         manifest = open_directory(directory, study, seed)
         record["protocol"] = plan(planned, profile, manifest["definition"])
         note(directory, manifest, record, part)
+        if inputs is not None:
+            keep(directory, inputs)
         contents = verified(directory, started, log.say)
         before = count(contents)
         run = _Run(study, seed, directory, jobs, shard, log)

@@ -206,6 +206,21 @@ def test_the_same_files_elsewhere_have_one_digest_and_changed_ones_another(tmp_p
     assert real_data.digest_of([one]) != real_data.digest_of([two])
 
 
+def test_a_run_that_is_stopped_has_noted_where_the_files_lie(tmp_path):
+    given = inputs.Inputs(
+        own_files(tmp_path / "mine").resolve(), judge_range=(1.0, 5.0), oracle_range=(0.0, 10.0)
+    )
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(run.InterruptedRunError):
+        run.run_study(
+            given.study(STUDY), profile="smoke", out=tmp_path, inputs=given, log=run.Log(track=stop)
+        )
+    assert inputs.kept(tmp_path / STUDY.name) == given
+
+
 def test_files_that_change_during_a_run_are_noticed(tmp_path):
     home = own_files(tmp_path / "mine")
     source = real_data.Source("0" * 16, (1.0, 5.0), (0.0, 10.0), str(home))
