@@ -20,21 +20,26 @@ def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  #
 
     Returns the number of blocks; block j covers levels ``block_end[j-1]+1 .. block_end[j]``.
     """
+    if n == 0:
+        return 0
     n_blocks = 0
-    for i in range(n):
-        block_value[n_blocks] = mean[i]
-        block_weight[n_blocks] = weight[i]
-        block_end[n_blocks] = i
-        n_blocks += 1
-        while n_blocks > 1 and block_value[n_blocks - 2] >= block_value[n_blocks - 1]:
-            total = block_weight[n_blocks - 2] + block_weight[n_blocks - 1]
-            block_value[n_blocks - 2] = (
-                block_value[n_blocks - 2] * block_weight[n_blocks - 2]
-                + block_value[n_blocks - 1] * block_weight[n_blocks - 1]
-            ) / total
-            block_weight[n_blocks - 2] = total
-            block_end[n_blocks - 2] = block_end[n_blocks - 1]
+    value, total = mean[0], weight[0]  # of the last block, which waits outside the arrays: most levels join it
+    for i in range(1, n):
+        if not value >= mean[i]:
+            block_value[n_blocks], block_weight[n_blocks], block_end[n_blocks] = value, total, i - 1
+            n_blocks += 1
+            value, total = mean[i], weight[i]
+            continue
+        both = total + weight[i]
+        value = (value * total + mean[i] * weight[i]) / both
+        total = both
+        while n_blocks > 0 and block_value[n_blocks - 1] >= value:
             n_blocks -= 1
+            both = block_weight[n_blocks] + total
+            value = (block_value[n_blocks] * block_weight[n_blocks] + value * total) / both
+            total = both
+    block_value[n_blocks], block_weight[n_blocks], block_end[n_blocks] = value, total, n - 1
+    n_blocks += 1
     start = 0
     for j in range(n_blocks):
         for i in range(start, block_end[j] + 1):
