@@ -19,25 +19,6 @@ def pointwise_log_likelihood(seen, posterior, levels):
     return stats.norm.logpdf(seen.label[None, :], mean, sigma)
 
 
-def rogan_gladen_moments(counts, size=161):
-    """Posterior mean and sd of one policy's Bayesian Rogan-Gladen model with uniform priors, on a grid."""
-    grid = (np.arange(size) + 0.5) / size
-    se, sp, theta = np.meshgrid(grid, grid, grid, indexing="ij")
-    log = (
-        stats.binom.logpmf(counts.good_passed, counts.good, se)
-        + stats.binom.logpmf(counts.bad_passed, counts.bad, 1 - sp)
-        + stats.binom.logpmf(counts.own_good[0], counts.own[0], theta)
-        + stats.binom.logpmf(counts.passed[0], counts.n[0], theta * se + (1 - theta) * (1 - sp))
-    )
-    mass = np.exp(log - log.max())
-    mass /= mass.sum()
-    out = {}
-    for name, axis in (("sensitivity", se), ("specificity", sp), ("value", theta)):
-        mean = float((mass * axis).sum())
-        out[name] = (mean, float(np.sqrt((mass * (axis - mean) ** 2).sum())))
-    return out
-
-
 def jensen_shannon(values, first, second):
     """Cumulative Jensen-Shannon distance by numerical integration of the weighted ECDFs, both directions."""
 

@@ -3,7 +3,6 @@
 import covariate_world
 import numpy as np
 import oracles_bayes_models as oracles
-import oracles_rogan_gladen
 import pytest
 from scipy import stats
 
@@ -148,40 +147,6 @@ def test_joint_transport_warns_and_meets_the_cut_posterior_where_f_is_known():
         policies.joint_transport(slice_.levels, probes._replace(level=probes.level / 2))
 
 
-@pytest.mark.slow
-def test_rogan_gladen_is_the_posterior_by_quadrature():
-    counts = oracles_rogan_gladen.JudgeCounts(
-        good=40, good_passed=34, bad=30, bad_passed=6, n=np.array([200]), passed=np.array([130]),
-        own_good=np.array([12]), own=np.array([20]),
-    )  # fmt: skip
-    trace = nuts.run(oracles_rogan_gladen.rogan_gladen(counts), NutsOptions(n_draws=4000), rng=1)
-    exact = oracles.rogan_gladen_moments(counts)
-    for name, (mean, sd) in exact.items():
-        values = nuts.pooled(nuts.posterior(trace), name).ravel()
-        assert abs(values.mean() - mean) < 5 * sd / np.sqrt(1000), name
-        assert abs(values.std() / sd - 1) < 5 / np.sqrt(2000), name
-    assert nuts.gates(nuts.diagnose(trace)).name == "OK"
-
-
-def test_judge_counts():
-    judge = [[0.9, 0.8, 0.2, 0.7, 0.1], [0.9, 0.1, 0.6, 0.2, 0.3]]
-    oracle = [[1, 0, 0, np.nan, np.nan], [np.nan] * 5]
-    rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=oracle))
-    counts = oracles_rogan_gladen.judge_counts(rows, 0.5, UNIT)
-    assert counts[:4] == (1, 1, 2, 1)
-    assert [c.tolist() for c in counts[4:]] == [[2, 5], [1, 2], [1, 0], [3, 0]]
-    # labels that do not teach the judge's accuracy still count for their own policy
-    both = from_arrays(
-        judge, policies=["a", "b"], oracle=[oracle[0], [1, 1, np.nan, np.nan, np.nan]], calibration_policy="a"
-    )
-    counts = oracles_rogan_gladen.judge_counts(unpack(both), 0.5, UNIT)
-    assert counts[:4] == (1, 1, 2, 1)
-    assert [c.tolist() for c in counts[4:]] == [[2, 3], [1, 1], [1, 2], [3, 2]]
-    rows = unpack(from_arrays(judge, policies=["a", "b"], oracle=[[0.5, 0, 0, np.nan, np.nan], [np.nan] * 5]))
-    with pytest.raises(ValueError, match="not binary"):
-        oracles_rogan_gladen.judge_counts(rows, 0.5, UNIT)
-
-
 @pytest.mark.parametrize("binary", [False, True])
 def test_sums_by_policy_are_those_of_the_slice_and_copies_in_clusters_add_nothing(binary):
     found = []
@@ -207,14 +172,10 @@ def models_and_priors():
     prior = Prior(concentration=2.0, scale=0.2, n_splines=3)
     labels = policies.by_policy(rows, seen, rows.labelled)
     probes = policies.by_policy(rows, seen, rows.probe)
-    counts = oracles_rogan_gladen.judge_counts(
-        rows._replace(label=np.round(rows.label), labelled=rows.teaches), 0.5, UNIT
-    )
     taught = slice.labelled(rows, seen)
     noise = {
         "sigma": stats.halfnorm(scale=0.2)
     }  # ends and shape have potentials: `test_nuts` has their prior
-    accuracy = {"sensitivity": stats.beta(1.5, 1.2), "specificity": stats.beta(1.5, 1.2)}
     yield slice.calibration(seen.levels, prior), noise
     yield slice.observations(seen.levels, taught, prior), noise
     columns = seen.columns[rows.teaches]
@@ -230,10 +191,6 @@ def models_and_priors():
         joint = policies.joint_transport(seen.levels, probes, prior, scale=0.07)
     spread = {"tau": stats.halfcauchy(scale=0.07), "sigma_probe": stats.halfnorm(scale=0.2)}
     yield joint, noise | spread | {"standard_delta": stats.t(3)}
-    yield (
-        oracles_rogan_gladen.rogan_gladen(counts, accuracy_prior=(1.5, 1.2), prevalence_prior=(1.3, 2.0)),
-        accuracy | {"value": stats.beta(1.3, 2.0)},
-    )
 
 
 @pytest.mark.slow
