@@ -23,7 +23,10 @@ def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  #
     if n == 0:
         return 0
     n_blocks = 0
-    value, total = mean[0], weight[0]  # of the last block, which waits outside the arrays: most levels join it
+    value, total = (
+        mean[0],
+        weight[0],
+    )  # of the last block, which waits outside the arrays: most levels join it
     for i in range(1, n):
         if not value >= mean[i]:
             block_value[n_blocks], block_weight[n_blocks], block_end[n_blocks] = value, total, i - 1

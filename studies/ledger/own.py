@@ -54,6 +54,18 @@ def decided(
         Both break the statement there and, without a `route`, give the same sides within their error.
     **told
         The other fields of `studies.ledger.claim.Claim`.
+
+    Examples
+    --------
+    >>> def sides(world):
+    ...     return Sides(world["x"] ** 2, world["x"])
+    >>> claim = decided(
+    ...     decide=lambda trial: Evidence(
+    ...         holds=False, measured="4 above 2", expected="at most", text="One world.", counterexample={"x": 2.0}),
+    ...     sides=sides, second=sides, name="square-below", source="ours", statement="x^2 <= x.", why="Not above 1.",
+    ...     planted="the same", rule="sides")
+    >>> claim.decide(Trial("square-below")).confirmed
+    True
     """
 
     def confirming(trial: Trial) -> Evidence:
