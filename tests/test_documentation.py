@@ -83,17 +83,29 @@ def test_names_inside_are_not_public():
 
 
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PAGES = [path for folder in ("", "guide", "project") for path in (ROOT / "docs" / folder).glob("*.md")]
-SNIPPETS = [
-    (path.name, k, code) for path in PAGES for k, code in enumerate(SNIPPET.findall(path.read_text()))
-]
+FENCE = re.compile(r"^```(\w+)$", re.MULTILINE)
+# What a snippet of the pages' own may be: of Python, which is run here, or of what is not run. Those that pages include
+# from README are run in `test_documents.py`.
+KINDS = {"python", "text"}
 
 
-@pytest.mark.parametrize(("page", "k", "code"), SNIPPETS, ids=[f"{page}-{k}" for page, k, _ in SNIPPETS])
-def test_the_snippets_of_the_pages_run(page, k, code, tmp_path, monkeypatch):
-    """Those of README, which the pages include, are run in `test_documents.py`."""
+def pages():
+    """Pages that are written by hand."""
+    folders = ("", "guide", "project", "results")
+    return [path for folder in folders for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
+
+
+def test_the_snippets_of_the_pages_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, f"{page}, snippet {k}", "exec"), {})  # the block is ours
+    for path in pages():
+        for k, code in enumerate(SNIPPET.findall(path.read_text(encoding="utf-8"))):
+            exec(compile(code, f"{path.name}, snippet {k}", "exec"), {})  # the block is ours
+    assert SNIPPET.findall("Text.\n```python\n1 / 0\n```\n") == ["1 / 0\n"]
+
+
+def test_no_snippet_of_the_pages_is_of_a_kind_that_nobody_runs():
+    found = {kind for path in pages() for kind in FENCE.findall(path.read_text(encoding="utf-8"))}
+    assert found <= KINDS
 
 
 @pytest.mark.parametrize("k", [0, 1], ids=["estimator", "world"])
