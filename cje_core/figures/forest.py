@@ -22,6 +22,7 @@ from cje_core.inference.estimate import Status
 
 LINE_HEIGHT = 0.21  # inches per estimator
 GAP = 0.9  # between policies, in lines
+HALF_LINE = 0.36  # of a policy's name, in lines
 
 
 def forest(
@@ -118,9 +119,9 @@ def forest(
     grid_behind(axes, "x")
     axes.set_xlabel("policy value V = E[Y], oracle scale")
     centers = [row * step + (len(names) - 1) / 2 for row in range(len(policies))]
-    axes.set_yticks(
-        [y - 0.35 * bool(beneath) for y in centers], [folded(p) for p in policies], fontweight="bold"
-    )
+    labels = [folded(policy) for policy in policies]
+    up = [(0.35 + HALF_LINE * label.count("\n")) * bool(beneath) for label in labels]
+    axes.set_yticks([y - by for y, by in zip(centers, up, strict=True)], labels, fontweight="bold")
     if beneath:
         axes.set_yticks([y + 0.65 for y in centers], [beneath.get(p, "") for p in policies], minor=True)
     axes.tick_params(axis="y", which="both", length=0)

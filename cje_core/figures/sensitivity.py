@@ -3,7 +3,17 @@
 import numpy as np
 import xarray as xr
 
-from cje_core.figures.style import GREY, MARKERS, OKABE_ITO, Axes, grid_behind, new_axes, plain_words
+from cje_core.figures.style import (
+    FOLD,
+    GREY,
+    MARKERS,
+    OKABE_ITO,
+    Axes,
+    folded,
+    grid_behind,
+    new_axes,
+    plain_words,
+)
 
 DASHES = ("-", "--", "-.", ":")
 MOST = 6  # curves on one panel; more cannot be told apart
@@ -28,7 +38,8 @@ def sensitivity_levels(levels: xr.Dataset, *, margin: float | None = None, ax: A
     """
     axes = new_axes(ax, 7.6, 3.8)
     kind = {True: "borrowed", False: "labels of its own"}
-    names = [f"{policy} ({kind[lent]})" for policy, lent in levels["borrowed"].to_series().items()]
+    borrowed = levels["borrowed"].to_series()
+    names = [f"{folded(str(policy))} ({kind[lent]})" for policy, lent in borrowed.items()]
     interval = levels["interval"].transpose("policy", "delta", "ci_bound")
     _bands(axes, interval, levels["estimate"].values, names)
     axes.set_ylabel("policy value V = E[Y], oracle scale")
@@ -58,8 +69,9 @@ def sensitivity_differences(
     axes = new_axes(ax, 7.6, 3.8)
     names = []
     for row in range(differences.sizes["pair"]):
-        first, second = (str(differences[name].values[row]) for name in ("first", "second"))
-        names.append(f"{first} - {second}: {_words(float(tipping['tipping'].values[row]))}")
+        first, second = (folded(str(differences[name].values[row])) for name in ("first", "second"))
+        both = f"{first} -\n{second}" if len(first) + len(second) > FOLD else f"{first} - {second}"
+        names.append(f"{both}: {_words(float(tipping['tipping'].values[row]))}")
     interval = differences["interval"].transpose("pair", "delta", "ci_bound")
     _bands(axes, interval, differences["difference"].values, names)
     axes.axhline(0.0, color="black", lw=1, zorder=1)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 else:  # matplotlib is imported on the first call
     Axes = Figure = FigureBase = Any
 
+from cje_core.data.intake.names import brief, shortened
+
 # Okabe and Ito (2008): colours that readers with colour-vision deficiency can tell apart, and markers to match
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -126,12 +128,14 @@ def legend_above(*panels: Axes, ncols: int) -> None:
 def folded(name: str) -> str:
     r"""A long name on several lines of at most `FOLD` letters; names of models have no blanks to break at.
 
+    Of a very long one its beginning and end, see `cje_core.data.intake.names.brief`.
+
     Examples
     --------
     >>> folded("a-model-with-a-name-of-many-parts-2026-11")
     'a-model-with-a-name-of-many-\nparts-2026-11'
     """
-    lines, rest = [], name
+    lines, rest = [], shortened(name, brief([name]))
     while len(rest) > FOLD:
         at = max(rest.rfind(mark, FOLD // 2, FOLD) for mark in " -_/.:") + 1 or FOLD
         lines.append(rest[:at])

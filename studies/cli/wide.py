@@ -1,12 +1,14 @@
 """A page of tables that lose nothing where the terminal is narrow: columns that do not fit are continued beneath."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from cje_core.data.intake.names import shortened
 
 BETWEEN = 2  # blanks between columns
 LEAST_NAME, FULL_NAME = 8, 16  # a name folds down to the first; where columns are continued, to the second
@@ -15,6 +17,21 @@ LEAST_NAME, FULL_NAME = 8, 16  # a name folds down to the first; where columns a
 def page(parts: Iterable[RenderableType]) -> Group:
     """The parts with a blank line between them."""
     return Group(*[shown for part in parts for shown in (Text(""), part)][1:])
+
+
+def briefly(part: RenderableType, short: Mapping[str, str]) -> RenderableType:
+    """A part of the page with short names in place of long ones, see `cje_core.data.intake.names.brief`."""
+    if isinstance(part, Wide):
+        return part.briefly(short)
+    return _brief_cell(part, short) if isinstance(part, str | Text) else part
+
+
+def _brief_cell(cell: str | Text, short: Mapping[str, str]) -> str | Text:
+    text = cell if isinstance(cell, str) else cell.plain
+    if not any(name in text for name in short):
+        return cell
+    said = shortened(text, short)
+    return said if isinstance(cell, str) else Text(said, style=cell.style)
 
 
 class Wide:
@@ -35,6 +52,13 @@ class Wide:
     def add_row(self, *cells: str | Text) -> None:
         """Add a row: its name, and a cell for each other column."""
         self._rows.append(cells)
+
+    def briefly(self, short: Mapping[str, str]) -> "Wide":
+        """Return the table with short names, if there are any."""
+        found = Wide()
+        found._columns = self._columns
+        found._rows = [tuple(_brief_cell(cell, short) for cell in row) for row in self._rows]
+        return found
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """One table, or several with a blank line between them."""

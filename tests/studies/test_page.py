@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 import xarray as xr
-from analysis import probes, world, write
+from analysis import printed, probes, world, write
 
 from cje_core import figures
 from cje_core.workflow.analyze import analyze
@@ -18,7 +18,7 @@ from studies.cli.analysis import forest, panels, save
 from studies.cli.analysis.as_json import to_json
 from studies.cli.analysis.page import agreed, leaderboard, worth
 from studies.cli.analysis.panels import file_name
-from studies.cli.analysis.told import methods, next_steps
+from studies.cli.analysis.told import answer, methods, next_steps
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 NAMES = (
@@ -227,3 +227,29 @@ def test_every_panel_is_drawn_when_it_is_asked_for():
     made = dict(panels._panels(analyze(world())))
     assert set(made) >= {"transport_residuals", "calibration", "win_matrix"}
     assert np.isfinite(made["calibration"]().get_ylim()).all()
+
+
+def test_very_long_names_are_short_on_screen_and_page_and_whole_once(tmp_path, sketched):
+    """300 letters: beginning and end, told apart, with the full names below the methods and in the JSON."""
+    names = tuple("n" * 290 + f"-version-{k}" for k in (1, 2))
+    result = analyze(world(policies=names))
+    shown = printed(result, 100)
+    assert "version-1" in shown and "version-2" in shown and "n" * 60 not in shown.replace("\n", "")
+    save.save(result, tmp_path)
+    text = (tmp_path / "index.html").read_text()
+    visible = text.split("Names in full")[0]
+    assert "n" * 60 not in visible and "version-1" in visible
+    assert all(name in text.split("Names in full")[1] for name in names)
+    assert list(json.loads((tmp_path / "estimates.json").read_text())["policies"]) == list(names)
+
+
+def test_refusals_that_differ_in_a_share_alone_are_one_line():
+    """Thirty policies outside the labels' range by thirty shares made thirty lines at the top of the page."""
+    table = world(150, labels=80, policies=tuple(f"model-{k}" for k in range(9)))
+    number = table["policy"].str[-1].astype(int)
+    table["judge_score"] = (table["judge_score"] + number / 30).clip(0, 1)
+    result = analyze(table)
+    refused = [policy for policy in result.policies if result.level(policy) == "refused"]
+    lines = [line for line in answer(result, to_json(result)) if line.startswith("Refused")]
+    assert len(refused) > 2 and len({result.of_level("reason", p) for p in refused}) > 1
+    assert len(lines) == 1 and all(policy in lines[0] for policy in refused)

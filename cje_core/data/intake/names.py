@@ -1,12 +1,13 @@
 """Names that are nearly another: fields that look like those that are read, names apart by case or blanks alone."""
 
 import difflib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cje_core.data.errors import DataError
 
 CLOSE = 0.85  # difflib's ratio from which a name is taken for another misspelt
 MOST = 1000  # names that are compared one by one
+LONG, HEAD, TAIL = 72, 40, 24  # letters of a name beyond which it is shown by its beginning and its end
 CAUTION = "caution: "  # begins what is told of a file that is read all the same
 
 
@@ -74,3 +75,34 @@ def alike(names: Sequence[str]) -> tuple[str, str] | None:
             return seen[key], name
         seen[key] = name
     return None
+
+
+def brief(names: Iterable[str]) -> dict[str, str]:
+    """What stands for each long name where there is little room: its beginning and end, and a number where two agree.
+
+    Examples
+    --------
+    >>> names = ["base", "x" * 300 + "-a", "x" * 300 + "-b", "x" * 301 + "-a"]
+    >>> [(len(short), short[-6:]) for short in brief(names).values()]
+    [(65, 'xxxx-a'), (65, 'xxxx-b'), (69, '-a (2)')]
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        if len(name) > LONG:
+            short = f"{name[:HEAD]}…{name[-TAIL:]}"
+            alike_to = sum(other.startswith(short) for other in found.values())
+            found[name] = f"{short} ({alike_to + 1})" if alike_to else short
+    return found
+
+
+def shortened(text: str, short: Mapping[str, str]) -> str:
+    """A text with the names of `brief` in place of the long ones, the longest first.
+
+    Examples
+    --------
+    >>> shortened("ab and abc", {"ab": "1", "abc": "2"})
+    '1 and 2'
+    """
+    for name in sorted(short, key=len, reverse=True):
+        text = text.replace(name, short[name])
+    return text

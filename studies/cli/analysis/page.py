@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cje_core.data.intake.names import CAUTION
+from cje_core.data.intake.names import CAUTION, brief, shortened
 from cje_core.inference.raters import Rated, agreement
 from cje_core.planning.judge_worth import judge_worth
 from cje_core.workflow.analysis import Analysis
@@ -50,31 +50,51 @@ def isolated(text: str, names: Sequence[str]) -> str:
 def page(analysis: Analysis, told: Mapping[str, Any], files: Mapping[str, bytes], broken: list[str]) -> bytes:
     """The page, from the analysis, its JSON, the figures by file name, and lines on what could not be drawn."""
     whole = _figures(analysis, files)
+    short = brief(analysis.policies)
+    content: dict[str, Any] = {
+        "heading": analysis.shown().heading,
+        "interval": f"{percent(analysis)} interval",
+        "answer": [isolated(line, analysis.policies) for line in answer(analysis, told)],
+        "board": leaderboard(analysis),
+        "differences": differences(analysis, told),
+        "folded": len(told["contrasts"]) > MOST_PAIRS,
+        "transport": transport(analysis),
+        "logs": logs(told),
+        "posterior": beside(analysis, told),
+        "worth": worth(analysis),
+        "agreed": agreed(analysis),
+        "measures": list(WORDS.values()),
+        "serial": serial(analysis),
+        "flow": row_flow(analysis, told),
+        "assumptions": told["assumptions"],
+        "next_steps": next_steps(told),
+        "methods": methods(analysis, told),
+        "broken": broken,
+    }
     html = rendered(
         "analysis.html.j2",
-        heading=analysis.shown().heading,
-        interval=f"{percent(analysis)} interval",
-        answer=[isolated(line, analysis.policies) for line in answer(analysis, told)],
-        board=leaderboard(analysis),
-        differences=differences(analysis, told),
-        folded=len(told["contrasts"]) > MOST_PAIRS,
-        transport=transport(analysis),
-        logs=logs(told),
-        posterior=beside(analysis, told),
-        worth=worth(analysis),
-        agreed=agreed(analysis),
-        measures=list(WORDS.values()),
-        serial=serial(analysis),
-        flow=row_flow(analysis, told),
-        assumptions=told["assumptions"],
-        next_steps=next_steps(told),
-        methods=methods(analysis, told),
+        **_briefly(content, short),
+        short=short,
         figures=whole,
         files=sorted(files),
-        broken=broken,
         manifest=json.dumps(told["manifest"], indent=1, ensure_ascii=False),
     )
     return html.encode("utf-8")
+
+
+def _briefly(content: Any, short: Mapping[str, str]) -> Any:
+    """Content of the page with short names in place of very long ones, which stand whole below the methods."""
+    if not short:
+        return content
+    if isinstance(content, str):
+        return shortened(content, short)
+    if isinstance(content, dict):
+        return {_briefly(key, short): _briefly(value, short) for key, value in content.items()}
+    return (
+        type(content)(_briefly(one, short) for one in content)
+        if isinstance(content, list | tuple)
+        else content
+    )
 
 
 def leaderboard(analysis: Analysis) -> list[dict[str, Any]]:

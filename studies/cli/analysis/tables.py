@@ -5,6 +5,7 @@ import math
 from rich.console import Group
 from rich.text import Text
 
+from cje_core.data.intake.names import brief
 from cje_core.inference.estimate import Status
 from cje_core.verdict.gates import ope_ok
 from cje_core.workflow.analysis import Analysis
@@ -27,16 +28,18 @@ from studies.cli.analysis.numbers import (
     plain,
     probability,
 )
-from studies.cli.wide import Wide, page
+from studies.cli.wide import Wide, briefly, page
 
 FEW_PAIRS = 10
 GATED = {"ok": "", "blocked": "\nblocked", "unknown": "\nnot established"}  # by the off-policy gates
 
 
 def summary(analysis: Analysis) -> Group:
-    """Return what stdout shows."""
+    """Return what stdout shows; very long names by their beginning and end."""
+    short = brief(analysis.policies)
     return page(
-        [
+        briefly(part, short)
+        for part in (
             _policy_table(analysis),
             *_posterior_table(analysis),
             *_log_tables(analysis),
@@ -46,7 +49,7 @@ def summary(analysis: Analysis) -> Group:
             *assumption_table(analysis),
             *cohort_tables(analysis),
             *notes(analysis),
-        ]
+        )
     )
 
 

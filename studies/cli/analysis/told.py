@@ -1,7 +1,7 @@
 """An analysis in sentences: the answer first, what it rests on, what to do next, and a methods paragraph to paste."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cje_core.workflow.analysis import Analysis
@@ -27,11 +27,9 @@ def answer(analysis: Analysis, told: Mapping[str, Any]) -> list[str]:
         biased = ", ".join(_if_biased(analysis, told, margin))
         if biased:
             lines.append(f"If transport is off by up to {margin}: {biased}.")
-    by_reason: dict[str, list[str]] = {}
-    for policy in analysis.policies:
-        if analysis.level(policy) == "refused":
-            by_reason.setdefault(analysis.of_level("reason", policy).rstrip("."), []).append(policy)
-    return lines + [f"Refused: {', '.join(names)}; {reason}." for reason, names in by_reason.items()]
+    refused = [policy for policy in analysis.policies if analysis.level(policy) == "refused"]
+    reasons = _by_reason((policy, analysis.of_level("reason", policy).rstrip(".")) for policy in refused)
+    return lines + [f"Refused: {', '.join(names)}; {reason}." for names, reason in reasons]
 
 
 def _alone(analysis: Analysis) -> list[str]:
@@ -69,20 +67,23 @@ def _if_biased(analysis: Analysis, told: Mapping[str, Any], margin: str) -> list
 
 def next_steps(told: Mapping[str, Any]) -> list[tuple[list[str], str]]:
     """What to do, one line per reason, with the policies it is about; numbers that differ stand as their range."""
-    by_reason: dict[str, list[tuple[str, str]]] = {}
-
-    def say(policy: str, text: str) -> None:
-        if text:
-            by_reason.setdefault(NUMBER.sub("#", text), []).append((policy, text))
-
+    steps: list[tuple[str, str]] = []
     for policy, at in told["policies"].items():
         advised = at["recommended"]
         use = f"use {advised['estimator']}: " if advised["estimator"] else ""
-        say(policy, use + advised["reason"])
-        say(policy, advised["caution"])
+        steps += [(policy, use + advised["reason"]), (policy, advised["caution"])]
         if at["label_next"]:
             wanted = sum(region["labels"] for region in at["label_next"]["regions"])
-            say(policy, f"label {wanted} of its responses, at random in each region of scores")
+            steps.append((policy, f"label {wanted} of its responses, at random in each region of scores"))
+    return _by_reason(steps)
+
+
+def _by_reason(said_of: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
+    """Policies and what is said of them, texts that differ in numbers alone as one; see `_ranged`."""
+    by_reason: dict[str, list[tuple[str, str]]] = {}
+    for policy, text in said_of:
+        if text:
+            by_reason.setdefault(NUMBER.sub("#", text), []).append((policy, text))
     return [([name for name, _ in said], _ranged([text for _, text in said])) for said in by_reason.values()]
 
 
