@@ -119,9 +119,9 @@ def forest(
     grid_behind(axes, "x")
     axes.set_xlabel("policy value V = E[Y], oracle scale")
     centers = [row * step + (len(names) - 1) / 2 for row in range(len(policies))]
-    labels = [folded(policy) for policy in policies]
-    up = [(0.35 + HALF_LINE * label.count("\n")) * bool(beneath) for label in labels]
-    axes.set_yticks([y - by for y, by in zip(centers, up, strict=True)], labels, fontweight="bold")
+    folds = [folded(policy) for policy in policies]
+    up = [(0.35 + HALF_LINE * label.count("\n")) * bool(beneath) for label in folds]
+    axes.set_yticks([y - by for y, by in zip(centers, up, strict=True)], folds, fontweight="bold")
     if beneath:
         axes.set_yticks([y + 0.65 for y in centers], [beneath.get(p, "") for p in policies], minor=True)
     axes.tick_params(axis="y", which="both", length=0)
