@@ -11,8 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from public import Name, available, public
+from docutils import nodes
+from public import Name, available, find, public
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 CATALOGUES = ("cje_core.estimators", "cje_sim.scenarios")
 
@@ -98,6 +101,18 @@ def catalogue_page(package: str, modules: dict[str, list[str]]) -> list[str]:
     ]
 
 
+def first_page() -> list[str]:
+    """Docstring of `cje_core`, and where the calls of a first session are told in full."""
+    import cje_core
+
+    rows = []
+    for name in sorted(cje_core.__all__):
+        found = find(f"cje_core.{name}")
+        assert found is not None  # an entry of __all__
+        rows.append((f":py:obj:`cje_core.{name} <{found.dotted}>`", f":doc:`{found.module}`"))
+    return [*heading("cje_core"), ".. automodule:: cje_core", "", *table(("call", "told on"), rows)]
+
+
 def pages(names: list[Name]) -> dict[str, list[str]]:
     """Lines of every page of the reference, by its name."""
     modules: dict[str, list[str]] = {}
@@ -113,13 +128,15 @@ def pages(names: list[Name]) -> dict[str, list[str]]:
         written[package] = page(package, inside)
         if package in modules:  # functions of the package itself stand below its table
             written[package] += [f".. autofunction:: {package}.{name}\n" for name in modules[package]]
-    rows = [(f":doc:`{package}`", summary(package)) for package in themes]
+    written["cje_core"] = first_page()
+    listed = sorted({"cje_core", *themes})
+    rows = [(f":doc:`{package}`", summary(package)) for package in listed]
     written["index"] = [
         *heading("Reference"),
         "What README, CONTRIBUTING and the packages' docstrings name. Everything else may change.",
         "",
         *table(("theme", "what it is"), rows),
-        *toctree(themes),
+        *toctree(listed),
     ]
     return written
 
@@ -136,7 +153,19 @@ def write(app: Sphinx) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def by_its_short_name(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: nodes.TextElement
+) -> nodes.Element | None:
+    """Resolve what a package passes on, such as ``cje_core.compare``, to where it is told."""
+    found = find(node.get("reftarget", "")) if node.get("refdomain") == "py" else None
+    if found is None or found.dotted == node["reftarget"]:
+        return None
+    domain = env.domains.python_domain
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found.dotted, node, shown)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Before the sources are listed."""
+    """Before the sources are listed, and where a name has no page of its own."""
     app.connect("builder-inited", write)
+    app.connect("missing-reference", by_its_short_name)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
