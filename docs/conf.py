@@ -29,6 +29,8 @@ extensions = [
 exclude_patterns = ["_build", "gallery", "claims/README.md"]  # the last is part of results/proofs.md
 default_role = "py:obj"  # what stands in single backticks is a name; one that has no page is shown as code
 
+highlight_language = "none"  # what stands in a block without a language is a command, or what one prints
+
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True  # $$ within a paragraph, as the proofs have it

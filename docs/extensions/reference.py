@@ -6,6 +6,7 @@ names a function.
 
 import importlib
 import inspect
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,8 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+NAMES = public()
+NAMED = re.compile(r"(?:[a-z_]\w*\.)+[A-Za-z_]\w*")
 CATALOGUES = ("cje_core.estimators", "cje_sim.scenarios")
 
 
@@ -145,7 +148,7 @@ def write(app: Sphinx) -> None:
     """Write the pages; one that has not changed keeps its date, so that it is not read again."""
     folder = Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
-    written = {folder / f"{name}.rst": "\n".join(lines) for name, lines in pages(public()).items()}
+    written = {folder / f"{name}.rst": "\n".join(lines) for name, lines in pages(NAMES).items()}
     for path in set(folder.iterdir()) - set(written):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path, text in written.items():
@@ -164,8 +167,22 @@ def by_its_short_name(
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found.dotted, node, shown)
 
 
+def linked(app: Sphinx, doctree: nodes.document) -> None:
+    """Let names in README's tables, and in other documents, lead to where they are told."""
+    for literal in list(doctree.findall(nodes.literal)):
+        text = literal.astext()
+        if isinstance(literal.parent, pending_xref | nodes.reference) or not NAMED.fullmatch(text):
+            continue
+        found = next((n for n in (find(text), find(f"cje_core.{text}")) if n in NAMES), None)
+        if found is not None:
+            link = pending_xref(refdomain="py", reftype="obj", reftarget=found.dotted, refdoc=app.env.docname)
+            literal.replace_self(link)
+            link.append(literal)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Before the sources are listed, and where a name has no page of its own."""
     app.connect("builder-inited", write)
+    app.connect("doctree-read", linked)
     app.connect("missing-reference", by_its_short_name)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
