@@ -230,7 +230,8 @@ def analyze(
         if clash:
             raise DataError(said)
     check_out(out, apart=(data, probes), files=ALWAYS)
-    with keeping(keep_steps) as analyze_files, progress.working("reading, estimating, auditing"):
+    nuts = bayes_engine not in (None, "gibbs")
+    with keeping(keep_steps) as analyze_files, progress.analysing("reading, estimating, auditing", nuts=nuts):
         read_from = source_of(data, judge, oracle, policy_field, prompt_field, covariate or ())
         result = analyze_files(
             read_from,

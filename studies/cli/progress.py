@@ -43,6 +43,27 @@ def working(what: str) -> "contextlib.AbstractContextManager[Any]":
     return console.status(what) if console.is_terminal else contextlib.nullcontext()
 
 
+@contextlib.contextmanager
+def analysing(what: str, *, nuts: bool) -> Iterator[None]:
+    """`working`, which with `nuts` says the stage of the sampler and how many draws are done."""
+    with working(what) as spinner:
+        if spinner is None or not nuts:
+            yield
+            return
+        from cje_core.bayes.models.watching import NUTPIE, watched
+
+        def show_stage(stage: str, done: int, total: int) -> None:
+            if stage == NUTPIE:  # two bars at once would overwrite each other
+                spinner.stop()
+                typer.echo("NUTS by nutpie: chains, warm-up and draws", err=True)
+                return
+            spinner.start()
+            spinner.update(f"NUTS: {stage}" + (f", draw {done:,} of {total:,}" if total else ""))
+
+        with watched(show_stage):
+            yield
+
+
 def simulating(replicates: "Iterable[int]") -> "Iterable[int]":
     """Return a bar on a terminal, nothing elsewhere."""
     from rich.progress import track

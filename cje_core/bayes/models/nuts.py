@@ -18,6 +18,7 @@ from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.models.engines import az, nutpie, pm, quiet
 from cje_core.bayes.models.specification import Specification
+from cje_core.bayes.models.watching import COMPILING, NUTPIE, SAMPLING, WARM_UP, is_watched, tell
 from cje_core.checks import Rng
 from cje_core.inference.estimate import Status
 
@@ -83,11 +84,24 @@ def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
         "target_accept": TARGET_ACCEPT,
     }
     if options.engine == "nutpie":
+        tell(COMPILING)
         ready = compiled(model).with_data(**model.data)
+        tell(NUTPIE)
         with quiet():
-            return nutpie.sample(ready, seed=seed, progress_bar=False, save_warmup=False, **shared)
+            return nutpie.sample(ready, seed=seed, progress_bar=is_watched(), save_warmup=False, **shared)
+    tell(COMPILING)
+    done = 0
+
+    def drawn(trace: Any, draw: Any) -> None:
+        nonlocal done
+        done += 1
+        tell(
+            WARM_UP if draw.tuning else SAMPLING, done, shared["chains"] * (shared["tune"] + shared["draws"])
+        )
+
     with model.build(), quiet():
         return pm.sample(
+            callback=drawn if is_watched() else None,
             random_seed=seed,
             nuts_sampler="pymc",
             progressbar=False,

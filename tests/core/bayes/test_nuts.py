@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import oracles_bayes
@@ -11,7 +12,7 @@ from scipy import stats
 from cje_core.bayes import gibbs
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.models import draws as fits
-from cje_core.bayes.models import nuts, slice
+from cje_core.bayes.models import nuts, slice, watching
 from cje_core.bayes.models.engines import az
 from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import Prior
@@ -293,6 +294,31 @@ def test_a_model_is_compiled_once_for_what_data_cannot_change(recorded, monkeypa
     assert len(recorded["compiled"]) == 3
     nuts.run(slice.calibration(data_set(2)), rng=1)
     assert len(recorded["compiled"]) == 4
+
+
+def test_who_waits_is_told_the_stage_and_the_draws(recorded, monkeypatch):
+    """Of PyMC each draw is counted over all chains; nobody is told unless asked for, and then no callback is given."""
+    asked, heard = [], []
+
+    def sample(*, callback, chains, tune, draws, **rest):
+        asked.append(callback)
+        for step in range(chains * (tune + draws)) if callback else ():
+            callback(None, SimpleNamespace(tuning=step % (tune + draws) < tune))
+
+    monkeypatch.setattr(nuts.pm, "sample", sample)
+    options = NutsOptions("pymc", n_draws=4, tune=3, chains=2)
+    nuts.run(slice.calibration(data_set(0)), options, rng=1)
+    assert asked == [None]
+    nuts._last.clear()
+    with watching.watched(lambda *said: heard.append(said)):
+        nuts.run(slice.calibration(data_set(0)), options, rng=1)
+        nuts._last.clear()
+        nuts.run(slice.calibration(data_set(0)), rng=1)
+    stages = [stage for stage, _, _ in heard]
+    assert stages[:3] == [watching.COMPILING, watching.WARM_UP, watching.WARM_UP]
+    assert heard[10] == (watching.SAMPLING, 10, 10) and stages[4] == watching.SAMPLING
+    assert stages[11:] == [watching.COMPILING, watching.NUTPIE]
+    nuts._last.clear()
 
 
 def test_an_integer_is_the_seed_and_a_generator_draws_one(recorded):
