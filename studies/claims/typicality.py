@@ -9,13 +9,11 @@ import math
 
 import numpy as np
 
-from cje_core.streams import generator
 from cje_sim.exact import divergences, sums, typicality
-from cje_sim.targets.tilts import temperature, token_tilt, utilities
-from cje_sim.tokens.laws import iid_policy, sample_sums, zipf
+from cje_sim.targets.tilts import token_tilt, utilities
+from cje_sim.tokens.laws import iid_policy, zipf
 from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
-from studies.ledger.own import decided, first_broken
-from studies.ledger.worlds import Family, FloatArray, batches, masses, number, over_worlds
+from studies.ledger.worlds import Family, FloatArray, masses, number, over_worlds
 
 LEVEL = 0.9
 SLOWEST = 1e-6  # share of KL that a rate must reach to be told from 0
@@ -119,42 +117,6 @@ def ratio_world(z: FloatArray, size: int) -> dict[str, object]:
     return {**token_world(z[:-1], size), "edge": 0.3 * float(z[-1])}
 
 
-def gate_world(z: FloatArray, size: int) -> dict[str, float]:
-    """A temperature and a length, for Zipf tokens."""
-    return {"temperature": float(np.exp(z[0] / 4)), "length": int(np.clip(np.exp(4 + z[1]), 5, 800))}
-
-
-def hot(w: Params) -> tuple[FloatArray, FloatArray]:
-    """Zipf tokens at a temperature, and at 1."""
-    q = iid_policy(zipf(VOCAB, ZIPF), int(w["length"]))
-    if not 0.2 < w["temperature"] < 5:
-        raise ClaimError("the temperature is out of range")
-    return temperature(q, w["temperature"]).log_prob[0, 0], q.log_prob[0, 0]
-
-
-def gate_passed(w: Params) -> Sides:
-    """Nats lost in ESS/n where TTC passes the gate, against those that leave a hundredth."""
-    p, q = hot(w)
-    found = typicality.coverage(p, q, int(w["length"]), level=LEVEL, points=2**13)
-    if found.ttc < 0.7:
-        raise ClaimError("TTC is below the gate")
-    return Sides(-divergences.log_limit_ess(p, q, int(w["length"])), math.log(100))
-
-
-def gate_by_simulation(w: Params) -> Sides:
-    """The same from 20,000 simulated responses for TTC, and the token sum of ``p^2 / q`` in plain numbers."""
-    p, q = hot(w)
-    length = int(w["length"])
-    rng = generator(0, "claims", "typicality", "gate")
-    logger, target = iid_policy(q, length), iid_policy(p, length)
-    table = np.broadcast_to(-p, logger.log_prob.shape)[..., None]
-    edge = np.quantile(sample_sums(target, table, 20_000, rng=rng).sums[:, 0], LEVEL)
-    ttc = float((sample_sums(logger, table, 20_000, rng=rng).sums[:, 0] <= edge).mean())
-    if ttc < 0.7:
-        return Sides(0.0, math.log(100))
-    return Sides(length * math.log(float((np.exp(p) ** 2 / np.exp(q)).sum())), math.log(100))
-
-
 def decide_rate(trial: Trial) -> Evidence:
     """Slope of log TTC in L at lengths where it is below 1e-30, against Cramer's rate."""
     p = token_tilt(iid_policy(zipf(VOCAB, ZIPF), 1), -utilities("aligned", VOCAB, rng=0), -0.5).log_prob[0, 0]
@@ -189,118 +151,6 @@ def decide_rate(trial: Trial) -> Evidence:
         curve={"log10 TTC": [(n, v / math.log(10)) for n, v in zip(lengths, logs, strict=True)]},
         axes=("tokens", "log10 TTC"),
     )
-
-
-def figure_row(kind: str, seed: int, points: int) -> dict[tuple[float, int], float]:
-    """TTC at the figure's lengths and tilts, for one draw of utilities."""
-    q = zipf(VOCAB, ZIPF)
-    u = utilities(kind, VOCAB, rng=seed)
-    out: dict[tuple[float, int], float] = {}
-    for eta in (0.1, 0.3, 0.5):
-        p = token_tilt(iid_policy(q, 1), u, eta).log_prob[0, 0]
-        out |= {
-            (eta, n): typicality.coverage(p, q, n, level=LEVEL, points=points).ttc for n in (25, 100, 400)
-        }
-    return out
-
-
-def decide_figure(trial: Trial) -> Evidence:
-    """How many draws of utilities, for each association of utility with rank, give the figure's TTC."""
-    draws, points = trial.size(3, 30, 200), trial.size(2**10, 2**12, 2**14)
-    shares, ranges, starts, ends = {}, {}, {}, {}
-    for kind in ("iid", "aligned", "anti_aligned"):
-        rows = [figure_row(kind, seed, points) for seed in range(draws)]
-        start = [all(r[eta, 25] > 0.8 for eta in (0.3, 0.5)) for r in rows]
-        end = [all(r[eta, 400] < (1e-9 if trial.planted else 0.01) for eta in (0.3, 0.5)) for r in rows]
-        good = [a and b and r[0.1, 100] > 0.7 for a, b, r in zip(start, end, rows, strict=True)]
-        starts[kind], ends[kind], shares[kind] = (sum(x) / draws for x in (start, end, good))
-        last = [r[0.5, 400] for r in rows]
-        first = [min(r[0.3, 25], r[0.5, 25]) for r in rows]
-        ranges[kind] = (min(last), max(last), float(np.median(first)))
-    text = (
-        "The paper does not say how utilities are distributed (normal ones are ours) or "
-        f"attach to tokens. Of {draws} draws of standard normal utilities each, "
-        "these give TTC above .8 at 25 and below .01 at 400 tokens for both larger tilts and above .70 at 100 for the "
-        "smallest: "
-        + ", ".join(f"{100 * v:.0f}% {k.replace('_', '-')}" for k, v in shares.items())
-        + ". TTC at 400 tokens and tilt .5 lies in "
-        + ", ".join(f"[{a:.3f}, {b:.3f}] ({k.replace('_', '-')})" for k, (a, b, _) in ranges.items())
-        + ". The two ends exclude each other: TTC starts above .8 for both larger tilts in "
-        + ", ".join(f"{100 * v:.0f}%" for v in starts.values())
-        + " of the draws and ends below .01 for both in "
-        + ", ".join(f"{100 * v:.0f}%" for v in ends.values())
-        + ". The median over draws of the smaller TTC at 25 tokens is "
-        + ", ".join(f"{m:.2f} ({k.replace('_', '-')})" for k, (_, _, m) in ranges.items())
-        + "."
-    )
-    return Evidence(
-        holds=max(shares.values()) > 0.5,
-        measured="share of draws that give the figure: "
-        + ", ".join(f"{100 * v:.0f}% {k}" for k, v in shares.items()),
-        expected="most draws of some association",
-        text=text,
-    )
-
-
-def decide_tiny(trial: Trial) -> Evidence:
-    """TTC at .03 nats per token for a logger colder and hotter than the target, and the least that any law allows."""
-    delta, alpha = 0.03, LEVEL
-    h = -(alpha * math.log(alpha) + (1 - alpha) * math.log(1 - alpha))
-    least = {n: math.exp(-(n * delta + h) / alpha) for n in (100, 200, 300, 400, 500)}
-    cold, hot_ = (
-        {n: tiny({"delta": delta, "length": n, "hotter": hotter}).left for n in least} for hotter in (0, 1)
-    )
-    tried = ({"delta": delta, "length": n, "hotter": hotter} for n in least for hotter in (0, 1))
-    asked = GATE / (1e6 if trial.planted else 1)
-    said = [f"{min(x.values()):.3g} to {max(x.values()):.3g}" for x in (cold, hot_)]
-    return Evidence(
-        holds=max(*cold.values(), *hot_.values()) < asked,
-        measured=f"TTC at 100 to 500 tokens: {said[0]} for a colder target, {said[1]} for a hotter one",
-        expected="negligible: below the gate of .70",
-        text=f"Zipf tokens, the target at another temperature with KL = {delta}: TTC is {said[0]} at 100 to 500 tokens "
-        f"where the target is colder than the logger, {said[1]} where it is hotter. "
-        f"By `ttc-kl-floor` it is at least {least[100]:.3f} at 100 tokens and {least[200]:.4f} at "
-        f"200 whatever the laws.",
-        counterexample=first_broken(tried, tiny),
-        condition="the target is the logger at a lower temperature (Zipf tokens)",
-        holds_under=max(cold.values()) < asked,
-        curve={
-            "colder": sorted(cold.items()),
-            "hotter": sorted(hot_.items()),
-            "least possible": sorted(least.items()),
-        },
-        axes=("tokens", "TTC"),
-    )
-
-
-def at_divergence(w: Params) -> tuple[FloatArray, FloatArray]:
-    """Zipf tokens at the temperature, above or below 1, with the divergence; and at 1."""
-    q = iid_policy(zipf(VOCAB, ZIPF), 1)
-    far, near = (3.0, 1.0) if w["hotter"] else (0.3, 1.0)
-    for _ in range(40):
-        middle = (far + near) / 2
-        p = temperature(q, middle).log_prob[0, 0]
-        far, near = (middle, near) if divergences.kl(p, q.log_prob[0, 0]) > w["delta"] else (far, middle)
-    return p, q.log_prob[0, 0]
-
-
-def tiny(w: Params) -> Sides:
-    """TTC at a divergence and length by FFT, against the gate."""
-    p, q = at_divergence(w)
-    return Sides(typicality.coverage(p, q, int(w["length"]), level=LEVEL, points=2**13).ttc, GATE)
-
-
-def tiny_by_simulation(w: Params) -> Sides:
-    """The same from simulated responses."""
-    p, q = at_divergence(w)
-    logger, target = (iid_policy(x, int(w["length"])) for x in (q, p))
-    table = np.broadcast_to(-p, logger.log_prob.shape)[..., None]
-
-    def batch(rng: np.random.Generator) -> tuple[float, float]:
-        edge = np.quantile(sample_sums(target, table, 500, rng=rng).sums[:, 0], LEVEL)
-        return float((sample_sums(logger, table, 500, rng=rng).sums[:, 0] <= edge).mean()), GATE
-
-    return batches(batch, generator(0, "claims", "typicality", "tiny"))
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -405,47 +255,5 @@ CLAIMS: tuple[Claim, ...] = (
         r"Rao's factor add terms of order $1/\sqrt{L}$.",
         decide=decide_rate,
         planted="1.5 times the rate",
-    ),
-    over_worlds(
-        name="ttc-gate-sound",
-        source="Section 2 and tab:gates, 'TTC >= 0.70' as the gate of logs-only estimation",
-        statement=r"where TTC is at least .70, the limit of ESS/n is at least a hundredth",
-        why=r"TTC of a hotter target tends to 1 while $ESS/n = (1+\chi^2)^{-L}$ falls exponentially: the gate passes "
-        r"what it should stop.",
-        family=Family((1,), lambda size: 2, gate_world, 0.1),
-        sides=gate_passed,
-        second=gate_by_simulation,
-        planted="nothing may be lost",
-        falsified=lambda s: Sides(s.left, 0.01 * s.right),
-    ),
-    Claim(
-        name="fig-ttc-collapse",
-        source="fig:ttc-collapse and its text: TTC from > .8 at 25 tokens to < .01 at 400 for tilts of .3 and "
-        "more, above "
-        ".70 beyond 100 tokens for .1",
-        statement="with Zipf tokens (1,000, exponent 1.2) and tilts of standard normal utilities, TTC is as in "
-        "the figure",
-        rule="exact TTC by FFT over draws of utilities, attached to tokens at random, in or against the order of their "
-        "frequency",
-        why="Which tokens are rewarded decides whether a tilt makes the target hotter or colder than the logger, and "
-        "with it whether TTC falls.",
-        decide=decide_figure,
-        planted="TTC below 1e-9 at 400 tokens",
-        kind="number",
-    ),
-    decided(
-        name="ttc-tiny-kl",
-        source="app:ttc-collapse, 'even tiny per-token KL (delta about 0.03 nats) yields negligible TTC' at 100 to 500 "
-        "tokens",
-        statement="at .03 nats per token TTC is negligible, read as: below the gate of .70, for every length from 100 "
-        "to 500",
-        rule="Zipf tokens at two temperatures of that divergence by FFT; simulated responses",
-        why="The divergence says nothing of the sign: a hotter target finds the logger's text more typical than its "
-        r"own. Whatever the laws $TTC \ge \exp(-(L\delta + h(.9))/.9)$.",
-        decide=decide_tiny,
-        sides=tiny,
-        second=tiny_by_simulation,
-        planted="below a millionth of the gate",
-        kind="number",
     ),
 )

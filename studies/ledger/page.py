@@ -13,6 +13,7 @@ from studies.ledger.trial import by_source
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 460, 220, 62, 28, 40
 SEARCHED = ("id", "group", "source", "statement", "measured")  # by the page's filter
 COLOURS = ("#0072b2", "#d55e00", "#009e73")
+RELATED = r" (?=[-=+<>|/&]|\\(?:le|ge|ne|to|in|subseteq|subset|equiv|approx|sim|mid|perp|iff)\b)"
 TEX = re.compile(r"\$([^$]+)\$")
 SYMBOLS = {
     r"\alpha": "α", r"\beta": "β", r"\chi": "χ", r"\delta": "δ", r"\epsilon": "ε", r"\eta": "η", r"\theta": "θ",
@@ -23,7 +24,7 @@ SYMBOLS = {
     r"\quad": " ", r"\times": "×", r"\psi": "ψ", r"\gamma": "γ", r"\lambda": "λ", r"\perp": "⊥", r"\mid": "|",
     r"\Var": "Var", r"\infty": "∞", r"\approx": "≈", r"\sim": "∼", r"\subset": "⊂", r"\subseteq": "⊆", r"\circ": "∘",
     r"\iff": "⇔", r"\Rightarrow": "⇒", r"\int": "∫", r"\equiv": "≡", r"\star": "*", r"\ast": "*", r"\varepsilon": "ε",
-    r"\lceil": "⌈", r"\rceil": "⌉",
+    r"\uparrow": "↑", r"\propto": "∝", r"\lceil": "⌈", r"\rceil": "⌉",
 }  # fmt: skip
 
 
@@ -65,6 +66,8 @@ def formulas(text: str) -> str:
     --------
     >>> formulas(r"bound $\beta_T^2 \le 1$ & more")
     'bound <i class="tex">β<sub>T</sub><sup>2</sup> ≤ 1</i> &amp; more'
+    >>> formulas(r"$\alpha = 1$, $\alpha \le \widehat{Var}$")
+    '<i class="tex">α = 1</i>, <i class="tex">α ≤ V̂ar</i>'
     """
     out, last = [], 0
     for match in TEX.finditer(text):
@@ -78,6 +81,7 @@ def _tex(text: str) -> str:
     text = html.escape(text, quote=False)
     text = text.replace("'", "′")
     for name, symbol in sorted(SYMBOLS.items(), key=lambda item: -len(item[0])):
+        text = re.sub(re.escape(name) + RELATED, symbol + " ", text)  # TeX sets relations apart by itself
         text = text.replace(name + " ", symbol + (" " if symbol in SPACED else "")).replace(name, symbol)
     group = r"(\{(?:[^{}]|\{[^{}]*\})*\}|[^\s\\{}])"
     for _ in range(3):
@@ -85,14 +89,19 @@ def _tex(text: str) -> str:
             r"\\d?frac\s*" + group + r"\s*" + group, lambda m: f"({_bare(m[1])})/({_bare(m[2])})", text
         )
         text = re.sub(r"\\sqrt\s*" + group, lambda m: f"√({_bare(m[1])})", text)
-        text = re.sub(r"\\(?:hat|bar|tilde)\s*" + group, lambda m: f"{_bare(m[1])}{ACCENTS[m[0][1:4]]}", text)
+        text = re.sub(r"\\(?:wide)?(hat|bar|tilde)\s*" + group, lambda m: _accented(_bare(m[2]), m[1]), text)
         text = re.sub(r"_" + group, lambda m: f"<sub>{_bare(m[1])}</sub>", text)
         text = re.sub(r"\^" + group, lambda m: f"<sup>{_bare(m[1])}</sup>", text)
     return re.sub(r"\s+", " ", text.replace("{", "").replace("}", "").replace("\\", ""))
 
 
+def _accented(text: str, accent: str) -> str:
+    """An accent on a letter, or on the first of a word."""
+    return text[:1] + ACCENTS[accent] + text[1:]
+
+
 SPACED = ("≤", "≥", "≠", "→", "∈", "⊥", "⊂", "⊆", "⇔", "⇒", "≡", "≈", "∼", "|", "log", "max", "min")
-ACCENTS = {"hat": "\u0302", "bar": "\u0304", "til": "\u0303"}
+ACCENTS = {"hat": "\u0302", "bar": "\u0304", "tilde": "\u0303"}
 
 
 def _bare(text: str) -> str:

@@ -275,6 +275,12 @@ def test_the_page_stands_alone_and_holds_every_claim():
     assert "\\" not in re.sub(r"(?s)<script>.*?</script>|<pre>.*?</pre>", "", text), (
         "a formula was not translated"
     )
+    read = [re.sub("<[^>]*>", "", one) for one in re.findall(r'<i class="tex">(.*?)</i>', text)]
+    words = {
+        "length",
+        "OutOfRange",
+    }  # that a formula may hold; others are names of TeX's that the page does not know
+    assert {word for one in read for word in re.findall(r"[A-Za-z]{6,}", one)} <= words
     assert all(f'data-verdict="{word}"' in text for word in {one["verdict"] for one in committed()["claims"]})
 
 
