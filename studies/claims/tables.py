@@ -111,7 +111,7 @@ def from_study(study: str, *about: str, gap: tuple[str, float] | None = None) ->
                 needs=f"results of the study: cje-lab run {study} --profile paper --out DIR, then cje-lab claims "
                 "--results DIR",
             )
-        answers = [holds if not trial.planted else (None if holds is None else False) for holds, *_ in chosen]
+        answers = [False if trial.planted else holds for holds, *_ in chosen]
         holds = False if False in answers else None if None in answers else True
         text = " ".join(sentence for _, sentence, _ in chosen)
         undecided = [(sentence, rule) for answer, sentence, rule in chosen if answer is None]
@@ -194,7 +194,7 @@ def claim(
         rule=f"the sentences of study {study} and the rules that it states for them",
         why="Simulated in a world of known truth; each figure in brackets is a Monte Carlo standard error.",
         decide=from_study(study, *words, gap=gap),
-        planted="every sentence that comes out is denied",
+        planted="every sentence is denied",
         kind="number",
         study=study,
     )

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,20 @@ def decide(
 
 
 def decide_in_processes(
-    groups: Mapping[str, Sequence[Claim]], profile: str, results: Path | None, jobs: int
+    groups: Mapping[str, Sequence[Claim]],
+    load: Callable[[str], Sequence[Claim]],
+    profile: str,
+    results: Path | None,
+    jobs: int,
 ) -> Iterator[Entry]:
     """Decide claims of the registry in processes, as `decide` does but in the order in which they end.
+
+    Claims hold functions that do not travel: a worker takes them from the registry by `load`.
 
     A claim's streams are its own (`Trial`), so where and after which others it is decided changes no number.
     """
     known = {(group, claim.name): claim for group, claims in groups.items() for claim in claims}
-    tasks = [delayed(_elsewhere)(*key, profile, results, os.getpid()) for key in known]
+    tasks = [delayed(_elsewhere)(load, *key, profile, results, os.getpid()) for key in known]
     for group, name, *found in in_processes(tasks, jobs):
         yield Entry(group, known[group, name], *found)
 
@@ -75,11 +81,14 @@ def in_order(entries: Iterable[Entry], groups: Mapping[str, Sequence[Claim]]) ->
 
 
 def _elsewhere(
-    group: str, name: str, profile: str, results: Path | None, owner: int
+    load: Callable[[str], Sequence[Claim]],
+    group: str,
+    name: str,
+    profile: str,
+    results: Path | None,
+    owner: int,
 ) -> tuple[str, str, Evidence, str, float, str]:
     """Decide one claim in a worker process: its entry's fields, and its name, as functions stay there."""
-    from studies.claims import load
-
     settle_in(owner)
     [claim] = [one for one in load(group) if one.name == name]
     with one_thread():

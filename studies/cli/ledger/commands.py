@@ -48,7 +48,7 @@ def claims(
     """
     from joblib import cpu_count
 
-    from studies.claims import find
+    from studies.claims import find, load
     from studies.engine.running.workers import one_thread
     from studies.ledger.claim import PROFILES, ClaimError
     from studies.ledger.trial import decide, decide_in_processes, in_order
@@ -70,7 +70,7 @@ def claims(
         with one_thread():  # worlds are small: several threads would wait for each other
             entries = list(track(decide(groups, profile, results), n_claims))
     else:
-        decided = track(decide_in_processes(groups, profile, results, workers), n_claims)
+        decided = track(decide_in_processes(groups, load, profile, results, workers), n_claims)
         entries = in_order(decided, groups)
     show(entries, as_json, brief)  # first: a place that cannot be written does not take it away
     written = save(entries, profile, out, document)

@@ -216,6 +216,9 @@ def no_margin(rng):
     # Berry and Esseen at both ends, with the constant of Shevtsova (2011)
     third = q @ np.abs(s - q @ s) ** 3 / sd[1] ** 3
     assert abs(found - limit) <= 2 * 0.4748 * third / np.sqrt(length)
+    edge = norm.ppf(0.90) * sd[0]
+    below = mass(q, length, lambda n: n @ s - entropy(p) <= edge / np.sqrt(length))
+    assert abs(below - norm.cdf(edge / sd[1])) <= 0.4748 * third / np.sqrt(length)
     uniform = np.full(3, 1 / 3)
     assert mass(q, 12, lambda n: abs(-n @ np.log(uniform) - np.log(3)) <= 1e-9) > 1 - 1e-9
 
