@@ -10,6 +10,11 @@ from sphinx.application import Sphinx
 
 sys.path[:0] = [str(Path(__file__).parent / "extensions"), str(Path(__file__).parents[1])]
 
+from numpydoc import xref  # noqa: E402
+from outside import ALIASES, SITES  # noqa: E402
+
+xref.DEFAULT_LINKS.clear()  # words such as "sequence", whose pages are not in our inventories
+
 project = "cje-lab"
 author = "The cje-lab authors"
 project_copyright = "The cje-lab authors, MIT licence"
@@ -18,7 +23,7 @@ release = version = importlib.metadata.version("cje-lab")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "numpydoc",
     "sphinx_design",
     "sphinx_copybutton",
@@ -34,8 +39,11 @@ highlight_language = "none"  # what stands in a block without a language is a co
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True  # $$ within a paragraph, as the proofs have it
-autosummary_generate = False
 autodoc_typehints = "none"
+intersphinx_mapping = {project: (site, f"inventories/{project}.inv") for project, site in SITES.items()}
+numpydoc_xref_param_type = True  # types of parameters lead to where they are told
+numpydoc_xref_aliases = ALIASES
+numpydoc_xref_ignore = "all"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 sphinx_gallery_conf = {

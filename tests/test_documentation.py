@@ -16,16 +16,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def load_public():
-    """`docs/extensions/public.py`, which is no package's."""
-    spec = importlib.util.spec_from_file_location("public", ROOT / "docs" / "extensions" / "public.py")
+def extension(name):
+    """A module of `docs/extensions`, which is no package's."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "extensions" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["public"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-PUBLIC = load_public()
+PUBLIC, OUTSIDE = extension("public"), extension("outside")
 NAMES = PUBLIC.public()
 
 
@@ -116,3 +116,16 @@ def test_the_examples_in_the_skeletons_run(k):
     shown = doctest.DocTestParser().get_doctest(found["__doc__"], found, "CONTRIBUTING", None, None)
     done = doctest.DocTestRunner().run(shown)
     assert done.attempted > 1 and not done.failed
+
+
+def test_trimmed_inventories_hold_the_names_that_docstrings_use_and_no_others():
+    held = {}
+    for project in OUTSIDE.SITES:
+        text = (OUTSIDE.HELD / f"{project}.inv").read_bytes()
+        found = OUTSIDE.read(text, project)
+        assert OUTSIDE.trimmed(project, found).encode() == text  # what the script would write of it
+        held |= found
+    assert set(held) == set(OUTSIDE.ALIASES.values())
+    assert {path.stem for path in OUTSIDE.HELD.iterdir()} == set(OUTSIDE.SITES)
+    with pytest.raises(SystemExit, match="has none of"):
+        OUTSIDE.read(b"# Sphinx inventory version 1\n# Project: x\n# Version: 1\nx.y class x.html\n", "x")
