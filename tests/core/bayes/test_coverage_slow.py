@@ -1,30 +1,23 @@
 """Coverage and width of the value posterior over repeated samples: n = 1000 prompts, 50 and 250 labels.
 
-Truth is the value of the superpopulation. Four worlds; in ``dip`` E[Y | S] falls where the model only rises.
+Truth is the value of the superpopulation. The four worlds are those of `repeated_world`.
 """
 
 from functools import cache
 
 import numpy as np
 import pytest
-from scipy.special import erf
+from repeated_world import TRUTH, WORLDS, N, as_rows, draw
 
 from cje_core.bayes import gibbs
 from cje_core.bayes.levels import grade
-from cje_core.bayes.models import draws as fits
-from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.value import values
-from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.data import from_arrays
-from cje_core.data.arrays import Rows
 from cje_core.estimators import bayes_corrected, bayes_direct, direct
-from cje_core.inference.estimate import Status
-from cje_sim.judges import draw_oracle, oracle_mean, score_quantile
-from cje_sim.scenarios import binary_oracle, discrete_judge, transport_shift, well_specified
+from cje_sim.scenarios import transport_shift
 
 pytestmark = pytest.mark.slow
 
-N = 1000
 REPLICATES = 2000  # on arrays; the standard error of a coverage of 95% is 0.5 points
 # Draws of each posterior. Where it is right, the truth is one draw more: it lies between the k-th and the
 # (D + 1 - k)-th with probability 1 - 2 k / (D + 1), so quantiles at p (D + 1), NumPy's ``weibull``, cover what they
@@ -32,79 +25,6 @@ REPLICATES = 2000  # on arrays; the standard error of a coverage of 95% is 0.5 p
 N_DRAWS, QUANTILE = 200, "weibull"
 PAIRED = 300  # through the estimators
 AUDITED = ["same", "lower", "flatter", "compensating"]
-
-
-def dip(score):
-    """Low scores are better than they look, as a refusal that a judge marks down: .55 at 0, .34 at .25, .85 at 1."""
-    return 0.15 + 0.7 * score + 0.4 * np.exp(-((score / 0.15) ** 2))
-
-
-LAW = {
-    "well_specified": (
-        well_specified.SCORE_LAW["base"],
-        lambda s: oracle_mean(s, "sigmoid", 0.05, 0.7),
-        0.05,
-    ),
-    "binary_oracle": (well_specified.SCORE_LAW["base"], lambda s: oracle_mean(s, "sigmoid", 0.05, 0.95), 1.0),
-    "dip": ((1.0, 1.0), dip, 0.05),
-}
-WORLDS = ("well_specified", "discrete_judge", "binary_oracle", "dip")
-TRUTH = {
-    "well_specified": float(well_specified.truth().sel(policy="base")),
-    "discrete_judge": float(discrete_judge.truth().sel(policy="base")),
-    "binary_oracle": float(binary_oracle.truth().sel(policy="base")),
-    "dip": 0.15 + 0.7 / 2 + 0.4 * 0.15 * np.sqrt(np.pi) / 2 * erf(1 / 0.15),
-}
-
-
-def draw(world, rng):
-    """Scores and labels of N prompts under one policy."""
-    if world == "discrete_judge":
-        k = rng.choice(len(discrete_judge.LEVELS), N, p=discrete_judge.SHARES["base"])
-        score, mean = np.array(discrete_judge.LEVELS)[k], np.array(discrete_judge.MEANS)[k]
-        atoms = 0.05
-    else:
-        (a, b), regression, atoms = LAW[world]
-        score = score_quantile(rng.random(N), a, b)
-        mean = regression(score)
-    return score, draw_oracle(mean, rng.random(N), spread=0.9, atoms=atoms)
-
-
-def as_rows(score, label, m):
-    """`Rows` and slice of one policy whose first m prompts are labelled: what `unpack` would give, in microseconds."""
-    first = np.arange(N) < m
-    rows = Rows(
-        policies=["a"],
-        prompts=NAMES,
-        cluster=np.arange(N),
-        cluster_names=NAMES,
-        policy=np.zeros(N, np.intp),
-        prompt=np.arange(N),
-        score=score,
-        z=score[:, None],
-        label=np.where(first, label, np.nan),
-        labelled=first,
-        probe=np.zeros(N, bool),
-        evaluated=np.ones(N, bool),
-        weight=np.ones(N),
-        label_prob=np.ones(N),
-        teaches=first,
-    )
-    fitted = OracleSlice(
-        Status.OK,
-        None,
-        rows.z[:m],
-        label[:m],
-        np.ones(m),
-        np.arange(m),
-        np.zeros(N, np.intp),
-        "monotone",
-        True,
-    )
-    return rows, fitted
-
-
-NAMES = np.array([f"{i:04d}" for i in range(N)])
 
 
 def interval(rows, fitted, rng):
@@ -128,43 +48,6 @@ def test_coverage_of_the_corrected_posterior(world, m):
     print(f"{world} m={m}: coverage {coverage(bounds, TRUTH[world]):.4f}")
     assert 0.93 <= coverage(bounds, TRUTH[world]) <= 0.97
     assert coverage(bounds, TRUTH[world], shrink=0.8) < 0.93  # the band is narrow enough to see a fifth
-
-
-def test_coverage_by_nuts():
-    """Nutpie on the data of the Gibbs test, 75 samples of each world with 50 labels: its intervals are those of Gibbs.
-
-    300 coverages have a standard error of 1.3 points; ends of paired intervals are compared far more sharply.
-    """
-    one, inside, gap = np.array([True]), [], []
-    options = NutsOptions(tune=300, chains=1)
-    for world in WORLDS:
-        rng = np.random.default_rng([50, WORLDS.index(world)])
-        for seed in range(75):
-            rows, fitted = as_rows(*draw(world, rng), 50)
-            graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
-            both = [
-                fits.calibration(graded.levels, options, rng=seed),
-                gibbs.sample(graded.levels, n_draws=1000, rng=seed),
-            ]
-            bounds = np.array(
-                [
-                    np.quantile(values(rows, graded, d, corrected=one, rng=seed)[0], [0.025, 0.975])
-                    for d in both
-                ]
-            )
-            inside.append((bounds[:, 0] <= TRUTH[world]) & (TRUTH[world] <= bounds[:, 1]))
-            gap.append((bounds[0] - bounds[1]) / np.diff(bounds[1]))
-    covered = np.mean(inside, axis=0)
-    error = np.std(gap, axis=0, ddof=1) / np.sqrt(len(gap))
-    print(
-        "coverage of nutpie and Gibbs",
-        covered,
-        "difference of the ends in widths",
-        np.mean(gap, axis=0),
-        error,
-    )
-    assert np.abs(covered - 0.95).max() < 3 * np.sqrt(0.95 * 0.05 / len(inside))
-    assert (np.abs(np.mean(gap, axis=0)) < 5 * error).all() and error.max() < 0.005
 
 
 @cache

@@ -83,7 +83,7 @@ def test_hierarchical_pools_what_is_equal_and_parts_what_differs():
     same = np.clip(0.15 + 0.7 * judge + rng.normal(0, 0.1, judge.shape), 0, 1)
     other = same.copy()
     other[2] = np.clip(same[2] - 0.6 * judge[2], 0, 1)
-    found = {}
+    found, start = {}, {"deviation": 0.5, "scale": Prior().scale}
     for name, oracle, deviation in (("forced", same, 1e-3), ("same", same, 0.5), ("other", other, 0.5)):
         apart = np.kron(np.eye(3), np.ones(150)) > 0  # prompts of their own, so every label counts once
         data = from_arrays(
@@ -95,6 +95,7 @@ def test_hierarchical_pools_what_is_equal_and_parts_what_differs():
         np.testing.assert_allclose(labels.n.sum(axis=0), slice_.levels.n)
         assert labels.squares.sum() == pytest.approx(slice_.levels.squares)
         model = policies.hierarchical(labels, deviation=deviation)
+        model = model._replace(start=start)  # one compiled model serves all three
         trace = nuts.run(model, NutsOptions(n_draws=2000), rng=1)
         ends, shape, tau = (
             nuts.pooled(nuts.posterior(trace), name) for name in ("own_ends", "own_shape", "tau")
