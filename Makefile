@@ -11,7 +11,7 @@ PAGES  := ttc_collapse cle_bound interval_coverage weight_diagnostics transport_
           binary_oracle stacking judge_information tf_versus_coverage judge_benchmark
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help install study pages docs test whole compiled compiled-analyses compiled-studies smoke lint fast coverage dist clean
+.PHONY: help install study pages docs test whole compiled compiled-analyses compiled-studies smoke smoke-report lint fast coverage dist clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -59,15 +59,17 @@ coverage: $(VENV)/.installed  ## branch coverage of the fast suite; slower than 
 test: $(VENV)/.installed  ## everything: lint, types, the whole suite, the smoke profile of every study, all with empty caches
 	$(COLD) $(MAKE) --no-print-directory whole
 
-# types keep one core busy while the other compiles ahead what most tests call; a report is made on one core, as are docs
+# the smoke runs compile on one core what most tests call, while the other looks at types and compiles the rest
 whole:
-	$(MAKE) --no-print-directory -j2 lint compiled
+	$(MAKE) --no-print-directory -j2 smoke lint compiled-analyses
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25
-	$(MAKE) --no-print-directory -j2 smoke docs
+	$(MAKE) --no-print-directory -j2 smoke-report docs
 
 smoke: $(VENV)/.installed
 	rm -rf results/smoke
-	$(BIN)/cje-lab run --profile smoke --jobs $(JOBS) --out results/smoke
+	$(BIN)/cje-lab run --profile smoke --jobs 1 --out results/smoke
+
+smoke-report: $(VENV)/.installed
 	$(BIN)/cje-lab report results/smoke
 	$(BIN)/python tests/browser.py results/smoke/report.html
 
