@@ -4,6 +4,7 @@ The examples themselves are run by pytest's ``--doctest-modules``, those of the 
 """
 
 import doctest
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -26,7 +27,12 @@ def extension(name):
 
 
 PUBLIC, OUTSIDE = extension("public"), extension("outside")
-NAMES = PUBLIC.public()
+
+
+@functools.cache  # imports every package, which collecting tests should not
+def names():
+    """What is public."""
+    return PUBLIC.public()
 
 
 def example(module, name):
@@ -39,9 +45,9 @@ def example(module, name):
     return any(f"{name}(" in found.source for found in lines)
 
 
-def functions(names):
+def functions(given):
     """Those of the names that are functions."""
-    for found in names:
+    for found in given:
         module = importlib.import_module(found.module)
         if inspect.isfunction(inspect.unwrap(getattr(module, found.name))):
             yield module, found.name
@@ -49,7 +55,7 @@ def functions(names):
 
 def test_every_public_function_shows_an_example_that_calls_it():
     assert [
-        f"{module.__name__}.{name}" for module, name in functions(NAMES) if not example(module, name)
+        f"{module.__name__}.{name}" for module, name in functions(names()) if not example(module, name)
     ] == []
 
 
@@ -71,11 +77,11 @@ def test_a_function_without_an_example_is_seen():
     ],
 )
 def test_names_count_as_public_wherever_users_meet_them(dotted):
-    assert dotted in {found.dotted for found in NAMES}
+    assert dotted in {found.dotted for found in names()}
 
 
 def test_names_inside_are_not_public():
-    dotted = {found.dotted for found in NAMES}
+    dotted = {found.dotted for found in names()}
     assert not dotted & {
         "cje_core.families.direct.fit.fit_policy",
         "cje_core.estimators.direct.estimate_block",

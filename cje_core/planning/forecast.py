@@ -191,7 +191,7 @@ def labels_needed(
     >>> import cje_sim
     >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
     >>> from cje_core.planning.components import variance_components
-    >>> components = variance_components(data)
+    >>> components = variance_components(data).sel(policy=["better", "worse"])
     >>> few, many = (labels_needed(mde, 2000, components) for mde in (0.15, 0.1))
     >>> bool((many > few).all())
     True

@@ -60,9 +60,9 @@ def by_cohort(whole: Analysis, name: str, analyse: Callable[[xr.Dataset], Analys
     Examples
     --------
     >>> import cje_sim
-    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> data = cje_sim.simulate("weak_judge", n=90, oracle_fraction=0.5, rng=1)
     >>> from cje_core.workflow.analyze import analyze
-    >>> data["topic"] = "prompt", ["code", "prose", "maths"] * 100
+    >>> data["topic"] = "prompt", ["code", "prose", "maths"] * 30
     >>> by_cohort(analyze(data), "topic", analyze)["cohort"].values.tolist()
     ['code', 'maths', 'prose']
     """

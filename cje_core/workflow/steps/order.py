@@ -56,7 +56,7 @@ def run_step(name: str, directory: str | Path) -> list[str]:
     Examples
     --------
     >>> import cje_sim
-    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> data = cje_sim.simulate("weak_judge", n=100, oracle_fraction=0.5, rng=1)
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = analyze_in_steps(data, folder)
@@ -80,7 +80,7 @@ def analyze_in_steps(path: Given, directory: str | Path, **asked: Any) -> Analys
     Examples
     --------
     >>> import cje_sim
-    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> data = cje_sim.simulate("weak_judge", n=100, oracle_fraction=0.5, rng=1)
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     analyze_in_steps(data, folder).levels["level"].to_series().to_dict()
