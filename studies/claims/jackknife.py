@@ -118,6 +118,8 @@ def decide_level(trial: Trial) -> Evidence:
 
 def level(w: Params) -> Sides:
     """The paper's lowest coverage of the jackknife, with three binomial errors of a cell, against the formula's."""
+    if not 0 <= w["share"] <= 1:
+        raise ClaimError("a share lies in [0, 1]")
     return Sides(1 - PAPER_LOWEST - ROOM, 1 - covered(w["share"], 1.0))._replace(mcse=0.0)
 
 

@@ -139,6 +139,8 @@ def decide_inverse(trial: Trial) -> Evidence:
 def inverse(w: Params) -> Sides:
     """J times the standard error at J, against half of J times that at J / 2, in units of the latter."""
     j = w["youden"]
+    if not 0 < j <= 1:
+        raise ClaimError("Youden's index of a judge that helps lies in (0, 1]")
     return Sides(j * rg_error(j), j / 2 * rg_error(j / 2))
 
 

@@ -66,6 +66,34 @@ def test_a_claim_is_decided_its_false_variant_refuted_and_its_counterexample_bre
         assert found.evidence.confirmed is True and found.evidence.condition
 
 
+def others(value):
+    """The value with one of its numbers larger by one, or nought, in every way."""
+    if isinstance(value, dict | list):
+        for at in value if isinstance(value, dict) else range(len(value)):
+            for one in others(value[at]):
+                changed = value.copy()
+                changed[at] = one
+                yield changed
+    else:
+        yield from (value + 1, 0 * value)
+
+
+@pytest.mark.parametrize("name", [one["id"] for one in committed()["claims"] if one["rerun"]])
+def test_the_sides_at_a_counterexample_depend_on_its_parameters(name):
+    """A command that can be copied computes what is asked, not what it would say at any parameters."""
+    claim = EVERY[name][1]
+    at = next(one for one in committed()["claims"] if one["id"] == name)["counterexample"]
+    here = claim.sides(at)
+
+    def moved(world: dict) -> bool:
+        try:
+            return claim.sides(world)[:2] != here[:2]
+        except (ValueError, ZeroDivisionError):  # no world any more
+            return True
+
+    assert any(moved(world) for world in others(at))
+
+
 def test_fifty_claims_and_more_are_decided_and_names_are_unique():
     assert len(EVERY) == sum(len(found) for found in claims.find().values())
     decided = [one for one in committed()["claims"] if one["verdict"] != "undecided"]
