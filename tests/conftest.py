@@ -1,10 +1,17 @@
 """Shared fixtures: where the real data lie, if they are here."""
 
 import gc
+import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Bytecode is kept, whatever the environment asks for: else every worker, and every process that a test starts, would
+# compile the project and rewrite the asserts of all test modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # shared checks that are no test modules: their asserts too say what was compared
 pytest.register_assert_rewrite("conformance_world", "user_files", "world_checks")
