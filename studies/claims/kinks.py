@@ -107,7 +107,8 @@ CLAIMS: tuple[Claim, ...] = (
         why=r"The fit is $P + (1 - a) \max(0, D)$: P the mean of all labels, D the difference of the levels' means, "
         r"independent of P. Where the link rises strictly, $D > 0$ in the end and the functional is linear. Where the "
         r"two levels are worth the same it has a kink at the truth, no Hadamard derivative, and the limit of the ratio "
-        r"is not 1: the jackknife's is $E[d^2] - E[dd']$ of two correlated ramps, not the variance of one. Links that "
+        r"is not 1: the jackknife's is $E[d^2] - E[dd']$ of two correlated ramps, not the variance of one "
+        r"(with two folds they agree at the kink itself, with more they do not). Links that "
         r"rise by a multiple of $m^{-1/2}$ lie between.",
         rule="closed forms in the limit of large samples, by quadrature; simulated means of folds",
         family=LEVELS._replace(effort=0.2),
