@@ -165,7 +165,9 @@ def to_arviz(tree: xr.DataTree) -> Any:
     >>> dict(posterior(to_arviz(xr.DataTree.from_dict({"posterior": draws}))).sizes)
     {'chain': 4, 'draw': 25}
     """
-    if not hasattr(az, "InferenceData"):
+    if (
+        int(az.__version__.partition(".")[0]) >= 1
+    ):  # which has the old name again, for the tree, with a warning
         return tree
     groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}
     return az.InferenceData(**{name: ds for name, ds in groups.items() if name in ARVIZ_GROUPS})
