@@ -52,5 +52,8 @@ def refuse(n: int, prompt_corr: float = 0.0, *, spread: float = 0.0, atoms: floa
 
 def described(parameter: inspect.Parameter) -> str:
     """What `help` says of a keyword of the frame."""
-    kind = inspect.formatannotation(parameter.annotation)
+    private = (
+        f"{np.random.Generator.__module__}."  # where NumPy keeps it, which is no place to import it from
+    )
+    kind = inspect.formatannotation(parameter.annotation).replace(private, "")
     return f"{parameter.name} : {kind}\n    {FRAME[parameter.name].text}"
