@@ -81,7 +81,7 @@ def run(
 
     from studies.engine.run import Log, run_study
     from studies.engine.running import interpreters
-    from studies.engine.running.inputs import Inputs
+    from studies.engine.running.inputs import Inputs, keep
     from studies.engine.study import StudyError, available, load, parse_levels
     from studies.report.page import told
 
@@ -93,6 +93,11 @@ def run(
     if probes is not None and data is None:
         raise StudyError("--probes go with --data: give the directory or file of the responses too")
     inputs = None if data is None else Inputs(data, probes, judge_range, oracle_range)
+
+    def opened(place: Path) -> None:
+        if inputs is not None:
+            keep(place, inputs)
+
     chosen = [load(name) for name in dict.fromkeys(study or available())]
     if inputs is not None:
         chosen = [inputs.study(item) for item in chosen]
@@ -122,8 +127,7 @@ def run(
             levels=levels,
             shard=_shard(shard) if shard else None,
             mcse=mcse,
-            inputs=inputs,
-            log=Log(" ".join([words, *more]), _saying(item.name), progress.blocks(item.name)),
+            log=Log(" ".join([words, *more]), _saying(item.name), progress.blocks(item.name), opened),
         )
         summaries.append(done)
         if not as_json:

@@ -31,7 +31,6 @@ from studies.engine.running.directory import (
     stamp,
     verified,
 )
-from studies.engine.running.inputs import Inputs, keep
 from studies.engine.running.possible import refuse_impossible
 from studies.engine.running.precision import replicates_for
 from studies.engine.running.workers import (
@@ -143,11 +142,14 @@ class Log:
         Takes a line for the log.
     track : function
         Wraps the iterator of finished blocks, whose number it is told: a progress bar.
+    opened : function
+        Takes the study's directory before its first block is computed: what a killed run should leave there too.
     """
 
     command: str = ""
     say: Callable[[str], None] = lambda line: None
     track: Callable[[Iterator[Block], int], Iterator[Block]] = lambda done, total: done
+    opened: Callable[[Path], None] = lambda directory: None
 
 
 class Shard(NamedTuple):
@@ -170,7 +172,6 @@ def run_study(
     levels: Mapping[str, Sequence[Level]] | None = None,
     shard: Shard | None = None,
     mcse: float | None = None,
-    inputs: Inputs | None = None,
     log: Log = QUIET,
 ) -> Summary:
     """Run what is missing of a study and merge.
@@ -194,8 +195,6 @@ def run_study(
     mcse : float, optional
         Go on after the profile's replicates until every coverage of every cell has this Monte Carlo standard error,
         see `studies.engine.running.precision`.
-    inputs : Inputs, optional
-        The user's files that the study was made of; where they lie is noted before the first block, for replays.
     log : Log
 
     Raises
@@ -222,8 +221,7 @@ def run_study(
         manifest = open_directory(directory, study, seed)
         record["protocol"] = plan(planned, profile, manifest["definition"])
         note(directory, manifest, record, part)
-        if inputs is not None:
-            keep(directory, inputs)
+        log.opened(directory)
         contents = verified(directory, started, log.say)
         before = count(contents)
         run = _Run(study, seed, directory, jobs, shard, log)

@@ -214,10 +214,9 @@ def test_a_run_that_is_stopped_has_noted_where_the_files_lie(tmp_path):
     def stop(done, total):
         raise KeyboardInterrupt
 
+    log = run.Log(track=stop, opened=lambda directory: inputs.keep(directory, given))
     with pytest.raises(run.InterruptedRunError):
-        run.run_study(
-            given.study(STUDY), profile="smoke", out=tmp_path, inputs=given, log=run.Log(track=stop)
-        )
+        run.run_study(given.study(STUDY), profile="smoke", out=tmp_path, log=log)
     assert inputs.kept(tmp_path / STUDY.name) == given
 
 
