@@ -157,7 +157,8 @@ def test_other_factors_are_fixed(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_answers_in_a_sentence(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(studies_engine, "load", lambda name: RISING)
+    study = replace(RISING, block=64)  # four files a level, not forty
+    monkeypatch.setattr(studies_engine, "load", lambda name: study)
     words = "solve toy_study --factor n --between 4 400 --method z --target 0.85 --most 256 --jobs 1 --out"
     monkeypatch.setattr(sys, "argv", ["cje-lab", *words.split(), str(tmp_path)])
     with pytest.raises(SystemExit) as end:
