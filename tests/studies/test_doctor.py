@@ -18,7 +18,7 @@ from studies.demo import arena
 HELD = Path(__file__).parents[1] / "reference" / "readers"
 GUESSED = {
     "inspect": ("judge", "human"),
-    "lm_eval": ("llm_judge,flexible-extract", "exact_match,flexible-extract"),
+    "lm_eval": ("llm_judge,strict-match", "exact_match,flexible-extract"),
     "promptfoo": ("right", "human"),
     "langfuse": ("quality@EVAL", "quality@ANNOTATION"),
     "phoenix": ("correctness@LLM", "correctness@HUMAN"),

@@ -3,7 +3,8 @@
 A rating by hand overwrites the whole result's score, so that is never taken where components stand beside it: the judge
 is a component, by its ``metric`` or the type of its assertion (a second of one type is ``llm-rubric#2``), the rating is
 ``human``. The provider is the policy (with several prompt templates each of the two together), the variables of a test
-the prompt; repeats are its draws.
+the prompt; repeats are its draws. Where the grader itself failed, promptfoo writes a score of 0 under the mark
+``graderError``: that is no score.
 """
 
 import json
@@ -19,6 +20,7 @@ from cje_core.data.intake.rows import object_of, rows_of
 
 TITLE = "results of promptfoo"
 HUMAN = "human"
+ERROR = 2  # of `failureReason`; 1 is an assertion that failed
 
 
 def knows(head: Head) -> bool:
@@ -44,19 +46,17 @@ def items(paths: Sequence[Path], asked: Asked) -> list[Item]:
         prompt = of_test[_variables(one)]
         draw = taken[policy, prompt]
         taken[policy, prompt] += 1
-        response = _of(one, "response").get("output")
+        response, ended = _of(one, "response").get("output"), _ended(one)
         made.append(
             Item(
                 str(path),
                 row,
                 policy,
                 prompt,
-                _scores(one),
+                {} if ended else _scores(one),
                 draw,
                 response if isinstance(response, str) else None,
-                why=""
-                if response is not None or not one.get("error")
-                else f"{UNUSABLE}the call ended with an error",
+                why=f"{UNUSABLE}the call ended with an error" if ended else "",
             )
         )
     return made
@@ -73,6 +73,12 @@ def _results(path: Path) -> list[tuple[int, dict[str, Any]]]:
     if not isinstance(inner, list) or not all(isinstance(one, dict) for one in inner):
         raise DataError(f"{path}: no list of results in it; give what promptfoo eval -o wrote")
     return list(enumerate(inner, 1))
+
+
+def _ended(result: dict[str, Any]) -> bool:
+    """Whether the call failed: ``error`` alone does not say it, an assertion that fails writes its reason there."""
+    no_output = _of(result, "response").get("output") is None
+    return result.get("failureReason") == ERROR or (no_output and bool(result.get("error")))
 
 
 def _scores(result: dict[str, Any]) -> dict[str, float | None]:
@@ -97,6 +103,8 @@ def _scores(result: dict[str, Any]) -> dict[str, float | None]:
 
 
 def _score(part: dict[str, Any]) -> float | None:
+    if _of(part, "metadata").get("graderError") is True:
+        return None
     value = part.get("score")
     return number(part.get("pass") if value is None else value)
 

@@ -166,7 +166,7 @@ def _guess(scores: Mapping[str, Scored]) -> tuple[str | None, str | None]:
     """Names, or patterns, of the judge's and the oracle's score.
 
     By their words, else by how many numbers they have, and among those the judge's by how many of these differ: a check
-    of a rule says yes or no, a judge grades.
+    of a rule says yes or no, a judge grades. One that is the same everywhere comes last: it tells nothing apart.
     """
     patterns: dict[str, int] = {}
     differ: dict[str, int] = {}
@@ -179,7 +179,7 @@ def _guess(scores: Mapping[str, Scored]) -> tuple[str | None, str | None]:
     by_judge = [name for name in patterns if name not in by_oracle and patterns[name]]
     by_judge.sort(
         key=lambda name: (
-            not JUDGE.search(name), not OF_JUDGE.search(name), -patterns[name], -differ[name], name
+            not JUDGE.search(name), not OF_JUDGE.search(name), differ[name] == 1, -patterns[name], -differ[name], name
         )
     )  # fmt: skip
     by_oracle.sort(key=lambda name: (patterns[name], name))

@@ -164,7 +164,7 @@ def test_own_formats(tmp_path: Path, kind: str, share: float) -> None:
 FOREIGN = {
     "inspect/base.eval": ("judge", "human", 0.05),
     "promptfoo/results.json": ("right", "human", 0.05),
-    "lm_eval/org__base/samples_qa_2026-11-23T10-00-00.000001.jsonl": ("llm_judge,strict-match", None, 0.05),
+    "lm_eval/org__base/samples_qa_2026-11-24T03-38-30.593232.jsonl": ("llm_judge,strict-match", None, 0.05),
     "langfuse/scores.csv": ("quality@EVAL", "quality@ANNOTATION", 0.05),
     "mt_bench/human_votes.jsonl": ("expert_*", None, 0.05),
 }

@@ -50,14 +50,21 @@ def slow_lm_eval() -> Slow:
 
 
 def slow_promptfoo() -> Slow:
+    """Promptfoo numbers the repeats of a question one after the other."""
     out = {}
-    whole = json.loads((HELD / "promptfoo" / "results.json").read_text())
-    for r in whole["results"]["results"]:
-        parts = r["gradingResult"]["componentResults"]
-        human = [part["score"] for part in parts if part["assertion"]["type"] == "human"]
-        key = r["provider"]["label"], f"test {r['testIdx'] % 15}", r["testIdx"] // 15
-        out[key] = parts[0]["score"], human[0] if human else None
+    for r in promptfoo_results():
+        if r["response"].get("error") is None:
+            parts = {part["assertion"]["type"]: part for part in r["gradingResult"]["componentResults"]}
+            if not parts["llm-rubric"]["metadata"].get("graderError"):
+                first, draw = 2 * (r["vars"]["n"] - 1), r["testIdx"] % 2
+                assert r["testIdx"] == first + draw
+                human = parts["human"]["score"] if "human" in parts else None
+                out[r["provider"]["label"], f"test {first}", draw] = parts["llm-rubric"]["score"], human
     return out
+
+
+def promptfoo_results() -> list[dict[str, Any]]:
+    return json.loads((HELD / "promptfoo" / "results.json").read_text())["results"]["results"]
 
 
 def slow_langfuse() -> Slow:
@@ -111,7 +118,7 @@ CASES = {
     "inspect": (slow_inspect, "judge", "human", 4),
     "inspect_json": (slow_inspect, "judge", "human", 4),
     "lm_eval": (slow_lm_eval, "llm_judge,flexible-extract", "exact_match,strict-match", 2),
-    "promptfoo": (slow_promptfoo, "right", "human", 0),
+    "promptfoo": (slow_promptfoo, "right", "human", 2),
     "langfuse": (slow_langfuse, "quality@EVAL", "quality@ANNOTATION", 0),
     "phoenix": (slow_phoenix, "correctness@LLM", "correctness@HUMAN", 0),
     "langsmith": (slow_langsmith, "helpful", "thumb", 0),
@@ -195,8 +202,9 @@ def test_zstd_members_and_their_checksum(tmp_path: Path) -> None:
 
 def test_a_rating_by_hand_is_never_the_judge() -> None:
     """It overwrites the score of promptfoo's whole result."""
-    whole = json.loads((HELD / "promptfoo" / "results.json").read_text())["results"]["results"]
-    rated = [r for r in whole if len(r["gradingResult"]["componentResults"]) == 3]
+    rated = [
+        r for r in promptfoo_results() if len((r["gradingResult"] or {}).get("componentResults", [])) == 3
+    ]
     assert rated and all(r["score"] == r["gradingResult"]["componentResults"][2]["score"] for r in rated)
     found = items_of(HELD / "promptfoo")
     assert found is not None and {name for item in found[1] for name in item.scores} == {
@@ -204,6 +212,21 @@ def test_a_rating_by_hand_is_never_the_judge() -> None:
         "human",
         "right",
     }
+
+
+def test_what_promptfoo_scores_0_without_a_grade_is_no_score() -> None:
+    """A call that failed, and a grader that answered with no JSON: promptfoo writes 0 for both."""
+    ended = [r["score"] for r in promptfoo_results() if r["failureReason"] == 2]
+    marked = [
+        part["score"]
+        for r in promptfoo_results()
+        for part in (r["gradingResult"] or {}).get("componentResults", [])
+        if part.get("metadata", {}).get("graderError")
+    ]
+    assert ended == [0] and marked == [0]
+    _, left_out = read(foreign(HELD / "promptfoo", judge="right", oracle="human"))
+    said = left_out["reason"].value_counts().to_dict()
+    assert said == {"unusable: the call ended with an error": 1, "ungraded: right gave no number": 1}
 
 
 def test_a_policy_named_by_another_field(tmp_path: Path) -> None:
