@@ -42,7 +42,8 @@ def calibration_curve(curve: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 def calibration_band(band: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """The calibrator in use with its pointwise band, and the labels that taught it.
 
-    Draws a result of `cje_core.calibration.bands.calibration_band`.
+    Draws a result of `cje_core.calibration.bands.calibration_band`, which says what the band covers: towards the first
+    and the last label less than its level.
 
     Examples
     --------
@@ -57,7 +58,7 @@ def calibration_band(band: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     axes.plot(
         band["label_score"], band["label_value"], ".", color=GREY, ms=4, alpha=0.35, label="labels", zorder=1
     )
-    _band(axes, band["score"], band["interval"], OKABE_ITO[0], band.attrs["ci_prob"])
+    _band(axes, band["score"], band["interval"], OKABE_ITO[0], band.attrs["ci_prob"], ", less at the ends")
     axes.plot(band["score"], band["reward"], color=OKABE_ITO[0], lw=2.0, label="calibrator f", zorder=2)
     axes.set(xlabel="judge score S", ylabel="oracle label Y, reward R = f(S)")
     if band.attrs["mode"] != "monotone":
@@ -66,9 +67,11 @@ def calibration_band(band: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def _band(axes: Axes, x: xr.DataArray, interval: xr.DataArray, colour: str, ci_prob: float) -> None:
+def _band(
+    axes: Axes, x: xr.DataArray, interval: xr.DataArray, colour: str, ci_prob: float, more: str = ""
+) -> None:
     low, high = (interval.sel(ci_bound=end).values for end in ("lower", "upper"))
-    words = f"{100 * ci_prob:g}% band, pointwise"
+    words = f"{100 * ci_prob:g}% band, pointwise{more}"
     axes.fill_between(x.values, low, high, color=colour, alpha=0.18, lw=0, zorder=0, label=words)
 
 
