@@ -79,6 +79,8 @@ def main() -> None:
             whole = read_eval_log(log.location)
             for sample in whole.samples:
                 sample.events = []
+                if sample.error:  # its lines are paths of the machine that ran it
+                    sample.error.traceback = sample.error.traceback_ansi = ""
             write_eval_log(whole, str(HERE / "inspect_json" / f"{name}.json"))
 
 
