@@ -3,6 +3,7 @@
 Run by an interpreter that has ``inspect-ai`` (0.3.285 made what is here): ``python inspect_logs.py``. Two models, 15
 questions and 2 epochs make 60 samples; the scorer ``judge`` gives letters, ``rubric`` an object of two numbers, and
 ``human`` labels every third sample. One sample ends with an error, and in one the judge's answer is no number.
+In the zips that are frozen here the directories in this error's traceback were cut afterwards.
 """
 
 import os
