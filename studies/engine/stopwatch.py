@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -157,16 +156,21 @@ class Companion:
     def read(self, limit: float | None = None) -> str:
         """Next line; one that takes more than `limit` seconds ends the process, and that is what is raised."""
         assert self._process.stdout is not None
-        late = threading.Timer(limit, self._process.kill) if limit else None
+        stopped = threading.Event()
+
+        def stop() -> None:
+            stopped.set()
+            self._process.kill()
+
+        late = threading.Timer(limit, stop) if limit else None
         if late is not None:
             late.start()
-        start = time.monotonic()
         line = self._process.stdout.readline()
         if late is not None:
             late.cancel()
         if not line:
             self._process.wait()
-            if limit and time.monotonic() - start >= limit:
+            if stopped.is_set():
                 raise ContenderError(f"no answer in {limit:g} seconds")
             self._said.seek(0)
             raise ContenderError(self._said.read().strip() or "it ended without a word")

@@ -1,6 +1,7 @@
 """Conformance of every scenario that the directory holds: no scenario is named here."""
 
 import itertools
+import re
 import statistics
 from pathlib import Path
 
@@ -50,9 +51,10 @@ def test_logs_are_the_base_policys_first_responses(name: str) -> None:
 
 
 def shared_runs(sources: list[str], length: int = 6) -> list[tuple[str, ...]]:
-    """Runs of lines that two sources share, blank lines and indents aside."""
+    """Runs of lines that two sources share, blank lines, indents and examples aside, which call the same functions."""
     runs = []
     for source in sources:
+        source = re.sub(r"(?s)\nExamples\n--------\n.*?\n\"\"\"\n", "", source)
         lines = [line.strip() for line in source.splitlines() if line.strip()]
         runs.append({tuple(lines[i : i + length]) for i in range(len(lines) - length + 1)})
     return [run for one, two in itertools.combinations(runs, 2) for run in one & two]
