@@ -1,14 +1,13 @@
-"""Audits of transport: what a pass shows, what "not failed" lets through, and how binned audits pool their variance."""
+"""Audits of transport: what a pass shows, and what "not failed" lets through."""
 
 import math
-from functools import lru_cache
 
 import numpy as np
 from scipy import stats
 
 from cje_core.streams import generator
 from cje_core.transport.audit_size import audit_power
-from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
+from studies.ledger.claim import Claim, ClaimError, Params, Sides
 from studies.ledger.worlds import Family, FloatArray, batches, masses, over_worlds
 
 ALPHA = 0.0125  # of the paper's figure: four policies, Bonferroni
@@ -125,115 +124,6 @@ def margins(z: FloatArray, size: int) -> dict[str, float]:
         "sd": 0.05 + 0.45 / (1 + math.exp(-float(z[1]))),
         "probes": 50 + int(150 * abs(math.tanh(z[2]))),
     }
-
-
-def bin_tests(rates: FloatArray, each: int, rng: np.random.Generator, reps: int) -> dict[str, float]:
-    """Shares of rejections at 5% by tests over bins of binary residuals whose mean is zero in every bin.
-
-    ``pooled`` and ``own``: the sum of squared residuals over one estimated variance, or over each bin's own, to a
-    chi-squared; a bin without variance counts if its residual is not 0. ``shipped``: the project's ANOVA-type law for
-    the pooled sum, the calibrator known.
-    """
-    hits = rng.binomial(each, rates, size=(reps, len(rates)))
-    square = (hits / each - rates) ** 2
-    own = hits / each * (1 - hits / each) / (each - 1)  # of a bin's mean
-    edge = stats.chi2.isf(0.05, len(rates))
-    pooled_sum = (square / np.maximum(own.mean(axis=1, keepdims=True), 1e-12)).sum(axis=1)
-    own_sum = (square / np.maximum(own, 1e-12)).sum(axis=1)
-    share = own / np.maximum(own.mean(axis=1, keepdims=True), 1e-12)
-    df = share.sum(axis=1) ** 2 / (share**2).sum(axis=1) * (each + 1) / (each - 1)
-    df_bins = np.clip(df, 1.0, len(rates))
-    df_error = share.sum(axis=1) ** 2 / ((share**2).sum(axis=1) / (each + 1))
-    f_edge = stats.f.isf(0.05, df_bins, df_error)
-    return {
-        "pooled": float((pooled_sum > edge).mean()),
-        "own": float((own_sum > edge).mean()),
-        "shipped": float((pooled_sum / len(rates) > f_edge).mean()),
-    }
-
-
-def bins(z: FloatArray, size: int) -> dict[str, list[float]]:
-    """Label rates of bins, with 40 labels in each."""
-    return {"rates": (0.02 + 0.96 / (1 + np.exp(-2 * z))).tolist()}
-
-
-@lru_cache(maxsize=8)
-def squared_normals(size: int) -> FloatArray:
-    """Squares of 8,192 quasi-random normal vectors, shape (8192, size)."""
-    return np.asarray(stats.norm.ppf(stats.qmc.Sobol(size, seed=0).random(2**13)) ** 2)
-
-
-def pooled(w: Params) -> Sides:
-    """Size with a pooled variance, by moments of the statistic in large bins, against .06.
-
-    It is a weighted sum of chi-squares with weights ``v_b / mean v``: over the same Sobol points in every world.
-    """
-    rates = np.asarray(w["rates"], float)
-    if not (rates.min() > 0.01 and rates.max() < 0.99):
-        raise ClaimError("a bin is degenerate")
-    v = rates * (1 - rates)
-    normal = squared_normals(len(rates))
-    edge = stats.chi2.isf(0.05, len(rates))
-    return Sides(float((normal @ (v / v.mean()) > edge).mean()), 0.06)
-
-
-def pooled_by_binomials(w: Params) -> Sides:
-    """The same from binomial labels, 2,000 in a bin."""
-    rates = np.asarray(w["rates"], float)
-    return batches(
-        lambda rng: (bin_tests(rates, 2000, rng, 25_000)["pooled"], 0.06),
-        generator(0, "claims", "audits", "bins"),
-    )
-
-
-NULLS = ([0.5, 0.05, 0.05, 0.05, 0.05], [0.5] * 3, [0.3, 0.7, 0.02], [0.1] * 10)  # label rates by bin
-EACH = (40, 200)  # labels a bin
-ROOM = 0.0625  # size at 5% that counts as kept: a quarter over
-
-
-def own_variance(w: Params) -> Sides:
-    """Size with each bin's own estimated variance, by enumeration of all counts, against .0625."""
-    each, rates = int(w["each"]), np.asarray(w["rates"], float)
-    if not (each >= 2 and len(rates) >= 1 and (each + 1) ** len(rates) <= 200_000):
-        raise ClaimError("too many counts to enumerate")
-    count = np.arange(each + 1)
-    total, mass = np.zeros(1), np.ones(1)
-    for rate in rates:
-        own = count / each * (1 - count / each) / (each - 1)
-        statistic = (count / each - rate) ** 2 / np.maximum(own, 1e-12)
-        total = np.add.outer(total, statistic).ravel()
-        mass = np.multiply.outer(mass, stats.binom.pmf(count, each, rate)).ravel()
-    return Sides(float(mass[total > stats.chi2.isf(0.05, len(rates))].sum()), ROOM)
-
-
-def own_variance_by_simulation(w: Params) -> Sides:
-    """The same from binomial labels."""
-    rates = np.asarray(w["rates"], float)
-    return batches(
-        lambda rng: (bin_tests(rates, int(w["each"]), rng, 2000)["own"], ROOM),
-        generator(0, "claims", "audits", "own variance"),
-    )
-
-
-def own_bins(z: FloatArray, size: int) -> dict[str, object]:
-    """Label rates of bins, with 40 to 200 labels in each."""
-    return {**bins(z[:-1], size), "each": 40 + round(160 * math.tanh(abs(float(z[-1])) / 2))}
-
-
-def decide_bins(trial: Trial) -> Evidence:
-    """Size of the shipped test over bins in worlds of unequal label rates, at 40 and 200 labels a bin."""
-    rng, reps = trial.rng("bins"), trial.size(2000, 20_000, 200_000)
-    test = "own" if trial.planted else "shipped"
-    size = {n: [bin_tests(np.array(r), n, rng, reps)[test] for r in NULLS] for n in EACH}
-    mcse = math.sqrt(0.05 * 0.95 / reps)
-    told = "; ".join(f"{', '.join(f'{x:.3f}' for x in s)} with {n} labels a bin" for n, s in size.items())
-    return Evidence(
-        holds=max(max(s) for s in size.values()) < ROOM + 3 * mcse,
-        measured=f"sizes {told} ({mcse:.3f})",
-        expected=f".05, at most {ROOM}",
-        mcse=mcse,
-        text=f"Null binary residuals, {reps:,} replicates, {len(NULLS)} sets of label rates: sizes {told}.",
-    )
 
 
 KEPT = 0.06  # size at 5% that counts as kept by the audit of the mean
@@ -373,44 +263,5 @@ CLAIMS: tuple[Claim, ...] = (
         second=not_failed_by_simulation,
         planted="nearly always",
         falsified=lambda s: Sides(s.left, 0.01),
-    ),
-    over_worlds(
-        name="binned-pooled-variance",
-        source="ours: decile-binned residual checks (Section 2) with one variance for all bins",
-        statement="a chi-squared test over bins with a pooled variance keeps its size: at most 6% at 5%",
-        why=r"With binary labels the bins' variances p(1-p) differ; the statistic is then $\sum_b (v_b/\bar "
-        r"v)\chi^2_1$, with "
-        "the right mean and heavier tails.",
-        family=Family((2, 3, 5), lambda size: size, bins, 0.3),
-        sides=pooled,
-        second=pooled_by_binomials,
-        planted="at most 2%",
-        falsified=lambda s: Sides(s.left, 0.02),
-    ),
-    over_worlds(
-        name="binned-own-variance",
-        source="ours: does each bin's own variance mend binned-pooled-variance?",
-        statement="a chi-squared test over bins of 40 to 200 labels, each with its own estimated variance, keeps its "
-        "size: at most 6.25% at 5%",
-        rule="random label rates, then an optimiser; enumeration of all counts in each world",
-        why="Where labels are nearly sure, a bin's few failures set both its residual and its variance: a bin that saw "
-        "none is sure of itself. The limit is a chi-squared, and it is far away.",
-        family=Family((1, 2), lambda size: size + 1, own_bins, 0.1),
-        sides=own_variance,
-        second=own_variance_by_simulation,
-        planted="at most 1%",
-        falsified=lambda s: Sides(s.left, 0.01),
-    ),
-    Claim(
-        name="binned-anova-type",
-        source="ours: in place of binned-pooled-variance; the law of `cje-lab audit binned`, calibrator known",
-        statement="the pooled sum referred to an F law with the degrees of freedom of the bins' own variances keeps "
-        "its size",
-        rule="simulated binomial labels",
-        why=r"$\sum_b (v_b/\bar v)\chi^2_1$ has the mean of a chi-squared of $(\sum v_b)^2/\sum v_b^2$ degrees and "
-        "its variance (Box); the own variances enter only there.",
-        decide=decide_bins,
-        repairs="binned-pooled-variance",
-        planted="each bin's own variance in the sum",
     ),
 )

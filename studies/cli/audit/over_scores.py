@@ -19,7 +19,7 @@ def of_bins(binned: xr.Dataset, level: float) -> Told:
     flagged = (binned["p_bh"] <= level).values
     for policy, loud in zip(binned["policy"].values.tolist(), flagged, strict=True):
         at = binned.sel(policy=policy)
-        if int(at["n_bins"]) < 2:
+        if str(at["status"].item()) != "OK":
             shown.add_row(Text(policy), "-", "-", "-", "not checked", "-", "-")
             continue
         worst = at.isel(bin=int(np.nanargmax(np.abs(at["residual"].values))))
@@ -31,7 +31,7 @@ def of_bins(binned: xr.Dataset, level: float) -> Told:
         )  # fmt: skip
     lines = [
         f"joint test of every policy's bins, false discovery rate {level:g}; not checked: fewer than two bins of 5 "
-        "probed prompts. Residuals of single bins are for looking, not for testing"
+        "probed prompts, or neither residuals nor fit vary. Residuals of single bins are for looking, not for testing"
     ]
     found = bool(flagged.any())
     if found:

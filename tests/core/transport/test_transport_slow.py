@@ -4,12 +4,14 @@ Each check that passes is run again with an error planted (a standard error too 
 that takes the baseline as known, ...) and must then fail.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from cje_core.data import from_arrays
-from cje_core.transport import drift
+from cje_core.transport import drift, local_audits
 from cje_core.transport.audit import audit
 from cje_core.transport.audit_size import audit_power, sequential_audit
 from cje_core.transport.local_audits import binned_audit
@@ -139,6 +141,67 @@ def test_binned_audit_has_its_level_where_the_variance_differs_between_bins(bina
     assert all((binary_bins["p"] < level).mean() <= most for level, most in bound.items())
     assert (binary_bins["old"] < 0.01).mean() > bound[0.01]
     assert (binary_bins["p"] < 0.05).mean() > 0.02  # and is not idle
+
+
+CELLS = (
+    ((0.918,), (40,)), ((0.949,), (60,)), ((0.031,), (100,)), ((0.975,), (200,)), ((0.029, 0.091), (40, 40)),
+    ((0.037, 0.028), (60, 60)), ((0.144, 0.027, 0.978), (40, 40, 40)), ((0.02, 0.98), (40, 40)),
+)  # fmt: skip
+DRAWN = 20  # random cells: 1 to 4 bins of 40 to 100 labels
+SCREEN, JUDGED = 200, 2000  # replicates per drawn cell, and of each cell that is judged
+ALLOWED = 0.0625  # size at 5% that counts as kept: a quarter over, see the claim binned-null-variance
+
+
+def known_rates(rates, each, rng):
+    """Mean residuals of bins with calibrated rates that are right, as the audit has them where f is known."""
+    q, n = len(rates), sum(each)
+    label = rng.random(n) < np.repeat(rates, each)
+    rows = SimpleNamespace(
+        label=label.astype(float), z=np.repeat(rates, each)[:, None], weight=np.ones(n),
+        cluster=np.arange(n), prompt=np.arange(n), prompts=np.arange(n), cluster_names=np.arange(n).astype(str),
+    )  # fmt: skip
+    return rows, np.split(np.arange(n), np.cumsum(each)[: q - 1])
+
+
+def size_of_bins(rates, each, rng, n, ends):
+    """Rejections at 5% in n samples, and samples without a test; f is known, so its part is silent."""
+    p = []
+    for _ in range(n):
+        rows, members = known_rates(rates, each, rng)
+        _, f_value, df_bins, df = local_audits._anova_type(
+            local_audits._joint(rows, SimpleNamespace(calibrator=0), members, ends)
+        )
+        p.append(stats.f.sf(f_value, df_bins, df) if df_bins > 0 else np.nan)
+    return (np.array(p) < 0.05).sum(), np.isnan(p).sum()
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """The audit's law with predictions that are the first column of z and have no error."""
+    silent = SimpleNamespace(influence=np.zeros(0), df=np.inf)
+    monkeypatch.setattr(local_audits, "predict", lambda f, z: z[:, 0])
+    monkeypatch.setattr(local_audits, "calibration_part", lambda *a: silent)
+    monkeypatch.setattr(local_audits, "cluster_sums", lambda influence, cluster: np.zeros(len(cluster)))
+
+
+def test_binned_audit_keeps_its_level_where_binary_labels_are_nearly_sure(known):
+    """The rates of a hostile search and random ones, f known: at most `ALLOWED`, and never without a test.
+
+    The bound of each cell is that of a binomial at 5 standard errors over `JUDGED` samples. Planted: the estimated
+    variances alone, which the audit takes where labels are not at the ends of its scale.
+    """
+    rng = np.random.default_rng(11)
+    most = stats.binom.ppf(1 - ALPHA / 2, JUDGED, ALLOWED)
+    drawn = [
+        (0.02 + 0.96 / (1 + np.exp(-2 * rng.standard_normal(q))), rng.integers(40, 101, q))
+        for q in rng.integers(1, 5, DRAWN)
+    ]
+    worst = sorted(drawn, key=lambda cell: -size_of_bins(*cell, rng, SCREEN, (0.0, 1.0))[0])[: DRAWN // 3]
+    found = [size_of_bins(*cell, rng, JUDGED, (0.0, 1.0)) for cell in (*CELLS, *worst)]
+    assert max(rejected for rejected, _ in found) <= most
+    assert not any(silent for _, silent in found)
+    planted = [size_of_bins(*cell, rng, JUDGED, (-1.0, 2.0))[0] for cell in CELLS]
+    assert max(planted) > most
 
 
 # --- power -----------------------------------------------------------------------------------------------------------
