@@ -85,6 +85,45 @@ def test_equal_labels_within_bins_give_no_infinite_statistic():
     assert np.isfinite(report.statistic) and 0 < report.p_value < 0.05
 
 
+def levels(target, *, oracle_range=(0, 1)):
+    """Five levels of the score, 40 prompts each, the base's labels .1, .3, ... good there, the target's as given."""
+    score = np.repeat([0.1, 0.3, 0.5, 0.7, 0.9], 40)
+    base = np.tile(np.arange(40), 5) < 40 * score
+    probe = np.stack([np.zeros(200, bool), np.ones(200, bool)])
+    return from_arrays(
+        [score, score], policies=["a", "b"], oracle=[base.astype(float), target], probe=probe,
+        calibration_policy="a", oracle_range=oracle_range,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rare", [2, 14])
+def test_binary_labels_vary_at_least_as_the_null_says(rare):
+    """With few failures in every bin the variances are those of the null, with more the estimated ones."""
+    good = (np.tile(np.arange(40), 5) < rare).astype(float)
+    found = binned_audit(levels(good)).sel(policy="b")
+    wide = binned_audit(levels(good, oracle_range=(-1, 2))).sel(policy="b")  # labels inside the scale
+    f = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+    null, own = f * (1 - f) / 40, np.full(5, rare / 40 * (1 - rare / 40) / 39)
+    rows = unpack(levels(good))
+    fitted = fit_slice(rows)
+    members = [np.flatnonzero((rows.policy == 1) & (rows.score == s)) for s in f]
+    kept = local_audits._joint(rows, fitted, members, (0.0, 1.0)).own
+    np.testing.assert_allclose(kept, null if null.sum() > own.sum() else own, rtol=1e-9)
+    assert (null.sum() > own.sum()) == (rare == 2)
+    assert (found.f_value < wide.f_value) if rare == 2 else (found.f_value == wide.f_value)
+
+
+def test_a_policy_without_a_test_says_why():
+    assert binned_audit(levels(np.ones(200))).status.values.tolist() == ["TOO_FEW_BINS", "OK"]
+    score = np.repeat([0.2, 0.8], 40)
+    same = np.full((2, 80), 0.5)
+    probe = np.stack([np.zeros(80, bool), np.ones(80, bool)])
+    mute = binned_audit(
+        from_arrays([score, score], policies=["a", "b"], oracle=same, probe=probe, oracle_range=(0, 1))
+    ).sel(policy="b")
+    assert mute.status.item() == "NO_VARIATION" and np.isnan([mute.p_value, mute.statistic]).all()
+
+
 def test_bins_of_probes_that_repeat_the_labels_that_taught_have_no_error():
     """One block per score level: what taught and what audits cancel bin by bin; with one sign wrong they double."""
     rng = np.random.default_rng(7)
