@@ -109,7 +109,7 @@ ANY = Family((1, 2), length, scored, 0.2)
 CLAIMS = (
     over_worlds(
         name="dr-variance",
-        source='Theorem "Calibrated DR: limits and efficiency", thm:dr-eff, over worlds',
+        source="ours: thm-dr-eff over worlds",
         statement=r"Calibrated DR has asymptotic variance $Var(\varphi_{sur})$, where a share of responses is "
         r"labelled.",
         why=r"R is estimated: the influence function has $m(S) \frac{L}{E[L | S]} (Y - R)$ besides. The appendix says "

@@ -203,8 +203,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="audit-pass-evidence",
-        source="Section 4, remark on data: a modest audit of 50 to 200 labels shows that the calibrator may be reused; "
-        "fig:transportability-test, 'pass'",
+        source="ours: the .05 and the 5% are; on Section 4, remark on data: a modest audit of 50 to 200 labels "
+        "shows that the "
+        "calibrator may be reused; fig:transportability-test, 'pass'",
         statement="a policy whose calibration is off by .05 or more passes the zero-null test with a probability of at "
         "most 5%",
         why="Not rejecting zero is no evidence for it: the probability is the test's miss rate, large wherever .05 is "
@@ -254,7 +255,7 @@ CLAIMS: tuple[Claim, ...] = (
     over_worlds(
         name="audit-not-fail",
         source="ours: on gates: 'flag unless FAIL' as a reporting rule",
-        statement="a shift of 1.5 margins or more leads to FAIL more often than not",
+        statement=f"a shift of 1.5 margins or more (margin {MARGIN:g}) leads to FAIL more often than not",
         why="FAIL needs the whole interval outside the margin; a shift of less than the margin and two standard "
         "errors is "
         "mostly INCONCLUSIVE, and its level is reported.",

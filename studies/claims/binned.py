@@ -199,7 +199,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="binned-own-variance",
-        source="ours: does each bin's own variance mend binned-pooled-variance?",
+        source="ours: whether each bin's own variance mends binned-pooled-variance",
         statement="a chi-squared test over bins of 40 to 200 labels, each with its own estimated variance, keeps its "
         "size: at most 6.25% at 5%",
         rule="random label rates, then an optimiser; enumeration of all counts in each world",

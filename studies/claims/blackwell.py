@@ -287,7 +287,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="blackwell-all-labels",
-        source=COROLLARY + ", read with the valid bound",
+        source="ours: cor:blackwell with the valid bound in place of the printed one",
         statement=r"With every response labelled the bound under mean sufficiency in $S_1$ is at most that in $S_2$.",
         why=r"Mean sufficiency in a coarser judge is the stronger restriction: $T(S_2) \subseteq T(S_1)$, as printed, "
         r"from which the opposite order follows.",
@@ -298,7 +298,7 @@ CLAIMS = (
     ),
     over_worlds(
         name="blackwell-some-labels",
-        source=COROLLARY + ", read with the valid bound",
+        source="ours: cor:blackwell with the valid bound in place of the printed one",
         statement=r"With a share $e$ of labels the bound under mean sufficiency in $S_1$ is at most that in $S_2$.",
         why=r"As blackwell-all-labels: fewer labels count the same difference $1/e$ times.",
         family=SCORES,

@@ -144,10 +144,11 @@ def decide_end_bias(trial: Trial) -> Evidence:
         text="Labels have nothing to do with the score, both policies are worth the same, and one spreads over "
         "the lower "
         f"half of the scale, the other over the upper. The plug-in difference is biased by "
-        f"{', '.join(number(b) for b in bias)} label standard deviations at "
+        f"{', '.join(number(b) for b in bias)} standard deviations of a label at "
         f"{', '.join(f'{m:.0f}' for m in sizes)} labels, "
         f"of order m^{slope:.2f} ({error:.2f}): {ratio.min():.2f} to {ratio.max():.2f} of its own standard deviation, "
-        "however many labels.",
+        "however many labels. The sides below are in other units: standard errors sqrt(4 / m) of the labels' own "
+        "difference, and a tenth of one.",
         counterexample=first_broken(({"labels": m} for m in range(2, SIZES[0] + 1)), end_bias),
         curve={"bias": list(zip(sizes.tolist(), bias.tolist(), strict=True))},
         axes=("labels", "bias of the contrast"),

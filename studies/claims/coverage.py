@@ -260,14 +260,13 @@ CLAIMS: tuple[Claim, ...] = (
         statement=r"$SE(IPS) \ge \sigma_T / \sqrt{ESS_T}$, $ESS_T = n\beta / (1 + \chi^2_T)$",
         why=r"The bound is $\alpha\sigma_T\sqrt{(1+\chi^2_T)/(n\beta)} = \alpha\sigma_T/\sqrt{ESS_T}$: the "
         r"corollary drops "
-        r"$\alpha \le 1$. A clone, for which IPS is a plain mean, breaks it with any T that is not everything. "
-        r"Read with "
-        r"$ESS_T = n^2/\sum W^2 1_T$, which is not the displayed $n\beta/(1+\chi^2_T)$, it is true: that is the "
-        r"repaired form.",
+        r"$\alpha \le 1$. A clone, for which IPS is a plain mean, breaks it with any T that has not all of the "
+        r"target's mass. Read with $ESS_T = n^2/\sum W^2 1_T$, which is not the ESS of the weights within T, "
+        r"$n\beta/(1+\chi^2_T)$, it is true: that is the repaired form.",
         family=FAMILY,
         sides=ess_form,
         second=lambda w: simulated(w, "ess"),
-        condition=r"$\alpha = 1$, that is T everything",
+        condition=r"$\alpha = 1$, that is, T has all of the target's mass",
         restrict=everything,
         planted="the right side of the printed form halved",
         falsified=lambda s: Sides(2 * s.left, s.right),
@@ -299,7 +298,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     decided(
         name="cle-coverage-penalty",
-        source="Section 5, weight diagnostics; table tab:weight-diagnostics",
+        source="ours: on Section 5, weight diagnostics, and tab:weight-diagnostics: 'half of the logarithm' is ours",
         statement="where the logger rarely visits T it is the coverage penalty that makes the factors of 24 to 61: at "
         "least half of each factor's logarithm",
         rule="arithmetic on the table's TTC and CLE columns; then exact Zipf worlds with the same TTC",
@@ -324,7 +323,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="cle-binds-calibrated",
-        source="prop:cle, 'any IPS-style estimator': IPS on calibrated rewards R = E[Y|X,A]",
+        source="Section 2, implication of eq:cle-bound: 'regardless of weight stabilization', 'explains ... "
+        "calibrated IPS' "
+        "(prop:cle itself is of W Y); here IPS on calibrated rewards R = E[Y|X,A]",
         statement=r"$sd(W R) \ge$ the floor",
         why=r"A reward that is known has no noise, and the proof keeps only the noise. With R known the error can be 0 "
         r"at any coverage; the floor belongs to IPS on labels.",
@@ -336,7 +337,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="cle-binds-stabilised",
-        source="prop:cle, 'any IPS-style estimator': the mean of Y with stabilised weights (monotone in the score)",
+        source="Section 2, implication of eq:cle-bound: 'regardless of weight stabilization', 'explains ... "
+        "calibrated IPS' "
+        "(prop:cle itself is of W Y); here the mean of Y with stabilised weights (monotone in the score)",
         statement=r"$sd(m_\uparrow(S) Y) \ge$ the floor, $m_\uparrow$ the monotone projection of $m^*$",
         why=r"The proof needs the second moment of W within T. The projection has less, and the floor is passed at the "
         r"price of a bias, `stabilisation-gives-away`: what is then estimated precisely is another number.",

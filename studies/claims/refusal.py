@@ -180,8 +180,9 @@ def same_law_by_simulation(w: Params) -> Sides:
 CLAIMS = (
     over_worlds(
         name="refuse-level-passes",
-        source="tab:gates, Identification, and alg:gates: 'OutOfRange <= eta (worst-case bias <= eta) or non-flat "
-        "boundaries'",
+        source="ours: of the gate's 'or' in tab:gates, Identification, and alg:gates ('OutOfRange <= eta "
+        "(worst-case bias <= "
+        "eta) or non-flat boundaries'); tab:assumptions-ledger lists both, that is 'and'",
         statement="a level that passes the gate is off by at most 5%, calibrator right where there are labels",
         why=r"The bias is $\sum_{s > edge} p(s) (y(s) - e)$, e the value at the edge. The first half of the gate "
         "bounds its mass, the second nothing: a link that still rises at the edge is where flat extension errs most, "

@@ -95,10 +95,12 @@ def decide_figure(trial: Trial) -> Evidence:
         + ", ".join(f"{m:.2f} ({k.replace('_', '-')})" for k, (_, _, m) in ranges.items())
         + "."
     )
+    unseen = 1 - 0.05 ** (1 / draws)  # 95% bound on a share of which no draw was seen
     return Evidence(
         holds=max(shares.values()) > 0.5,
         measured="share of draws that give the figure: "
-        + ", ".join(f"{100 * v:.0f}% {k}" for k, v in shares.items()),
+        + ", ".join(f"{100 * v:.0f}% {k}" for k, v in shares.items())
+        + f" (of {draws}; 0 of {draws} leaves up to {100 * unseen:.0f}%)",
         expected="most draws of some association",
         text=text,
     )
@@ -184,7 +186,7 @@ CLAIMS: tuple[Claim, ...] = (
         "more, above "
         ".70 beyond 100 tokens for .1",
         statement="with Zipf tokens (1,000, exponent 1.2) and tilts of standard normal utilities, TTC is as in "
-        "the figure",
+        "the figure for most draws of some association of utility and frequency",
         rule="exact TTC by FFT over draws of utilities, attached to tokens at random, in or against the order of their "
         "frequency",
         why="Which tokens are rewarded decides whether a tilt makes the target hotter or colder than the logger, and "

@@ -2,7 +2,8 @@
 
 Worlds are finite: responses with masses under target and logger, a judge, a reward R(s), a reward model q of each
 response, and a weight of each judge level. In the paper's set-up the score is a function of the response, and q one of
-the score (`SCORED`), or, with covariates, of the response (`COVARIATES`); `RANDOM` worlds, ours, have a judge that is
+the score (`SCORED`), or, with covariates, of the response (`COVARIATES`); or all are functions of an index of score and
+covariate (`INDEXED`); `RANDOM` worlds, ours, have a judge that is
 random given the response.
 """
 
@@ -44,9 +45,18 @@ def calibrated(w: Params) -> dict[str, object]:
     return {**w, "model": [w["model"][level.index(k)] for k in level]}
 
 
+def with_index(z: FloatArray, size: int) -> dict[str, object]:
+    """A world whose "judge" is an index Z(S, X): which of two scores, plus which of two kinds of response."""
+    w = world(z, size)
+    score = np.argmax(np.asarray(w["judge"], float)[:, :2], axis=1)
+    kind = (np.asarray(w["judge"], float)[:, 2] > 1).astype(int)
+    return calibrated({**w, "judge": np.eye(3)[score + kind].tolist()})
+
+
 RANDOM = Family((2, 3), lambda size: 6 * size + 6, world, 0.6)
 COVARIATES = Family((2, 3, 4), lambda size: 6 * size + 6, with_function, 0.6)
 SCORED = COVARIATES._replace(world=with_calibrator)
+INDEXED = COVARIATES._replace(world=with_index)
 
 
 def parts(w: Params) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:

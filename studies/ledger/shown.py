@@ -79,13 +79,21 @@ def document(found: Mapping[str, Any]) -> str:
         f"Profile {found['profile']}. **{found['summary']}.** "
         + " ".join(f"{name[0].upper()}{name[1:]}: {told}." for name, told in by_source(claims).items()),
         "",
-        "*Holds*: no counterexample by random search and an optimiser, or exactly computed. *Holds if*: false in "
-        "general, true under the condition given. *Refuted*: a counterexample that a second method confirms. *Not "
-        "reproduced*: a number of the paper that our simulated world does not "
-        "give; the paper's data was not used. *Undecided*: the text says what it "
-        "would take. "
+        "*Holds*: no counterexample by random search and an optimiser, or exactly computed, or a simulation within the "
+        "stated tolerance. *Holds if*: false in general, true under the condition given. *Refuted*: a counterexample "
+        "that a second method confirms. *Not reproduced*: a number, the paper's or one that we ask for, that our "
+        "computation or simulated world does not give; the paper's data was not used. *Undecided*: the text says what "
+        "it would take. "
         "Every claim has a false variant that must not come out as holding; for tables that denies the sentences and "
         "tests the reading of the answers, not the study.",
+        "",
+        "Each statement is brought to left ≤ right, or left = right. A world is one choice of all probabilities; "
+        "its size "
+        'counts its parameters. "Breaks it by" is (left − right) / the larger of the two. A statement that '
+        "something can "
+        "be is shown by one world. Figures in brackets are Monte Carlo standard errors. The key number is what "
+        "decides: "
+        "both sides, at the world that breaks the statement or at the tightest.",
         "",
     ]
     lines += _overview(claims)

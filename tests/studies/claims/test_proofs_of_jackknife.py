@@ -6,6 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 from proof_lines import numbered, registry, run
+from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
 from cje_core.calibration.isotonic import isotonic
@@ -167,6 +168,36 @@ def rising_link(rng):
     expected_part = kink_part(k, 10 * tau * np.sqrt(2), tau)
     np.testing.assert_allclose(1 + (1 - a) ** 2 * expected_part, 1 / a, rtol=1e-6)
     np.testing.assert_allclose(1 + (1 - a) ** 2 * tau**2, 1 / a, **CLOSE)
+
+
+@line("jackknife", 9)
+def between(rng):
+    """The printed minima, found again; the ratio is free of tau, and its least bounds that of (6) for every a."""
+    density = norm.pdf(GRID) * STEP
+
+    def ramp(delta, tau):
+        d = np.maximum(0, delta + tau * GRID)
+        return density @ d**2 - (density @ d) ** 2
+
+    least = {}
+    for k in (2, 3, 4, 5):
+        found = minimize_scalar(
+            lambda x, k=k: kink_part(k, x, 1.0) / ramp(x, 1.0), bounds=(0.3, 3), method="bounded"
+        )
+        least[k] = found.fun
+        assert (round(found.fun, 3), round(found.x, 2)) == {
+            2: (0.853, 1.04), 3: (0.945, 1.36), 4: (0.975, 1.61), 5: (0.987, 1.83)
+        }[k]  # fmt: skip
+    assert round(100 * (1 - least[2])) == 15 and round(100 * (1 - least[5]), 1) == 1.3
+    k, (a, delta) = int(rng.integers(2, 6)), levels(rng)
+    tau = 1 / np.sqrt(a * (1 - a))
+    np.testing.assert_allclose(
+        kink_part(k, delta, tau) / ramp(delta, tau),
+        kink_part(k, delta / tau, 1.0) / ramp(delta / tau, 1.0),
+        rtol=1e-6,
+    )
+    ratio = (1 + (1 - a) ** 2 * kink_part(k, delta, tau)) / (1 + (1 - a) ** 2 * ramp(delta, tau))
+    assert ratio > least[k]
 
 
 @pytest.mark.parametrize(("page", "number"), sorted(CHECKS))
