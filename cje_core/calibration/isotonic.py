@@ -11,7 +11,8 @@ from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel, loaded
 
 FEW = 2_000  # levels that are pooled in a millisecond or two without compiled code
-MANY, MANY_KNOTS = 5_000, 200  # values and knots from which a table pays
+MANY = 5_000  # values from which a table pays
+MANY_KNOTS, SOME_KNOTS = 200, 10  # and knots: where compiled code must be loaded first, and where it is
 
 
 @Kernel
@@ -115,7 +116,7 @@ def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArra
     >>> interpolate(np.array([0.0, 1.5, 9.0]), np.array([1.0, 2.0]), np.array([3.0, 4.0])).tolist()
     [3.0, 3.5, 4.0]
     """
-    if len(x) < MANY or len(knot) < MANY_KNOTS:
+    if len(x) < MANY or len(knot) < (SOME_KNOTS if loaded() else MANY_KNOTS):
         return np.interp(x, knot, value)
     steps = len(knot) / (knot[-1] - knot[0])
     if not np.isfinite(steps):

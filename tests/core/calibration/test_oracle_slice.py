@@ -157,10 +157,12 @@ def test_mean_labels_do_not_cancel():
     assert mean_labels(fitted)[1][0] == 0.1
 
 
+@pytest.mark.parametrize("n_knots", [12, 700])  # few are looked up where numba is loaded anyway
 @pytest.mark.parametrize("spread", ["even", "clumped"])
-def test_many_values_are_interpolated_as_numpy_does(spread):
+def test_many_values_are_interpolated_as_numpy_does(spread, n_knots):
     rng = np.random.default_rng(8)
-    knot = np.unique(rng.uniform(size=700))
+    interpolate(np.zeros(6_000), np.arange(300.0), np.arange(300.0))  # loads it
+    knot = np.unique(rng.uniform(size=n_knots))
     if spread == "clumped":  # nearly all knots in one cell of the table
         knot = np.unique(np.concatenate([knot * 1e-9, [-3.0, 5.0]]))
     value = np.sort(rng.uniform(size=len(knot)))
