@@ -44,6 +44,22 @@ class Graded(NamedTuple):
     columns: FloatArray | None = None  # (rows, C) columns of the covariate effect, where the model has one
 
 
+def eighteen_labels() -> tuple[Levels, IntArray, FloatArray]:
+    """18 binary labels at three scores, as levels, and each label's level and value: what examples are made of.
+
+    Examples
+    --------
+    >>> levels, at, label = eighteen_labels()
+    >>> levels.n.tolist(), levels.total.tolist()  # labels, and the good among them
+    ([4.0, 6.0, 8.0], [1.0, 3.0, 7.0])
+    """
+    n, good = np.array([4, 6, 8]), np.array([1, 3, 7])
+    label = np.concatenate([np.arange(k) < g for k, g in zip(n, good, strict=True)]).astype(float)
+    counts = n.astype(float), good.astype(float)
+    levels = Levels(np.array([0.2, 0.5, 0.8]), *counts, squares=label.sum(), binary=True, low=0.0, width=1.0)
+    return levels, np.repeat(np.arange(3), n), label
+
+
 def grade(
     rows: Rows,
     fitted: OracleSlice,

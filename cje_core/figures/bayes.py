@@ -14,9 +14,8 @@ def prior_predictive(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import numpy as np
-    >>> from cje_core.bayes.levels import Levels
-    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
-    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes.levels import eighteen_labels
+    >>> levels, at, label = eighteen_labels()
     >>> from matplotlib.figure import Figure
     >>> from cje_core.bayes.diagnostics.predictive import curves, prior_draws
     >>> prior_predictive(curves(levels, prior_draws(levels, rng=1)), ax=Figure().subplots()).get_ylabel()
@@ -39,9 +38,8 @@ def calibration_posterior(curves: xr.Dataset, *, ax: Axes | None = None) -> Axes
     Examples
     --------
     >>> import numpy as np
-    >>> from cje_core.bayes.levels import Levels
-    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
-    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes.levels import eighteen_labels
+    >>> levels, at, label = eighteen_labels()
     >>> from cje_core.bayes import gibbs
     >>> draws = gibbs.sample(levels, n_draws=200, rng=1)
     >>> from matplotlib.figure import Figure

@@ -78,9 +78,8 @@ def power_scaling(
 
     Examples
     --------
-    >>> from cje_core.bayes.levels import Levels
-    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
-    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes.levels import eighteen_labels
+    >>> levels, at, label = eighteen_labels()
     >>> from cje_core.bayes import gibbs
     >>> draws = gibbs.sample(levels, n_draws=2000, rng=1)
     >>> found = power_scaling(draws, levels, {"f(0.5)": draws.f[:, 1]})

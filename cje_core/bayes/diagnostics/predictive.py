@@ -73,13 +73,10 @@ def predictive_check(
 
     Examples
     --------
-    >>> from cje_core.bayes.levels import Levels
-    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
-    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes.levels import eighteen_labels
+    >>> levels, at, label = eighteen_labels()
     >>> from cje_core.bayes import gibbs
     >>> draws = gibbs.sample(levels, n_draws=200, rng=1)
-    >>> at = np.repeat([0, 1, 2], [4, 6, 8])
-    >>> label = np.concatenate([np.arange(n) < k for n, k in ((4, 1), (6, 3), (8, 7))]).astype(float)
     >>> found = predictive_check(levels, at, label, draws, rng=1)
     >>> found["observed"].sel(statistic="mean").round(3).item()
     0.611
@@ -129,13 +126,10 @@ def pit(
 
     Examples
     --------
-    >>> from cje_core.bayes.levels import Levels
-    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
-    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes.levels import eighteen_labels
+    >>> levels, at, label = eighteen_labels()
     >>> from cje_core.bayes import gibbs
     >>> draws = gibbs.sample(levels, n_draws=200, rng=1)
-    >>> at = np.repeat([0, 1, 2], [4, 6, 8])
-    >>> label = np.concatenate([np.arange(n) < k for n, k in ((4, 1), (6, 3), (8, 7))]).astype(float)
     >>> values = pit(levels, at, label, draws, rng=1)
     >>> values.shape, bool(((values >= 0) & (values <= 1)).all())
     ((18,), True)

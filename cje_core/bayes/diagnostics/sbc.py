@@ -34,9 +34,8 @@ def gibbs_sampler(n_draws: int = 99, *, prior: Prior = DEFAULT) -> Sampler:
 
     Examples
     --------
-    >>> from cje_core.bayes.levels import Levels
-    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
-    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes.levels import eighteen_labels
+    >>> levels, at, label = eighteen_labels()
     >>> gibbs_sampler(20)(levels, np.random.default_rng(1)).f.shape
     (20, 3)
     """
@@ -82,9 +81,8 @@ def sbc(
 
     Examples
     --------
-    >>> from cje_core.bayes.levels import Levels
-    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
-    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
+    >>> from cje_core.bayes.levels import eighteen_labels
+    >>> levels, at, label = eighteen_labels()
     >>> ranks = sbc(gibbs_sampler(19), levels, n_sims=10, n_ranks=19, rng=1)["rank"]
     >>> int(ranks.min()) >= 0, int(ranks.max()) <= 19
     (True, True)

@@ -149,11 +149,8 @@ def observations(levels: Levels, seen: Labelled, prior: Prior = DEFAULT) -> Spec
 
     Examples
     --------
-    >>> from cje_core.bayes.levels import Levels
-    >>> count, total = np.array([4.0, 6.0, 8.0]), np.array([1.0, 3.0, 7.0])  # labels, and the good among them
-    >>> levels = Levels(np.array([0.2, 0.5, 0.8]), count, total, squares=11.0, binary=True, low=0.0, width=1.0)
-    >>> at = np.repeat([0, 1, 2], [4, 6, 8])
-    >>> label = np.concatenate([np.arange(n) < k for n, k in ((4, 1), (6, 3), (8, 7))]).astype(float)
+    >>> from cje_core.bayes.levels import eighteen_labels
+    >>> levels, at, label = eighteen_labels()
     >>> model = observations(levels, Labelled(at, label))
     >>> type(model).__name__
     'Specification'

@@ -98,7 +98,8 @@ def _read(path: Path, responses: bool) -> tuple[dict[str, Any], list[Any]]:
             return header, _list(
                 _json(path, _member(archive, held["summaries.json"], path), "summaries.json"), path
             )
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        # the last is what zipfile raises of a member that is encrypted, or packed in a way that it does not know
         said = " ".join(str(error).split())
         raise DataError(f"{path}: not a zip, or damaged ({said}); copy the log again") from None
 

@@ -4,7 +4,7 @@ The oracle labelled some of them. As the calibrator gives a score its mean label
 label of the labelled ones, mu: a policy's own where it has enough, else that of all that teach, which is borrowed. With
 the share w of a policy's prompts ungraded its value v, of the graded, becomes ``(1 - w) v + w mu``. The two parts rest
 on other responses, so their intervals are put together as of independent estimates (MOVER: Zou and Donner 2008), and
-prompts that happened to be graded or not add ``w (1 - w)(v - mu)^2 / n``.
+prompts that happened to be graded or not add ``w (1 - w)(v - mu)^2 / n``; the sum stays on the oracle's scale.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from cje_core.data.build import from_frame
 from cje_core.data.contract import teaching_policies
 from cje_core.data.intake.foreign import LABEL
 from cje_core.estimators import labels_only
-from cje_core.inference.estimate import wald
+from cje_core.inference.estimate import into_scale, wald
 
 
 def ungraded_worth(
@@ -53,6 +53,7 @@ def ungraded_worth(
     0.5
     """
     ci_prob = float(value.attrs.get("ci_prob", 0.95))
+    scale = (float(data.attrs["oracle_range"][0]), float(data.attrs["oracle_range"][1]))
     held = gone.get(LABEL, pd.Series(np.nan, index=gone.index)).astype(float)
     told = gone.assign(oracle_label=held, policy=gone["policy"].astype(str))[held.notna()]
     all_that_teach = told[told["policy"].isin(teaching_policies(data))]
@@ -60,12 +61,13 @@ def ungraded_worth(
     for policy, w in share.items():
         own = told[told["policy"] == policy]
         used = own if own["prompt_id"].nunique() >= MIN_LABELLED_CLUSTERS else all_that_teach
-        mean, ends = _mean_label(used, data.attrs["oracle_range"], ci_prob)
+        mean, ends = _mean_label(used, scale, ci_prob)
         if w and policy in value["policy"].values.astype(str):
             at = value.sel(policy=policy)
             n = int(data["evaluated"].sel(policy=policy).any("draw").sum()) / max(1 - w, 1e-9)
             v, bounds = float(at["estimate"]), np.asarray(at["interval"].values, dtype=float)
-            found.append((len(used), *_together(w, (v, bounds), (mean, ends), n, ci_prob)))
+            center, interval = _together(w, (v, bounds), (mean, ends), n, ci_prob)
+            found.append((len(used), center, into_scale(interval, center, scale)))
         else:
             found.append((len(used) if w else 0, np.nan, np.full(2, np.nan)))
     return xr.Dataset(

@@ -50,13 +50,8 @@ def paired_table(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
-    >>> results = xr.Dataset(
-    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
-    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
-    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
-    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> from studies.engine.measures.toy import four_replicates
+    >>> results = four_replicates()
     >>> both = xr.concat([results, results.assign_coords(method=["again"])], "method", data_vars="minimal")
     >>> paired_table(both, "direct", ("coverage",))["method"].tolist()
     ['again']

@@ -17,13 +17,8 @@ def long_table(measured: xr.Dataset) -> pd.DataFrame:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
-    >>> results = xr.Dataset(
-    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
-    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
-    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
-    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> from studies.engine.measures.toy import four_replicates
+    >>> results = four_replicates()
     >>> from studies.engine.measures import performance
     >>> long_table(performance(results, measures=["coverage"]))[["measure", "value"]].values.tolist()
     [['coverage', 0.75]]
@@ -51,13 +46,8 @@ def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True)
 
     Examples
     --------
-    >>> import numpy as np
-    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
-    >>> results = xr.Dataset(
-    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
-    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
-    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
-    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> from studies.engine.measures.toy import four_replicates
+    >>> results = four_replicates()
     >>> summary_table(results, ["bias"])[["n", "method", "bias", "bias_mcse"]].round(3).values.tolist()
     [[100, 'direct', 0.05, 0.065]]
     """
@@ -76,13 +66,8 @@ def cell_table(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
-    >>> results = xr.Dataset(
-    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
-    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
-    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
-    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> from studies.engine.measures.toy import four_replicates
+    >>> results = four_replicates()
     >>> cell_table(results, ["direct"], "coverage")[["n", "direct_coverage"]].values.tolist()
     [[100.0, 0.75]]
     """
@@ -102,13 +87,8 @@ def by_estimand(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
-    >>> results = xr.Dataset(
-    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
-    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
-    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
-    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> from studies.engine.measures.toy import four_replicates
+    >>> results = four_replicates()
     >>> table = by_estimand([("all", results)], lambda part: summary_table(part, ["coverage"]))
     >>> table[["n", "estimand"]].values.tolist()
     [[100, 'all']]
@@ -137,13 +117,8 @@ def side_by_side(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> dims, estimate = ("n", "replicate", "method", "policy"), np.array([0.4, 0.6, 0.5, 0.7]).reshape(1, 4, 1, 1)
-    >>> results = xr.Dataset(
-    ...     {"estimate": (dims, estimate), "std_error": (dims, np.full_like(estimate, 0.1)),
-    ...      "interval": ((*dims, "ci_bound"), np.stack([estimate - 0.15, estimate + 0.15], axis=-1)),
-    ...      "truth": (dims[:2] + dims[3:], np.full((1, 4, 1), 0.5)), "status": (dims, np.zeros((1, 4, 1, 1), int))},
-    ...     {"n": [100], "method": ["direct"], "policy": ["a"], "replicate": np.arange(4)}, {"ci_prob": 0.95})
+    >>> from studies.engine.measures.toy import four_replicates
+    >>> results = four_replicates()
     >>> table = side_by_side(summary_table(results, ["coverage"]), ["n"], "coverage", ["direct"])
     >>> table.columns.tolist()
     ['n', 'direct', 'direct_mcse']

@@ -97,6 +97,19 @@ def test_the_ungraded_are_valued_by_the_labels_of_the_labelled_among_them() -> N
     assert few.calibrated.isnull().all()
 
 
+def test_the_interval_of_the_ungraded_stays_on_the_scale() -> None:
+    """What chance of being graded adds would else go beyond its end."""
+    told = {f"u{k}": y for k, y in enumerate([1.0, 0.8, 0.9, 1.0, 0.8, 0.9])}
+    table = pd.DataFrame(
+        {"policy": "a", "prompt_id": f"q{k}", "judge_score": 0.5, "oracle_label": 1.0} for k in range(6)
+    )
+    value = valued(from_frame(table), {"a": 1.0})
+    value["interval"] = (("policy", "ci_bound"), [[0.9, 1.0]])
+    flow = row_flow(from_frame(table), labelled_gone({"a": told}), value)
+    low, high = flow.calibrated_interval[0].values
+    assert low < flow.calibrated[0] < high == 1.0
+
+
 def test_the_interval_of_the_ungraded_covers_what_all_responses_are_worth() -> None:
     """300 data sets in which the ungraded are worth .6 less: at least 95% less five Monte Carlo standard errors."""
     rng, hits, reps = np.random.default_rng(4), 0, 300
