@@ -244,10 +244,10 @@ CLAIMS = (
     over_worlds(
         name="refuse-level-ranks-repaired",
         source="ours: in place of refuse-level-ranks",
-        statement="where the gate refuses a level, the plug-in values order two policies rightly if the scores of one "
-        "are stochastically larger, labels rising with the score",
-        why="Both the truth and its flat extension rise with the score, and a rising function has the larger mean under "
-        "the stochastically larger law.",
+        statement="where the gate refuses a level, the plug-in values order two policies rightly if the scores of "
+        "one are stochastically larger, labels rising with the score",
+        why="Both the truth and its flat extension rise with the score, and a rising function has the larger mean "
+        "under the stochastically larger law.",
         family=FLAT_EDGE._replace(world=lambda z, size: dominated(edged(z, size))),
         sides=ordered,
         second=ordered_by_simulation,
