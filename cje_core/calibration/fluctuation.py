@@ -8,7 +8,6 @@ paper's remark "TMLE equivalence" in the EIF derivation for Direct mode). The sc
 import math
 
 import numpy as np
-from scipy import special
 
 from cje_core.checks import FloatArray
 from cje_core.compiled import Kernel
@@ -90,14 +89,27 @@ def targeted(
     guess, own_guess : arrays
         Fluctuated predictions, inside the scale; ``sum own_weight * (label - own_guess) = 0``.
     """
-    low, width = scale[0], scale[1] - scale[0]
+    guess, own_guess = guess.copy(), own_guess.copy()
+    target_into(guess, clever, own_guess, own_clever, label, own_weight, scale[0], scale[1] - scale[0])
+    return guess, own_guess
 
-    def offset(values: FloatArray) -> FloatArray:
-        return np.asarray(special.logit(np.clip((values - low) / width, EDGE, 1 - EDGE)))
 
-    own_offset = offset(own_guess)
-    eps = fluctuate(own_offset, own_clever, (label - low) / width, own_weight, len(label))
-    return (
-        low + width * special.expit(offset(guess) + eps * clever),
-        low + width * special.expit(own_offset + eps * own_clever),
-    )
+@Kernel
+def target_into(guess, clever, own_guess, own_clever, label, own_weight, low, width):  # type: ignore[no-untyped-def]
+    """`targeted` in place, on a scale of this width."""
+    m = len(label)
+    outcome = np.empty(m)
+    for j in range(m):
+        own_guess[j] = _logit((own_guess[j] - low) / width)
+        outcome[j] = (label[j] - low) / width
+    eps = fluctuate(own_guess, own_clever, outcome, own_weight, m)
+    for j in range(m):
+        own_guess[j] = low + width * expit(own_guess[j] + eps * own_clever[j])
+    for i in range(len(guess)):
+        guess[i] = low + width * expit(_logit((guess[i] - low) / width) + eps * clever[i])
+
+
+@Kernel
+def _logit(share):  # type: ignore[no-untyped-def]
+    """`logit_inside`, where there is a share: NaN stays NaN."""
+    return logit_inside(share) if share == share else share

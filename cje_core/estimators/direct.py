@@ -247,20 +247,27 @@ def estimate_block(
         return None
     if drawn and borrowed not in (None, "plug_in"):
         return None
-    if not drawn and inference not in ("influence", "cluster"):
+    if not drawn and inference not in ("influence", "cluster", "jackknife"):
         return None
-    if correction not in ("theta_aug", "none") or interval == "normal":
+    if correction not in ("theta_aug", "none", "tmle"):
+        return None
+    by_fold, targeted = inference == "jackknife", correction == "tmle"
+    if targeted and (drawn or by_fold):
+        return None
+    if by_fold and ((power_tuned and correction != "none") or borrowed not in (None, "plug_in")):
         return None
     if calibration not in (None, Calibration()):
         return None
     return direct_block(
         block,
         ci_prob=ci_prob,
-        correct=correction == "theta_aug",
+        correct=correction != "none",
         borrowed=borrowed or _usual_form(inference, correction),
         tuned=power_tuned,
         known=inference == "cluster",
         interval=interval,
+        targeted=targeted,
+        by_fold=by_fold,
         n_boot=inference.n if isinstance(inference, Bootstrap) else 0,
         rngs=rngs,
     )

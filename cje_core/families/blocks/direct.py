@@ -30,6 +30,7 @@ from cje_core.families.blocks.estimates import (
     own_evidence,
     standard_error,
 )
+from cje_core.families.blocks.jackknife import fold_errors
 from cje_core.families.blocks.slice_kernels import (
     CONSTANT_JUDGE,
     CONSTANT_LABELS,
@@ -72,6 +73,7 @@ def slices(block: Block) -> Slices:
         fold=np.empty((n_sets, n), dtype=np.int64),
         n_folds=np.empty(n_sets, dtype=np.int64),
         knot=np.empty((n_sets, N_FOLDS + 1, m)),
+        value=np.empty((n_sets, N_FOLDS + 1, m)),
         total=np.empty((n_sets, N_FOLDS + 1, m)),
         block=np.empty((n_sets, N_FOLDS + 1, m), dtype=np.int64),
         n_knots=np.zeros((n_sets, N_FOLDS + 1), dtype=np.int64),
@@ -116,6 +118,12 @@ def holds(block: Block, correct: bool, form: int) -> bool:
     return not (borrows & of_labels.shared).any()
 
 
+def probabilities_known(block: Block) -> bool:
+    """Whether every response of a policy with own labels had a chance of one, which a TMLE needs to know."""
+    corrected = labelled(block).number >= MIN_LABELLED_CLUSTERS
+    return bool((~corrected | (block.label_prob > 0).all(axis=-1)).all())
+
+
 def direct_block(
     block: Block,
     *,
@@ -125,6 +133,8 @@ def direct_block(
     tuned: bool,
     known: bool,
     interval: str,
+    targeted: bool = False,
+    by_fold: bool = False,
     n_boot: int = 0,
     rngs: Iterable[np.random.Generator] = (),
 ) -> BlockEstimate | None:
@@ -135,34 +145,46 @@ def direct_block(
     correct, tuned, known : bool
         Whether own labels correct, by a tuned prediction; whether f is taken as known.
     borrowed : {"balanced", "one_step", "plug_in"}
+    interval : str
+        A kind of `cje_core.families.intervals`, or "normal".
+    targeted : bool
+        Whether own labels correct by TMLE.
+    by_fold : bool
+        Whether the delete-one-fold jackknife says what the labels add, for predictions that are not tuned.
     n_boot : int
         Bootstrap replicates that make the intervals of predictions that are not tuned; 0 for none.
     rngs : iterable of Generator
         Theirs, one per data set.
     """
     form = FORMS[borrowed]
-    if not holds(block, correct, form):
+    if not holds(block, correct, form) or (targeted and not probabilities_known(block)):
         return None
-    found, own = fit_block(block, correct, form, tuned, known)
+    found, own = fit_block(block, correct, form, tuned, known, targeted)
     status = statuses(block, found, own, correct, form)
-    df = np.full(own.shape, np.inf) if known else pooled_df(found.variance, found.df)
     evidence = own_evidence(block) if correct else None
-    std_error, draws = standard_error(found.influence), None
+    if by_fold:
+        std_error, df = fold_errors(block, slices(block), rising(block)[0], found)
+    else:
+        std_error, df = standard_error(found.influence), pooled_df(found.variance, found.df)
+    if known or interval == "normal":
+        df = np.full(own.shape, np.inf)
+    draws = None
     if n_boot:
         failed = status >= Status.TOO_FEW_LABELS
         alive, canonical = ~failed & np.isfinite(std_error), prompt_orders(block.score.shape[2])[0]
         draws, few = bootstrap_block(block, slices(block), found.route, alive, canonical, n_boot, rngs)
         status[few], std_error[few] = Status.FEW_RESAMPLES, np.nan
     numbers = Numbers(found.value, found.influence, std_error, df, status, found.balance)
-    return assemble_block(block, numbers, ci_prob=ci_prob, kind=interval, evidence=evidence, draws=draws)
+    kind = "wald" if interval == "normal" else interval
+    return assemble_block(block, numbers, ci_prob=ci_prob, kind=kind, evidence=evidence, draws=draws)
 
 
 def fit_block(
-    block: Block, correct: bool, form: int, tuned: bool, known: bool = False
+    block: Block, correct: bool, form: int, tuned: bool, known: bool = False, targeted: bool = False
 ) -> tuple[Values, BoolArray]:
     """Run the kernels; which policies have own labels that correct, shape (R, P)."""
     if correct:
-        kept = corrected(block, tuned, known)
+        kept = corrected(block, tuned, known, targeted)
         out = kept._replace(**{name: getattr(kept, name).copy() for name in kept._fields[:-1]})
     else:
         out = nothing(block, known)
@@ -182,10 +204,13 @@ def nothing(block: Block, known: bool) -> Values:
 
 
 @lru_cache(maxsize=1)  # whatever the others borrow
-def corrected(block: Block, tuned: bool, known: bool) -> Values:
+def corrected(block: Block, tuned: bool, known: bool, targeted: bool = False) -> Values:
     """Values of the policies whose own labels correct; nothing of the others."""
     out = nothing(block, known)
-    own_values(block.score, block.label, block.label_prob, slices(block), tuned, out)
+    low, high = map(float, block.oracle_range)
+    own_values(
+        block.score, block.label, block.label_prob, slices(block), (tuned, targeted, low, high - low), out
+    )
     return out
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cje_core.calibration.fluctuation import target_into
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel
@@ -104,8 +105,13 @@ def tuned_line(score, at, label, weight, line, own_line):  # type: ignore[no-unt
 
 
 @Kernel
-def corrected(slices, r, p, score, at, label, weight, tuned, out):  # type: ignore[no-untyped-def]
-    """Mean prediction corrected by own labels: `fit._corrected` with Hajek weights (filled into ``out[r, p]``)."""
+def corrected(slices, r, p, score, at, label, clever, choice, out):  # type: ignore[no-untyped-def]
+    """Mean prediction corrected by own labels: `fit._corrected`, Hajek or TMLE (filled into ``out[r, p]``).
+
+    ``clever`` is one over the label probability of each response.
+    """
+    tuned, targeted, low, width = choice
+    weight = clever[at]
     n, m, full = len(score), len(at), slices.n_folds[r]
     spent = 0.0
     moves, own_moves = np.empty(n), np.empty(n)
@@ -153,10 +159,14 @@ def corrected(slices, r, p, score, at, label, weight, tuned, out):  # type: igno
         spent = n_used / (n_effective - 1) if n_used else 0.0
         h = level + weights[0] * g[0] + weights[1] * g[1]
         own_h = level + weights[0] * own_g[0] + weights[1] * own_g[1]
+    if targeted:
+        h = h.copy()
+        target_into(h, clever, own_h, weight, label, weight, low, width)
     mean, df = mean_of_all(h, moves)
     shift, own_df = mean_of_own(label - own_h, weight, at, own_moves)
     own_moves /= np.sqrt(1 - spent)
-    fill(out, r, p, CORRECTED, mean + shift, moves, df, own_moves, own_df * (1 - spent))
+    value = mean if targeted else mean + shift  # the fluctuation made the residuals average to zero
+    fill(out, r, p, CORRECTED, value, moves, df, own_moves, own_df * (1 - spent))
 
 
 @Kernel
@@ -346,8 +356,11 @@ def borrowed(slices, r, scores, rising, own, form, widening, out):  # type: igno
 
 
 @Kernel
-def own_values(scores, labels, probs, slices, tuned, out):  # type: ignore[no-untyped-def]
-    """Fill `Values` of policies whose own labels correct, for data sets (R, P, n) with `Slices`."""
+def own_values(scores, labels, probs, slices, choice, out):  # type: ignore[no-untyped-def]
+    """Fill `Values` of policies whose own labels correct, for data sets (R, P, n) with `Slices`.
+
+    ``choice`` says whether the prediction is tuned, whether it is targeted (TMLE), and on which scale: low, width.
+    """
     n_policies, n = scores.shape[1], scores.shape[2]
     nothing, moves = np.zeros(n), np.empty(n)
     for r in range(len(scores)):
@@ -356,12 +369,12 @@ def own_values(scores, labels, probs, slices, tuned, out):  # type: ignore[no-un
             at = np.flatnonzero(~np.isnan(labels[r, p]))
             if len(at) < MIN_LABELLED_CLUSTERS:
                 continue
-            label, weight = labels[r, p][at], 1.0 / probs[r, p][at]
+            label = labels[r, p][at]
             if len(at) == n:
                 value, df = mean_of_all(label, moves)
                 fill(out, r, p, LABEL_MEAN, value, moves, df, nothing, np.inf)
             elif not failed:
-                corrected(slices, r, p, scores[r, p], at, label, weight, tuned, out)
+                corrected(slices, r, p, scores[r, p], at, label, 1.0 / probs[r, p], choice, out)
 
 
 @Kernel

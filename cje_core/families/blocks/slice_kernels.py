@@ -42,6 +42,7 @@ class Slices(NamedTuple):
     fold: IntArray  # (R, n) of every labelled prompt, -1 of the others
     n_folds: IntArray  # (R,)
     knot: FloatArray  # (R, 6, M)
+    value: FloatArray  # of each fit at its knots
     total: FloatArray  # label weight at each knot
     block: IntArray  # constant block of each knot
     n_knots: IntArray  # (R, 6)
@@ -250,15 +251,14 @@ def number(values, rising, code):  # type: ignore[no-untyped-def]
 @Kernel
 def fit_slices(scores, labels, by_label, order, out):  # type: ignore[no-untyped-def]
     """Fill the rest of `Slices`, given what sorts its rows by label, and all scores."""
-    value = np.empty(out.knot.shape[1:])  # of each fit at its knots
     for r in range(len(scores)):
         m = out.rows[r]
         if m:
             levels = number(out.score[r, :m], out.by_score[r, :m], out.at[r, :m])
             values = number(out.label[r, :m], by_label[r, :m], out.label_at[r, :m])
         if out.kind[r] == OK:
-            fit_calibrators(out, r, levels + 1, value)
-            predict_all(scores[r], labels[r], order[r], value, out, r)
+            fit_calibrators(out, r, levels + 1, out.value[r])
+            predict_all(scores[r], labels[r], order[r], out.value[r], out, r)
             out.kind[r] = CONSTANT_LABELS if values == 0 else (CONSTANT_JUDGE if levels == 0 else OK)
         out.rank[r, 0], out.rank[r, 1], out.rank[r, 2], out.rank[r, 3] = rank_statistic(
             out, r, out.moves[r, :m]
