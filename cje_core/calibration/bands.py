@@ -16,9 +16,11 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, fit, predict
+from cje_core.calibration.isotonic import isotonic
+from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, fit, index, predict
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.errors import DataError
+from cje_core.inference.estimate import sum_by
 
 N_GRID = 101
 N_RESAMPLES = 100
@@ -49,24 +51,38 @@ def resampled(
     See `calibration_band`.
     """
     probability(ci_prob)
-    _, code = np.unique(cluster[fitted.prompt], return_inverse=True)
-    order, size = np.argsort(code, kind="stable"), np.bincount(code)
-    start, rng = np.concatenate([[0], np.cumsum(size)]), np.random.default_rng(SEED)
+    groups, code = np.unique(cluster[fitted.prompt], return_inverse=True)
+    again, size, rng = refitter(fitted), len(groups), np.random.default_rng(SEED)
     found = []
     for _ in range(n_resamples):
-        chosen = rng.integers(len(size), size=len(size))
-        rows = np.concatenate([order[start[g] : start[g + 1]] for g in chosen])
-        again = fit(
-            fitted.z[rows],
-            fitted.label[rows],
-            fitted.weight[rows],
-            mode=fitted.mode,
-            increasing=fitted.increasing,
-            basis=fitted.basis,
-        )
-        found.append(curve(again))
+        times = np.bincount(rng.integers(size, size=size), minlength=size)
+        found.append(curve(again(times[code])))
     tails = [0.5 - ci_prob / 2, 0.5 + ci_prob / 2]
     return np.asarray(np.quantile(np.stack(found), tails, axis=0))
+
+
+def refitter(fitted: OracleSlice) -> Callable[[IntArray], Calibrator]:
+    """Fits of the slice's calibrator on its rows, each as many times as one says; levels are numbered once."""
+    z, label, weight = fitted.z, fitted.label, fitted.weight
+    if fitted.mode != "monotone":
+
+        def on_rows(times: IntArray) -> Calibrator:
+            at = np.repeat(np.arange(len(times)), times)
+            mode, increasing, basis = fitted.mode, fitted.increasing, fitted.basis
+            return fit(z[at], label[at], weight[at], mode=mode, increasing=increasing, basis=basis)
+
+        return on_rows
+    f = fit(z, label, weight, increasing=fitted.increasing)
+    at, n_levels = np.searchsorted(f.knot, index(f, z)), len(f.knot)
+
+    def on_levels(times: IntArray) -> Calibrator:
+        w = times * weight
+        total = sum_by(at, w, n_levels)
+        seen = total > 0
+        value, block = isotonic(sum_by(at, w * label, n_levels)[seen] / total[seen], total[seen])
+        return f._replace(knot=f.knot[seen], value=value, weight=total[seen], block=block)
+
+    return on_levels
 
 
 def calibration_band(

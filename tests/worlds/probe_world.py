@@ -5,11 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.oracle_slice import calibration_part, fit_slice, predict
 from cje_core.data.arrays import unpack
-from cje_core.estimators.direct_corrected import probe_value
+from cje_core.estimators.direct_corrected import MOST_LEVERAGE, probe_value
 from cje_core.inference.estimate import wald
-from cje_core.transport.audit import mean_residual, verdicts
+from cje_core.inference.influence import pooled_df
+from cje_core.transport.audit import verdicts
 from cje_sim.judges import draw_oracle, oracle_mean, score_quantile
 from cje_sim.scenarios import transport_shift
 
@@ -38,10 +39,7 @@ def draw(judge, n_probes, shifts, *, n_fits=40, n_draws=25, n=1000, labels=250, 
     rng = np.random.default_rng(seed)
     population = score_quantile((np.arange(4000) + 0.5) / 4000, *LAW)
     curve = oracle_mean(population, "sigmoid", low, high)
-    total, size = n_fits * n_draws, len(shifts)
-    interval, residual = np.empty((size, total, 2)), np.empty((size, total))
-    given, with_fit = np.empty((2, size, total, 2))
-    k = 0
+    found, residual = [], []
     for _ in range(n_fits):
         law = {"a": (*LAW, "none", 0.0), "b": (*LAW, "none", 0.0)}
         rows = unpack(
@@ -52,31 +50,62 @@ def draw(judge, n_probes, shifts, *, n_fits=40, n_draws=25, n=1000, labels=250, 
         )  # fmt: skip
         fitted = fit_slice(rows)
         bias = float((curve - predict(fitted.calibrator, population)).mean())
-        own = rows.policy == 1
-        probes = np.flatnonzero(own & rows.probe)
-        for _ in range(n_draws):
-            score = np.where(own, score_quantile(rng.random(len(rows.score)), *LAW), rows.score)
-            drawn = rows._replace(score=score, z=score[:, None])
-            mean, u = oracle_mean(score[probes], "sigmoid", low, high), rng.random(len(probes))
-            for s, shift in enumerate(shifts):
-                label = rows.label.copy()
-                label[probes] = draw_oracle(mean - shift, u, spread=spread, atoms=atoms)
-                at = drawn._replace(label=label)
-                value = probe_value(at, fitted, 1, tuned=True).result
-                found = mean_residual(at, fitted, probes)
-                interval[s, k] = wald(value.value, value.std_error, value.df, 0.95)
-                given[s, k] = wald(found.value, found.std_error, found.df, 0.95)
-                with_fit[s, k] = wald(found.value, found.std_error_with_fit, found.df_with_fit, 0.95)
-                residual[s, k] = bias - shift
-            k += 1
-    shape = (size, total)
+        own, probed = rows.policy == 1, rows.probe[rows.policy == 1]
+        uniforms = [(rng.random(len(rows.score))[own], rng.random(probed.sum())) for _ in range(n_draws)]
+        u, noise = map(np.array, zip(*uniforms, strict=True))
+        score = score_quantile(u, *LAW)
+        mean = oracle_mean(score[:, probed], "sigmoid", low, high) - np.array(shifts)[:, None, None]
+        label = draw_oracle(mean, noise, spread=spread, atoms=atoms)
+        found.append(estimates(rows, fitted, probed, score, label))
+        residual.append(np.broadcast_to(bias - np.array(shifts)[:, None], label.shape[:2]))
+    value, given, with_fit = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+    intervals = [wald(*np.moveaxis(one, -1, 0), 0.95) for one in (value, given, with_fit)]
     return Draws(
-        interval,
+        intervals[0],
         curve.mean() - np.array(shifts),
-        verdicts(given.reshape(-1, 2), MARGIN).reshape(shape),
-        verdicts(with_fit.reshape(-1, 2), MARGIN).reshape(shape),
-        residual,
+        *(verdicts(one.reshape(-1, 2), MARGIN).reshape(one.shape[:2]) for one in intervals[1:]),
+        np.concatenate(residual, axis=1),
     )
+
+
+def estimates(rows, fitted, probed, score, label):
+    """Value, standard error and df, (shifts, draws, 3), of `direct_corrected`, of the audit, and of it with the fit.
+
+    For prompts that are their own clusters, all of them answered by policy 1 with scores (draws, n), and their probes
+    with labels (shifts, draws, m): what the estimators say of each, which a test holds them to.
+    """
+    n, m = score.shape[1], label.shape[2]
+    f_all = predict(fitted.calibrator, score.reshape(-1, 1)).reshape(score.shape)
+    f = f_all[:, probed]
+    spread = f - f.mean(axis=1, keepdims=True)
+    per_label = spread / (spread**2).sum(axis=1, keepdims=True)
+    free = (per_label * label).sum(axis=2, keepdims=True)
+    lam = np.clip(free, 0, 1)
+    moves = (free == lam) * (f_all.mean(axis=1) - f.mean(axis=1))[:, None] * per_label
+    left = label - lam * f
+    about = left - left.mean(axis=2, keepdims=True)
+    leverage = 1 / m + (free == lam) * spread * per_label
+    of_labels = n * (1 / m + moves) * about / (1 - np.minimum(leverage, MOST_LEVERAGE))
+    of_responses = lam * (f_all - f_all.mean(axis=1, keepdims=True)) * np.sqrt(n / (n - 1))
+    both = of_responses.copy()
+    both[..., probed] += of_labels
+    variance = [(part**2).sum(axis=2) / n**2 for part in (of_responses, of_labels)]
+    df = pooled_df(np.stack(variance, -1), [n - 1.0, max(m - 2, (m - 1) / 2)])
+    mean = lam[..., 0] * f_all.mean(axis=1) + left.mean(axis=2)
+    value = np.stack([mean, np.sqrt((both**2).sum(axis=2)) / n, df], axis=-1)
+    gap = label - f
+    noise = n / m * (gap - gap.mean(axis=2, keepdims=True)) * np.sqrt(m / (m - 1))
+    fits = [calibration_part(rows, fitted, z[:, None], np.full(m, -1 / m)) for z in score[:, probed]]
+    of_fit = np.broadcast_to([part.influence for part in fits], (*label.shape[:2], n)).copy()
+    variance = [(noise**2).sum(axis=2) / n**2, (of_fit**2).sum(axis=2) / n**2]
+    fit_df = np.broadcast_to([part.df for part in fits], label.shape[:2])
+    df = pooled_df(np.stack(variance, -1), np.stack([np.full(fit_df.shape, m - 1.0), fit_df], -1))
+    of_fit[..., probed] += noise
+    errors = [np.sqrt(variance[0]), np.full(df.shape, m - 1.0), np.sqrt((of_fit**2).sum(axis=2)) / n, df]
+    alike = np.ptp(label, axis=2) == 0  # what is left is the spread of f over the probes, or nothing
+    errors = [np.where(alike, np.nan, error) for error in errors]
+    given, with_fit = (np.stack([gap.mean(axis=2), *errors[at : at + 2]], axis=-1) for at in (0, 2))
+    return value, given, with_fit
 
 
 def draw_clustered(judge="strong", n_fits=10, n_draws=60, *, size=3, n_probes=75, n=600, seed=1):
