@@ -31,7 +31,7 @@ Examples
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -156,6 +156,7 @@ def policy_value(
     return replace(stack, facts=facts)
 
 
+@cache  # as `load`
 def _can_be_member(name: str) -> bool:
     """Whether an estimator of the directory, and not this one, values one policy of `off_policy.Logs`."""
     return f"{__package__}.{name}" != __name__ and name in available() and hasattr(load(name), "policy_value")

@@ -17,7 +17,7 @@ an estimate, neither it nor its influence values depend on ``inference``.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,9 +151,10 @@ def rerun_logs(logs: Logs) -> list[Logs]:
 def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[..., xr.Dataset]]:
     """Make an estimator's `estimate` of a function of its own options that returns its `Method`.
 
-    The result has the options that the whole family shares, in `help` and to `inspect` too, and the name of the module
-    that it stands in. The function's docstring holds a summary, where there are options of its own a section
-    "Parameters" of these, and last, where it adds variables to the family's, a section "Returns" that names them.
+    The result has the options that the whole family shares, in `help` and to `inspect` too, the name of the module that
+    it stands in, and as ``method`` the function that was given. The function's docstring holds a summary, where there
+    are options of its own a section "Parameters" of these, and last, where it adds variables to the family's, a section
+    "Returns" that names them.
 
     Parameters
     ----------
@@ -191,6 +192,7 @@ def estimator(*, fresh: bool) -> Callable[[Callable[..., Method]], Callable[...,
         estimate.__signature__ = shown.replace(parameters=[*first, *mine, *shared])  # type: ignore[attr-defined]
         estimate.__module__, estimate.__qualname__ = own.__module__, own.__qualname__
         estimate.__doc__ = _described(inspect.getdoc(own) or "", fresh)
+        estimate.method = own  # type: ignore[attr-defined]
         return estimate
 
     return decorate
@@ -219,22 +221,13 @@ def run(
     """Estimate every policy of the data by `method` and label the result; options as in `estimator`."""
     one_of(inference, "inference", INFERENCE)
     data, logs = given.data, unpack_logs(given)
-    barred = unfounded(logs) if inference == "influence" else np.zeros(len(logs.rows.policies), dtype=bool)
-    again = rerun_logs(logs) if inference == "jackknife" and logs.fitted.calibrator is not None else []
     results, facts = [], []
-    for p in range(len(logs.rows.policies)):
+    for p, (found, result, uncertainty) in enumerate(policy_results(logs, method, fresh, inference)):
         counted: dict[str, Fact] = {"n_logged_used": len(used_rows(logs, p))}
-        found = (
-            refusal(logs, p, fresh)
-            or (barred[p] and Status.UNINFORMATIVE_JUDGE)
-            or method.policy_value(logs, p)
-        )
+        results.append(result._replace(route=estimator if isinstance(found, Value) else "none"))
         if isinstance(found, Status):
-            results.append(PolicyResult(found, "none"))
             facts.append(counted)
             continue
-        result, uncertainty = _with_error(logs, p, found, method, again, inference)
-        results.append(result._replace(route=estimator))
         counted["ess_fraction_raw"] = ess_fraction(raw_weights(logs, p))
         parts = decomposition(logs, found, ci_prob) | residual_facts(logs, p, found) if fresh else {}
         facts.append({**counted, **uncertainty, **found.facts, **parts})
@@ -255,6 +248,26 @@ def run(
         rule=IntervalRule(interval),
         extra=_columns(facts) | {"estimand": method.estimand},
     )
+
+
+def policy_results(
+    logs: Logs, method: Method, fresh: bool, inference: str = "influence"
+) -> Iterator[tuple[Value | Status, PolicyResult, dict[str, Fact]]]:
+    """Of each policy its value, or why it has none, its result, and what its standard error consists of."""
+    barred = np.zeros(len(logs.rows.policies), dtype=bool)
+    if inference == "influence":
+        barred = logs.once("unfounded", lambda: unfounded(logs))
+    again = rerun_logs(logs) if inference == "jackknife" and logs.fitted.calibrator is not None else []
+    for p in range(len(logs.rows.policies)):
+        found = (
+            refusal(logs, p, fresh)
+            or (barred[p] and Status.UNINFORMATIVE_JUDGE)
+            or method.policy_value(logs, p)
+        )
+        if isinstance(found, Status):
+            yield found, PolicyResult(found, "none"), {}
+        else:
+            yield found, *_with_error(logs, p, found, method, again, inference)
 
 
 def refusal(logs: Logs, p: int, fresh: bool) -> Status | None:

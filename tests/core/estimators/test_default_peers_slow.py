@@ -9,50 +9,48 @@ default, frozen in the reference.
 import numpy as np
 import pytest
 from borrowed_world import at_least
-from own_label_world import FROZEN, PLANTED, as_data, core, excess, score_ratio
+from own_label_world import FROZEN, PLANTED, as_block, as_data, core_of, excess, score_ratio
 from reference import small_samples
 
-from cje_core.data.arrays import unpack
 from cje_core.estimators import direct
-from cje_core.families.intervals import bounds, evidence_of
+from cje_core.families.blocks.estimates import own_evidence
+from cje_core.families.intervals import Evidence, bounds
 from cje_core.verdict import gates
 from cje_core.verdict.headline import headline
 from cje_core.verdict.refusal import level
 
 pytestmark = pytest.mark.slow
 
-N = FROZEN["n_replicates"]
+N, PER_BLOCK = FROZEN["n_replicates"], 50
 CELLS = [(cell["world"], cell["n"], cell["m"]) for cell in FROZEN["cells"]]
 
 
-def default_interval(rows, shrink=1.0):
-    """Interval of the one policy of `rows` by Direct's default."""
-    value, error, df = core(rows)[0]
-    evidence = evidence_of(rows, 0, rows.labelled & rows.evaluated, (0.0, 1.0))
+def default_intervals(block, shrink=1.0):
+    """Intervals (R, 2) of the one policy of a block by Direct's default."""
+    value, error, df = core_of(block)[:, 0].T
+    evidence = Evidence(*(part[:, 0] for part in own_evidence(block)))
     return bounds(
         value, shrink * error, df, evidence=evidence, kind="auto", ci_prob=0.95, scale=(0.0, 1.0)
     ).interval
 
 
 def data_sets(world, n, m):
-    """Scores, labels and rows of each data set of a cell."""
-    names = [f"{i:04d}" for i in range(n)]
-    template = unpack(as_data(*small_samples.simulate(world, n, 0), m, names))
-    for r in range(N):
-        score, label = small_samples.simulate(world, n, r)
-        seen = np.where(template.labelled, label, np.nan)
-        yield score, label, template._replace(score=score, z=score[:, None], label=seen)
+    """Scores and labels, (R, n), and block of some data sets of a cell."""
+    for start in range(0, N, PER_BLOCK):
+        drawn = [small_samples.simulate(world, n, r) for r in range(start, min(start + PER_BLOCK, N))]
+        score, label = map(np.array, zip(*drawn, strict=True))
+        yield score, label, as_block(score, label, m)
 
 
 @pytest.mark.parametrize(("world", "n", "m"), CELLS[::3])
 def test_the_core_is_the_default_and_the_value_that_stands(world, n, m):
     """What the replicates run is what `direct.estimate` returns, and what stands first for labels of its own."""
-    score, label, rows = next(data_sets(world, n, m))
-    data = as_data(score, label, m, rows.prompts)
+    score, label, block = next(data_sets(world, n, m))
+    data = as_data(score[0], label[0], m, [str(i) for i in range(n)])
     out = direct.estimate(data)
     stands = headline(out, level(gates.evaluate(gates.collect(["0000"], estimate=out)), out))
     for found in (out, stands):
-        np.testing.assert_array_equal(found.interval.values[0], default_interval(rows))
+        np.testing.assert_allclose(found.interval.values[0], default_intervals(block)[0], rtol=1e-9)
     assert (stands.source.item(), stands.level.item()) == ("own", "reported")
 
 
@@ -63,12 +61,13 @@ def found():
     out = {}
     for cell in CELLS:
         parts = {"default": [], "planted": [], "ppi-python": []}
-        for score, label, rows in data_sets(*cell):
-            seen = rows.labelled
-            parts["default"].append(default_interval(rows))
-            parts["planted"].append(default_interval(rows, PLANTED))
-            low, high = ppi_py.ppi_mean_ci(label[seen], score[seen], score[~seen], alpha=0.05)
-            parts["ppi-python"].append((float(np.squeeze(low)), float(np.squeeze(high))))
+        m = cell[2]
+        for scores, labels, block in data_sets(*cell):
+            parts["default"] += list(default_intervals(block))
+            parts["planted"] += list(default_intervals(block, PLANTED))
+            for score, label in zip(scores, labels, strict=True):
+                low, high = ppi_py.ppi_mean_ci(label[:m], score[:m], score[m:], alpha=0.05)
+                parts["ppi-python"].append((float(np.squeeze(low)), float(np.squeeze(high))))
         out[cell] = {name: np.array(bounds) for name, bounds in parts.items()}
     return out
 

@@ -5,9 +5,9 @@ Each check that passes is run again with the standard error planted 20% too smal
 
 import numpy as np
 import pytest
+from off_policy_numbers import numbers
 from scipy import stats
 
-from cje_core.calibration.calibrated import calibrated as fit_once
 from cje_core.estimators import (
     calibrated_dr_cpo,
     calibrated_ips,
@@ -35,7 +35,19 @@ METHODS = {
 }
 CONSISTENT = [name for name in METHODS if name != "calibrated_ips"]
 
-pytestmark = pytest.mark.slow
+
+def simulate(r):
+    data = finite_model.simulate(n=N, oracle_fraction=FRACTION, label_design="base", rng=r)
+    return data.sel(policy=POLICIES)
+
+
+def test_the_numbers_are_those_of_the_estimators():
+    data = simulate(0)
+    for name, found in numbers(data, METHODS, POLICIES, fresh=True).items():
+        module, options = METHODS[name]
+        wanted = module.estimate(data, **options)
+        for part, values in found._asdict().items():
+            np.testing.assert_array_equal(values, wanted[part].values)
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +56,10 @@ def replicates():
     truth = finite_model.truth().sel(policy=POLICIES).values
     out = {name: ([], [], []) for name in METHODS}
     for r in range(N_REPLICATES):
-        data = finite_model.simulate(n=N, oracle_fraction=FRACTION, label_design="base", rng=r)
-        fitted = fit_once(data.sel(policy=POLICIES))  # one slice and one set of logs for all methods
-        for name, (module, options) in METHODS.items():
-            result = module.estimate(fitted, **options)
-            low, high = result["interval"].values.T
-            out[name][0].append(result["estimate"].values)
-            out[name][1].append(result["std_error"].values)
+        for name, found in numbers(simulate(r), METHODS, POLICIES, fresh=True).items():
+            low, high = found.interval.T
+            out[name][0].append(found.estimate)
+            out[name][1].append(found.std_error)
             out[name][2].append((low <= truth) & (truth <= high))
     return {name: tuple(map(np.array, triple)) for name, triple in out.items()}
 
@@ -76,19 +85,25 @@ def bias(replicates, method):
     return (estimates.mean(axis=0) - truth) / (estimates.std(axis=0, ddof=1) / np.sqrt(N_REPLICATES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", CONSISTENT)
+@pytest.mark.slow
 def test_unbiased_for_the_enumerated_truth(replicates, method):
     assert (np.abs(bias(replicates, method)) < 5).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
 def test_standard_error_is_the_spread_of_the_estimates(replicates, method):
     estimates, std_errors, _ = replicates[method]
     assert calibrated(estimates, std_errors).all()
     assert not calibrated(estimates, PLANTED * std_errors).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", CONSISTENT)
+@pytest.mark.slow
 def test_intervals_keep_their_level(replicates, method):
     estimates, std_errors, covered = replicates[method]
     assert within(covered.sum(axis=0), 0.95).all()
@@ -97,6 +112,7 @@ def test_intervals_keep_their_level(replicates, method):
     assert not within(planted.sum(axis=0), 0.95).any()
 
 
+@pytest.mark.slow
 def test_stabilised_importance_sampling_is_biased_towards_the_logger(replicates):
     """Even with good overlap: the stack may take the constant weight, whose value is the logger's."""
     base, far = bias(replicates, "calibrated_ips")
@@ -105,6 +121,7 @@ def test_stabilised_importance_sampling_is_biased_towards_the_logger(replicates)
     assert replicates["calibrated_ips"][2][:, 1].mean() < 0.5
 
 
+@pytest.mark.slow
 def test_stack_is_no_more_variable_than_its_members(replicates):
     """Asymptotically at most the best member's variance; here within five Monte Carlo errors of a variance ratio."""
     variance = {

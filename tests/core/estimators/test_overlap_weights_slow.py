@@ -5,6 +5,7 @@ The checks that pass are run again with the standard error planted 20% too small
 
 import numpy as np
 import pytest
+from off_policy_numbers import numbers
 from oracles_ope import overlap_population
 from scipy import stats
 
@@ -15,8 +16,18 @@ N, FRACTION, N_REPLICATES = 500, 0.4, 2000
 POLICIES = ["base", "far", "tilted"]
 ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors
 PLANTED = 0.8
+METHODS = {"overlap_weights": (overlap_weights, {})}
 
-pytestmark = pytest.mark.slow
+
+def simulate(r):
+    return finite_model.simulate(n=N, oracle_fraction=FRACTION, label_design="base", rng=r)
+
+
+def test_the_numbers_are_those_of_the_estimator():
+    found = numbers(simulate(0), METHODS, POLICIES, fresh=False)["overlap_weights"]
+    wanted = overlap_weights.estimate(simulate(0)).sel(policy=POLICIES)
+    for part, values in found._asdict().items():
+        np.testing.assert_array_equal(values, wanted[part].values)
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +35,7 @@ def replicates():
     """Estimates, standard errors and intervals, (replicate, policy[, 2])."""
     found = []
     for r in range(N_REPLICATES):
-        data = finite_model.simulate(n=N, oracle_fraction=FRACTION, label_design="base", rng=r)
-        out = overlap_weights.estimate(data).sel(policy=POLICIES)
-        found.append([out[name].values for name in ("estimate", "std_error", "interval")])
+        found.append(numbers(simulate(r), METHODS, POLICIES, fresh=False)["overlap_weights"])
     return tuple(np.array(part) for part in zip(*found, strict=True))
 
 
@@ -34,6 +43,7 @@ def truth():
     return np.array([overlap_population(policy)[0] for policy in POLICIES])
 
 
+@pytest.mark.slow
 def test_unbiased_for_the_overlap_population_and_not_for_the_value(replicates):
     estimate = replicates[0]
     mcse = estimate.std(axis=0, ddof=1) / np.sqrt(N_REPLICATES)
@@ -42,6 +52,7 @@ def test_unbiased_for_the_overlap_population_and_not_for_the_value(replicates):
     assert abs(estimate.mean(axis=0) - value)[1] > 5 * mcse[1]
 
 
+@pytest.mark.slow
 def test_standard_error_is_the_spread_of_the_estimates(replicates):
     """Five Monte Carlo errors of the ratio of variances: chi-square of the empirical, spread of the reported."""
     estimate, std_error, _ = replicates
@@ -56,6 +67,7 @@ def test_standard_error_is_the_spread_of_the_estimates(replicates):
     assert not right(PLANTED * std_error).any()
 
 
+@pytest.mark.slow
 def test_intervals_keep_their_level(replicates):
     """Between the exact five-sigma bounds of a binomial of 95%, which lie within 92.4 and 97.2%."""
     estimate, std_error, interval = replicates
