@@ -185,7 +185,7 @@ def nothing(block: Block, known: bool) -> Values:
 def corrected(block: Block, tuned: bool, known: bool) -> Values:
     """Values of the policies whose own labels correct; nothing of the others."""
     out = nothing(block, known)
-    own_values(block.score, block.label, block.label_prob, slices(block), tuned, out)
+    own_values(block.score, block.label, block.label_prob, slices(block), block.oracle_range, tuned, out)
     return out
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel
+from cje_core.families.blocks.curve_kernels import judge_curve
 from cje_core.families.blocks.slice_kernels import (
     NO_LABELS,
     TOO_FEW_LABELS,
@@ -83,28 +84,7 @@ def mean_of_own(values, weight, at, influence):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def _slope(w, wx, wy, wxx, wxy, spread):  # type: ignore[no-untyped-def]
-    sxx, sxy = wxx - wx**2 / w, wxy - wx * wy / w
-    return max(sxy / sxx, 0.0) if sxx > 1e-9 * spread else 0.0
-
-
-@Kernel
-def tuned_line(score, at, label, weight, line, own_line):  # type: ignore[no-untyped-def]
-    """`power_tuning._line` of an increasing judge (filled)."""
-    center = total(score) / len(score)
-    x, y = score[at] - center, label - (label * weight).sum() / weight.sum()
-    w, wx, wy = weight.sum(), (weight * x).sum(), (weight * y).sum()
-    wxx, wxy = (weight * x * x).sum(), (weight * x * y).sum()
-    spread = wxx - wx**2 / w
-    line[:] = _slope(w, wx, wy, wxx, wxy, spread) * (score - center)
-    for j in range(len(at)):
-        v = weight[j]
-        left = _slope(w - v, wx - v * x[j], wy - v * y[j], wxx - v * x[j] ** 2, wxy - v * x[j] * y[j], spread)
-        own_line[j] = left * x[j]
-
-
-@Kernel
-def corrected(slices, r, p, score, at, label, weight, tuned, out):  # type: ignore[no-untyped-def]
+def corrected(slices, r, p, score, at, label, weight, scale, tuned, out):  # type: ignore[no-untyped-def]
     """Mean prediction corrected by own labels: `fit._corrected` with Hajek weights (filled into ``out[r, p]``)."""
     n, m, full = len(score), len(at), slices.n_folds[r]
     spent = 0.0
@@ -117,7 +97,7 @@ def corrected(slices, r, p, score, at, label, weight, tuned, out):  # type: igno
         n_effective = round(total(weight) ** 2 / dot(weight, weight), 9)
         weights, n_used = np.zeros(2), 0.0
         if n_effective >= MIN_TUNED:
-            tuned_line(score, at, label, weight, g[0], own_g[0])
+            judge_curve(score, at, label, weight * (n_effective / total(weight)), scale, g[0], own_g[0])
             ready = True
             for j in range(m):
                 own_g[1, j] = own_h[j] - slices.center[r, slices.fold[r, at[j]]]
@@ -139,11 +119,11 @@ def corrected(slices, r, p, score, at, label, weight, tuned, out):  # type: igno
             cross = dot(design[0], target), dot(design[1], target)
             rounding = 1e-9 * dot(target, target)
             few = min(SHRINKAGE / n_effective, 1.0)
-            line_alone = slices.rows[r] <= 2 * m
+            curve_alone = slices.rows[r] <= 2 * m
             u, v = simplex(first, both, second, cross[0], cross[1], rounding)
             weights[0], weights[1] = (1 - few) * u, (1 - few) * v
             n_used += (1 - few) * ((u != 0) + (v != 0))
-            if line_alone:
+            if curve_alone:
                 u, v = simplex(first, 0.0, 0.0, cross[0], 0.0, rounding)
             else:
                 u, v = simplex(0.0, 0.0, second, 0.0, cross[1], rounding)
@@ -346,8 +326,8 @@ def borrowed(slices, r, scores, rising, own, form, widening, out):  # type: igno
 
 
 @Kernel
-def own_values(scores, labels, probs, slices, tuned, out):  # type: ignore[no-untyped-def]
-    """Fill `Values` of policies whose own labels correct, for data sets (R, P, n) with `Slices`."""
+def own_values(scores, labels, probs, slices, scale, tuned, out):  # type: ignore[no-untyped-def]
+    """Fill `Values` of policies whose own labels, on a declared scale, correct: data sets (R, P, n) with `Slices`."""
     n_policies, n = scores.shape[1], scores.shape[2]
     nothing, moves = np.zeros(n), np.empty(n)
     for r in range(len(scores)):
@@ -361,7 +341,7 @@ def own_values(scores, labels, probs, slices, tuned, out):  # type: ignore[no-un
                 value, df = mean_of_all(label, moves)
                 fill(out, r, p, LABEL_MEAN, value, moves, df, nothing, np.inf)
             elif not failed:
-                corrected(slices, r, p, scores[r, p], at, label, weight, tuned, out)
+                corrected(slices, r, p, scores[r, p], at, label, weight, scale, tuned, out)
 
 
 @Kernel
