@@ -31,7 +31,7 @@ plug-in is never refused.
 
 Rows are averaged within a prompt first (weight 1 / draws), since the estimand averages over prompts. With
 power tuning (the default) f above is a tuned prediction, `cje_core.families.direct.power_tuning`: a useless judge
-then costs next to nothing, and a calibrator that is noisier than a line gives way to the line.
+then costs next to nothing, and a calibrator that is noisier than a logistic curve gives way to the curve.
 
 With ``calibration=Calibration(groups=NAME)`` f is shifted in each group of prompts, shrunk to the pooled one
 (`cje_core.families.direct.subgroups`).
@@ -137,7 +137,7 @@ def estimate(
     their number, and due to the labels, which falls with theirs: fit of a borrowed calibrator or own residuals) and
     ``calibration_share``, the latter's part of the variance. Bootstrapped: ``draws``, and the attribute ``n_rejected``
     counts resamples that held too few labels. Jackknife: ``jackknife(policy, fold)``, the values without each oracle
-    fold. Power-tuned: the weights ``power_calibrator(policy)`` and ``power_line(policy)``. Where a policy borrows and
+    fold. Power-tuned: the weights ``power_calibrator(policy)`` and ``power_curve(policy)``. Where a policy borrows and
     is corrected: the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may, and
     ``judge_widening``, how much larger errors along it are for having passed.
     """
@@ -197,7 +197,7 @@ def estimate(
         extra["jackknife"] = (("policy", "fold"), left_out)
     if power_tuned:
         extra["power_calibrator"] = ("policy", [fit.prediction.power for fit in fits])
-        extra["power_line"] = ("policy", [fit.prediction.power_line for fit in fits])
+        extra["power_curve"] = ("policy", [fit.prediction.power_curve for fit in fits])
     if lender is not None:
         judge = lender.judge
         extra |= {

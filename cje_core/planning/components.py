@@ -108,7 +108,7 @@ def split_policy(pilot: Pilot, p: int) -> Split:
         route, spent = "theta_aug", 0.0
         weight_own = own_weight(rows, own)
         if pilot.power_tuned:
-            tuned = tuned_prediction(rows, fitted, index, own, weight_own)
+            tuned = tuned_prediction(rows, fitted, index, own, weight_own, pilot.scale)
             prediction, own_prediction, spent = tuned.evaluated, tuned.own, tuned.spent
         else:
             own_prediction = held_out(fitted, rows.z[own], rows.prompt[own])

@@ -13,28 +13,51 @@ def policy_rows(rows, p):
     return index, own, [rows.weight[r] / rows.label_prob[r] for r in own]
 
 
-def line(rows, index, own, weight, increasing=True):
-    """The line about the mean score, refitted without the cluster of each own label in turn."""
+def curve(rows, index, own, weight, scale, increasing=True, refit=False):
+    """The logistic curve about its value at the mean score, by loops and a general root finder.
+
+    Of an own label in turn without its cluster: the top of the parabola that touches what is maximised at the fit on
+    all labels, or (``refit``) the maximum.
+    """
     total = sum(rows.weight[r] for r in index)
     center = sum(rows.weight[r] * rows.score[r] for r in index) / total
+    spread = np.sqrt(sum(rows.weight[r] * (rows.score[r] - center) ** 2 for r in index) / total)
+    sign, (low, high) = 1 if increasing else -1, scale
+    x = [sign * (rows.score[r] - center) / spread for r in own]
+    y = [(rows.label[r] - low) / (high - low) for r in own]
+    w = np.array(weight) * kish(rows, own, weight) / sum(weight)
     cluster = [rows.cluster[rows.prompt[r]] for r in own]
+    prior = np.diag([0, 1 / 2.5**2])
 
-    def slope(keep):
-        root = np.sqrt([weight[i] for i in keep])
-        scores, labels = ([values[own[i]] for i in keep] for values in (rows.score, rows.label))
-        if np.ptp(scores) == 0:
-            return 0.0
-        design = np.column_stack([np.ones(len(keep)), scores]) * root[:, None]
-        b = np.linalg.lstsq(design, np.array(labels) * root)[0][1]
-        return max(b, 0.0) if increasing else min(b, 0.0)
+    def probability(theta, x):
+        return 1 / (1 + np.exp(-theta[0] - theta[1] * x))
+
+    def gradient(theta, keep):
+        parts = [w[i] * (y[i] - probability(theta, x[i])) * np.array([1, x[i]]) for i in keep]
+        return sum(parts) - prior @ theta
+
+    def hessian(theta, keep):
+        p = [probability(theta, x[i]) for i in keep]
+        parts = [w[i] * q * (1 - q) * np.outer([1, x[i]], [1, x[i]]) for i, q in zip(keep, p, strict=True)]
+        return -sum(parts) - prior
+
+    def top(keep):
+        found = optimize.root(gradient, [0.0, 0.0], (keep,), jac=hessian, options={"xtol": 1e-14})
+        assert np.abs(gradient(found.x, keep)).max() < 1e-10
+        return found.x
+
+    def about(theta, x):
+        rising = np.array([theta[0], max(theta[1], 0.0)])
+        return (high - low) * (probability(rising, x) - probability(rising, 0.0))
 
     everyone = range(len(own))
-    held = []
+    theta, held = top(everyone), []
     for i in everyone:
-        b = slope([j for j in everyone if cluster[j] != cluster[i]])
-        held.append(b * (rows.score[own[i]] - center))
-    b = slope(everyone)
-    return np.array([b * (rows.score[r] - center) for r in index]), np.array(held)
+        keep = [j for j in everyone if cluster[j] != cluster[i]]
+        step = np.linalg.solve(hessian(theta, keep), gradient(theta, keep))
+        held.append(about(top(keep) if refit else theta - step, x[i]))
+    flat = [about(theta, sign * (rows.score[r] - center) / spread) for r in index]
+    return np.array(flat), np.array(held)
 
 
 def calibrated(rows, fitted, index, own):

@@ -59,7 +59,7 @@ ESTIMATE = {
     "std_error_calibration": ("standard error from the labels that taught", ORACLE),
     "calibration_share": ("share of the labels in the variance", ONE),
     "power_calibrator": ("tuned weight of the calibrator", ONE),
-    "power_line": ("tuned weight of the line", ONE),
+    "power_curve": ("tuned weight of the judge's logistic curve", ONE),
     "lam": ("tuned weight of the judge", ONE),
     "unlabelled_mass": ("share of responses on judge levels without a label", ONE),
     "shift": ("mean residual of the probes", ORACLE),

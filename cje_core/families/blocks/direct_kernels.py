@@ -12,6 +12,7 @@ from cje_core.calibration.fluctuation import target_into
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel
+from cje_core.families.blocks.curve_kernels import judge_curve
 from cje_core.families.blocks.slice_kernels import (
     NO_LABELS,
     TOO_FEW_LABELS,
@@ -84,27 +85,6 @@ def mean_of_own(values, weight, at, influence):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def _slope(w, wx, wy, wxx, wxy, spread):  # type: ignore[no-untyped-def]
-    sxx, sxy = wxx - wx**2 / w, wxy - wx * wy / w
-    return max(sxy / sxx, 0.0) if sxx > 1e-9 * spread else 0.0
-
-
-@Kernel
-def tuned_line(score, at, label, weight, line, own_line):  # type: ignore[no-untyped-def]
-    """`power_tuning._line` of an increasing judge (filled)."""
-    center = total(score) / len(score)
-    x, y = score[at] - center, label - (label * weight).sum() / weight.sum()
-    w, wx, wy = weight.sum(), (weight * x).sum(), (weight * y).sum()
-    wxx, wxy = (weight * x * x).sum(), (weight * x * y).sum()
-    spread = wxx - wx**2 / w
-    line[:] = _slope(w, wx, wy, wxx, wxy, spread) * (score - center)
-    for j in range(len(at)):
-        v = weight[j]
-        left = _slope(w - v, wx - v * x[j], wy - v * y[j], wxx - v * x[j] ** 2, wxy - v * x[j] * y[j], spread)
-        own_line[j] = left * x[j]
-
-
-@Kernel
 def corrected(slices, r, p, score, at, label, clever, choice, out):  # type: ignore[no-untyped-def]
     """Mean prediction corrected by own labels: `fit._corrected`, Hajek or TMLE (filled into ``out[r, p]``).
 
@@ -123,7 +103,7 @@ def corrected(slices, r, p, score, at, label, clever, choice, out):  # type: ign
         n_effective = round(total(weight) ** 2 / dot(weight, weight), 9)
         weights, n_used = np.zeros(2), 0.0
         if n_effective >= MIN_TUNED:
-            tuned_line(score, at, label, weight, g[0], own_g[0])
+            judge_curve(score, at, label, weight * (n_effective / total(weight)), low, width, g[0], own_g[0])
             ready = True
             for j in range(m):
                 own_g[1, j] = own_h[j] - slices.center[r, slices.fold[r, at[j]]]
@@ -145,11 +125,11 @@ def corrected(slices, r, p, score, at, label, clever, choice, out):  # type: ign
             cross = dot(design[0], target), dot(design[1], target)
             rounding = 1e-9 * dot(target, target)
             few = min(SHRINKAGE / n_effective, 1.0)
-            line_alone = slices.rows[r] <= 2 * m
+            curve_alone = slices.rows[r] <= 2 * m
             u, v = simplex(first, both, second, cross[0], cross[1], rounding)
             weights[0], weights[1] = (1 - few) * u, (1 - few) * v
             n_used += (1 - few) * ((u != 0) + (v != 0))
-            if line_alone:
+            if curve_alone:
                 u, v = simplex(first, 0.0, 0.0, cross[0], 0.0, rounding)
             else:
                 u, v = simplex(0.0, 0.0, second, 0.0, cross[1], rounding)

@@ -73,7 +73,7 @@ class Prediction(NamedTuple):
     offset: FloatArray = np.empty(0)  # per evaluated row
     own_offset: FloatArray = np.empty(0)  # per own labelled row
     centered: bool = False  # whether center is the mean label behind f (tuned) or zero
-    power_line: float = 0.0  # weight of the judge's line, which sits in the offset
+    power_curve: float = 0.0  # weight of the judge's curve, which sits in the offset
     spent: float = 0.0  # share of the labels' degrees of freedom that the weights cost
 
 
@@ -81,7 +81,7 @@ class PolicyFit(NamedTuple):
     """One policy's result, and what its replicates need to know."""
 
     result: PolicyResult
-    prediction: Prediction = Prediction(power=np.nan, power_line=np.nan)
+    prediction: Prediction = Prediction(power=np.nan, power_curve=np.nan)
     own: IntArray = np.empty(0, dtype=np.intp)  # labelled rows that correct
     left_out: FloatArray | None = None  # V^(-k) of the delete-one-fold jackknife
 
@@ -159,9 +159,9 @@ def _corrected(
     means = _means(rows, index, own, options)
     if options.power_tuned:  # the one place where power tuning enters
         by_cluster = means if options.inference != "plugin_iid" else None
-        g = tuned_prediction(rows, fitted, index, own, own_weight(rows, own), by_cluster)
+        g = tuned_prediction(rows, fitted, index, own, own_weight(rows, own), options.scale, by_cluster)
         f, own_f = g.calibrated, g.own_calibrated
-        prediction = Prediction(g.weight_calibrator, g.offset, g.own_offset, True, g.weight_line, g.spent)
+        prediction = Prediction(g.weight_calibrator, g.offset, g.own_offset, True, g.weight_curve, g.spent)
     else:
         f = predict(fitted.calibrator, taken(rows.z, index))
         own_f = held_out(fitted, rows.z[own], rows.prompt[own])

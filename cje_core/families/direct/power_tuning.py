@@ -4,10 +4,10 @@ Estimand: V = E[Y] of a policy with own labels L. Formula, with g a prediction o
 row it is compared with (the paper's equation for theta_aug has g = f, the isotonic calibrator, in full weight):
 
     V_hat = mean over all rows of g  +  mean over L of (Y - g_own)
-    g = mean(Y) + w_line b (S - mean(S)) + w_cal (f(Z) - mean(f)),      w >= 0,  w_line + w_cal <= 1
+    g = mean(Y) + w_curve (c(S) - c(mean S)) + w_cal (f(Z) - mean(f)),      w >= 0,  w_curve + w_cal <= 1
 
-* ``b (S - mean(S))`` is the least-squares line through the policy's own labels, never against the declared direction;
-  for row i of L its slope is fitted without the labels of i's cluster.
+* ``c`` is the logistic curve through the policy's own labels (`cje_core.families.direct.curve`), never against the
+  declared direction; for row i of L it is fitted without the labels of i's cluster.
 * ``f(Z) - mean(f)`` is the calibrator, any mode, about its mean label; for row i of L it is ``f^(-k)`` about the mean
   of the labels it was fitted on.
 * The weights minimise the estimated variance of V_hat: least squares of the label's influence on the predictions'
@@ -15,11 +15,13 @@ row it is compared with (the paper's equation for theta_aug has g = f, the isoto
   weight on the calibrator gives theta_aug. This is power tuning ("PPI++: Efficient Prediction-Powered Inference") with
   two predictions.
 
-Why two: with 25 labels an isotonic fit is noisy where a line would do, and where a line will not do the calibrator wins
-by much more than the line can lose. Why centred: the level of a held-out fit is one more noisy number, which
+Why two: with 25 labels an isotonic fit is noisy where a smooth curve would do, and where that will not do the
+calibrator wins by much more than the curve can lose. Why no line: where a strong judge bends, few labels that lean on a
+line pay for it, up to a fourth of the interval score, and where it does not they lose 1-2% (``docs/decisions.md``). Why
+centred: the level of a held-out fit is one more noisy number, which
 the label mean already supplies; kept in, it widens the interval by m / (m - 1) even when the judge is useless.
 
-Few labels: the weights are averaged with those of the line alone, in proportion 10 / m (of the calibrator alone, if
+Few labels: the weights are averaged with those of the curve alone, in proportion 10 / m (of the calibrator alone, if
 most of its labels are not the policy's own), so up to 10 labelled clusters one prediction takes part. Below 6 none:
 so few labels cannot judge a judge. Unequal label weights count as Kish's number, ``(sum w)^2 / sum w^2``.
 
@@ -37,6 +39,7 @@ import numpy as np
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels, mean_of_rows, predict
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
+from cje_core.families.direct.curve import judge_curve
 from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import MeanOver, Part, kish_ess
 
@@ -47,13 +50,13 @@ SHRINKAGE = 10  # labelled clusters that the single prediction is worth
 class TunedPrediction(NamedTuple):
     """A prediction of the label on two sets of rows; its level cancels in V_hat, its weights say where it came from."""
 
-    # mean label and weighted line, and the calibrator about its mean label (zero where it was not weighed): of the
+    # mean label and weighted curve, and the calibrator about its mean label (zero where it was not weighed): of the
     # evaluated rows, and of the own labelled ones, fitted without them
     offset: FloatArray
     calibrated: FloatArray
     own_offset: FloatArray
     own_calibrated: FloatArray
-    weight_line: float
+    weight_curve: float
     weight_calibrator: float
     spent: float  # share of the labels' degrees of freedom that the weights in use cost, see `charge`
 
@@ -74,13 +77,15 @@ def tuned_prediction(
     index: IntArray,
     own: IntArray,
     own_weight: FloatArray,
+    scale: tuple[float, float],
     means: tuple[MeanOver, MeanOver] | None = None,
 ) -> TunedPrediction:
     """The prediction that makes a policy's corrected value most precise; see the module.
 
     `index` and `own` are the policy's evaluated rows, and those of them with a label, which weigh `own_weight`, prompt
     weight over label probability. Then ``mean(evaluated) + mean(label - own)`` (with `mean_part`) is the value, and
-    `charge` goes on its second part. ``means`` are those over the two sets of rows, where the caller has them.
+    `charge` goes on its second part. ``scale`` is the declared one of the labels; ``means`` are those over the two sets
+    of rows, where the caller has them.
     """
     if fitted.calibrator is None:
         raise ValueError("tuning needs a calibrator; this slice has too few labels to fit one")
@@ -91,11 +96,12 @@ def tuned_prediction(
     level, target = of_labels.by_cluster(rows.label[own])
     of_cluster = sum_by(of_labels.cluster, own_weight, len(target))
     n_effective = round(kish_ess(of_cluster), 9)  # whole for equal weights
-    line, calibrated = np.zeros(len(index)), np.zeros(len(index))
-    own_line, own_calibrated = np.zeros(len(own)), np.zeros(len(own))
+    curve, calibrated = np.zeros(len(index)), np.zeros(len(index))
+    own_curve, own_calibrated = np.zeros(len(own)), np.zeros(len(own))
     weights, n_used = np.zeros(2), 0.0
     if n_effective >= MIN_TUNED:
-        line, own_line = _line(rows, index, own, own_weight, fitted.increasing)
+        kish_weight = own_weight * (n_effective / own_weight.sum())
+        curve, own_curve = judge_curve(rows, index, own, kish_weight, fitted.increasing, scale)
         center, fold_center = mean_labels(fitted)
         held_center = fold_center[fitted.fold[rows.prompt[own]]]
         out_of_fold = held_out(fitted, rows.z[own], rows.prompt[own]) - held_center
@@ -103,7 +109,7 @@ def tuned_prediction(
             calibrated, own_calibrated = predict(fitted.calibrator, taken(rows.z, index)), out_of_fold
             calibrated -= center
         design = np.empty((2, len(target)))
-        for row, g, h in zip(design, (line, calibrated), (own_line, own_calibrated), strict=True):
+        for row, g, h in zip(design, (curve, calibrated), (own_curve, own_calibrated), strict=True):
             np.subtract(of_labels.by_cluster(h)[1], of_responses.by_cluster(g)[1], out=row)
         gram, cross, rounding = design @ design.T, design @ target, 1e-9 * float(target @ target)
         alone = np.array([0.0, 1.0] if len(fitted.label) > 2 * len(own) else [1.0, 0.0])
@@ -114,12 +120,14 @@ def tuned_prediction(
             found = simplex_least_squares(gram * np.outer(kept, kept), cross * kept, rounding)
             weights += share * found
             n_used += share * np.count_nonzero(found)
-    weight_line, weight_calibrator = (float(w) for w in weights)
-    for part in (line, own_line):
-        part *= weight_line
+    weight_curve, weight_calibrator = (float(w) for w in weights)
+    for part in (curve, own_curve):
+        part *= weight_curve
         part += level
     spent = n_used / (n_effective - 1) if n_used else 0.0
-    return TunedPrediction(line, calibrated, own_line, own_calibrated, weight_line, weight_calibrator, spent)
+    return TunedPrediction(
+        curve, calibrated, own_curve, own_calibrated, weight_curve, weight_calibrator, spent
+    )
 
 
 def charge(part: Part, spent: float) -> Part:
@@ -175,37 +183,3 @@ def simplex_weights(a: float, b: float, d: float, p: float, q: float, floor: flo
         if value < lowest - floor:
             best, lowest = (u, v), value
     return best
-
-
-def _line(
-    rows: Rows, index: IntArray, own: IntArray, weight: FloatArray, increasing: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Least-squares line of the own labels on the judge score, about the mean score of the evaluated rows.
-
-    Returns
-    -------
-    evaluated, own : arrays
-        For an own label the slope leaves its whole cluster out.
-    """
-    score = taken(rows.score, index)
-    center = np.average(score, weights=taken(rows.weight, index))
-    x, y = rows.score[own] - center, rows.label[own]
-    y = y - np.average(y, weights=weight)
-    _, code = np.unique(rows.cluster[rows.prompt[own]], return_inverse=True)
-    moments = np.stack([weight, weight * x, weight * y, weight * x * x, weight * x * y])
-    total = moments.sum(axis=1)
-    n_clusters = int(code.max()) + 1
-    left = total[:, None] - np.stack([sum_by(code, row, n_clusters) for row in moments])
-    sign = 1.0 if increasing else -1.0
-    spread = total[3] - total[1] ** 2 / total[0]
-
-    def slope(sums: FloatArray) -> FloatArray:
-        w, wx, wy, wxx, wxy = sums
-        sxx, sxy = wxx - wx**2 / w, wxy - wx * wy / w
-        told = sxx > 1e-9 * spread  # one distinct score tells no slope, only rounding
-        rise = sign * np.divide(sxy, sxx, out=np.zeros_like(sxx), where=told)
-        return np.asarray(sign * np.maximum(rise, 0.0))
-
-    line = score - center
-    line *= slope(total[:, None])
-    return line, slope(left)[code] * x

@@ -7,8 +7,11 @@ import pytest
 from cje_core.calibration.oracle_slice import fit_slice, mean_part
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
-from cje_core.families.direct.power_tuning import _line, charge, simplex_least_squares, tuned_prediction
+from cje_core.families.direct.curve import judge_curve
+from cje_core.families.direct.power_tuning import charge, simplex_least_squares, tuned_prediction
 from cje_core.inference.influence import combine
+
+SCALE = (0.0, 1.0)  # of the labels, unless a test declares another
 
 
 def world(seed, n=80, m=30, *, policies=1, label=None, draws=1, clusters=None, unequal=False, grid=None):
@@ -46,7 +49,8 @@ def tune(data, p=0, direction="increasing"):
     index = np.flatnonzero((rows.policy == p) & rows.evaluated)
     own = np.flatnonzero((rows.policy == p) & rows.labelled)
     weight = rows.weight[own] / rows.label_prob[own]
-    return rows, fitted, index, own, weight, tuned_prediction(rows, fitted, index, own, weight)
+    scale = tuple(data.attrs["oracle_range"])
+    return rows, fitted, index, own, weight, tuned_prediction(rows, fitted, index, own, weight, scale)
 
 
 def value_and_error(data, **options):
@@ -59,7 +63,7 @@ def value_and_error(data, **options):
 
 
 def weights(tuned):
-    return np.array([tuned.weight_line, tuned.weight_calibrator])
+    return np.array([tuned.weight_curve, tuned.weight_calibrator])
 
 
 CASES = {
@@ -80,7 +84,7 @@ def test_against_the_slow_version(case, seed):
     for p in range(data.sizes["policy"]):
         rows, fitted, index, own, weight, tuned = tune(data, p)
         assert (list(index), list(own)) == oracles.policy_rows(rows, p)[:2]
-        slow = [oracles.line(rows, index, own, weight), oracles.calibrated(rows, fitted, index, own)]
+        slow = [oracles.curve(rows, index, own, weight, SCALE), oracles.calibrated(rows, fitted, index, own)]
         flat, held = (np.stack([pair[k] for pair in slow]) for k in range(2))
         level = np.average(rows.label[own], weights=weight)
         w = weights(tuned)
@@ -137,9 +141,10 @@ def test_a_linear_judge_is_trusted_in_full():
 
 
 def test_a_step_needs_the_calibrator():
-    data = world(4, n=600, m=250, label=lambda s, rng: np.where(s > 0.5, 0.9, 0.1), grid=20)
+    """A late one: a logistic curve can follow an early step far."""
+    data = world(4, n=600, m=250, label=lambda s, rng: np.where(s > 0.8, 0.9, 0.4), grid=20)
     tuned = tune(data)[-1]
-    assert tuned.weight_calibrator > 0.93 and tuned.weight_line < 0.07
+    assert tuned.weight_calibrator > 0.93 and tuned.weight_curve < 0.07
 
 
 def test_a_useless_judge_gets_little_weight():
@@ -153,7 +158,7 @@ def test_a_useless_judge_gets_little_weight():
 
 
 def test_an_inverted_judge_is_ignored_not_turned_round():
-    """Neither the line nor the calibrator may fall where a rise was declared; declared as falling, it is trusted."""
+    """Neither the curve nor the calibrator may fall where a rise was declared; declared as falling, it is trusted."""
     data = world(10, m=60, label=lambda s, rng: 0.9 - 0.8 * s)
     assert weights(tune(data)[-1]).tolist() == [0.0, 0.0]
     assert weights(tune(data, direction="decreasing")[-1]).sum() > 0.9
@@ -212,7 +217,7 @@ def test_few_labels_under_a_borrowed_calibrator_weigh_the_calibrator():
     seen[0, :100] = seen[1, 100:108] = True
     data = from_arrays(score, policies=["base", "new"], oracle=np.where(seen, label, np.nan))
     tuned = tune(data, 1)[-1]
-    assert tuned.weight_line == 0 and tuned.weight_calibrator > 0.9
+    assert tuned.weight_curve == 0 and tuned.weight_calibrator > 0.9
 
 
 def test_below_six_labels_it_is_the_label_mean():
@@ -224,17 +229,57 @@ def test_below_six_labels_it_is_the_label_mean():
     assert df == pytest.approx(4)
 
 
-def test_a_label_off_its_own_fold_is_never_used():
-    """Moving one label moves the prediction for every row but its own cluster's (through weights and level aside)."""
+def test_a_label_hardly_moves_its_own_prediction():
+    """Moved from one end to the other it moves its cluster's held-out curve by the square of what it moves the fit."""
     data = world(14, clusters=30, m=50)
     rows, _, index, own, weight, _ = tune(data)
     target = own[7]
     moved_label = rows.label.copy()
     moved_label[target] = 1 - moved_label[target]
     moved = rows._replace(label=moved_label)
-    before, after = oracles.line(rows, index, own, weight)[1], oracles.line(moved, index, own, weight)[1]
+    before, after = (judge_curve(r, index, own, weight, True, SCALE) for r in (rows, moved))
     same = rows.cluster[rows.prompt[own]] == rows.cluster[rows.prompt[target]]
-    assert np.array_equal(before[same], after[same]) and not np.allclose(before[~same], after[~same])
+    fitted = np.abs(after[0] - before[0])[np.isin(index, own[same])].max()
+    assert np.abs(after[1] - before[1])[same].max() < 0.2 * fitted
+    assert np.abs(after[1] - before[1])[~same].max() > 0.2 * fitted
+
+
+def test_one_step_is_a_refit_to_second_order():
+    """Four times the labels: 1 / 16 of the distance to the exact refit, where the fit on all labels keeps 1 / 4."""
+    apart = []
+    for m in (30, 120):
+        sizes = []
+        for seed in range(4):
+            rows, _, index, own, weight, _ = tune(world([21, seed], n=200, m=m))
+            flat, exact = oracles.curve(rows, index, own, weight, SCALE, refit=True)
+            held = judge_curve(rows, index, own, weight, True, SCALE)[1]
+            unheld = flat[np.isin(index, own)]
+            sizes.append([np.abs(held - exact).mean(), np.abs(unheld - exact).mean()])
+        apart.append(np.mean(sizes, axis=0))
+    shrunk = apart[1] / apart[0]
+    assert shrunk[0] < 1 / 8 < shrunk[1]
+    assert (apart[0][0] / apart[0][1]) < 0.1
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3])
+def test_pass_fail_labels_that_the_score_separates_have_a_curve(gap):
+    """Without the prior the slope would have no end, and the halves of a step no refit."""
+    rng = np.random.default_rng(22)
+    score = np.where(
+        rng.random(80) < 0.5, rng.uniform(0, 0.5 - gap / 2, 80), rng.uniform(0.5 + gap / 2, 1, 80)
+    )
+    data = from_arrays(
+        score[None, :, None],
+        policies=["p0"],
+        oracle=np.where(np.arange(80) < 20, score > 0.5, np.nan)[None, :, None],
+    )
+    rows, _, index, own, weight, tuned = tune(data)
+    flat, held = judge_curve(rows, index, own, weight, True, SCALE)
+    slow = oracles.curve(rows, index, own, weight, SCALE)
+    np.testing.assert_allclose(flat, slow[0], atol=1e-9)
+    np.testing.assert_allclose(held, slow[1], atol=1e-9)
+    assert (np.diff(flat[np.argsort(rows.score[index])]) >= 0).all() and 0.9 < np.ptp(flat) < 1
+    assert weights(tuned).sum() > 0.8
 
 
 def test_one_distinct_score_tells_no_slope():
@@ -243,33 +288,33 @@ def test_one_distinct_score_tells_no_slope():
     rows, _, index, own, weight, _ = tune(data)
     score = np.full(len(rows.score), 0.1 + 0.2)
     score[own[0]] = 0.9
-    held = _line(rows._replace(score=score), index, own, weight, True)[1]
+    held = judge_curve(rows._replace(score=score), index, own, weight, True, SCALE)[1]
     assert held[0] == 0
 
 
-def test_labels_all_in_one_fold_leave_the_line():
-    """No calibrator can be fitted without the only fold that has labels: the line carries on alone."""
+def test_labels_all_in_one_fold_leave_the_curve():
+    """No calibrator can be fitted without the only fold that has labels: the curve carries on alone."""
     data = world(15)
     rows, fitted, index, own, weight, _ = tune(data)
     lumped = fitted._replace(fold=np.zeros_like(fitted.fold))
-    tuned = tuned_prediction(rows, lumped, index, own, weight)
-    assert tuned.weight_calibrator == 0 and tuned.weight_line > 0
+    tuned = tuned_prediction(rows, lumped, index, own, weight, SCALE)
+    assert tuned.weight_calibrator == 0 and tuned.weight_curve > 0
     assert np.isfinite(tuned.evaluated).all() and np.isfinite(tuned.own).all()
 
 
 def test_tuning_without_a_calibrator_is_an_error():
     rows, fitted, index, own, weight, _ = tune(world(16))
     with pytest.raises(ValueError, match="too few labels to fit one"):
-        tuned_prediction(rows, fitted._replace(calibrator=None), index, own, weight)
+        tuned_prediction(rows, fitted._replace(calibrator=None), index, own, weight, SCALE)
 
 
 def test_pitfall_29_the_degrees_of_freedom_pay_for_the_weights():
     """As a regression on m labels with q slopes: m - 1 - q degrees of freedom and divisor."""
     for m in (6, 15, 40):
         rows, _, _, own, _, tuned = tune(world(18, m=m, label=lambda s, rng: 0.2 + 0.6 * s**2))
-        line_alone = min(10 / m, 1)
+        curve_alone = min(10 / m, 1)
         both = np.count_nonzero(weights(tuned)) if m > 10 else 0
-        n_used = line_alone + (1 - line_alone) * both  # on these labels each fit uses all it may
+        n_used = curve_alone + (1 - curve_alone) * both  # on these labels each fit uses all it may
         assert tuned.spent == pytest.approx(n_used / (m - 1))
         _, part = mean_part(rows, own, rows.label[own], np.ones(m))
         charged = charge(part, tuned.spent)
@@ -283,10 +328,10 @@ def test_heavy_label_weights_count_by_kish():
     """Forty labels of which one weighs as much as the others together are worth about four: no tuning."""
     rows, fitted, index, own, weight, _ = tune(world(19, m=40))
     weight[0] = 39.0
-    tuned = tuned_prediction(rows, fitted, index, own, weight)
+    tuned = tuned_prediction(rows, fitted, index, own, weight, SCALE)
     assert (tuned.spent, *weights(tuned)) == (0, 0, 0)
     weight[0] = 8.0  # (47)^2 / (39 + 64) = 21.4
-    tuned = tuned_prediction(rows, fitted, index, own, weight)
+    tuned = tuned_prediction(rows, fitted, index, own, weight, SCALE)
     kish = 47**2 / 103
     assert kish == pytest.approx(oracles.kish(rows, own, weight))
     allowed = [(10 / kish + (1 - 10 / kish) * both) / (kish - 1) for both in (1, 2)]

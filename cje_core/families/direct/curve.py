@@ -1,0 +1,134 @@
+"""The judge's logistic curve: what a few labels of one policy say of E[Y | S] where an isotonic fit is still noisy.
+
+With y the label on the declared oracle scale [low, high], mapped to [0, 1], and x the judge score in the declared
+direction, about its mean and in standard deviations over the evaluated rows,
+
+    E[y | x] = expit(a + b x),      b >= 0
+
+maximises the sum of ``w (y log p + (1 - y) log(1 - p))`` (a quasi-likelihood: labels between the ends of the scale are
+not binary) less ``b^2 / (2 PRIOR^2)``, the usual weak normal prior of a standardised slope, without which a few
+pass/fail labels that the score separates would have no maximum. Weights sum to Kish's number of labelled clusters.
+
+The curve is taken about its value at the mean score, ``p(a + b x) - p(a)``: a prediction's level cancels in the value
+that it makes (`cje_core.families.direct.power_tuning`). Far from the ends of the scale it is a line; near them it bends
+as labels must that cannot go beyond.
+
+For an own label, a and b come from one Newton step away from its cluster: the fit's gradient and curvature without it.
+That is the refit up to the square of what one cluster moves: a label's pull on its own prediction is of order 1 / m^2.
+
+Examples
+--------
+>>> x = np.linspace(-1, 1, 8)
+>>> found = fit_curve(x, special.expit(1.0 + 0.5 * x), np.full(8, 1e6))
+>>> round(found.intercept, 4), round(found.slope, 4)
+(1.0, 0.5)
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from cje_core.checks import FloatArray, IntArray
+from cje_core.data.arrays import Rows, taken
+from cje_core.inference.estimate import sum_by
+
+PRIOR = 2.5  # standard deviation of the log odds per standard deviation of the score
+CONVERGED, MAX_STEPS = 1e-8, 100  # change of a log odds after which Newton's steps end, and their number
+SPREAD = 1e-9  # share of the information on the slope that tells one; less is rounding
+
+
+class Curve(NamedTuple):
+    """A fitted curve, its weighted residuals, and the terms (3, m) that add up to its curvature."""
+
+    intercept: float
+    slope: float
+    residual: FloatArray  # (m,) w (y - p)
+    terms: FloatArray  # (3, m) w p (1 - p) times 1, x and x^2
+
+
+def judge_curve(
+    rows: Rows,
+    index: IntArray,
+    own: IntArray,
+    weight: FloatArray,
+    increasing: bool,
+    scale: tuple[float, float],
+) -> tuple[FloatArray, FloatArray]:
+    """Curve of the own labels about its value at the mean score; see the module.
+
+    Parameters
+    ----------
+    weight : array
+        Of the own labels, summing to Kish's number of labelled clusters.
+
+    Returns
+    -------
+    evaluated, own : arrays
+        For an own label the curve leaves its whole cluster out. Zero where no slope in the declared direction is seen.
+    """
+    score, (low, high) = taken(rows.score, index), scale
+    row_weight = taken(rows.weight, index)
+    center = np.average(score, weights=row_weight)
+    x = score - center
+    spread = np.sqrt(np.average(x * x, weights=row_weight)) if np.ptp(score) > 0 else np.inf
+    unit = (1.0 if increasing else -1.0) / spread
+    x *= unit
+    own_x, y = (rows.score[own] - center) * unit, (rows.label[own] - low) / (high - low)
+    if not 0 < (weight * y).sum() < weight.sum():  # all labels at one end of the scale
+        return np.zeros(len(index)), np.zeros(len(own))
+    fit = fit_curve(own_x, y, weight)
+    _, code = np.unique(rows.cluster[rows.prompt[own]], return_inverse=True)
+    intercept, slope = (part[code] for part in without_each(fit, own_x, code))
+    return (
+        (high - low) * about_mean(x, fit.intercept, max(fit.slope, 0.0)),
+        (high - low) * about_mean(own_x, intercept, slope),
+    )
+
+
+def about_mean(x: FloatArray, intercept: FloatArray | float, slope: FloatArray | float) -> FloatArray:
+    """The curve less its value at the mean score, on the unit scale."""
+    return np.asarray(special.expit(intercept + slope * x) - special.expit(intercept))
+
+
+def fit_curve(x: FloatArray, y: FloatArray, weight: FloatArray) -> Curve:
+    """Newton's steps from the mean label, none of which changes a log odds by more than 1.
+
+    With steps that short the curvature changes by less than e on the way, so each one gains, from anywhere.
+    """
+    mean = (weight * y).sum() / weight.sum()
+    a, b, prior = float(special.logit(mean)), 0.0, 1 / PRIOR**2
+    for _ in range(MAX_STEPS):
+        residual, terms = _at(x, y, weight, a, b)
+        h00, h01, h11 = terms.sum(axis=1)
+        h11 += prior
+        g0, g1 = residual.sum(), (residual * x).sum() - prior * b
+        determinant = h00 * h11 - h01 * h01
+        da, db = (h11 * g0 - h01 * g1) / determinant, (h00 * g1 - h01 * g0) / determinant
+        change = np.abs(da + db * x).max()
+        step = 1 / max(change, 1.0)
+        a, b = a + step * da, b + step * db
+        if change < CONVERGED:
+            break
+    return Curve(float(a), float(b), *_at(x, y, weight, a, b))
+
+
+def _at(
+    x: FloatArray, y: FloatArray, weight: FloatArray, a: float, b: float
+) -> tuple[FloatArray, FloatArray]:
+    p = special.expit(a + b * x)
+    v = weight * p * (1 - p)
+    return weight * (y - p), np.stack([v, v * x, v * x * x])
+
+
+def without_each(fit: Curve, x: FloatArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Intercept and slope (>= 0) one Newton step away from each cluster, numbered by ``code``."""
+    n_clusters = int(code.max()) + 1
+    whole = fit.terms.sum(axis=1)
+    k00, k01, k11 = whole[:, None] - np.stack([sum_by(code, row, n_clusters) for row in fit.terms])
+    told = (k00 > 0) & (k00 * k11 - k01**2 > SPREAD * k00 * (whole[2] - whole[1] ** 2 / whole[0]))
+    k11 = k11 + 1 / PRIOR**2
+    g0, g1 = (-sum_by(code, row, n_clusters) for row in (fit.residual, fit.residual * x))
+    determinant = np.where(told, k00 * k11 - k01**2, 1.0)
+    slope = fit.slope + (k00 * g1 - k01 * g0) / determinant
+    return fit.intercept + (k11 * g0 - k01 * g1) / determinant, np.where(told, np.maximum(slope, 0.0), 0.0)
