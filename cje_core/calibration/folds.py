@@ -102,7 +102,7 @@ def assign_folds(
     if given is not None and (given != NO_FOLD).any():
         return _as_given(names, has_label, given)
     known = np.flatnonzero(has_label | np.asarray(asked, dtype=bool))
-    chosen = np.asarray(names, dtype=str)[known]
+    chosen = np.asarray(names, dtype=str).take(known)
     hashes = _hashes(chosen.tolist())
     n_labelled = int(has_label.sum())
     if dealt and n_labelled < 2 * n_folds:
@@ -110,7 +110,10 @@ def assign_folds(
     folds = np.full(len(has_label), UNKNOWN, dtype=np.intp)
     folds[known] = hashes % np.uint64(n_folds)
     if dealt:
-        order = known[np.lexsort((chosen, hashes))]
+        by = np.argsort(hashes)
+        if (hashes[by[1:]] == hashes[by[:-1]]).any():  # two names in 2^64 do not meet, but may
+            by = np.lexsort((chosen, hashes))
+        order = known[by]
         folds[order[has_label[order]]] = np.arange(n_labelled) % n_folds
     return folds
 

@@ -6,20 +6,22 @@ scores and an unpooled tie would get several fitted values.
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel, loaded
 
 FEW = 2_000  # levels that are pooled in a millisecond or two without compiled code
 MANY = 5_000  # values from which a table pays
+FIRST = 500  # values that tell whether they come again and again
 MANY_KNOTS, SOME_KNOTS = 200, 10  # and knots: where compiled code must be loaded first, and where it is
 
 
 @Kernel
-def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  # type: ignore[no-untyped-def]
-    """Weighted isotonic regression of ``mean[:n]`` into ``fitted[:n]``; the last three are scratch.
+def pool_into(mean, weight, n, block_value, block_weight, block_end):  # type: ignore[no-untyped-def]
+    """Blocks of the weighted isotonic regression of ``mean[:n]``, and how many there are.
 
-    Returns the number of blocks; block j covers levels ``block_end[j-1]+1 .. block_end[j]``.
+    Block j covers levels ``block_end[j-1]+1 .. block_end[j]``.
     """
     if n == 0:
         return 0
@@ -43,7 +45,13 @@ def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  #
             value = (block_value[n_blocks] * block_weight[n_blocks] + value * total) / both
             total = both
     block_value[n_blocks], block_weight[n_blocks], block_end[n_blocks] = value, total, n - 1
-    n_blocks += 1
+    return n_blocks + 1
+
+
+@Kernel
+def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  # type: ignore[no-untyped-def]
+    """`pool_into`, and the value of each level's block into ``fitted[:n]``; the last three are scratch."""
+    n_blocks = pool_into(mean, weight, n, block_value, block_weight, block_end)
     start = 0
     for j in range(n_blocks):
         for i in range(start, block_end[j] + 1):
@@ -96,27 +104,34 @@ def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, In
     n = len(y)
     if n <= FEW and not loaded():  # the same bits, and an analysis of few levels needs no numba
         few, last = [0.0] * n, [0] * n
-        n_blocks = pava_into.function(y.tolist(), w.tolist(), n, few, [0.0] * n, [0.0] * n, last)
-        fitted, ends = np.array(few), np.array(last)
+        n_blocks = pool_into.function(y.tolist(), w.tolist(), n, few, [0.0] * n, last)
+        value, end = np.array(few), np.array(last, dtype=np.int64)
     else:
-        fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
-        n_blocks = pava_into(y, w, n, fitted, np.empty(n), np.empty(n), ends)
-    sizes = np.diff(np.concatenate([[-1], ends[:n_blocks]]))
-    return fitted, np.repeat(np.arange(n_blocks), sizes)
+        value, end = np.empty(n), np.empty(n, dtype=np.int64)
+        n_blocks = pool_into(y, w, n, value, np.empty(n), end)
+    size = end[:n_blocks].copy()
+    size[1:] -= end[: n_blocks - 1]
+    size[:1] += 1
+    return np.repeat(value[:n_blocks], size), np.repeat(np.arange(n_blocks), size)
 
 
 def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArray:
     """``np.interp``: linear between increasing knots, constant outside; NaN stays NaN.
 
-    Many values among many knots are looked up in a table of equal steps first: a search through 50,000 knots is slow
-    where the next value lies anywhere.
+    Where many values are few distinct ones (grades, a grid) these are interpolated. Many values among many knots are
+    looked up in a table of equal steps first: a search through 50,000 knots is slow where the next value lies anywhere.
 
     Examples
     --------
     >>> interpolate(np.array([0.0, 1.5, 9.0]), np.array([1.0, 2.0]), np.array([3.0, 4.0])).tolist()
     [3.0, 3.5, 4.0]
     """
-    if len(x) < MANY or len(knot) < (SOME_KNOTS if loaded() else MANY_KNOTS):
+    if len(x) < MANY:
+        return np.interp(x, knot, value)
+    if len(set(x[:FIRST].tolist())) < FIRST / 2:
+        code, level = pd.factorize(x, use_na_sentinel=False, size_hint=FIRST)
+        return np.asarray(np.interp(level, knot, value)[code])
+    if len(knot) < (SOME_KNOTS if loaded() else MANY_KNOTS):
         return np.interp(x, knot, value)
     steps = len(knot) / (knot[-1] - knot[0])
     if not np.isfinite(steps):

@@ -169,13 +169,19 @@ class OracleSlice(_Slice):
         """The pooled fit at its own labels, for `calibration_part`."""
         f = self.calibrator
         assert f is not None
-        g = index(f, self.z)
-        block = f.block[np.searchsorted(f.knot, g)]
-        residual = self.label - np.interp(g, f.knot, f.value)
+        block = f.block[self.at]
+        residual = self.label - f.value[self.at]
         size = np.bincount(block)[block]
         pooled = np.sqrt((residual**2).sum() / max(len(residual) - len(np.unique(block)), 1))
         residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
         return Own(block, sum_by(f.block, f.weight, int(f.block[-1]) + 1), residual)
+
+    @cached_property
+    def at(self) -> IntArray:
+        """(m,) place of each label among the knots."""
+        f = self.calibrator
+        assert f is not None
+        return np.searchsorted(f.knot, index(f, self.z))
 
     @cached_property
     def left_out(self) -> dict[int, Calibrator | None]:
@@ -185,9 +191,13 @@ class OracleSlice(_Slice):
     def without(self, k: int) -> Calibrator | None:
         """``f^(-k)``, the calibrator that never saw fold k; None where every label lies there."""
         if k not in self.left_out:
-            train = self.fold[self.prompt] != k
-            self.left_out[k] = _without(self, train) if train.any() else None
+            self.left_out[k] = _without(self, k)
         return self.left_out[k]
+
+    @cached_property
+    def of_label(self) -> tuple[IntArray, FloatArray]:
+        """(m,) fold of each label, and label by weight."""
+        return self.fold[self.prompt], self.weight * self.label
 
     @cached_property
     def basis(self) -> Basis | None:
@@ -247,9 +257,10 @@ def fit_slice(
     taught[rows.cluster[prompt]] = True
     asked = np.full(len(taught), every_fold)
     asked[rows.cluster[rows.prompt[rows.labelled | rows.probe]]] = True
-    fold = assign_folds(rows.cluster_names, taught, dealt=folds == "dealt", asked=asked, given=rows.fold)[
-        rows.cluster
-    ]
+    of_cluster = assign_folds(
+        rows.cluster_names, taught, dealt=folds == "dealt", asked=asked, given=rows.fold
+    )
+    fold = of_cluster if rows.cluster_names is rows.prompts else of_cluster[rows.cluster]
     mode = calibrator
     if calibrator in ("default", "auto"):
         mode = "two_stage" if calibrator == "auto" or z.shape[1] > 1 else "monotone"
@@ -259,9 +270,9 @@ def fit_slice(
     if taught.sum() < MIN_LABELLED_CLUSTERS:
         return out._replace(status=Status.TOO_FEW_LABELS if len(label) else Status.NO_LABELS)
     status = Status.OK
-    if np.ptp(label) == 0:
+    if (label == label[0]).all():
         status = Status.CONSTANT_LABELS
-    elif np.ptp(z[:, 0]) == 0:
+    elif (z[:, 0] == z[0, 0]).all():
         status = Status.CONSTANT_JUDGE
     elif rank_test(z[:, 0] if increasing else -z[:, 0], label, rows.cluster[prompt], weight).against():
         status = Status.INVERTED_JUDGE
@@ -269,10 +280,10 @@ def fit_slice(
         status = Status.COVARIATES_DROPPED
     if calibrator == "auto" and not dropped:
         out = out._replace(mode=lower_risk(out, rows.cluster))
-    return out._replace(status=status, calibrator=refit(out, np.ones(len(label), dtype=bool), None))
+    return out._replace(status=status, calibrator=fit(z, label, weight, mode=out.mode, increasing=increasing))
 
 
-def refit(fitted: OracleSlice, train: BoolArray, basis: Basis | None) -> Calibrator:
+def refit(fitted: OracleSlice, train: BoolArray | IntArray, basis: Basis | None) -> Calibrator:
     """Calibrator of the slice's mode on some of its rows; `basis_of` gives the first stage the slice's own basis."""
     z, label, weight = fitted.z[train], fitted.label[train], fitted.weight[train]
     return fit(z, label, weight, mode=fitted.mode, increasing=fitted.increasing, basis=basis)
@@ -306,25 +317,32 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
     """
     out = np.full(len(z), np.nan)
     new_fold = fitted.fold[prompt]
-    if UNKNOWN in new_fold:
+    if (new_fold == UNKNOWN).any():
         raise ValueError("a prompt without labels has no fold here; fit the slice with every_fold=True")
-    for k in np.unique(new_fold).tolist():
-        f = fitted.without(k)
-        if f is not None:
-            out[new_fold == k] = predict(f, z[new_fold == k])
+    pooled = fitted.calibrator
+    g = index(pooled, z) if pooled is not None and pooled.mode == fitted.mode == "monotone" else None
+    for k in np.flatnonzero(np.bincount(new_fold)).tolist():
+        if (f := fitted.without(k)) is not None:
+            mine = new_fold == k
+            out[mine] = predict(f, z[mine]) if g is None else interpolate(g[mine], f.knot, f.value)
     return out
 
 
-def _without(fitted: OracleSlice, train: BoolArray) -> Calibrator:
-    """`refit` on some of the labels; the levels of a monotone calibrator are those of the pooled one."""
-    f = fitted.calibrator
+def _without(fitted: OracleSlice, k: int) -> Calibrator | None:
+    """Calibrator of the labels outside fold k, if any; the levels of a monotone one are those of the pooled one."""
+    f, (fold, weighted) = fitted.calibrator, fitted.of_label
+    train = np.flatnonzero(fold != k)
+    if not len(train):
+        return None
     if f is None or f.mode != "monotone" or fitted.mode != "monotone":
         return refit(fitted, train, fitted.basis)
-    at, w, n_levels = np.searchsorted(f.knot, index(f, fitted.z[train])), fitted.weight[train], len(f.knot)
-    total, labels = sum_by(at, w, n_levels), sum_by(at, w * fitted.label[train], n_levels)
-    seen = total > 0
-    value, block = isotonic(labels[seen] / total[seen], total[seen])
-    return f._replace(knot=f.knot[seen], value=value, weight=total[seen], block=block)
+    at = fitted.at[train]
+    total, labels = (sum_by(at, values[train], len(f.knot)) for values in (fitted.weight, weighted))
+    if not total.all():
+        seen = total > 0
+        f, total, labels = f._replace(knot=f.knot[seen]), total[seen], labels[seen]
+    value, block = isotonic(labels / total, total)
+    return f._replace(value=value, weight=total, block=block)
 
 
 def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
@@ -333,14 +351,18 @@ def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:
     Summed anew for each fold: total less fold cancels where one fold holds nearly all the weight. The second is of
     shape (folds,), NaN where every label lies in that fold.
     """
-    fold = fitted.fold[fitted.prompt]
-    weighted = fitted.weight * fitted.label
-    outside = np.full(int(fitted.fold.max()) + 1, np.nan)
-    for k in range(len(outside)):
-        train = fold != k
-        if train.any():
-            outside[k] = weighted[train].sum() / fitted.weight[train].sum()
+    (fold, weighted), n_folds = fitted.of_label, int(fitted.fold.max()) + 1
+    total, labels = (_all_but(sum_by(fold, values, n_folds)) for values in (fitted.weight, weighted))
+    outside = np.divide(labels, total, out=np.full(n_folds, np.nan), where=total > 0)
     return float(weighted.sum() / fitted.weight.sum()), outside
+
+
+def _all_but(sums: FloatArray) -> FloatArray:
+    """Sum of all others, for each: of those before it and of those after it."""
+    before, after = np.zeros(len(sums)), np.zeros(len(sums))
+    np.cumsum(sums[:-1], out=before[1:])
+    np.cumsum(sums[:0:-1], out=after[-2::-1])
+    return before + after
 
 
 def basis_of(fitted: OracleSlice) -> Basis | None:

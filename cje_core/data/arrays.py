@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import xarray as xr
 
 from cje_core.data.contract import check_data, check_unique, teaching_policies
@@ -49,6 +50,7 @@ class Rows(NamedTuple):
     prompt_order: npt.NDArray[np.intp] | None = None  # what sorts the data's prompts; None: they are sorted
 
 
+FIRST = 1_000  # names that tell whether it is worth while to look at all
 _UNPACKED: ContextVar[tuple[xr.Dataset, dict[tuple[str, ...], Rows]] | None] = ContextVar(
     "unpacked", default=None
 )
@@ -104,47 +106,54 @@ def _check(data: xr.Dataset, *, names: bool = True) -> None:
 def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
     _check(data, names=False)  # that they are unique is seen below, where they are sorted
     chosen = _feature_index(data, covariates)
-    policies, by_policy = _in_order("policy", names_of(data, "policy"))
+    held, by_draw = data.variables, None
+    policies, by_policy = _in_order("policy", held["policy"].values.astype(str, copy=False))
     prompts, by_prompt = _in_order("prompt", names_of(data, "prompt"))
-    by_draw = np.argsort(data.draw.values, kind="stable")
-    order = (by_policy, by_prompt, by_draw if (np.diff(by_draw) < 0).any() else None)
+    if data.sizes["draw"] > 1:
+        by_draw = np.argsort(held["draw"].values, kind="stable")
+    order = [(axis, by) for axis, by in enumerate((by_policy, by_prompt, by_draw)) if by is not None]
 
     def canonical(name: str) -> npt.NDArray[Any]:
-        out: npt.NDArray[Any] = data.variables[name].values
-        for axis, by in enumerate(order):
-            if by is not None:
-                out = out.take(by, axis=axis)
+        out: npt.NDArray[Any] = held[name].values
+        if out.dtype == bool and (not out.any() or out.all()):
+            return out  # in any order
+        for axis, by in order:
+            out = out.take(by, axis=axis)
         return out
 
     score, evaluated = canonical("judge"), canonical("evaluated")
     labelled, probe = canonical("labelled"), canonical("probe")
-    at = np.flatnonzero(np.isfinite(score) & (evaluated | labelled | probe))
+    counts = np.isfinite(score)
+    counts &= evaluated | labelled | probe
+    complete = bool(counts.all())
+    at = np.empty(0, dtype=np.intp) if complete else np.flatnonzero(counts)
 
     n_policies, n_prompts, n_draws = score.shape
-    complete = len(at) == score.size
 
     def flat(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         rows = values.reshape(-1, *values.shape[3:])
         return rows if complete else rows[at]
 
-    weight = np.ones(len(at))
+    ones = np.ones(score.size if complete else len(at))
+    weight = ones
     if n_draws > 1:
         together = np.where(
             evaluated, evaluated.sum(axis=2, keepdims=True), (~evaluated & probe).sum(axis=2, keepdims=True)
         )
-        weight /= np.maximum(flat(together), 1)
-    stands_for = flat(canonical("stands_for")) if "stands_for" in data else np.empty(0)
+        weight = ones / np.maximum(flat(together), 1)
+    stands_for = flat(canonical("stands_for")) if "stands_for" in held else np.empty(0)
     if stands_for.size:
-        weight *= stands_for
-    cluster_names, cluster = prompts, np.arange(len(prompts))
-    if "cluster" in data:
-        of_prompt = data.variables["cluster"].values.astype(str, copy=False)
+        weight = weight * stands_for
+    in_order = np.arange(n_prompts)
+    cluster_names, cluster = prompts, in_order
+    if "cluster" in held:
+        of_prompt = held["cluster"].values.astype(str, copy=False)
         if by_prompt is not None:
             of_prompt = of_prompt[by_prompt]
         cluster_names, cluster = np.unique(of_prompt, return_inverse=True)
     fold = np.empty(0, dtype=np.intp)
-    if "fold" in data:
-        of_prompt = data.variables["fold"].values.astype(np.intp)
+    if "fold" in held:
+        of_prompt = held["fold"].values.astype(np.intp)
         fold = _fold_of_cluster(
             of_prompt if by_prompt is None else of_prompt[by_prompt], cluster, cluster_names
         )
@@ -152,10 +161,12 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
     z = score[:, None]
     if chosen:
         z = np.column_stack([z, flat(canonical("covariate"))[:, chosen]])
-    teachers = np.isin(policies, teaching_policies(data))
+    taught = teaching_policies(data)
+    teachers = np.array([name in taught for name in policies.tolist()], dtype=bool)
     if complete:
         policy = np.repeat(np.arange(n_policies), n_prompts * n_draws)
-        prompt = np.tile(np.repeat(np.arange(n_prompts), n_draws), n_policies)
+        prompt = in_order if n_draws == 1 else np.repeat(in_order, n_draws)
+        prompt = prompt if n_policies == 1 else np.tile(prompt, n_policies)
     else:
         policy, prompt, _ = np.unravel_index(at, labelled.shape)
     labelled = flat(labelled)
@@ -173,8 +184,8 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
         probe=flat(probe),
         evaluated=flat(evaluated),
         weight=weight,
-        label_prob=flat(canonical("label_prob")) if "label_prob" in data else np.ones(len(at)),
-        teaches=labelled & teachers[policy],
+        label_prob=flat(canonical("label_prob")) if "label_prob" in held else ones,
+        teaches=labelled if teachers.all() else labelled & teachers[policy],
         stands_for=stands_for,
         fold=fold,
         prompt_order=by_prompt,
@@ -215,16 +226,23 @@ def _in_order(
     dim: str, names: npt.NDArray[np.str_]
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
     """Names sorted, and the order that sorts them (None: they are); `DataError` if one stands there twice."""
-    if (names[:-1] < names[1:]).all():
+    if _rise(names[:FIRST]) and _rise(names):
         return names, None
     by = np.argsort(names, kind="stable")
-    check_unique(dim, names[by])
-    return names[by], by
+    ordered = names.take(by)
+    check_unique(dim, ordered)
+    return ordered, by
+
+
+def _rise(names: npt.NDArray[np.str_]) -> bool:
+    """Whether each name comes after the one before."""
+    return bool((names[:-1] < names[1:]).all())
 
 
 def names_of(data: xr.Dataset, dim: str) -> npt.NDArray[np.str_]:
     """Names of a dimension as text; where pandas holds them in Arrow's form, without a Python object for each."""
-    held = data.indexes[dim].array if dim in data.indexes else None
+    indexes = data.indexes
+    held = indexes[dim].array if dim in indexes else None
     if isinstance(held, pd.arrays.ArrowStringArray) and len(held):
         text = pa.array(held, pa.large_string())
         return as_text(text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text)
@@ -233,17 +251,21 @@ def names_of(data: xr.Dataset, dim: str) -> npt.NDArray[np.str_]:
 
 def as_text(names: pa.LargeStringArray) -> npt.NDArray[np.str_]:
     """Names in NumPy's form, at least one; those of ASCII letters without a Python object for each."""
-    ends = np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1]
-    letters = np.frombuffer(names.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    ends, letters = _letters(names)
     width = np.diff(ends)
-    if names.null_count or (letters >= 0x80).any() or width.max() == 0:
+    most = int(width.max())
+    if names.null_count or most == 0 or letters.max() >= 0x80:
         return np.array(names.to_pylist(), dtype=str)
-    code = np.zeros((len(names), int(width.max())), dtype=np.uint32)
-    if width.min() == width.max():
-        code[:] = letters.reshape(code.shape)
-    else:
-        code[np.arange(code.shape[1]) < width[:, None]] = letters
-    return code.view(f"U{code.shape[1]}").ravel()
+    if width.min() < most:
+        _, letters = _letters(pc.ascii_rpad(names, most, "\0"))
+    return letters.astype(np.uint32).view(f"U{most}")
+
+
+def _letters(names: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Where each name ends (before them, where the first begins), and the bytes of all of them."""
+    _, ends, held = names.buffers()
+    place = np.frombuffer(ends, np.int64)[names.offset : names.offset + len(names) + 1]
+    return place, np.frombuffer(held or b"", np.uint8)[place[0] : place[-1]]
 
 
 class Logged(NamedTuple):

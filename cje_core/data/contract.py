@@ -34,6 +34,8 @@ Attributes: ``judge_range`` and ``oracle_range`` are the declared scales ``[low,
 the list of policies whose labels teach the calibrator.
 """
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
@@ -131,22 +133,24 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
             f"attribute schema is {data.attrs.get('schema')!r}, expected {SCHEMA!r}; "
             "build data with from_arrays or from_frame"
         )
+    held = data.variables
     for name in ("judge", "oracle", "labelled", "probe", "evaluated"):
-        if name not in data:
+        if name not in held:
             raise DataError(f"the dataset lacks {name!r}; build it with from_arrays or from_frame")
-        if data.variables[name].dims != RESPONSE:
-            raise DataError(f"{name} has dims {data.variables[name].dims}, expected {RESPONSE}")
+        if held[name].dims != RESPONSE:
+            raise DataError(f"{name} has dims {held[name].dims}, expected {RESPONSE}")
     for dim in ("policy", "prompt"):
         if names and not _distinct(values := data[dim].values.astype(str, copy=False)):
             check_unique(dim, np.sort(values))
     for name, scale in (("judge", "judge_range"), ("oracle", "oracle_range")):
         low, high = data.attrs[scale]
-        if not (np.isfinite([low, high]).all() and low < high):
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise DataError(f"{scale} is [{low}, {high}]; it must be two finite numbers, low < high")
         if max(abs(low), abs(high)) > LARGEST:
             raise DataError(f"{scale} is [{low:g}, {high:g}]; {OVERFLOW}")
-        values = data.variables[name].values
-        if (values < low).any() or (values > high).any():
+        values = held[name].values
+        least, most = (values.min(), values.max()) if values.size else (low, high)
+        if not (low <= least and most <= high) and ((values < low).any() or (values > high).any()):
             wrong = np.isinf(values) | (values < low) | (values > high)
             p, i, _ = np.argwhere(wrong)[0]
             raise DataError(
@@ -161,7 +165,7 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
         raise DataError(
             "an evaluated response lacks true_reward; give E[Y | Z] for all of them or drop the variable"
         )
-    if "covariate" in data:
+    if "covariate" in held:
         values = data.variables["covariate"].values[np.isfinite(data.variables["judge"].values)]
         if not np.isfinite(values).all():
             raise DataError(
@@ -169,30 +173,30 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
             )
         if values.size and np.abs(values).max() > LARGEST:
             raise DataError(f"a covariate is {values[np.abs(values) > LARGEST][0]:g}; {OVERFLOW}")
-    has_label = np.isfinite(data.variables["oracle"].values)
+    has_label, unjudged = np.isfinite(held["oracle"].values), ~np.isfinite(held["judge"].values)
     for name in ("labelled", "probe"):
-        if (data.variables[name].values & ~has_label).any():
+        if (held[name].values & ~has_label).any():
             raise DataError(f"a response is marked {name} but has no oracle label")
-    if (data.variables["labelled"].values & data.variables["probe"].values).any():
+    if (held["labelled"].values & held["probe"].values).any():
         raise DataError("a label is both `labelled` and `probe`; a label that audits may not teach")
     for name in ("oracle", "evaluated"):
-        used = has_label if name == "oracle" else data.variables["evaluated"].values
-        if (used & ~np.isfinite(data.variables["judge"].values)).any():
+        used = has_label if name == "oracle" else held["evaluated"].values
+        if (used & unjudged).any():
             raise DataError(
                 f"a response that counts in {name!r} has no judge score; judge it or leave it out"
             )
-    if "stands_for" in data:
+    if "stands_for" in held:
         number, alone = data.variables["stands_for"].values, ~has_label & (data.sizes["draw"] == 1)
         if not ((number > 0) & (alone | (number == 1))).all():
             raise DataError(
                 "stands_for is above 0, and 1 for a response with a label or one of several draws"
             )
-    if "label_prob" in data:
+    if "label_prob" in held:
         prob = data.variables["label_prob"].values[data.variables["labelled"].values]
         if not ((prob > 0) & (prob <= 1)).all():
             raise DataError(_bad_label_prob(data))
     _check_logged(data)
-    unknown = set(teaching_policies(data)) - set(data.policy.values.tolist())
+    unknown = set(teaching_policies(data)) - set(held["policy"].values.tolist())
     if unknown:
         raise DataError(
             f"calibration policy {sorted(unknown)[0]!r} is not in the data; "

@@ -141,7 +141,6 @@ def estimate(
     is corrected: the attributes ``judge_spearman`` and ``judge_p_value`` of the test that decides whether it may, and
     ``judge_widening``, how much larger errors along it are for having passed.
     """
-    rng = np.random.default_rng(rng)
     resampling = inference if isinstance(inference, Bootstrap) else Bootstrap()
     inference = "bootstrap" if isinstance(inference, Bootstrap) else inference
     given = calibrated(data, calibration)
@@ -188,7 +187,9 @@ def estimate(
     if inference == "bootstrap":
         recorded |= {"bootstrap": resampling.kind, "n_boot": resampling.n}
         recorded |= {} if resampling.n_min is None else {"n_min": resampling.n_min}
-        extra["n_rejected"] = add_draws(rows, fitted, fits, results, options, resampling, ci_prob, rng)
+        extra["n_rejected"] = add_draws(
+            rows, fitted, fits, results, options, resampling, ci_prob, np.random.default_rng(rng)
+        )
     if inference == "jackknife":
         left_out = np.full((len(fits), len(oracle_folds(fitted))), np.nan)
         for row, fit in zip(left_out, fits, strict=True):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from xarray.indexes import PandasIndex
 
 from cje_core.checks import BoolArray, FloatArray, one_of, probability
 from cje_core.data.arrays import Rows
@@ -91,19 +92,23 @@ def assemble(
     for result in results:
         _check_source(result)
     results = [_name_missing_spread(result) for result in results]
-    names = [str(name) for name in data.policy.values]
+    names = [str(name) for name in data.variables["policy"].values.tolist()]
     order = [rows.policies.index(name) for name in names]
-    value = np.array([results[p].value for p in order])
+    numbers = [
+        (one.value, one.std_error, one.df, one.se_evaluation, one.se_calibration)
+        for one in (results[p] for p in order)
+    ]
+    value, std_error, df, evaluation, calibration = np.array(numbers, dtype=float).reshape(-1, 5).T.copy()
     influence = _stacked([results[p].influence for p in order], len(rows.prompts))
     lent = [results[p].balance for p in order]
     balance = None if all(one is None for one in lent) else _stacked(lent, len(rows.prompts))
     silent = np.array([results[p].status is Status.CONSTANT_LABELS for p in order])
-    std_error = np.array([results[p].std_error for p in order])
-    df = np.array([results[p].df for p in order])
     scale = (float(data.attrs["oracle_range"][0]), float(data.attrs["oracle_range"][1]))
     if rule.kind != "wald":  # E[Y] lies in the range: its nearest point is never further from it
         value = np.clip(value, *scale)
-    std_error[silent], influence[silent] = np.nan, np.nan
+    if silent.any():
+        std_error[silent] = evaluation[silent] = calibration[silent] = np.nan
+        influence = np.where(silent[:, None], np.nan, influence)
     evidence = [NOTHING if rule.behind is None else evidence_of(rows, p, rule.behind, scale) for p in order]
     chosen = bounds(
         value,
@@ -146,15 +151,12 @@ def assemble(
         by_policy = (dims if isinstance(dims, str) else next(iter(dims), "")) == "policy"
         more[name] = dims, np.asarray(values)[order] if by_policy else values
     if decomposed:
-        evaluation, calibration = (
-            np.where(silent, np.nan, [getattr(results[p], name) for p in order])
-            for name in ("se_evaluation", "se_calibration")
-        )
         total = evaluation**2 + calibration**2
         share = np.divide(calibration**2, total, out=np.full(len(order), np.nan), where=total > 0)
         more["std_error_evaluation"] = ("policy", evaluation)
         more["std_error_calibration"] = ("policy", calibration)
         more["calibration_share"] = ("policy", share)
+    coords, indexes = _named(data, rows, names)
     return label_estimate(
         names,
         {
@@ -173,27 +175,31 @@ def assemble(
         options=options,
         ci_kind=rule.drawn if sizes or given else _common(kind, rule.kind),
         ci_prob=ci_prob,
-        coords={
-            "policy": np.array(names) if (own := _own_text(data, "policy")) is None else own,
-            "prompt": _prompts(data, rows),
-            "cluster": ("prompt", _clusters(rows)),
-        },
+        coords={**coords, "cluster": ("prompt", _clusters(rows))},
+        indexes=indexes,
         attrs={"oracle_range": list(scale), **said},
     )
 
 
-def _own_text(data: xr.Dataset, dim: str) -> xr.IndexVariable | None:
-    """The data's own coordinate, whose index is made already, where it holds text."""
-    held = data.variables[dim]
-    return held if isinstance(held, xr.IndexVariable) and held.dtype.kind == "U" else None
+def _named(
+    data: xr.Dataset, rows: Rows, policies: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, xr.Index]]:
+    """Coordinates of policies and prompts, and their indexes where the data's own serve.
 
-
-def _prompts(data: xr.Dataset, rows: Rows) -> Any:
-    """Coordinate of the prompts in the order of `rows`: a million names would be indexed for longer than estimated."""
-    held = _own_text(data, "prompt")
-    if held is None or len(held) != len(rows.prompts):
-        return rows.prompts
-    return held if rows.prompt_order is None else held[rows.prompt_order]
+    A million names would be indexed for longer than estimated.
+    """
+    coords, indexes = dict[str, Any](), dict[str, xr.Index]()
+    for dim, names, order in (("policy", policies, None), ("prompt", rows.prompts, rows.prompt_order)):
+        held = data.variables[dim]
+        if not isinstance(held, xr.IndexVariable) or held.dtype.kind != "U" or len(held) != len(names):
+            coords[dim] = names
+            continue
+        index = data.xindexes[dim]
+        if order is not None:
+            index = PandasIndex(data.indexes[dim].take(order), dim, held.dtype)
+            held = index.create_variables({dim: held})[dim]
+        coords[dim], indexes[dim] = held, index
+    return coords, indexes
 
 
 def _clusters(rows: Rows) -> npt.NDArray[np.str_]:
@@ -203,7 +209,9 @@ def _clusters(rows: Rows) -> npt.NDArray[np.str_]:
 
 
 def _stacked(arrays: Sequence[FloatArray | None], size: int) -> FloatArray:
-    """One row per array, shape (n, size); NaN where there is none."""
+    """One row per array, shape (n, size), a view of the only one; NaN where there is none."""
+    if len(arrays) == 1 and arrays[0] is not None:
+        return arrays[0][None]
     return np.stack([np.full(size, np.nan) if one is None else one for one in arrays])
 
 

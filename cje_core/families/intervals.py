@@ -159,7 +159,7 @@ def bounds(
     elif kind == "logit":  # also where there is no t interval
         chosen[~((plain[..., 0] > low) & (plain[..., 1] < high))] = "clopper_pearson"
     chosen[(chosen == "clopper_pearson") & ~(binary | (error > 0))] = "wald"
-    tied = np.isin(chosen, ("wald", "logit")) & ~np.isfinite(plain).all(axis=-1)
+    tied = ((chosen == "wald") | (chosen == "logit")) & ~np.isfinite(plain).all(axis=-1)
     chosen[tied | ~np.isfinite(v)] = "none"
 
     interval, effective, unseen_by = plain.copy(), np.full(v.shape, np.nan), np.full(v.shape, np.nan)
@@ -182,17 +182,21 @@ def bounds(
 
 def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float]) -> Evidence:
     """What the labels of policy p among the rows `behind` say; `NOTHING` where they are too few to count."""
-    own = np.flatnonzero((rows.policy == p) & behind)
+    own = np.flatnonzero(behind)
+    own = own[rows.policy[own] == p]
     clusters = count_clusters(rows, own)
     if clusters < MIN_LABELLED_CLUSTERS:
         return NOTHING
     label = rows.label[own]
+    if not ((label == scale[0]) | (label == scale[1])).all():
+        return NOTHING._replace(clusters=clusters, there=True)  # graded labels are not counted
     prob = np.where(rows.labelled[own], rows.label_prob[own], 1.0)  # probes have none
     by_label = mean_of_rows(rows, own, rows.weight[own] / prob)
     mean, moves = by_label.by_cluster(label)
     std_error = float(np.sqrt((moves**2).sum())) / by_label.n
-    ends, constant = bool(np.isin(label, scale).all()), bool(np.ptp(label) == 0)
-    return weigh_evidence(ends, constant, mean, std_error, by_label.effective - 1, clusters, scale)
+    return weigh_evidence(
+        True, bool(np.ptp(label) == 0), mean, std_error, by_label.effective - 1, clusters, scale
+    )
 
 
 def weigh_evidence(

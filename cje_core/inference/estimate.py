@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from scipy import special
+from xarray.indexes import PandasIndex
 
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.schema.meanings import ESTIMATE, attributes
@@ -22,6 +23,7 @@ UNSEEN = 0.2  # weight of an unseen outcome beside the n seen, see `cje_core.fam
 CI_BOUND = ["lower", "upper"]
 # made once: an index costs a study a tenth of a millisecond
 BOUNDS = xr.IndexVariable("ci_bound", CI_BOUND, attributes("ci_bound", ESTIMATE))  # type: ignore[no-untyped-call]
+BOUND_INDEX = PandasIndex(BOUNDS.to_index(), "ci_bound", BOUNDS.dtype)
 
 
 class Status(IntEnum):
@@ -106,6 +108,11 @@ class Status(IntEnum):
         return self >= Status.TOO_FEW_LABELS
 
 
+# of the variable ``status``
+FLAGS = {
+    "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
+    "flag_meanings": " ".join(s.name.lower() for s in Status),
+}
 # Dimensions of what an estimate holds; anything else is over policies, or says its own.
 DIMS = {
     "interval": ("policy", "ci_bound"),
@@ -129,6 +136,7 @@ def label_estimate(
     ci_prob: float,
     coords: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
+    indexes: Mapping[str, xr.Index] | None = None,
 ) -> xr.Dataset:
     """Put labels on arrays: the only place where an estimate is built.
 
@@ -146,6 +154,8 @@ def label_estimate(
         Recorded as attributes; `attrs` are more of these.
     coords : mapping, optional
         More coordinates.
+    indexes : mapping, optional
+        Of those coordinates that have one already.
     """
     kinds = {"estimate": float, "std_error": float, "interval": float, "route": str, "source": str}
     kinds |= {"influence": float, "balance": float, "draws": float, "status": np.int8}
@@ -157,20 +167,17 @@ def label_estimate(
             variables[name] = (
                 DIMS.get(name, ("policy",)), np.asarray(value, kinds.get(name)), attributes(name, ESTIMATE)
             )  # fmt: skip
-    flags = {
-        "flag_values": np.array([int(s) for s in Status], dtype=np.int8),
-        "flag_meanings": " ".join(s.name.lower() for s in Status),
-    }
-    variables["status"] = (*variables["status"][:2], flags | attributes("status", ESTIMATE))
+    variables["status"] = (*variables["status"][:2], FLAGS | attributes("status", ESTIMATE))
     named = {
         "policy": list(policies),
         "ci_bound": BOUNDS,
         **(coords or {}),
         "method": ((), estimator),  # what `xr.concat(estimates, "method")` makes its coordinate of
     }
-    return xr.Dataset(  # in one go: each later merge would cost a study a millisecond
-        variables,
-        coords={name: _coordinate(name, held) for name, held in named.items()},
+    return _dataset(
+        variables | {name: _coordinate(name, held) for name, held in named.items()},
+        set(named),
+        {"ci_bound": BOUND_INDEX, **(indexes or {})},
         attrs={
             "estimator": estimator,
             "options": json.dumps(dict(options), sort_keys=True, default=_plain),
@@ -180,6 +187,26 @@ def label_estimate(
             **(attrs or {}),
         },
     )
+
+
+def _dataset(
+    given: Mapping[str, Any], coords: set[str], known: Mapping[str, xr.Index], attrs: dict[str, Any]
+) -> xr.Dataset:
+    """``xr.Dataset(given, coords, attrs)`` of variables that go together: to compare them would take longer."""
+    variables, indexes = dict[str, xr.Variable](), dict[Any, xr.Index]()
+    for name, one in given.items():
+        if isinstance(one, xr.Variable):
+            variable = one.copy(deep=False)
+        else:
+            dims, values, said = one
+            dims = (dims,) if isinstance(dims, str) else tuple(dims)
+            variable = xr.Variable(dims, np.asarray(values), said, fastpath=True)
+        if variable.dims == (name,):
+            variable = variable.to_index_variable()
+            made = known.get(name)
+            indexes[name] = PandasIndex(variable.to_index(), name, variable.dtype) if made is None else made
+        variables[name] = variable
+    return xr.Dataset._construct_direct(variables, coords | set(indexes), attrs=attrs, indexes=indexes)
 
 
 def _coordinate(name: str, held: Any) -> Any:
@@ -375,9 +402,39 @@ def sum_by(code: IntArray | None, values: FloatArray, n: int) -> FloatArray:
     return np.asarray(np.bincount(code, weights=values, minlength=n), dtype=float)
 
 
-def cluster_sums(influence: FloatArray, cluster: IntArray) -> FloatArray:
-    """Sum influence of shape (..., n) within clusters 0..G-1, giving shape (..., G)."""
-    n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
+def counts_up(code: IntArray, n: int) -> bool:
+    """Whether codes are 0..n-1 in order, so that sums by them are the values: a million cost as much to sum as to draw.
+
+    Examples
+    --------
+    >>> counts_up(np.arange(3), 3), counts_up(np.array([0, 2, 1]), 3), counts_up(np.arange(3), 4)
+    (True, False, False)
+    """
+    return len(code) == n and (
+        n == 0 or bool(code[0] == 0 and code[-1] == n - 1 and (code[1:] > code[:-1]).all())
+    )
+
+
+def gapless(code: IntArray) -> tuple[IntArray | None, int]:
+    """Codes 0..G-1 in the order of some integers, and G; None for the codes where each row has its own, in order.
+
+    Examples
+    --------
+    >>> gapless(np.array([7, 2, 7])), gapless(np.array([2, 7, 9]))
+    ((array([1, 0, 1]), 2), (None, 3))
+    """
+    if (code[1:] > code[:-1]).all():
+        return None, len(code)
+    known, dense = np.unique(code, return_inverse=True)
+    return dense, len(known)
+
+
+def cluster_sums(influence: FloatArray, cluster: IntArray | None) -> FloatArray:
+    """Sum influence of shape (..., n) within clusters 0..G-1, giving shape (..., G); None: prompt i is cluster i."""
+    n_clusters = influence.shape[-1]
+    if cluster is not None:
+        n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
+        cluster = None if counts_up(cluster, n_clusters) else cluster
     if influence.ndim == 1:
         return sum_by(cluster, influence, n_clusters)
     flat = influence.reshape(-1, influence.shape[-1])
@@ -385,7 +442,7 @@ def cluster_sums(influence: FloatArray, cluster: IntArray) -> FloatArray:
     return np.stack(sums).reshape(*influence.shape[:-1], n_clusters)
 
 
-def cluster_se(influence: FloatArray, cluster: IntArray) -> FloatArray:
+def cluster_se(influence: FloatArray, cluster: IntArray | None) -> FloatArray:
     """Cluster-robust standard error of an estimate with the given influence values, shape (..., n).
 
     ``SE^2 = sum_g (sum_{i in g} phi_i)^2 / n^2`` (the paper's appendix on influence functions and variance, summed by

@@ -6,6 +6,7 @@ freedom: with 12 labels among 5,000 prompts it is the 12 that limit what is know
 sections "Calibration-aware inference" and "Uncertainty: IF variance and calibration uncertainty addition".
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import CI_BOUND, cluster_se, cluster_sums, sum_by
+from cje_core.inference.estimate import CI_BOUND, cluster_se, cluster_sums, counts_up, sum_by
 
 REFERENCE = 0.975  # level of the t quantile at which degrees of freedom are capped
 BAND_DRAWS = 50_000  # Monte Carlo draws of the largest studentised error: its quantile is good to about 0.4%
@@ -79,25 +80,26 @@ class MeanOver(NamedTuple):
 
     def part(self, values: FloatArray) -> tuple[float, Part]:
         """``mean = sum w v / sum w`` and its sampling error, influence ``n * w_i (v_i - mean) / sum w`` per prompt."""
-        mean, moved = self._moved(values)
-        influence = sum_by(self.unit, moved, self.n)
-        influence *= self.n
-        return mean, _corrected_part(influence, self.effective)
+        mean, influence = self._summed(values, self.unit, self.n)
+        return mean, Part(influence, _correction(self.effective)[1])
 
     def by_cluster(self, values: FloatArray) -> tuple[float, FloatArray]:
         """The mean, and the influence of `part` summed by cluster."""
-        mean, moved = self._moved(values)
-        influence = sum_by(self.cluster, moved, self.n_clusters)
-        influence *= self.n
-        return mean, _corrected_part(influence, self.effective).influence
+        return self._summed(values, self.cluster, self.n_clusters)
 
-    def _moved(self, values: FloatArray) -> tuple[float, FloatArray]:
+    def _summed(self, values: FloatArray, code: IntArray | None, n: int) -> tuple[float, FloatArray]:
+        """The mean and its error by code; what is the same for all is done to the rows, which may be few."""
         moved = self.share * values
         mean = float(moved.sum())
         np.multiply(self.share, np.subtract(values, mean, out=moved), out=moved)
         if self.spread is not None:
             moved *= self.spread
-        return mean, moved
+        factor, _ = _correction(self.effective)
+        if not factor > 0:  # for all units, with rows or not
+            return mean, np.full(n, factor)
+        moved *= self.n
+        moved *= factor
+        return mean, moved if code is None else sum_by(code, moved, n)
 
 
 def mean_over(
@@ -120,19 +122,6 @@ def mean_over(
     size = np.ones(n_clusters)
     size[of_row] = count
     return MeanOver(own, code, share, len(cluster), n_clusters, _behind(mass, size), 1 / np.sqrt(count))
-
-
-def counts_up(code: IntArray, n: int) -> bool:
-    """Whether codes are 0..n-1 in order, so that sums by them are the values: a million cost as much to sum as to draw.
-
-    Examples
-    --------
-    >>> counts_up(np.arange(3), 3), counts_up(np.array([0, 2, 1]), 3), counts_up(np.arange(3), 4)
-    (True, False, False)
-    """
-    if len(code) != n:
-        return False
-    return n == 0 or bool(code[0] == 0 and code[-1] == n - 1 and (np.diff(code) == 1).all())
 
 
 def kish_ess(weight: FloatArray) -> float:
@@ -187,17 +176,17 @@ def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) ->
     Part
         NaN influence when fewer than two effective clusters carry it: one cluster says nothing about spread.
     """
-    return _corrected_part(influence.copy(), effective_clusters(leverage, cluster))
+    factor, df = _correction(effective_clusters(leverage, cluster))
+    return Part(influence * factor if factor > 0 else np.full(influence.shape, factor), df)
 
 
-def _corrected_part(influence: FloatArray, effective: float) -> Part:
-    """`make_part` of clusters counted already; the influence is overwritten."""
+def _correction(effective: float) -> tuple[float, float]:
+    """Small-sample factor of an influence, and degrees of freedom; NaN where one cluster tells nothing of a spread."""
     if effective == 0:  # this source does not act: no influence, and nothing to estimate
-        return Part(np.zeros_like(influence), np.inf)
+        return 0.0, np.inf
     if effective < 1 + 1e-9:
-        return Part(np.full_like(influence, np.nan), np.nan)
-    influence *= np.sqrt(cr1_factor(effective))
-    return Part(influence, effective - 1)
+        return np.nan, np.nan
+    return math.sqrt(cr1_factor(effective)), effective - 1
 
 
 def combine(parts: Sequence[Part], cluster: IntArray) -> tuple[FloatArray, float, float]:
@@ -223,14 +212,15 @@ def combine_errors(
     parts: Sequence[Part], cluster: IntArray
 ) -> tuple[FloatArray, float, tuple[float, ...], float]:
     """`combine` with the standard error of each part by itself before the degrees of freedom."""
-    errors = tuple(float(cluster_se(part.influence, cluster)) for part in parts)
+    code = None if counts_up(cluster, len(cluster)) else cluster  # looked at once
+    errors = tuple(float(cluster_se(part.influence, code)) for part in parts)
     df = float(pooled_df([error**2 for error in errors], [part.df for part in parts]))
     if len(parts) == 1:
         return parts[0].influence, errors[0], errors, df
     total = parts[0].influence + parts[1].influence
     for part in parts[2:]:
         total += part.influence
-    return total, float(cluster_se(total, cluster)), errors, df
+    return total, float(cluster_se(total, code)), errors, df
 
 
 def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> FloatArray:
@@ -257,7 +247,8 @@ def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> FloatArray:
     out = np.where(total > 0, welch, np.inf)  # endless where every source's are
     known = np.isfinite(v).all(axis=-1) & ~np.isnan(nu).any(axis=-1)
     capped = known & np.isfinite(out) & (widest > special.stdtrit(out, REFERENCE))
-    out[capped] = special.stdtridf(REFERENCE, widest[capped])
+    if capped.any():
+        out[capped] = special.stdtridf(REFERENCE, widest[capped])
     out[~known & (acts | np.isnan(v)).any(axis=-1)] = np.nan
     return out
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.estimate import gapless, sum_by
 from cje_core.inference.influence import effective_clusters
 
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
@@ -68,18 +68,17 @@ def rank_test(
     >>> rank_test(np.ones(8), np.arange(8.0), np.arange(8)).p_value
     1.0
     """
-    _, code = np.unique(cluster, return_inverse=True)
-    n_clusters = int(code.max()) + 1 if len(code) else 0
-    if n_clusters < 3 or np.ptp(score) == 0 or np.ptp(label) == 0:
+    code, n_clusters = gapless(cluster)
+    if n_clusters < 3 or (score == score[0]).all() or (label == label[0]).all():
         return RankTest(np.nan, 1.0, 0.0)
     # probabilities that differ by rounding alone are equal
     equal = weight is None or np.ptp(weight) <= SAME_WEIGHT * weight.mean()
     w = np.ones(len(score)) if weight is None or equal else weight / weight.mean()
     x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
-    rho = float(np.clip((w * x * y).mean(), -1.0, 1.0))
+    rho = min(max(float((w * x * y).mean()), -1.0), 1.0)
     rows = float(len(x))
     if not equal:
-        t, rows = _weighted_t(x, y, w, rho, code)
+        t, rows = _weighted_t(x, y, w, rho, code, n_clusters)
         if rows < MIN_EFFECTIVE:
             return RankTest(np.nan, 1.0, 0.0)
     else:
@@ -109,10 +108,10 @@ def rank_moves(score: FloatArray, label: FloatArray, weight: FloatArray | None =
 
 
 def _weighted_t(
-    x: FloatArray, y: FloatArray, weight: FloatArray, rho: float, code: IntArray
+    x: FloatArray, y: FloatArray, weight: FloatArray, rho: float, code: IntArray | None, n_clusters: int
 ) -> tuple[float, float]:
     """The statistic t under unequal weights of mean one, and the effective number of clusters behind it."""
-    n_clusters, m = int(code.max()) + 1, len(x)
+    m = len(x)
     alone = np.minimum(weight * (1 + x**2) / m, MAX_LEVERAGE)
     residuals = ((y - rho * x) / (1 - alone), y / (1 - np.minimum(weight / m, MAX_LEVERAGE)) ** 2)
     variance = max(float((sum_by(code, weight * x * e, n_clusters) ** 2).sum()) for e in residuals)

@@ -31,7 +31,7 @@ from scipy import special
 
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.estimate import gapless, sum_by
 
 PRIOR = 2.5  # standard deviation of the log odds per standard deviation of the score
 CONVERGED, MAX_STEPS = 1e-8, 100  # change of a log odds after which Newton's steps end, and their number
@@ -78,8 +78,10 @@ def judge_curve(
     if not 0 < (weight * y).sum() < weight.sum():  # all labels at one end of the scale
         return np.zeros(len(index)), np.zeros(len(own))
     fit = fit_curve(own_x, y, weight)
-    _, code = np.unique(rows.cluster[rows.prompt[own]], return_inverse=True)
-    intercept, slope = (part[code] for part in without_each(fit, own_x, code))
+    code, n_clusters = gapless(rows.cluster[rows.prompt[own]])
+    intercept, slope = without_each(fit, own_x, code, n_clusters)
+    if code is not None:
+        intercept, slope = intercept[code], slope[code]
     return (
         (high - low) * about_mean(x, fit.intercept, max(fit.slope, 0.0)),
         (high - low) * about_mean(own_x, intercept, slope),
@@ -121,9 +123,10 @@ def _at(
     return weight * (y - p), np.stack([v, v * x, v * x * x])
 
 
-def without_each(fit: Curve, x: FloatArray, code: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Intercept and slope (>= 0) one Newton step away from each cluster, numbered by ``code``."""
-    n_clusters = int(code.max()) + 1
+def without_each(
+    fit: Curve, x: FloatArray, code: IntArray | None, n_clusters: int
+) -> tuple[FloatArray, FloatArray]:
+    """Intercept and slope (>= 0) one Newton step away from each cluster; ``code`` None: each label is one."""
     whole = fit.terms.sum(axis=1)
     k00, k01, k11 = whole[:, None] - np.stack([sum_by(code, row, n_clusters) for row in fit.terms])
     told = (k00 > 0) & (k00 * k11 - k01**2 > SPREAD * k00 * (whole[2] - whole[1] ** 2 / whole[0]))

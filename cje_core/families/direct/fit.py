@@ -109,7 +109,8 @@ def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | N
 
 def corrects(rows: Rows, p: int, correction: str = "theta_aug") -> tuple[IntArray, bool]:
     """Evaluated rows of policy p with labels, and whether these correct its value."""
-    own = np.flatnonzero((rows.policy == p) & rows.evaluated & rows.labelled)
+    at = np.flatnonzero(rows.labelled)
+    own = at[(rows.policy[at] == p) & rows.evaluated[at]]
     return own, correction != "none" and count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS
 
 

@@ -40,7 +40,7 @@ from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
 from cje_core.families.direct.curve import judge_curve
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.estimate import gapless, sum_by
 from cje_core.inference.influence import MeanOver, Part, kish_ess
 
 MIN_TUNED = 6  # labelled clusters, by Kish's count, below which no prediction is weighed
@@ -94,11 +94,11 @@ def tuned_prediction(
         mean_of_rows(rows, own, own_weight),
     )
     level, target = of_labels.by_cluster(rows.label[own])
-    of_cluster = sum_by(of_labels.cluster, own_weight, len(target))
-    n_effective = round(kish_ess(of_cluster), 9)  # whole for equal weights
+    code, n_clusters = gapless(rows.cluster[rows.prompt[own]])
+    n_effective = round(kish_ess(sum_by(code, own_weight, n_clusters)), 9)  # whole for equal weights
     curve, calibrated = np.zeros(len(index)), np.zeros(len(index))
     own_curve, own_calibrated = np.zeros(len(own)), np.zeros(len(own))
-    weights, n_used = np.zeros(2), 0.0
+    weight_curve = weight_calibrator = n_used = 0.0
     if n_effective >= MIN_TUNED:
         kish_weight = own_weight * (n_effective / own_weight.sum())
         curve, own_curve = judge_curve(rows, index, own, kish_weight, fitted.increasing, scale)
@@ -112,15 +112,15 @@ def tuned_prediction(
         for row, g, h in zip(design, (curve, calibrated), (own_curve, own_calibrated), strict=True):
             np.subtract(of_labels.by_cluster(h)[1], of_responses.by_cluster(g)[1], out=row)
         gram, cross, rounding = design @ design.T, design @ target, 1e-9 * float(target @ target)
-        alone = np.array([0.0, 1.0] if len(fitted.label) > 2 * len(own) else [1.0, 0.0])
-        for share, kept in (
-            (1 - min(SHRINKAGE / n_effective, 1.0), np.ones(2)),
-            (min(SHRINKAGE / n_effective, 1.0), alone),
-        ):
-            found = simplex_least_squares(gram * np.outer(kept, kept), cross * kept, rounding)
-            weights += share * found
+        (a, b), (_, d) = gram.tolist()
+        p, q = cross.tolist()
+        alone = min(SHRINKAGE / n_effective, 1.0)
+        first, second = (0.0, 1.0) if len(fitted.label) > 2 * len(own) else (1.0, 0.0)
+        for share, u, v in ((1 - alone, 1.0, 1.0), (alone, first, second)):
+            found = simplex_weights(u * a, u * v * b, v * d, u * p, v * q, rounding)
+            weight_curve += share * found[0]
+            weight_calibrator += share * found[1]
             n_used += share * np.count_nonzero(found)
-    weight_curve, weight_calibrator = (float(w) for w in weights)
     for part in (curve, own_curve):
         part *= weight_curve
         part += level
@@ -145,27 +145,19 @@ def charge(part: Part, spent: float) -> Part:
     return Part(part.influence / np.sqrt(1 - spent), part.df * (1 - spent))
 
 
-def simplex_least_squares(gram: FloatArray, cross: FloatArray, floor: float = 0.0) -> FloatArray:
+def simplex_weights(a: float, b: float, d: float, p: float, q: float, floor: float) -> tuple[float, float]:
     """Two weights ``w >= 0, sum w <= 1`` that minimise ``w' gram w - 2 w' cross``; zero where one would gain nothing.
 
-    `gram` (2, 2) is positive semidefinite; a gain no larger than `floor` is rounding, not gain.
+    ``gram = [[a, b], [b, d]]`` is positive semidefinite and ``cross = [p, q]``; a gain no larger than `floor` is
+    rounding, not gain. The least of the minima over the faces of the triangle: its inside, its three sides (corners
+    included). Numba compiles it too.
 
     Examples
     --------
-    >>> simplex_least_squares(np.eye(2), np.array([0.3, -1.0])).tolist()
-    [0.3, 0.0]
-    >>> simplex_least_squares(np.eye(2), np.array([2.0, 1.5])).tolist()
-    [0.75, 0.25]
-    """
-    (a, b), (_, d) = gram.tolist()
-    p, q = cross.tolist()
-    return np.array(simplex_weights(a, b, d, p, q, floor))
-
-
-def simplex_weights(a: float, b: float, d: float, p: float, q: float, floor: float) -> tuple[float, float]:
-    """The same for ``gram = [[a, b], [b, d]]`` and ``cross = [p, q]``; numba compiles it too.
-
-    The least of the minima over the faces of the triangle: its inside, its three sides (corners included).
+    >>> simplex_weights(1.0, 0.0, 1.0, 0.3, -1.0, 0.0)
+    (0.3, 0.0)
+    >>> simplex_weights(1.0, 0.0, 1.0, 2.0, 1.5, 0.0)
+    (0.75, 0.25)
     """
     on_first = min(max(p / a, 0.0), 1.0) if a > 0 else 0.0
     on_second = min(max(q / d, 0.0), 1.0) if d > 0 else 0.0

@@ -8,7 +8,7 @@ from cje_core.calibration.oracle_slice import fit_slice, mean_part
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.families.direct.curve import judge_curve
-from cje_core.families.direct.power_tuning import charge, simplex_least_squares, tuned_prediction
+from cje_core.families.direct.power_tuning import charge, simplex_weights, tuned_prediction
 from cje_core.inference.influence import combine
 
 SCALE = (0.0, 1.0)  # of the labels, unless a test declares another
@@ -103,7 +103,11 @@ def test_against_the_slow_version(case, seed):
         assert objective(w) == pytest.approx(objective(best), rel=1e-4)
 
 
-def test_simplex_least_squares_meets_the_optimality_conditions():
+def least_squares(gram, cross):
+    return np.array(simplex_weights(*gram[0], gram[1, 1], *cross, 0.0))
+
+
+def test_simplex_weights_meet_the_optimality_conditions():
     """Stationarity on the face, and no way down off it: necessary and sufficient for a convex problem."""
     rng = np.random.default_rng(0)
     seen = set()
@@ -111,7 +115,7 @@ def test_simplex_least_squares_meets_the_optimality_conditions():
         design = rng.normal(size=(6, 2)) * rng.uniform(0.2, 3)
         target = design @ rng.normal(0.3, 0.5, 2) + rng.normal(size=6)
         gram, cross = design.T @ design, design.T @ target
-        w = simplex_least_squares(gram, cross)
+        w = least_squares(gram, cross)
         assert (w >= 0).all() and w.sum() <= 1 + 1e-9
         gradient = gram @ w - cross
         shared = gradient[w > 0].mean() if (w > 0).any() else 0.0
@@ -122,10 +126,10 @@ def test_simplex_least_squares_meets_the_optimality_conditions():
     assert len(seen) == 7  # every face was visited: inside, three sides, three corners
 
 
-def test_simplex_least_squares_of_twins_uses_one_and_of_nothing_none():
+def test_simplex_weights_of_twins_use_one_and_of_nothing_none():
     gram = np.full((2, 2), 2.0)
-    assert simplex_least_squares(gram, np.array([1.0, 1.0])).tolist() == [0.5, 0.0]
-    assert simplex_least_squares(np.zeros((2, 2)), np.zeros(2)).tolist() == [0.0, 0.0]
+    assert least_squares(gram, np.array([1.0, 1.0])).tolist() == [0.5, 0.0]
+    assert least_squares(np.zeros((2, 2)), np.zeros(2)).tolist() == [0.0, 0.0]
 
 
 def test_a_linear_judge_is_trusted_in_full():
