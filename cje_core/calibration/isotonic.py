@@ -50,7 +50,7 @@ def pool_into(mean, weight, n, block_value, block_weight, block_end):  # type: i
 
 @Kernel
 def pava_into(mean, weight, n, fitted, block_value, block_weight, block_end):  # type: ignore[no-untyped-def]
-    """`pool_into`, and the value of each level's block into ``fitted[:n]``; the last three are scratch."""
+    """Weighted isotonic regression of ``mean[:n]`` into ``fitted[:n]``; the last three are as in `pool_into`."""
     n_blocks = pool_into(mean, weight, n, block_value, block_weight, block_end)
     start = 0
     for j in range(n_blocks):

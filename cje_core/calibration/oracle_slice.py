@@ -103,7 +103,8 @@ def _index(sign: float, first_stage: FirstStage | None, z: FloatArray) -> FloatA
     if first_stage is not None:
         return evaluate(first_stage, z)
     values = np.asarray(z, float)
-    return np.asarray(sign * (values if values.ndim == 1 else values[:, 0]))
+    score = values if values.ndim == 1 else values[:, 0]
+    return score if sign > 0 else -score
 
 
 def predict(calibrator: Calibrator, z: FloatArray) -> FloatArray:

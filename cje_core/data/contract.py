@@ -45,6 +45,7 @@ from cje_core.data.fields import CONTROL, LARGEST, ONE_LINE, OVERFLOW
 
 SCHEMA = "cje-data/1"
 RESPONSE = ("policy", "prompt", "draw")
+REQUIRED = ("judge", "oracle", "labelled", "probe", "evaluated")
 LOGGED = ("logp_target", "logp_logger", "n_tokens", "logged_judge", "logged_oracle", "logged_covariate")
 LOGGED_DIMS = {"logp_target": ("policy", "prompt"), "logged_covariate": ("prompt", "feature")}
 PER_PROMPT = ("cluster", "stratum", "cohort")  # texts
@@ -134,21 +135,21 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
             "build data with from_arrays or from_frame"
         )
     held = data.variables
-    for name in ("judge", "oracle", "labelled", "probe", "evaluated"):
+    for name in REQUIRED:
         if name not in held:
             raise DataError(f"the dataset lacks {name!r}; build it with from_arrays or from_frame")
         if held[name].dims != RESPONSE:
             raise DataError(f"{name} has dims {held[name].dims}, expected {RESPONSE}")
+    judge, oracle, labelled, probe, evaluated = (held[name].values for name in REQUIRED)
     for dim in ("policy", "prompt"):
         if names and not _distinct(values := data[dim].values.astype(str, copy=False)):
             check_unique(dim, np.sort(values))
-    for name, scale in (("judge", "judge_range"), ("oracle", "oracle_range")):
+    for name, scale, values in (("judge", "judge_range", judge), ("oracle", "oracle_range", oracle)):
         low, high = data.attrs[scale]
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise DataError(f"{scale} is [{low}, {high}]; it must be two finite numbers, low < high")
         if max(abs(low), abs(high)) > LARGEST:
             raise DataError(f"{scale} is [{low:g}, {high:g}]; {OVERFLOW}")
-        values = held[name].values
         least, most = (values.min(), values.max()) if values.size else (low, high)
         if not (low <= least and most <= high) and ((values < low).any() or (values > high).any()):
             wrong = np.isinf(values) | (values < low) | (values > high)
@@ -158,29 +159,25 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
                 f"{values[wrong][0]:g}, outside the declared {scale} [{low:g}, {high:g}]; "
                 "correct it or declare the scale"
             )
-    if (
-        "true_reward" in data
-        and not np.isfinite(data.variables["true_reward"].values[data.variables["evaluated"].values]).all()
-    ):
+    if "true_reward" in data and not np.isfinite(data.variables["true_reward"].values[evaluated]).all():
         raise DataError(
             "an evaluated response lacks true_reward; give E[Y | Z] for all of them or drop the variable"
         )
     if "covariate" in held:
-        values = data.variables["covariate"].values[np.isfinite(data.variables["judge"].values)]
+        values = data.variables["covariate"].values[np.isfinite(judge)]
         if not np.isfinite(values).all():
             raise DataError(
                 "a response has a judge score but a missing or infinite covariate; fill it or drop the row"
             )
         if values.size and np.abs(values).max() > LARGEST:
             raise DataError(f"a covariate is {values[np.abs(values) > LARGEST][0]:g}; {OVERFLOW}")
-    has_label, unjudged = np.isfinite(held["oracle"].values), ~np.isfinite(held["judge"].values)
-    for name in ("labelled", "probe"):
-        if (held[name].values & ~has_label).any():
+    has_label, unjudged = np.isfinite(oracle), ~np.isfinite(judge)
+    for name, marked in (("labelled", labelled), ("probe", probe)):
+        if (marked & ~has_label).any():
             raise DataError(f"a response is marked {name} but has no oracle label")
-    if (held["labelled"].values & held["probe"].values).any():
+    if (labelled & probe).any():
         raise DataError("a label is both `labelled` and `probe`; a label that audits may not teach")
-    for name in ("oracle", "evaluated"):
-        used = has_label if name == "oracle" else held["evaluated"].values
+    for name, used in (("oracle", has_label), ("evaluated", evaluated)):
         if (used & unjudged).any():
             raise DataError(
                 f"a response that counts in {name!r} has no judge score; judge it or leave it out"
@@ -192,7 +189,7 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
                 "stands_for is above 0, and 1 for a response with a label or one of several draws"
             )
     if "label_prob" in held:
-        prob = data.variables["label_prob"].values[data.variables["labelled"].values]
+        prob = data.variables["label_prob"].values[labelled]
         if not ((prob > 0) & (prob <= 1)).all():
             raise DataError(_bad_label_prob(data))
     _check_logged(data)

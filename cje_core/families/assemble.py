@@ -188,16 +188,15 @@ def _named(
 
     A million names would be indexed for longer than estimated.
     """
-    coords, indexes = dict[str, Any](), dict[str, xr.Index]()
+    coords, indexes, made = dict[str, Any](), dict[str, xr.Index](), data.xindexes
     for dim, names, order in (("policy", policies, None), ("prompt", rows.prompts, rows.prompt_order)):
         held = data.variables[dim]
         if not isinstance(held, xr.IndexVariable) or held.dtype.kind != "U" or len(held) != len(names):
             coords[dim] = names
             continue
-        index = data.xindexes[dim]
+        index = made[dim]
         if order is not None:
-            index = PandasIndex(data.indexes[dim].take(order), dim, held.dtype)
-            held = index.create_variables({dim: held})[dim]
+            index = PandasIndex(index.to_pandas_index().take(order), dim, held.dtype)
         coords[dim], indexes[dim] = held, index
     return coords, indexes
 

@@ -145,7 +145,7 @@ def bounds(
         ``clopper_pearson`` where the t interval is not inside the scale.
     """
     v, error, nu = np.broadcast_arrays(*(np.asarray(x, float) for x in (value, std_error, df)))
-    e = Evidence(*(np.broadcast_to(part, v.shape) for part in evidence))
+    e = Evidence(*(np.broadcast_to(p, v.shape) if np.ndim(p) < v.ndim else np.asarray(p) for p in evidence))
     low, high = scale
     plain = wald(v, error, nu, ci_prob)
     binary = np.asarray(e.there & e.binary)

@@ -192,21 +192,25 @@ def label_estimate(
 def _dataset(
     given: Mapping[str, Any], coords: set[str], known: Mapping[str, xr.Index], attrs: dict[str, Any]
 ) -> xr.Dataset:
-    """``xr.Dataset(given, coords, attrs)`` of variables that go together: to compare them would take longer."""
-    variables, indexes = dict[str, xr.Variable](), dict[Any, xr.Index]()
+    """``xr.Dataset(given, coords, attrs)`` of variables that go together: to align them would take longer."""
+    variables, indexes, sizes = dict[str, xr.Variable](), dict[Any, xr.Index](), dict[Any, int]()
     for name, one in given.items():
-        if isinstance(one, xr.Variable):
-            variable = one.copy(deep=False)
+        if name in known:
+            variable, indexes[name] = known[name].create_variables({name: one})[name], known[name]
+            dims, shape = variable.dims, variable.shape
+        elif isinstance(one, xr.Variable):
+            variable, dims, shape = one.copy(deep=False), one.dims, one.shape
         else:
-            dims, values, said = one
-            dims = (dims,) if isinstance(dims, str) else tuple(dims)
-            variable = xr.Variable(dims, np.asarray(values), said, fastpath=True)
-        if variable.dims == (name,):
+            dims, shape = (one[0],) if isinstance(one[0], str) else tuple(one[0]), np.shape(one[1])
+            variable = xr.Variable(dims, np.asarray(one[1]), one[2], fastpath=True)
+        if dims == (name,) and name not in known:
             variable = variable.to_index_variable()
-            made = known.get(name)
-            indexes[name] = PandasIndex(variable.to_index(), name, variable.dtype) if made is None else made
+            indexes[name] = PandasIndex(variable.to_index(), name, variable.dtype)
         variables[name] = variable
-    return xr.Dataset._construct_direct(variables, coords | set(indexes), attrs=attrs, indexes=indexes)
+        for dim, size in zip(dims, shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise ValueError(f"{name} has {size} values along {dim}, other variables have {sizes[dim]}")
+    return xr.Dataset._construct_direct(variables, coords | set(indexes), sizes, attrs, indexes)
 
 
 def _coordinate(name: str, held: Any) -> Any:
@@ -449,5 +453,9 @@ def cluster_se(influence: FloatArray, cluster: IntArray | None) -> FloatArray:
     cluster). Small-sample factors such as G / (G - 1) belong to the influence values, see
     `cje_core.inference.influence`.
     """
-    sums = cluster_sums(influence, cluster)
-    return np.asarray(np.sqrt(np.square(sums, out=sums).sum(axis=-1)) / influence.shape[-1])
+    if cluster is None:
+        squared = np.square(influence)
+    else:
+        sums = cluster_sums(influence, cluster)
+        squared = np.square(sums, out=sums)
+    return np.asarray(np.sqrt(squared.sum(axis=-1)) / influence.shape[-1])

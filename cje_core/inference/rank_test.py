@@ -13,6 +13,7 @@ from cje_core.inference.influence import effective_clusters
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
 SAME_WEIGHT = 1e-9  # relative
 AGAINST = 0.05  # size of the two-sided test that calls a judge inverted
+LEAST = 1.0 / math.factorial(170)  # of more clusters it is no number any longer
 MIN_EFFECTIVE = 4.0  # clusters behind a weighted correlation; fewer leave t less than two degrees of freedom
 
 
@@ -90,7 +91,7 @@ def rank_test(
         t = rho * math.sqrt(max(rows - 2.0, 1.0) / max(1.0 - rho**2, 1e-300))
     df = max(min(rows, n_clusters) - 2.0, 1.0)
     p_value = float(special.stdtr(df, -t))
-    least = 1.0 / math.factorial(min(n_clusters, 170))
+    least = 1.0 / math.factorial(n_clusters) if n_clusters < 170 else LEAST
     return RankTest(rho, min(max(p_value, least), 1.0 - least), df)
 
 

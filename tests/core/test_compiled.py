@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from cje_core.calibration.isotonic import pava_into
+from cje_core.calibration.isotonic import pava_into, pool_into
 from cje_core.compiled import Kernel
 
 ANALYSIS = """
@@ -34,10 +34,10 @@ def test_interpreted_and_compiled_pooling_give_the_same_bits():
     for n in (1, 2, 7, 60, 500):
         mean, weight = rng.normal(np.linspace(0, 1, n), 0.4), rng.uniform(0.1, 5, n)
         few, last = [0.0] * n, [0] * n
-        blocks = pava_into.function(mean.tolist(), weight.tolist(), n, few, [0.0] * n, [0.0] * n, last)
-        fitted, ends = np.empty(n), np.empty(n, dtype=np.int64)
-        assert pava_into(mean, weight, n, fitted, np.empty(n), np.empty(n), ends) == blocks
-        assert fitted.tolist() == few
+        blocks = pool_into.function(mean.tolist(), weight.tolist(), n, few, [0.0] * n, last)
+        value, ends = np.empty(n), np.empty(n, dtype=np.int64)
+        assert pool_into(mean, weight, n, value, np.empty(n), ends) == blocks
+        assert value[:blocks].tolist() == few[:blocks]
         assert ends[:blocks].tolist() == last[:blocks]
 
 
