@@ -30,7 +30,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import mean_part
 from cje_core.checks import Rng
 from cje_core.data import check_data
-from cje_core.data.arrays import unpack
+from cje_core.data.arrays import Rows, unpack
 from cje_core.data.fields import LARGEST
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.inference.estimate import Status
@@ -53,18 +53,21 @@ def estimate(data: xr.Dataset, *, ci_prob: float = 0.95, rng: Rng = None) -> xr.
         reward = data["true_reward"].where(np.isfinite(data["judge"]))
         rows = unpack(data.assign(judge=reward).assign_attrs(spread))
     for p in range(len(rows.policies)):
-        index = np.flatnonzero((rows.policy == p) & rows.evaluated)
-        own = index[rows.labelled[index]]
-        if not known or len(index) == 0:
-            status = Status.NO_RESPONSES if known else Status.NO_TRUTH
-            results.append(PolicyResult(status, "none"))
-            continue
-        value, sampling = mean_part(rows, index, rows.score[index], rows.weight[index])
-        route, source, parts = "true_reward", "truth", [sampling]
-        if count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS:
-            every = len(own) == len(index)
-            weight = rows.weight[own] / (1.0 if every else rows.label_prob[own])
-            shift, correction = mean_part(rows, own, rows.label[own] - rows.score[own], weight)
-            route, source, parts, value = "efficient", "own", [sampling, correction], value + shift
-        results.append(PolicyResult(Status.OK, route, source, value, *combine(parts, rows.cluster)))
+        results.append(efficient_value(rows, p) if known else PolicyResult(Status.NO_TRUTH, "none"))
     return assemble(data, rows, results, estimator="oracle_bound", options={}, ci_prob=ci_prob)
+
+
+def efficient_value(rows: Rows, p: int) -> PolicyResult:
+    """Result of policy p, from rows whose scores are the true regression."""
+    index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+    own = index[rows.labelled[index]]
+    if len(index) == 0:
+        return PolicyResult(Status.NO_RESPONSES, "none")
+    value, sampling = mean_part(rows, index, rows.score[index], rows.weight[index])
+    route, source, parts = "true_reward", "truth", [sampling]
+    if count_clusters(rows, own) >= MIN_LABELLED_CLUSTERS:
+        every = len(own) == len(index)
+        weight = rows.weight[own] / (1.0 if every else rows.label_prob[own])
+        shift, correction = mean_part(rows, own, rows.label[own] - rows.score[own], weight)
+        route, source, parts, value = "efficient", "own", [sampling, correction], value + shift
+    return PolicyResult(Status.OK, route, source, value, *combine(parts, rows.cluster))

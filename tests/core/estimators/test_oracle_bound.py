@@ -88,6 +88,31 @@ def test_the_true_reward_of_a_scenario_is_the_regression(name):
         assert (np.abs(planted.mean(axis=1)) > 5 * error).all()
 
 
+def bound_of(data):
+    """Values and standard errors of `oracle_bound`, and those of a regression that does not know the score."""
+    rows, names = unpack(data), data["policy"].values.tolist()
+    by_name = data["true_reward"].isel(draw=0).sortby(["policy", "prompt"])  # the order of the rows
+    score = by_name.values[rows.policy, rows.prompt]
+    found = [
+        [oracle_bound.efficient_value(rows._replace(score=s), rows.policies.index(name)) for name in names]
+        for s in (score, np.full(len(score), score.mean()))
+    ]
+    value, error, blind = (
+        np.array([getattr(one, part) for one in found[k]])
+        for k, part in ((0, "value"), (0, "std_error"), (1, "std_error"))
+    )
+    return value, error, blind
+
+
+def test_the_bound_on_arrays_is_the_estimator():
+    data = finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=0)
+    blind = data.assign(true_reward=xr.full_like(data.true_reward, data.true_reward.mean()))
+    wanted = [oracle_bound.estimate(one) for one in (data, blind)]
+    got = bound_of(data)
+    np.testing.assert_allclose(got[0], wanted[0].estimate, rtol=1e-12)
+    np.testing.assert_allclose(got[1:], [one.std_error for one in wanted], rtol=1e-12)
+
+
 @pytest.fixture(scope="module")
 def replicates():
     modules = {"direct": direct, "ppi": ppi, "ppi_plus_plus": ppi_plus_plus, "labels_only": labels_only}
@@ -97,11 +122,10 @@ def replicates():
         draws = range(start, start + PER_BLOCK)
         data_sets = [finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=r) for r in draws]
         for data in data_sets:
-            result = oracle_bound.estimate(data)
-            out["oracle_bound"].append(result.estimate.values[None])
-            errors.append(result.std_error.values)
-            blind = data.assign(true_reward=xr.full_like(data.true_reward, data.true_reward.mean()))
-            planted.append(oracle_bound.estimate(blind).std_error.values)
+            value, error, blind = bound_of(data)
+            out["oracle_bound"].append(value[None])
+            errors.append(error)
+            planted.append(blind)
         block = stack(data_sets)
         for name, module in modules.items():
             out[name].append(module.estimate_block(block, ci_prob=0.95).estimate)

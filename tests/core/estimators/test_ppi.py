@@ -11,6 +11,7 @@ from scipy import stats
 from cje_core.calibration.folds import assign_folds
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
+from cje_core.data.block import Block
 from cje_core.estimators import labels_only, ppi, ppi_plus_plus
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
@@ -234,21 +235,31 @@ def weak(rng, shape):
 
 @cache
 def replicates(world_, n, m):
-    """Data sets whose policies are independent replicates of a world (50 in one: it saves time), and its value."""
+    """Data sets whose policies are independent replicates of a world (50 in one: it saves time), and its value.
+
+    And the same replicates as one block.
+    """
     rng = np.random.default_rng([n, m])
-    sets = []
+    sets, drawn = [], []
     for _ in range(N_REPLICATES // 50):
         score, label = world_(rng, (50, n))
         rank = np.argsort(rng.random((50, n)), axis=1).argsort(axis=1)
         oracle = np.where(rank < m, label, np.nan)
         sets.append(from_arrays(score, policies=[f"{r:02d}" for r in range(50)], oracle=oracle))
-    return sets, float(world_(rng, 4_000_000)[1].mean())
+        drawn.append((score, oracle))
+    score, oracle = np.concatenate(drawn, axis=1)[:, :, None]
+    block = Block(("00",), score, oracle, np.full(score.shape, m / n), (0.0, 1.0), (0.0, 1.0))
+    return sets, block, float(world_(rng, 4_000_000)[1].mean())
 
 
 def coverage(world_, n, m, module, **options):
     """Replicates whose interval holds the truth, and their mean width."""
-    sets, truth = replicates(world_, n, m)
-    interval = np.concatenate([module.estimate(data, **options).interval.values for data in sets])
+    sets, block, truth = replicates(world_, n, m)
+    found = module.estimate_block(block, ci_prob=0.95, **options)
+    if found is None:
+        interval = np.concatenate([module.estimate(data, **options).interval.values for data in sets])
+    else:
+        interval = found.interval[:, 0]
     low, high = interval.T
     return int(((low <= truth) & (truth <= high)).sum()), float((high - low).mean())
 

@@ -14,6 +14,7 @@ import xarray as xr
 from scipy import stats
 
 from cje_core.data import from_frame
+from cje_core.data.block import Block
 from cje_core.estimators import direct, labels_only, ppi_plus_plus, raw_judge, rogan_gladen
 from cje_core.inference.estimate import Status, wald
 
@@ -111,6 +112,33 @@ def labelled(full, chosen):
     return many.assign_attrs(calibration_policy=many.policy.values.tolist())
 
 
+def direct_of_each(full, chosen):
+    """Direct of the data with each of these choices of labels, (draws, pairs), along ``policy``."""
+    score, label = (np.broadcast_to(full[name].values[:, :, 0], chosen.shape) for name in ("judge", "oracle"))
+    label = np.where(chosen, label, np.nan)
+    ranges = (tuple(full.attrs[name]) for name in ("judge_range", "oracle_range"))
+    block = Block(
+        ("one",), score[:, None].copy(), label[:, None], np.ones((len(chosen), 1, chosen.shape[1])), *ranges
+    )
+    out = direct.estimate_block(block, ci_prob=0.95)
+    columns = {
+        name: ("policy", getattr(out, name)[:, 0]) for name in ("estimate", "std_error", "df", "status")
+    }
+    return xr.Dataset(columns | {"interval": (("policy", "ci_bound"), out.interval[:, 0])})
+
+
+def test_direct_of_each_choice_is_the_estimator(tables):
+    """Up to the folds, which go by the names of prompts."""
+    full = from_frame(tables[0][0])
+    full = full.assign_coords(prompt=[str(i) for i in range(full.sizes["prompt"])])
+    chosen = np.random.default_rng(1).random((2, full.sizes["prompt"])) < 0.2
+    out = direct_of_each(full, chosen)
+    for k in range(2):
+        wanted = direct.estimate(labelled(full, chosen[k : k + 1]), inference="influence")
+        for name in out:
+            np.testing.assert_allclose(out[name].values[k], wanted[name].values[0], rtol=1e-9)
+
+
 @pytest.fixture(scope="module")
 def draws(tables):
     """Per file: the full-file win rate, and of each estimator the estimates for 50 labels drawn 500 times."""
@@ -120,14 +148,15 @@ def draws(tables):
         n = full.sizes["prompt"]
         rng = np.random.default_rng([k, N_LABELS])
         chosen = np.argsort(rng.random((N_DRAWS, n)), axis=1).argsort(axis=1) < N_LABELS
-        found = {"direct": [direct.estimate(labelled(full, c[None]), inference="influence") for c in chosen]}
+        found = {"direct": [direct_of_each(full, chosen)]}
         # With labels of their own these borrow nothing, so that many draws fit in one data set.
         for module in (labels_only, ppi_plus_plus, rogan_gladen):
             name = module.__name__.rpartition(".")[2]
             found[name] = [module.estimate(labelled(full, block)) for block in np.split(chosen, 20)]
         found["raw_judge"] = [raw_judge.estimate(full)]
         merged = {
-            name: xr.concat([r.drop_dims("prompt") for r in rs], "policy") for name, rs in found.items()
+            name: xr.concat([r.drop_dims("prompt", errors="ignore") for r in rs], "policy")
+            for name, rs in found.items()
         }
         out.append((float(table["oracle_label"].mean()), merged))
     return out
