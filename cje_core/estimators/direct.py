@@ -87,7 +87,7 @@ from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng, one_of
 from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
-from cje_core.families.blocks.direct import direct_block
+from cje_core.families.blocks.direct import Choice, direct_block
 from cje_core.families.blocks.estimates import BlockEstimate
 from cje_core.families.direct.bootstrap import Bootstrap as Bootstrap
 from cje_core.families.direct.bootstrap_intervals import add_draws
@@ -259,16 +259,19 @@ def estimate_block(
         return None
     if calibration not in (None, Calibration()):
         return None
-    return direct_block(
-        block,
-        ci_prob=ci_prob,
+    choice = Choice(
         correct=correction != "none",
         borrowed=borrowed or _usual_form(inference, correction),
         tuned=power_tuned,
         known=inference == "cluster",
-        interval=interval,
         targeted=targeted,
         by_fold=by_fold,
+    )
+    return direct_block(
+        block,
+        choice,
+        ci_prob=ci_prob,
+        interval=interval,
         n_boot=inference.n if isinstance(inference, Bootstrap) else 0,
         rngs=rngs,
     )

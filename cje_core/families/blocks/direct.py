@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -124,17 +125,25 @@ def probabilities_known(block: Block) -> bool:
     return bool((~corrected | (block.label_prob > 0).all(axis=-1)).all())
 
 
+class Choice(NamedTuple):
+    """Which Direct: how own labels and borrowed ones make values, and what is held uncertain in them."""
+
+    correct: bool  # own labels correct
+    borrowed: str  # "balanced", "one_step" or "plug_in"
+    tuned: bool  # own labels correct by a tuned prediction
+    known: bool = False  # f is taken as known
+    targeted: bool = False  # own labels correct by TMLE
+    by_fold: bool = (
+        False  # the delete-one-fold jackknife says what labels add, for predictions that are not tuned
+    )
+
+
 def direct_block(
     block: Block,
+    choice: Choice,
     *,
     ci_prob: float,
-    correct: bool,
-    borrowed: str,
-    tuned: bool,
-    known: bool,
     interval: str,
-    targeted: bool = False,
-    by_fold: bool = False,
     n_boot: int = 0,
     rngs: Iterable[np.random.Generator] = (),
 ) -> BlockEstimate | None:
@@ -142,31 +151,24 @@ def direct_block(
 
     Parameters
     ----------
-    correct, tuned, known : bool
-        Whether own labels correct, by a tuned prediction; whether f is taken as known.
-    borrowed : {"balanced", "one_step", "plug_in"}
     interval : str
         A kind of `cje_core.families.intervals`, or "normal".
-    targeted : bool
-        Whether own labels correct by TMLE.
-    by_fold : bool
-        Whether the delete-one-fold jackknife says what the labels add, for predictions that are not tuned.
     n_boot : int
         Bootstrap replicates that make the intervals of predictions that are not tuned; 0 for none.
     rngs : iterable of Generator
         Theirs, one per data set.
     """
-    form = FORMS[borrowed]
-    if not holds(block, correct, form) or (targeted and not probabilities_known(block)):
+    correct, form, tuned = choice.correct, FORMS[choice.borrowed], choice.tuned
+    if not holds(block, correct, form) or (choice.targeted and not probabilities_known(block)):
         return None
-    found, own = fit_block(block, correct, form, tuned, known, targeted)
+    found, own = fit_block(block, correct, form, tuned, choice.known, choice.targeted)
     status = statuses(block, found, own, correct, form)
     evidence = own_evidence(block) if correct else None
-    if by_fold:
+    if choice.by_fold:
         std_error, df = fold_errors(block, slices(block), rising(block)[0], found)
     else:
         std_error, df = standard_error(found.influence), pooled_df(found.variance, found.df)
-    if known or interval == "normal":
+    if choice.known or interval == "normal":
         df = np.full(own.shape, np.inf)
     draws = None
     if n_boot:
