@@ -39,7 +39,7 @@ class Block:
         return replace(
             self,
             policies=tuple(self.policies[p] for p in kept),
-            score=self.score[:, kept],
-            label=self.label[:, kept],
-            label_prob=self.label_prob[:, kept],
+            score=self.score.take(kept, axis=1),
+            label=self.label.take(kept, axis=1),
+            label_prob=self.label_prob.take(kept, axis=1),
         )

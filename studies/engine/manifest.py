@@ -29,7 +29,7 @@ OURS = ("cje_core", "cje_sim", "studies")
 DISTRIBUTIONS = ("cje-lab", "numpy", "scipy", "xarray", "numba", "statsmodels", "pymc", "nutpie", "arviz")
 
 
-def _code(tree: ast.Module, leave_out: set[str]) -> str:
+def _code(tree: ast.Module, leave_out: Collection[str]) -> str:
     """Source of a module without comments, docstrings, functions in `leave_out` and the STUDY declaration."""
     tree.body = [
         node
@@ -46,8 +46,8 @@ def _code(tree: ast.Module, leave_out: set[str]) -> str:
     return ast.unparse(tree)
 
 
-def _source(module: str) -> tuple[str, ast.Module] | None:
-    """File and syntax tree of a module; None for a name inside a module, and for a script without a file."""
+def _source(module: str) -> tuple[str, str] | None:
+    """File and text of a module; None for a name inside a module, and for a script without a file."""
     try:
         spec = importlib.util.find_spec(module)
     except (ModuleNotFoundError, ValueError):
@@ -55,25 +55,37 @@ def _source(module: str) -> tuple[str, ast.Module] | None:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
     package = "/__init__" if spec.submodule_search_locations is not None else ""
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    return f"{module.replace('.', '/')}{package}.py", tree
+    return f"{module.replace('.', '/')}{package}.py", Path(spec.origin).read_text(encoding="utf-8")
 
 
-def _imports(tree: ast.Module, roots: Collection[str] = OURS) -> set[str]:
-    """Dotted names below `roots` that a module imports when it runs, not those that only a type checker reads."""
+@functools.cache  # studies share most of their files
+def _digest(text: str, leave_out: frozenset[str]) -> str:
+    """Digest of the code of a module."""
+    return digest(_code(ast.parse(text), leave_out), 8)
+
+
+@functools.cache
+def _imports(text: str) -> frozenset[str]:
+    """Dotted names that a module imports when it runs, not those that only a type checker reads."""
     found = set()
-    queue: list[ast.AST] = [tree]
+    queue: list[ast.AST] = [ast.parse(text)]
     while queue:
         node = queue.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             queue += node.orelse
-            continue
-        queue += ast.iter_child_nodes(node)
-        if isinstance(node, ast.Import):
+        elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.split(".")[0] in roots}
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module
+            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)} if module else set()
+        elif not isinstance(node, ast.expr):  # no expression holds an import
+            queue += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+def _below(names: Collection[str], roots: Collection[str] = OURS) -> set[str]:
+    """Those of dotted names that begin with one of `roots`."""
+    return {name for name in names if name.split(".")[0] in roots}
 
 
 def _is_machinery(module: str) -> bool:
@@ -138,9 +150,9 @@ def code_digests(study: Study) -> dict[str, str]:
         seen.add(module)
         found = _source(module)
         if found is not None:
-            queue += sorted(_imports(found[1], roots))
+            queue += sorted(_below(_imports(found[1]), roots))
             leave_out = shown if module == getattr(study.table, "__module__", "") else set()
-            digests[found[0]] = digest(_code(found[1], leave_out), 8)
+            digests[found[0]] = _digest(found[1], frozenset(leave_out))
     packages = [method.package for method in study.methods.values() if method.package]
     return {**dict(sorted(digests.items())), **(versions(packages) if packages else {})}
 

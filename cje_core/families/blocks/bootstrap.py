@@ -71,7 +71,7 @@ def bootstrap_rows(
     place[canonical] = np.arange(n)
     teach_cluster = place[slices.prompt[r, :m]]
     corrects = np.isin(route[r, chosen], (CORRECTED, LABEL_MEAN))
-    policy, own = np.nonzero(np.isfinite(label) & corrects[:, None])
+    policy, own = map(np.ascontiguousarray, np.nonzero(np.isfinite(label) & corrects[:, None]))
     together = np.concatenate([score.ravel(), slices.score[r, :m]])
     level, code = np.unique(together, return_inverse=True)
     at, teach_at = code[: score.size].reshape(score.shape), code[score.size :]

@@ -12,6 +12,7 @@ import pytest
 
 from cje_core.estimators import direct, labels_only, load, raw_judge
 from cje_core.estimators.direct import Bootstrap
+from cje_core.families.blocks import bootstrap
 from cje_core.families.blocks.direct import corrected, slices
 from cje_core.inference.estimate import Status
 from cje_core.inference.pairs import pair_errors
@@ -179,3 +180,21 @@ def test_idle_policies_say_nothing():
     for estimator in (raw_judge, labels_only, direct):
         whole, part = (estimator.estimate_block(b, ci_prob=0.9) for b in (block, fewer))
         np.testing.assert_array_equal(whole.interval[:, [0, 3]], part.interval)
+
+
+def test_kernels_are_compiled_for_one_layout_of_arrays(monkeypatch):
+    """Each other layout of an argument is compiled again, for seconds: a view of every second number is one."""
+    block = scenarios.load("well_specified").simulate.block([np.random.default_rng(0)], n=80)
+    fewer = block.without_idle(["worse"])
+    assert all(getattr(fewer, name).flags.c_contiguous for name in ("score", "label", "label_prob"))
+    seen, drawn = [], bootstrap.bootstrap_direct
+
+    def draw(rows, *args):
+        seen.append(rows)
+        return drawn(rows, *args)
+
+    monkeypatch.setattr(bootstrap, "bootstrap_direct", draw)
+    options = {"inference": Bootstrap(n=20), "power_tuned": False, "borrowed": "plug_in"}
+    assert direct.estimate_block(fewer, ci_prob=0.9, rngs=[np.random.default_rng(0)], **options) is not None
+    arrays = [part for rows in seen for part in (*rows, *rows.spline) if isinstance(part, np.ndarray)]
+    assert len(arrays) > 20 and all(part.flags.c_contiguous for part in arrays)
