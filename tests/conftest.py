@@ -47,7 +47,6 @@ MINUTES = (
     "test_models.py",
     "test_sbc.py",
     "test_off_policy_slow.py",
-    "test_direct_corrected_slow.py",
 )
 
 

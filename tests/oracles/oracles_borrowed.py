@@ -51,6 +51,7 @@ def widening(p_value):
 
     gap = quantile(p_value) - quantile(0.05)
     q = first(lambda q: upper(q) <= 0.05 * upper(q - gap))
+    assert q < 37  # beyond, the tails are zero to rounding
     return max(q / quantile(0.025), 1.0)
 
 
