@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, settings
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Until all is collected: what is imported stays, and each search through it costs more than the last.
+gc.disable()
+
 # shared checks that are no test modules: their asserts too say what was compared
 pytest.register_assert_rewrite("conformance_world", "user_files", "world_checks")
 
@@ -44,7 +47,6 @@ MINUTES = (
     "test_models.py",
     "test_sbc.py",
     "test_off_policy_slow.py",
-    "test_direct_corrected_slow.py",
 )
 
 
@@ -64,3 +66,4 @@ def pytest_collection_finish() -> None:
     """Leave what was imported out of every later search for garbage, which would take a twentieth of the time."""
     gc.collect()
     gc.freeze()
+    gc.enable()

@@ -37,11 +37,21 @@ def widening(p_value):
     def upper(z):
         return math.erfc(z / math.sqrt(2)) / 2
 
+    def first(holds):
+        """The least number, to 1e-5, from which on a condition holds: a search by ever smaller steps."""
+        low, step = -9.0, 1.0
+        while step >= 1e-5:
+            while not holds(low + step):
+                low += step
+            step /= 10
+        return low
+
     def quantile(tail):
-        return next(z for z in np.arange(-9, 40, 1e-5) if upper(z) <= tail)
+        return first(lambda z: upper(z) <= tail)
 
     gap = quantile(p_value) - quantile(0.05)
-    q = next(q for q in np.arange(0, 37, 1e-5) if upper(q) <= 0.05 * upper(q - gap))
+    q = first(lambda q: upper(q) <= 0.05 * upper(q - gap))
+    assert q < 37  # beyond, the tails are zero to rounding
     return max(q / quantile(0.025), 1.0)
 
 

@@ -67,9 +67,14 @@ def world(n=N_PROMPTS, seed=0, *, binary=False, draws=2, clustered=True, share=0
     )
 
 
-@cache
 def rich(name, **options):
-    return world(binary=name in BINARY, **options)
+    """The data set of an estimator, which it shares with others."""
+    return _rich(name in BINARY, **options)
+
+
+@cache
+def _rich(binary, **options):
+    return world(binary=binary, **options)
 
 
 def run(name, data, **options):
