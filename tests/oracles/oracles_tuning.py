@@ -56,7 +56,12 @@ def curve(rows, index, own, weight, scale, increasing=True, refit=False):
         keep = [j for j in everyone if cluster[j] != cluster[i]]
         step = np.linalg.solve(hessian(theta, keep), gradient(theta, keep))
         held.append(about(top(keep) if refit else theta - step, x[i]))
-    flat = [about(theta, sign * (rows.score[r] - center) / spread) for r in index]
+    flat, every = [], [sign * (rows.score[r] - center) / spread for r in index]
+    knots = [*x, min(every), max(every)]
+    for v in every:  # a straight piece between the labelled scores on both sides
+        left, right = max(k for k in knots if k <= v), min(k for k in knots if k >= v)
+        share = (v - left) / (right - left) if right > left else 0.0
+        flat.append((1 - share) * about(theta, left) + share * about(theta, right))
     return np.array(flat), np.array(held)
 
 

@@ -46,7 +46,7 @@ def fit_curve(x, y, weight, residual, terms):  # type: ignore[no-untyped-def]
 def judge_curve(score, at, label, weight, scale, curve, own_curve):  # type: ignore[no-untyped-def]
     """`curve.judge_curve` of an increasing judge (filled), with weights that sum to Kish's number."""
     low, high = scale
-    n, m = len(score), len(at)
+    m = len(at)
     center = score.mean()
     spread = np.sqrt(((score - center) ** 2).mean()) if score.max() > score.min() else np.inf
     x, y = (score[at] - center) / spread, (label - low) / (high - low)
@@ -55,9 +55,11 @@ def judge_curve(score, at, label, weight, scale, curve, own_curve):  # type: ign
         return
     residual, terms = np.empty(m), np.empty((3, m))
     a, b = fit_curve(x, y, weight, residual, terms)
-    steep, level = max(b, 0.0), expit(a)
-    for i in range(n):
-        curve[i] = (high - low) * (expit(a + steep * ((score[i] - center) / spread)) - level)
+    knot = np.empty(m + 2)
+    knot[:m], knot[m], knot[m + 1] = x, (score.min() - center) / spread, (score.max() - center) / spread
+    knot = np.unique(knot)
+    value = (high - low) * (expit(a + max(b, 0.0) * knot) - expit(a))
+    curve[:] = np.interp((score - center) / spread, knot, value)
     h00, h01, h11 = terms[0].sum(), terms[1].sum(), terms[2].sum()
     enough = SPREAD * (h11 - h01**2 / h00)
     for j in range(m):

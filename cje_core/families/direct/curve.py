@@ -11,7 +11,8 @@ pass/fail labels that the score separates would have no maximum. Weights sum to 
 
 The curve is taken about its value at the mean score, ``p(a + b x) - p(a)``: a prediction's level cancels in the value
 that it makes (`cje_core.families.direct.power_tuning`). Far from the ends of the scale it is a line; near them it bends
-as labels must that cannot go beyond.
+as labels must that cannot go beyond. It is drawn from one labelled score to the next (and to the least and the largest
+score) in straight pieces, as calibrators are, so that data pooled between labelled scores give the same value.
 
 For an own label, a and b come from one Newton step away from its cluster: the fit's gradient and curvature without it.
 That is the refit up to the square of what one cluster moves: a label's pull on its own prediction is of order 1 / m^2.
@@ -29,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from cje_core.calibration.isotonic import interpolate
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
 from cje_core.inference.estimate import sum_by
@@ -80,10 +82,9 @@ def judge_curve(
     fit = fit_curve(own_x, y, weight)
     _, code = np.unique(rows.cluster[rows.prompt[own]], return_inverse=True)
     intercept, slope = (part[code] for part in without_each(fit, own_x, code))
-    return (
-        (high - low) * about_mean(x, fit.intercept, max(fit.slope, 0.0)),
-        (high - low) * about_mean(own_x, intercept, slope),
-    )
+    knot = np.unique(np.concatenate([own_x, [x.min(), x.max()]]))
+    value = (high - low) * about_mean(knot, fit.intercept, max(fit.slope, 0.0))
+    return interpolate(x, knot, value), (high - low) * about_mean(own_x, intercept, slope)
 
 
 def about_mean(x: FloatArray, intercept: FloatArray | float, slope: FloatArray | float) -> FloatArray:
