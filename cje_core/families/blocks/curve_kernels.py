@@ -60,11 +60,19 @@ def judge_curve(score, at, label, weight, scale, curve, own_curve):  # type: ign
     knot = np.unique(knot)
     value = (high - low) * (expit(a + max(b, 0.0) * knot) - expit(a))
     curve[:] = np.interp((score - center) / spread, knot, value)
+    number = np.zeros(len(knot))  # of labels at a knot; the first and the last are always there
+    number[0] = number[-1] = 1
+    for j in range(m):
+        number[np.searchsorted(knot, x[j])] += 1
     h00, h01, h11 = terms[0].sum(), terms[1].sum(), terms[2].sum()
     enough = SPREAD * (h11 - h01**2 / h00)
     for j in range(m):
         k00, k01, k11 = h00 - terms[0, j], h01 - terms[1, j], h11 - terms[2, j]
         own_curve[j] = 0.0
+        right = np.searchsorted(knot, x[j])
+        left = right
+        if number[right] == 1:
+            left, right = right - 1, right + 1
         if k00 > 0 and k00 * k11 - k01**2 > enough * k00:
             k11 += PRECISION
             g0, g1 = -residual[j], -residual[j] * x[j]
@@ -73,4 +81,8 @@ def judge_curve(score, at, label, weight, scale, curve, own_curve):  # type: ign
                 a + (k11 * g0 - k01 * g1) / determinant,
                 b + (k00 * g1 - k01 * g0) / determinant,
             )
-            own_curve[j] = (high - low) * (expit(own_a + max(own_b, 0.0) * x[j]) - expit(own_a))
+            own_b = max(own_b, 0.0)
+            first = expit(own_a + own_b * knot[left]) - expit(own_a)
+            second = expit(own_a + own_b * knot[right]) - expit(own_a)
+            share = (x[j] - knot[left]) / (knot[right] - knot[left]) if right > left else 0.0
+            own_curve[j] = (high - low) * (first + share * (second - first))
