@@ -50,13 +50,23 @@ def curve(rows, index, own, weight, scale, increasing=True, refit=False):
         rising = np.array([theta[0], max(theta[1], 0.0)])
         return (high - low) * (probability(rising, x) - probability(rising, 0.0))
 
+    every = [sign * (rows.score[r] - center) / spread for r in index]
+
+    def pieces(theta, v, keep):
+        """At v a straight piece between the labelled scores (or the end) on both sides."""
+        knots = [min(every), max(every), *(x[i] for i in keep)]
+        left, right = max(k for k in knots if k <= v), min(k for k in knots if k >= v)
+        share = (v - left) / (right - left) if right > left else 0.0
+        return (1 - share) * about(theta, left) + share * about(theta, right)
+
     everyone = range(len(own))
     theta, held = top(everyone), []
     for i in everyone:
         keep = [j for j in everyone if cluster[j] != cluster[i]]
         step = np.linalg.solve(hessian(theta, keep), gradient(theta, keep))
-        held.append(about(top(keep) if refit else theta - step, x[i]))
-    flat = [about(theta, sign * (rows.score[r] - center) / spread) for r in index]
+        others = [j for j in everyone if cluster[j] != cluster[i] or x[j] != x[i]]
+        held.append(pieces(top(keep) if refit else theta - step, x[i], others))
+    flat = [pieces(theta, v, everyone) for v in every]
     return np.array(flat), np.array(held)
 
 

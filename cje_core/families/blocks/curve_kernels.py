@@ -45,7 +45,7 @@ def fit_curve(x, y, weight, residual, terms):  # type: ignore[no-untyped-def]
 @Kernel
 def judge_curve(score, at, label, weight, low, width, curve, own_curve):  # type: ignore[no-untyped-def]
     """`curve.judge_curve` of an increasing judge (filled), with weights that sum to Kish's number."""
-    n, m = len(score), len(at)
+    m = len(at)
     center = score.mean()
     spread = np.sqrt(((score - center) ** 2).mean()) if score.max() > score.min() else np.inf
     x, y = (score[at] - center) / spread, (label - low) / width
@@ -54,14 +54,24 @@ def judge_curve(score, at, label, weight, low, width, curve, own_curve):  # type
         return
     residual, terms = np.empty(m), np.empty((3, m))
     a, b = fit_curve(x, y, weight, residual, terms)
-    steep, level = max(b, 0.0), expit(a)
-    for i in range(n):
-        curve[i] = width * (expit(a + steep * ((score[i] - center) / spread)) - level)
+    knot = np.empty(m + 2)
+    knot[:m], knot[m], knot[m + 1] = x, (score.min() - center) / spread, (score.max() - center) / spread
+    knot = np.unique(knot)
+    value = width * (expit(a + max(b, 0.0) * knot) - expit(a))
+    curve[:] = np.interp((score - center) / spread, knot, value)
+    number = np.zeros(len(knot))  # of labels at a knot; the first and the last are always there
+    number[0] = number[-1] = 1
+    for j in range(m):
+        number[np.searchsorted(knot, x[j])] += 1
     h00, h01, h11 = terms[0].sum(), terms[1].sum(), terms[2].sum()
     enough = SPREAD * (h11 - h01**2 / h00)
     for j in range(m):
         k00, k01, k11 = h00 - terms[0, j], h01 - terms[1, j], h11 - terms[2, j]
         own_curve[j] = 0.0
+        right = np.searchsorted(knot, x[j])
+        left = right
+        if number[right] == 1:
+            left, right = right - 1, right + 1
         if k00 > 0 and k00 * k11 - k01**2 > enough * k00:
             k11 += PRECISION
             g0, g1 = -residual[j], -residual[j] * x[j]
@@ -70,4 +80,8 @@ def judge_curve(score, at, label, weight, low, width, curve, own_curve):  # type
                 a + (k11 * g0 - k01 * g1) / determinant,
                 b + (k00 * g1 - k01 * g0) / determinant,
             )
-            own_curve[j] = width * (expit(own_a + max(own_b, 0.0) * x[j]) - expit(own_a))
+            own_b = max(own_b, 0.0)
+            first = expit(own_a + own_b * knot[left]) - expit(own_a)
+            second = expit(own_a + own_b * knot[right]) - expit(own_a)
+            share = (x[j] - knot[left]) / (knot[right] - knot[left]) if right > left else 0.0
+            own_curve[j] = width * (first + share * (second - first))

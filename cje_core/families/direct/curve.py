@@ -11,7 +11,9 @@ pass/fail labels that the score separates would have no maximum. Weights sum to 
 
 The curve is taken about its value at the mean score, ``p(a + b x) - p(a)``: a prediction's level cancels in the value
 that it makes (`cje_core.families.direct.power_tuning`). Far from the ends of the scale it is a line; near them it bends
-as labels must that cannot go beyond.
+as labels must that cannot go beyond. It is drawn from one labelled score to the next (and to the least and the largest
+score) in straight pieces, as calibrators are, so that data pooled between labelled scores give the same value. For an
+own label the piece passes by its score, unless another cluster has it: what pieces miss between scores is corrected.
 
 For an own label, a and b come from one Newton step away from its cluster: the fit's gradient and curvature without it.
 That is the refit up to the square of what one cluster moves: a label's pull on its own prediction is of order 1 / m^2.
@@ -29,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from cje_core.calibration.isotonic import interpolate
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
 from cje_core.inference.estimate import gapless, sum_by
@@ -82,10 +85,20 @@ def judge_curve(
     intercept, slope = without_each(fit, own_x, code, n_clusters)
     if code is not None:
         intercept, slope = intercept[code], slope[code]
-    return (
-        (high - low) * about_mean(x, fit.intercept, max(fit.slope, 0.0)),
-        (high - low) * about_mean(own_x, intercept, slope),
-    )
+    knot, at = np.unique(np.concatenate([own_x, [x.min(), x.max()]]), return_inverse=True)
+    value = (high - low) * about_mean(knot, fit.intercept, max(fit.slope, 0.0))
+    left, right = _neighbours(at[:-2], np.arange(n_clusters) if code is None else code, len(knot))
+    share = (own_x - knot[left]) / np.where(right > left, knot[right] - knot[left], 1.0)
+    first, second = (about_mean(knot[side], intercept, slope) for side in (left, right))
+    return interpolate(x, knot, value), (high - low) * (first + share * (second - first))
+
+
+def _neighbours(at: IntArray, code: IntArray, n_knots: int) -> tuple[IntArray, IntArray]:
+    """Knots between which a curve without a label's cluster runs straight: its own, if another label has that too."""
+    n_clusters = int(code.max()) + 1
+    clusters = np.bincount(np.unique(at * n_clusters + code) // n_clusters, minlength=n_knots)
+    alone = (clusters[at] == 1) & (at > 0) & (at < n_knots - 1)
+    return at - alone, at + alone
 
 
 def about_mean(x: FloatArray, intercept: FloatArray | float, slope: FloatArray | float) -> FloatArray:

@@ -17,7 +17,7 @@ row it is compared with (the paper's equation for theta_aug has g = f, the isoto
 
 Why two: with 25 labels an isotonic fit is noisy where a smooth curve would do, and where that will not do the
 calibrator wins by much more than the curve can lose. Why no line: where a strong judge bends, few labels that lean on a
-line pay for it, up to a fourth of the interval score, and where it does not they lose 1-2% (``docs/decisions.md``). Why
+line pay for it, up to a sixth of the interval score, and where it does not they lose 1-2% (``docs/decisions.md``). Why
 centred: the level of a held-out fit is one more noisy number, which
 the label mean already supplies; kept in, it widens the interval by m / (m - 1) even when the judge is useless.
 
