@@ -16,10 +16,10 @@ row it is compared with (the paper's equation for theta_aug has g = f, the isoto
   two predictions.
 
 Why two: with 25 labels an isotonic fit is noisy where a smooth curve would do, and where that will not do the
-calibrator wins by much more than the curve can lose. Why no line: where a strong judge bends, few labels that lean on a
-line pay for it, up to a sixth of the interval score, and where it does not they lose 1-2% (``docs/decisions.md``). Why
-centred: the level of a held-out fit is one more noisy number, which
-the label mean already supplies; kept in, it widens the interval by m / (m - 1) even when the judge is useless.
+calibrator wins by much more than the curve can lose. Why no line: few labels that lean on one pay for it where a strong
+judge bends, up to a sixth of the interval score; where it does not, the curve loses 1-2% (``docs/decisions.md``). Why
+centred: the level of a held-out fit is one more noisy number, which the label mean already supplies; kept in, it widens
+the interval by m / (m - 1) even when the judge is useless.
 
 Few labels: the weights are averaged with those of the curve alone, in proportion 10 / m (of the calibrator alone, if
 most of its labels are not the policy's own), so up to 10 labelled clusters one prediction takes part. Below 6 none:
