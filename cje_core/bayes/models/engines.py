@@ -29,11 +29,9 @@ __all__ = ["az", "nutpie", "pm", "pt", "quiet"]
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back what dependencies say of our models and of the code they generate from them.
+    """Hold back what dependencies say of our models.
 
-    PyTensor 3.3 (Python 3.12) misses a BLAS, and numba 0.6x, compiling what PyTensor 2.38 and 3.3 make of a gradient,
-    wishes the transposes that PyTensor puts into ``np.dot`` were contiguous. Both speak of large matrices; ours are
-    21 by 10. numba says it at the first compilation only: PyTensor keeps the code in its cache.
+    PyTensor 3.3 (Python 3.12) misses a BLAS, which is for large matrices; ours are 21 by 10.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS", category=UserWarning)
@@ -41,6 +39,4 @@ def quiet() -> Iterator[None]:
         warnings.filterwarnings(
             "ignore", message="The effect of Potentials on other parameters", category=UserWarning
         )
-        # a NumbaPerformanceWarning, which is a plain Warning by descent
-        warnings.filterwarnings("ignore", message=r"np\.dot\(\) is faster on contiguous arrays")
         yield

@@ -19,6 +19,7 @@ from cje_core.bayes.models.slice import (
     normal_data,
     prior_data,
     teaching_log_likelihood,
+    weighed,
 )
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.prior import DEFAULT, Prior
@@ -75,34 +76,34 @@ def hierarchical(labels: PolicyLevels, prior: Prior = DEFAULT, *, deviation: flo
     start = {"deviation": float(deviation)}
     data = prior_data(prior) | {
         "basis": isplines(labels.level, prior.n_splines),
-        "n": labels.n,
-        "total": labels.total,
+        "n": labels.n.T,
+        "total": labels.total.T,
         "deviation": np.asarray(float(deviation)),
     }
     if not labels.binary:
         data |= {"squares": np.asarray(labels.squares.sum()), "scale": np.asarray(prior.scale)}
         start["scale"] = prior.scale
-    return Specification(_hierarchical, (labels.binary, prior.n_splines, len(labels.n)), data, start)
+    static = (labels.binary, prior.n_splines, len(labels.n))
+    return Specification(_hierarchical, static, data, start, loose=("basis", "n", "total"))
 
 
 def _hierarchical(held: Mapping[str, Any], binary: bool, n_splines: int, n_policies: int) -> None:
     shared = calibrator(held, n_splines)
     tau = pm.HalfNormal("tau", held["deviation"])
     z = pm.Normal("deviations", shape=(n_policies, n_splines + 2))
-    center = pt.clip(pt.stack([shared.a, shared.b]), EDGE, 1.0 - EDGE)
+    move, each = tau * z[:, None, :], np.eye(n_splines + 2)
+    center = pt.clip(shared.ends, EDGE, 1.0 - EDGE)
     logit = pt.log(center) - pt.log1p(-center)
-    ends = pm.Deterministic("own_ends", pt.sigmoid(logit[None, :] + tau * z[:, :2]))
-    raw = shared.u[None, :] * pt.exp(tau * z[:, 2:])
-    shape = pm.Deterministic("own_shape", raw / raw.sum(axis=1, keepdims=True))
-    low = ends[:, :1]
-    f = low + (ends[:, 1:] - low) * pt.dot(shape, held["basis"].T)
+    ends = pm.Deterministic("own_ends", pt.sigmoid(logit + weighed(move, each[:2])))
+    shape = pm.Deterministic("own_shape", pt.special.softmax(shared.log_u + weighed(move, each[2:]), axis=1))
+    # level by policy
+    f = weighed(ends, (1.0, 0.0)) + weighed(ends, (-1.0, 1.0)) * weighed(held["basis"][:, None, :], shape)
     n, total = held["n"], held["total"]
     if binary:
         seen = bernoulli_log_likelihood(f, n, total)
     else:
         sigma = pm.HalfNormal("sigma", held["scale"])
-        f, n, total = f.ravel(), n.ravel(), total.ravel()
-        rest = held["squares"] - 2.0 * pt.dot(total, f) + pt.dot(n, f**2)
+        rest = held["squares"] + (n * f**2 - 2.0 * total * f).sum()
         seen = -n.sum() * pt.log(sigma) - rest / (2.0 * sigma**2)
     pm.Potential("likelihood", seen)
 
@@ -144,13 +145,12 @@ def joint_transport(
     data = prior_data(prior) | normal_data(levels, prior)
     data |= {
         "basis": isplines(levels.level, prior.n_splines),
-        "probe_n": probes.n,
-        "probe_total": probes.total,
+        "probe_n": probes.n.T,
+        "probe_total": probes.total.T,
         "probe_squares": probes.squares,
     }
-    return Specification(
-        _joint_transport, (prior.n_splines, len(probes.n), scale), data, {"scale": prior.scale}
-    )
+    static, loose = (prior.n_splines, len(probes.n), scale), ("basis", "probe_n", "probe_total")
+    return Specification(_joint_transport, static, data, {"scale": prior.scale}, loose)
 
 
 def _joint_transport(held: Mapping[str, Any], n_splines: int, n_probed: int, scale: float) -> None:
@@ -162,9 +162,7 @@ def _joint_transport(held: Mapping[str, Any], n_splines: int, n_probed: int, sca
     standard = pm.StudentT("standard_delta", nu=3, mu=0.0, sigma=1.0, shape=n_probed)
     delta = pm.Deterministic("delta", tau * standard)
     spread = pm.HalfNormal("sigma_probe", held["scale"], shape=n_probed)
-    mean = f[None, :] + delta[:, None]
-    n = held["probe_n"]
-    cross, own = (held["probe_total"] * mean).sum(axis=1), (n * mean**2).sum(axis=1)
-    rest = held["probe_squares"] - 2.0 * cross + own
-    seen = -n.sum(axis=1) * pt.log(spread) - rest / (2.0 * spread**2)
+    n, mean = held["probe_n"], f[:, None] + delta
+    rest = held["probe_squares"] + (n * mean**2 - 2.0 * held["probe_total"] * mean).sum(axis=0)
+    seen = -n.sum(axis=0) * pt.log(spread) - rest / (2.0 * spread**2)
     pm.Potential("probe_likelihood", seen.sum())

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.flat import EDGE
-from cje_core.bayes.gibbs import sums
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models.engines import pm, pt
 from cje_core.bayes.models.specification import Specification
@@ -22,6 +21,8 @@ from cje_core.bayes.prior import DEFAULT, Prior, check, shapes
 from cje_core.bayes.splines import isplines
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
+
+LABELS = ("basis", "label")  # data with one row for each label
 
 
 class Labelled(NamedTuple):
@@ -46,21 +47,55 @@ def prior_data(prior: Prior) -> dict[str, npt.NDArray[Any]]:
 
 
 def normal_data(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
-    """What `teaching_log_likelihood` and the scale of its noise take as data, by name."""
-    seen = sums(levels, prior.n_splines)._asdict() | {"scale": prior.scale}
-    return {name: np.asarray(value) for name, value in seen.items()}
+    """What `teaching_log_likelihood` and the scale of its noise take as data, by name.
+
+    The labels of all levels are J + 2 rows of a least-squares problem, by the QR decomposition of the design, and
+    what they vary ``within`` levels: no size depends on the data.
+    """
+    n, x = levels.n, isplines(levels.level, prior.n_splines)
+    mean = np.divide(levels.total, n, out=np.zeros(len(n)), where=n > 0)
+    rows = np.sqrt(n)[:, None] * np.column_stack([np.ones(len(n)), x, mean])
+    some = np.zeros((rows.shape[1], rows.shape[1]))  # there may be fewer levels than columns
+    reduced: Any = np.linalg.qr(np.vstack([rows, some]), mode="r")
+    return {
+        "unit": reduced[:, 0],
+        "design": reduced[:, 1:-1],
+        "target": reduced[:, -1],
+        "within": np.asarray(max(levels.squares - float(n @ mean**2), 0.0)),
+        "m": np.asarray(n.sum()),
+        "scale": np.asarray(prior.scale),
+    }
 
 
 class Calibrator(NamedTuple):
-    """Variables of f in a model: ``f = a + (b - a) basis @ u``."""
+    """Variables of f in a model: ``f = a + rise basis @ u``, and the logarithm of u."""
 
-    a: Any
-    b: Any
+    ends: Any
     u: Any
+    log_u: Any
+
+    @property
+    def a(self) -> Any:
+        """F at 0."""
+        return weighed(self.ends, (1.0, 0.0))
+
+    @property
+    def rise(self) -> Any:
+        """F at 1 less f at 0."""
+        return weighed(self.ends, (-1.0, 1.0))
 
     def at(self, basis: Any) -> Any:
         """F where the I-splines are the rows of `basis`."""
-        return self.a + (self.b - self.a) * pt.dot(basis, self.u)
+        return self.a + self.rise * weighed(basis, self.u)
+
+
+def weighed(rows: Any, weight: Any) -> Any:
+    """Sum of each row by weights.
+
+    This, and no product of matrices, index or stack: what PyTensor makes of those and of their gradients takes numba
+    and the C compiler twice the time.
+    """
+    return (rows * weight).sum(axis=-1)
 
 
 def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
@@ -74,18 +109,20 @@ def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
     `held` has the data of `prior_data`; `size` is J.
     """
     ends = pm.Uniform("ends", 0.0, 1.0, shape=2)
-    rise = pt.maximum(ends[1] - ends[0], 0.0)
-    flat = held["flat"]
+    flat, rise = held["flat"], pt.maximum(weighed(ends, (-1.0, 1.0)), 0.0)
     pm.Potential("ends_prior", pt.log(flat + (1.0 - flat) * size * (size + 1.0) * rise ** (size - 1)))
     z = pm.Flat("z", shape=size)
     below = pt.minimum(z, 0.0)
     log_x = z - 0.5 * below**2
-    u = pm.Deterministic("shape", pt.exp(log_x - pt.logsumexp(log_x)))
+    u = pm.Deterministic("shape", pt.special.softmax(log_x))
     # x ~ Gamma(1, 1) in the coordinate z
     pm.Potential("increments", (log_x - pt.exp(log_x) + pt.log1p(-below)).sum())
-    log_u = log_x - pt.logsumexp(log_x)
-    pm.Potential("shape_prior", pt.logsumexp(held["log_mass"] + pt.dot(held["table"] - 1.0, log_u)))
-    return Calibrator(ends[0], ends[1], u)
+    log_u = pt.special.log_softmax(log_x)
+    # Density over that of uniform increments, up to a constant. Times all weights, as here, the density of a component
+    # is bounded, so its logarithm may be taken back without a look at the largest.
+    inside = pt.exp(held["log_mass"] + weighed(held["table"], log_u))
+    pm.Potential("shape_prior", pt.log(inside.mean()) - log_u.sum())
+    return Calibrator(ends, u, log_u)
 
 
 def calibration(levels: Levels, prior: Prior = DEFAULT) -> Specification:
@@ -97,9 +134,8 @@ def calibration(levels: Levels, prior: Prior = DEFAULT) -> Specification:
         Y_i ~ Normal(f_k(i), sigma)                   sigma ~ HalfNormal(scale)              continuous labels
         Y_i ~ Bernoulli(f_k(i))                                                              binary labels
 
-    With counts n, sums s and the I-splines X of the levels, the sum of squared residuals is a quadratic form of (a, b -
-    a, u) in X'diag(n)X, X'n and X's: no shape depends on the data, so one compiled model serves every sample, every
-    grid of levels and every prior.
+    For continuous labels the levels are reduced to J + 2 rows (`normal_data`), for binary ones their number is no part
+    of what is compiled: one compiled model serves every sample, every grid of levels and every prior.
 
     Variables are ``ends``, ``shape`` (see `calibrator`) and, for continuous labels, ``sigma``. f is
     `cje_core.bayes.gibbs.curve` of them: as a variable of the model it would fix the number of levels at compile time.
@@ -108,7 +144,7 @@ def calibration(levels: Levels, prior: Prior = DEFAULT) -> Specification:
     if levels.binary:
         basis = isplines(levels.level, prior.n_splines)
         data = prior_data(prior) | {"basis": basis, "n": levels.n, "total": levels.total}
-        return Specification(_calibration, static, data)
+        return Specification(_calibration, static, data, loose=("basis", "n", "total"))
     # sigma starts where its prior says: one compiled model serves all, from the scale of the default
     start = {"scale": DEFAULT.scale}
     return Specification(_calibration, static, prior_data(prior) | normal_data(levels, prior), start)
@@ -131,11 +167,8 @@ def bernoulli_log_likelihood(f: Any, n: Any, total: Any) -> Any:
 
 def teaching_log_likelihood(f: Calibrator, sigma: Any, held: Mapping[str, Any]) -> Any:
     """Log likelihood of normal teaching labels from the data of `normal_data`; no constant."""
-    a, rise, u = f.a, f.b - f.a, f.u
-    by_f = a * held["total"] + rise * pt.dot(held["cross"], u)
-    own = held["m"] * a**2 + 2.0 * a * rise * pt.dot(held["mass"], u)
-    own = own + rise**2 * pt.dot(u, pt.dot(held["gram"], u))
-    return -held["m"] * pt.log(sigma) - (held["squares"] - 2.0 * by_f + own) / (2.0 * sigma**2)
+    left = held["target"] - f.a * held["unit"] - f.rise * weighed(held["design"], f.u)
+    return -held["m"] * pt.log(sigma) - (held["within"] + (left**2).sum()) / (2.0 * sigma**2)
 
 
 def observations(levels: Levels, seen: Labelled, prior: Prior = DEFAULT) -> Specification:
@@ -156,18 +189,17 @@ def observations(levels: Levels, seen: Labelled, prior: Prior = DEFAULT) -> Spec
     'Specification'
     """
     data = _observation_data(levels, seen, prior)
-    return Specification(_observations, (levels.binary, prior), data)
+    return Specification(_observations, (levels.binary, prior), data, loose=LABELS)
 
 
 def _observations(held: Mapping[str, Any], binary: bool, prior: Prior) -> None:
     f = calibrator(prior_data(prior), prior.n_splines)
-    _labels(f.at(held["basis"])[held["at"]], held, binary, prior)
+    _labels(f.at(held["basis"]), held, binary, prior)
 
 
 def _observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, npt.NDArray[Any]]:
     data = {
-        "basis": isplines(levels.level, prior.n_splines),
-        "at": seen.at.astype(np.int64),
+        "basis": isplines(levels.level, prior.n_splines)[seen.at],
         "label": seen.label.astype(np.int64) if levels.binary else seen.label,
     }
     return data if seen.share == 1.0 else data | {"share": np.asarray(seen.share)}
@@ -202,7 +234,8 @@ def two_stage(
     variables are ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``.
     """
     data = _observation_data(levels, seen, prior) | {"columns": columns}
-    return Specification(_two_stage, (levels.binary, prior, columns.shape[1], effect_scale), data)
+    static = (levels.binary, prior, columns.shape[1], effect_scale)
+    return Specification(_two_stage, static, data, loose=(*LABELS, "columns"))
 
 
 def _two_stage(
@@ -210,6 +243,6 @@ def _two_stage(
 ) -> None:
     curve = calibrator(prior_data(prior), prior.n_splines)
     beta = pm.Normal("beta", 0.0, effect_scale, shape=n_columns)
-    f = curve.at(held["basis"])[held["at"]]
-    odds = pt.exp(pt.dot(held["columns"], beta))
+    f = curve.at(held["basis"])
+    odds = pt.exp(weighed(held["columns"], beta))
     _labels(f * odds / (1.0 - f + f * odds), held, binary, prior)

@@ -14,8 +14,8 @@ class Specification(NamedTuple):
     """A model: how it is declared, what its code depends on, and its data.
 
     ``declare(held, *static)`` declares the variables in the model at hand, with `held` the ``pm.Data`` of `data` by
-    name. It sees nothing else, so what is compiled for one specification serves every other of the same `key`: sizes
-    of data may differ where no variable has them for its shape.
+    name. It sees nothing else, so what is compiled for one specification serves every other of the same `key`. Code is
+    made for the sizes of the data, which follow from the key but in those that are `loose`.
     """
 
     declare: Callable[..., None]
@@ -23,6 +23,7 @@ class Specification(NamedTuple):
     data: Mapping[str, npt.NDArray[Any]]
     # data that a compiled model's chains start from, whatever it is given later
     start: Mapping[str, float] = MappingProxyType({})
+    loose: tuple[str, ...] = ()  # data whose first axis may have any length
 
     @property
     def key(self) -> tuple[Hashable, ...]:
@@ -35,5 +36,9 @@ class Specification(NamedTuple):
         if to_compile:
             values |= {name: np.asarray(value) for name, value in self.start.items()}
         with pm.Model() as model:
-            self.declare({name: pm.Data(name, value) for name, value in values.items()}, *self.static)
+            held = {
+                name: pm.Data(name, one, shape=(None, *one.shape[1:]) if name in self.loose else one.shape)
+                for name, one in values.items()
+            }
+            self.declare(held, *self.static)
         return model

@@ -1,4 +1,4 @@
-"""The PyMC models against exact answers, the Gibbs sampler and quadrature; each costs nine seconds of compilation."""
+"""The PyMC models against exact answers, the Gibbs sampler and quadrature; each costs seconds of compilation."""
 
 import covariate_world
 import numpy as np
