@@ -141,7 +141,7 @@ def judge(
             else f" A second method gives {said(again)}."
         )
     under = None
-    if restrict is not None:
+    if restrict is not None and not trial.planted:
         inside, n, _ = _through(trial, family, sides, relation, restrict)
         under = inside.excess <= TOLERANCE
         text += (
@@ -287,6 +287,8 @@ def search(
     drawn = np.array([excess(z) for z in pool])
     order = np.argsort(-drawn)
     best, top = pool[order[0]], float(drawn[order[0]])
+    if trial.planted and top > CLEAR:  # a false variant is broken, which is all that is asked of it
+        return Found(top, params(best), params(best), draws, drawn[np.isfinite(drawn)])
     for k in range(min(climbs, draws)):
         z, here, scale = pool[order[k]], float(drawn[order[k]]), 0.5
         for _ in range(steps):
