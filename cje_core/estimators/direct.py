@@ -261,13 +261,11 @@ def estimate_block(
     return direct_block(
         block,
         ci_prob=ci_prob,
-        correct=correction != "none",
+        correction=correction,
         borrowed=borrowed or _usual_form(inference, correction),
         tuned=power_tuned,
-        known=inference == "cluster",
+        inference=inference if isinstance(inference, str) else "influence",
         interval=interval,
-        targeted=targeted,
-        by_fold=by_fold,
         n_boot=inference.n if isinstance(inference, Bootstrap) else 0,
         rngs=rngs,
     )

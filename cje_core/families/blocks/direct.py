@@ -128,13 +128,11 @@ def direct_block(
     block: Block,
     *,
     ci_prob: float,
-    correct: bool,
+    correction: str,
     borrowed: str,
     tuned: bool,
-    known: bool,
+    inference: str,
     interval: str,
-    targeted: bool = False,
-    by_fold: bool = False,
     n_boot: int = 0,
     rngs: Iterable[np.random.Generator] = (),
 ) -> BlockEstimate | None:
@@ -142,27 +140,33 @@ def direct_block(
 
     Parameters
     ----------
-    correct, tuned, known : bool
-        Whether own labels correct, by a tuned prediction; whether f is taken as known.
+    correction : {"theta_aug", "tmle", "none"}
+        How own labels correct, if they do.
+    tuned : bool
+        Whether they do so by a tuned prediction.
+    inference : {"influence", "cluster", "jackknife"}
+        What the labels add to the error: nothing where f is taken as known (``cluster``); the delete-one-fold jackknife
+        is for predictions that are not tuned.
     borrowed : {"balanced", "one_step", "plug_in"}
     interval : str
         A kind of `cje_core.families.intervals`, or "normal".
-    targeted : bool
-        Whether own labels correct by TMLE.
-    by_fold : bool
-        Whether the delete-one-fold jackknife says what the labels add, for predictions that are not tuned.
     n_boot : int
         Bootstrap replicates that make the intervals of predictions that are not tuned; 0 for none.
     rngs : iterable of Generator
         Theirs, one per data set.
     """
-    form = FORMS[borrowed]
+    form, correct, targeted, known = (
+        FORMS[borrowed],
+        correction != "none",
+        correction == "tmle",
+        inference == "cluster",
+    )
     if not holds(block, correct, form) or (targeted and not probabilities_known(block)):
         return None
     found, own = fit_block(block, correct, form, tuned, known, targeted)
     status = statuses(block, found, own, correct, form)
     evidence = own_evidence(block) if correct else None
-    if by_fold:
+    if inference == "jackknife":
         std_error, df = fold_errors(block, slices(block), rising(block)[0], found)
     else:
         std_error, df = standard_error(found.influence), pooled_df(found.variance, found.df)
