@@ -87,7 +87,7 @@ from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng, one_of
 from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
-from cje_core.families.blocks.direct import Choice, direct_block
+from cje_core.families.blocks.direct import direct_block
 from cje_core.families.blocks.estimates import BlockEstimate
 from cje_core.families.direct.bootstrap import Bootstrap as Bootstrap
 from cje_core.families.direct.bootstrap_intervals import add_draws
@@ -259,18 +259,13 @@ def estimate_block(
         return None
     if calibration not in (None, Calibration()):
         return None
-    choice = Choice(
-        correct=correction != "none",
-        borrowed=borrowed or _usual_form(inference, correction),
-        tuned=power_tuned,
-        known=inference == "cluster",
-        targeted=targeted,
-        by_fold=by_fold,
-    )
     return direct_block(
         block,
-        choice,
         ci_prob=ci_prob,
+        correction=correction,
+        borrowed=borrowed or _usual_form(inference, correction),
+        tuned=power_tuned,
+        inference=inference if isinstance(inference, str) else "influence",
         interval=interval,
         n_boot=inference.n if isinstance(inference, Bootstrap) else 0,
         rngs=rngs,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -125,24 +124,14 @@ def probabilities_known(block: Block) -> bool:
     return bool((~corrected | (block.label_prob > 0).all(axis=-1)).all())
 
 
-class Choice(NamedTuple):
-    """Which Direct: how own labels and borrowed ones make values, and what is held uncertain in them."""
-
-    correct: bool  # own labels correct
-    borrowed: str  # "balanced", "one_step" or "plug_in"
-    tuned: bool  # own labels correct by a tuned prediction
-    known: bool = False  # f is taken as known
-    targeted: bool = False  # own labels correct by TMLE
-    by_fold: bool = (
-        False  # the delete-one-fold jackknife says what labels add, for predictions that are not tuned
-    )
-
-
 def direct_block(
     block: Block,
-    choice: Choice,
     *,
     ci_prob: float,
+    correction: str,
+    borrowed: str,
+    tuned: bool,
+    inference: str,
     interval: str,
     n_boot: int = 0,
     rngs: Iterable[np.random.Generator] = (),
@@ -151,6 +140,14 @@ def direct_block(
 
     Parameters
     ----------
+    correction : {"theta_aug", "tmle", "none"}
+        How own labels correct, if they do.
+    tuned : bool
+        Whether they do so by a tuned prediction.
+    inference : {"influence", "cluster", "jackknife"}
+        What the labels add to the error: nothing where f is taken as known (``cluster``); the delete-one-fold jackknife
+        is for predictions that are not tuned.
+    borrowed : {"balanced", "one_step", "plug_in"}
     interval : str
         A kind of `cje_core.families.intervals`, or "normal".
     n_boot : int
@@ -158,17 +155,22 @@ def direct_block(
     rngs : iterable of Generator
         Theirs, one per data set.
     """
-    correct, form, tuned = choice.correct, FORMS[choice.borrowed], choice.tuned
-    if not holds(block, correct, form) or (choice.targeted and not probabilities_known(block)):
+    form, correct, targeted, known = (
+        FORMS[borrowed],
+        correction != "none",
+        correction == "tmle",
+        inference == "cluster",
+    )
+    if not holds(block, correct, form) or (targeted and not probabilities_known(block)):
         return None
-    found, own = fit_block(block, correct, form, tuned, choice.known, choice.targeted)
+    found, own = fit_block(block, correct, form, tuned, known, targeted)
     status = statuses(block, found, own, correct, form)
     evidence = own_evidence(block) if correct else None
-    if choice.by_fold:
+    if inference == "jackknife":
         std_error, df = fold_errors(block, slices(block), rising(block)[0], found)
     else:
         std_error, df = standard_error(found.influence), pooled_df(found.variance, found.df)
-    if choice.known or interval == "normal":
+    if known or interval == "normal":
         df = np.full(own.shape, np.inf)
     draws = None
     if n_boot:
