@@ -12,7 +12,7 @@ PAGES  := ttc_collapse cle_bound interval_coverage weight_diagnostics transport_
 COMPILING := bayes_vs_frequentist binary_oracle estimator_benchmark
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help install study pages docs test whole compiled compiled-analyses compiled-studies smoke-fresh smoke-compiling smoke-others smoke-report lint fast coverage dist clean
+.PHONY: help install study pages docs test whole compiled compiled-analyses compiled-studies smoke-compiling smoke-others smoke-report lint fast coverage dist clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -63,19 +63,17 @@ test: $(VENV)/.installed  ## everything: lint, types, the whole suite, the smoke
 # The studies that compile what most tests call have one core to themselves; the other looks at types, runs the rest,
 # and both share what is left: the report in a browser, the documentation. Then the suite finds everything compiled.
 whole:
+	rm -rf results/smoke
 	$(MAKE) --no-print-directory -j2 smoke-compiling lint smoke-others compiled-analyses smoke-report docs
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25
 
 SMOKE  := $(BIN)/cje-lab run --profile smoke --jobs 1 --out results/smoke
 OTHERS := $(filter-out __init__ __main__ $(COMPILING),$(notdir $(basename $(wildcard studies/*.py))))
 
-smoke-fresh:
-	rm -rf results/smoke
-
-smoke-compiling: $(VENV)/.installed smoke-fresh
+smoke-compiling: $(VENV)/.installed
 	$(SMOKE) $(COMPILING)
 
-smoke-others: $(VENV)/.installed smoke-fresh lint
+smoke-others: $(VENV)/.installed lint
 	$(SMOKE) $(OTHERS)
 
 smoke-report: smoke-compiling smoke-others
