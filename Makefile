@@ -60,11 +60,12 @@ coverage: $(VENV)/.installed  ## branch coverage of the fast suite; slower than 
 test: $(VENV)/.installed  ## everything: lint, types, the whole suite, the smoke profile of every study, all with empty caches
 	$(COLD) $(MAKE) --no-print-directory whole
 
-# The studies that compile what most tests call have one core to themselves; the other looks at types, runs the rest,
-# and both share what is left: the report in a browser, the documentation. Then the suite finds everything compiled.
+# Nothing waits for one core: the studies that compile what most tests call have one, while the other looks at types and
+# runs the rest; then a browser reads their report while the documentation is made. The suite finds all compiled.
 whole:
 	rm -rf results/smoke
-	$(MAKE) --no-print-directory -j2 smoke-compiling lint smoke-others compiled-analyses smoke-report docs
+	$(MAKE) --no-print-directory -j2 smoke-compiling lint smoke-others
+	$(MAKE) --no-print-directory -j2 smoke-report docs compiled-analyses
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25
 
 SMOKE  := $(BIN)/cje-lab run --profile smoke --jobs 1 --out results/smoke
@@ -76,7 +77,7 @@ smoke-compiling: $(VENV)/.installed
 smoke-others: $(VENV)/.installed lint
 	$(SMOKE) $(OTHERS)
 
-smoke-report: smoke-compiling smoke-others
+smoke-report: $(VENV)/.installed
 	$(BIN)/cje-lab report results/smoke
 	$(BIN)/python tests/browser.py results/smoke/report.html
 
