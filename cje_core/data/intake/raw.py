@@ -15,6 +15,8 @@ LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 HEAD = 1 << 16  # bytes of a file that show what it is
 JSON_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')  # of an object
+NAME_END = re.compile(rb'"\s*:')  # of a key, or in or before a text
+BACKSLASH = ord("\\")
 KINDS = (*LINES, ".csv", *PARQUET)
 
 
@@ -121,8 +123,24 @@ def keys_of(raw: bytes, fields: Collection[str]) -> set[str] | None:
         counts |= {name: raw.count(b'"' + name.encode() + b'":') for name in some if name not in counts}
         if sum(counts.values()) == wanted and not spaced:
             return {name for name, count in counts.items() if count}
-    names = {name.decode(errors="replace") for name in set(JSON_KEY.findall(raw))}
-    return None if any("\\" in name for name in names) else names
+    names = set[bytes]()
+    for end in NAME_END.finditer(raw):
+        if _escaped(raw, end.start()):  # a quote within a text
+            continue
+        start = raw.rfind(b'"', 0, end.start())
+        name = raw[start + 1 : end.start()]
+        if b"\\" in name or _escaped(raw, start):
+            return None
+        names.add(name)
+    return {name.decode(errors="replace") for name in names}
+
+
+def _escaped(raw: bytes, at: int) -> bool:
+    """Whether an odd number of backslashes stands before a place."""
+    before = at
+    while before > 0 and raw[before - 1] == BACKSLASH:
+        before -= 1
+    return (at - before) % 2 == 1
 
 
 def head_keys(raw: bytes) -> set[str]:

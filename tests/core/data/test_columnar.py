@@ -17,6 +17,7 @@ from user_files import write
 
 from cje_core.data import DataError, files
 from cje_core.data.columnar import clean
+from cje_core.data.intake.raw import keys_of
 
 SCALES = {"judge_score": (0.0, 1.0), "oracle_label": (0.0, 1.0)}
 # What may stand in a field, as JSON: usual values several times, so that many files have nothing odd.
@@ -332,3 +333,19 @@ def test_every_usual_file_is_read_by_columns(tmp_path: Path) -> None:
     table.to_csv(tmp_path / "x.csv", index=False)
     for name in ("x.parquet", "x.jsonl", "x.csv"):
         assert clean(tmp_path / name, SCALES) is not None
+
+
+def test_names_are_told_from_what_texts_quote():
+    """Every name of random objects is found, whatever their texts hold; one in escapes says so, and only one."""
+    rng, letters = np.random.default_rng(1), np.array(list('":\\ a,{}\n'))
+    seen = {"found": 0, "escaped": 0}
+    for _ in range(2_000):
+        names = ["".join(rng.choice(letters[3:5] if rng.random() < 0.9 else letters, 3)) for _ in range(2)]
+        record = {name: "".join(rng.choice(letters, rng.integers(0, 12))) for name in names}
+        raw = json.dumps({"a": 1, **record, "b": {"c": " :"}}).encode()
+        held = keys_of(raw, ["a"])
+        escaped = any(json.dumps(name) != f'"{name}"' for name in names)
+        assert (held is None) == escaped
+        assert held is None or {"a", "b", "c", *names} <= held
+        seen["escaped" if held is None else "found"] += 1
+    assert min(seen.values()) > 100
