@@ -19,7 +19,7 @@ from cje_core.inference.estimate import Status
 from cje_core.inference.sources import SOURCES, borrows, earned
 
 LOW, DRAWN_IN = 1.0, 0.2
-DRAWS = {"bayes_corrected", "bayes_direct", "bayes_rogan_gladen", "projection_posterior"}
+DRAWS = {"bayes_corrected", "bayes_direct", "projection_posterior"}
 WORLDS = ("own labels", "borrowed")
 
 
