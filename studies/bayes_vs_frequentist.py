@@ -23,6 +23,7 @@ from cje_core.figures.style import looks
 from cje_core.streams import Cell
 from studies.engine.measures import by_estimand, paired_table, side_by_side, summary_table
 from studies.engine.measures.normalised import status_table
+from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import Row, by_world
 from studies.engine.sentences import alike_within, keeps_level
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
@@ -199,10 +200,11 @@ def _times(ds: xr.Dataset) -> pd.DataFrame:
 def findings(ds: xr.Dataset) -> list[Finding]:
     """Whether both arms keep their level, cover and refuse alike, and whether the comparison is precise enough."""
     parts = [(e, _part(ds, str(world), e)) for e in ESTIMANDS for world in ds["world"].values]
-    measures, replicates = (
-        by_estimand(parts, lambda part: summary_table(part, MEASURES)),
-        ds.sizes["replicate"],
-    )
+    measures, replicates = by_estimand(parts, lambda p: summary_table(p, MEASURES)), ds.sizes["replicate"]
+    ran = (ds["status"] != NOT_RUN).any(["method", "policy"]).sum("replicate")  # not the same in all worlds
+    cells = zip(*(measures[name] for name in ("world", "n", "labels")), strict=True)
+    asked = np.array([int(ran.sel(world=w, n=n, labels=m)) for w, n, m in cells])
+    measures["coverage_answered_trials"] = asked * (1 - measures["refused"])
     pairs = by_estimand(
         parts, lambda p: paired_table(p, REFERENCE, ("coverage", "refused"), ratios=("width",))
     )

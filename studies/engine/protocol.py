@@ -7,14 +7,14 @@ request, before the first replicate.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from cje_core.streams import canonical, digest
+from cje_core.streams import Level, canonical, digest
 from studies.engine import blocks
 from studies.engine.manifest import definition, read_manifest
 from studies.engine.measures import REGISTRY
@@ -55,6 +55,7 @@ def plan(study: Study, profile: str, defined: Mapping[str, Any]) -> dict[str, An
     planned = {
         "factors": {name: list(levels) for name, levels in study.factors.items()},
         "replicates": study.profiles[profile].replicates,
+        **({"more": more} if (more := _more(study, profile)) else {}),
         "cells": sum(1 for _ in study.cells()),
         "texts": {name: digest(text, 8) for name, text in texts.items()},
     }
@@ -88,7 +89,7 @@ def protocol(study: Study, profile: str, seed: int = 1) -> tuple[str, str]:
         f"## Estimands\n\n{study.estimands}\n\nIn the results: {', '.join(study.columns)}.",
         _methods(at, left_out),
         f"## Performance measures\n\n{study.measures}",
-        _replicates(at, planned["replicates"], planned["cells"]),
+        _replicates(at, profile, planned["cells"]),
         *_answers(study.protocol),
         "## Formulas of the measures\n\nWith e = estimate - truth; MCSEs by the infinitesimal jackknife.\n\n"
         + "\n".join(f"- `{one.name}`: {one.formula} ({one.source})" for one in REGISTRY.values()),
@@ -113,11 +114,19 @@ def _methods(study: Study, left_out: list[str]) -> str:
     return f"## Methods\n\n{table}{rest}"
 
 
-def _replicates(study: Study, replicates: int, cells: int) -> str:
+def _more(study: Study, profile: str) -> list[tuple[str, Level, int]]:
+    """Factor, level and replicates, where a profile has more of them."""
+    more = study.profiles[profile].more
+    return [(factor, level, count) for factor, levels in more.items() for level, count in levels.items()]
+
+
+def _replicates(study: Study, profile: str, cells: int) -> str:
+    replicates, more = study.profiles[profile].replicates, _more(study, profile)
     mcse = 100 * coverage_mcse(study, replicates)
+    noisier = [f"{count} where {factor} is {level}" for factor, level, count in more]
     return (
-        f"## Replicates\n\n{replicates} in each of {cells} cells. A coverage at the nominal {study.ci_prob:.0%} "
-        f"then has a Monte Carlo standard error of {mcse:.2f} points."
+        f"## Replicates\n\n{replicates} in each of {cells} cells{', '.join(['', *noisier])}. A coverage at the nominal "
+        f"{study.ci_prob:.0%} then has a Monte Carlo standard error of {mcse:.2f} points{' at most' * bool(more)}."
     )
 
 
@@ -146,7 +155,7 @@ def deviations(directory: Path) -> list[str]:
     return [
         *_of_runs(manifest),
         *_of_levels(run, planned),
-        *_of_replicates(study.at(run["profile"], planned["factors"]), ds, planned["replicates"], run),
+        *_of_replicates(study.at(run["profile"], planned["factors"]), ds, run),
         *_of_definition(study, manifest, run),
     ]
 
@@ -171,8 +180,9 @@ def _of_levels(run: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[s
             yield f"levels of {factor} were set by hand: {mine}; planned were {theirs}"
 
 
-def _of_replicates(study: Study, ds: xr.Dataset, replicates: int, run: Mapping[str, Any]) -> Iterator[str]:
-    """Cells not run, cells beyond the plan, and replicates more or fewer."""
+def _of_replicates(study: Study, ds: xr.Dataset, run: Mapping[str, Any]) -> Iterator[str]:
+    """Cells not run, cells beyond the plan, and replicates more or fewer than planned."""
+    replicates, more = run["protocol"]["replicates"], run["protocol"].get("more", ())
     ran = (ds["status"] != NOT_RUN).any(["method", "policy"]).sum("replicate").to_series()
     counts = {}
     for levels, count in ran.items():
@@ -181,6 +191,10 @@ def _of_replicates(study: Study, ds: xr.Dataset, replicates: int, run: Mapping[s
         if count:
             counts[canonical(dict(zip(ran.index.names, plain, strict=True)))] = int(count)
     cells = {canonical(cell): cell for cell in study.cells()}
+    asked = {
+        key: max(replicates, *(n for factor, level, n in more if cell[factor] == level), 0)
+        for key, cell in cells.items()
+    }
     absent = [cell for key, cell in cells.items() if key not in counts]
     if absent:
         yield f"{len(absent)} of {len(cells)} planned cells were not run, the first {_named(absent[0])}"
@@ -188,13 +202,18 @@ def _of_replicates(study: Study, ds: xr.Dataset, replicates: int, run: Mapping[s
     if beyond:
         yield f"{beyond} cells were run beyond the {len(cells)} planned"
     for word, apart in (
-        ("fewer", [n for key, n in counts.items() if key in cells and n < replicates]),
-        ("more", [n for key, n in counts.items() if key in cells and n > replicates]),
+        ("fewer", {key: n for key, n in counts.items() if n < asked.get(key, 0)}),
+        ("more", {key: n for key, n in counts.items() if n > asked.get(key, n)}),
     ):
         if apart:
-            span = f"{min(apart)}" if min(apart) == max(apart) else f"{min(apart)} to {max(apart)}"
+            span, planned = (_span(numbers) for numbers in (apart.values(), [asked[key] for key in apart]))
             why = f" (until the MCSE of every coverage was {run['mcse']:g})" if "mcse" in run else ""
-            yield f"{word} replicates than the planned {replicates} in {len(apart)} cells: {span}{why}"
+            yield f"{word} replicates than the planned {planned} in {len(apart)} cells: {span}{why}"
+
+
+def _span(numbers: Iterable[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _named(cell: Mapping[str, Any]) -> str:

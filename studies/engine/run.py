@@ -212,7 +212,7 @@ def run_study(
     refuse_impossible(study)
     directory, part = out / study.name, "" if shard is None else f"{shard.number}-of-{shard.of}"
     started = time.time()
-    wanted = {canonical(cell): study.profiles[profile].replicates for cell in study.cells()}
+    wanted = {canonical(cell): study.profiles[profile].replicates_in(cell) for cell in study.cells()}
     record = _record(study, profile, log.command, jobs, started)
     if isinstance(jobs, str) and not directory.exists():
         with cluster(study, jobs):
@@ -249,14 +249,14 @@ def _check(seed: int, jobs: int | str, shard: Shard | None, mcse: float | None) 
 
 def _record(study: Study, profile: str, command: str, jobs: int | str, started: float) -> dict[str, Any]:
     """What the manifest says of a run that begins."""
-    replicates, cells = study.profiles[profile].replicates, sum(1 for _ in study.cells())
+    replicates = [study.profiles[profile].replicates_in(cell) for cell in study.cells()]
     return {
         "profile": profile,
         "command": command,
         "factors": {name: list(values) for name, values in study.factors.items()},
-        "cells": cells,
-        "replicates": replicates,
-        "asked": cells * replicates,
+        "cells": len(replicates),
+        "replicates": max(replicates),
+        "asked": sum(replicates),
         "jobs": jobs if isinstance(jobs, int) else "dask",
         "started": stamp(started),
         "finished": None,

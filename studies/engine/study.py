@@ -56,12 +56,27 @@ class Method:
 
 @dataclass(frozen=True)
 class Profile:
-    """Size of a run: replicates per cell, factor levels and method options that differ, methods left out."""
+    """Size of a run: replicates per cell, factor levels and method options that differ, methods left out.
+
+    `more` has the replicates of cells with a certain level of a factor, where they are more: of noisier cells.
+
+    Examples
+    --------
+    >>> profile = Profile(400, more={"world": {"weak": 800}})
+    >>> profile.replicates_in({"world": "weak", "n": 100}), profile.replicates_in({"world": "smooth", "n": 100})
+    (800, 400)
+    """
 
     replicates: int
     factors: Mapping[str, Sequence[Level]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     without: Collection[str] = ()
+    more: Mapping[str, Mapping[Level, int]] = field(default_factory=dict)
+
+    def replicates_in(self, cell: Cell) -> int:
+        """Replicates of a cell."""
+        asked = (levels.get(cell[factor], 0) for factor, levels in self.more.items())
+        return max(self.replicates, *asked, 0)
 
 
 class Finding(NamedTuple):
@@ -245,6 +260,11 @@ class Study:
                 yield f"{name} is empty; name at least one"
         if self.block < 1 or any(p.replicates < 1 for p in self.profiles.values()):
             yield "block and replicates must be >= 1"
+        for profile in self.profiles.values():
+            for factor, counts in profile.more.items():
+                known = {*self.factors.get(factor, ()), *profile.factors.get(factor, ())}
+                if unknown := [level for level in counts if level not in known]:
+                    yield f"more replicates are asked where {factor} is {unknown[0]!r}, which is none of its levels"
         for factors in (self.factors, *(p.factors for p in self.profiles.values())):
             for factor, levels in factors.items():
                 if factor not in self.factors:

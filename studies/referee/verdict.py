@@ -145,6 +145,8 @@ def _best(here: pd.DataFrame, title: str, ours: str) -> dict[str, object]:
     return {
         title: top["method"],
         f"{title}_compared": int(top["compared"]),
+        f"{title}_width_ratio": top["width_ratio"],
+        f"{title}_covers": bool(top["covers"]),
         f"{title}_ratio": top[SCORE],
         f"{title}_ratio_mcse": top[f"{SCORE}_mcse"],
         f"{title}_coverage": top[COVERAGE],
@@ -192,6 +194,7 @@ def findings(
         if len(judged):
             found.append(_accepted(str(design), judged, ours, ("best", "of all"), z))
             found.append(_accepted(str(design), judged, ours, ("covering", "of those that cover"), z))
+            found += _above(str(design), judged, ours, z)
             found += _where_others_win(str(design), judged, ours, z)
     return [*found, *_coverage(ds, ours, controls, holds), *_absent(ds)]
 
@@ -225,6 +228,34 @@ def _against(row: Mapping[Any, Any], title: str, ours: str) -> str:
     if row["refused"] > 0:
         told += f" and is refused in {points(row['refused'], row['refused_mcse'], '%')}"
     return told
+
+
+def _above(design: str, part: pd.DataFrame, ours: str, z: float) -> list[Finding]:
+    """Every cell above the allowance, and why: chance can tell no more, the best does not cover, or ours is worse.
+
+    An interval score is the width and what the misses add, so the ratio of widths tells which of the two it is.
+    """
+    above = part[part["best_ratio"] > ALLOWED].sort_values("best_ratio", ascending=False)
+    if not len(above):
+        return []
+    told, clear = [], 0
+    for row in above.to_dict("records"):
+        if row["best_ratio"] - z * row["best_ratio_mcse"] <= ALLOWED:
+            why = "too near to tell"
+        elif not row["best_covers"]:
+            why = f"{row['best']} does not cover"
+        else:
+            why, clear = f"{row['best']} is better", clear + 1
+        told.append(
+            f"{row['world']}, {row['labels']} labels: {_against(row, 'best', ours)}, at "
+            f"{row['best_width_ratio']:.3f} times the width: {why}"
+        )
+    sentence = f"{design} labels, cells above {ALLOWED}, {len(above)}: {'; '.join(told)}."
+    rule = (
+        f"ratio > {ALLOWED}; too near to tell: ratio - {z:.2f} MCSE is not above it; does not cover: exact 95% Monte "
+        "Carlo bounds of the other's coverage below the nominal level"
+    )
+    return [Finding(sentence, rule, False if clear else None)]
 
 
 def _where_others_win(design: str, part: pd.DataFrame, ours: str, z: float) -> list[Finding]:

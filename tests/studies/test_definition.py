@@ -143,6 +143,10 @@ def test_a_changed_world_or_frame_is_noticed(monkeypatch, where, old, new):
             {"profiles": {**TOY.profiles, "smoke": Profile(1, {}, {"y": {}})}},
             "unknown method 'y'; there are: z, short",
         ),
+        (
+            {"profiles": {**TOY.profiles, "quick": Profile(25, more={"n": {4: 50, 5: 50}})}},
+            "more replicates are asked where n is 5, which is none of its levels",
+        ),
     ],
 )
 def test_a_study_is_checked_before_it_runs(change, message):

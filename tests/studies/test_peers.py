@@ -308,6 +308,33 @@ def test_the_rule_is_decided_by_the_ratio(factor, holds):
     assert none == []  # where no assumption holds, nothing is asked
 
 
+@pytest.mark.parametrize(
+    ("factor", "missed", "why", "holds"),
+    [
+        (1.3, 0, "rival is better", False),
+        (1.021, 0, "too near to tell", None),
+        (1.3, 30, "rival does not cover", None),
+        (1.015, 0, None, None),
+    ],
+)
+def test_a_cell_above_the_allowance_is_named_with_the_reason(factor, missed, why, holds):
+    rng = np.random.default_rng(4)
+    scores = rng.uniform(0.1, 0.2, verdict.ENOUGH)
+    noise = rng.normal(0, 5e-3, len(scores))
+    ds = made_up(np.stack([factor * scores + noise - noise.mean(), scores]))
+    gone = xr.DataArray(np.arange(len(scores)) < missed, dims="replicate") & (ds["method"] == "rival")
+    past = ds["interval"].isel(ci_bound=1) + 1e-4  # the rival's interval ends just below the truth
+    for name in ("estimate", "interval"):
+        ds[name] = ds[name].where(~gone, ds[name] - past)
+    said = [
+        f for f in verdict.findings(ds, OURS, (), lambda d, w: True, 30) if "cells above 1.02," in f.sentence
+    ]
+    assert len(said) == (why is not None)
+    for finding in said:
+        assert finding.sentence.endswith(f"{why}.") and finding.holds is holds
+        assert "smooth, 30 labels" in finding.sentence and f"{factor:.2f}" in finding.sentence
+
+
 def test_the_smoke_profile_needs_no_peer(monkeypatch, tmp_path):
     monkeypatch.setattr("studies.engine.running.interpreters.home", lambda package, named: None)
     done = run_study(STUDY, profile="smoke", out=tmp_path, jobs=1)

@@ -15,9 +15,10 @@ import pytest
 import toy_study
 
 from studies.cli import app as command_line
+from studies.engine import blocks, run
 from studies.engine import protocol as _protocol
-from studies.engine import run
 from studies.engine import study as studies_engine
+from studies.engine.outcome import NOT_RUN
 from studies.engine.running import crate as _crate
 from studies.engine.running import directory, shards
 from studies.engine.study import Method, Profile, Protocol, StudyError
@@ -119,6 +120,30 @@ def test_deviations_are_listed(tmp_path, toy):
         "the results hold replicates of runs with another protocol (profile quick)",
         "more replicates than the planned 10 in 4 cells: 25",
     ]
+
+
+def test_noisier_cells_get_more_replicates_and_that_is_no_deviation(tmp_path, toy):
+    """In a run, in shards and their merge; what is told before the run says so."""
+    noisier = replace(TOY, profiles={**TOY.profiles, "smoke": Profile(10, more={"n": {16: 20}})})
+    toy["study"] = noisier
+    there = go(tmp_path / "whole", noisier)
+    ds = blocks.read_results(there / "results.nc")
+    ran = (ds["status"] != NOT_RUN).any(["method", "policy"]).sum("replicate")
+    assert ran.sel(n=4).values.tolist() == [10, 10] and ran.sel(n=16).values.tolist() == [20, 20]
+    last = json.loads((there / "manifest.json").read_text())["runs"][-1]
+    assert (last["replicates"], last["asked"]) == (20, 60)
+    assert _protocol.deviations(there) == []
+    for number in (1, 2):
+        shard = go(tmp_path / "parts", noisier, shard=run.Shard(number, 2))
+    shards.merge([shard], shard)
+    joined = blocks.read_results(shard / "results.nc")
+    assert joined.drop_vars("seconds").equals(ds.drop_vars("seconds"))
+    text, _ = _protocol.protocol(noisier, "smoke")
+    assert "10 in each of 4 cells, 20 where n is 16." in text and "points at most." in text
+    as_planned = json.loads((there / "manifest.json").read_text())
+    as_planned["runs"][-1]["protocol"]["more"] = []
+    (there / "manifest.json").write_text(json.dumps(as_planned))
+    assert _protocol.deviations(there)[0] == "more replicates than the planned 10 in 2 cells: 20"
 
 
 def test_what_changed_since_is_listed(plain, toy):

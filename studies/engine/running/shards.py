@@ -68,8 +68,8 @@ def _left(study: Study, manifest: Mapping[str, Any], present: Sequence[Block]) -
     for run in manifest["runs"]:
         part = study.at(run["profile"], run["factors"])
         # how far a run to a precision went in each cell is its own affair: what it asked for at first must be there
-        replicates = part.profiles[run["profile"]].replicates if "mcse" in run else run["replicates"]
-        wanted = {canonical(cell): replicates for cell in part.cells()}
+        profile = part.profiles[run["profile"]]
+        wanted = {canonical(cell): profile.replicates_in(cell) for cell in part.cells()}
         todo = blocks.missing(part, manifest["definition"]["seed"], wanted, present)
         left |= {block.path: block for block in todo}
     return list(left.values())
