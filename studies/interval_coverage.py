@@ -71,8 +71,9 @@ CELL = ["world", "label_design", "estimand", "n", "oracle_fraction"]
 BORROWED = "Where a calibrator is borrowed"
 CAPTION = (
     "The paper's set-up, values. Coverage (above) with exact 95% Monte Carlo bounds, which take the policies of a "
-    "replicate as one trial, and mean width (below); averages over policies. Dashed: nominal. Without labels of its "
-    "own a policy has no labels_only."
+    "replicate as one trial, and mean width (below); averages over policies. Dashed: nominal. A run that is refused a "
+    "number counts as a miss: with few labels to borrow, direct is. Without labels of its own a policy has no "
+    "labels_only."
 )
 BORROWED_CAPTION = (
     "Two policies that borrow the base policy's calibrator: coverage of their values and of their difference among the "
