@@ -384,6 +384,12 @@ STUDY = Study(
             {"world": tuple(name for name in WORLDS if name not in ("weak", "length"))},
             _fewer(400, 300),
             (*PRIORS[1:], "bayes_hdi"),
+            # where the two arms part most often: the comparison is to be as precise there
+            [
+                ({"world": "shift", "labels": 50}, 780),
+                ({"world": "shift_probes", "labels": 50}, 600),
+                ({"world": "binary_base", "labels": 50}, 540),
+            ],
         ),
         "paper": Profile(2000, {"n": (500, 1000)}),
     },

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cje_core.streams import Level, canonical, digest
+from cje_core.streams import canonical, digest
 from studies.engine import blocks
 from studies.engine.manifest import definition, read_manifest
 from studies.engine.measures import REGISTRY
 from studies.engine.outcome import NOT_RUN
 from studies.engine.running.directory import of_directory
-from studies.engine.study import Protocol, Study, StudyError
+from studies.engine.study import Profile, Protocol, Study, StudyError
 
 QUESTIONS = {
     "origin": "Where do the parameters of the mechanism come from?",
@@ -55,7 +55,7 @@ def plan(study: Study, profile: str, defined: Mapping[str, Any]) -> dict[str, An
     planned = {
         "factors": {name: list(levels) for name, levels in study.factors.items()},
         "replicates": study.profiles[profile].replicates,
-        **({"more": more} if (more := _more(study, profile)) else {}),
+        **({"more": list(more)} if (more := study.profiles[profile].more) else {}),
         "cells": sum(1 for _ in study.cells()),
         "texts": {name: digest(text, 8) for name, text in texts.items()},
     }
@@ -114,16 +114,10 @@ def _methods(study: Study, left_out: list[str]) -> str:
     return f"## Methods\n\n{table}{rest}"
 
 
-def _more(study: Study, profile: str) -> list[tuple[str, Level, int]]:
-    """Factor, level and replicates, where a profile has more of them."""
-    more = study.profiles[profile].more
-    return [(factor, level, count) for factor, levels in more.items() for level, count in levels.items()]
-
-
 def _replicates(study: Study, profile: str, cells: int) -> str:
-    replicates, more = study.profiles[profile].replicates, _more(study, profile)
+    replicates, more = study.profiles[profile].replicates, study.profiles[profile].more
     mcse = 100 * coverage_mcse(study, replicates)
-    noisier = [f"{count} where {factor} is {level}" for factor, level, count in more]
+    noisier = [f"{count} where {_named(levels)}" for levels, count in more]
     return (
         f"## Replicates\n\n{replicates} in each of {cells} cells{', '.join(['', *noisier])}. A coverage at the nominal "
         f"{study.ci_prob:.0%} then has a Monte Carlo standard error of {mcse:.2f} points{' at most' * bool(more)}."
@@ -182,7 +176,7 @@ def _of_levels(run: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[s
 
 def _of_replicates(study: Study, ds: xr.Dataset, run: Mapping[str, Any]) -> Iterator[str]:
     """Cells not run, cells beyond the plan, and replicates more or fewer than planned."""
-    replicates, more = run["protocol"]["replicates"], run["protocol"].get("more", ())
+    planned_in = Profile(run["protocol"]["replicates"], more=run["protocol"].get("more", ())).replicates_in
     ran = (ds["status"] != NOT_RUN).any(["method", "policy"]).sum("replicate").to_series()
     counts = {}
     for levels, count in ran.items():
@@ -191,10 +185,7 @@ def _of_replicates(study: Study, ds: xr.Dataset, run: Mapping[str, Any]) -> Iter
         if count:
             counts[canonical(dict(zip(ran.index.names, plain, strict=True)))] = int(count)
     cells = {canonical(cell): cell for cell in study.cells()}
-    asked = {
-        key: max(replicates, *(n for factor, level, n in more if cell[factor] == level), 0)
-        for key, cell in cells.items()
-    }
+    asked = {key: planned_in(cell) for key, cell in cells.items()}
     absent = [cell for key, cell in cells.items() if key not in counts]
     if absent:
         yield f"{len(absent)} of {len(cells)} planned cells were not run, the first {_named(absent[0])}"

@@ -58,11 +58,11 @@ class Method:
 class Profile:
     """Size of a run: replicates per cell, factor levels and method options that differ, methods left out.
 
-    `more` has the replicates of cells with a certain level of a factor, where they are more: of noisier cells.
+    `more` has the replicates of cells with certain levels, where they are more: of noisier cells.
 
     Examples
     --------
-    >>> profile = Profile(400, more={"world": {"weak": 800}})
+    >>> profile = Profile(400, more=[({"world": "weak"}, 800)])
     >>> profile.replicates_in({"world": "weak", "n": 100}), profile.replicates_in({"world": "smooth", "n": 100})
     (800, 400)
     """
@@ -71,12 +71,13 @@ class Profile:
     factors: Mapping[str, Sequence[Level]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     without: Collection[str] = ()
-    more: Mapping[str, Mapping[Level, int]] = field(default_factory=dict)
+    more: Sequence[tuple[Mapping[str, Level], int]] = ()
 
     def replicates_in(self, cell: Cell) -> int:
         """Replicates of a cell."""
-        asked = (levels.get(cell[factor], 0) for factor, levels in self.more.items())
-        return max(self.replicates, *asked, 0)
+        return max(
+            [self.replicates, *(count for levels, count in self.more if levels.items() <= cell.items())]
+        )
 
 
 class Finding(NamedTuple):
@@ -261,10 +262,9 @@ class Study:
         if self.block < 1 or any(p.replicates < 1 for p in self.profiles.values()):
             yield "block and replicates must be >= 1"
         for profile in self.profiles.values():
-            for factor, counts in profile.more.items():
-                known = {*self.factors.get(factor, ()), *profile.factors.get(factor, ())}
-                if unknown := [level for level in counts if level not in known]:
-                    yield f"more replicates are asked where {factor} is {unknown[0]!r}, which is none of its levels"
+            for factor, level in itertools.chain(*(levels.items() for levels, _ in profile.more)):
+                if level not in {*self.factors.get(factor, ()), *profile.factors.get(factor, ())}:
+                    yield f"more replicates are asked where {factor} is {level!r}, which is none of its levels"
         for factors in (self.factors, *(p.factors for p in self.profiles.values())):
             for factor, levels in factors.items():
                 if factor not in self.factors:

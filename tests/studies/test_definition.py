@@ -144,7 +144,7 @@ def test_a_changed_world_or_frame_is_noticed(monkeypatch, where, old, new):
             "unknown method 'y'; there are: z, short",
         ),
         (
-            {"profiles": {**TOY.profiles, "quick": Profile(25, more={"n": {4: 50, 5: 50}})}},
+            {"profiles": {**TOY.profiles, "quick": Profile(25, more=[({"n": 4}, 50), ({"n": 5}, 50)])}},
             "more replicates are asked where n is 5, which is none of its levels",
         ),
     ],

@@ -124,7 +124,7 @@ def test_deviations_are_listed(tmp_path, toy):
 
 def test_noisier_cells_get_more_replicates_and_that_is_no_deviation(tmp_path, toy):
     """In a run, in shards and their merge; what is told before the run says so."""
-    noisier = replace(TOY, profiles={**TOY.profiles, "smoke": Profile(10, more={"n": {16: 20}})})
+    noisier = replace(TOY, profiles={**TOY.profiles, "smoke": Profile(10, more=[({"n": 16}, 20)])})
     toy["study"] = noisier
     there = go(tmp_path / "whole", noisier)
     ds = blocks.read_results(there / "results.nc")
@@ -139,7 +139,7 @@ def test_noisier_cells_get_more_replicates_and_that_is_no_deviation(tmp_path, to
     joined = blocks.read_results(shard / "results.nc")
     assert joined.drop_vars("seconds").equals(ds.drop_vars("seconds"))
     text, _ = _protocol.protocol(noisier, "smoke")
-    assert "10 in each of 4 cells, 20 where n is 16." in text and "points at most." in text
+    assert "10 in each of 4 cells, 20 where n=16." in text and "points at most." in text
     as_planned = json.loads((there / "manifest.json").read_text())
     as_planned["runs"][-1]["protocol"]["more"] = []
     (there / "manifest.json").write_text(json.dumps(as_planned))
