@@ -217,7 +217,7 @@ STUDY = Study(
         "smoke": Profile(
             3, {"world": ("smooth", "binary"), "labels": (30,)}, {"bayes_direct": {"n_draws": 100}}
         ),
-        "quick": Profile(200, {}, {**FEW_DRAWS, **{name: {"replicates": 20} for name in SLOW}}),
+        "quick": Profile(400, {}, {**FEW_DRAWS, **{name: {"replicates": verdict.ENOUGH} for name in SLOW}}),
         "paper": Profile(2000, {"n": (500, 2000)}, {name: {"replicates": 500} for name in SLOW}),
     },
     replicate=replicate,
@@ -229,8 +229,8 @@ STUDY = Study(
     protocol=Protocol(
         origin="scenarios as they come, but for the strength of the judge and the rate of success, which are chosen to "
         "span what LLM judges show; 15 to 100 labels, since that is what users have",
-        replicates="quick 200: coverage of .95 to 1.5 points; paper 2,000: to .5 points, and a ratio of interval "
-        "scores to one or two hundredths; two slow peers take part in the first 20 and 500 of them",
+        replicates="quick 400: coverage of .95 to 1.1 points; paper 2,000: to .5 points, and a ratio of interval "
+        "scores to one or two hundredths; two slow peers take part in the first 200 and 500 of them",
         failures="a run without a number is counted and shown; coverage is told among the runs that print one, and "
         "methods are compared where our default prints one, those that are silent there scored with the whole scale; "
         "an exception of a peer is its failure, kept with its text; a peer that is not installed is not run",
