@@ -5,10 +5,13 @@ is read record by record, which names file, row and field. Of a response nothing
 which prompt it belongs to, a 64-bit hash of the id: 14 bytes on disk (18 where scores are doubles). The files are
 ranges of hashes, so all responses of a prompt lie in one of them, and each fits in memory (`Spill.prompts`). They are
 deleted when they are closed, even by a crash; they lie where Python puts temporary files (``TMPDIR``).
+
+What a batch comes to (`Share`) depends on its rows alone, so batches may be read elsewhere, as the tasks of a Dask
+graph (`cje_core.data.on_dask`); they are added here in the order of the file, to the same bits.
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -42,19 +45,31 @@ ODD = 0x9E3779B97F4A7C15
 ALONE = "an analysis larger than memory"
 
 Hashes = npt.NDArray[np.uint64]
+Units = Mapping[tuple[str, str], npt.NDArray[np.intp]]
 
 
 class Labels(NamedTuple):
-    """Labelled rows."""
+    """Labelled rows of a batch, or of a file."""
 
-    row: npt.NDArray[np.intp]  # counted from 1
+    row: npt.NDArray[np.intp]  # in a batch; in a file counted from 1
     name: npt.NDArray[np.str_]  # of the prompt
     prompt: Hashes
-    policy: npt.NDArray[np.intp]  # position in `Spill.policies`
+    policy: npt.NDArray[np.intp]  # position in `Share.policies` or `Spill.policies`
     score: FloatArray
     label: FloatArray
     prob: FloatArray  # NaN where none is declared
     probe: BoolArray
+
+
+class Share(NamedTuple):
+    """What an analysis needs of a batch."""
+
+    policies: list[str]
+    rows: npt.NDArray[np.void]  # responses as on disk, policies by their position here
+    labels: Labels
+    left_out: list[pd.DataFrame]
+    units: Units  # see `_units`
+    has_prob: bool
 
 
 @dataclass
@@ -67,13 +82,9 @@ class Spill:
     policies: list[str] = field(default_factory=list)  # in the order in which they were met
     labels: list[Labels] = field(default_factory=list)
     left_out: list[pd.DataFrame] = field(default_factory=list)
+    units: dict[tuple[str, str], npt.NDArray[np.intp]] = field(default_factory=dict)
     n_rows: int = 0
     has_prob: bool = False  # whether any row declares the probability of its label
-
-    @property
-    def row_type(self) -> np.dtype[Any]:
-        """A response on disk."""
-        return np.dtype([("prompt", "<u8"), ("score", self.score_type), ("policy", "<u2")])
 
     def labelled(self) -> Labels:
         """All labelled rows; `DataError` where one of them lacks a probability that others declare."""
@@ -93,7 +104,7 @@ class Spill:
         """
         for file in self.files:
             file.seek(0)
-            rows = np.frombuffer(file.read(), self.row_type)
+            rows = np.frombuffer(file.read(), row_type(self.score_type))
             prompt, at = np.unique(rows["prompt"], return_inverse=True)
             score = np.full((len(self.policies), len(prompt)), np.nan, self.score_type)
             score[rows["policy"], at] = rows["score"]
@@ -104,30 +115,29 @@ class Spill:
             del rows, at
             yield prompt, score
 
-    def add(self, part: "Batch") -> None:
+    def add(self, share: Share) -> None:
         """Set rows apart by their prompts' hashes, and keep the labelled ones."""
         place = {name: k for k, name in enumerate(self.policies)}
-        for name in part.policies:
+        for name in share.policies:
             if name not in place:
                 place[name] = len(place)
                 self.policies.append(name)
-        policy = np.array([place[name] for name in part.policies])[part.policy]
-        if len(place) > np.iinfo(np.uint16).max:
-            raise DataError(f"{self.path}: {len(place)} policies; {ALONE} takes 65,535")
-        prompt = hashes(part.prompts)[part.prompt]
-        rows = np.empty(len(prompt), self.row_type)
-        rows["prompt"], rows["policy"], rows["score"] = prompt, policy, part.score
-        where = ((prompt >> np.uint64(32)) * np.uint64(len(self.files)) >> np.uint64(32)).astype(np.uint16)
-        rows = rows[np.argsort(where, kind="stable")]
+        _check_policies(self.path, place)
+        policy = np.array([place[name] for name in share.policies], dtype=np.intp)
+        high = share.rows["prompt"] >> np.uint64(32)
+        where = (high * np.uint64(len(self.files)) >> np.uint64(32)).astype(np.uint16)
+        rows = share.rows[np.argsort(where, kind="stable")]
+        rows["policy"] = policy[rows["policy"]]
         ends = np.concatenate([[0], np.cumsum(np.bincount(where, minlength=len(self.files)))])
         for file, start, end in zip(self.files, ends[:-1], ends[1:], strict=True):
             file.write(rows[start:end].tobytes())
-        at = np.flatnonzero(~np.isnan(part.label))
-        names = np.array(part.prompts.take(pa.array(part.prompt[at])).to_pylist(), dtype=str)
-        own = (part.score[at], part.label[at], part.prob[at], part.probe[at])
-        self.labels.append(Labels(self.n_rows + 1 + at, names, prompt[at], policy[at], *own))
-        self.n_rows += len(prompt)
-        self.has_prob |= not np.isnan(part.prob).all()
+        row, of_label = self.n_rows + 1 + share.labels.row, policy[share.labels.policy]
+        self.labels.append(share.labels._replace(row=row, policy=of_label))
+        self.left_out += share.left_out
+        for key, counts in share.units.items():
+            self.units[key] = self.units.get(key, 0) + counts
+        self.n_rows += len(rows)
+        self.has_prob |= share.has_prob
 
     def _twice(self, prompt: np.uint64, policy: int) -> DataError:
         """What to say of a policy's two responses to one prompt: they are looked for in the file again."""
@@ -173,7 +183,7 @@ class Batch(NamedTuple):
 
 
 @contextmanager
-def spilled(path: Path, scales: Scales) -> Iterator[Spill]:
+def spilled(path: Path, scales: Scales, *, dask: str | None = None) -> Iterator[Spill]:
     """Read a Parquet file once, checking every row; its temporary files live as long as the context.
 
     Parameters
@@ -181,6 +191,8 @@ def spilled(path: Path, scales: Scales) -> Iterator[Spill]:
     path : Path
     scales : mapping
         Declared range of ``judge_score`` and ``oracle_label``.
+    dask : str, optional
+        Address of a Dask scheduler on whose workers rows are read and checked (`cje_core.data.on_dask`); else here.
 
     Raises
     ------
@@ -189,31 +201,73 @@ def spilled(path: Path, scales: Scales) -> Iterator[Spill]:
     """
     with opened(path) as file:
         kinds = {one.name: one.type for one in file.schema_arrow}
-    few = (
-        ["policy"] if pa.types.is_string(kinds["policy"]) or pa.types.is_large_string(kinds["policy"]) else []
-    )
     with ExitStack() as stack:
-        file = stack.enter_context(opened(path, read_dictionary=few, buffer_size=BUFFER, pre_buffer=False))
+        file = stack.enter_context(opened(path, **by_columns(kinds)))
         n_files = min(max(-(-file.metadata.num_rows // PART), 1), MOST_FILES)
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(n_files)]
         said = check_names(kinds, (*FIELDS, *READ), str(path))
-        spill = Spill(path, np.dtype("<f4" if kinds.get("judge_score") == pa.float32() else "<f8"), files)
+        spill = Spill(path, _score_type(kinds), files)
         leave_out_files(spill.left_out, [(path, reason) for reason in said])
-        units: dict[tuple[str, str], npt.NDArray[np.intp]] = {}
-        for table, first in _tables(file, FIELDS):
-            part = _batch(Part(table, path, first), scales, spill.left_out)
-            _count_units(part, scales, units)
-            spill.add(part)
+        if dask is None:
+            shares = shares_of(file, path, scales)
+        else:
+            from cje_core.data.on_dask import shares_on
+
+            shares = stack.enter_context(shares_on(dask, path, scales))
+        for share in shares:
+            spill.add(share)
         if not spill.n_rows:
             raise DataError(f"{path} is empty: it has no rows; give at least one response")
-        _check_units(path, scales, units)
+        _check_units(path, scales, spill.units)
         yield spill
 
 
-def _tables(file: Any, fields: Sequence[str]) -> Iterator[tuple[pa.Table, int]]:
-    """Batches of a Parquet file, each with the number of its first row, counted from 1."""
-    first, names = 1, [name for name in fields if name in file.schema_arrow.names]
-    for batch in file.iter_batches(BATCH, columns=names, use_threads=False):
+def shares_of(
+    file: Any, path: Path, scales: Scales, groups: Sequence[int] | None = None, first: int = 1
+) -> Iterator[Share]:
+    """Checked batches of an open Parquet file, or of some of its row groups, of which `first` is the first row."""
+    score_type = _score_type({one.name: one.type for one in file.schema_arrow})
+    for table, start in _tables(file, FIELDS, groups, first):
+        left_out: list[pd.DataFrame] = []
+        part = _batch(Part(table, path, start), scales, left_out)
+        _check_policies(path, part.policies)
+        prompt = hashes(part.prompts)[part.prompt]
+        rows = np.empty(len(prompt), row_type(score_type))
+        rows["prompt"], rows["policy"], rows["score"] = prompt, part.policy, part.score
+        at = np.flatnonzero(~np.isnan(part.label))
+        names = np.array(part.prompts.take(pa.array(part.prompt[at])).to_pylist(), dtype=str)
+        own = (part.score[at], part.label[at], part.prob[at], part.probe[at])
+        labels = Labels(at, names, prompt[at], part.policy[at].astype(np.intp), *own)
+        has_prob = not np.isnan(part.prob).all()
+        yield Share(part.policies, rows, labels, left_out, _units(part, scales), has_prob)
+
+
+def row_type(score_type: np.dtype[Any]) -> np.dtype[Any]:
+    """A response on disk."""
+    return np.dtype([("prompt", "<u8"), ("score", score_type), ("policy", "<u2")])
+
+
+def _score_type(kinds: Mapping[str, pa.DataType]) -> np.dtype[Any]:
+    return np.dtype("<f4" if kinds.get("judge_score") == pa.float32() else "<f8")
+
+
+def by_columns(kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    """How a file with these types of columns is opened to be read batch by batch."""
+    text = pa.types.is_string(kinds["policy"]) or pa.types.is_large_string(kinds["policy"])
+    return {"read_dictionary": ["policy"] if text else [], "buffer_size": BUFFER, "pre_buffer": False}
+
+
+def _check_policies(path: Path, policies: Sized) -> None:
+    if len(policies) > np.iinfo(np.uint16).max:
+        raise DataError(f"{path}: {len(policies)} policies; {ALONE} takes 65,535")
+
+
+def _tables(
+    file: Any, fields: Sequence[str], groups: Sequence[int] | None = None, first: int = 1
+) -> Iterator[tuple[pa.Table, int]]:
+    """Batches of a Parquet file, or of some of its row groups, each with the number of its first row."""
+    names = [name for name in fields if name in file.schema_arrow.names]
+    for batch in file.iter_batches(BATCH, row_groups=groups, columns=names, use_threads=False):
         yield pa.Table.from_batches([batch]), first
         first += len(batch)
 
@@ -262,8 +316,9 @@ def hashes(names: pa.LargeStringArray) -> Hashes:
     return total ^ (total >> np.uint64(31))
 
 
-def _count_units(part: Batch, scales: Scales, units: dict[tuple[str, str], npt.NDArray[np.intp]]) -> None:
+def _units(part: Batch, scales: Scales) -> dict[tuple[str, str], npt.NDArray[np.intp]]:
     """Count of each field and policy: values, those in [0, 1], fractions among them, those above 1."""
+    units = {}
     for name, values in (("judge_score", part.score), ("oracle_label", part.label)):
         low, high = scales[name]
         if low > 0 or high < 10:
@@ -273,10 +328,11 @@ def _count_units(part: Batch, scales: Scales, units: dict[tuple[str, str], npt.N
         kinds = (known, inside, inside & (values != np.floor(values)), values > 1)
         counts = [np.bincount(part.policy[kind], minlength=len(part.policies)) for kind in kinds]
         for policy, count in zip(part.policies, np.transpose(counts), strict=True):
-            units[name, policy] = units.get((name, policy), 0) + count
+            units[name, policy] = count
+    return units
 
 
-def _check_units(path: Path, scales: Scales, units: dict[tuple[str, str], npt.NDArray[np.intp]]) -> None:
+def _check_units(path: Path, scales: Scales, units: Units) -> None:
     """Stop where one policy has fractions of 1 and another has not, as `cje_core.data.fields.check_scale` does."""
     for (name, policy), (n, inside, fractions, _) in units.items():
         others = [count for (what, _), count in units.items() if what == name]

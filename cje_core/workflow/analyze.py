@@ -90,7 +90,7 @@ def analyze(
         values are told too, see `cje_core.workflow.cohorts.by_cohort`. ``shared_prompts``: only prompts that all
         policies answered enter the means. ``salt``: of a redacted cache in ``logged``. ``large``: whether a Parquet
         file is read in bounded memory, to the same numbers, see `cje_core.workflow.reading.given.taken`; ``calibrated``
-        of the result then holds pooled data.
+        of the result then holds pooled data. ``dask``: address of a Dask scheduler on whose workers it is so read.
 
     Raises
     ------

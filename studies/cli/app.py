@@ -40,6 +40,7 @@ from studies.cli.options import (
     Large,
     Logged,
     Margin,
+    OnDask,
     Oracle,
     OracleFile,
     OracleRange,
@@ -192,6 +193,7 @@ def analyze(
     block: Block = None,
     time: Time = None,
     large: Large = None,
+    dask: OnDask = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -219,8 +221,8 @@ def analyze(
         ),
         (time and not block, f"--time {time}: it puts prompts in order for --block; add --block auto"),
         (
-            large and (block or batch),
-            "--large: --block and --batch need every row in memory; leave one of them out",
+            (large or dask) and (block or batch),
+            f"{'--large' if large else '--dask'}: --block and --batch need every row in memory; leave one of them out",
         ),
         (
             keep_steps and secret is not None,
@@ -247,6 +249,7 @@ def analyze(
             bayes=(bayes_engine or "gibbs") if bayes else None,
             seed=seed,
             large=large if block is None and batch is None else False,
+            dask=dask,
             shared_prompts=shared_prompts,
             judge_range=judge_range,
             oracle_range=oracle_range,

@@ -120,6 +120,14 @@ Large = Annotated[
     ),
 ]
 
+OnDask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Read a Parquet file as --large does, on the workers of this Dask scheduler.",
+    ),
+]
 Logged = Annotated[
     Path | None, typer.Option(help="Logged responses with log-likelihoods: .jsonl, or a cache by tf-cache.")
 ]

@@ -61,6 +61,8 @@ def test_what_needs_rows_is_one_line_in_options(cli: Cli, tmp_path: Path) -> Non
     ):
         code, out, err = cli(path, "--large", *options)
         assert (code, out) == (2, "") and err.startswith(said), err
+        code, _, err = cli(path, "--dask", "tcp://127.0.0.1:9", *options)
+        assert code == 2 and err.startswith(said.replace("--large", "--dask tcp://127.0.0.1:9")), err
     table = pd.read_parquet(path)
     pd.concat([table.assign(draw_idx=draw) for draw in (0, 1)]).to_parquet(path, index=False)
     code, _, err = cli(path, "--large")

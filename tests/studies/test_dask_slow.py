@@ -1,4 +1,4 @@
-"""A study on a real Dask cluster, a scheduler and two workers on loopback: the same bits, whatever dies."""
+"""A study, or the reading of a file, on a real Dask cluster on loopback: the same bits, whatever dies."""
 
 import json
 import os
@@ -8,9 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import toy_study
 
+from cje_core.calibration.calibrated import Calibration
+from cje_core.data import DataError, on_dask
+from cje_core.data.spill import Spill
+from cje_core.workflow.analyze import analyze
 from studies.engine import blocks
 from studies.engine.run import Log, run_study
 from studies.engine.study import StudyError
@@ -18,6 +24,18 @@ from studies.engine.study import StudyError
 pytest.importorskip("distributed")
 TESTS = Path(toy_study.__file__).parent
 SLOW = ("paper", {"n": [4]})  # its replicates sleep 20 ms
+
+
+def responses():
+    """Responses of three policies to 400 prompts, some labelled under two of them."""
+    rng, n = np.random.default_rng(5), 400
+    frames = []
+    for policy in ("a", "b", "c"):
+        score = rng.beta(4, 2, n)
+        label = np.where((rng.random(n) < 0.2) & (policy != "c"), np.round(score**2, 3), np.nan)
+        frame = {"policy": policy, "prompt_id": np.arange(n), "judge_score": score, "oracle_label": label}
+        frames.append(pd.DataFrame(frame))
+    return pd.concat(frames, ignore_index=True)
 
 
 def start(*words):
@@ -96,8 +114,73 @@ def test_a_cluster_gives_the_same_bits_and_loses_nothing_with_a_worker(cluster, 
     assert again.replicates_run == 0
 
 
+def same(one, other):
+    """Whether two analyses have the same bits."""
+    names = set(one.estimates) | set(other.estimates)
+    return all(one.estimates[name].identical(other.estimates[name]) for name in names)
+
+
+@pytest.mark.slow
+def test_a_file_read_on_a_cluster_is_analysed_to_the_same_bits(cluster, tmp_path, monkeypatch):
+    """In tasks of a few row groups; a worker that dies costs nothing; a bad row is named as it is at home."""
+    address, workers = cluster
+    path, table = tmp_path / "x.parquet", responses()
+    table.to_parquet(path, index=False, row_group_size=100)
+    monkeypatch.setattr(on_dask, "ROWS", 150)
+    assert len(list(on_dask._tasks([100] * 12))) == 6
+    here = analyze(path, large=True)
+    assert same(analyze(path, dask=address), here)
+    with pytest.raises(DataError, match=f"^dask='{address}': covariates='length' needs every row in memory"):
+        analyze(path, dask=address, calibration=Calibration(("length",)))
+    add, added = Spill.add, []
+
+    def kill_one(self, share):
+        added.append(len(share.rows))
+        if len(added) == 2:
+            os.kill(workers[0].pid, signal.SIGKILL)
+        add(self, share)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Spill, "add", kill_one)
+        assert same(analyze(path, dask=address), here)
+    assert sum(added) == len(table) and workers[0].wait() == -signal.SIGKILL
+    table.loc[777, "judge_score"] = 1.5
+    table.to_parquet(path, index=False, row_group_size=100)
+    said = []
+    for options in ({"large": True}, {"dask": address}):
+        with pytest.raises(DataError) as error:
+            analyze(path, **options)
+        said.append(str(error.value))
+    assert said[0] == said[1] and "row 778" in said[0]
+
+
+@pytest.mark.slow
+def test_workers_that_see_another_file_or_run_another_version_are_named(cluster, tmp_path, monkeypatch):
+    address, _ = cluster
+    path, home = tmp_path / "x.parquet", os.getpid()
+    responses().to_parquet(path, index=False)
+    here = on_dask._seen(path)
+    for there, said in (
+        ((here[0], None), "sees no such file; put it on a disk that all share"),
+        ((here[0], 7), "sees another file there, of 7 bytes; put it"),
+        (("0.0", here[1]), "runs cje-lab 0.0, here is"),
+    ):
+
+        def seen(path, there=there, home=home, here=here):
+            return here if os.getpid() == home else there
+
+        monkeypatch.setattr(on_dask, "_seen", seen)
+        with pytest.raises(DataError, match=said):
+            analyze(path, dask=address)
+
+
 @pytest.mark.slow
 def test_no_scheduler_is_one_line(tmp_path):
+    responses().to_parquet(tmp_path / "x.parquet", index=False)
+    with pytest.raises(DataError, match=r"dask='tcp://127\.0\.0\.1:9': no scheduler answers there") as error:
+        analyze(tmp_path / "x.parquet", dask="tcp://127.0.0.1:9")
+    assert "\n" not in str(error.value)
+    (tmp_path / "x.parquet").unlink()
     with pytest.raises(StudyError, match=r"--dask tcp://127\.0\.0\.1:9: no scheduler answers there") as error:
         run_study(toy_study.STUDY, profile="smoke", out=tmp_path, jobs="tcp://127.0.0.1:9")
     assert "\n" not in str(error.value)

@@ -43,13 +43,14 @@ class Reading(Files, total=False):
     ``groups``: fields of which each prompt has one value (`cje_core.data.cohorts.add_groups`). ``cohort``: values of
     such fields; only prompts that have them are taken (`cje_core.data.cohorts.restrict`). ``shared_prompts``: only
     prompts that all policies answered enter the means (`on_shared_prompts`). ``large``: whether the file is read in
-    bounded memory (`taken`).
+    bounded memory (`taken`), and ``dask``: the address of a Dask scheduler whose workers then read it.
     """
 
     groups: Sequence[str]
     cohort: Mapping[str, str] | None
     shared_prompts: bool
     large: bool | None
+    dask: str | None
 
 
 def take(
@@ -60,6 +61,7 @@ def take(
     cohort: Mapping[str, str] | None = None,
     shared_prompts: bool = False,
     large: bool | None = None,
+    dask: str | None = None,
     **reading: Unpack[Files],
 ) -> tuple[xr.Dataset, pd.DataFrame]:
     """Read as `cje_core.data.files.read` does, and take the cohort that is asked for.
@@ -69,8 +71,10 @@ def take(
     A Dataset brings its own probes, logged responses, calibration policy and scales: `probes`, `logged` and
     `calibration_policy` are refused beside it, the ranges not looked at; `covariates` and `groups` name what it has.
     """
-    if large:
-        raise DataError("large=True: only an analysis of values is made in bounded memory; leave it out")
+    if large or dask:
+        raise DataError(
+            f"{'large=True' if large else 'dask='}: only an analysis of values is made in bounded memory; leave it out"
+        )
     cohort = cohort or {}
     groups = list(dict.fromkeys([*groups, *cohort]))
     if shared_prompts:
@@ -128,17 +132,22 @@ def taken(
     ``large`` says whether it is: one Parquet file, of which a labelled few rows and sums of the others are kept
     (`cje_core.workflow.reading.pooled`). Default: where the responses would take more than `SHARE` of the machine's
     memory, at `A_ROW` each, and nothing asked for needs them: `needs_rows`, logged responses, probes of their own file,
-    cohorts.
+    cohorts. ``dask`` asks for it, on the workers of a cluster.
     """
-    asked = reading.pop("large", None)
+    asked, dask = reading.pop("large", None), reading.pop("dask", None)
+    if dask and asked is False:
+        raise DataError(
+            "dask= reads a file in bounded memory, which large=False forbids; leave one of the two out"
+        )
+    asked = True if dask else asked
     needs_rows = next((f"{name}=" for name in WITH_ROWS if _is_given(reading.get(name))), needs_rows)
-    if not _is_large(path, asked, needs_rows):
+    if not _is_large(path, asked, needs_rows, f"dask={dask!r}" if dask else "large=True"):
         yield Taken(*take(path, covariates, **reading))
         return
     assert isinstance(path, str | Path)
     judge = check_range("judge_range", reading.get("judge_range", (0.0, 1.0)))
     oracle = check_range("oracle_range", reading.get("oracle_range", (0.0, 1.0)))
-    with spilled(Path(path), {"judge_score": judge, "oracle_label": oracle}) as spill:
+    with spilled(Path(path), {"judge_score": judge, "oracle_label": oracle}, dask=dask) as spill:
         pooled = pool(
             spill,
             judge_range=judge,
@@ -155,18 +164,16 @@ def _is_given(value: object) -> bool:
     )
 
 
-def _is_large(path: Given, asked: bool | None, needs_rows: str | None) -> bool:
-    """Whether to read data as larger than memory; `DataError` where they are to be, and cannot."""
+def _is_large(path: Given, asked: bool | None, needs_rows: str | None, by: str) -> bool:
+    """Whether to read data as larger than memory; `DataError`, naming who asks, where they are to be and cannot."""
     if asked is False or (needs_rows and not asked):
         return False
     if not isinstance(path, str | Path) or Path(path).suffix.lower() not in PARQUET:
         if asked:
-            raise DataError(
-                "large=True: it reads one Parquet file; write the responses as one, or leave it out"
-            )
+            raise DataError(f"{by}: it reads one Parquet file; write the responses as one, or leave it out")
         return False
     if asked and needs_rows:
-        raise DataError(f"large=True: {needs_rows} needs every row in memory; leave one of the two out")
+        raise DataError(f"{by}: {needs_rows} needs every row in memory; leave one of the two out")
     if asked or not Path(path).is_file() or not Path(path).stat().st_size:
         return bool(asked)
     with opened(Path(path)) as file:

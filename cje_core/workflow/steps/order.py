@@ -38,8 +38,9 @@ def read_step(path: Given, directory: str | Path, **asked: Any) -> list[str]:
         Where the steps' files go: new, empty, or that of an earlier analysis, whose files are taken away first. What is
         interrupted leaves no ``config.json`` beside data that are not its own, so that no step takes it for whole.
     """
-    if asked.get("large"):
-        raise DataError("large=True: steps keep every row; leave one of the two out")
+    for name in ("large", "dask"):
+        if asked.get(name):
+            raise DataError(f"{name}={asked[name]!r}: steps keep every row; leave one of the two out")
     directory = Path(directory)
     with room(directory), prepare(path, **{**asked, "large": False}) as ready:
         clear(directory)

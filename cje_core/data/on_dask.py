@@ -1,0 +1,106 @@
+"""Rows of a file read and checked on the workers of a Dask cluster, for `cje_core.data.spill`.
+
+A task is a few row groups of the file: what it returns, 14 bytes a response and the labelled rows, depends on them
+alone. Tasks are taken in the order of the file, a few ahead of the one that is waited for, so memory stays bounded and
+the result has the bits of a reading in one process. The workers see the file by the same path, and run this version.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from cje_core.data.errors import DataError
+from cje_core.data.fields import Scales
+from cje_core.data.spill import Share, by_columns, shares_of
+from cje_core.data.tables import opened
+
+ROWS = 1 << 20  # of a task, or one row group
+AHEAD = 2  # tasks a worker has in hand
+
+
+@contextmanager
+def shares_on(address: str, path: Path, scales: Scales) -> Iterator[Iterator[Share]]:
+    """`cje_core.data.spill.shares_of` a whole file by the workers of the Dask scheduler at `address`.
+
+    Raises
+    ------
+    DataError
+        Without `distributed`, where no scheduler answers, where there is no worker, or one runs another version, sees
+        another file or none; while rows are read, where workers die.
+    """
+    try:
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise DataError("dask: it needs the package distributed: pip install 'cje-lab[dask]'") from None
+    try:
+        client = Client(address, timeout="10s", set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise DataError(f"dask={address!r}: no scheduler answers there ({error})") from None
+    with client:
+        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        if not workers:
+            raise DataError(f"dask={address!r}: its scheduler has no workers; start some with dask worker")
+        here = _seen(path.resolve())
+        for worker, (runs, size) in client.run(_seen, path.resolve()).items():
+            if runs != here[0]:
+                raise DataError(f"dask={address!r}: worker {worker} runs cje-lab {runs}, here is {here[0]}")
+            if size != here[1]:
+                found = "no such file" if size is None else f"another file there, of {size} bytes"
+                raise DataError(f"{path}: worker {worker} sees {found}; put it on a disk that all share")
+        yield _in_order(client, address, path, scales, AHEAD * workers)
+
+
+def _seen(path: Path) -> tuple[str, int | None]:
+    """The version that runs, and the size of a file where there is one."""
+    return version("cje-lab"), path.stat().st_size if path.is_file() else None
+
+
+def _in_order(client: Any, address: str, path: Path, scales: Scales, ahead: int) -> Iterator[Share]:
+    from distributed.scheduler import KilledWorker
+
+    with opened(path) as file:
+        rows = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+    waiting: deque[Any] = deque()
+    tasks = iter(_tasks(rows))
+    try:
+        while True:
+            while len(waiting) < ahead and (task := next(tasks, None)):
+                waiting.append(client.submit(_read, path.resolve(), path, scales, *task, pure=False))
+            if not waiting:
+                return
+            future = waiting.popleft()
+            yield from future.result()
+            future.release()
+    except KilledWorker as error:
+        raise DataError(
+            f"dask={address!r}: workers died over {path} ({error}); give them more memory"
+        ) from None
+
+
+def _tasks(rows: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Row groups of each task, and the number of its first row, counted from 1, by the groups' numbers of rows.
+
+    Examples
+    --------
+    >>> list(_tasks([2**19, 2**19, 5, 2**21, 7]))
+    [([0, 1], 1), ([2, 3], 1048577), ([4], 3145734)]
+    """
+    groups: list[int] = []
+    for k, end in enumerate(accumulate(rows)):
+        groups.append(k)
+        held = sum(rows[group] for group in groups)
+        if held >= ROWS or k + 1 == len(rows):
+            yield groups, end - held + 1
+            groups = []
+
+
+def _read(place: Path, name: Path, scales: Scales, groups: list[int], first: int) -> list[Share]:
+    """What a task does; errors name the file as the user does."""
+    with opened(place) as file:
+        kinds = {one.name: one.type for one in file.schema_arrow}
+    with opened(place, **by_columns(kinds)) as file:
+        return list(shares_of(file, name, scales, groups, first))
