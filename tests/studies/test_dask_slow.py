@@ -14,8 +14,9 @@ import pytest
 import toy_study
 
 from cje_core.calibration.calibrated import Calibration
-from cje_core.data import DataError, on_dask
-from cje_core.data.spill import Spill
+from cje_core.data import DataError
+from cje_core.data.large import on_dask
+from cje_core.data.large.spill import Spill
 from cje_core.workflow.analyze import analyze
 from studies.engine import blocks
 from studies.engine.run import Log, run_study

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -15,7 +15,8 @@ from cje_core.data.contract import check_names
 from cje_core.data.fields import LEFT_OUT, Source, check_range
 from cje_core.data.files import entries, read
 from cje_core.data.intake.raw import PARQUET
-from cje_core.data.spill import BY_PROMPT, spilled
+from cje_core.data.large.on_dask import shares_on
+from cje_core.data.large.spill import BY_PROMPT, spilled
 from cje_core.data.tables import opened
 from cje_core.workflow.reading.pooled import pool
 
@@ -147,7 +148,11 @@ def taken(
     assert isinstance(path, str | Path)
     judge = check_range("judge_range", reading.get("judge_range", (0.0, 1.0)))
     oracle = check_range("oracle_range", reading.get("oracle_range", (0.0, 1.0)))
-    with spilled(Path(path), {"judge_score": judge, "oracle_label": oracle}, dask=dask) as spill:
+    scales = {"judge_score": judge, "oracle_label": oracle}
+    with (
+        shares_on(dask, Path(path), scales) if dask else nullcontext() as shares,
+        spilled(Path(path), scales, shares) as spill,
+    ):
         pooled = pool(
             spill,
             judge_range=judge,

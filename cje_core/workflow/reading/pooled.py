@@ -32,7 +32,7 @@ import xarray as xr
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data import DataError, from_arrays
 from cje_core.data.files import check_known, check_teachers
-from cje_core.data.spill import Hashes, Labels, Spill
+from cje_core.data.large.spill import Hashes, Labels, Spill
 from cje_core.families.direct.balance import KNOTS
 
 ESTIMATORS = ("raw_judge", "labels_only", "direct", "direct_corrected")

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cje_core.data import DataError, spill
+from cje_core.data import DataError
 from cje_core.data.files import read
-from cje_core.data.spill import hashes, spilled
+from cje_core.data.large import spill
+from cje_core.data.large.spill import hashes, spilled
 
 SCALES = {"judge_score": (0.0, 1.0), "oracle_label": (0.0, 1.0)}
 N = 60  # responses of each of two policies, in batches of 16 rows

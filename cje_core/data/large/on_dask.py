@@ -1,4 +1,4 @@
-"""Rows of a file read and checked on the workers of a Dask cluster, for `cje_core.data.spill`.
+"""Rows of a file read and checked on the workers of a Dask cluster, for `cje_core.data.large.spill`.
 
 A task is a few row groups of the file: what it returns, 14 bytes a response and the labelled rows, depends on them
 alone. Tasks are taken in the order of the file, a few ahead of the one that is waited for, so memory stays bounded and
@@ -15,7 +15,7 @@ from typing import Any
 
 from cje_core.data.errors import DataError
 from cje_core.data.fields import Scales
-from cje_core.data.spill import Share, by_columns, shares_of
+from cje_core.data.large.spill import Share, by_columns, shares_of
 from cje_core.data.tables import opened
 
 ROWS = 1 << 20  # of a task, or one row group
@@ -24,7 +24,7 @@ AHEAD = 2  # tasks a worker has in hand
 
 @contextmanager
 def shares_on(address: str, path: Path, scales: Scales) -> Iterator[Iterator[Share]]:
-    """`cje_core.data.spill.shares_of` a whole file by the workers of the Dask scheduler at `address`.
+    """`cje_core.data.large.spill.shares_of` a whole file by the workers of the Dask scheduler at `address`.
 
     Raises
     ------

@@ -7,7 +7,7 @@ ranges of hashes, so all responses of a prompt lie in one of them, and each fits
 deleted when they are closed, even by a crash; they lie where Python puts temporary files (``TMPDIR``).
 
 What a batch comes to (`Share`) depends on its rows alone, so batches may be read elsewhere, as the tasks of a Dask
-graph (`cje_core.data.on_dask`); they are added here in the order of the file, to the same bits.
+graph (`cje_core.data.large.on_dask`); they are added here in the order of the file, to the same bits.
 """
 
 import tempfile
@@ -183,7 +183,7 @@ class Batch(NamedTuple):
 
 
 @contextmanager
-def spilled(path: Path, scales: Scales, *, dask: str | None = None) -> Iterator[Spill]:
+def spilled(path: Path, scales: Scales, shares: Iterable[Share] | None = None) -> Iterator[Spill]:
     """Read a Parquet file once, checking every row; its temporary files live as long as the context.
 
     Parameters
@@ -191,8 +191,8 @@ def spilled(path: Path, scales: Scales, *, dask: str | None = None) -> Iterator[
     path : Path
     scales : mapping
         Declared range of ``judge_score`` and ``oracle_label``.
-    dask : str, optional
-        Address of a Dask scheduler on whose workers rows are read and checked (`cje_core.data.on_dask`); else here.
+    shares : iterable of Share, optional
+        What all its batches come to, in order, where they are read elsewhere (`cje_core.data.large.on_dask`).
 
     Raises
     ------
@@ -208,13 +208,7 @@ def spilled(path: Path, scales: Scales, *, dask: str | None = None) -> Iterator[
         said = check_names(kinds, (*FIELDS, *READ), str(path))
         spill = Spill(path, _score_type(kinds), files)
         leave_out_files(spill.left_out, [(path, reason) for reason in said])
-        if dask is None:
-            shares = shares_of(file, path, scales)
-        else:
-            from cje_core.data.on_dask import shares_on
-
-            shares = stack.enter_context(shares_on(dask, path, scales))
-        for share in shares:
+        for share in shares_of(file, path, scales) if shares is None else shares:
             spill.add(share)
         if not spill.n_rows:
             raise DataError(f"{path} is empty: it has no rows; give at least one response")
