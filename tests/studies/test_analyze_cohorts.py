@@ -20,6 +20,7 @@ def table() -> pd.DataFrame:
     return rows.assign(topic=np.where(rows["prompt_id"] % 3 == 0, "chat", "code"))
 
 
+@pytest.mark.slow
 def test_by_cohort_in_every_output(cli: Cli, tmp_path: Path, table: pd.DataFrame) -> None:
     data = write(table, tmp_path / "data")
     code, shown, _ = cli(data, "--by", "topic", "--subgroup", "topic")

@@ -82,6 +82,7 @@ def test_a_replicate_is_what_the_library_says():
     assert gates.GUARDS["ess"].threshold == BY_NAME["ess"].good and gates.GUARDS["ess"].least
 
 
+@pytest.mark.slow
 def test_logs_are_weighted_only_where_there_are_logs(ds):
     ran = (ds["status"] != NOT_RUN).all(("replicate", "policy"))
     for world in ds["world"].values:

@@ -119,6 +119,7 @@ def test_errors_of_replicates_are_the_exact_ones():
         ), name
 
 
+@pytest.mark.slow
 def test_smoke_ends_in_sentences_that_notice_a_swap(tmp_path):
     """Findings, tables and figures of the smoke profile; with the two methods swapped nothing may hold."""
     ds = run.run_study(STUDY, profile="smoke", out=tmp_path, jobs=1).results

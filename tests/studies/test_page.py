@@ -76,6 +76,7 @@ def odd(tmp_path_factory):
     return result, out, (out / "index.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_stands_alone_and_answers_first(odd):
     _, out, text = odd
     page = Page(text)
@@ -136,6 +137,7 @@ def test_the_leaderboard_is_sorted_by_value_and_holds_every_policy(odd):
             assert 0 <= row["bar"][0] <= row["bar"][2] <= row["bar"][1] <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 30])
 def test_one_and_thirty_policies(count, tmp_path, sketched):
     result = analyze(world(30, labels=20, policies=tuple(f"m{k:02}" for k in range(count))))
@@ -173,6 +175,7 @@ def test_one_figure_that_fails_leaves_the_rest(tmp_path, monkeypatch, sketched):
     assert "no ink" in (tmp_path / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_second_run_leaves_nothing_stale_and_nothing_of_others(tmp_path, sketched):
     (tmp_path / "mine.txt").write_text("keep")
     first = analyze(world(policies=("base", "other")), bayes="gibbs")
@@ -183,6 +186,7 @@ def test_a_second_run_leaves_nothing_stale_and_nothing_of_others(tmp_path, sketc
     assert not {"posterior.nc", "win_matrix.png"} & there and {"mine.txt", "index.html"} <= there
 
 
+@pytest.mark.slow
 def test_the_table_stands_though_the_directory_cannot(cli, tmp_path):
     """A name that no file system takes: the result is printed, then one line."""
     code, out, err = cli(write(world(), tmp_path / "data"), "--out", tmp_path / ("x" * 400))
@@ -213,6 +217,7 @@ def test_names_of_files_are_short_and_apart():
     assert file_name("a/b") != file_name("a b") and len(file_name("y" * 900)) < 80
 
 
+@pytest.mark.slow
 def test_the_posterior_s_file_hides_prompts_with_a_salt(tmp_path, sketched):
     table = world()
     table["prompt_id"] = "secret-" + table["prompt_id"].astype(str)

@@ -121,6 +121,7 @@ def test_table_says_the_design_and_what_to_do(cli: Cli, tmp_path: Path) -> None:
 COSTS = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
 
 
+@pytest.mark.slow
 def test_the_forecast_is_of_what_analyze_prints_and_says_what_own_labels_would_do() -> None:
     """With probes, the probe value; a plan of the paper's plug-in is an option and says what it is not."""
     table = world()
@@ -178,6 +179,7 @@ def test_a_policy_that_would_be_refused_gets_a_line_and_no_number(cli: Cli, tmp_
     assert "other - base  refused" in text
 
 
+@pytest.mark.slow
 def test_labels_that_contradict_each_other_lend_nothing_to_the_plan_either(cli: Cli, tmp_path: Path) -> None:
     """The judge means the same for c as for a, or as for b, and nobody knows which: analyze refuses it."""
     table = world(policies=("a", "b", "c"), own=True)
@@ -235,6 +237,7 @@ def test_the_reference_is_a_policy_with_a_number() -> None:
     assert "all its labels are equal, at an end of the scale" in record["policies"]["a"]["no_forecast"]
 
 
+@pytest.mark.slow
 def test_labels_are_shared_or_each_policys_own() -> None:
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
     shared = plan(world(), **costs, n_policies=5)
@@ -295,6 +298,7 @@ def test_a_plan_that_misses_says_so(monkeypatch: pytest.MonkeyPatch, cli: Cli, t
     assert "count on the simulated numbers" in out
 
 
+@pytest.mark.slow
 def test_a_budget_that_detects_nothing_on_the_scale_says_so(cli: Cli, tmp_path: Path) -> None:
     """Four labelled prompts of each policy: the detectable difference would be several times the scale's width."""
     money = ("--budget", 4, "--cost-judge", 0.1, "--cost-oracle", 0.4)
@@ -320,6 +324,7 @@ def test_probes_give_the_audit_its_spread() -> None:
     assert plan(table, probes=rows, **costs).probes["other"] > plan(table, **costs).probes["other"]
 
 
+@pytest.mark.slow
 def test_nothing_depends_on_the_order_of_rows_and_files(tmp_path: Path) -> None:
     table = world(policies=("b", "a", "c"))
     costs = {
@@ -339,6 +344,7 @@ def test_nothing_depends_on_the_order_of_rows_and_files(tmp_path: Path) -> None:
     assert results[0] == results[1] == results[2] == results[3]
 
 
+@pytest.mark.slow
 def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     """The label depends on the covariate, which the components and the simulation must see."""
     table = world()
@@ -467,6 +473,7 @@ def test_arena_sample(arena: Path, cli: Cli) -> None:
     assert result["manifest"]["calibration_policy"] == ["base"]
 
 
+@pytest.mark.slow
 def test_a_binary_judge_is_told_how_to_split_labels(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     n, parts = 300, []

@@ -47,6 +47,7 @@ def test_a_level_is_kept_or_not_or_it_cannot_be_told(values, replicates, holds):
     assert found.sentence.endswith(f"n={np.argmin(values)}.")  # and not n=2.0, as a row of numbers holds it
 
 
+@pytest.mark.slow
 def test_no_cell_of_a_right_method_is_called_wrong_too_often():
     """Twenty cells at exactly 90%: a verdict on either side errs in at most 5% of the studies."""
     rng = np.random.default_rng(5)

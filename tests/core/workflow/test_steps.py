@@ -117,12 +117,14 @@ def by_topic(rng):
     return topics, {"chosen": ["direct", "snips", "overlap_weights"], **asked}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [two_stage, logs_teach, no_logs, in_clusters, by_topic])
 def test_steps_give_the_bits_of_the_one_call_for_other_data(make, tmp_path):
     data, asked = make(1)
     same(analyze(data, **asked), analyze_in_steps(data, tmp_path, **asked))
 
 
+@pytest.mark.slow
 def test_steps_give_the_bits_of_the_one_call_on_the_arena_sample(arena, tmp_path):
     asked = {"probes": arena / "probe_slice", "logged": arena / "logged_data.jsonl"}
     same(analyze(arena / "fresh_draws", **asked), analyze_in_steps(arena / "fresh_draws", tmp_path, **asked))
