@@ -162,6 +162,7 @@ def test_plots_are_reproducible(tmp_path: Path) -> None:
         ).read_bytes()
 
 
+@pytest.mark.slow
 def test_seed_governs_what_is_random() -> None:
     runs = (analyze(world(), seed=seed, chosen=["projection_posterior"]) for seed in (1, 1, 2))
     one, same, other = (run.estimates["projection_posterior"].interval.values for run in runs)

@@ -88,6 +88,7 @@ def test_the_two_worlds_look_alike_and_mean_different_things():
     )
 
 
+@pytest.mark.slow
 def test_graded_bias_by_simulation():
     """E[P_base(Y | S)] over a million scores, 5 Monte Carlo standard errors."""
     exact = mis.theory({**CELL, "judge": mis.GRADED})["bias_direct"]

@@ -234,6 +234,7 @@ def test_every_panel_is_drawn_when_it_is_asked_for():
     assert np.isfinite(made["calibration"]().get_ylim()).all()
 
 
+@pytest.mark.slow
 def test_very_long_names_are_short_on_screen_and_page_and_whole_once(tmp_path, sketched):
     """300 letters: beginning and end, told apart, with the full names below the methods and in the JSON."""
     names = tuple("n" * 290 + f"-version-{k}" for k in (1, 2))

@@ -308,6 +308,7 @@ def test_the_rule_is_decided_by_the_ratio(factor, holds):
     assert none == []  # where no assumption holds, nothing is asked
 
 
+@pytest.mark.slow
 def test_the_smoke_profile_needs_no_peer(monkeypatch, tmp_path):
     monkeypatch.setattr("studies.engine.running.interpreters.home", lambda package, named: None)
     done = run_study(STUDY, profile="smoke", out=tmp_path, jobs=1)

@@ -73,6 +73,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 # --- the outputs ---
 
 
+@pytest.mark.slow
 def test_json_is_one_object_that_keeps_its_promises(cli: Cli, tmp_path: Path) -> None:
     data = write(world(), tmp_path / "data")
     replicates = 100
@@ -375,6 +376,7 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     assert (manifest["covariates"], manifest["calibrator"]) == (["age"], "default")
 
 
+@pytest.mark.slow
 def test_the_figure_is_drawn_at_the_power_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     draw = save.mde_contours
@@ -455,6 +457,7 @@ def test_pilots_without_enough_to_plan_with(cli: Cli, tmp_path: Path) -> None:
 # --- real data ---
 
 
+@pytest.mark.slow
 def test_arena_sample(arena: Path, cli: Cli) -> None:
     """A peer's components of base are .0120 and .0490; its plan for 5000 at .01 and .16 labels 50.6%."""
     words = [arena / "fresh_draws", "--probes", arena / "probe_slice", "--replicates", 20, "--json"]

@@ -174,6 +174,7 @@ def test_jsonl_by_columns_is_jsonl_by_records(tmp_path: Path, monkeypatch: pytes
     assert seen[True, False] >= 25 and seen[False, True] >= 25, seen
 
 
+@pytest.mark.slow
 def test_a_directory_by_columns_is_one_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     quick = 0
@@ -303,6 +304,7 @@ def test_csv_by_columns_is_csv_by_records(tmp_path: Path, monkeypatch: pytest.Mo
     assert 30 <= quick <= 140
 
 
+@pytest.mark.slow
 def test_scales_and_covariates_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     quick: list[bool] = []
