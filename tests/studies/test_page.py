@@ -106,6 +106,7 @@ def test_the_page_is_whole_stands_alone_and_answers_first(odd):
     }
 
 
+@pytest.mark.slow
 def test_names_are_escaped_and_set_apart(odd):
     _, _, text = odd
     assert "<b>bold" not in text and html.escape(NAMES[1], quote=False)[:12] in text
@@ -115,6 +116,7 @@ def test_names_are_escaped_and_set_apart(odd):
         ElementTree.fromstring(section.replace("xlink:href", "href"))
 
 
+@pytest.mark.slow
 def test_the_style_serves_narrow_screens_and_print(odd):
     _, _, text = odd
     assert "@media (max-width: 640px)" in text and "@media print" in text and 'name="viewport"' in text
@@ -125,6 +127,7 @@ def test_the_style_serves_narrow_screens_and_print(odd):
         assert before.rfind('class="scroll') > before.rfind("</table></div>") - 1
 
 
+@pytest.mark.slow
 def test_the_leaderboard_is_sorted_by_value_and_holds_every_policy(odd):
     result, _, text = odd
     rows = leaderboard(result)
@@ -152,6 +155,7 @@ def test_one_and_thirty_policies(count, tmp_path, sketched):
     assert len(next_steps(told)) <= 6
 
 
+@pytest.mark.slow
 def test_what_the_judge_replaces_is_the_ratio_of_the_variances(odd):
     result, _, _ = odd
     (row,) = [one for one in worth(result) if one["policy"] == "base"]
@@ -199,6 +203,7 @@ def test_what_is_written_is_no_data_of_the_next_run(cli, tmp_path):
     assert code == 2 and "would read what is written there as data" in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_sentences_claim_what_was_done(odd):
     """The paragraph names each value's estimator; without probes nothing was audited, without labels taught."""
     result, _, _ = odd

@@ -205,6 +205,7 @@ def test_labels_that_contradict_each_other_lend_nothing_to_the_plan_either(cli: 
     )
 
 
+@pytest.mark.slow
 def test_what_labels_make_of_the_variance_is_told_apart_where_everything_is_labelled(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -215,6 +216,7 @@ def test_what_labels_make_of_the_variance_is_told_apart_where_everything_is_labe
     assert "analyze counts none" not in text
 
 
+@pytest.mark.slow
 def test_a_pilot_that_judged_a_policy_in_part_is_said_to_be_kept() -> None:
     table = world()
     whole = to_json(plan(table, **COSTS))
@@ -256,6 +258,7 @@ def test_labels_are_shared_or_each_policys_own() -> None:
     assert record["first"] == record["second"] == "base"
 
 
+@pytest.mark.slow
 def test_a_bad_policy_does_not_take_the_budget() -> None:
     """A policy that lives where the pilot has no label has a huge component; the plan is for the median policy."""
     table = world(policies=("base", "other", "third"))
@@ -315,6 +318,7 @@ def test_a_budget_that_detects_nothing_on_the_scale_says_so(cli: Cli, tmp_path: 
     assert "nothing on the scale" in table and "power 1.00" not in table
 
 
+@pytest.mark.slow
 def test_probes_give_the_audit_its_spread() -> None:
     table = world()
     rows = table[table["policy"] == "other"].head(30).copy()

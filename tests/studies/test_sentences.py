@@ -68,6 +68,7 @@ def test_runs_that_did_not_answer_are_no_trials():
     assert kept(few.assign(refused=0.0), ["n"], 4000, measure="coverage_answered").holds is True
 
 
+@pytest.mark.slow
 def test_normalised_errors_have_their_mean_spread_and_error():
     """Z ~ N(0.5, 2^2), with policies that agree: numbers, and MCSEs over many studies, are those of the law."""
     rng = np.random.default_rng(2)

@@ -110,6 +110,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(cli, files, tmp_path: Pa
             check_room(Path("/proc/none/steps"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

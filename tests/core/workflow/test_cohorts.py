@@ -53,6 +53,7 @@ def found(world):
     return analyze(world, groups=["topic"])
 
 
+@pytest.mark.slow
 def test_a_cell_is_the_analysis_of_its_cohort(world, found):
     table = found.cohorts["topic"]
     assert table["cohort"].values.tolist() == ["g0", "g1", "g2"]

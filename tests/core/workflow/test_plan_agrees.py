@@ -118,6 +118,7 @@ def test_the_worlds_hold_every_kind_of_refusal_and_of_value():
     assert routes >= {"theta_aug", "label_mean", "probe_tuned", "balanced", "plug_in"}
 
 
+@pytest.mark.slow
 def test_no_probes_are_advised_for_an_audit_that_has_failed():
     for name, failed in (("probes_mismatched", True), ("probes_30", False)):
         assert (analysed(name).verdict("other") == "FAIL") == failed
