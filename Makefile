@@ -51,7 +51,7 @@ lint: $(VENV)/.installed  ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-fast: $(VENV)/.installed  ## the suite without the slow statistical checks
+fast: $(VENV)/.installed  ## the suite without the slow checks
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not slow'
 
 coverage: $(VENV)/.installed  ## branch coverage of the fast suite; slower than `fast` by up to four fifths

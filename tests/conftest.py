@@ -3,10 +3,13 @@
 import gc
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
 
 # Bytecode is kept, whatever the environment asks for: else every worker, and every process that a test starts, would
 # compile the project and rewrite the asserts of all test modules again.
@@ -35,29 +38,31 @@ def arena() -> Path:
     return path
 
 
-# Of the slow files those that take minutes, the longest first (CPU time): one that starts last would leave the other
-# workers idle, for a file stays with one worker (its fixtures and simulated data sets are shared).
+# The files that take a minute or more, the longest first: one that starts last would leave the other workers idle, for
+# a file stays with one worker (its fixtures and simulated data sets are shared).
+MINUTE = 60.0
 MINUTES = (
-    "test_nuts.py",
+    "core/bayes/test_nuts.py",
+    "core/bayes/test_coverage_slow.py",
+    "core/estimators/test_interval_coverage_slow.py",
+    "core/bayes/test_draws.py",
+    "core/bayes/test_borrowed_slow.py",
+    "core/bayes/test_models.py",
+    "core/bayes/test_sbc.py",
+    "core/transport/test_transport_slow.py",
+    "core/families/test_borrowed_slow.py",
     "test_first_run.py",
-    "test_coverage_slow.py",
-    "test_interval_coverage_slow.py",
-    "test_borrowed_slow.py",
-    "test_draws.py",
-    "test_models.py",
-    "test_sbc.py",
-    "test_off_policy_slow.py",
 )
+seconds: Counter[str] = Counter()  # of each file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Longest files first, then the others with slow tests, then the rest."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
+    first = {TESTS / name: k for k, name in enumerate(MINUTES)}
 
     def place(item: pytest.Item) -> int:
-        if item.path not in slow:
-            return len(MINUTES) + 1
-        return MINUTES.index(item.path.name) if item.path.name in MINUTES else len(MINUTES)
+        return first.get(item.path, len(MINUTES)) if item.path in slow else len(MINUTES) + 1
 
     items.sort(key=place)
 
@@ -67,3 +72,17 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    seconds[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which files `MINUTES` has forgotten."""
+    known = {f"tests/{name}" for name in MINUTES}
+    late = [name for name, spent in seconds.most_common() if spent > MINUTE and name not in known]
+    if late:
+        terminalreporter.write_line(
+            f"a minute or more, and not in MINUTES of tests/conftest.py: {', '.join(late)}"
+        )

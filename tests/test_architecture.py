@@ -5,6 +5,7 @@ import graphlib
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from registry_checks import estimator_convention, study_convention
 from cje_core import estimators
 from studies.engine import study as studies_engine
 
+parsed = cache(ast.parse)  # of the text of each file, which several tests read
 ROOT = Path(studies_engine.__file__).parents[2]
 PACKAGES = ("cje_core", "cje_sim", "studies")
 # What takes seconds to import: inside functions only, except in the modules that are made of it.
@@ -52,7 +54,9 @@ def imports(tree: ast.AST, *, top_level: bool = False) -> Iterator[tuple[int, in
         elif top_level and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for other in node.orelse:
                 yield from imports(ast.Module([other], []), top_level=True)
-        elif not (top_level and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)):
+        elif isinstance(node, ast.expr):  # holds no statement
+            continue
+        elif not (top_level and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
             yield from imports(node, top_level=top_level)
 
 
@@ -77,7 +81,7 @@ def violations(root: Path) -> list[str]:
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             where = path.relative_to(root).as_posix()
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = parsed(path.read_text(encoding="utf-8"))
             for line, level, name in imports(tree):
                 rules = {
                     "PyMC and its kin come from cje_core.bayes.models.engines": within(name, *ENGINES)
@@ -209,7 +213,7 @@ def folders() -> list[Path]:
 
 @pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.relative_to(ROOT).as_posix())
 def test_each_folder_states_its_rule_and_can_be_read_at_a_glance(folder):
-    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
+    text = ast.get_docstring(parsed((folder / "__init__.py").read_text(encoding="utf-8")))
     assert text and "Rule of this package" in text
     modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
     if folder.name not in REGISTRIES:
@@ -234,7 +238,7 @@ def test_no_circle_of_files_or_folders():
     files: dict[str, set[str]] = {}
     themes: dict[str, set[str]] = {}
     for module, path in modules.items():
-        for _, _, name in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        for _, _, name in imports(parsed(path.read_text(encoding="utf-8"))):
             target = name if name in modules else name.rpartition(".")[0]
             if target not in modules or target == module:
                 continue
@@ -256,7 +260,7 @@ def test_estimators_keep_the_convention(name):
 
 def mended(source: str) -> list[int]:
     """Lines where an estimate is assembled without being returned as it is."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     returned = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Return)}
     return [
         node.lineno
@@ -292,7 +296,7 @@ LONGER = {
 def crowded(source: str, module: str) -> list[str]:
     """Public functions with more than nine parameters; kernels take arrays one by one and are left out."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
             continue
         if any({"njit", "Kernel"} & set(re.findall(r"\w+", ast.unparse(d))) for d in node.decorator_list):

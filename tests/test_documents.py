@@ -3,10 +3,8 @@
 import ast
 import importlib
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +14,8 @@ from matplotlib import pyplot as plt
 
 import cje_core
 from cje_core.data.files import read
-from studies.cli.app import app
+from studies.cli.app import app, main
+from studies.ledger.claim import VERDICTS
 
 ROOT = Path(cje_core.__file__).parents[1]
 DOCUMENTS = [
@@ -178,8 +177,11 @@ def test_every_command_of_readme_has_its_options():
 
 
 @pytest.mark.slow
-def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path):
-    """As printed, but for the profile: the quick one of a study takes minutes."""
+def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path, monkeypatch, capsys):
+    """As printed, but for the profile: the quick one of a study takes minutes.
+
+    And of the ledger, each of whose claims has a test of its own, one claim of each verdict in place of all.
+    """
     for name in ("fresh_draws", "probe_slice"):
         (tmp_path / name).symlink_to(arena / name)
     lines = [line for line in commands() if not any(part in line for part in ELSEWHERE)]
@@ -199,21 +201,22 @@ def test_the_commands_of_readme_run_one_after_the_other(arena, tmp_path):
         "bench",
     ]
     assert [line.split()[1] for line in lines] == names
+    ledger = json.loads((ROOT / "docs" / "claims.json").read_text(encoding="utf-8"))["claims"]
+    of_each_verdict = list({claim["verdict"]: claim["id"] for claim in ledger}.values())
+    assert len(of_each_verdict) == len(VERDICTS)
+    monkeypatch.chdir(tmp_path)
     for line in lines:
         words = shlex.split(line.replace("--profile quick", "--profile smoke"))[1:]
         if words[0] == "replay":
             words[-1] = "0"  # of a run of few replicates
         if words[0] == "claims" and "--at" not in words:
             words += ["--profile", "smoke"]
-        done = subprocess.run(
-            [sys.executable, "-m", "studies", *words],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0 and done.stdout, (line, done.stdout[-300:], done.stderr)
+            words[1:1] = of_each_verdict if words[1].startswith("--") else []
+        monkeypatch.setattr(sys, "argv", ["cje-lab", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert not ended.value.code and told.out, (line, told.out[-300:], told.err)
     assert (tmp_path / "out" / "forest.png").exists() and (
         tmp_path / "results" / "mine" / "report.html"
     ).exists()

@@ -108,6 +108,7 @@ def test_the_skeleton_of_a_study_keeps_the_convention_and_runs(tmp_path, monkeyp
     del sys.modules[STUDY]
 
 
+@pytest.mark.slow
 def test_the_skeleton_of_a_benchmark_is_found_keeps_the_convention_and_runs(tmp_path, monkeypatch):
     """In processes of their own too, which find their functions by the file."""
     monkeypatch.setattr(benchmarks, "__path__", [*benchmarks.__path__, str(tmp_path)])

@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from studies.engine import run
@@ -52,6 +51,8 @@ def table(ds):
 
 def figure(ds):
     """One panel."""
+    import matplotlib.pyplot as plt  # .5 s, and most processes that run this file draw nothing
+
     fig, ax = plt.subplots()
     ax.hist(ds["estimate"].values.ravel())
     return fig

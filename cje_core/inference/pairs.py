@@ -73,8 +73,13 @@ def has_influence(estimate: xr.Dataset) -> bool:
     )
 
 
-def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: float) -> Pairs:
-    """Differences of the policies numbered `first` minus `second`, with unadjusted intervals of probability `prob`."""
+def pair_errors(
+    estimate: xr.Dataset, first: IntArray, second: IntArray, prob: float, *, tested: bool = True
+) -> Pairs:
+    """Differences of the policies numbered `first` minus `second`, with unadjusted intervals of probability `prob`.
+
+    Not `tested`, they come without the p-values that cost fifty intervals, see `pair_levels`.
+    """
     probability(prob)
     failed = estimate["status"].values >= Status.TOO_FEW_LABELS
     value = np.where(failed, np.nan, estimate["estimate"].values)
@@ -104,7 +109,7 @@ def pair_errors(estimate: xr.Dataset, first: IntArray, second: IntArray, prob: f
             low, high = estimate.attrs["oracle_range"]
             scale = float(low), float(high)
         apart = Apart(std_error, _pair_df(estimate, first, second, influence, cluster))
-        return pair_levels(levels, first, second, apart, correlation, scale, prob)
+        return pair_levels(levels, first, second, apart, correlation, scale, prob, tested=tested)
     draws = estimate["draws"].transpose("policy", "replicate").values
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)

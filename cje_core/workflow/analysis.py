@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import pandas as pd
 import xarray as xr
@@ -61,7 +62,7 @@ class Analysis(OfData):
         """The estimators that weight logged responses."""
         return [name for name in self.estimates if "logp_target" in estimators.load(name).NEEDS]
 
-    @property
+    @cached_property
     def row_flow(self) -> xr.Dataset:
         """Rows read, left out, judged, labelled and probed, see `cje_core.workflow.reading.row_flow.row_flow`."""
         return row_flow(self.data, self.left_out, self.value)

@@ -204,7 +204,8 @@ def _numbers(
     levels = [found[v].values[place] for v in ("estimate", "std_error", "interval", "status")]
     if not study.contrasts:
         return levels
-    return _joined(levels, pair_errors(result, place[pairs[0]], place[pairs[1]], study.ci_prob), pairs)
+    apart = pair_errors(result, place[pairs[0]], place[pairs[1]], study.ci_prob, tested=False)
+    return _joined(levels, apart, pairs)
 
 
 def _joined(levels: Sequence[Any], differences: Pairs, pairs: npt.NDArray[np.intp]) -> Sequence[Any]:

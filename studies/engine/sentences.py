@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from cje_core.checks import FloatArray
 from studies.engine.measures import MC_LEVEL, clopper_pearson
@@ -246,7 +246,7 @@ def alike_within(what: str, rows: pd.DataFrame, cell: Sequence[str], name: str) 
     rows = rows[rows[name].notna() & rows[f"{name}_mcse"].notna()]
     if not len(rows):
         return []
-    half = stats.norm.isf((1 - MC_LEVEL) / 2 / len(rows)) * rows[f"{name}_mcse"]
+    half = -special.ndtri((1 - MC_LEVEL) / 2 / len(rows)) * rows[f"{name}_mcse"]
     near = (rows[name].abs() + half).max() <= WITHIN
     far = (rows[name].abs() - half).max() > WITHIN
     holds = True if near else False if far else None

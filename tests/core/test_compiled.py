@@ -89,6 +89,7 @@ def outer(pair):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [{"name": "One", "more": 5.0}, {"name": "Two", "more": 1.0}], ids=["code", "type"]
 )

@@ -128,6 +128,7 @@ def test_interval_probabilities_in_every_position() -> None:
         assert got == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta", [0.1, 5.0])
 @pytest.mark.parametrize("kind", ["iid", "aligned", "anti_aligned"])
 def test_no_overflow_at_the_largest_size(kind: str, eta: float) -> None:

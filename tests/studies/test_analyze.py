@@ -70,6 +70,7 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     assert result["manifest"]["counts"]["other"] == {"responses": 60, "labels": 0, "probes": 20}
 
 
+@pytest.mark.slow
 def test_out_gets_json_and_plots(cli: Cli, tmp_path: Path) -> None:
     data = write(world(), tmp_path / "data")
     code, out, _ = cli(data, "--json", "--out", tmp_path / "deep" / "out")
@@ -126,6 +127,7 @@ def test_scale_decides_the_decimals() -> None:
 # --- order never matters ---
 
 
+@pytest.mark.slow
 def test_order_of_rows_and_files_changes_no_printed_digit(cli: Cli, tmp_path: Path) -> None:
     table = world(120, labels=60, policies=("base", "other", "third"))
     audit = probes(table, "other", 30, -0.2)
@@ -160,6 +162,7 @@ def test_plots_are_reproducible(tmp_path: Path) -> None:
         ).read_bytes()
 
 
+@pytest.mark.slow
 def test_seed_governs_what_is_random() -> None:
     runs = (analyze(world(), seed=seed, chosen=["projection_posterior"]) for seed in (1, 1, 2))
     one, same, other = (run.estimates["projection_posterior"].interval.values for run in runs)
@@ -242,6 +245,7 @@ def test_what_lies_outside_the_labels_is_named() -> None:
     assert "(outside the labels' range: words 100% of responses)" in text
 
 
+@pytest.mark.slow
 def test_covariates_that_the_calibrator_does_not_see() -> None:
     table = with_words(0.0)
     options = {"calibration": Calibration(["words"], "monotone")}
@@ -280,6 +284,7 @@ def test_ranks_are_those_of_the_values_that_stand(cli: Cli, tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_blocks_of_time(cli: Cli, tmp_path: Path) -> None:
     table = world(80, labels=60)
     table["day"] = table["prompt_id"] % 7

@@ -123,6 +123,7 @@ def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
     assert "blocked: ess 0.00342" in words and "use direct: fresh responses are at hand" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen", [("calibrated_ips", "dr_cpo"), ("direct", "calibrated_ips"), ("calibrated_ips",)]
 )
@@ -137,6 +138,7 @@ def test_cap_gate_is_known_where_an_estimate_knows_it(arena: Path, chosen: tuple
     assert ((found.gates["state"].sel(gate="cap_sensitivity") != "unknown").values == known).all()
 
 
+@pytest.mark.slow
 def test_covariates_reach_every_estimator(arena: Path) -> None:
     result = analyze(
         arena / "fresh_draws",

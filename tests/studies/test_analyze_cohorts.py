@@ -20,6 +20,7 @@ def table() -> pd.DataFrame:
     return rows.assign(topic=np.where(rows["prompt_id"] % 3 == 0, "chat", "code"))
 
 
+@pytest.mark.slow
 def test_by_cohort_in_every_output(cli: Cli, tmp_path: Path, table: pd.DataFrame) -> None:
     data = write(table, tmp_path / "data")
     code, shown, _ = cli(data, "--by", "topic", "--subgroup", "topic")
@@ -61,6 +62,7 @@ def test_by_cohort_in_every_output(cli: Cli, tmp_path: Path, table: pd.DataFrame
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_cohort(cli: Cli, tmp_path: Path, table: pd.DataFrame) -> None:
     data = write(table, tmp_path / "data")
     code, shown, _ = cli(data, "--cohort", "topic=chat")
@@ -120,6 +122,7 @@ def logged(table: pd.DataFrame, path: Path, spread: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_where_overlap_fails_the_overlap_estimator_is_offered(
     cli: Cli, tmp_path: Path, table: pd.DataFrame
 ) -> None:

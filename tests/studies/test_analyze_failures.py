@@ -39,6 +39,7 @@ def no_labels(table: Frame) -> Frame:
     return table.assign(oracle_label=np.nan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "status", "has_value"),
     [
@@ -77,6 +78,7 @@ def test_failure_of_one_policy_leaves_the_others_alone() -> None:
         assert found[policy]["estimates"]["direct"]["estimate"] is not None
 
 
+@pytest.mark.slow
 def test_names_that_matplotlib_or_rich_could_misread(tmp_path: Path) -> None:
     names = ("$a^2$", "[bold]b[/bold]", "模型", "x_y%z")
     result = analyze(world(policies=names))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from analysis import Cli
 
 
@@ -33,6 +34,7 @@ def differences(one: Any, other: Any, where: str = "") -> list[str]:
     return [] if one == other else [where]
 
 
+@pytest.mark.slow
 def test_the_json_and_the_page_are_those_in_memory(cli: Cli, tmp_path: Path) -> None:
     path = responses(tmp_path / "x.parquet")
     whole, pooled = (cli(path, option, "--json") for option in ("--no-large", "--large"))

@@ -104,6 +104,7 @@ def test_the_stricter_verdict_of_the_two_arms_stands_and_is_said() -> None:
         assert ("disagree: transport to other" in told) == (verdict != "PASS")
 
 
+@pytest.mark.slow
 def test_differences_of_borrowed_plug_ins_carry_a_caution() -> None:
     table = world(policies=("base", "other", "third"))
     plugged = analyze(table, borrowed="plug_in")
@@ -195,6 +196,7 @@ def contradicting(shift: float) -> pd.DataFrame:
     return table
 
 
+@pytest.mark.slow
 def test_labels_that_contradict_each_other_lend_nothing_until_one_is_chosen() -> None:
     """The caution is on the page, in JSON and ledger; choosing whose labels to borrow brings a level back."""
     from cje_core.workflow.steps.report import ledgers
@@ -268,6 +270,7 @@ def test_probes_of_unknown_prompts_are_counted_and_named() -> None:
     assert "probed prompts" not in printed(analyze(table, probes=probes(table, "other", 30, 0.0)), 300)
 
 
+@pytest.mark.slow
 def test_a_refused_policy_has_no_posterior_number_and_best_says_who_was_compared() -> None:
     result = analyze(contradicting(0.3), bayes="gibbs")
     found, text = to_json(result), " ".join(printed(result, 100).split())

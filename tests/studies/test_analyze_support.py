@@ -87,6 +87,7 @@ def test_policies_with_prompts_of_their_own_are_told_and_can_be_restricted(cli: 
     )
 
 
+@pytest.mark.slow
 def test_gates_follow_a_target_difference(cli: Cli, tmp_path: Path, arena: Path) -> None:
     sources = (arena / "fresh_draws", "--logged", arena / "logged_data.jsonl", "--calibration-policy", "base")
     told = {mde: json.loads(cli(*sources, *mde, "--json")[1]) for mde in ((), ("--target-mde", "0.2"))}
@@ -114,6 +115,7 @@ def test_bad_targets_are_one_line(cli: Cli, tmp_path: Path, words: tuple[str, ..
     assert (code, out, err) == (2, "", f"cje-lab: {said}\n")
 
 
+@pytest.mark.slow
 def test_drift_of_batches_enters_the_judge_gate(cli: Cli, tmp_path: Path) -> None:
     """Twenty probes in each of three months; in the last the labels of one policy are .3 lower."""
     table = world(200, labels=100, policies=("base", "other", "third"))

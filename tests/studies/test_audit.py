@@ -143,6 +143,7 @@ def test_power_is_computed(audit, tmp_path):
     assert found["needed"][0]["n_probes"] == probes_to_pass(0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["power", "sequential", "drift"])
 def test_figures_in_the_help_are_computed(audit, command, monkeypatch):
     from studies.cli.audit import help as told

@@ -24,6 +24,7 @@ def ds(tmp_path_factory):
     return run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
 
 
+@pytest.mark.slow
 def test_every_method_that_applies_answers_and_no_other_runs(ds):
     for name in ds["world"].values:
         for method in ds["method"].values:
@@ -91,6 +92,7 @@ def test_the_outcome_stands_at_the_methods_places():
     assert (found.status[names.index("bayes_hdi")] == NOT_RUN).all()
 
 
+@pytest.mark.slow
 def test_tables(ds):
     coverage, answered, refused, width, pairs, priors, statuses, times, measures = STUDY.table(ds).values()
     assert len(coverage) == len(answered) == len(refused) == len(width) == 2 * 4
@@ -143,6 +145,7 @@ def planted(ds, missed):
     return big
 
 
+@pytest.mark.slow
 def test_the_findings_follow_the_intervals(ds):
     """Both arms own and borrowed, probes, then coverage and refusals alike, then the precision of the comparison."""
     for missed, bayes, alike, precise in ((10, True, True, True), (150, False, False, False)):
@@ -153,12 +156,14 @@ def test_the_findings_follow_the_intervals(ds):
     assert {f.holds for f in few[:6]} == {None}
 
 
+@pytest.mark.slow
 def test_the_controls_behave(ds):
     part = ds.sel(policy=["base", "target", "rival"])
     bias = performance(part)["value"].sel({"measure": "bias", "method": "raw_judge"}).sel(world="smooth")
     assert (bias > 0.05).all()  # the judge is on another scale than the oracle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [{}, {"world": ["binary"]}, {"world": ["equal", "shift_probes"]}])
 def test_figures_and_tables_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)

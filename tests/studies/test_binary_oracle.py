@@ -38,6 +38,7 @@ def test_worlds_with_draws_have_no_closed_form():
     assert np.isnan(list(exact.values())).all()
 
 
+@pytest.mark.slow
 def test_smoke_and_planted_error(tmp_path):
     """Tables, figure and sentences; labels-only coverage of one half where the law says 96% is noticed."""
     ds = run.run_study(STUDY, profile="smoke", out=tmp_path, jobs=1).results

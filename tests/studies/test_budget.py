@@ -49,6 +49,7 @@ def test_cost_table_by_hand():
     assert rows.loc[("paper", 1), "same_std_error"] == pytest.approx(16 * labels / 9000)
 
 
+@pytest.mark.slow
 def test_smoke_and_a_wrong_law(tmp_path):
     """The pilot's plans exist where they are asked for; errors of twice the law are noticed."""
     ds = run.run_study(STUDY, profile="smoke", out=tmp_path, jobs=1).results

@@ -266,6 +266,7 @@ def test_a_users_own_words_stay_as_they_are(own):
     assert in_options(own, command_line._options()) == own
 
 
+@pytest.mark.slow
 def test_no_message_of_the_library_speaks_of_an_option():
     """Docstrings may: they say which command a module serves."""
     root = Path(cje_core.__file__).parent

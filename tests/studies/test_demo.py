@@ -41,6 +41,7 @@ def test_what_is_read_is_what_was_simulated() -> None:
         assert value == pytest.approx(float(arena_like.truth().sel(policy=policy)), abs=5e-5)
 
 
+@pytest.mark.slow
 def test_the_command_writes_analyses_and_says_what_is_next(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     found = CliRunner().invoke(app, ["demo", "--out", str(out)])

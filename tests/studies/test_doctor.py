@@ -118,6 +118,7 @@ def test_the_printed_command_runs_as_printed(
     assert names_of_policies(record["command"]) == set(record["policies"])
 
 
+@pytest.mark.slow
 def test_a_directory_of_several_is_told_part_by_part(tmp_path: Path) -> None:
     """Probes and logs of the same policies are given with the responses; those of others are not."""
     record = told(arena.HELD)
@@ -159,6 +160,7 @@ def test_rows_of_an_analysis_of_another_tool(tmp_path: Path) -> None:
     assert "left out" in page and "worth least, most" in page
 
 
+@pytest.mark.slow
 def test_labels_of_items_without_a_score_value_them_on_screen_page_and_json(tmp_path: Path) -> None:
     """Traces that people rated and the judge did not: a third column beside worst and best."""
     rng = np.random.default_rng(2)

@@ -53,6 +53,7 @@ def test_a_replicate_is_what_the_library_says():
     assert not found.failures
 
 
+@pytest.mark.slow
 def test_averages_are_their_definition(ds):
     """RMSE, RMSE^d, interval score and pairwise accuracy of one method by loops over cells and replicates."""
     found, truth = benchmark.averages(ds), ds["truth"].isel(n=0, oracle_fraction=0, replicate=0)
@@ -85,6 +86,7 @@ def test_averages_are_their_definition(ds):
     assert found["rmse"].value[k] != pytest.approx(np.sqrt(np.mean(np.square(rmse))), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_sentences_follow_the_results(ds):
     """Estimates put in place of those drawn decide each sentence; the smoke run alone is too small for most."""
     assert len(benchmark.findings(ds)) == 6
@@ -108,6 +110,7 @@ def test_the_sentences_follow_the_results(ds):
     assert "0.0% (0.0)" in chance.sentence
 
 
+@pytest.mark.slow
 def test_tables_and_figures(ds):
     tables = STUDY.table(ds)
     accuracy, ranks, truths, ablations, ess, cells = tables.values()

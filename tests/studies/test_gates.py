@@ -82,6 +82,7 @@ def test_a_replicate_is_what_the_library_says():
     assert gates.GUARDS["ess"].threshold == BY_NAME["ess"].good and gates.GUARDS["ess"].least
 
 
+@pytest.mark.slow
 def test_logs_are_weighted_only_where_there_are_logs(ds):
     ran = (ds["status"] != NOT_RUN).all(("replicate", "policy"))
     for world in ds["world"].values:
@@ -121,6 +122,7 @@ def planted(ds, gate, knows):
     return big
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", ["transport_fail", "label_support", "ess"])
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_finding_follows_what_the_gate_knows(ds, gate, knows):
@@ -137,11 +139,13 @@ def test_a_finding_follows_what_the_gate_knows(ds, gate, knows):
         )  # finitely many runs show no certainty
 
 
+@pytest.mark.slow
 def test_few_runs_decide_nothing(ds):
     few = ds.isel(replicate=[0, 1])
     assert {f.holds for f in STUDY.findings(few)} == {None}
 
 
+@pytest.mark.slow
 def test_tables_count_every_run(ds):
     rocs, failures, spoken = STUDY.table(ds).values()
     one = rocs[(rocs["gate"] == "transport_fail") & (rocs["event"] == "miss")].iloc[0]
@@ -154,6 +158,7 @@ def test_tables_count_every_run(ds):
     assert hacked["speaks"].item() == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [{}, {"world": ["benign"]}, {"world": ["near", "farther"]}])
 def test_figure_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)

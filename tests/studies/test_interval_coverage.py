@@ -29,6 +29,7 @@ def ds(tmp_path_factory):
     return run.run_study(STUDY, profile="smoke", out=tmp_path_factory.mktemp("smoke")).results
 
 
+@pytest.mark.slow
 def test_the_controls_behave(ds):
     value = performance(ds.sel(world="smooth", policy=["base", "high", "low"]))["value"]
     bias = value.sel({"measure": "bias", "method": "raw_judge"})
@@ -40,6 +41,7 @@ def test_the_controls_behave(ds):
     assert (refused == failed / 4).all()
 
 
+@pytest.mark.slow
 def test_the_methods_that_apply_run_and_no_other(ds):
     cells = {tuple(cell.values()) for cell in STUDY.at("smoke").cells()}
     assert ("smooth", 1000, 0.05, "own") in cells and ("weak", 1000, 0.05, "own") not in cells
@@ -84,6 +86,7 @@ def test_a_difference_is_the_contrast_of_the_two_policies():
     assert np.asarray(found.truth).tolist() == [0.6, 0.6, 0.6, 0.0]
 
 
+@pytest.mark.slow
 def test_contrasts_are_columns_after_the_policies(ds):
     assert STUDY.columns == ["base", "high", "low", DIFFERENCE] == ds["policy"].values.tolist()
     with pytest.raises(
@@ -92,6 +95,7 @@ def test_contrasts_are_columns_after_the_policies(ds):
         replace(STUDY, contrasts=(("high", "nobody"),))
 
 
+@pytest.mark.slow
 def test_tables(ds):
     tables = STUDY.table(ds)
     coverage, answered, refused, false, widths, _, measures = tables.values()
@@ -141,6 +145,7 @@ def planted(ds, method, missed):
     return big
 
 
+@pytest.mark.slow
 def test_the_findings_follow_the_intervals(ds):
     """Missing 5% of the truths keeps the level, missing a fifth does not, and four replicates cannot tell."""
     for missed, expected in ((20, True), (80, False)):
@@ -153,6 +158,7 @@ def test_the_findings_follow_the_intervals(ds):
     assert [f.holds for f in STUDY.findings(ds)[:4]] == [None] * 4
 
 
+@pytest.mark.slow
 def test_the_papers_ranges_are_met_where_the_coverages_lie_in_them(ds):
     for missed, expected in ((80, True), (200, False)):
         found = STUDY.findings(planted(ds, "plug_in_jackknife", missed))
@@ -162,6 +168,7 @@ def test_the_papers_ranges_are_met_where_the_coverages_lie_in_them(ds):
         assert [f.holds for f in others] == [False]  # covers always: above the range
 
 
+@pytest.mark.slow
 def test_the_jackknife_is_the_papers(ds):
     """Its variance is that of the mean of f(S) over prompts plus (K - 1) / K times the sum over deleted folds."""
     streams = Streams(1, STUDY.name, {"world": "smooth"}, 0)
@@ -180,6 +187,7 @@ def test_the_jackknife_is_the_papers(ds):
     np.testing.assert_allclose(half, 1.959964 * total, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_refusal_is_no_false_difference(ds):
     """A method that refuses every run is shown as refused, not as one that errs or covers."""
     silent = ds.copy(deep=True)
@@ -195,6 +203,7 @@ def test_a_refusal_is_no_false_difference(ds):
             mpl.pyplot.close(figure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "levels",
     [

@@ -30,6 +30,7 @@ def test_exact_errors_order_as_theory_has_it():
         assert exact["se_direct"] < exact["se_rogan_gladen"] and 0 < exact["squared_correlation"] < 1
 
 
+@pytest.mark.slow
 def test_smoke_and_planted_errors(tmp_path):
     ds = run.run_study(STUDY, profile="smoke", out=tmp_path, jobs=1).results
     found = STUDY.findings(ds)

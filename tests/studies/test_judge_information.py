@@ -90,6 +90,7 @@ def test_folded_and_noisy_reports():
     assert max(values) - min(values) < 1e-12
 
 
+@pytest.mark.slow
 def test_smoke(tmp_path):
     ds = run.run_study(STUDY, profile="smoke", out=tmp_path, jobs=1).results
     found = STUDY.findings(ds)

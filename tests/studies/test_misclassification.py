@@ -88,6 +88,7 @@ def test_the_two_worlds_look_alike_and_mean_different_things():
     )
 
 
+@pytest.mark.slow
 def test_graded_bias_by_simulation():
     """E[P_base(Y | S)] over a million scores, 5 Monte Carlo standard errors."""
     exact = mis.theory({**CELL, "judge": mis.GRADED})["bias_direct"]
@@ -119,6 +120,7 @@ def test_errors_of_replicates_are_the_exact_ones():
         ), name
 
 
+@pytest.mark.slow
 def test_smoke_ends_in_sentences_that_notice_a_swap(tmp_path):
     """Findings, tables and figures of the smoke profile; with the two methods swapped nothing may hold."""
     ds = run.run_study(STUDY, profile="smoke", out=tmp_path, jobs=1).results

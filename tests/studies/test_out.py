@@ -38,6 +38,7 @@ def test_a_file_of_the_user_is_never_replaced(cli: Cli, tmp_path: Path, name: st
     assert ("base" in shown) == (name == "forest.png") and held(site) == {name: b"mine"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("page")
 def test_a_second_run_replaces_its_own_and_spares_what_was_changed(cli: Cli, tmp_path: Path) -> None:
     data, site = write(world(), tmp_path / "data"), tmp_path / "site"

@@ -69,6 +69,7 @@ def loop(count):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waste", [0.0, 1.5])
 def test_a_study_of_methods_of_a_millisecond(tmp_path, waste):
     clock, count = Clock(), 10_000

@@ -76,6 +76,7 @@ def odd(tmp_path_factory):
     return result, out, (out / "index.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_stands_alone_and_answers_first(odd):
     _, out, text = odd
     page = Page(text)
@@ -105,6 +106,7 @@ def test_the_page_is_whole_stands_alone_and_answers_first(odd):
     }
 
 
+@pytest.mark.slow
 def test_names_are_escaped_and_set_apart(odd):
     _, _, text = odd
     assert "<b>bold" not in text and html.escape(NAMES[1], quote=False)[:12] in text
@@ -114,6 +116,7 @@ def test_names_are_escaped_and_set_apart(odd):
         ElementTree.fromstring(section.replace("xlink:href", "href"))
 
 
+@pytest.mark.slow
 def test_the_style_serves_narrow_screens_and_print(odd):
     _, _, text = odd
     assert "@media (max-width: 640px)" in text and "@media print" in text and 'name="viewport"' in text
@@ -124,6 +127,7 @@ def test_the_style_serves_narrow_screens_and_print(odd):
         assert before.rfind('class="scroll') > before.rfind("</table></div>") - 1
 
 
+@pytest.mark.slow
 def test_the_leaderboard_is_sorted_by_value_and_holds_every_policy(odd):
     result, _, text = odd
     rows = leaderboard(result)
@@ -136,6 +140,7 @@ def test_the_leaderboard_is_sorted_by_value_and_holds_every_policy(odd):
             assert 0 <= row["bar"][0] <= row["bar"][2] <= row["bar"][1] <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 30])
 def test_one_and_thirty_policies(count, tmp_path, sketched):
     result = analyze(world(30, labels=20, policies=tuple(f"m{k:02}" for k in range(count))))
@@ -150,6 +155,7 @@ def test_one_and_thirty_policies(count, tmp_path, sketched):
     assert len(next_steps(told)) <= 6
 
 
+@pytest.mark.slow
 def test_what_the_judge_replaces_is_the_ratio_of_the_variances(odd):
     result, _, _ = odd
     (row,) = [one for one in worth(result) if one["policy"] == "base"]
@@ -173,6 +179,7 @@ def test_one_figure_that_fails_leaves_the_rest(tmp_path, monkeypatch, sketched):
     assert "no ink" in (tmp_path / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_second_run_leaves_nothing_stale_and_nothing_of_others(tmp_path, sketched):
     (tmp_path / "mine.txt").write_text("keep")
     first = analyze(world(policies=("base", "other")), bayes="gibbs")
@@ -183,6 +190,7 @@ def test_a_second_run_leaves_nothing_stale_and_nothing_of_others(tmp_path, sketc
     assert not {"posterior.nc", "win_matrix.png"} & there and {"mine.txt", "index.html"} <= there
 
 
+@pytest.mark.slow
 def test_the_table_stands_though_the_directory_cannot(cli, tmp_path):
     """A name that no file system takes: the result is printed, then one line."""
     code, out, err = cli(write(world(), tmp_path / "data"), "--out", tmp_path / ("x" * 400))
@@ -195,6 +203,7 @@ def test_what_is_written_is_no_data_of_the_next_run(cli, tmp_path):
     assert code == 2 and "would read what is written there as data" in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_sentences_claim_what_was_done(odd):
     """The paragraph names each value's estimator; without probes nothing was audited, without labels taught."""
     result, _, _ = odd
@@ -213,6 +222,7 @@ def test_names_of_files_are_short_and_apart():
     assert file_name("a/b") != file_name("a b") and len(file_name("y" * 900)) < 80
 
 
+@pytest.mark.slow
 def test_the_posterior_s_file_hides_prompts_with_a_salt(tmp_path, sketched):
     table = world()
     table["prompt_id"] = "secret-" + table["prompt_id"].astype(str)
@@ -229,6 +239,7 @@ def test_every_panel_is_drawn_when_it_is_asked_for():
     assert np.isfinite(made["calibration"]().get_ylim()).all()
 
 
+@pytest.mark.slow
 def test_very_long_names_are_short_on_screen_and_page_and_whole_once(tmp_path, sketched):
     """300 letters: beginning and end, told apart, with the full names below the methods and in the JSON."""
     names = tuple("n" * 290 + f"-version-{k}" for k in (1, 2))

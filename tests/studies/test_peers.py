@@ -180,6 +180,7 @@ def test_a_peer_that_takes_too_long_is_stopped(toys):
     process.close()
 
 
+@pytest.mark.slow
 def test_a_run_with_failing_peers_is_a_finished_run(toys, tmp_path):
     done = run_study(toys("classical", "dies"), profile="smoke", out=tmp_path, jobs=1)
     assert done.crashes == 0 and done.replicates_run == 3
@@ -193,6 +194,7 @@ def test_a_run_with_failing_peers_is_a_finished_run(toys, tmp_path):
     assert manifest["definition"]["code"][INSTALLED] == np.__version__
 
 
+@pytest.mark.slow
 def test_replicates_do_not_depend_on_those_before(toys):
     study = toys("seeded", "dies")
     in_a_row = [one(study, r).estimate[1] for r in range(3)]
@@ -231,6 +233,7 @@ def test_a_slow_peer_takes_part_in_the_first_replicates(toys):
     assert [int(one(study, r).status[1, 0]) for r in range(3)] == [0, 0, NOT_RUN]
 
 
+@pytest.mark.slow
 def test_the_planted_error_is_found(toys, tmp_path):
     """A peer that is .3 off covers nothing; against it ours wins, and against the honest one it does not by much."""
     done = run_study(toys("classical", "off", replicates=30), profile="smoke", out=tmp_path, jobs=1)
@@ -335,6 +338,7 @@ def test_a_cell_above_the_allowance_is_named_with_the_reason(factor, missed, why
         assert "smooth, 30 labels" in finding.sentence and f"{factor:.2f}" in finding.sentence
 
 
+@pytest.mark.slow
 def test_the_smoke_profile_needs_no_peer(monkeypatch, tmp_path):
     monkeypatch.setattr("studies.engine.running.interpreters.home", lambda package, named: None)
     done = run_study(STUDY, profile="smoke", out=tmp_path, jobs=1)

@@ -73,6 +73,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 # --- the outputs ---
 
 
+@pytest.mark.slow
 def test_json_is_one_object_that_keeps_its_promises(cli: Cli, tmp_path: Path) -> None:
     data = write(world(), tmp_path / "data")
     replicates = 100
@@ -121,6 +122,7 @@ def test_table_says_the_design_and_what_to_do(cli: Cli, tmp_path: Path) -> None:
 COSTS = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
 
 
+@pytest.mark.slow
 def test_the_forecast_is_of_what_analyze_prints_and_says_what_own_labels_would_do() -> None:
     """With probes, the probe value; a plan of the paper's plug-in is an option and says what it is not."""
     table = world()
@@ -178,6 +180,7 @@ def test_a_policy_that_would_be_refused_gets_a_line_and_no_number(cli: Cli, tmp_
     assert "other - base  refused" in text
 
 
+@pytest.mark.slow
 def test_labels_that_contradict_each_other_lend_nothing_to_the_plan_either(cli: Cli, tmp_path: Path) -> None:
     """The judge means the same for c as for a, or as for b, and nobody knows which: analyze refuses it."""
     table = world(policies=("a", "b", "c"), own=True)
@@ -202,6 +205,7 @@ def test_labels_that_contradict_each_other_lend_nothing_to_the_plan_either(cli: 
     )
 
 
+@pytest.mark.slow
 def test_what_labels_make_of_the_variance_is_told_apart_where_everything_is_labelled(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -212,6 +216,7 @@ def test_what_labels_make_of_the_variance_is_told_apart_where_everything_is_labe
     assert "analyze counts none" not in text
 
 
+@pytest.mark.slow
 def test_a_pilot_that_judged_a_policy_in_part_is_said_to_be_kept() -> None:
     table = world()
     whole = to_json(plan(table, **COSTS))
@@ -235,6 +240,7 @@ def test_the_reference_is_a_policy_with_a_number() -> None:
     assert "all its labels are equal, at an end of the scale" in record["policies"]["a"]["no_forecast"]
 
 
+@pytest.mark.slow
 def test_labels_are_shared_or_each_policys_own() -> None:
     costs = {"budget": 40.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
     shared = plan(world(), **costs, n_policies=5)
@@ -252,6 +258,7 @@ def test_labels_are_shared_or_each_policys_own() -> None:
     assert record["first"] == record["second"] == "base"
 
 
+@pytest.mark.slow
 def test_a_bad_policy_does_not_take_the_budget() -> None:
     """A policy that lives where the pilot has no label has a huge component; the plan is for the median policy."""
     table = world(policies=("base", "other", "third"))
@@ -295,6 +302,7 @@ def test_a_plan_that_misses_says_so(monkeypatch: pytest.MonkeyPatch, cli: Cli, t
     assert "count on the simulated numbers" in out
 
 
+@pytest.mark.slow
 def test_a_budget_that_detects_nothing_on_the_scale_says_so(cli: Cli, tmp_path: Path) -> None:
     """Four labelled prompts of each policy: the detectable difference would be several times the scale's width."""
     money = ("--budget", 4, "--cost-judge", 0.1, "--cost-oracle", 0.4)
@@ -310,6 +318,7 @@ def test_a_budget_that_detects_nothing_on_the_scale_says_so(cli: Cli, tmp_path: 
     assert "nothing on the scale" in table and "power 1.00" not in table
 
 
+@pytest.mark.slow
 def test_probes_give_the_audit_its_spread() -> None:
     table = world()
     rows = table[table["policy"] == "other"].head(30).copy()
@@ -320,6 +329,7 @@ def test_probes_give_the_audit_its_spread() -> None:
     assert plan(table, probes=rows, **costs).probes["other"] > plan(table, **costs).probes["other"]
 
 
+@pytest.mark.slow
 def test_nothing_depends_on_the_order_of_rows_and_files(tmp_path: Path) -> None:
     table = world(policies=("b", "a", "c"))
     costs = {
@@ -339,6 +349,7 @@ def test_nothing_depends_on_the_order_of_rows_and_files(tmp_path: Path) -> None:
     assert results[0] == results[1] == results[2] == results[3]
 
 
+@pytest.mark.slow
 def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     """The label depends on the covariate, which the components and the simulation must see."""
     table = world()
@@ -369,6 +380,7 @@ def test_covariates_and_calibrator_enter_pilot_and_check() -> None:
     assert (manifest["covariates"], manifest["calibrator"]) == (["age"], "default")
 
 
+@pytest.mark.slow
 def test_the_figure_is_drawn_at_the_power_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     draw = save.mde_contours
@@ -449,6 +461,7 @@ def test_pilots_without_enough_to_plan_with(cli: Cli, tmp_path: Path) -> None:
 # --- real data ---
 
 
+@pytest.mark.slow
 def test_arena_sample(arena: Path, cli: Cli) -> None:
     """A peer's components of base are .0120 and .0490; its plan for 5000 at .01 and .16 labels 50.6%."""
     words = [arena / "fresh_draws", "--probes", arena / "probe_slice", "--replicates", 20, "--json"]
@@ -467,6 +480,7 @@ def test_arena_sample(arena: Path, cli: Cli) -> None:
     assert result["manifest"]["calibration_policy"] == ["base"]
 
 
+@pytest.mark.slow
 def test_a_binary_judge_is_told_how_to_split_labels(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     n, parts = 300, []

@@ -1,5 +1,7 @@
 """``cje-lab plan`` on a narrow terminal: no row loses its name."""
 
+from functools import cache
+
 import pytest
 from pilot_worlds import worlds
 from rich.cells import cell_len
@@ -13,9 +15,14 @@ from studies.cli.planning.tables import summary
 COSTS = {"budget": 60.0, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
 
 
+@cache
+def planned_for(name):
+    return plan(worlds()[name].table, **COSTS)
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_every_row_of_every_table_keeps_its_name(width):
-    planned = plan(worlds()["probes_30"].table, **COSTS)
+    planned = planned_for("probes_30")
     console = Console(width=width, highlight=False)
     with console.capture() as captured:
         console.print(summary(planned))
@@ -48,5 +55,5 @@ def test_a_plan_that_finds_no_difference_does_not_pass_for_sound():
 
 
 def test_a_plan_for_one_policy_of_several_has_no_differences():
-    table = worlds()["probes_30"].table
-    assert contrast_records(plan(table, **COSTS)) and not contrast_records(plan(table, n_policies=1, **COSTS))
+    alone = plan(worlds()["probes_30"].table, n_policies=1, **COSTS)
+    assert contrast_records(planned_for("probes_30")) and not contrast_records(alone)

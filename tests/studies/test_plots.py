@@ -113,6 +113,7 @@ def test_the_area_is_the_share_of_pairs_in_order_and_its_error_that_of_resampled
     assert curve(score, failed, np.arange(800)).mcse < 0.95 * one.mcse  # clusters count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_the_command_writes_a_file(results, tmp_path, monkeypatch, capsys, suffix):
     monkeypatch.setattr(directory, "load", lambda name: toy_study.STUDY)

@@ -63,6 +63,7 @@ def cli(monkeypatch, capsys):
     return call
 
 
+@pytest.mark.slow
 def test_a_users_files_are_the_population(cli, tmp_path):
     home = own_files(tmp_path / "mine")
     words = ("run", "real_data", "--data", home, "--judge-range", 1, 5, "--oracle-range", 0, 10)
@@ -105,6 +106,7 @@ def finished(cli, tmp_path):
     return home, words, tmp_path / "out" / "real_data"
 
 
+@pytest.mark.slow
 def test_a_replicate_of_ones_own_files_is_had_again_and_its_shards_merge(finished, cli, tmp_path):
     home, words, directory = finished
     again = ("replay", directory, "--cell", "0", "--replicate", 2)

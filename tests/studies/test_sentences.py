@@ -47,6 +47,7 @@ def test_a_level_is_kept_or_not_or_it_cannot_be_told(values, replicates, holds):
     assert found.sentence.endswith(f"n={np.argmin(values)}.")  # and not n=2.0, as a row of numbers holds it
 
 
+@pytest.mark.slow
 def test_no_cell_of_a_right_method_is_called_wrong_too_often():
     """Twenty cells at exactly 90%: a verdict on either side errs in at most 5% of the studies."""
     rng = np.random.default_rng(5)
@@ -67,6 +68,7 @@ def test_runs_that_did_not_answer_are_no_trials():
     assert kept(few.assign(refused=0.0), ["n"], 4000, measure="coverage_answered").holds is True
 
 
+@pytest.mark.slow
 def test_normalised_errors_have_their_mean_spread_and_error():
     """Z ~ N(0.5, 2^2), with policies that agree: numbers, and MCSEs over many studies, are those of the law."""
     rng = np.random.default_rng(2)

@@ -112,6 +112,7 @@ def test_a_falling_measure_and_the_mde(tmp_path):
     assert [look.replicates for look in found.looks][:1] == [64]  # far from the target few replicates decide
 
 
+@pytest.mark.slow
 def test_what_was_computed_is_kept(tmp_path):
     study, question = replace(RISING, block=64), Question("n", "z", "zero", "coverage", 0.85)
     few = {"fixed": {}, "most": 256, "within": 3.0}  # levels: each costs a run and its merge

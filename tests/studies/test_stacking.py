@@ -50,6 +50,7 @@ def test_equal_weights_of_one_member_are_that_member():
     np.testing.assert_allclose(same["std_error"], one["std_error"])
 
 
+@pytest.mark.slow
 def test_regrets_are_their_definition(ds):
     found = stacking.regrets(ds)
     assert len(found) == 2 * (len(stacking.STACKS) + 1)
@@ -63,6 +64,7 @@ def test_regrets_are_their_definition(ds):
     assert row["best member"] == best and row["regret"] == pytest.approx(rmse["stacked"] / rmse[best] - 1)
 
 
+@pytest.mark.slow
 def test_sentences_tables_and_figure(ds):
     assert len(stacking.findings(ds)) == 3
     names = list(ds["method"].values)

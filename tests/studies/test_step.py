@@ -55,6 +55,7 @@ def told(text):
     return found
 
 
+@pytest.mark.slow
 def test_the_report_of_kept_steps_is_what_analyze_prints(cli, files, tmp_path: Path):
     code, plain, _ = cli("analyze", *files, "--json")
     assert code == 0
@@ -109,6 +110,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(cli, files, tmp_path: Pa
             check_room(Path("/proc/none/steps"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -125,6 +127,7 @@ def test_an_analysis_that_is_refused_keeps_nothing(cli, files, tmp_path: Path, w
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_analysis_leaves_nothing_that_a_step_takes_for_whole(
     cli, files, tmp_path: Path, monkeypatch
 ):

@@ -17,12 +17,19 @@ from studies.report import documents
 PAGES = Path(studies.__file__).parents[1] / "docs" / "studies"
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Results of the toy in its smoke size; nobody changes them."""
+    out = tmp_path_factory.mktemp("ran")
+    run.run_study(toy_study.STUDY, profile="smoke", out=out)
+    return out
+
+
 @pytest.fixture
-def written(tmp_path, monkeypatch):
-    run.run_study(toy_study.STUDY, profile="smoke", out=tmp_path / "run")
+def written(ran, tmp_path, monkeypatch):
     monkeypatch.setattr(directory, "load", lambda name: toy_study.STUDY)
     monkeypatch.setattr(documents, "available", lambda: [*available(), "toy_study"])
-    documents.write(tmp_path / "run", tmp_path / "pages")
+    documents.write(ran, tmp_path / "pages")
     return tmp_path / "pages"
 
 
@@ -48,8 +55,8 @@ def test_a_page_begins_with_the_sentences_and_ends_with_how_to_repeat_it(written
     assert (written / "toy_study-1.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_results_give_the_same_pages(written, tmp_path):
-    documents.write(tmp_path / "run", tmp_path / "again")
+def test_the_same_results_give_the_same_pages(written, ran, tmp_path):
+    documents.write(ran, tmp_path / "again")
     for path in sorted(written.iterdir()):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
@@ -82,7 +89,7 @@ def test_a_study_that_is_gone_is_found(written, monkeypatch):
     assert any("there is no study 'toy_study'" in line for line in documents.problems(written))
 
 
-def test_results_with_a_part_missing_make_no_page(written, tmp_path, monkeypatch):
+def test_results_with_a_part_missing_make_no_page(written, ran, tmp_path, monkeypatch):
     from dataclasses import replace
 
     def broken(ds):
@@ -90,11 +97,11 @@ def test_results_with_a_part_missing_make_no_page(written, tmp_path, monkeypatch
 
     monkeypatch.setattr(directory, "load", lambda name: replace(toy_study.STUDY, findings=broken))
     with pytest.raises(StudyError, match="toy_study: the sentences could not be made: KeyError"):
-        documents.write(tmp_path / "run", tmp_path / "other")
+        documents.write(ran, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
-def test_the_command_writes_and_checks(written, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_and_checks(written, ran, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(documents, "load", lambda name: toy_study.STUDY)
 
     def lab(*words):
@@ -105,9 +112,9 @@ def test_the_command_writes_and_checks(written, tmp_path, monkeypatch, capsys):
         return end.value.code or 0, said.out + said.err
 
     out = tmp_path / "new"
-    assert lab(tmp_path / "run", "--out", out) == (0, f"page: {out / 'toy_study.md'}\n")
+    assert lab(ran, "--out", out) == (0, f"page: {out / 'toy_study.md'}\n")
     assert lab("--check", "--out", out) == (0, f"{out}: every page is what its manifest renders to\n")
     (out / "toy_study.md").write_text("typed")
     code, said = lab("--check", "--out", out)
     assert code == 1 and "not what toy_study.json renders to" in said
-    assert lab("--out", out)[0] == 2 and lab(tmp_path / "run", "--check")[0] == 2
+    assert lab("--out", out)[0] == 2 and lab(ran, "--check")[0] == 2

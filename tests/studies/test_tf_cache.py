@@ -91,6 +91,7 @@ def test_the_json_holds_checks_counts_and_rows_without_ids(command: Cli, tmp_pat
     assert mild["mean_weight"] == pytest.approx(1.0, abs=1e-12) and mild["mean_tokens"] == 12
 
 
+@pytest.mark.slow
 def test_no_id_is_written_but_salted_or_in_the_ledger(command: Cli, tmp_path: Path) -> None:
     """In cache, JSON and ledger; and the digits do not depend on the salt."""
     words, _ = world(tmp_path)
@@ -128,6 +129,7 @@ def test_no_id_is_written_but_salted_or_in_the_ledger(command: Cli, tmp_path: Pa
     assert told["plain"]["policies"]["mild"]["overlap"]["ttc"] is not None
 
 
+@pytest.mark.slow
 def test_a_salt_is_in_no_output(command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in files, whatever packs them, nor on the screen; given by its file, then by the environment."""
     words, _ = world(tmp_path)
@@ -241,6 +243,7 @@ def arena_schema(arena: Path, tmp_path: Path) -> tuple[Path, dict[str, Path]]:
     return tmp_path / "logs.parquet", targets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_the_arena_sample_through_the_schema_gives_the_same_digits(
     arena: Path, arena_schema: tuple[Path, dict[str, Path]], command: Cli, tmp_path: Path, kind: str

@@ -67,6 +67,7 @@ def test_the_share_and_its_error():
     assert np.sqrt((errors**2).mean()) == pytest.approx(shares.std(ddof=1), rel=5 / np.sqrt(800))
 
 
+@pytest.mark.slow
 def test_sentences_tables_and_figure(ds):
     assert len(versus.findings(ds)) == 3
     assert versus.findings(ds.sel(shift=[1.0])) == []  # nothing to compare with: no sentence

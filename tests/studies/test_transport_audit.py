@@ -59,6 +59,7 @@ def test_a_replicate_is_what_the_library_says():
     assert found.truth[0] == mean
 
 
+@pytest.mark.slow
 def test_tables(ds):
     printed, verdicts, errors, measures = STUDY.table(ds).values()
     assert len(verdicts) == 6 and len(printed) == 4 * 6 and len(errors) == 3 and len(measures) == 6 * 4
@@ -94,6 +95,7 @@ def planted(ds, verdict, missed, shift=None):
     return big
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verdict", "missed", "holds"),
     [
@@ -112,11 +114,13 @@ def test_the_findings_follow_verdicts_and_intervals(ds, verdict, missed, holds):
     assert everywhere in found[{"FAIL": 0, "PASS": 1, "INCONCLUSIVE": 3}[verdict]].sentence
 
 
+@pytest.mark.slow
 def test_few_audits_decide_nothing(ds):
     assert {f.holds for f in STUDY.findings(ds)} == {None}
     assert len(STUDY.findings(ds.sel(shift=[0.0]))) == 5  # no shift to find
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [{}, {"judge": ["weak"]}, {"shift": [0.25]}])
 def test_figure_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)

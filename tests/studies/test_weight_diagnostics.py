@@ -61,6 +61,7 @@ def test_the_error_of_an_area():
     assert np.sqrt((errors**2).mean()) == pytest.approx(areas.std(ddof=1), rel=tolerance)
 
 
+@pytest.mark.slow
 def test_sentences_tables_and_figure(ds):
     stable, chance, gate = diagnostics.findings(ds)
     assert "stabilised" in stable.sentence and "(" in gate.sentence and chance.rule

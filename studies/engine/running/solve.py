@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
-from scipy import stats
+from scipy import special
 
 from cje_core.streams import Cell, Level
 from studies.engine.measures import MEASURES, PROPORTIONS, performance
@@ -26,7 +26,7 @@ from studies.engine.run import QUIET, Log, run_study
 from studies.engine.study import Study, StudyError
 
 MDE = "mde"  # (z_.8 + z_.975) times the empirical SE: of a difference, what a two-sided 5% test detects with power .8
-DETECTS = float(stats.norm.ppf(0.8) + stats.norm.ppf(0.975))
+DETECTS = float(special.ndtri(0.8) + special.ndtri(0.975))
 LOOKS = 4  # sizes of a level's sample: most / 64, most / 16, most / 4, most
 
 
@@ -135,7 +135,7 @@ def solve(
     whole = _check(study, question, between, fixed, most)
     low, high = (round(x) if whole else float(x) for x in between)
     steps = 2 + 3 * (whole + math.ceil(math.log2(max(math.log(high / low) / math.log1p(within), 2))))
-    z = float(stats.norm.ppf(1 - (1 - prob) / (2 * steps * LOOKS)))
+    z = float(special.ndtri(1 - (1 - prob) / (2 * steps * LOOKS)))
     go = run or (lambda one: one_cell(one, out))
     looks: list[Look] = []
 

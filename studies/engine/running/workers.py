@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from cloudpickle import dumps  # type: ignore[import-untyped]
@@ -130,6 +129,8 @@ def _pools(_modules: int) -> ThreadpoolController:
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """One BLAS and one numba thread: processes are the parallelism of a study."""
+    import numba  # .4 s, and whoever only reads results computes no block
+
     before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:

@@ -98,6 +98,7 @@ def sources(arena):
     return {"logged": arena / "logged_data.jsonl", "probes": arena / "probe_slice"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariates", [[], ["response_length"]])
 def test_analyze_checks_the_data_once_and_fits_each_slice_once(counted, arena, covariates):
     result = analyze(

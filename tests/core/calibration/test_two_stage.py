@@ -284,6 +284,7 @@ def test_the_error_of_a_borrowed_two_stage_fit_has_its_simulated_size(mode):
     assert 0.85 < ratio[0] < 1.16 and 0.95 < ratio[1] < 1.45
 
 
+@pytest.mark.slow
 def test_bootstrap_replicates_refit_both_stages():
     """Multinomial counts are rows repeated: each replicate against the slow calibrator on the repeated rows."""
     rng = np.random.default_rng(13)

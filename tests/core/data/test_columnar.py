@@ -163,6 +163,7 @@ def both(monkeypatch: pytest.MonkeyPatch, path: Path, **reading: Any) -> tuple[b
     return columns == [True], quick
 
 
+@pytest.mark.slow
 def test_jsonl_by_columns_is_jsonl_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(20261122)
     seen: Counter[tuple[bool, bool]] = Counter()
@@ -173,6 +174,7 @@ def test_jsonl_by_columns_is_jsonl_by_records(tmp_path: Path, monkeypatch: pytes
     assert seen[True, False] >= 25 and seen[False, True] >= 25, seen
 
 
+@pytest.mark.slow
 def test_a_directory_by_columns_is_one_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     quick = 0
@@ -215,6 +217,7 @@ def test_odd_lines(
     assert quick is None or found == quick
 
 
+@pytest.mark.slow
 def test_parquet_by_columns_is_parquet_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(3)
     quick = 0
@@ -265,6 +268,7 @@ def test_parquet_by_columns_is_parquet_by_records(tmp_path: Path, monkeypatch: p
     assert 30 <= quick <= 120
 
 
+@pytest.mark.slow
 def test_csv_by_columns_is_csv_by_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(11)
     usual = {
@@ -300,6 +304,7 @@ def test_csv_by_columns_is_csv_by_records(tmp_path: Path, monkeypatch: pytest.Mo
     assert 30 <= quick <= 140
 
 
+@pytest.mark.slow
 def test_scales_and_covariates_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     quick: list[bool] = []

@@ -248,6 +248,7 @@ def test_a_label_hardly_moves_its_own_prediction():
     assert np.abs(after[1] - before[1])[~same].max() > 0.2 * fitted
 
 
+@pytest.mark.slow
 def test_one_step_is_a_refit_to_second_order():
     """Four times the labels: 1 / 16 of the distance to the exact refit, where the fit on all labels keeps 1 / 4."""
     apart = []

@@ -68,6 +68,7 @@ def test_weights_enter_all_but_the_number_of_values():
     assert found[2] == pytest.approx(expected[2], abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_correlation_s_interval_covers_as_it_says():
     """In 600 data sets of 40 normal pairs; exact binomial bounds at 1e-4."""
     rng, truth, hits, n = np.random.default_rng(5), 0.6, 0, 600

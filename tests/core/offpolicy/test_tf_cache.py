@@ -123,6 +123,7 @@ def test_a_prompt_without_a_row_and_a_row_without_a_prompt(tmp_path: Path) -> No
     assert "no row of its x_id" in found.reason[0] and "not in the logs" in found.reason[1]
 
 
+@pytest.mark.slow
 def test_1e5_rows_take_less_than_two_seconds(tmp_path: Path) -> None:
     """CPU time with reading, tokens, two configurations and every check: 1.4 s where this was written."""
     n, rng = 100_000, np.random.default_rng(0)

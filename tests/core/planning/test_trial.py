@@ -110,6 +110,7 @@ def test_spread_and_power_of_replicates_by_hand():
     np.testing.assert_allclose(reached, (0.5 + 1.0 + 0.5 + 0.0) / 4)
 
 
+@pytest.mark.slow
 def test_a_plan_that_promises_too_much_is_caught(monkeypatch):
     """Planted: a quarter of the components, so standard errors half as large."""
     data = pilot("base", n=200)

@@ -53,6 +53,7 @@ def found(world):
     return analyze(world, groups=["topic"])
 
 
+@pytest.mark.slow
 def test_a_cell_is_the_analysis_of_its_cohort(world, found):
     table = found.cohorts["topic"]
     assert table["cohort"].values.tolist() == ["g0", "g1", "g2"]
@@ -156,6 +157,7 @@ def test_groups_of_the_calibrator_are_read_and_are_no_table(world):
     )
 
 
+@pytest.mark.slow
 def test_groups_whose_rare_labels_are_all_alike_are_not_flagged():
     """P(any flag) of 300 data sets of equal groups is 5% at most; by each group's own noise alone it is over 40%."""
     rng, flagged, n_sets = np.random.default_rng(3), 0, 300

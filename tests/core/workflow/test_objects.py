@@ -15,6 +15,7 @@ from cje_sim.scenarios import arena_like
 MONEY = {"budget": 40, "cost_judge": 0.02, "cost_oracle": 0.3, "replicates": 20}
 
 
+@pytest.mark.slow
 def test_a_dataset_gives_what_its_files_give():
     read = cje_core.analyze(table())
     held = read.data.copy(deep=True)
@@ -35,6 +36,7 @@ def test_policies_of_a_dataset_stand_in_order_of_name():
     assert repr(turned) == repr(cje_core.analyze(data))
 
 
+@pytest.mark.slow
 def test_logs_covariates_and_scales_of_a_dataset_are_its_own():
     data = arena_like.simulate(n=200, rng=1)
     result = cje_core.analyze(data, calibration=cje_core.Calibration(["response_length"]))

@@ -113,6 +113,7 @@ def both(path: Path, **options: Any) -> tuple[Analysis, Analysis]:
     return analyze(path, large=True, **options), analyze(path, large=False, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "n", "options"),
     [

@@ -110,6 +110,7 @@ def test_the_interval_of_the_ungraded_stays_on_the_scale() -> None:
     assert low < flow.calibrated[0] < high == 1.0
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_ungraded_covers_what_all_responses_are_worth() -> None:
     """300 data sets in which the ungraded are worth .6 less: at least 95% less five Monte Carlo standard errors."""
     rng, hits, reps = np.random.default_rng(4), 0, 300

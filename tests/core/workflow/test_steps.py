@@ -72,6 +72,7 @@ def test_steps_give_the_bits_of_the_one_call(whole, kept):
     same(whole, kept[1])
 
 
+@pytest.mark.slow
 def test_each_step_run_again_gives_the_same_bits(whole, again):
     for name in STEPS:
         files = {name: (again / name).read_bytes() for name in ("rewards.parquet", "weights.parquet")}
@@ -117,12 +118,14 @@ def by_topic(rng):
     return topics, {"chosen": ["direct", "snips", "overlap_weights"], **asked}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [two_stage, logs_teach, no_logs, in_clusters, by_topic])
 def test_steps_give_the_bits_of_the_one_call_for_other_data(make, tmp_path):
     data, asked = make(1)
     same(analyze(data, **asked), analyze_in_steps(data, tmp_path, **asked))
 
 
+@pytest.mark.slow
 def test_steps_give_the_bits_of_the_one_call_on_the_arena_sample(arena, tmp_path):
     asked = {"probes": arena / "probe_slice", "logged": arena / "logged_data.jsonl"}
     same(analyze(arena / "fresh_draws", **asked), analyze_in_steps(arena / "fresh_draws", tmp_path, **asked))
@@ -175,6 +178,7 @@ def test_estimates_read_the_weights(whole, again):
         np.testing.assert_allclose(moved[name].estimate, np.nanmean(reward))
 
 
+@pytest.mark.slow
 def test_estimates_read_the_calibrator(whole, again):
     groups = read_tree(again / "calibrator.nc")
     for name in groups:
@@ -192,6 +196,7 @@ def test_estimates_read_the_calibrator(whole, again):
     np.testing.assert_allclose(values.values[borrowed], 0.01)
 
 
+@pytest.mark.slow
 def test_the_stack_reads_its_members(whole, again):
     groups = read_tree(again / "members.nc")
     for name in groups:
