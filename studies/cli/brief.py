@@ -35,3 +35,16 @@ def be_brief(words: Sequence[str]) -> None:
     atexit.register(gc.freeze)
     if len(words) > 1 and words[1] in OURS:
         sys.modules.setdefault("dask", None)  # type: ignore[arg-type]  # importing it says that it is not there
+
+
+def load_figures() -> None:
+    """Import what draws, without the documentation of every artist's properties, which matplotlib writes for .1 s."""
+    from matplotlib import artist
+
+    written = artist.kwdoc
+    artist.kwdoc = lambda artist: ""
+    try:
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+    finally:
+        artist.kwdoc = written
