@@ -332,13 +332,13 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
 def _without(fitted: OracleSlice, k: int) -> Calibrator | None:
     """Calibrator of the labels outside fold k, if any; the levels of a monotone one are those of the pooled one."""
     f, (fold, weighted) = fitted.calibrator, fitted.of_label
-    train = np.flatnonzero(fold != k)
-    if not len(train):
+    train = fold != k
+    if not train.any():
         return None
     if f is None or f.mode != "monotone" or fitted.mode != "monotone":
         return refit(fitted, train, fitted.basis)
-    at = fitted.at[train]
-    total, labels = (sum_by(at, values[train], len(f.knot)) for values in (fitted.weight, weighted))
+    # to add a zero changes no sum, and takes less time than to leave it out
+    total, labels = (sum_by(fitted.at, values * train, len(f.knot)) for values in (fitted.weight, weighted))
     if not total.all():
         seen = total > 0
         f, total, labels = f._replace(knot=f.knot[seen]), total[seen], labels[seen]

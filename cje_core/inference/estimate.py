@@ -155,7 +155,7 @@ def label_estimate(
     coords : mapping, optional
         More coordinates.
     indexes : mapping, optional
-        Of those coordinates that have one already.
+        Of those coordinates that have one already, which come as its variables.
     """
     kinds = {"estimate": float, "std_error": float, "interval": float, "route": str, "source": str}
     kinds |= {"influence": float, "balance": float, "draws": float, "status": np.int8}
@@ -196,9 +196,8 @@ def _dataset(
     variables, indexes, sizes = dict[str, xr.Variable](), dict[Any, xr.Index](), dict[Any, int]()
     for name, one in given.items():
         if name in known:
-            variable, indexes[name] = known[name].create_variables({name: one})[name], known[name]
-            dims, shape = variable.dims, variable.shape
-        elif isinstance(one, xr.Variable):
+            indexes[name] = known[name]
+        if isinstance(one, xr.Variable):
             variable, dims, shape = one.copy(deep=False), one.dims, one.shape
         else:
             dims, shape = (one[0],) if isinstance(one[0], str) else tuple(one[0]), np.shape(one[1])
