@@ -34,7 +34,7 @@ from scipy import special
 from cje_core.calibration.isotonic import interpolate
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
-from cje_core.inference.estimate import gapless, sum_by
+from cje_core.inference.sums import gapless, sum_by
 
 PRIOR = 2.5  # standard deviation of the log odds per standard deviation of the score
 CONVERGED, MAX_STEPS = 1e-8, 100  # change of a log odds after which Newton's steps end, and their number

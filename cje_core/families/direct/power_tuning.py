@@ -37,19 +37,12 @@ from typing import NamedTuple
 import numpy as np
 
 from cje_core.calibration.isotonic import grades
-from cje_core.calibration.oracle_slice import (
-    Calibrator,
-    OracleSlice,
-    held_out,
-    mean_labels,
-    mean_of_rows,
-    predict,
-)
+from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, held_out, mean_labels, predict
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
 from cje_core.families.direct.curve import judge_curve
-from cje_core.inference.estimate import gapless, sum_by
-from cje_core.inference.influence import MeanOver, Part, kish_ess
+from cje_core.inference.influence import MeanOver, Part, kish_ess, mean_of_rows
+from cje_core.inference.sums import gapless, sum_by
 
 MIN_TUNED = 6  # labelled clusters, by Kish's count, below which no prediction is weighed
 SHRINKAGE = 10  # labelled clusters that the single prediction is worth
