@@ -6,6 +6,9 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C while libraries are still being imported is answered as later on."""
     try:
+        from studies.cli.brief import be_brief
+
+        be_brief(sys.argv)
         from studies.cli.app import main as run
 
         run()

@@ -20,7 +20,8 @@ from cje_core.estimators import load
 from cje_core.estimators.stacked_dr import LIBRARY
 from cje_core.families.off_policy import Stabilisation
 from cje_core.figures.style import GREY, OKABE_ITO
-from cje_core.inference.estimate import cluster_se, label_estimate, wald
+from cje_core.inference.estimate import label_estimate, wald
+from cje_core.inference.sums import cluster_se
 from studies.engine.grids import RULE, Average, average, rows_of, scored
 from studies.engine.measures import summary_table
 from studies.engine.panels import legend, plain_log

@@ -12,8 +12,8 @@ from cje_core.estimators import direct
 from cje_core.estimators.direct import Bootstrap
 from cje_core.families.off_policy_estimate import jackknife
 from cje_core.inference import ranks
-from cje_core.inference.estimate import cluster_se
 from cje_core.inference.influence import delete_group_variance
+from cje_core.inference.sums import cluster_se
 from cje_core.offpolicy import log_likelihoods
 from cje_core.offpolicy.overlap import hill
 from cje_core.offpolicy.typicality import Sample, cle_factor, typicality, weighted_typicality

@@ -53,7 +53,7 @@ DIAGNOSTICS = (
         lambda w: w.estimate("dr_cpo").part_correlation.sel(policy="clone").item() <= 1),
     Row("app:diag-uncertainty", "share of the variance that labels add", "estimators.direct.estimate",
         lambda w: w.estimate("direct").calibration_share.sel(policy="base").item() < 1),
-    Row("Dependence-robust SEs", "cluster sandwich", "inference.estimate.cluster_se", sandwich),
+    Row("Dependence-robust SEs", "cluster sandwich", "inference.sums.cluster_se", sandwich),
     Row("app:diag-dep", "stationary bootstrap, block length by a sweep",
         "inference.serial.stationary_bootstrap_se",
         lambda w: serial.stationary_bootstrap_se(w.estimate("raw_judge").influence.values[0]).std_error > 0),

@@ -162,7 +162,7 @@ THEORY = (
     Row("app:nuisances", "a light smoother of g, the same where every prompt has fresh responses",
         "families.smooth.smoothed_mean, estimators.dr_cpo.estimate",
         lambda w: near(w.value("dr_cpo", smooth_g=True), w.value("dr_cpo"))),
-    Row("app:if-var", "variance n^-2 sum phi^2 and a Wald interval", "inference.estimate.cluster_se", sandwich),
+    Row("app:if-var", "variance n^-2 sum phi^2 and a Wald interval", "inference.sums.cluster_se", sandwich),
     Row("app:oua", "unequal folds take the weighted delete-one-group formula",
         "inference.influence.delete_group_variance", pseudo_values),
     Row("lem:weight-identity", "second moment of the ratio on a region is its chi-square",

@@ -17,7 +17,7 @@ import numpy as np
 from cje_core.calibration.oracle_slice import OracleSlice, predict
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.sums import sum_by
 
 MAX_LEVELS = 64
 

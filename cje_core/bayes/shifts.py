@@ -30,7 +30,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray, Rng, one_of
 from cje_core.compiled import njit
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.sums import sum_by
 
 PRIORS = ("student", "normal", "horseshoe", "flat")
 INNER = 10  # sweeps per draw of f

@@ -35,8 +35,8 @@ from cje_core.calibration.folds import count_clusters
 from cje_core.checks import BoolArray, FloatArray, IntArray, Rng
 from cje_core.compiled import njit
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
+from cje_core.inference.sums import sum_by
 
 MIN_NU = 3.0
 MIN_BINS, MAX_BINS, LABELS_PER_BIN = 3, 10, 12  # of `balance`

@@ -20,7 +20,7 @@ from cje_core.calibration.isotonic import isotonic
 from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, fit, index, predict
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.errors import DataError
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.sums import sum_by
 
 N_GRID = 101
 N_RESAMPLES = 100

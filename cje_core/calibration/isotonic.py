@@ -105,14 +105,15 @@ def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, In
     if n <= FEW and not loaded():  # the same bits, and an analysis of few levels needs no numba
         few, last = [0.0] * n, [0] * n
         n_blocks = pool_into.function(y.tolist(), w.tolist(), n, few, [0.0] * n, last)
-        value, end = np.array(few), np.array(last, dtype=np.int64)
+        value, end = np.array(few[:n_blocks]), np.array(last[:n_blocks], dtype=np.int64)
     else:
         value, end = np.empty(n), np.empty(n, dtype=np.int64)
         n_blocks = pool_into(y, w, n, value, np.empty(n), end)
     size = end[:n_blocks].copy()
     size[1:] -= end[: n_blocks - 1]
     size[:1] += 1
-    return np.repeat(value[:n_blocks], size), np.repeat(np.arange(n_blocks), size)
+    block = np.repeat(np.arange(n_blocks), size)
+    return value[block], block
 
 
 def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArray:
@@ -128,8 +129,8 @@ def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArra
     """
     if len(x) < MANY:
         return np.interp(x, knot, value)
-    if len(set(x[:FIRST].tolist())) < FIRST / 2:
-        code, level = pd.factorize(x, use_na_sentinel=False, size_hint=FIRST)
+    if (few := grades(x)) is not None:
+        code, level = few
         return np.asarray(np.interp(level, knot, value)[code])
     if len(knot) < (SOME_KNOTS if loaded() else MANY_KNOTS):
         return np.interp(x, knot, value)
@@ -141,6 +142,14 @@ def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArra
     out = np.empty(len(x))
     _look_up(np.ascontiguousarray(x), knot, value, first, steps, out)
     return out
+
+
+def grades(x: FloatArray) -> tuple[IntArray, FloatArray] | None:
+    """Code of each of many values that are few distinct ones, and these; None where they are not."""
+    if len(x) < MANY or len(set(x[:FIRST].tolist())) >= FIRST / 2:
+        return None
+    code, level = pd.factorize(x, use_na_sentinel=False, size_hint=FIRST)
+    return code, level
 
 
 @Kernel

@@ -95,14 +95,16 @@ def kolmogorov_smirnov(first: FloatArray, second: FloatArray, count: FloatArray 
     least = np.abs(below).max()  # m n d, in whole numbers
     if least == 0:
         return 1.0
-    met = np.zeros(m + 1)  # A(i, k - i), for one k after the other
+    met = np.zeros(m + 2)  # A(i - 1, k - i + 1), for one k after the other; the first is of no weight
+    every = np.arange(m + 1.0)
+    height = every * (m + n)
     for k in range(1, m + n + 1):
-        low, high = max(0, k - n), min(m, k)
-        i = np.arange(low, high + 1)
-        before = met[np.maximum(i - 1, 0)]  # of no weight where i is 0
-        now = (i * before + (k - i) * met[i]) / k
-        met[i] = np.where(np.abs(i * n - (k - i) * m) >= least, 1.0, now)
-    return float(met[m])
+        low, high = max(0, k - n), min(m, k) + 1
+        i = every[low:high]
+        now = (i * met[low:high] + (k - i) * met[low + 1 : high + 1]) / k
+        now[np.abs(height[low:high] - k * m) >= least] = 1.0  # i n - (k - i) m, in whole numbers
+        met[low + 1 : high + 1] = now
+    return float(met[m + 1])
 
 
 def _of_many(first: FloatArray, second: FloatArray, below: FloatArray) -> float:

@@ -29,10 +29,11 @@ from cje_core.calibration.two_stage import (
     make_basis,
 )
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
-from cje_core.data.arrays import Logged, Rows, taken
-from cje_core.inference.estimate import Status, sum_by
-from cje_core.inference.influence import MeanOver, Part, effective_clusters, mean_over
+from cje_core.data.arrays import Logged, Rows
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import Part, effective_clusters
 from cje_core.inference.rank_test import rank_test
+from cje_core.inference.sums import sum_by
 
 MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
 CALIBRATORS = ("default", "auto", *MODES)
@@ -332,13 +333,13 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
 def _without(fitted: OracleSlice, k: int) -> Calibrator | None:
     """Calibrator of the labels outside fold k, if any; the levels of a monotone one are those of the pooled one."""
     f, (fold, weighted) = fitted.calibrator, fitted.of_label
-    train = np.flatnonzero(fold != k)
-    if not len(train):
+    train = fold != k
+    if not train.any():
         return None
     if f is None or f.mode != "monotone" or fitted.mode != "monotone":
         return refit(fitted, train, fitted.basis)
-    at = fitted.at[train]
-    total, labels = (sum_by(at, values[train], len(f.knot)) for values in (fitted.weight, weighted))
+    # to add a zero changes no sum, and takes less time than to leave it out
+    total, labels = (sum_by(fitted.at, values * train, len(f.knot)) for values in (fitted.weight, weighted))
     if not total.all():
         seen = total > 0
         f, total, labels = f._replace(knot=f.knot[seen]), total[seen], labels[seen]
@@ -410,28 +411,3 @@ def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: Flo
     if f.first_stage is not None:
         moves = moves + fitted.index_moves.influence(points, np.argsort(g), weight)
     return Part(n * sum_by(fitted.prompt, moves, n), df)
-
-
-def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArray) -> tuple[float, Part]:
-    """Weighted mean of values over some rows, and its sampling error by cluster (Hajek form).
-
-    ``mean = sum w v / sum w`` with influence ``n * w_i (v_i - mean) / sum w`` per prompt, n the number of prompts.
-
-    Examples
-    --------
-    >>> import cje_sim
-    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
-    >>> from cje_core.data.arrays import unpack
-    >>> rows = unpack(data)
-    >>> index = np.flatnonzero(rows.labelled)
-    >>> value, part = mean_part(rows, index, rows.label[index], rows.weight[index])
-    >>> round(value, 3) == round(float(data["oracle"].mean()), 3)
-    True
-    """
-    return mean_of_rows(rows, index, weight).part(values)
-
-
-def mean_of_rows(rows: Rows, index: IntArray, weight: FloatArray) -> MeanOver:
-    """Weighted means over some rows, for several values of the same ones (`mean_part`)."""
-    count = taken(rows.stands_for, index) if rows.stands_for.size else None
-    return mean_over(taken(rows.prompt, index), weight, rows.cluster, count)

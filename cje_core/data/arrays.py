@@ -6,6 +6,7 @@ The labelled dataset (`cje_core.data`) is checked and put into a canonical order
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import xarray as xr
+from xarray.indexes import PandasIndex
 
-from cje_core.data.contract import check_data, check_unique, teaching_policies
+from cje_core.data.contract import Same, check_data, check_unique, policy_names, teaching_policies
 from cje_core.data.errors import DataError
 from cje_core.data.fields import NO_FOLD
 
@@ -51,6 +53,7 @@ class Rows(NamedTuple):
 
 
 FIRST = 1_000  # names that tell whether it is worth while to look at all
+KEPT = 65_536  # prompts of an index whose names are kept
 _UNPACKED: ContextVar[tuple[xr.Dataset, dict[tuple[str, ...], Rows]] | None] = ContextVar(
     "unpacked", default=None
 )
@@ -107,8 +110,8 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
     _check(data, names=False)  # that they are unique is seen below, where they are sorted
     chosen = _feature_index(data, covariates)
     held, by_draw = data.variables, None
-    policies, by_policy = _in_order("policy", held["policy"].values.astype(str, copy=False))
-    prompts, by_prompt = _in_order("prompt", names_of(data, "prompt"))
+    policies, by_policy = _in_order("policy", np.array(policy_names(data)).astype(str, copy=False))
+    prompts, by_prompt = _prompts(data)
     if data.sizes["draw"] > 1:
         by_draw = np.argsort(held["draw"].values, kind="stable")
     order = [(axis, by) for axis, by in enumerate((by_policy, by_prompt, by_draw)) if by is not None]
@@ -222,6 +225,23 @@ def taken(values: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArray[
     return values[index]
 
 
+def _prompts(data: xr.Dataset) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
+    """Names of the prompts and their order, as `_in_order`; of an index seen before as they were then."""
+    index = data.xindexes.get("prompt")
+    if isinstance(index, PandasIndex) and len(index.index) <= KEPT:
+        return _prompts_of(Same(index.index))
+    return _in_order("prompt", names_of(data, "prompt"))
+
+
+@lru_cache(maxsize=8)  # estimators are called one after the other on the same data
+def _prompts_of(index: Same) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
+    found = _in_order("prompt", _text_of(index.held))
+    for kept in found:
+        if kept is not None:
+            kept.flags.writeable = False
+    return found
+
+
 def _in_order(
     dim: str, names: npt.NDArray[np.str_]
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
@@ -241,12 +261,16 @@ def _rise(names: npt.NDArray[np.str_]) -> bool:
 
 def names_of(data: xr.Dataset, dim: str) -> npt.NDArray[np.str_]:
     """Names of a dimension as text; where pandas holds them in Arrow's form, without a Python object for each."""
-    indexes = data.indexes
-    held = indexes[dim].array if dim in indexes else None
+    index = data.indexes.get(dim)
+    return data[dim].values.astype(str, copy=False) if index is None else _text_of(index)
+
+
+def _text_of(index: pd.Index) -> npt.NDArray[np.str_]:
+    held = index.array
     if isinstance(held, pd.arrays.ArrowStringArray) and len(held):
         text = pa.array(held, pa.large_string())
         return as_text(text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text)
-    return data[dim].values.astype(str, copy=False)
+    return np.asarray(index.values).astype(str)
 
 
 def as_text(names: pa.LargeStringArray) -> npt.NDArray[np.str_]:

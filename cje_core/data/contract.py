@@ -35,10 +35,14 @@ the list of policies whose labels teach the calibrator.
 """
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from xarray.indexes import PandasIndex
 
 from cje_core.data.errors import DataError
 from cje_core.data.fields import CONTROL, LARGEST, ONE_LINE, OVERFLOW
@@ -52,6 +56,34 @@ PER_PROMPT = ("cluster", "stratum", "cohort")  # texts
 LOGP_ROUNDING = (
     1e-5  # rounding in an inference server can push the log-likelihood of a sure response above zero
 )
+
+
+class Same:
+    """An object as the key of what is kept of it: for one that nobody changes, such as an index of pandas."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __hash__(self) -> int:
+        """Its place in memory, which is its own as long as this is kept."""
+        return id(self.held)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the very object."""
+        return isinstance(other, Same) and self.held is other.held
+
+
+def policy_names(data: xr.Dataset) -> Sequence[str]:
+    """Names of the policies, in the order of the data."""
+    index = data.xindexes.get("policy")
+    if isinstance(index, PandasIndex):
+        return _names_of(Same(index.index))
+    return tuple(data.variables["policy"].values.tolist())
+
+
+@lru_cache(maxsize=8)  # an estimator asks three times
+def _names_of(index: Same) -> Sequence[str]:
+    return tuple(index.held.tolist())
 
 
 def teaching_policies(data: xr.Dataset) -> list[str]:
@@ -193,7 +225,7 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
         if not ((prob > 0) & (prob <= 1)).all():
             raise DataError(_bad_label_prob(data))
     _check_logged(data)
-    unknown = set(teaching_policies(data)) - set(held["policy"].values.tolist())
+    unknown = set(teaching_policies(data)) - set(policy_names(data))
     if unknown:
         raise DataError(
             f"calibration policy {sorted(unknown)[0]!r} is not in the data; "

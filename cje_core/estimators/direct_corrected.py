@@ -44,12 +44,13 @@ import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
 from cje_core.checks import FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
-from cje_core.inference.estimate import Status, cluster_se, sum_by
-from cje_core.inference.influence import Part, combine, effective_clusters
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import Part, combine, effective_clusters, mean_part
+from cje_core.inference.sums import cluster_se, sum_by
 
 NEEDS = {"judge", "oracle", "probe"}
 MOST_LEVERAGE = 0.95

@@ -22,7 +22,6 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import mean_part
 from cje_core.checks import Rng
 from cje_core.data.arrays import unpack
 from cje_core.data.block import Block
@@ -37,7 +36,7 @@ from cje_core.families.blocks.estimates import (
     standard_error,
 )
 from cje_core.inference.estimate import Status
-from cje_core.inference.influence import combine
+from cje_core.inference.influence import combine, mean_part
 
 NEEDS = {"oracle"}
 

@@ -27,14 +27,13 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import mean_part
 from cje_core.checks import Rng
 from cje_core.data import check_data
 from cje_core.data.arrays import Rows, unpack
 from cje_core.data.fields import LARGEST
 from cje_core.families.assemble import PolicyResult, assemble
 from cje_core.inference.estimate import Status
-from cje_core.inference.influence import combine
+from cje_core.inference.influence import combine, mean_part
 
 NEEDS = {"oracle", "true_reward"}
 

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import mean_part
 from cje_core.checks import Rng
 from cje_core.data.arrays import unpack
 from cje_core.data.block import Block
@@ -34,7 +33,7 @@ from cje_core.families.blocks.estimates import (
 )
 from cje_core.families.prediction_powered import oracle_units
 from cje_core.inference.estimate import Status
-from cje_core.inference.influence import combine
+from cje_core.inference.influence import combine, mean_part
 
 NEEDS = {"judge"}
 

@@ -85,8 +85,9 @@ from cje_core.families.misclassification import (
     proportion,
     source_of,
 )
-from cje_core.inference.estimate import CI_BOUND, Status, cluster_sums, wald, wilson
+from cje_core.inference.estimate import CI_BOUND, Status, wald, wilson
 from cje_core.inference.influence import Part, combine
+from cje_core.inference.sums import cluster_sums
 
 NEEDS = {"judge", "oracle"}
 INTERVALS = ("auto", "wald", "lee")

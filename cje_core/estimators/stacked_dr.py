@@ -40,7 +40,8 @@ from cje_core.checks import FloatArray, one_of
 from cje_core.estimators import available, calibrated_dr_cpo, load, mrdr, tmle
 from cje_core.families import off_policy
 from cje_core.families.off_policy_estimate import Method, calibration_error, estimator
-from cje_core.inference.estimate import Status, cluster_sums
+from cje_core.inference.estimate import Status
+from cje_core.inference.sums import cluster_sums
 from cje_core.offpolicy.weights import simplex_qp
 
 NEEDS = off_policy.NEEDS

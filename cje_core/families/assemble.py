@@ -1,6 +1,7 @@
 """The labelled shell shared by the estimators: per-policy results in canonical order -> an estimate in the data's."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,8 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from cje_core.checks import BoolArray, FloatArray, one_of, probability
-from cje_core.data.arrays import Rows
+from cje_core.data.arrays import KEPT, Rows
+from cje_core.data.contract import Same, policy_names
 from cje_core.families.intervals import INTERVALS, NOTHING, Evidence, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 from cje_core.inference.sources import SOURCES
@@ -92,7 +94,7 @@ def assemble(
     for result in results:
         _check_source(result)
     results = [_name_missing_spread(result) for result in results]
-    names = [str(name) for name in data.variables["policy"].values.tolist()]
+    names = [str(name) for name in policy_names(data)]
     order = [rows.policies.index(name) for name in names]
     numbers = [
         (one.value, one.std_error, one.df, one.se_evaluation, one.se_calibration)
@@ -194,11 +196,25 @@ def _named(
         if not isinstance(held, xr.IndexVariable) or held.dtype.kind != "U" or len(held) != len(names):
             coords[dim] = names
             continue
-        index = made[dim]
+        coords[dim], indexes[dim] = held, made[dim]
         if order is not None:
-            index = PandasIndex(index.to_pandas_index().take(order), dim, held.dtype)
-        coords[dim], indexes[dim] = held, index
+            index, variable = _reordered(Same(made[dim].to_pandas_index()), Same(order), dim, held.dtype)
+            coords[dim], indexes[dim] = variable.copy(deep=False), index
+            coords[dim].attrs, coords[dim].encoding = held.attrs, held.encoding
     return coords, indexes
+
+
+def _reordered(index: Same, order: Same, dim: str, dtype: np.dtype[Any]) -> tuple[xr.Index, xr.Variable]:
+    """Index and variable in another order, which are kept where `cje_core.data.arrays.unpack` keeps the order."""
+    return (_kept if len(order.held) <= KEPT else _reorder)(index, order, dim, dtype)
+
+
+def _reorder(index: Same, order: Same, dim: str, dtype: np.dtype[Any]) -> tuple[xr.Index, xr.Variable]:
+    found = PandasIndex(index.held.take(order.held), dim, dtype)
+    return found, found.create_variables()[dim]
+
+
+_kept = lru_cache(maxsize=8)(_reorder)
 
 
 def _clusters(rows: Rows) -> npt.NDArray[np.str_]:

@@ -87,10 +87,10 @@ import numpy.typing as npt
 from scipy import special
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import mean_of_rows
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.estimate import clopper_pearson, into_scale, logit_wald, wald, with_room
+from cje_core.inference.influence import mean_of_rows
 
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
 NEAR = 1.5  # a t interval that reaches an end of the scale when stretched by this factor is near it

@@ -11,11 +11,11 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import mean_part
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import Status, sum_by
-from cje_core.inference.influence import Part, hajek, kish_ess
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import Part, hajek, kish_ess, mean_part
+from cje_core.inference.sums import sum_by
 
 ACCURACY = ("sensitivity", "specificity", "youden")
 

@@ -43,8 +43,9 @@ from cje_core.families.off_policy import (
     without_fold,
 )
 from cje_core.families.residual_tails import residual_facts
-from cje_core.inference.estimate import CI_BOUND, ESTIMAND, Status, cluster_se, cluster_sums, wald
+from cje_core.inference.estimate import CI_BOUND, ESTIMAND, Status, wald
 from cje_core.inference.influence import Part, combine, delete_group_variance, make_part
+from cje_core.inference.sums import cluster_se, cluster_sums
 from cje_core.offpolicy.weights import ess_fraction
 
 INFERENCE = ("influence", "jackknife")

@@ -20,7 +20,8 @@ from cje_core.checks import BoolArray, FloatArray, IntArray, one_of, probability
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.direct.balance import supported
-from cje_core.inference.estimate import Status, hdi, sum_by
+from cje_core.inference.estimate import Status, hdi
+from cje_core.inference.sums import sum_by
 
 ENGINES = ("gibbs", "nutpie", "pymc")
 POOLING = ("complete", "partial")

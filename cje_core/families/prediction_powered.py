@@ -10,12 +10,11 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, assign_folds, count_clusters
-from cje_core.calibration.oracle_slice import mean_part
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import PolicyResult
 from cje_core.inference.estimate import Status
-from cje_core.inference.influence import Part, combine
+from cje_core.inference.influence import Part, combine, mean_part
 
 QUANTILES = ("t", "z")
 

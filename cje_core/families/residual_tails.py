@@ -10,7 +10,7 @@ import numpy as np
 from cje_core.checks import FloatArray
 from cje_core.families.off_policy import Fact, Value, used_rows
 from cje_core.families.off_policy_logs import Logs
-from cje_core.inference.estimate import cluster_sums
+from cje_core.inference.sums import cluster_sums
 
 
 def residual_facts(logs: Logs, p: int, value: Value) -> dict[str, Fact]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from cje_core.figures.style import (
@@ -127,10 +128,9 @@ def forest(
     axes.tick_params(axis="y", which="both", length=0)
     axes.tick_params(axis="y", which="minor", labelsize=7, labelcolor=GREY)
 
-    right = notes_beside(axes, [y for y, _, _ in numbers], [shown for _, shown, _ in numbers], 7)
-    for label, (_, _, strong) in zip(right.get_yticklabels(), numbers, strict=True):
-        label.set_fontweight("bold" if strong else "normal")
-    plain_words((*axes.get_yticklabels(), *axes.get_yticklabels(minor=True), *right.get_yticklabels()))
+    heights, notes, strong = zip(*numbers, strict=True)
+    notes_beside(axes, heights, notes, 7, bold=np.flatnonzero(strong))
+    plain_words((*axes.get_yticklabels(), *axes.get_yticklabels(minor=True)))
 
     handles = [
         Line2D([], [], color=look[n]["color"], marker=look[n]["marker"], ms=5, lw=1.6, label=call[n])

@@ -1,6 +1,6 @@
 """Look of the figures: one palette, one style, so that a method keeps its colour on a page."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +29,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.titlesize": 9,
     "figure.constrained_layout.use": True,
+    "text.hinting": "no_hinting",  # letters keep their distances, and are laid out in less time
 }
 
 
@@ -66,6 +67,12 @@ def settle(figure: Figure) -> None:
     """Lay the figure out for good: a layout that is still open costs a whole drawing at each ``savefig``."""
     import matplotlib as mpl
 
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            if not axis.label.get_text():
+                axis.set_label_coords(
+                    0.0, 0.0
+                )  # else a place for it is looked for below all tick labels, every time
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
@@ -155,13 +162,16 @@ def grid_behind(ax: Axes, axis: Literal["x", "y"]) -> None:
     ax.set_axisbelow(True)
 
 
-def notes_beside(ax: Axes, at: Sequence[float], notes: Sequence[str], size: float) -> Any:
-    """Words at the right edge, at some heights; returns their axis."""
-    right = ax.secondary_yaxis("right")
-    right.set_yticks(at, notes)
-    right.tick_params(length=0, labelsize=size)
-    right.spines["right"].set_visible(False)
-    return right
+def notes_beside(
+    ax: Axes, at: Sequence[float], notes: Sequence[str], size: float, *, bold: Collection[int] = ()
+) -> None:
+    """Words at the right edge, at some heights; those whose place is in `bold` in bold."""
+    edge = ax.get_yaxis_transform()
+    for k, (y, note) in enumerate(zip(at, notes, strict=True)):
+        ax.annotate(
+            note, (1.0, y), xycoords=edge, xytext=(3.5, 0.0), textcoords="offset points", va="center_baseline",
+            fontsize=size, fontweight="bold" if k in bold else "normal", parse_math=False, annotation_clip=False,
+        )  # fmt: skip
 
 
 def policy_rows(ax: Axes, policies: Sequence[str]) -> None:

@@ -16,7 +16,9 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import CI_BOUND, cluster_se, cluster_sums, counts_up, sum_by
+from cje_core.data.arrays import Rows, taken
+from cje_core.inference.estimate import CI_BOUND
+from cje_core.inference.sums import cluster_se, cluster_sums, counts_up, sum_by
 
 REFERENCE = 0.975  # level of the t quantile at which degrees of freedom are capped
 BAND_DRAWS = 50_000  # Monte Carlo draws of the largest studentised error: its quantile is good to about 0.4%
@@ -122,6 +124,31 @@ def mean_over(
     size = np.ones(n_clusters)
     size[of_row] = count
     return MeanOver(own, code, share, len(cluster), n_clusters, _behind(mass, size), 1 / np.sqrt(count))
+
+
+def mean_part(rows: Rows, index: IntArray, values: FloatArray, weight: FloatArray) -> tuple[float, Part]:
+    """Weighted mean of values over some rows, and its sampling error by cluster (Hajek form).
+
+    ``mean = sum w v / sum w`` with influence ``n * w_i (v_i - mean) / sum w`` per prompt, n the number of prompts.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("weak_judge", n=300, oracle_fraction=0.25, rng=1)
+    >>> from cje_core.data.arrays import unpack
+    >>> rows = unpack(data)
+    >>> index = np.flatnonzero(rows.labelled)
+    >>> value, part = mean_part(rows, index, rows.label[index], rows.weight[index])
+    >>> round(value, 3) == round(float(data["oracle"].mean()), 3)
+    True
+    """
+    return mean_of_rows(rows, index, weight).part(values)
+
+
+def mean_of_rows(rows: Rows, index: IntArray, weight: FloatArray) -> MeanOver:
+    """Weighted means over some rows, for several values of the same ones (`mean_part`)."""
+    count = taken(rows.stands_for, index) if rows.stands_for.size else None
+    return mean_over(taken(rows.prompt, index), weight, rows.cluster, count)
 
 
 def kish_ess(weight: FloatArray) -> float:

@@ -31,17 +31,9 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import (
-    Status,
-    clopper_pearson,
-    cluster_se,
-    cluster_sums,
-    into_scale,
-    percentile,
-    wald,
-    with_room,
-)
+from cje_core.inference.estimate import Status, clopper_pearson, into_scale, percentile, wald, with_room
 from cje_core.inference.influence import pooled_df
+from cje_core.inference.sums import cluster_se, cluster_sums
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted

@@ -7,8 +7,8 @@ import numpy as np
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray
-from cje_core.inference.estimate import gapless, sum_by
 from cje_core.inference.influence import effective_clusters
+from cje_core.inference.sums import gapless, sum_by
 
 MAX_LEVERAGE = 0.9  # beyond it 1 / (1 - h) answers to rounding
 SAME_WEIGHT = 1e-9  # relative

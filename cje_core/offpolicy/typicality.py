@@ -22,8 +22,9 @@ import numpy as np
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import sum_by, wilson
+from cje_core.inference.estimate import wilson
 from cje_core.inference.influence import hajek, kish_ess
+from cje_core.inference.sums import sum_by
 
 LEVEL = 0.9
 # Sums of the same token scores in another order differ in their last bits; an edge that sits on one includes them all.

@@ -8,7 +8,7 @@ import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import FloatArray, IntArray
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.sums import sum_by
 from cje_core.offpolicy.weights import Stabilised, ess_fraction, guard_curve, log_ratios, mean_one, stabilise
 
 N_BINS = 20

@@ -35,8 +35,8 @@ from scipy import special
 from cje_core.calibration.isotonic import iso_mean_one, isotonic
 from cje_core.checks import FloatArray, one_of
 from cje_core.data.arrays import Logged
-from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import kish_ess
+from cje_core.inference.sums import sum_by
 from cje_core.offpolicy.held_out_maps import FoldMap, HeldOutMaps
 from cje_core.offpolicy.simplex import simplex_qp as simplex_qp
 

@@ -40,15 +40,16 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out, predict
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows
 from cje_core.estimators.direct_corrected import probe_value
 from cje_core.families.direct.fit import Lender, Options, borrowed_residual, corrects, make_lender, own_weight
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.intervals import bounds, evidence_of
-from cje_core.inference.estimate import Status, cluster_sums, sum_by
-from cje_core.inference.influence import Part
+from cje_core.inference.estimate import Status
+from cje_core.inference.influence import Part, mean_part
+from cje_core.inference.sums import cluster_sums, sum_by
 from cje_core.planning.split import Split, failed
 from cje_core.planning.stacked import stacked_splits
 

@@ -6,8 +6,9 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.families.direct.balance import balancing_weights
-from cje_core.inference.estimate import clopper_pearson, sum_by
+from cje_core.inference.estimate import clopper_pearson
 from cje_core.inference.influence import kish_ess
+from cje_core.inference.sums import sum_by
 from cje_core.planning.components import design, read_pilot, split_policy
 
 KEYS = ("sigma2_eval", "sigma2_cal", "sigma2_eval_se", "sigma2_cal_se", "sigma2_covariance")

@@ -20,8 +20,9 @@ from cje_core.estimators import stacked_dr
 from cje_core.families.off_policy import Value
 from cje_core.families.off_policy_estimate import error_parts
 from cje_core.families.off_policy_logs import unpack_logs
-from cje_core.inference.estimate import Status, cluster_sums
+from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, pooled_df
+from cje_core.inference.sums import cluster_sums
 from cje_core.planning.split import Split, failed
 
 

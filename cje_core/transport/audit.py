@@ -25,12 +25,13 @@ from scipy import special
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
 from cje_core.inference.contrasts import adjust_p
-from cje_core.inference.estimate import CI_BOUND, cluster_se, wald
-from cje_core.inference.influence import Part, combine
+from cje_core.inference.estimate import CI_BOUND, wald
+from cje_core.inference.influence import Part, combine, mean_part
+from cje_core.inference.sums import cluster_se
 from cje_core.transport.audit_size import probes_to_pass
 from cje_core.transport.margin import harmless_margin
 

@@ -21,8 +21,9 @@ from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, pre
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
 from cje_core.inference.contrasts import adjust_p
-from cje_core.inference.estimate import CI_BOUND, cluster_se, cluster_sums, sum_by, wald
+from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.influence import combine, pooled_df
+from cje_core.inference.sums import cluster_se, cluster_sums, sum_by
 from cje_core.transport.audit import Residual, in_order, mean_residual, two_sided
 
 ROUNDING = 1e-12  # of the width of the scale: smaller deviations of residuals from their mean are none

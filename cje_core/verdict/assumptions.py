@@ -31,12 +31,14 @@ import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, predict
 from cje_core.calibration.reliability import reliability
 from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows, count_prompts
-from cje_core.inference.estimate import CI_BOUND, Status, cluster_se, wald, wilson
+from cje_core.inference.estimate import CI_BOUND, Status, wald, wilson
+from cje_core.inference.influence import mean_part
 from cje_core.inference.sources import borrows
+from cje_core.inference.sums import cluster_se
 from cje_core.transport.agreement import REGIONS
 from cje_core.transport.audit import verdicts
 from cje_core.transport.local_audits import binned_audit

@@ -24,10 +24,10 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import calibration_part, mean_part, outside, predict
+from cje_core.calibration.oracle_slice import calibration_part, outside, predict
 from cje_core.checks import probability
 from cje_core.inference.estimate import CI_BOUND, Status
-from cje_core.inference.influence import combine
+from cje_core.inference.influence import combine, mean_part
 from cje_core.inference.sources import earned
 from cje_core.transport.sensitivity import beyond_bias
 from cje_core.verdict.gates import describe

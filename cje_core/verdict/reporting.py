@@ -21,7 +21,7 @@ from cje_core.calibration.oracle_slice import OracleSlice, held_out, predict
 from cje_core.calibration.reliability import fingerprint
 from cje_core.checks import one_of
 from cje_core.data.intake.names import CAUTION
-from cje_core.inference.estimate import cluster_se
+from cje_core.inference.sums import cluster_se
 
 SCHEMA = "cje-ledger/1"
 

@@ -14,7 +14,7 @@ from cje_core.inference.estimate import Status
 from cje_core.verdict.refusal import wants_support
 from cje_core.workflow.posterior import Posterior
 from cje_core.workflow.reading.row_flow import row_flow
-from cje_core.workflow.shown import OfData, Shown, number
+from cje_core.workflow.shown import OfData, Shown, number, of_policy
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,11 +77,11 @@ class Analysis(OfData):
 
     def borrows(self, policy: str) -> bool:
         """Whether the value borrows, or would have, see `cje_core.inference.sources.borrows`."""
-        return bool(self.value["borrowed"].sel(policy=policy))
+        return bool(of_policy(self.value, "borrowed", policy))
 
     def standing(self, policy: str) -> str | None:
         """Name the estimator whose number stands first for a policy; None where its level is refused."""
-        return str(self.value["taken_from"].sel(policy=policy).item()) or None
+        return str(of_policy(self.value, "taken_from", policy)) or None
 
     def bounds_hold(self, policy: str) -> bool:
         """Whether bounds say something of a level refused for want of labels where its scores lie, and of nothing else.
@@ -120,7 +120,7 @@ class Analysis(OfData):
 
     def status(self, estimator: str, policy: str) -> Status:
         """What happened to one estimate."""
-        return Status(self.estimates[estimator]["status"].sel(policy=policy).item())
+        return Status(of_policy(self.estimates[estimator], "status", policy))
 
     def shown(self) -> Shown:
         """Per policy the value that stands first, its level and what it rests on, or why it is refused."""

@@ -17,8 +17,9 @@ import xarray as xr
 from cje_core.data import DataError
 from cje_core.data.fields import Source
 from cje_core.data.tables import beside
-from cje_core.inference.estimate import CI_BOUND, into_scale, sum_by, wald
+from cje_core.inference.estimate import CI_BOUND, into_scale, wald
 from cje_core.inference.serial import stationary_bootstrap_se
+from cje_core.inference.sums import sum_by
 from cje_core.workflow.analysis import Analysis
 
 

@@ -4,7 +4,7 @@ import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import xarray as xr
 
@@ -71,11 +71,16 @@ class OfData(Shows):
 
     def of_level(self, column: str, policy: str) -> str:
         """What one column of the levels says of a policy."""
-        return str(self.levels[column].sel(policy=policy).item())
+        return str(of_policy(self.levels, column, policy))
 
     def refused_by(self, policy: str) -> list[str]:
         """The gates that forbid the level; ``estimate`` where there is none."""
         return [name for name in self.of_level("refused_by", policy).split(", ") if name]
+
+
+def of_policy(table: xr.Dataset, column: str, policy: str) -> Any:
+    """What a column over ``policy`` alone says of one of them; hundreds of times a page, and ``sel`` takes .3 ms."""
+    return table[column].values[table.get_index("policy").get_loc(policy)]
 
 
 def number(value: float, scale: Sequence[float]) -> str:

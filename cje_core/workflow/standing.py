@@ -38,9 +38,10 @@ def withheld(analysis: Analysis, estimator: str, policy: str) -> bool:
     One without an interval, as of equal labels, claims nothing: it stands with its named status. A posterior without
     one is its prior.
     """
+    if analysis.level(policy) != "refused":
+        return False
     what = "estimate" if estimator in BAYESIAN else "interval"
-    claims = bool(analysis.estimates[estimator][what].sel(policy=policy).notnull().all())
-    if analysis.level(policy) != "refused" or not claims:
+    if not analysis.estimates[estimator][what].sel(policy=policy).notnull().all():
         return False
     if estimator in (analysis.primary, *BAYESIAN):
         return True
@@ -53,6 +54,9 @@ def shown_estimates(analysis: Analysis) -> dict[str, xr.Dataset]:
     found = {}
     for name, estimate in analysis.estimates.items():
         hidden = [policy for policy in analysis.policies if withheld(analysis, name, policy)]
+        if not hidden:
+            found[name] = estimate
+            continue
         kept = ~estimate["policy"].isin(hidden)
         blank = {part: estimate[part].where(kept) for part in ("estimate", "std_error", "interval")}
         blank["status"] = (

@@ -19,6 +19,7 @@ from studies.cli.design import protocol
 from studies.cli.files.demo import demo
 from studies.cli.files.doctor import doctor
 from studies.cli.files.source import source_of
+from studies.cli.files.tf_cache import tf_cache
 from studies.cli.ledger.commands import claims
 from studies.cli.options import (
     Batch,
@@ -63,7 +64,6 @@ from studies.cli.reading.report import report
 from studies.cli.runs import merge, replay, run, status
 from studies.cli.solve import solve
 from studies.cli.step import keeping, step
-from studies.cli.tf_cache import tf_cache
 
 app = typer.Typer(
     name="cje-lab",

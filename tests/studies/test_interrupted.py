@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment is one line and exit code 130; the version; no escape sequence reaches a terminal."""
+"""The process: Ctrl-C at any moment is one line and exit code 130; the version; no escape sequences; what it loads."""
 
 import subprocess
 import sys
@@ -60,3 +60,15 @@ def test_the_version_is_that_of_the_installed_package(monkeypatch, capsys):
 def test_no_escape_sequence_reaches_the_terminal(cli, tmp_path):
     code, out, err = cli(tmp_path / "\x1b[31mred\x07")
     assert code == 2 and out == "" and "\x1b" not in err and "\\x1b[31mred\\x07" in err
+
+
+@pytest.mark.parametrize(("command", "found"), [("analyze", False), ("run", True)])
+def test_a_process_hides_dask_where_no_file_of_a_user_could_want_it(command, found):
+    pytest.importorskip("dask.array")
+    script = (
+        f"from studies.cli.brief import be_brief; be_brief(['cje-lab', {command!r}])\n"
+        "from importlib.util import find_spec; print(find_spec('dask') is not None)\n"
+        "import xarray as xr; xr.DataArray([1.0]); import sys; print(bool(sys.modules.get('dask.array')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(found)] * 2

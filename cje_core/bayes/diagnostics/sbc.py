@@ -20,7 +20,7 @@ from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
 from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.checks import FloatArray, Rng
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.sums import sum_by
 
 AT = (0.3, 0.85, 1.0)
 QUANTITIES = (*(f"f({x:g})" for x in AT), "b - a", "sigma", "V")

@@ -26,7 +26,7 @@ from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.splines import isplines
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.sums import sum_by
 
 
 class PolicyLevels(NamedTuple):

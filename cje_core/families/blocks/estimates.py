@@ -147,7 +147,7 @@ def own_status(block: Block) -> IntArray:
 def weighted_mean(values: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Hajek means over the last axis, their influence (small-sample factor included) and degrees of freedom.
 
-    `cje_core.calibration.oracle_slice.mean_part` where each prompt is a cluster; NaN without any weight. Values count
+    `cje_core.inference.influence.mean_part` where each prompt is a cluster; NaN without any weight. Values count
     where their weight is positive.
     """
     n = values.shape[-1]
@@ -183,7 +183,7 @@ def _means(values, weight, mean, df, influence):  # type: ignore[no-untyped-def]
 
 
 def standard_error(influence: FloatArray) -> FloatArray:
-    """`cje_core.inference.estimate.cluster_se` where each prompt is a cluster."""
+    """`cje_core.inference.sums.cluster_se` where each prompt is a cluster."""
     return np.asarray(np.sqrt(np.einsum("...i,...i", influence, influence)) / influence.shape[-1])
 
 

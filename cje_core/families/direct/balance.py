@@ -54,8 +54,8 @@ from cje_core.calibration.oracle_slice import (
 from cje_core.calibration.two_stage import index_influence
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import sum_by
 from cje_core.inference.influence import Part, cr1_factor, effective_clusters
+from cje_core.inference.sums import sum_by
 
 KNOTS = (0.1, 0.5, 0.9)  # quantiles of the labelled scores
 MAX_LEVERAGE = 0.95  # beyond it 1 / (1 - h) answers to rounding

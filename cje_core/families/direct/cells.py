@@ -26,7 +26,7 @@ from cje_core.calibration.two_stage import SplineRows
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.families.direct.bootstrap_kernels import TMLE
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.sums import sum_by
 
 CELL_COST = 2  # a cell's Poisson number costs as much as drawing, counting and adding this many clusters
 MIN_POOLED = 1_000  # clusters without a label, below which their number does not matter

@@ -34,7 +34,7 @@ from scipy import special
 from cje_core.calibration.isotonic import interpolate
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
-from cje_core.inference.estimate import gapless, sum_by
+from cje_core.inference.sums import gapless, sum_by
 
 PRIOR = 2.5  # standard deviation of the log odds per standard deviation of the score
 CONVERGED, MAX_STEPS = 1e-8, 100  # change of a log odds after which Newton's steps end, and their number
@@ -57,6 +57,7 @@ def judge_curve(
     weight: FloatArray,
     increasing: bool,
     scale: tuple[float, float],
+    few: tuple[IntArray, FloatArray] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Curve of the own labels about its value at the mean score; see the module.
 
@@ -64,6 +65,8 @@ def judge_curve(
     ----------
     weight : array
         Of the own labels, summing to Kish's number of labelled clusters.
+    few : tuple of arrays, optional
+        `cje_core.calibration.isotonic.grades` of the scores of `index`.
 
     Returns
     -------
@@ -72,11 +75,13 @@ def judge_curve(
     """
     score, (low, high) = taken(rows.score, index), scale
     row_weight = taken(rows.weight, index)
-    center = np.average(score, weights=row_weight)
-    x = score - center
-    spread = np.sqrt(np.average(x * x, weights=row_weight)) if np.ptp(score) > 0 else np.inf
+    total = row_weight.sum()
+    center = (score * row_weight).sum() / total
+    level = score if few is None else few[1]
+    moved = score - center
+    spread = np.sqrt((moved * moved * row_weight).sum() / total) if np.ptp(level) > 0 else np.inf
     unit = (1.0 if increasing else -1.0) / spread
-    x *= unit
+    x = (level - center) * unit
     own_x, y = (rows.score[own] - center) * unit, (rows.label[own] - low) / (high - low)
     if not 0 < (weight * y).sum() < weight.sum():  # all labels at one end of the scale
         return np.zeros(len(index)), np.zeros(len(own))
@@ -87,16 +92,21 @@ def judge_curve(
         intercept, slope = intercept[code], slope[code]
     knot, at = np.unique(np.concatenate([own_x, [x.min(), x.max()]]), return_inverse=True)
     value = (high - low) * about_mean(knot, fit.intercept, max(fit.slope, 0.0))
-    left, right = _neighbours(at[:-2], np.arange(n_clusters) if code is None else code, len(knot))
+    left, right = _neighbours(at[:-2], code, len(knot))
     share = (own_x - knot[left]) / np.where(right > left, knot[right] - knot[left], 1.0)
     first, second = (about_mean(knot[side], intercept, slope) for side in (left, right))
-    return interpolate(x, knot, value), (high - low) * (first + share * (second - first))
+    own_curve = (high - low) * (first + share * (second - first))
+    curve = interpolate(x, knot, value)
+    return curve if few is None else curve[few[0]], own_curve
 
 
-def _neighbours(at: IntArray, code: IntArray, n_knots: int) -> tuple[IntArray, IntArray]:
+def _neighbours(at: IntArray, code: IntArray | None, n_knots: int) -> tuple[IntArray, IntArray]:
     """Knots between which a curve without a label's cluster runs straight: its own, if another label has that too."""
-    n_clusters = int(code.max()) + 1
-    clusters = np.bincount(np.unique(at * n_clusters + code) // n_clusters, minlength=n_knots)
+    if code is not None:  # one label of each cluster at each knot counts
+        n_clusters = int(code.max()) + 1
+        clusters = np.bincount(np.unique(at * n_clusters + code) // n_clusters, minlength=n_knots)
+    else:
+        clusters = np.bincount(at, minlength=n_knots)
     alone = (clusters[at] == 1) & (at > 0) & (at < n_knots - 1)
     return at - alone, at + alone
 
@@ -132,8 +142,11 @@ def _at(
     x: FloatArray, y: FloatArray, weight: FloatArray, a: float, b: float
 ) -> tuple[FloatArray, FloatArray]:
     p = special.expit(a + b * x)
-    v = weight * p * (1 - p)
-    return weight * (y - p), np.stack([v, v * x, v * x * x])
+    terms = np.empty((3, len(x)))
+    np.multiply(weight * p, 1 - p, out=terms[0])
+    for power in (1, 2):
+        np.multiply(terms[power - 1], x, out=terms[power])
+    return weight * (y - p), terms
 
 
 def without_each(

@@ -8,15 +8,7 @@ import numpy as np
 from cje_core.calibration.fluctuation import targeted
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.informative import Informative, informative
-from cje_core.calibration.oracle_slice import (
-    OracleSlice,
-    calibration_part,
-    held_out,
-    mean_labels,
-    mean_of_rows,
-    mean_part,
-    predict,
-)
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out, mean_labels, predict
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, taken
@@ -30,7 +22,7 @@ from cje_core.families.direct.balance import (
 )
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.direct.subgroups import shifts
-from cje_core.inference.estimate import Status, cluster_se, sum_by
+from cje_core.inference.estimate import Status
 from cje_core.inference.influence import (
     MeanOver,
     Part,
@@ -38,8 +30,11 @@ from cje_core.inference.influence import (
     combine_errors,
     delete_group_variance,
     make_part,
+    mean_of_rows,
+    mean_part,
     pooled_df,
 )
+from cje_core.inference.sums import cluster_se, sum_by
 
 BORROWED = ("balanced", "one_step", "plug_in")  # what a policy without labels of its own may get
 F_KNOWN = ("cluster", "plugin_iid")  # kinds of inference that take f as known

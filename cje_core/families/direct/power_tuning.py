@@ -36,12 +36,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels, mean_of_rows, predict
+from cje_core.calibration.isotonic import grades
+from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, held_out, mean_labels, predict
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
 from cje_core.families.direct.curve import judge_curve
-from cje_core.inference.estimate import gapless, sum_by
-from cje_core.inference.influence import MeanOver, Part, kish_ess
+from cje_core.inference.influence import MeanOver, Part, kish_ess, mean_of_rows
+from cje_core.inference.sums import gapless, sum_by
 
 MIN_TUNED = 6  # labelled clusters, by Kish's count, below which no prediction is weighed
 SHRINKAGE = 10  # labelled clusters that the single prediction is worth
@@ -101,12 +102,13 @@ def tuned_prediction(
     weight_curve = weight_calibrator = n_used = 0.0
     if n_effective >= MIN_TUNED:
         kish_weight = own_weight * (n_effective / own_weight.sum())
-        curve, own_curve = judge_curve(rows, index, own, kish_weight, fitted.increasing, scale)
+        few = grades(taken(rows.score, index))  # both predictions are functions of the score, or of its index
+        curve, own_curve = judge_curve(rows, index, own, kish_weight, fitted.increasing, scale, few)
         center, fold_center = mean_labels(fitted)
         held_center = fold_center[fitted.fold[rows.prompt[own]]]
         out_of_fold = held_out(fitted, rows.z[own], rows.prompt[own]) - held_center
         if np.isfinite(out_of_fold).all():
-            calibrated, own_calibrated = predict(fitted.calibrator, taken(rows.z, index)), out_of_fold
+            calibrated, own_calibrated = _predicted(fitted.calibrator, taken(rows.z, index), few), out_of_fold
             calibrated -= center
         design = np.empty((2, len(target)))
         for row, g, h in zip(design, (curve, calibrated), (own_curve, own_calibrated), strict=True):
@@ -128,6 +130,14 @@ def tuned_prediction(
     return TunedPrediction(
         curve, calibrated, own_curve, own_calibrated, weight_curve, weight_calibrator, spent
     )
+
+
+def _predicted(f: Calibrator, z: FloatArray, few: tuple[IntArray, FloatArray] | None) -> FloatArray:
+    """`predict`; of a calibrator that sees the score alone, at the distinct scores where these are few."""
+    if few is None or f.first_stage is not None:
+        return predict(f, z)
+    code, level = few
+    return predict(f, level)[code]
 
 
 def charge(part: Part, spent: float) -> Part:

@@ -27,7 +27,7 @@ import numpy as np
 
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import sum_by
+from cje_core.inference.sums import sum_by
 
 FEWEST = 20  # labels below which groups are not looked at
 

@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError
+from cje_core.disk.groups import write
 from cje_core.disk.whole import whole
 
 MAKERS = {  # which step writes a file; what is in none comes before the first, from `read_step`
@@ -92,9 +93,8 @@ def _unwritten(path: Path, error: Exception) -> DataError:
 
 def write_tree(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
     """Write datasets as the groups of one netCDF file, whole or not at all."""
-    tree = xr.DataTree.from_dict({name: _with_exact(ds) for name, ds in groups.items()})
     with _room(path) as temporary:
-        tree.to_netcdf(temporary, engine="netcdf4")
+        write(temporary, {name: _with_exact(ds) for name, ds in groups.items()})
 
 
 def read_tree(path: Path) -> dict[str, xr.Dataset]:

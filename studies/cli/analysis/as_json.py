@@ -234,14 +234,15 @@ def _row_flow(analysis: Analysis) -> dict[str, dict[str, Any]]:
     flow = analysis.row_flow
     return {
         policy: {
-            **{name: int(flow[name].sel(policy=policy)) for name in COUNTS},
-            **numbers(flow.sel(policy=policy), "ungraded_share", "worst", "best"),
-            "bounds": ends(flow["bounds"].sel(policy=policy)),
-            **numbers(flow.sel(policy=policy), "calibrated"),
-            "calibrated_interval": ends(flow["calibrated_interval"].sel(policy=policy)),
-            "ungraded_labels": int(flow["ungraded_labels"].sel(policy=policy)),
+            **{name: int(at[name]) for name in COUNTS},
+            **numbers(at, "ungraded_share", "worst", "best"),
+            "bounds": ends(at["bounds"]),
+            **numbers(at, "calibrated"),
+            "calibrated_interval": ends(at["calibrated_interval"]),
+            "ungraded_labels": int(at["ungraded_labels"]),
         }
         for policy in flow["policy"].values.astype(str)
+        for at in [flow.sel(policy=policy)]
     }
 
 
@@ -297,12 +298,13 @@ def flags(analysis: Analysis, policy: str) -> list[str]:
 
 def gate_warnings(analysis: Analysis, policy: str) -> dict[str, dict[str, Any]]:
     """Value, threshold and mend of each gate that warned or failed, where it is about the value that stands."""
-    at = analysis.gates.sel(policy=policy)
+    state = analysis.gates["state"].sel(policy=policy)
     beside = ABOUT_BORROWING if analysis.source(policy) in ("own", "probes") else ()
     return {
         gate: {**numbers(of, "value", "good"), "action": str(of["action"].item())}
-        for gate in at["gate"].values.tolist()
-        if (of := at.sel(gate=gate))["state"].item() in ("warn", "fail") and gate not in beside
+        for gate, said in zip(state["gate"].values.tolist(), state.values, strict=True)
+        if said in ("warn", "fail") and gate not in beside
+        for of in [analysis.gates.sel(policy=policy, gate=gate)]
     }
 
 

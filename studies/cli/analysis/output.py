@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from studies.cli import progress
+from studies.cli.brief import load_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -43,6 +44,7 @@ def tell(
         return
     broken: list[str] = []
     with progress.working("drawing"):
+        load_figures()
         written = save(result, out, told, salt, traces=traces, broken=broken)
     for line in broken:
         typer.echo(f"warning: {line}", err=True)

@@ -56,10 +56,12 @@ def image(figure: "Figure", kind: str = "png") -> bytes:
 
     settle(figure)
     stream = io.BytesIO()
-    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    asked: dict[str, Any] = {"metadata": {"Date": None, "Creator": None}}
+    if kind == "png":  # the least compression takes a third of the time, and a tenth more room
+        asked = {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 1}}
     # savefig puts the layout back that the style asks for, and the next file would be laid out again
     with mpl.rc_context({"figure.constrained_layout.use": False}):
-        figure.savefig(stream, format=kind, metadata=metadata)
+        figure.savefig(stream, format=kind, **asked)
     return stream.getvalue()
 
 

@@ -1,7 +1,6 @@
 """What ``cje-lab analyze --out`` writes."""
 
 import json
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.data.schema.redacted import redact
+from cje_core.disk.groups import packed
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import to_tree
 from cje_core.workflow.steps.report import ledgers
@@ -47,32 +47,23 @@ def save(
     text = json.dumps(shown, indent=1, allow_nan=False) + "\n"
     files = {"estimates.json": text.encode("utf-8"), **figures}
     kept = {name: hidden_prompts(one, salt) for name, one in ledgers(analysis, traces).items()}
-    files["ledger.nc"] = _netcdf(xr.DataTree.from_dict(kept))
+    files["ledger.nc"] = packed(kept)
     if analysis.posterior is not None:
         tree = to_tree(analysis.posterior, analysis.calibrated, analysis.seed)
-        files["posterior.nc"] = _netcdf(_without_prompts(tree, salt))
+        files["posterior.nc"] = packed(_without_prompts(tree, salt))
     html = page(analysis, shown, files, lines)
     files = {"index.html": html, **files}
     write_files(out, files, by="analyze")
     return list(files)
 
 
-def _without_prompts(tree: xr.DataTree, salt: str | None) -> xr.DataTree:
-    """The posterior with ids of prompts redacted, or as they are without a salt, as the ledger has them."""
-    if salt is None or "constant_data" not in tree or "label_prompt" not in tree["constant_data"]:
-        return tree
+def _without_prompts(tree: xr.DataTree, salt: str | None) -> dict[str, xr.Dataset]:
+    """Groups of the posterior, ids of prompts redacted, or as they are without a salt, as the ledger has them."""
     groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}
-    constant = groups["constant_data"]
+    constant = groups.get("constant_data", xr.Dataset())
+    if salt is None or "label_prompt" not in constant:
+        return groups
     names = np.array(redact(constant["label_prompt"].values.astype(str).tolist(), salt), dtype=str)
     groups["constant_data"] = constant.assign(label_prompt=("label", names))
     order = np.argsort(names, kind="stable")  # the old order would tell which id is which
-    return xr.DataTree.from_dict(
-        {name: one.isel(label=order) if "label" in one.dims else one for name, one in groups.items()}
-    )
-
-
-def _netcdf(tree: xr.DataTree) -> bytes:
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "tree.nc"
-        tree.to_netcdf(path, engine="netcdf4")
-        return path.read_bytes()
+    return {name: one.isel(label=order) if "label" in one.dims else one for name, one in groups.items()}

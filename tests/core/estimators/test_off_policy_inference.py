@@ -13,7 +13,7 @@ from cje_core.calibration.oracle_slice import calibration_part, knot_mass, label
 from cje_core.data.arrays import unpack
 from cje_core.estimators import dr_cpo, snips, stacked_dr, tmle
 from cje_core.families import off_policy, off_policy_estimate
-from cje_core.inference.estimate import cluster_se
+from cje_core.inference.sums import cluster_se
 
 # --- errors against the definitions ---
 

@@ -4,12 +4,12 @@ import numpy as np
 import oracles_tuning as oracles
 import pytest
 
-from cje_core.calibration.oracle_slice import fit_slice, mean_part
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.families.direct.curve import judge_curve
 from cje_core.families.direct.power_tuning import charge, simplex_weights, tuned_prediction
-from cje_core.inference.influence import combine
+from cje_core.inference.influence import combine, mean_part
 
 SCALE = (0.0, 1.0)  # of the labels, unless a test declares another
 

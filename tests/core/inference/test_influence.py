@@ -11,7 +11,7 @@ from statsmodels.stats.sandwich_covariance import cov_cluster
 
 from cje_core.data import from_arrays, from_frame
 from cje_core.estimators import direct, direct_corrected, labels_only
-from cje_core.inference.estimate import Status, cluster_se, into_scale, logit_wald, wald
+from cje_core.inference.estimate import Status, into_scale, logit_wald, wald
 from cje_core.inference.influence import (
     Part,
     combine,
@@ -21,6 +21,7 @@ from cje_core.inference.influence import (
     simultaneous_bands,
 )
 from cje_core.inference.serial import stationary_bootstrap_se
+from cje_core.inference.sums import cluster_se
 
 INFERENCE = ["influence", "jackknife", "cluster", "plugin_iid", "bootstrap"]
 

@@ -12,7 +12,8 @@ from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_direct, direct
 from cje_core.families.direct.fit import Options, fit_policy
 from cje_core.inference.contrasts import contrasts
-from cje_core.inference.estimate import cluster_se, label_estimate, wald
+from cje_core.inference.estimate import label_estimate, wald
+from cje_core.inference.sums import cluster_se
 from cje_core.transport import sensitivity
 from cje_sim.scenarios import finite_model, transport_shift, well_specified
 

@@ -4,11 +4,10 @@ import math
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from rich.text import Text
 
 from cje_core.workflow.analysis import Analysis
-from studies.cli.analysis.numbers import ends, known, some
+from studies.cli.analysis.numbers import known, some
 from studies.cli.wide import Wide
 
 WORST_FIRST = ("FAIL", "INCONCLUSIVE", "NOT_CHECKED", "PASS")
@@ -53,32 +52,38 @@ def assumption_records(analysis: Analysis) -> list[dict[str, Any]]:
 
 def _rows(analysis: Analysis, *, every: bool = False) -> list[dict[str, Any]]:
     """One record per assumption; of policies only those whose value rests on it, unless `every`."""
-    rows = []
-    for name in analysis.assumptions["assumption"].values.astype(str):
-        at = analysis.assumptions.sel(assumption=name)
-        relies = at["relies"].transpose("policy", "estimator").values
+    table, rows = analysis.assumptions, []
+    of = {  # arrays: a page asks for every cell of them, some three times
+        str(name): column.transpose(
+            "assumption", "policy", "estimator", "ci_bound", missing_dims="ignore"
+        ).values
+        for name, column in table.variables.items()
+    }
+    estimators = of["estimator"].astype(str)
+    for a, relies in enumerate(of["relies"]):
         kept = np.ones(len(relies), dtype=bool) if every else relies.any(axis=1)
+        cells = []
+        for p in np.flatnonzero(kept):
+            cells.append(
+                {
+                    "policy": str(of["policy"][p]),
+                    "relied_on_by": estimators[relies[p]].tolist(),
+                    "verdict": str(of["verdict"][a, p]),
+                    "value": known(of["value"][a, p]),
+                    "interval": [known(end) for end in of["interval"][a, p]],
+                    "threshold": known(of["threshold"][a, p]),
+                    **{name: str(of[name][a, p]) for name in ("said", "action")},
+                }
+            )
         rows.append(
             {
-                "assumption": str(name),
-                "measure": str(at["measure"].item()),
-                "estimators": at["estimator"].values[relies.any(axis=0)].astype(str).tolist(),
-                "policies": [_cell(at.isel(policy=p)) for p in np.flatnonzero(kept)],
+                "assumption": str(of["assumption"][a]),
+                "measure": str(of["measure"][a]),
+                "estimators": estimators[relies.any(axis=0)].tolist(),
+                "policies": cells,
             }
         )
     return rows
-
-
-def _cell(at: xr.Dataset) -> dict[str, Any]:
-    return {
-        "policy": str(at["policy"].item()),
-        "relied_on_by": at["estimator"].values[at["relies"].values].astype(str).tolist(),
-        "verdict": str(at["verdict"].item()),
-        "value": known(at["value"]),
-        "interval": ends(at["interval"]),
-        "threshold": known(at["threshold"]),
-        **{name: str(at[name].item()) for name in ("said", "action")},
-    }
 
 
 def _verdicts(row: dict[str, Any]) -> str:
