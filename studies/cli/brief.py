@@ -10,16 +10,8 @@ import gc
 import sys
 from collections.abc import Sequence
 
-OURS = (
-    "analyze",
-    "audit",
-    "demo",
-    "doctor",
-    "paper",
-    "plan",
-    "step",
-    "tf-cache",
-)  # they run no file of a user's
+# commands that run no file of a user's
+OURS = ("analyze", "audit", "demo", "doctor", "paper", "plan", "step", "tf-cache")
 OBJECTS = 100_000  # that are made before the next look
 
 
@@ -33,7 +25,7 @@ def be_brief(words: Sequence[str]) -> None:
     """
     gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
-    if len(words) > 1 and words[1] in OURS:
+    if len(words) > 1 and words[1] in OURS and not any(word.startswith("--dask") for word in words):
         sys.modules.setdefault("dask", None)  # type: ignore[arg-type]  # importing it says that it is not there
 
 

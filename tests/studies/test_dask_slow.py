@@ -133,6 +133,14 @@ def test_a_file_read_on_a_cluster_is_analysed_to_the_same_bits(cluster, tmp_path
     assert same(analyze(path, dask=address), here)
     with pytest.raises(DataError, match=f"^dask='{address}': covariates='length' needs every row in memory"):
         analyze(path, dask=address, calibration=Calibration(("length",)))
+    printed = [
+        subprocess.run(
+            [sys.executable, "-m", "studies", "analyze", str(path), *options],
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent)}, capture_output=True, text=True, check=False,
+        )
+        for options in (("--dask", address), ("--large",))
+    ]  # fmt: skip
+    assert printed[0].returncode == 0 and printed[0].stdout == printed[1].stdout, printed[0].stderr
     add, added = Spill.add, []
 
     def kill_one(self, share):
