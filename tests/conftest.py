@@ -36,15 +36,15 @@ def arena() -> Path:
 
 
 # Of the slow files those that take minutes, the longest first (CPU time): one that starts last would leave the other
-# workers idle, for a file stays with one worker (its fixtures and simulated data sets are shared).
+# workers idle, for a file stays with one worker (its fixtures and simulated data sets are shared). `test_models` starts
+# when `test_nuts` has compiled most of what it calls.
 MINUTES = (
     "test_nuts.py",
     "test_first_run.py",
+    "test_models.py",
     "test_coverage_slow.py",
     "test_interval_coverage_slow.py",
     "test_borrowed_slow.py",
-    "test_draws.py",
-    "test_models.py",
     "test_sbc.py",
     "test_off_policy_slow.py",
 )
