@@ -222,6 +222,16 @@ def test_feedback_hides_a_part_of_the_shift(arena):
     assert float(joint["within_margin"]) < 0.01
 
 
+def test_clusters_need_no_compiled_model_of_their_own():
+    keys, shares = set(), []
+    for copies in (1, 3):
+        rows, seen = covariate_world.prepared(covariate_world.world(7, m=40, copies=copies)[0], ["x"])
+        model = slice.two_stage(seen.levels, slice.labelled(rows, seen), seen.columns[rows.teaches])
+        keys.add(model.key)
+        shares.append(float(model.data["share"]))
+    assert len(keys) == 1 and shares == pytest.approx([1.0, 1 / 3])
+
+
 def test_what_gibbs_does_not_sample_is_refused():
     data, _ = covariate_world.world(9)
     with_x = {"calibration": Calibration(["x"])}
