@@ -39,19 +39,19 @@ def arena() -> Path:
 
 
 # The files that take a minute or more, the longest first: one that starts last would leave the other workers idle, for
-# a file stays with one worker (its fixtures and simulated data sets are shared).
+# a file stays with one worker (its fixtures and simulated data sets are shared). `test_models` starts when `test_nuts`
+# has compiled most of what it calls.
 MINUTE = 60.0
 MINUTES = (
     "core/bayes/test_nuts.py",
     "core/bayes/test_coverage_slow.py",
-    "core/estimators/test_interval_coverage_slow.py",
-    "core/bayes/test_draws.py",
-    "core/bayes/test_borrowed_slow.py",
     "core/bayes/test_models.py",
-    "core/bayes/test_sbc.py",
+    "core/estimators/test_interval_coverage_slow.py",
+    "core/bayes/test_borrowed_slow.py",
     "core/transport/test_transport_slow.py",
-    "core/families/test_borrowed_slow.py",
     "test_first_run.py",
+    "core/families/test_borrowed_slow.py",
+    "core/bayes/test_sbc.py",
 )
 seconds: Counter[str] = Counter()  # of each file
 

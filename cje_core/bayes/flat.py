@@ -20,7 +20,7 @@ from cje_core.bayes.levels import Graded
 from cje_core.bayes.prior import Prior, draw_shapes, ends_density
 from cje_core.bayes.slice_sampling import draw_log_sigma
 from cje_core.bayes.splines import isplines
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import njit
 from cje_core.data.arrays import Rows
 
@@ -37,16 +37,14 @@ def probability(rows: Rows, graded: Graded, draws: Draws, prior: Prior) -> float
     if prior.atom == 0 or abs(center) > reach:
         return 0.0
     kept = np.linspace(0, len(rise) - 1, min(USED, len(rise))).astype(np.intp)
-    # one row per label under covariates, per judge level else: f there, how often, and the sum of labels
-    at = graded.at[rows.teaches] if draws.beta is not None else np.arange(len(graded.levels.level))
-    g = (draws.shape[kept] @ isplines(graded.levels.level, prior.n_splines).T)[:, at]
-    levels, odds = graded.levels, np.ones((len(kept), len(at)))
-    n, total, squares = levels.n, levels.total, levels.squares
+    # one row per label under covariates, per judge level that has labels else: f there, how often, the sum of labels
+    levels = graded.levels
+    at = graded.at[rows.teaches] if draws.beta is not None else np.flatnonzero(levels.n)
+    g = (draws.shape[kept] @ isplines(levels.level, prior.n_splines).T)[:, at]
+    n, total = levels.n[at], levels.total[at]
     if draws.beta is not None:
-        assert graded.columns is not None
         label = graded.label[rows.teaches]
         n, total = np.full(len(label), graded.share), graded.share * label
-        odds = np.exp(draws.beta[kept] @ graded.columns[rows.teaches].T)
     mean = g @ n / n.sum()
     value = draws.ends[kept, 0] * (1.0 - mean) + draws.ends[kept, 1] * mean
     # r moves the ends to value - r mean and value + r (1 - mean), which stay in [0, 1]
@@ -58,19 +56,38 @@ def probability(rows: Rows, graded: Graded, draws: Draws, prior: Prior) -> float
     node, mass = 0.5 * (node + 1.0), 0.5 * mass
     r = np.concatenate([low[:, None] * node, high[:, None] * node, np.zeros((len(kept), 1))], axis=1)
     weight = np.concatenate([-low[:, None] * mass, high[:, None] * mass], axis=1)
-    f = value[:, None, None] + r[:, :, None] * (g - mean[:, None])[:, None, :]
-    f = f * odds[:, None, :] / (1.0 - f + f * odds[:, None, :])
-    if levels.binary:
-        inside = np.clip(f, EDGE, 1.0 - EDGE)
-        log = np.log(inside) @ total + np.log1p(-inside) @ (n - total)
-    else:
-        log = -0.5 * (squares - 2.0 * f @ total + f**2 @ n) / draws.sigma[kept, None] ** 2
+    log = _log_likelihood(rows, graded, draws, kept, value, r, g - mean[:, None], n, total)
     likelihood = np.exp(log - log.max(axis=1, keepdims=True))
     density = _densities(r.ravel(), prior.n_splines, prior.flat).reshape(r.shape)
     joint = likelihood * density
     at_zero = float(np.mean(joint[:, -1] / (joint[:, :-1] * weight).sum(axis=1)))
     odds_flat = prior.atom / (1.0 - prior.atom) * at_zero / prior.flat
     return odds_flat / (1.0 + odds_flat)
+
+
+def _log_likelihood(
+    rows: Rows, graded: Graded, draws: Draws, kept: IntArray, value: FloatArray, r: FloatArray, slope: FloatArray,
+    n: FloatArray, total: FloatArray,
+) -> FloatArray:  # fmt: skip
+    """Log likelihood of ``f = value + r slope`` at some rises r (draws, R), up to a constant; (draws, R).
+
+    `slope` (draws, K) has the mean 0 over the labels, n of them at each place with the sum `total`. So the normal one
+    is a parabola in r, unless covariates bend f.
+    """
+    variance = draws.sigma[kept, None] ** 2
+    if draws.beta is None and not graded.levels.binary:
+        found = r * (slope @ total)[:, None] + (value * total.sum())[:, None]
+        square = r**2 * (slope**2 @ n)[:, None] + (value**2 * n.sum())[:, None]
+        return np.asarray(-0.5 * (graded.levels.squares - 2.0 * found + square) / variance)
+    f = value[:, None, None] + r[:, :, None] * slope[:, None, :]
+    if draws.beta is not None:
+        assert graded.columns is not None
+        odds = np.exp(draws.beta[kept] @ graded.columns[rows.teaches].T)[:, None, :]
+        f = f * odds / (1.0 - f + f * odds)
+    if graded.levels.binary:
+        inside = np.clip(f, EDGE, 1.0 - EDGE)
+        return np.asarray(np.log(inside) @ total + np.log1p(-inside) @ (n - total))
+    return np.asarray(-0.5 * (graded.levels.squares - 2.0 * f @ total + f**2 @ n) / variance)
 
 
 @njit

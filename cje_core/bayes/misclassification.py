@@ -19,6 +19,7 @@ Nothing is clipped: where Se + Sp is near 1 the posterior of v is as wide as its
 so they need not be whole.
 """
 
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ FLAT = 1e-6  # |J| below which p does not move with v
 EMPTY = 1e-9  # mass of the cut below which rounding decides, and v is proposed uniform
 TAIL_DF = 4  # of the Student t
 STEP = 1e-3  # of second differences, in log odds
+NEAR = float(np.sqrt(np.finfo(float).eps))  # of first differences
 
 
 class Counts(NamedTuple):
@@ -114,25 +116,29 @@ def _laplace(counts: Counts, a: float, b: float) -> tuple[FloatArray, FloatArray
     """Mode of the log odds of (v, Se, Sp), and the inverse of the curvature there."""
 
     def height(odds: FloatArray) -> FloatArray:
+        """At one point (3,) or at the columns of (3, points): a call costs more than what it computes."""
         at = special.expit(odds)
         return _log_density(counts, a, b, *at) + _log_jacobian(*at)
 
-    def depth(odds: FloatArray, *_: object, **__: object) -> float:  # as scipy declares it
-        return -float(height(odds))
+    def depth(odds: FloatArray, *_: object, **__: object) -> tuple[float, FloatArray]:  # as scipy declares it
+        """And its slope, by differences as scipy takes them."""
+        near = np.column_stack([odds, odds[:, None] + NEAR * np.eye(3)])
+        found = -height(near)
+        return float(found[0]), (found[1:] - found[0]) / (odds + NEAR - odds)
 
     accuracy = [
         (a + hits) / (a + b + trials)
         for hits, trials in ((counts.good_passed, counts.good), (counts.bad_failed, counts.bad))
     ]
     start = special.logit([0.5, *accuracy]).tolist()
-    mode = optimize.minimize(depth, start, method="BFGS").x
+    mode = optimize.minimize(depth, start, jac=True, method="BFGS").x
     step = STEP * np.eye(3)
-    curvature = np.array(
-        [
-            [sum(u * v * height(mode + u * step[i] + v * step[j]) for u in (1, -1) for v in (1, -1)) for j in range(3)]
-            for i in range(3)
-        ]
-    ) / (4.0 * STEP**2)  # fmt: skip
+    # for u, v = 1, 1; 1, -1; -1, 1; -1, -1, and every pair of directions
+    corners = [
+        mode + u * step[i] + v * step[j] for i, j, u, v in product(range(3), range(3), (1, -1), (1, -1))
+    ]
+    found = height(np.transpose(corners)).reshape(3, 3, 4)
+    curvature = (found[..., 0] - found[..., 1] - found[..., 2] + found[..., 3]) / (4.0 * STEP**2)
     # a direction that the density hardly bends in gets the width of a uniform share's log odds
     bend, axis = np.linalg.eigh(-curvature)
     return mode, (axis / np.maximum(bend, 0.25)) @ axis.T

@@ -113,8 +113,8 @@ def test_every_benchmark_runs_in_its_smoke_size(name):
 
 @pytest.mark.slow
 def test_the_three_samplers_fit_one_posterior(monkeypatch):
-    """Once each: NUTS compiles for seconds, so the smoke size leaves it out; as many draws as are compared."""
-    monkeypatch.setattr(posterior, "MIN_RUN", 4000)
+    """Once each: NUTS compiles for seconds, so the smoke size leaves it out; twice the draws that are compared."""
+    monkeypatch.setattr(posterior, "MIN_RUN", 2000)
     benchmark = benchmarks.load("posterior")
     assert [c.name for c in benchmark.contenders] == ["Gibbs", "nutpie", "pm.sample", "limit"]
     values = [contender.prepare()()["estimate"].values for contender in benchmark.contenders[:3]]

@@ -85,7 +85,7 @@ def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
     }
     if options.engine == "nutpie":
         tell(COMPILING)
-        ready = compiled(model).with_data(**model.data)
+        ready = compiled(model).with_data(**model.shared)
         tell(NUTPIE)
         with quiet():
             return nutpie.sample(ready, seed=seed, progress_bar=is_watched(), save_warmup=False, **shared)

@@ -207,16 +207,17 @@ def _observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str,
 
 def _labels(mean: Any, held: Mapping[str, Any], binary: bool, prior: Prior) -> None:
     """Observed labels ``y``, their likelihood raised to the power ``share`` where the data have one."""
-    label = held["label"]
-    if binary:
-        law = pm.Bernoulli.dist(p=pt.clip(mean, EDGE, 1.0 - EDGE))
-        pm.Bernoulli("y", p=pt.clip(mean, EDGE, 1.0 - EDGE), observed=label)
-    else:
-        sigma = pm.HalfNormal("sigma", prior.scale)
-        law = pm.Normal.dist(mean, sigma)
-        pm.Normal("y", mean, sigma, observed=label)
+    law, given = _law(mean, binary, prior)
+    law("y", **given, observed=held["label"])
     if "share" in held:
-        pm.Potential("clusters", (held["share"] - 1.0) * pm.logp(law, label).sum())
+        pm.Potential("clusters", (held["share"] - 1.0) * pm.logp(law.dist(**given), held["label"]).sum())
+
+
+def _law(mean: Any, binary: bool, prior: Prior) -> tuple[Any, dict[str, Any]]:
+    """Distribution of labels with some means, and its parameters."""
+    if binary:
+        return pm.Bernoulli, {"p": pt.clip(mean, EDGE, 1.0 - EDGE)}
+    return pm.Normal, {"mu": mean, "sigma": pm.HalfNormal("sigma", prior.scale)}
 
 
 def two_stage(
@@ -231,9 +232,11 @@ def two_stage(
 
     The effect is on the odds and not on Y itself, so that E[Y | S, X] stays in [0, 1] for every X; where f is 0 or 1
     no covariate moves it. `columns` (m, C) are those of the teaching labels (`cje_core.bayes.covariates.effects`);
-    variables are ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``.
+    variables are ``ends``, ``shape``, ``beta`` and, for continuous labels, ``sigma``. What a label counts is among the
+    data: labels with clusters and without have one compiled model.
     """
-    data = _observation_data(levels, seen, prior) | {"columns": columns}
+    data = _observation_data(levels, seen._replace(share=1.0), prior)
+    data |= {"columns": columns, "share": np.asarray(seen.share)}
     static = (levels.binary, prior, columns.shape[1], effect_scale)
     return Specification(_two_stage, static, data, loose=(*LABELS, "columns"))
 
@@ -245,4 +248,5 @@ def _two_stage(
     beta = pm.Normal("beta", 0.0, effect_scale, shape=n_columns)
     f = curve.at(held["basis"])
     odds = pt.exp(weighed(held["columns"], beta))
-    _labels(f * odds / (1.0 - f + f * odds), held, binary, prior)
+    law, given = _law(f * odds / (1.0 - f + f * odds), binary, prior)
+    pm.Potential("likelihood", held["share"] * pm.logp(law.dist(**given), held["label"]).sum())

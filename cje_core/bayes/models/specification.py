@@ -13,9 +13,9 @@ from cje_core.bayes.models.engines import pm
 class Specification(NamedTuple):
     """A model: how it is declared, what its code depends on, and its data.
 
-    ``declare(held, *static)`` declares the variables in the model at hand, with `held` the ``pm.Data`` of `data` by
-    name. It sees nothing else, so what is compiled for one specification serves every other of the same `key`. Code is
-    made for the sizes of the data, which follow from the key but in those that are `loose`.
+    ``declare(held, *static)`` declares the variables in the model at hand, with `held` the variables of `data` by name.
+    It sees nothing else, so what is compiled for one specification serves every other of the same `key`. Code is made
+    for the sizes of the data, which follow from the key but in those that are `loose`.
     """
 
     declare: Callable[..., None]
@@ -30,15 +30,33 @@ class Specification(NamedTuple):
         """What a compiled model is kept under: all that data cannot change."""
         return self.declare, self.static, tuple(self.data), tuple(self.start.items())
 
+    @property
+    def shared(self) -> dict[str, npt.NDArray[Any]]:
+        """The data as a compiled model holds them."""
+        return self._shared(self.data)
+
+    def _shared(self, values: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """What is `loose` by its name, all else in one vector: nutpie compiles .6 s for each array it can be given."""
+        fixed = [np.ravel(one) for name, one in values.items() if name not in self.loose]
+        loose = {name: values[name] for name in self.loose}
+        return loose | {"fixed": np.concatenate(fixed)} if fixed else loose
+
     def build(self, *, to_compile: bool = False) -> pm.Model:
         """Declare the model with its data; `to_compile` with those that chains start from."""
         values = dict(self.data)
         if to_compile:
             values |= {name: np.asarray(value) for name, value in self.start.items()}
         with pm.Model() as model:
-            held = {
+            held: dict[str, Any] = {
                 name: pm.Data(name, one, shape=(None, *one.shape[1:]) if name in self.loose else one.shape)
-                for name, one in values.items()
+                for name, one in self._shared(values).items()
             }
+            stop = 0
+            for name, one in values.items():
+                if name not in self.loose:
+                    start, stop = stop, stop + one.size
+                    held[name] = (
+                        held["fixed"][start:stop].reshape(one.shape) if one.ndim else held["fixed"][start]
+                    )
             self.declare(held, *self.static)
         return model

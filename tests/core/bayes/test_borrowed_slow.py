@@ -104,10 +104,10 @@ def simulate(world, m, route="one_step", replicates=N_REPLICATES, flat_ends=0.5)
     The largest P(best) of each run comes twice: of what may be compared, and, in the first runs of equal policies, of
     all policies as if nothing had been refused. What is refused altogether needs no posterior.
     """
-    truth, decides = WORLDS[world].truth().to_series(), world == "equal_policies"
+    truth, decides = WORLDS[world].truth().to_series().to_dict(), world == "equal_policies"
     levels, differences, best = [], [], np.full((replicates, 2), np.nan)
     for seed, rows in enumerate(data_sets(world, max(500, 2 * m), m, replicates)):
-        exact = truth[rows.policies].values
+        exact = np.array([truth[name] for name in rows.policies])
         borrowed = [p for p, name in enumerate(rows.policies) if name != "base"]
         a, b = np.array(list(combinations(range(len(exact)), 2))).T
         needed = decides and seed < N_UNREFUSED

@@ -29,7 +29,7 @@ AUDITED = ["same", "lower", "flatter", "compensating"]
 
 def interval(rows, fitted, rng):
     graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
-    draws = gibbs.sample(graded.levels, n_draws=N_DRAWS, n_warmup=200, thin=2, rng=rng)
+    draws = gibbs.sample(graded.levels, n_draws=N_DRAWS, n_warmup=100, thin=2, rng=rng)
     value = values(rows, graded, draws, corrected=np.array([True]), rng=rng)[0]
     return np.quantile(value, [0.025, 0.975], method=QUANTILE)
 

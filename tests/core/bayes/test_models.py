@@ -1,20 +1,27 @@
-"""The PyMC models against exact answers, the Gibbs sampler and quadrature; each costs seconds of compilation."""
+"""The PyMC models against exact answers, the Gibbs sampler and quadrature, and what only NUTS samples.
+
+Compiling costs more than sampling, so these are one file, hence one process, and models of several policies have three.
+"""
 
 import covariate_world
 import numpy as np
 import oracles_bayes_models as oracles
 import pytest
+from pytensor import config
 from scipy import stats
 
-from cje_core.bayes import gibbs, shifts
+from cje_core.bayes import covariates, gibbs, shifts
 from cje_core.bayes.levels import grade
-from cje_core.bayes.models import nuts, policies, slice
+from cje_core.bayes.models import draws, nuts, policies, slice
 from cje_core.bayes.models.engines import az, pm, quiet
 from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import Prior
+from cje_core.calibration.calibrated import Calibration
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data import from_arrays
+from cje_core.data import files, from_arrays
 from cje_core.data.arrays import unpack
+from cje_core.estimators import bayes_corrected, bayes_direct
+from cje_core.inference.estimate import Status
 
 LEVELS = np.round(np.linspace(0.05, 1.0, 12), 2)
 UNIT = (0.0, 1.0)
@@ -62,7 +69,8 @@ def test_observations_have_the_posterior_of_sufficient_statistics_and_leave_one_
     reference = gibbs.sample(slice_.levels, n_draws=4000, rng=2)
     value = slice_.levels.n / slice_.levels.n.sum()
     close(draws.f @ value, (reference.f @ value).mean(), (reference.f @ value).std())
-    with model.build(), quiet():
+    # without C, which takes longer to compile than these to run
+    with model.build(), quiet(), config.change_flags(mode="FAST_COMPILE"):
         trace = pm.compute_log_likelihood(trace, progressbar=False)
         replicated = pm.sample_posterior_predictive(trace, var_names=["y"], progressbar=False, random_seed=3)
     labels = nuts.group(replicated, "posterior_predictive")["y"].values
@@ -146,6 +154,108 @@ def test_joint_transport_warns_and_meets_the_cut_posterior_where_f_is_known():
     assert np.abs(delta.std(axis=0) / cut.std(axis=1) - 1).max() < 0.25
     with pytest.warns(UserWarning), pytest.raises(ValueError, match="share their judge levels"):
         policies.joint_transport(slice_.levels, probes._replace(level=probes.level / 2))
+
+
+# --- through the estimators, and with covariates ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("binary", [True, False])
+def test_two_stage_by_nuts_is_two_stage_by_gibbs_and_is_compiled_once(binary):
+    rows, seen = covariate_world.prepared(covariate_world.world(6, m=60, effect=1.0, binary=binary)[0], ["x"])
+    run = draws.two_stage(rows, seen, NutsOptions(n_draws=2000), rng=1)
+    other = covariates.sample(rows, seen, n_draws=4000, rng=2)
+    assert run.diagnostics["rhat"] < 1.02 and run.diagnostics["ess_bulk"] > 200
+    for ours, theirs in ((other.beta, run.beta), (other.f, run.f)):
+        error = theirs.std(axis=0) * np.sqrt(1 / 200 + 1 / 1000)
+        assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 5 * error).all()
+        assert np.abs(ours.std(axis=0) / theirs.std(axis=0) - 1).max() < 5 / np.sqrt(2 * 200)
+    compiled = len(nuts._compiled)
+    again = covariate_world.prepared(covariate_world.world(7, n=90, m=40, binary=binary)[0], ["x"])
+    draws.two_stage(*again, NutsOptions(n_draws=40), rng=1)
+    assert len(nuts._compiled) == compiled
+
+
+@pytest.mark.slow
+def test_clusters_count_in_nuts_as_in_gibbs():
+    rows, seen = covariate_world.prepared(covariate_world.world(7, m=40, effect=0.5, copies=3)[0], ["x"])
+    assert seen.share == pytest.approx(1 / 3)
+    run = draws.two_stage(rows, seen, NutsOptions(n_draws=2000), rng=1)
+    other = covariates.sample(rows, seen, n_draws=4000, rng=2)
+    assert abs(run.beta.mean() - other.beta.mean()) < 5 * other.beta.std() * np.sqrt(1 / 200 + 1 / 1000)
+    assert abs(run.beta.std() / other.beta.std() - 1) < 5 / np.sqrt(2 * 200)
+
+
+@pytest.mark.slow
+def test_partial_pooling_lets_a_policy_differ():
+    """The judge flatters policy b: one curve for all is wrong for it, one curve per policy for none."""
+    rng = np.random.default_rng(8)
+    judge = rng.choice(LEVELS, (3, 500))
+    mean = np.clip(0.2 + 0.7 * judge - 0.4 * judge * np.array([[0], [1], [0]]), 0.0, 1.0)
+    y = np.clip(mean + rng.normal(0, 0.1, mean.shape), 0.0, 1.0)
+    label = np.where(np.arange(500) < np.array([[150], [40], [40]]), y, np.nan)
+    data = from_arrays(judge, policies=["a", "b", "c"], oracle=label)
+    truth = mean.mean(axis=1)
+    partial = bayes_direct.Model(pooling="partial")
+    own = bayes_direct.estimate(data, rng=1, route="plug_in", model=partial)
+    one = bayes_direct.estimate(data, rng=1, route="plug_in")
+    assert (abs(own.estimate - truth) < 4 * own.std_error).all()
+    assert abs(one.estimate[1] - truth[1]) > 4 * one.std_error[1]
+    top = own["own_calibrator"].isel(level=-1).mean("replicate")
+    assert float(top[0] - top[1]) == pytest.approx(0.4, abs=0.1)
+    assert "rhat" in own and own.attrs["options"].count("nutpie")
+    corrected = bayes_direct.estimate(data, rng=1, model=partial)
+    assert (abs(corrected.estimate - truth) < 4 * corrected.std_error).all()
+    assert [Status(s) for s in corrected.status.values] == [Status.OK] * 3
+
+
+@pytest.mark.slow
+def test_feedback_hides_a_part_of_the_shift(arena):
+    data = files.read(arena / "fresh_draws", probes=arena / "probe_slice")[0]
+    cut = bayes_corrected.estimate(data, rng=1).sel(policy="unhelpful")
+    with pytest.warns(UserWarning, match="bend f"):
+        joint = bayes_corrected.estimate(data, rng=1, model=bayes_corrected.Model(feedback=True))
+    failed = Status(int(joint.status.sel(policy="base")))
+    joint = joint.sel(policy="unhelpful")
+    assert failed is Status.NO_PROBES and Status(int(joint.status)) in (Status.OK, Status.NOT_CONVERGED)
+    assert float(cut["shift"]) < float(joint["shift"]) - 0.01 < -0.1
+    assert float(joint["within_margin"]) < 0.01
+
+
+def test_clusters_need_no_compiled_model_of_their_own():
+    keys, shares = set(), []
+    for copies in (1, 3):
+        rows, seen = covariate_world.prepared(covariate_world.world(7, m=40, copies=copies)[0], ["x"])
+        model = slice.two_stage(seen.levels, slice.labelled(rows, seen), seen.columns[rows.teaches])
+        keys.add(model.key)
+        shares.append(float(model.data["share"]))
+    assert len(keys) == 1 and shares == pytest.approx([1.0, 1 / 3])
+
+
+def test_what_gibbs_does_not_sample_is_refused():
+    data, _ = covariate_world.world(9)
+    with_x = {"calibration": Calibration(["x"])}
+    for assumed, options, text in (
+        ({"pooling": "partial"}, {"engine": "gibbs"}, "'nutpie' or 'pymc'"),
+        ({"pooling": "partial"}, with_x, "no model with covariates and partial pooling"),
+        ({"pooling": "some"}, {}, "complete, partial"),
+        ({"effect": "cubic"}, with_x, "linear, spline"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            bayes_direct.estimate(data, model=bayes_direct.Model(**assumed), **options)
+    for assumed, options, text in (
+        ({}, with_x, "joint posterior"),
+        ({"prior": "flat"}, {}, "joint posterior"),
+        ({}, {"engine": "gibbs"}, "'nutpie' or 'pymc'"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            bayes_corrected.estimate(data, model=bayes_corrected.Model(feedback=True, **assumed), **options)
+    rows, seen = covariate_world.prepared(data, ["x"])
+    with pytest.raises(ValueError, match="columns"):
+        draws.two_stage(rows, seen._replace(columns=None))
+
+
+# --- sums and priors ---
 
 
 @pytest.mark.parametrize("binary", [False, True])

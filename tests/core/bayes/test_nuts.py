@@ -176,7 +176,8 @@ def test_coverage_by_nuts(monkeypatch):
         nuts, "diagnose", lambda trace: {}
     )  # the gates are not asked, and take a third of the time
     one, inside, gap = np.array([True]), [], []
-    options = NutsOptions(tune=300, chains=1)
+    # where a posterior is right, quantiles at p (D + 1) of any number D of draws cover what they should
+    options = NutsOptions(n_draws=1000, tune=300, chains=1)
     for world in WORLDS:
         rng = np.random.default_rng([50, WORLDS.index(world)])
         for seed in range(75):
@@ -184,11 +185,13 @@ def test_coverage_by_nuts(monkeypatch):
             graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
             both = [
                 fits.calibration(graded.levels, options, rng=seed),
-                gibbs.sample(graded.levels, n_draws=1000, rng=seed),
+                gibbs.sample(graded.levels, n_draws=options.n_draws, rng=seed),
             ]
             bounds = np.array(
                 [
-                    np.quantile(values(rows, graded, d, corrected=one, rng=seed)[0], [0.025, 0.975])
+                    np.quantile(
+                        values(rows, graded, d, corrected=one, rng=seed)[0], [0.025, 0.975], method="weibull"
+                    )
                     for d in both
                 ]
             )

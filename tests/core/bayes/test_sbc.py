@@ -5,6 +5,7 @@ import pytest
 from repeated_world import COUNT, template
 from scipy import stats
 
+from cje_core.bayes import gibbs
 from cje_core.bayes.diagnostics import predictive, sbc
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.prior import Prior
@@ -66,10 +67,10 @@ def test_verdict_passes_uniform_ranks_as_often_as_it_says():
     assert stats.binom.ppf(1e-6, n_sets, share) <= passed <= stats.binom.isf(1e-6, n_sets, share)
 
 
-# Draws that are ranked, 150 sweeps apart, and simulations. A misfit whose density of ranks is the Legendre polynomial
-# of degree k shows with its coefficient times L! (L + 1)! / ((L - k)! (L + 1 + k)!), so its noncentrality grows with
-# the square of that and with the simulations: 2,100 of 24 draws see draws that are off in location (k = 1), spread (2)
-# or skewness (3) 1.86, 1.41 and 1.02 times as well as 1,000 of 99 do, for half of the sweeps.
+# Draws that are ranked, `sbc.THIN` sweeps apart, and simulations. A misfit whose density of ranks is the Legendre
+# polynomial of degree k shows with its coefficient times L! (L + 1)! / ((L - k)! (L + 1 + k)!), so its noncentrality
+# grows with the square of that and with the simulations: 2,100 of 24 draws see draws that are off in location (k = 1),
+# spread (2) or skewness (3) 1.86, 1.41 and 1.02 times as well as 1,000 of 99 do, for half of the sweeps.
 N_RANKS, N_SIMS = 24, 2100
 PLANTED_SIMS = 500  # what a quarter of the simulations see, all of them do
 
@@ -86,6 +87,27 @@ def gibbs_verdict(n_sims, *, binary=False, **options):
 def test_gibbs_passes_simulations(binary):
     found = gibbs_verdict(N_SIMS, binary=binary)
     assert found.attrs["passed"], found["passed"].to_pandas()
+
+
+@pytest.mark.slow
+def test_draws_that_are_ranked_are_independent():
+    """Mean autocorrelation over data sets from the prior, at the distance of the ranked draws and at a third of it."""
+    level, n_sets, n_draws = template(), 40, 1500
+    rng = np.random.default_rng(5)
+    truth = predictive.prior_draws(level, n_draws=n_sets, rng=rng)
+    found = []
+    for s in range(n_sets):
+        seen = sbc.simulate(level, truth, s, rng)
+        draws = gibbs.sample(seen, n_draws=n_draws, thin=sbc.THIN // 3, rng=rng)
+        at = curve(np.array(sbc.AT), draws.ends, draws.shape)
+        x = np.column_stack([at, np.diff(draws.ends), draws.sigma, draws.f @ COUNT])
+        x = (x - x.mean(axis=0)) / x.std(axis=0)
+        found.append([(x[:-lag] * x[lag:]).mean(axis=0) for lag in (1, 3)])
+    near, apart = np.mean(found, axis=0)
+    print(f"mean autocorrelation {apart}, at a third of the distance {near}")
+    noise = 5 / np.sqrt(n_sets * n_draws)  # of independent draws
+    assert np.abs(apart).max() < 0.01 + noise
+    assert near.max() > 0.01 + noise  # what is not yet independent would show
 
 
 @pytest.mark.slow
