@@ -42,21 +42,20 @@ class Specification(NamedTuple):
         return loose | {"fixed": np.concatenate(fixed)} if fixed else loose
 
     def build(self, *, to_compile: bool = False) -> pm.Model:
-        """Declare the model with its data; `to_compile` with those that chains start from."""
+        """Declare the model with its data; `to_compile` with those that chains start from, held as `shared` has them."""
         values = dict(self.data)
         if to_compile:
             values |= {name: np.asarray(value) for name, value in self.start.items()}
         with pm.Model() as model:
             held: dict[str, Any] = {
                 name: pm.Data(name, one, shape=(None, *one.shape[1:]) if name in self.loose else one.shape)
-                for name, one in self._shared(values).items()
+                for name, one in (self._shared(values) if to_compile else values).items()
             }
             stop = 0
             for name, one in values.items():
-                if name not in self.loose:
+                if name not in held:
                     start, stop = stop, stop + one.size
-                    held[name] = (
-                        held["fixed"][start:stop].reshape(one.shape) if one.ndim else held["fixed"][start]
-                    )
+                    part = held["fixed"][start:stop]
+                    held[name] = part.reshape(one.shape) if one.ndim else part[0]
             self.declare(held, *self.static)
         return model
