@@ -42,7 +42,7 @@ class Specification(NamedTuple):
         return loose | {"fixed": np.concatenate(fixed)} if fixed else loose
 
     def build(self, *, to_compile: bool = False) -> pm.Model:
-        """Declare the model with its data; `to_compile` with those that chains start from, held as `shared` has them."""
+        """Declare the model with its data; `to_compile` with those that chains start from, held as in `shared`."""
         values = dict(self.data)
         if to_compile:
             values |= {name: np.asarray(value) for name, value in self.start.items()}
