@@ -233,7 +233,7 @@ def _prompts(data: xr.Dataset) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.int
     return _in_order("prompt", names_of(data, "prompt"))
 
 
-@lru_cache(maxsize=8)  # estimators are called one after the other on the same data
+@lru_cache(maxsize=2)  # estimators are called one after the other on the same data
 def _prompts_of(index: Same) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
     found = _in_order("prompt", _text_of(index.held))
     for kept in found:

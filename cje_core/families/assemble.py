@@ -214,7 +214,7 @@ def _reorder(index: Same, order: Same, dim: str, dtype: np.dtype[Any]) -> tuple[
     return found, found.create_variables()[dim]
 
 
-_kept = lru_cache(maxsize=8)(_reorder)
+_kept = lru_cache(maxsize=4)(_reorder)  # prompts and policies of two data sets
 
 
 def _clusters(rows: Rows) -> npt.NDArray[np.str_]:

@@ -23,9 +23,11 @@ def be_brief(words: Sequence[str]) -> None:
     words : sequence of str
         The command line, the program first.
     """
-    gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
-    if len(words) > 1 and words[1] in OURS and not any(word.startswith("--dask") for word in words):
+    if len(words) < 2 or words[1] not in OURS:
+        return
+    gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
+    if not any(word.startswith("--dask") for word in words):
         sys.modules.setdefault("dask", None)  # type: ignore[arg-type]  # importing it says that it is not there
 
 

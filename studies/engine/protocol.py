@@ -7,14 +7,14 @@ request, before the first replicate.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from cje_core.streams import canonical, digest
+from cje_core.streams import Cell, canonical, digest
 from studies.engine import blocks
 from studies.engine.manifest import definition, read_manifest
 from studies.engine.measures import REGISTRY
@@ -60,6 +60,18 @@ def plan(study: Study, profile: str, defined: Mapping[str, Any]) -> dict[str, An
         "texts": {name: digest(text, 8) for name, text in texts.items()},
     }
     return {"digest": digest({"profile": profile, "definition": defined, **planned}), **planned}
+
+
+def planned_in(run: Mapping[str, Any]) -> Callable[[Cell], int]:
+    """Replicates of a cell that a run was to have, whatever its study asks for today.
+
+    Parameters
+    ----------
+    run : mapping
+        Of the manifest. A run without a protocol was made by an older version, and had as many in every cell.
+    """
+    planned = run.get("protocol", run)
+    return Profile(planned["replicates"], more=planned.get("more", ())).replicates_in
 
 
 def protocol(study: Study, profile: str, seed: int = 1) -> tuple[str, str]:
@@ -176,7 +188,6 @@ def _of_levels(run: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[s
 
 def _of_replicates(study: Study, ds: xr.Dataset, run: Mapping[str, Any]) -> Iterator[str]:
     """Cells not run, cells beyond the plan, and replicates more or fewer than planned."""
-    planned_in = Profile(run["protocol"]["replicates"], more=run["protocol"].get("more", ())).replicates_in
     ran = (ds["status"] != NOT_RUN).any(["method", "policy"]).sum("replicate").to_series()
     counts = {}
     for levels, count in ran.items():
@@ -185,7 +196,7 @@ def _of_replicates(study: Study, ds: xr.Dataset, run: Mapping[str, Any]) -> Iter
         if count:
             counts[canonical(dict(zip(ran.index.names, plain, strict=True)))] = int(count)
     cells = {canonical(cell): cell for cell in study.cells()}
-    asked = {key: planned_in(cell) for key, cell in cells.items()}
+    asked = {key: planned_in(run)(cell) for key, cell in cells.items()}
     absent = [cell for key, cell in cells.items() if key not in counts]
     if absent:
         yield f"{len(absent)} of {len(cells)} planned cells were not run, the first {_named(absent[0])}"

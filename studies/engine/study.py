@@ -262,9 +262,12 @@ class Study:
         if self.block < 1 or any(p.replicates < 1 for p in self.profiles.values()):
             yield "block and replicates must be >= 1"
         for profile in self.profiles.values():
-            for factor, level in itertools.chain(*(levels.items() for levels, _ in profile.more)):
-                if level not in {*self.factors.get(factor, ()), *profile.factors.get(factor, ())}:
-                    yield f"more replicates are asked where {factor} is {level!r}, which is none of its levels"
+            for where, count in profile.more:
+                for factor, level in where.items():
+                    if level not in profile.factors.get(factor, self.factors.get(factor, ())):
+                        yield f"more replicates are asked where {factor} is {level!r}, which is none of its levels"
+                if count <= profile.replicates:
+                    yield f"{count} replicates are asked as more than {profile.replicates}"
         for factors in (self.factors, *(p.factors for p in self.profiles.values())):
             for factor, levels in factors.items():
                 if factor not in self.factors:

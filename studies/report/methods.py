@@ -66,14 +66,15 @@ def _methods(study: Study, ds: xr.Dataset) -> Iterator[str]:
 
 def _size(ds: xr.Dataset) -> str:
     """Replicates and what precision they give, with the rules that count failures."""
-    replicates, level = ds.sizes["replicate"], float(ds.attrs["ci_prob"])
+    (fewest, most), level = _replicates(ds), float(ds.attrs["ci_prob"])
     found = performance(ds, pool=True)
     error = found["mcse"].sel(measure="coverage").where(np.isfinite(found["value"].sel(measure="coverage")))
-    text = f"Each cell was run {'' if _even(ds) else 'up to '}{replicates:,} times"
+    text = f"Each cell was run {f'{fewest:,} times' if fewest == most else f'{fewest:,} to {most:,} times'}"
     if bool(np.isfinite(error).any()):
-        nominal = math.sqrt(level * (1 - level) / replicates)
+        nominal = math.sqrt(level * (1 - level) / fewest)
         text += (
-            f", which gives a coverage of {level:g} a Monte Carlo standard error of {nominal:.2g}; the largest of any "
+            f", which gives a coverage of {level:g} a Monte Carlo standard error of {nominal:.2g}"
+            f"{' or less' if fewest < most else ''}; the largest of any "
             f"method's coverage in any cell, averaged over estimands, is {float(error.max()):.2g}. "
             "A replicate without an estimate counts as a miss; a method that does not apply in a cell is not counted "
             "there"
@@ -81,10 +82,10 @@ def _size(ds: xr.Dataset) -> str:
     return f"{text}. Monte Carlo standard errors take the replicate as the unit (Morris, White and Crowther 2019)."
 
 
-def _even(ds: xr.Dataset) -> bool:
-    """Whether every cell has the same number of replicates."""
+def _replicates(ds: xr.Dataset) -> tuple[int, int]:
+    """The least and the largest number of replicates of a cell that was run."""
     counts = (ds["status"] != NOT_RUN).any(["method", "policy"]).sum("replicate").values
-    return len(set(counts[counts > 0].tolist())) <= 1
+    return int(counts[counts > 0].min(initial=ds.sizes["replicate"])), int(counts.max(initial=0))
 
 
 def _software(manifest: Mapping[str, Any]) -> str:

@@ -38,6 +38,43 @@ def believed(table: Frame, **options: Any) -> Any:
     return analyze(table, bayes="gibbs", **options)
 
 
+# what `cje-lab` does, with runs of NUTS that need not converge
+SHORT_RUNS = """
+import sys
+from studies.cli.brief import be_brief
+be_brief(sys.argv)
+from cje_core.bayes.models import nuts
+whole = nuts.NutsOptions
+nuts.NutsOptions = lambda engine, n_draws: whole(engine, n_draws=100, tune=50, chains=2)
+from studies.cli.app import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_nutpie_from_the_command_to_its_file(tmp_path: Path) -> None:
+    """In a process that hides Dask, as the command's does."""
+    data = write(world(60), tmp_path / "data")
+    words = [
+        "analyze",
+        str(data),
+        "--bayes",
+        "--bayes-engine",
+        "nutpie",
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT_RUNS, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["manifest"]["bayes_engine"] == "nutpie"
+    with xr.open_datatree(tmp_path / "out" / "posterior.nc") as tree:
+        draws = tree["posterior"].to_dataset()
+        assert draws.sizes["chain"] == 2 and all(np.isfinite(one).any() for one in draws.values())
+
+
 def test_posteriors_stand_beside_the_estimates_in_table_json_and_files(cli: Cli, tmp_path: Path) -> None:
     table = world(200, labels=150)
     data = write(table, tmp_path / "data")

@@ -49,7 +49,7 @@ def start(*words):
 
 @pytest.fixture
 def cluster(tmp_path):
-    """Address of a scheduler, and its two workers."""
+    """Address of a scheduler, its two workers, and itself."""
     file = tmp_path / "scheduler.json"
     scheduler = start(
         "dask_scheduler",
@@ -75,7 +75,7 @@ def cluster(tmp_path):
 
     with Client(address, timeout="60s") as client:
         client.wait_for_workers(2, timeout=60)
-    yield address, workers
+    yield address, workers, scheduler
     for process in (*workers, scheduler):
         process.kill()
         process.wait()
@@ -83,7 +83,7 @@ def cluster(tmp_path):
 
 @pytest.mark.slow
 def test_a_cluster_gives_the_same_bits_and_loses_nothing_with_a_worker(cluster, tmp_path):
-    address, workers = cluster
+    address, workers, _ = cluster
     profile, levels = SLOW
     here = run_study(toy_study.STUDY, profile=profile, out=tmp_path / "here", levels=levels)
     killed = []
@@ -124,7 +124,7 @@ def same(one, other):
 @pytest.mark.slow
 def test_a_file_read_on_a_cluster_is_analysed_to_the_same_bits(cluster, tmp_path, monkeypatch):
     """In tasks of a few row groups; a worker that dies costs nothing; a bad row is named as it is at home."""
-    address, workers = cluster
+    address, workers, _ = cluster
     path, table = tmp_path / "x.parquet", responses()
     table.to_parquet(path, index=False, row_group_size=100)
     monkeypatch.setattr(on_dask, "ROWS", 150)
@@ -165,14 +165,14 @@ def test_a_file_read_on_a_cluster_is_analysed_to_the_same_bits(cluster, tmp_path
 
 @pytest.mark.slow
 def test_workers_that_see_another_file_or_run_another_version_are_named(cluster, tmp_path, monkeypatch):
-    address, _ = cluster
+    address, *_ = cluster
     path, home = tmp_path / "x.parquet", os.getpid()
     responses().to_parquet(path, index=False)
     here = on_dask._seen(path)
     for there, said in (
         ((here[0], None), "sees no such file; put it on a disk that all share"),
         ((here[0], 7), "sees another file there, of 7 bytes; put it"),
-        (("0.0", here[1]), "runs cje-lab 0.0, here is"),
+        (("0.0 (ab)", here[1]), r"runs cje-lab 0.0 \(ab\), here is"),
     ):
 
         def seen(path, there=there, home=home, here=here):
@@ -181,6 +181,34 @@ def test_workers_that_see_another_file_or_run_another_version_are_named(cluster,
         monkeypatch.setattr(on_dask, "_seen", seen)
         with pytest.raises(DataError, match=said):
             analyze(path, dask=address)
+
+    def lacking(path, home=home, here=here):
+        if os.getpid() != home:
+            raise ModuleNotFoundError("No module named 'cje_core'")
+        return here
+
+    monkeypatch.setattr(on_dask, "_seen", lacking)
+    with pytest.raises(DataError, match=r"a worker lacks this project \(No module named 'cje_core'\)"):
+        analyze(path, dask=address)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_lost_midway_is_one_line(cluster, tmp_path, monkeypatch):
+    address, workers, scheduler = cluster
+    path, add = tmp_path / "x.parquet", Spill.add
+    responses().to_parquet(path, index=False, row_group_size=100)
+    monkeypatch.setattr(on_dask, "ROWS", 50)
+    monkeypatch.setattr(on_dask, "AHEAD", 1)
+
+    def lose_all(self, share):
+        for process in (scheduler, *workers):
+            process.kill()
+        add(self, share)
+
+    monkeypatch.setattr(Spill, "add", lose_all)
+    with pytest.raises(DataError, match="it was lost") as error:
+        analyze(path, dask=address)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow

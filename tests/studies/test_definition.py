@@ -147,6 +147,14 @@ def test_a_changed_world_or_frame_is_noticed(monkeypatch, where, old, new):
             {"profiles": {**TOY.profiles, "quick": Profile(25, more=[({"n": 4}, 50), ({"n": 5}, 50)])}},
             "more replicates are asked where n is 5, which is none of its levels",
         ),
+        (
+            {"profiles": {**TOY.profiles, "quick": Profile(25, {"n": (4,)}, more=[({"n": 16}, 50)])}},
+            "more replicates are asked where n is 16, which is none of its levels",
+        ),
+        (
+            {"profiles": {**TOY.profiles, "quick": Profile(25, more=[({"n": 16}, 25)])}},
+            "25 replicates are asked as more than 25",
+        ),
     ],
 )
 def test_a_study_is_checked_before_it_runs(change, message):

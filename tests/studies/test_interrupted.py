@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from analysis import world, write
+from analysis import probes, world, write
 
 import studies.__main__ as program
 from studies.cli import app
@@ -60,6 +60,40 @@ def test_the_version_is_that_of_the_installed_package(monkeypatch, capsys):
 def test_no_escape_sequence_reaches_the_terminal(cli, tmp_path):
     code, out, err = cli(tmp_path / "\x1b[31mred\x07")
     assert code == 2 and out == "" and "\x1b" not in err and "\\x1b[31mred\\x07" in err
+
+
+@pytest.mark.slow
+def test_commands_about_files_run_without_dask(tmp_path):
+    """As processes of their own, from the first import on."""
+    table = world(60)
+    data = write(table, tmp_path / "data")
+    probed = write(probes(table, "other", 30, 0.0), tmp_path / "probes", "{policy}_probe.jsonl")
+    kept = str(tmp_path / "kept")
+    for words in (
+        ("analyze", str(data), "--keep-steps", kept),
+        ("step", "report", "--in", kept),
+        ("doctor", str(data)),
+        (
+            "plan",
+            str(data),
+            "--budget",
+            "30",
+            "--cost-judge",
+            "0.01",
+            "--cost-oracle",
+            "0.16",
+            "--replicates",
+            "20",
+        ),
+        ("audit", "binned", str(data), "--probes", str(probed)),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "studies", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 1) and done.stdout and "Traceback" not in done.stderr, (
+            words,
+            done.stderr,
+        )
 
 
 @pytest.mark.parametrize(("command", "found"), [("analyze", False), ("run", True)])

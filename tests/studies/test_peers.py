@@ -317,6 +317,7 @@ def test_the_rule_is_decided_by_the_ratio(factor, holds):
         (1.3, 0, "rival is better", False),
         (1.021, 0, "too near to tell", None),
         (1.3, 30, "rival does not cover", None),
+        (1.3, -30, "rival is better", False),  # neither of the two covers
         (1.015, 0, None, None),
     ],
 )
@@ -325,8 +326,9 @@ def test_a_cell_above_the_allowance_is_named_with_the_reason(factor, missed, why
     scores = rng.uniform(0.1, 0.2, verdict.ENOUGH)
     noise = rng.normal(0, 5e-3, len(scores))
     ds = made_up(np.stack([factor * scores + noise - noise.mean(), scores]))
-    gone = xr.DataArray(np.arange(len(scores)) < missed, dims="replicate") & (ds["method"] == "rival")
-    past = ds["interval"].isel(ci_bound=1) + 1e-4  # the rival's interval ends just below the truth
+    who = ["rival"] if missed >= 0 else ["rival", OURS]
+    gone = xr.DataArray(np.arange(len(scores)) < abs(missed), dims="replicate") & ds["method"].isin(who)
+    past = ds["interval"].isel(ci_bound=1) + 1e-4  # an interval that ends just below the truth
     for name in ("estimate", "interval"):
         ds[name] = ds[name].where(~gone, ds[name] - past)
     said = [

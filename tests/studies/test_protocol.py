@@ -140,6 +140,11 @@ def test_noisier_cells_get_more_replicates_and_that_is_no_deviation(tmp_path, to
     assert joined.drop_vars("seconds").equals(ds.drop_vars("seconds"))
     text, _ = _protocol.protocol(noisier, "smoke")
     assert "10 in each of 4 cells, 20 where n=16." in text and "points at most." in text
+    toy["study"] = TOY  # a study that asks for fewer, or more, today
+    shards.merge([shard], shard)
+    toy["study"] = replace(TOY, profiles={**TOY.profiles, "smoke": Profile(30)})
+    shards.merge([shard], shard)
+    toy["study"] = noisier
     as_planned = json.loads((there / "manifest.json").read_text())
     as_planned["runs"][-1]["protocol"]["more"] = []
     (there / "manifest.json").write_text(json.dumps(as_planned))

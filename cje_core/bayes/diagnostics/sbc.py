@@ -25,7 +25,7 @@ from cje_core.inference.sums import sum_by
 AT = (0.3, 0.85, 1.0)
 QUANTITIES = (*(f"f({x:g})" for x in AT), "b - a", "sigma", "V")
 # Sweeps between the Gibbs draws that are ranked: ranks need independent draws. Over data sets from the prior the mean
-# autocorrelation of no quantity passes .01 (tested); at 25 that of b - a is .05, and .4 in some data sets.
+# autocorrelation of no quantity passes .03 (tested); at 25 that of b - a is .05, and .4 in some data sets.
 THIN = 75
 
 Sampler = Callable[[Levels, np.random.Generator], Draws]

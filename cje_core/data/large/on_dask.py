@@ -7,7 +7,9 @@ the result has the bits of a reading in one process. The workers see the file by
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from hashlib import blake2b
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -29,8 +31,8 @@ def shares_on(address: str, path: Path, scales: Scales) -> Iterator[Iterator[Sha
     Raises
     ------
     DataError
-        Without `distributed`, where no scheduler answers, where there is no worker, or one runs another version, sees
-        another file or none; while rows are read, where workers die.
+        Without `distributed`, where no scheduler answers, where there is no worker, or one runs other code, sees
+        another file or none; while rows are read, where workers die or the scheduler is lost.
     """
     try:
         from distributed import Client
@@ -45,9 +47,17 @@ def shares_on(address: str, path: Path, scales: Scales) -> Iterator[Iterator[Sha
         if not workers:
             raise DataError(f"dask={address!r}: its scheduler has no workers; start some with dask worker")
         here = _seen(path.resolve())
-        for worker, (runs, size) in client.run(_seen, path.resolve()).items():
+        try:
+            there = client.run(_seen, path.resolve())
+        except ImportError as error:
+            raise DataError(
+                f"dask={address!r}: a worker lacks this project ({error}); install it there"
+            ) from None
+        for worker, (runs, size) in there.items():
             if runs != here[0]:
-                raise DataError(f"dask={address!r}: worker {worker} runs cje-lab {runs}, here is {here[0]}")
+                raise DataError(
+                    f"dask={address!r}: worker {worker} runs cje-lab {runs}, here is {here[0]}; install the same"
+                )
             if size != here[1]:
                 found = "no such file" if size is None else f"another file there, of {size} bytes"
                 raise DataError(f"{path}: worker {worker} sees {found}; put it on a disk that all share")
@@ -55,8 +65,11 @@ def shares_on(address: str, path: Path, scales: Scales) -> Iterator[Iterator[Sha
 
 
 def _seen(path: Path) -> tuple[str, int | None]:
-    """The version that runs, and the size of a file where there is one."""
-    return version("cje-lab"), path.stat().st_size if path.is_file() else None
+    """The version that runs, with a digest of the code that reads, and the size of a file where there is one."""
+    code = blake2b(digest_size=4)
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        code.update(file.read_bytes())
+    return f"{version('cje-lab')} ({code.hexdigest()})", path.stat().st_size if path.is_file() else None
 
 
 def _in_order(client: Any, address: str, path: Path, scales: Scales, ahead: int) -> Iterator[Share]:
@@ -79,6 +92,8 @@ def _in_order(client: Any, address: str, path: Path, scales: Scales, ahead: int)
         raise DataError(
             f"dask={address!r}: workers died over {path} ({error}); give them more memory"
         ) from None
+    except (OSError, CancelledError) as error:
+        raise DataError(f"dask={address!r}: it was lost ({str(error) or type(error).__name__})") from None
 
 
 def _tasks(rows: Sequence[int]) -> Iterator[tuple[list[int], int]]:

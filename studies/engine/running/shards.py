@@ -10,6 +10,7 @@ from cje_core.streams import canonical
 from studies.engine import blocks
 from studies.engine.blocks import Block
 from studies.engine.manifest import check_same, read_manifest, write_manifest
+from studies.engine.protocol import planned_in
 from studies.engine.run import Summary, summary_of
 from studies.engine.running.directory import count, finished_shards, merged, own, verified
 from studies.engine.running.inputs import NAME as INPUTS
@@ -68,8 +69,7 @@ def _left(study: Study, manifest: Mapping[str, Any], present: Sequence[Block]) -
     for run in manifest["runs"]:
         part = study.at(run["profile"], run["factors"])
         # how far a run to a precision went in each cell is its own affair: what it asked for at first must be there
-        profile = part.profiles[run["profile"]]
-        wanted = {canonical(cell): profile.replicates_in(cell) for cell in part.cells()}
+        wanted = {canonical(cell): planned_in(run)(cell) for cell in part.cells()}
         todo = blocks.missing(part, manifest["definition"]["seed"], wanted, present)
         left |= {block.path: block for block in todo}
     return list(left.values())

@@ -223,7 +223,7 @@ def _check(
 
 def _of_one_cell(study: Study, cell: Cell, replicates: int) -> Study:
     profile = replace(
-        study.profiles["quick"], replicates=replicates, factors={k: (v,) for k, v in cell.items()}
+        study.profiles["quick"], replicates=replicates, factors={k: (v,) for k, v in cell.items()}, more=()
     )
     return replace(study, profiles=dict.fromkeys(study.profiles, profile))
 
