@@ -79,7 +79,7 @@ def _document(item: Item, pictures: Mapping[str, tuple[str, bytes]]) -> dict[str
         "study": item.study.name,
         "title": item.study.title,
         "profile": last["profile"],
-        "command": f"cje-lab run {item.study.name} --profile {last['profile']} --seed {item.manifest['seed']}",
+        "command": _command(item.study.name, last, item.manifest["seed"]),
         "replicates": results.sizes["replicate"],
         "cells": last["cells"],
         "commit": item.manifest["git_commit"],
@@ -97,6 +97,14 @@ def _document(item: Item, pictures: Mapping[str, tuple[str, bytes]]) -> dict[str
         "definition": definition,
         "digests": _digests({"definition": definition, "tables": tables}),
     }
+
+
+def _command(name: str, run: Mapping[str, Any], seed: int) -> str:
+    """What makes the results again, with the levels that were set by hand."""
+    planned = run.get("protocol", run)["factors"]
+    apart = [factor for factor, levels in run["factors"].items() if levels != planned[factor]]
+    words = [f"--set {factor}={','.join(map(str, run['factors'][factor]))}" for factor in apart]
+    return " ".join([f"cje-lab run {name} --profile {run['profile']} --seed {seed}", *words])
 
 
 def _of_bytes(content: bytes) -> str:

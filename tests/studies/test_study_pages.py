@@ -101,6 +101,17 @@ def test_results_with_a_part_missing_make_no_page(written, ran, tmp_path, monkey
     assert not (tmp_path / "other").exists()
 
 
+def test_what_repeats_the_results_has_the_levels_that_were_set_by_hand():
+    run = {
+        "profile": "paper",
+        "factors": {"n": [1, 2], "m": [3]},
+        "protocol": {"factors": {"n": [1, 2], "m": [3, 4]}},
+    }
+    assert documents._command("toy", run, 2) == "cje-lab run toy --profile paper --seed 2 --set m=3"
+    del run["protocol"]  # of an older version, which kept no plan
+    assert documents._command("toy", run, 2) == "cje-lab run toy --profile paper --seed 2"
+
+
 def test_the_command_writes_and_checks(written, ran, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(documents, "load", lambda name: toy_study.STUDY)
 
