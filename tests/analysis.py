@@ -87,9 +87,7 @@ def in_plot(result: Any) -> str:
 
     figure = Figure()
     forest._draw(result, forest._lines(result), figure)
-    axes = figure.axes[0]
-    texts = [label.get_text() for child in axes.child_axes for label in child.get_yticklabels()]
-    return "\n".join(texts)
+    return "\n".join(text.get_text() for text in figure.axes[0].texts)
 
 
 def mixed() -> tuple[Frame, Frame]:
