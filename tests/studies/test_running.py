@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +79,17 @@ def test_shards_of_other_seeds_are_never_mixed(tmp_path):
     with pytest.raises(StudyError, match="made with seed 2, not 1"):
         merge([tmp_path / "a/toy_study", tmp_path / "b/toy_study"], tmp_path / "c/toy_study")
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.slow
+def test_a_relative_directory_is_where_the_run_begins(tmp_path, monkeypatch):
+    """Worker processes outlive a run, and do not move with a notebook that does."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        done = run_study(toy_study.STUDY, profile="smoke", out=Path("results"), jobs=2)
+        assert done.replicates_run == 40 and done.results is not None
+        assert (tmp_path / name / "results" / "toy_study" / "results.nc").exists()
 
 
 def test_two_runs_do_not_write_into_one_directory(tmp_path):

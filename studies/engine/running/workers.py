@@ -216,7 +216,10 @@ def in_processes(tasks: Sequence[Any], jobs: int) -> Iterator[Any]:
 def on_processes(study: Study, todo: Sequence[Block], directory: Path, jobs: int) -> Iterator[Block]:
     """Compute and write blocks in `jobs` processes, each with one BLAS and one numba thread; yield them as they end."""
     parcel = wrapped(study)
-    tasks = [delayed(_do_block)(parcel, block, directory, os.getpid()) for block in todo]
+    there = (
+        directory.absolute()
+    )  # the processes may be of an earlier run, and stand where this one stood then
+    tasks = [delayed(_do_block)(parcel, block, there, os.getpid()) for block in todo]
     try:
         yield from in_processes(tasks, jobs)
     except TerminatedWorkerError:

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cje_core.calibration.calibrated import Calibration
-from cje_core.data import DataError, from_arrays, spill
+from cje_core.data import DataError, from_arrays
+from cje_core.data.large import spill
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.plan import plan
