@@ -222,14 +222,16 @@ def _paper_figure(ds: xr.Dataset) -> Figure:
     for column, design in enumerate(designs):
         part = ds.sel(label_design=design, policy=_values(design))
         measured = performance(part, pool=True).stack(cell=("n", "oracle_fraction"))
-        labels = [f"n = {n}\n{fraction:.0%} labelled" for n, fraction in measured["cell"].values]
+        labels = [f"{n}\n{fraction:.0%}" for n, fraction in measured["cell"].values]
         top, bottom = axes[:, column]
         for ax, name in ((top, "coverage"), (bottom, "width")):
             marks(ax, measured, name, "cell", LOOKS, step=0.12)
         top.axhline(part.attrs["ci_prob"], color="0.4", linestyle="--", linewidth=1, zorder=0)
         top.set_yscale("function", functions=STRETCH)
         top.set(ylim=(-0.25, 1.01), yticks=Y_TICKS, title=GROUPS[design])
-        bottom.set(xticks=np.arange(len(labels)), xticklabels=labels)
+        bottom.set(
+            xticks=np.arange(len(labels)), xticklabels=labels, xlabel="prompts, and share of them labelled"
+        )
         plain_log(bottom)
     axes[0, 0].set_ylabel("coverage (stretched scale)")
     axes[1, 0].set_ylabel("mean width of the interval")
