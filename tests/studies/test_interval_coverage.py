@@ -219,7 +219,7 @@ def test_figures_of_whole_and_partial_grids(ds, levels):
     paper, borrowed = "smooth" in part["world"].values, "base" in part["label_design"].values
     assert len(texts) == paper + borrowed
     if paper:
-        assert "coverage (stretched scale)" in texts[0] and "n = 1000" in texts[0]
+        assert "coverage (stretched scale)" in texts[0] and "prompts, and share of them labelled" in texts[0]
     if borrowed:
         assert "share of runs refused" in texts[-1] and "coverage of the difference" in texts[-1]
     with mpl.rc_context(page.STYLE):
