@@ -90,6 +90,18 @@ def in_plot(result: Any) -> str:
     return "\n".join(text.get_text() for text in figure.axes[0].texts)
 
 
+def three_policies() -> Frame:
+    """Responses of three policies to 400 prompts, some labelled under two of them."""
+    rng, n = np.random.default_rng(5), 400
+    frames = []
+    for policy in ("a", "b", "c"):
+        score = rng.beta(4, 2, n)
+        label = np.where((rng.random(n) < 0.2) & (policy != "c"), np.round(score**2, 3), np.nan)
+        frame = {"policy": policy, "prompt_id": np.arange(n), "judge_score": score, "oracle_label": label}
+        frames.append(pd.DataFrame(frame))
+    return pd.concat(frames, ignore_index=True)
+
+
 def mixed() -> tuple[Frame, Frame]:
     """Both policies have labels, and other's are .3 below what the base policy teaches; so are its probes."""
     table = world(300, labels=150)

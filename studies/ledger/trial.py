@@ -69,9 +69,8 @@ def decide_in_processes(
     A claim's streams are its own (`Trial`), so where and after which others it is decided changes no number.
     """
     known = {(group, claim.name): claim for group, claims in groups.items() for claim in claims}
-    there = (
-        results.absolute() if results is not None else None
-    )  # processes may stand where an earlier run stood
+    # processes that an earlier run has left stand where this one stood then
+    there = results.absolute() if results is not None else None
     tasks = [delayed(_elsewhere)(load, *key, profile, there, os.getpid()) for key in known]
     for group, name, *found in in_processes(tasks, jobs):
         yield Entry(group, known[group, name], *found)

@@ -7,18 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from analysis import Cli
+from analysis import Cli, three_policies
 
 
 def responses(path: Path) -> Path:
-    rng, n = np.random.default_rng(5), 400
-    frames = []
-    for policy in ("a", "b", "c"):
-        score = rng.beta(4, 2, n)
-        label = np.where((rng.random(n) < 0.2) & (policy != "c"), np.round(score**2, 3), np.nan)
-        frame = {"policy": policy, "prompt_id": np.arange(n), "judge_score": score, "oracle_label": label}
-        frames.append(pd.DataFrame(frame))
-    pd.concat(frames).to_parquet(path, index=False)
+    three_policies().to_parquet(path, index=False)
     return path
 
 

@@ -13,6 +13,8 @@ import pytest
 import studies
 from studies import claims
 from studies.cli import app as command_line
+from studies.engine.run import run_study
+from studies.engine.study import load
 from studies.ledger import page
 from studies.ledger.claim import VERDICTS, Claim, ClaimError, Evidence, Sides, Trial, verdict
 from studies.ledger.own import decided, first_broken
@@ -347,3 +349,17 @@ def test_json_is_json_and_the_ledger_has_no_times():
     found = ledger([entry("prop-cle"), entry("tab-mbpp")], "smoke")
     assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
     assert "seconds" not in found["claims"][0] and "seconds" in as_json(entry("prop-cle"))
+
+
+@pytest.mark.slow
+def test_results_are_found_wherever_worker_processes_stand(tmp_path, monkeypatch):
+    """Those that an earlier run has left do not move with a process that does."""
+    names = ("tab-uq-diagnostics", "tab-uq-jackknife")
+    list(
+        decide_in_processes(claims.find(names), claims.load, "smoke", None, 2)
+    )  # processes there are, of here
+    monkeypatch.chdir(tmp_path)
+    one_world = {"world": ["smooth"], "label_design": ["base"], "n": [1000]}
+    run_study(load("interval_coverage"), profile="smoke", out=Path("results"), levels=one_world)
+    ended = decide_in_processes(claims.find(names), claims.load, "smoke", Path("results"), 2)
+    assert [entry.error for entry in ended] == ["", ""]

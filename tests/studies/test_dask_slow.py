@@ -8,10 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 import toy_study
+from analysis import three_policies
 
 from cje_core.calibration.calibrated import Calibration
 from cje_core.data import DataError
@@ -25,18 +24,6 @@ from studies.engine.study import StudyError
 pytest.importorskip("distributed")
 TESTS = Path(toy_study.__file__).parent
 SLOW = ("paper", {"n": [4]})  # its replicates sleep 20 ms
-
-
-def responses():
-    """Responses of three policies to 400 prompts, some labelled under two of them."""
-    rng, n = np.random.default_rng(5), 400
-    frames = []
-    for policy in ("a", "b", "c"):
-        score = rng.beta(4, 2, n)
-        label = np.where((rng.random(n) < 0.2) & (policy != "c"), np.round(score**2, 3), np.nan)
-        frame = {"policy": policy, "prompt_id": np.arange(n), "judge_score": score, "oracle_label": label}
-        frames.append(pd.DataFrame(frame))
-    return pd.concat(frames, ignore_index=True)
 
 
 def start(*words):
@@ -125,7 +112,7 @@ def same(one, other):
 def test_a_file_read_on_a_cluster_is_analysed_to_the_same_bits(cluster, tmp_path, monkeypatch):
     """In tasks of a few row groups; a worker that dies costs nothing; a bad row is named as it is at home."""
     address, workers, _ = cluster
-    path, table = tmp_path / "x.parquet", responses()
+    path, table = tmp_path / "x.parquet", three_policies()
     table.to_parquet(path, index=False, row_group_size=100)
     monkeypatch.setattr(on_dask, "ROWS", 150)
     assert len(list(on_dask._tasks([100] * 12))) == 6
@@ -167,7 +154,7 @@ def test_a_file_read_on_a_cluster_is_analysed_to_the_same_bits(cluster, tmp_path
 def test_workers_that_see_another_file_or_run_another_version_are_named(cluster, tmp_path, monkeypatch):
     address, *_ = cluster
     path, home = tmp_path / "x.parquet", os.getpid()
-    responses().to_parquet(path, index=False)
+    three_policies().to_parquet(path, index=False)
     here = on_dask._seen(path)
     for there, said in (
         ((here[0], None), "sees no such file; put it on a disk that all share"),
@@ -196,7 +183,7 @@ def test_workers_that_see_another_file_or_run_another_version_are_named(cluster,
 def test_a_cluster_that_is_lost_midway_is_one_line(cluster, tmp_path, monkeypatch):
     address, workers, scheduler = cluster
     path, add = tmp_path / "x.parquet", Spill.add
-    responses().to_parquet(path, index=False, row_group_size=100)
+    three_policies().to_parquet(path, index=False, row_group_size=100)
     monkeypatch.setattr(on_dask, "ROWS", 50)
     monkeypatch.setattr(on_dask, "AHEAD", 1)
 
@@ -213,7 +200,7 @@ def test_a_cluster_that_is_lost_midway_is_one_line(cluster, tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_no_scheduler_is_one_line(tmp_path):
-    responses().to_parquet(tmp_path / "x.parquet", index=False)
+    three_policies().to_parquet(tmp_path / "x.parquet", index=False)
     with pytest.raises(DataError, match=r"dask='tcp://127\.0\.0\.1:9': no scheduler answers there") as error:
         analyze(tmp_path / "x.parquet", dask="tcp://127.0.0.1:9")
     assert "\n" not in str(error.value)

@@ -216,9 +216,8 @@ def in_processes(tasks: Sequence[Any], jobs: int) -> Iterator[Any]:
 def on_processes(study: Study, todo: Sequence[Block], directory: Path, jobs: int) -> Iterator[Block]:
     """Compute and write blocks in `jobs` processes, each with one BLAS and one numba thread; yield them as they end."""
     parcel = wrapped(study)
-    there = (
-        directory.absolute()
-    )  # the processes may be of an earlier run, and stand where this one stood then
+    # processes that an earlier run has left stand where this one stood then
+    there = directory.absolute()
     tasks = [delayed(_do_block)(parcel, block, there, os.getpid()) for block in todo]
     try:
         yield from in_processes(tasks, jobs)
