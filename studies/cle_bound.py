@@ -34,6 +34,9 @@ VOCAB, ZIPF_ALPHA, N = 1000, 1.2, 1000
 MASSES = {"50": 0.5, "90": 0.9, "99": 0.99}  # target mass of the region T, percent
 SHIFTS = ("clone", "tilt-0.1", "tilt-0.3", "cold-0.8", "hot-1.25")
 NOISES = {"0.2": (0.2, 0.2), "1.0": (1.0, 1.0), "mixed": (0.2, 1.0)}
+# what the figure draws, and how it calls it
+SHOWN = {"ips": "IPS", "snips": "SNIPS", "ips_calibrated": "IPS of the noise-free reward"}
+TITLES = {"centred": "mean 0", "first_token": "mean by first token"}
 UTILITY = utilities("iid", VOCAB, rng=generator(0, "cle_bound", "utilities"))
 
 
@@ -246,16 +249,16 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
             for k, (name, label) in enumerate(floors.items()):
                 axis.plot(x, rows[name], color=OKABE_ITO[k], ls="--", lw=1.2, label=f"CLE floor, {label}")
             axis.plot(x, rows["ess_form_90"], color=OKABE_ITO[3], ls=":", lw=1.2, label="ESS form, T: 90%")
-            for k, method in enumerate(("ips", "snips", "ips_calibrated")):
+            for k, (method, told) in enumerate(SHOWN.items()):
                 colour = OKABE_ITO[4 + k]
                 if (rows[f"se_{method}"] > 1e-6).all():
                     axis.plot(x, rows[f"se_{method}"], color=colour, lw=4, alpha=0.25)
                     y, error = rows[f"{method}_empirical_se"], 1.96 * rows[f"{method}_empirical_se_mcse"]
-                    label = f"{method.upper().replace('_', ' ')} (band: exact)"
+                    label = f"{told} (band: exact)"
                     axis.errorbar(
                         x, y, error, fmt=MARKERS[k], ms=4, color=colour, capsize=2, lw=1, label=label
                     )
-            axis.set(title=f"{shift}, {reward}", xscale="log", yscale="log", ylim=(3e-3, 30))
+            axis.set(title=f"{shift}, {TITLES[reward]}", xscale="log", yscale="log", ylim=(3e-3, 30))
             axis.set_xticks(lengths, [str(v) for v in lengths])
             axis.minorticks_off()
         axes[i, 0].set_ylabel(f"standard error, n = {N:,}")
