@@ -17,6 +17,7 @@ from typing import Any
 
 from cje_core.data.errors import DataError
 from cje_core.data.fields import Scales
+from cje_core.data.large.cluster import ClusterError, connect, workers
 from cje_core.data.large.spill import Share, by_columns, shares_of
 from cje_core.data.tables import opened
 
@@ -35,17 +36,10 @@ def shares_on(address: str, path: Path, scales: Scales) -> Iterator[Iterator[Sha
         another file or none; while rows are read, where workers die or the scheduler is lost.
     """
     try:
-        from distributed import Client
-    except ModuleNotFoundError:
-        raise DataError("dask: it needs the package distributed: pip install 'cje-lab[dask]'") from None
-    try:
-        client = Client(address, timeout="10s", set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise DataError(f"dask={address!r}: no scheduler answers there ({error})") from None
+        client = connect(address)
+    except ClusterError as error:
+        raise DataError(f"dask={address!r}: {error}") from None
     with client:
-        workers = len(client.scheduler_info(n_workers=-1)["workers"])
-        if not workers:
-            raise DataError(f"dask={address!r}: its scheduler has no workers; start some with dask worker")
         here = _seen(path.resolve())
         try:
             there = client.run(_seen, path.resolve())
@@ -61,7 +55,7 @@ def shares_on(address: str, path: Path, scales: Scales) -> Iterator[Iterator[Sha
             if size != here[1]:
                 found = "no such file" if size is None else f"another file there, of {size} bytes"
                 raise DataError(f"{path}: worker {worker} sees {found}; put it on a disk that all share")
-        yield _in_order(client, address, path, scales, AHEAD * workers)
+        yield _in_order(client, address, path, scales, AHEAD * workers(client))
 
 
 def _seen(path: Path) -> tuple[str, int | None]:

@@ -25,6 +25,7 @@ from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import ThreadpoolController
 
+from cje_core.data.large.cluster import ClusterError, connect
 from cje_core.streams import Cell, Streams, streams_of
 from studies.engine import blocks
 from studies.engine.blocks import Block, Content
@@ -263,16 +264,10 @@ def cluster(study: Study, address: str) -> Iterator[Any]:
         Without `distributed`, where no scheduler answers, where there is no worker or one runs other code.
     """
     try:
-        from distributed import Client
-    except ModuleNotFoundError:
-        raise StudyError("--dask needs the package distributed: pip install 'cje-lab[dask]'") from None
-    try:
-        client = Client(address, timeout="10s", set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise StudyError(f"--dask {address}: no scheduler answers there ({error})") from None
+        client = connect(address)
+    except ClusterError as error:
+        raise StudyError(f"--dask {address}: {error}") from None
     with client:
-        if not client.scheduler_info(n_workers=-1)["workers"]:
-            raise StudyError(f"--dask {address}: its scheduler has no workers; start some with dask worker")
         here = code_digests(study)
         if study.source is not None:
             beside = [path for path in (study.source.parent / name for name in here) if path.is_file()]
