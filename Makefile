@@ -12,7 +12,8 @@ PAGES  := ttc_collapse cle_bound weight_diagnostics transport_audit misclassific
 COMPILING := bayes_vs_frequentist binary_oracle estimator_benchmark
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help install study pages docs test whole compiled compiled-analyses compiled-studies smoke-compiling smoke-others smoke-report lint fast coverage dist clean
+.PHONY: help install study pages docs test whole compiling others suite \
+        compiled compiled-analyses compiled-studies smoke-compiling smoke-others smoke-report lint fast coverage dist clean
 .DEFAULT_GOAL := study
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -61,12 +62,20 @@ coverage: $(VENV)/.installed  ## branch coverage of the fast suite; slower than 
 test: $(VENV)/.installed  ## everything: lint, types, the whole suite, the smoke profile of every study, all with empty caches
 	$(COLD) $(MAKE) --no-print-directory whole
 
-# Nothing waits for one core: the studies that compile what most tests call have one, while the other looks at types and
-# runs the rest; then a browser reads their report while the documentation is made. The suite finds all compiled.
+# No core waits: one runs the studies that compile what most tests call, then compiles the rest; the other looks at types,
+# runs the other studies and makes the documentation. The suite finds all compiled, and a browser reads the report beside it.
 whole:
 	rm -rf results/smoke
-	$(MAKE) --no-print-directory -j2 smoke-compiling lint smoke-others
-	$(MAKE) --no-print-directory -j2 smoke-report docs compiled-analyses
+	$(MAKE) --no-print-directory -j2 compiling others
+	$(MAKE) --no-print-directory -j2 suite smoke-report
+
+compiling: smoke-compiling
+	$(MAKE) --no-print-directory compiled-analyses
+
+others: smoke-others
+	$(MAKE) --no-print-directory docs
+
+suite: $(VENV)/.installed
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25
 
 SMOKE  := $(BIN)/cje-lab run --profile smoke --jobs 1 --out results/smoke
@@ -79,7 +88,7 @@ smoke-others: $(VENV)/.installed lint
 	$(SMOKE) $(OTHERS)
 
 smoke-report: $(VENV)/.installed
-	$(BIN)/cje-lab report results/smoke
+	$(BIN)/cje-lab report results/smoke >results/smoke/report.txt
 	$(BIN)/python tests/browser.py results/smoke/report.html
 
 dist:  ## wheel and sdist in dist/, each installed into an environment of its own that runs cje-lab demo

@@ -176,7 +176,10 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
             of_prior, lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",))
         )
     return {
-        **{title: side_by_side(measures, CELL, name, methods) for title, name in TABLES.items()},
+        **{
+            title: side_by_side(measures, CELL, name, methods, first=(REFERENCE, BAYES))
+            for title, name in TABLES.items()
+        },
         f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[[*CELL, "method", *columns]],
         **priors,
         "Statuses of both arms' values: share of runs, over n and labels": status_table(

@@ -116,7 +116,9 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     ratios = ratios[ratios["method"] != "raw_judge"].assign(estimand="own labels")
     shown = [m for m in methods if m not in CONTROLS]
     return {
-        "Coverage of 95% intervals (a refusal is a miss)": side_by_side(rows, CELL, "coverage", methods),
+        "Coverage of 95% intervals (a refusal is a miss)": side_by_side(
+            rows, CELL, "coverage", methods, first=shown
+        ),
         "Own labels: mean width over that of the labels alone": side_by_side(
             ratios, CELL, "width_ratio", shown
         ),

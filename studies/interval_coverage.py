@@ -61,6 +61,8 @@ PAPER_FRACTIONS = (0.05, 0.25)  # of that table
 PAPER_ONLY = tuple(m for *_, methods in PAPER.values() for m in methods)  # run in the paper's world
 PLUG_IN = FORMS[0]
 CONTROLS = ("raw_judge", "labels_only")
+# the default beside the paper's three
+FRONT = ("direct", "plug_in_cluster", "plug_in_jackknife", "direct_bootstrap")
 DIFFERENCE = "high - low"
 GROUPS = {"own": "labels under every policy", "base": "calibration borrowed from the base policy"}
 MEASURES = (
@@ -141,7 +143,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     methods = [str(m) for m in ds["method"].values]
     borrowing = measures[(measures["label_design"] == "base") & ~measures["method"].isin(CONTROLS)]
     out = {
-        title: side_by_side(rows, CELL, name, methods)
+        title: side_by_side(rows, CELL, name, methods, first=FRONT)
         for title, name, rows in (
             ("Coverage of 95% intervals (a refusal is a miss)", "coverage", measures),
             (f"{BORROWED}, coverage among the runs that print a number", "coverage_answered", borrowing),
@@ -154,14 +156,14 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         error = np.sqrt(share * (1 - share) / max(int(ds.sizes["replicate"]) - 1, 1))
         false = false[[*CELL, "method"]].assign(share=share, share_mcse=error)
         out["False differences: share of runs that tell equal policies apart"] = side_by_side(
-            false, CELL, "share", methods
+            false, CELL, "share", methods, first=FRONT
         )
     borrowed = [(e, part) for e, part in groups if part["label_design"].item() == "base"]
     if borrowed:
         widths = by_estimand(borrowed, lambda part: paired_table(part, PLUG_IN, (), ratios=("width",)))
         widths = widths[widths["width_ratio"].notna() & ~widths["method"].isin(CONTROLS)]
         out[f"{BORROWED}, mean width, ratio to {PLUG_IN}"] = side_by_side(
-            widths, CELL, "width_ratio", methods
+            widths, CELL, "width_ratio", methods, first=FRONT
         )
     if "smooth" in ds["world"].values:
         out[Z_TITLE] = _z_table(ds.sel(world="smooth"))

@@ -129,6 +129,8 @@ def in_print(driver: Any, *, look: Path | None = None) -> list[str]:
 
 def main(page: str, look: str | None = None) -> int:
     """Print what is wrong with one page; 1 if anything is."""
+    if look is not None:
+        Path(look).mkdir(parents=True, exist_ok=True)
     try:
         with chromium() as driver:
             found = complaints(driver, Path(page), look=None if look is None else Path(look))

@@ -101,7 +101,12 @@ def by_estimand(
 
 
 def side_by_side(
-    measures: pd.DataFrame, cell: Sequence[str], name: str, methods: Sequence[str]
+    measures: pd.DataFrame,
+    cell: Sequence[str],
+    name: str,
+    methods: Sequence[str],
+    *,
+    first: Sequence[str] = (),
 ) -> pd.DataFrame:
     """One row per cell (its columns `cell`), one pair of columns per method: the measure `name` and its MCSE.
 
@@ -114,6 +119,8 @@ def side_by_side(
     name : str
     methods : sequence of str
         Columns are in this order; those that `measures` lacks are left out.
+    first : sequence of str
+        Methods that come before: a page or a terminal has room for few.
 
     Examples
     --------
@@ -127,6 +134,7 @@ def side_by_side(
     wide = measures.pivot(index=keys, columns="method", values=[name, f"{name}_mcse"])
     order = measures[keys].drop_duplicates().set_index(keys).index  # a pivot sorts
     wide = wide.reindex(order)
+    ordered = [*first, *(m for m in methods if m not in first)]
     return pd.DataFrame(
-        {f"{m}{end}": wide[f"{name}{end}", m] for m in methods if (name, m) in wide for end in ("", "_mcse")}
+        {f"{m}{end}": wide[f"{name}{end}", m] for m in ordered if (name, m) in wide for end in ("", "_mcse")}
     ).reset_index()
