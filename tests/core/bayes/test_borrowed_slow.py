@@ -49,7 +49,7 @@ REFUSED = {
 
 def posterior(rows, seed, route="one_step", flat_ends=0.5, only_printed=False):
     """Draws of every policy's value, (policy, draw), and which of them are printed; None where none has to be drawn."""
-    fitted = fit_slice(rows, calibrator="monotone")
+    fitted = fit_slice(rows, calibrator="monotone", every_fold=False)
     share = np.full(len(rows.prompts), 1 / len(rows.prompts))
     judge = informative(rows, fitted).informative
     printed = np.array(
