@@ -77,12 +77,15 @@ def sample(
     half = max(OVERSAMPLING * n_draws, LEAST) // 2
     mode, cover = _laplace(counts, a, b)
     around = stats.multivariate_t(mode, cover, df=TAIL_DF)
-    by_labels = _conjugate(counts, a, b, half, rng)
+    by_labels = _accuracies(counts, a, b, half, rng)
+    u = rng.random(half)
     by_mode = special.expit(around.rvs(half, random_state=rng)).T
     # log odds of an edge that floating point cannot hold would be infinite
-    value, se, sp = np.clip(np.hstack([by_labels, by_mode]), 1e-12, 1.0 - 1e-12)
+    se, sp = _inside(np.hstack([by_labels, by_mode[1:]]))
+    cut = _cut(counts, se, sp)
+    value = _inside(np.concatenate([_conjugate(cut, u, se[:half], sp[:half]), by_mode[0]]))
     proposed = np.logaddexp(
-        _conjugate_log_density(counts, a, b, value, se, sp),
+        _conjugate_log_density(counts, a, b, cut, value, se, sp),
         around.logpdf(special.logit([value, se, sp]).T) - _log_jacobian(value, se, sp),
     )
     log_weight = _log_density(counts, a, b, value, se, sp) - proposed
@@ -144,33 +147,52 @@ def _laplace(counts: Counts, a: float, b: float) -> tuple[FloatArray, FloatArray
     return mode, (axis / np.maximum(bend, 0.25)) @ axis.T
 
 
-def _cut(
-    counts: Counts, se: FloatArray, sp: FloatArray
-) -> tuple[tuple[float, float], FloatArray, FloatArray, BoolArray]:
-    """Beta distribution of p, where the cut lies in its distribution function, and where to leave it uncut."""
+class _Cut(NamedTuple):
+    """Beta distribution of p between two ends."""
+
+    shape: tuple[float, float]
+    low: FloatArray  # its distribution function at 1 - Sp
+    mass: FloatArray  # of it up to Se; negative for an inverted judge
+    uncut: BoolArray  # where v is proposed uniform
+
+
+def _cut(counts: Counts, se: FloatArray, sp: FloatArray) -> _Cut:
+    """What p can be, given Se and Sp."""
     shape = 1.0 + counts.passed, 1.0 + counts.n - counts.passed
     low, high = (special.betainc(*shape, end) for end in (1.0 - sp, se))
-    return shape, low, high - low, (np.abs(se + sp - 1.0) < FLAT) | (np.abs(high - low) < EMPTY)
+    return _Cut(shape, low, high - low, (np.abs(se + sp - 1.0) < FLAT) | (np.abs(high - low) < EMPTY))
 
 
-def _conjugate(counts: Counts, a: float, b: float, size: int, rng: np.random.Generator) -> FloatArray:
-    """Proposals (v, Se, Sp), shape (3, size)."""
+def _inside(share: FloatArray) -> FloatArray:
+    return np.clip(share, 1e-12, 1.0 - 1e-12)
+
+
+def _accuracies(counts: Counts, a: float, b: float, size: int, rng: np.random.Generator) -> FloatArray:
+    """Se and Sp, shape (2, size), from what the labels say of them."""
     se = rng.beta(a + counts.good_passed, b + counts.good - counts.good_passed, size)
     sp = rng.beta(a + counts.bad_failed, b + counts.bad - counts.bad_failed, size)
-    u = rng.random(size)
-    shape, low, mass, uncut = _cut(counts, se, sp)
-    p = special.betaincinv(*shape, low + u * mass)
+    return np.stack([se, sp])
+
+
+def _conjugate(cut: _Cut, u: FloatArray, se: FloatArray, sp: FloatArray) -> FloatArray:
+    """Proposals of v for the first ``len(u)`` of the pairs (Se, Sp) that were cut, from uniform u."""
+    low, mass, uncut = (one[: len(u)] for one in cut[1:])
+    p = special.betaincinv(*cut.shape, low + u * mass)
     inside = np.clip((p + sp - 1.0) / np.where(uncut, 1.0, se + sp - 1.0), 0.0, 1.0)
-    return np.stack([np.where(uncut, u, inside), se, sp])
+    return np.where(uncut, u, inside)
 
 
 def _conjugate_log_density(
-    counts: Counts, a: float, b: float, value: FloatArray, se: FloatArray, sp: FloatArray
+    counts: Counts, a: float, b: float, cut: _Cut, value: FloatArray, se: FloatArray, sp: FloatArray
 ) -> FloatArray:
-    out = stats.beta.logpdf(se, a + counts.good_passed, b + counts.good - counts.good_passed)
-    out += stats.beta.logpdf(sp, a + counts.bad_failed, b + counts.bad - counts.bad_failed)
-    shape, _, mass, uncut = _cut(counts, se, sp)
+    out = _log_beta(se, a + counts.good_passed, b + counts.good - counts.good_passed)
+    out += _log_beta(sp, a + counts.bad_failed, b + counts.bad - counts.bad_failed)
     youden = se + sp - 1.0
-    cut = stats.beta.logpdf(value * youden + 1.0 - sp, *shape)
-    cut += np.log(np.where(uncut, 1.0, youden / np.where(uncut, 1.0, mass)))
-    return np.asarray(out + np.where(uncut, 0.0, cut))
+    of_p = _log_beta(value * youden + 1.0 - sp, *cut.shape)
+    of_p += np.log(np.where(cut.uncut, 1.0, youden / np.where(cut.uncut, 1.0, cut.mass)))
+    return np.asarray(out + np.where(cut.uncut, 0.0, of_p))
+
+
+def _log_beta(x: FloatArray, a: float, b: float) -> FloatArray:
+    """Log density of Beta(a, b): that of SciPy checks its arguments for longer than it computes."""
+    return np.asarray(special.xlogy(a - 1.0, x) + special.xlog1py(b - 1.0, -x) - special.betaln(a, b))

@@ -5,6 +5,10 @@ from scipy import special, stats
 
 from cje_core.bayes.splines import isplines
 
+# Where noise is summed over: steps of .09 in its logarithm, whose posterior sd is 1 / sqrt(2 m) for m labels. With up
+# to 60 of these the sum is off by exp(-2 pi^2), as the trapezoidal rule is for a normal density at steps of its sd.
+SIGMA = np.exp(np.linspace(np.log(0.01), np.log(2), 60))
+
 # --- calibration: basis, judge levels, posterior ----------------------------------------------------------------------
 
 
@@ -88,7 +92,7 @@ def probability_of_flat(levels, *, atom, n_splines, scale=0.3, n=40_000, seed=0)
             log = special.xlogy(levels.total, f).sum(axis=1)
             log += special.xlog1py(levels.n - levels.total, -f).sum(axis=1)
         else:
-            sigma = np.exp(np.linspace(np.log(0.01), np.log(2), 120))
+            sigma = SIGMA
             rest = levels.squares - 2 * f @ levels.total + f**2 @ levels.n
             log = special.logsumexp(
                 (1 - levels.n.sum()) * np.log(sigma)
@@ -119,7 +123,7 @@ def posterior_by_importance(levels, prior, *, n=200_000, seed=0, power=1.0):
         log_weight += special.xlog1py(levels.n - levels.total, -f).sum(axis=1)
         values = f
     else:
-        sigma = np.exp(np.linspace(np.log(0.01), np.log(2), 120))
+        sigma = SIGMA
         rest = levels.squares - 2 * f @ levels.total + f**2 @ levels.n
         log_joint = (
             -levels.n.sum() * np.log(sigma)
@@ -167,18 +171,21 @@ def two_stage_by_importance(level, columns, label, binary, *, prior, effect_scal
     if binary:
         log_weight = np.where(label > 0.5, np.log(mean), np.log1p(-mean)).sum(axis=1)
     else:
-        sigma = np.exp(np.linspace(np.log(0.01), np.log(2), 120))
+        sigma = SIGMA
         rest = ((label - mean) ** 2).sum(axis=1)
         log_joint = (
             (1 - len(label)) * np.log(sigma)
             - rest[:, None] / (2 * sigma**2)
             - sigma**2 / (2 * prior.scale**2)
         )
-        log_weight = special.logsumexp(log_joint, axis=1)
+        top = log_joint.max(axis=1)
+        joint = np.exp(log_joint - top[:, None])
+        total = joint.sum(axis=1)
+        log_weight = top + np.log(total)
     weight = special.softmax(log_weight)
     values = np.column_stack([mean, beta])
     if not binary:
-        values = np.column_stack([values, special.softmax(log_joint, axis=1) @ sigma])
+        values = np.column_stack([values, joint @ sigma / total])
     center = weight @ values
     return center, np.sqrt(weight**2 @ (values - center) ** 2)
 
@@ -214,12 +221,11 @@ def rhat(chains):
 def row_means(rows, graded, draws):
     """Mean of Y at every row under every draw, (draws, rows), on the logit scale as the model says."""
     out = np.empty((len(draws.f), len(rows.score)))
-    for d in range(len(draws.f)):
-        for i in range(len(rows.score)):
-            curve = draws.f[d] if draws.own is None else draws.own[d, rows.policy[i]]
-            out[d, i] = curve[graded.at[i]]
-            if draws.beta is not None:
-                out[d, i] = special.expit(special.logit(out[d, i]) + graded.columns[i] @ draws.beta[d])
+    for i in range(len(rows.score)):
+        curve = draws.f if draws.own is None else draws.own[:, rows.policy[i]]
+        out[:, i] = curve[:, graded.at[i]]
+        if draws.beta is not None:
+            out[:, i] = special.expit(special.logit(out[:, i]) + draws.beta @ graded.columns[i])
     return out
 
 

@@ -21,6 +21,7 @@ from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import files, from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_corrected, bayes_direct
+from cje_core.families import posterior
 from cje_core.inference.estimate import Status
 
 LEVELS = np.round(np.linspace(0.05, 1.0, 12), 2)
@@ -172,7 +173,7 @@ def test_two_stage_by_nuts_is_two_stage_by_gibbs_and_is_compiled_once(binary):
         assert np.abs(ours.std(axis=0) / theirs.std(axis=0) - 1).max() < 5 / np.sqrt(2 * 200)
     compiled = len(nuts._compiled)
     again = covariate_world.prepared(covariate_world.world(7, n=90, m=40, binary=binary)[0], ["x"])
-    draws.two_stage(*again, NutsOptions(n_draws=40), rng=1)
+    draws.two_stage(*again, NutsOptions(n_draws=40, tune=20), rng=1)
     assert len(nuts._compiled) == compiled
 
 
@@ -187,8 +188,9 @@ def test_clusters_count_in_nuts_as_in_gibbs():
 
 
 @pytest.mark.slow
-def test_partial_pooling_lets_a_policy_differ():
+def test_partial_pooling_lets_a_policy_differ(monkeypatch):
     """The judge flatters policy b: one curve for all is wrong for it, one curve per policy for none."""
+    monkeypatch.setattr(posterior, "MIN_RUN", 4000)  # the gates pass with half of what users get
     rng = np.random.default_rng(8)
     judge = rng.choice(LEVELS, (3, 500))
     mean = np.clip(0.2 + 0.7 * judge - 0.4 * judge * np.array([[0], [1], [0]]), 0.0, 1.0)
@@ -210,7 +212,8 @@ def test_partial_pooling_lets_a_policy_differ():
 
 
 @pytest.mark.slow
-def test_feedback_hides_a_part_of_the_shift(arena):
+def test_feedback_hides_a_part_of_the_shift(arena, monkeypatch):
+    monkeypatch.setattr(posterior, "MIN_RUN", 4000)
     data = files.read(arena / "fresh_draws", probes=arena / "probe_slice")[0]
     cut = bayes_corrected.estimate(data, rng=1).sel(policy="unhelpful")
     with pytest.warns(UserWarning, match="bend f"):
