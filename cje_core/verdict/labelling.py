@@ -40,6 +40,7 @@ from cje_core.verdict.thresholds import BY_NAME
 
 CHANCE = 0.01  # a gap counts if as many labels drawn like the policy's scores would leave one so seldom
 MISSED = 0.05  # probability that labels bought as told do not reach far enough
+FEW_OR_MANY = np.arange(1, 1000), np.arange(1000, 100_000)  # numbers of labels to try: hardly ever the second
 SMALLEST = 0.005  # share of a policy's responses that is a region
 NUMBERS = ("low", "high", "share", "n_responses", "n_labels", "sigma", "labels", "label_prob")
 
@@ -198,13 +199,15 @@ def _to_reach(regions: list[Region], mass: FloatArray) -> FloatArray:
     """Labels after which the mass out of range, and the largest gap, are at most eta; 0 for covered regions."""
     open_ = [k for k, region in enumerate(regions) if region.kind != "covered"]
     least = np.zeros(len(regions))
-    m = np.arange(1, 100_000)
     for k in open_:
         eta = BY_NAME["identification"].good / len(open_)
         if mass[k] <= eta:
             continue
-        missed = (1 - eta / mass[k]) ** m
-        if regions[k].kind == "gap":
-            missed = missed * (m + 1)
-        least[k] = m[missed <= MISSED][0]
+        for m in FEW_OR_MANY:
+            missed = (1 - eta / mass[k]) ** m
+            if regions[k].kind == "gap":
+                missed = missed * (m + 1)
+            if (enough := m[missed <= MISSED]).size:
+                least[k] = enough[0]
+                break
     return least
