@@ -31,7 +31,7 @@ METHODS = {
     "direct": (direct, {}),
     "theta_aug": (direct, {"power_tuned": False, "borrowed": "plug_in"}),
     "plug_in_naive": (direct, {"inference": "cluster", "correction": "none"}),
-    "bootstrap": (direct, {"inference": direct.Bootstrap(n=200), "power_tuned": False}),
+    "bootstrap": (direct, {"inference": direct.Bootstrap(n=100), "power_tuned": False}),
     "direct_corrected": (direct_corrected, {"tuned": False}),  # the tuned one has tests of its own
 }
 
