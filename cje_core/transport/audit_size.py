@@ -21,6 +21,7 @@ from scipy import special
 
 from cje_core.checks import FloatArray, probability
 from cje_core.compiled import Kernel
+from cje_core.data.construct import dataset
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.transport.margin import MARGIN, check_margin
 
@@ -257,7 +258,7 @@ def sequential_audit(
     outside = (interval[:, 0] > margin) | (interval[:, 1] < -margin)
     verdict = np.select([inside, outside], ["PASS", "FAIL"], default="INCONCLUSIVE")
     decided = np.flatnonzero(inside | outside)
-    return xr.Dataset(
+    return dataset(
         {
             "interval": (("label", "ci_bound"), interval),
             "verdict": ("label", verdict),

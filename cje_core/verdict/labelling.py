@@ -35,6 +35,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.oracle_slice import OracleSlice, held_out
 from cje_core.checks import FloatArray, probability
 from cje_core.data.arrays import count_prompts
+from cje_core.data.construct import dataset
 from cje_core.transport.margin import harmless_margin
 from cje_core.verdict.thresholds import BY_NAME
 
@@ -121,7 +122,7 @@ def next_labels(
         for k, (_, row) in enumerate(of):
             table[:, p, k] = row
     cell = ("policy", "region")
-    out = xr.Dataset(
+    out = dataset(
         {
             "kind": (cell, kinds.reshape(len(found), most)),
             **{name: (cell, column) for name, column in zip(NUMBERS, table, strict=True)},
