@@ -64,6 +64,7 @@ class Drawn(NamedTuple):
     score: np.ndarray  # (policies, n)
     fields: dict  # what else `rows_of` takes
     logp_target: np.ndarray | None = None  # (policies, n), where there are logs
+    true_reward: np.ndarray | None = None  # (policies, n), where it is known
 
     def only(self, policies):
         """The same of some policies."""
@@ -96,7 +97,7 @@ def drawn(scenario, rng, *, n, oracle_fraction, label_design, n_probes=0, **law)
         "probe": None if probe is None else probe[..., 0],
         "label_prob": chosen.prob[..., 0],
     }
-    return Drawn(judge, fields, responses.logp_target)
+    return Drawn(judge, fields, responses.logp_target, responses.true_reward)
 
 
 HEADER = xr.Dataset({"logged_judge": ((), 0.0)}, attrs={"oracle_range": (0.0, 1.0)})
