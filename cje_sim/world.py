@@ -288,7 +288,8 @@ def collect(drawn: Drawn) -> xr.Dataset:
         **fields,
     )
     if responses.logp_target is not None:
-        data = data.assign(logged_oracle=data["oracle"].isel(policy=0, draw=0, drop=True).copy())
+        seen = data["oracle"]
+        data = data.assign(logged_oracle=("prompt", seen.values[0, :, 0].copy(), seen.attrs))
     return data if responses.finish is None else responses.finish(data, rng)
 
 

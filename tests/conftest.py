@@ -48,7 +48,6 @@ MINUTES = (
     "core/bayes/test_models.py",
     "core/estimators/test_interval_coverage_slow.py",
     "core/bayes/test_borrowed_slow.py",
-    "core/transport/test_transport_slow.py",
     "test_first_run.py",
     "core/families/test_borrowed_slow.py",
     "core/bayes/test_sbc.py",

@@ -19,6 +19,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.isotonic import isotonic
 from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, fit, index, predict
 from cje_core.checks import FloatArray, IntArray, probability
+from cje_core.data.construct import dataset
 from cje_core.data.errors import DataError
 from cje_core.inference.sums import sum_by
 
@@ -124,7 +125,7 @@ def calibration_band(
     reward = predict(fitted.calibrator, z)
     bound = resampled(fitted, given.rows.cluster, lambda f: predict(f, z), ci_prob=ci_prob)
     bound = np.stack([np.minimum(bound[0], reward), np.maximum(bound[1], reward)], axis=-1)
-    return xr.Dataset(
+    return dataset(
         {
             "reward": ("score", reward),
             "interval": (("score", "ci_bound"), bound),

@@ -25,6 +25,7 @@ from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows
 from cje_core.data.cohorts import group_codes
+from cje_core.data.construct import dataset
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald, wilson
 from cje_core.inference.influence import hajek, make_part, mean_over
@@ -188,7 +189,7 @@ def reliability_by_group(
     p_value = 2 * special.stdtr(df, -ratio)
     p_bh = adjust_p(p_value, "bh")
     by_end = ("group", "ci_bound")
-    return xr.Dataset(
+    return dataset(
         {
             "n_labels": ("group", np.bincount(of_label, minlength=len(names))),
             "residual": ("group", residual),

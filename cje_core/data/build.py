@@ -13,6 +13,7 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from cje_core.data.columnar import Columns
+from cje_core.data.construct import dataset
 from cje_core.data.contract import (
     LOGGED,
     LOGGED_DIMS,
@@ -163,7 +164,7 @@ def from_arrays(
         has_labels = (np.isfinite(labels) & ~audits).any(axis=(1, 2))
         teachers = [name for name, any_label in zip(coords["policy"], has_labels, strict=True) if any_label]
     try:
-        ds = xr.Dataset(variables, coords=coords)
+        ds = dataset(variables, coords)
     except ValueError as err:
         raise DataError(f"the arrays do not fit together: {err}") from err
     ds.attrs = {
@@ -172,7 +173,7 @@ def from_arrays(
         "oracle_range": [float(v) for v in oracle_range],
         "calibration_policy": [str(p) for p in teachers],
     }
-    for dim in ("policy",) if known else ("policy", "prompt"):
+    for dim in ("policy",) if known or prompts is None else ("policy", "prompt"):
         check_name(dim, np.asarray(coords[dim], dtype=str))
     return described(check_data(ds, names=not known), DATA)
 

@@ -75,11 +75,11 @@ def check_columns(
 
 def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
     """Ids as text; 0 and "" are ids like any other, None and NaN are missing (and an error if `required`)."""
-    kinds = set(map(type, table[field].to_numpy(dtype=object)))
+    values: list[Any] = table[field].to_numpy(dtype=object).tolist()
+    kinds = set(map(type, values))
     if kinds <= {str}:
-        _stop_control(table, field)
+        _stop_control(table, field, values)
         return table[field]
-    values: list[Any] = table[field].tolist()
     if not kinds <= {str, int, type(None)}:
         values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
         values = [None if v is pd.NA or (isinstance(v, float) and np.isnan(v)) else v for v in values]
@@ -87,13 +87,12 @@ def ids(table: pd.DataFrame, field: str, *, required: bool) -> pd.Series:
         stop(table, ~np.array(legal), field, "write a string or an integer")
     if required:
         stop(table, [v is None for v in values], field, "every row needs one")
-    _stop_control(table, field)
+    _stop_control(table, field, [v if isinstance(v, str) else "" for v in values])
     return pd.Series([None if v is None else str(v) for v in values], index=table.index, dtype=object)
 
 
-def _stop_control(table: pd.DataFrame, field: str) -> None:
+def _stop_control(table: pd.DataFrame, field: str, texts: Sequence[str]) -> None:
     """Stop at a name with a control character; first one search, since a million rows need no look at each."""
-    texts = [v if isinstance(v, str) else "" for v in table[field]]
     if CONTROL.search("".join(texts)):
         stop(table, [CONTROL.search(v) is not None for v in texts], field, ONE_LINE)
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from cje_core.checks import FloatArray, IntArray, one_of, probability
+from cje_core.data.construct import dataset
 from cje_core.inference.estimate import CI_BOUND, ESTIMAND
 from cje_core.inference.pairs import pair_errors
 
@@ -73,7 +74,7 @@ def _labelled(
         span = float(np.ptp(estimate.attrs["oracle_range"]))
         pairs = pairs._replace(interval=np.clip(pairs.interval, -span, span))
     names = estimate.policy.values.astype(str)
-    return xr.Dataset(
+    return dataset(
         {
             "difference": ("pair", pairs.difference),
             "std_error": ("pair", pairs.std_error),

@@ -17,6 +17,7 @@ from scipy import special
 from xarray.indexes import PandasIndex
 
 from cje_core.checks import FloatArray
+from cje_core.data.construct import dataset
 from cje_core.data.schema.meanings import ESTIMATE, attributes
 
 UNSEEN = 0.2  # weight of an unseen outcome beside the n seen, see `cje_core.families.intervals`
@@ -174,10 +175,10 @@ def label_estimate(
         **(coords or {}),
         "method": ((), estimator),  # what `xr.concat(estimates, "method")` makes its coordinate of
     }
-    return _dataset(
-        variables | {name: _coordinate(name, held) for name, held in named.items()},
-        set(named),
-        {"ci_bound": BOUND_INDEX, **(indexes or {})},
+    return dataset(
+        variables,
+        {name: _coordinate(name, held) for name, held in named.items()},
+        indexes={"ci_bound": BOUND_INDEX, **(indexes or {})},
         attrs={
             "estimator": estimator,
             "options": json.dumps(dict(options), sort_keys=True, default=_plain),
@@ -187,29 +188,6 @@ def label_estimate(
             **(attrs or {}),
         },
     )
-
-
-def _dataset(
-    given: Mapping[str, Any], coords: set[str], known: Mapping[str, xr.Index], attrs: dict[str, Any]
-) -> xr.Dataset:
-    """``xr.Dataset(given, coords, attrs)`` of variables that go together: to align them would take longer."""
-    variables, indexes, sizes = dict[str, xr.Variable](), dict[Any, xr.Index](), dict[Any, int]()
-    for name, one in given.items():
-        if name in known:
-            indexes[name] = known[name]
-        if isinstance(one, xr.Variable):
-            variable, dims, shape = one.copy(deep=False), one.dims, one.shape
-        else:
-            dims, shape = (one[0],) if isinstance(one[0], str) else tuple(one[0]), np.shape(one[1])
-            variable = xr.Variable(dims, np.asarray(one[1]), one[2], fastpath=True)
-        if dims == (name,) and name not in known:
-            variable = variable.to_index_variable()
-            indexes[name] = PandasIndex(variable.to_index(), name, variable.dtype)
-        variables[name] = variable
-        for dim, size in zip(dims, shape, strict=True):
-            if sizes.setdefault(dim, size) != size:
-                raise ValueError(f"{name} has {size} values along {dim}, other variables have {sizes[dim]}")
-    return xr.Dataset._construct_direct(variables, coords | set(indexes), sizes, attrs, indexes)
 
 
 def _coordinate(name: str, held: Any) -> Any:

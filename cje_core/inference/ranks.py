@@ -15,6 +15,7 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, one_of
+from cje_core.data.construct import dataset
 from cje_core.inference.contrasts import adjust_p, all_pairs
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.pairs import covariance, has_influence, pair_errors
@@ -86,7 +87,7 @@ def rank_confidence_sets(
     worse = np.bincount(winner, minlength=n_policies)
     value = estimate["estimate"].values
     rank = np.where(np.isfinite(value), 1.0 + (value[None, :] > value[:, None]).sum(axis=1), np.nan)
-    return xr.Dataset(
+    return dataset(
         {
             "rank": ("policy", rank),
             "rank_interval": (("policy", "ci_bound"), np.column_stack([1 + better, n_policies - worse])),

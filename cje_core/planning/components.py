@@ -43,6 +43,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out, predict
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows
+from cje_core.data.construct import dataset
 from cje_core.estimators.direct_corrected import probe_value
 from cje_core.families.direct.fit import Lender, Options, borrowed_residual, corrects, make_lender, own_weight
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
@@ -286,7 +287,7 @@ def variance_components(
     n, m = attrs["n"], max(attrs["m"], 1)
     if reference is None:
         found = _components(split, n, m, strata)
-        out = xr.Dataset({key: ("policy", value) for key, value in found.items()}, {"policy": names}, attrs)
+        out = dataset({key: ("policy", value) for key, value in found.items()}, {"policy": names}, attrs)
         out["status"] = ("policy", np.array([part.status for part in split], dtype=np.int8))
         return out.assign(route=("policy", np.array([part.route for part in split])))
     if reference not in names:
@@ -299,7 +300,7 @@ def variance_components(
         tested = _components([_minus(part, base, shared=False) for part in others], n, m, strata)
         found |= {f"{name}_tested": tested[name] for name in ("sigma2_eval", "sigma2_cal")}
     coords = {"first": ("pair", first), "second": ("pair", [reference] * len(first))}
-    return xr.Dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)
+    return dataset({key: ("pair", value) for key, value in found.items()}, coords, attrs)
 
 
 def read_pilot(data: xr.Dataset | Calibrated, borrowed: str, power_tuned: bool) -> Pilot:

@@ -28,6 +28,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
+from cje_core.data.construct import dataset
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.influence import Part, combine, mean_part
@@ -127,7 +128,7 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
     with_fit = np.where(missing, exact_with_fit, wald(residual, error_with_fit, df_with_fit, ci_prob))
     p_value = two_sided(residual, std_error, df)
     adjusted = {f"p_{how}": ("policy", adjust_p(p_value, how)) for how in ("bonferroni", "holm", "bh")}
-    out = xr.Dataset(
+    out = dataset(
         {
             **{name: ("policy", column) for name, column in table.items()},
             "interval": (("policy", "ci_bound"), interval),
@@ -175,7 +176,7 @@ def residuals(data: xr.Dataset | Calibrated) -> xr.Dataset:
     if fitted.calibrator is not None and len(probes):
         values = rows.label[probes] - predict(fitted.calibrator, rows.z[probes])
     prompt = rows.prompt[probes]
-    return xr.Dataset(
+    return dataset(
         {"residual": ("row", values)},
         coords={
             "policy": ("row", np.array(rows.policies, dtype=str)[rows.policy[probes]]),

@@ -21,6 +21,7 @@ from scipy import special
 
 from cje_core.checks import FloatArray, probability
 from cje_core.compiled import Kernel
+from cje_core.data.construct import dataset
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.transport.margin import MARGIN, check_margin
 
@@ -257,7 +258,7 @@ def sequential_audit(
     outside = (interval[:, 0] > margin) | (interval[:, 1] < -margin)
     verdict = np.select([inside, outside], ["PASS", "FAIL"], default="INCONCLUSIVE")
     decided = np.flatnonzero(inside | outside)
-    return xr.Dataset(
+    return dataset(
         {
             "interval": (("label", "ci_bound"), interval),
             "verdict": ("label", verdict),
@@ -327,30 +328,51 @@ def _fewest(shift: float, verdict: int, needed: float, design: _Design, guess: i
 
 @Kernel
 def _betting(x, alpha, n_grid, interval):  # type: ignore[no-untyped-def]
-    """Running interval for the mean of x in [0, 1]; candidates i / (n_grid - 1), wealth in logs."""
+    """Running interval for the mean of x in [0, 1]; candidates i / (n_grid - 1), wealth in logs.
+
+    Each bettor's wealth is followed at one candidate, the next that it may reject; that of a candidate whose turn comes
+    is made of the labels seen so far, or, where the other bettor has rejected it, of those until then.
+    """
     step = 1.0 / (n_grid - 1)
-    up, down = np.zeros(n_grid), np.zeros(n_grid)
+    bet = np.empty(len(x))
     low, high = 0, n_grid - 1  # lowest candidate not yet rejected upwards, highest not yet rejected downwards
+    up, down = 0.0, 0.0  # wealth there
+    up_until, down_until = np.full(n_grid, len(x)), np.full(n_grid, len(x))
     threshold = np.log(2.0 / alpha)  # each bettor holds half of the stake
     total, squares = 0.0, 0.0
     below, above = 0.0, 1.0
     for t in range(len(x)):
         variance = (0.25 + squares) / (t + 1)  # of what was seen before this label: bets are predictable
-        bet = np.sqrt(2 * np.log(2.0 / alpha) / (variance * (t + 1) * np.log(t + 2.0)))
-        for i in range(max(min(low, high), 0), min(max(low, high), n_grid - 1) + 1):
-            m = i * step
-            gain = x[t] - m
-            stake_up = bet if m <= 0.0 else min(bet, 0.5 / m)
-            stake_down = bet if m >= 1.0 else min(bet, 0.5 / (1.0 - m))
-            up[i] += np.log1p(stake_up * gain)
-            down[i] += np.log1p(-stake_down * gain)
-        while low < n_grid and up[low] >= threshold:
+        bet[t] = np.sqrt(2 * np.log(2.0 / alpha) / (variance * (t + 1) * np.log(t + 2.0)))
+        up += _won_upwards(x[t], bet[t], low * step)
+        down += _won_downwards(x[t], bet[t], high * step)
+        while low < n_grid and up >= threshold:
+            down_until[low] = t + 1
             low += 1
-        while high >= 0 and down[high] >= threshold:
+            up = 0.0
+            for s in range(min(t + 1, up_until[low]) if low < n_grid else 0):
+                up += _won_upwards(x[s], bet[s], low * step)
+        while high >= 0 and down >= threshold:
+            up_until[high] = t + 1
             high -= 1
+            down = 0.0
+            for s in range(min(t + 1, down_until[high]) if high >= 0 else 0):
+                down += _won_downwards(x[s], bet[s], high * step)
         total += x[t]
         mean = (0.5 + total) / (t + 2)
         squares += (x[t] - mean) ** 2
         if low - 1 < high + 1:  # else every mean was rejected, which happens with probability alpha at most
             below, above = max((low - 1) * step, 0.0), min((high + 1) * step, 1.0)
         interval[t, 0], interval[t, 1] = below, above
+
+
+@Kernel
+def _won_upwards(x, bet, m):  # type: ignore[no-untyped-def]
+    """What a bet that the mean is above m adds to the log of its wealth."""
+    return np.log1p((bet if m <= 0.0 else min(bet, 0.5 / m)) * (x - m))
+
+
+@Kernel
+def _won_downwards(x, bet, m):  # type: ignore[no-untyped-def]
+    """The same below m."""
+    return np.log1p(-(bet if m >= 1.0 else min(bet, 0.5 / (1.0 - m))) * (x - m))

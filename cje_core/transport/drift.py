@@ -26,6 +26,7 @@ import xarray as xr
 
 from cje_core.checks import FloatArray, probability
 from cje_core.compiled import Kernel
+from cje_core.data.construct import dataset
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
 
@@ -107,7 +108,7 @@ def rank_drift(
     columns = {"tau": tau, "p_value": p_value, "exact": exact, "change": change, "n_anchors": n_anchors}
     columns |= {"p_change": p_change, "p_change_bh": p_change_bh}
     columns["alarm"] = np.select([loud, np.isnan(tau)], [1.0, np.nan], default=0.0)
-    return xr.Dataset(
+    return dataset(
         {
             **{name: ("stream", column) for name, column in columns.items()},
             "interval": (("stream", "ci_bound"), interval),
@@ -217,7 +218,7 @@ def residual_drift(
     by_chart = {"limit": limit, "p_value": p_value, "p_bh": p_bh, "first_alarm": first, "alarm": alarm}
     by_chart["joint_limit"] = joint_limit
     said = {"false_alarm": false_alarm, "fdr": FDR, "slack": slack, "smoothing": smoothing}
-    return xr.Dataset(
+    return dataset(
         {
             "z": (("stream", "batch"), z),
             "path": (("stream", "batch", "chart"), path),

@@ -20,6 +20,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
+from cje_core.data.construct import dataset
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.influence import combine, pooled_df
@@ -108,7 +109,7 @@ def binned_audit(data: xr.Dataset | Calibrated, *, n_bins: int = 10, ci_prob: fl
         if df_bins[p] > 0:
             p_value[p] = special.fdtrc(df_bins[p], df[p], f_value[p])
     by_bin = ("policy", "bin")
-    out = xr.Dataset(
+    out = dataset(
         {
             "statistic": ("policy", statistic),
             "f_value": ("policy", f_value),
@@ -204,7 +205,7 @@ def subgroup_audit(
     p_value = two_sided(residual, std_error, df)
     p_bh = adjust_p(p_value.ravel(), "bh").reshape(shape)
     cell = ("policy", "group")
-    out = xr.Dataset(
+    out = dataset(
         {
             "residual": (cell, residual),
             "std_error": (cell, std_error),

@@ -130,10 +130,14 @@ def units(found: xr.Dataset, when: npt.ArrayLike) -> Units:
         raise DataError(
             "no calibrator could be fitted to the labels, so there are no residuals; label more responses"
         )
-    rows = pd.DataFrame(
+    means = pd.DataFrame(
         {"policy": found["policy"].values, "cluster": found["cluster"].values, "when": moment.tolist()}
-    ).assign(residual=found["residual"].values)
-    means = rows.groupby(["policy", "cluster", "when"], sort=False)["residual"].mean().reset_index()
+    )
+    alone = not (means.duplicated() | means.isna().any(axis=1)).any()  # then a mean is of one row
+    means["residual"] = found["residual"].values
+    if not alone:
+        of_unit = means.groupby(["policy", "cluster", "when"], sort=False)
+        means = of_unit["residual"].mean().reset_index()
     return Units(
         means["residual"].to_numpy(dtype=float),
         means["policy"].to_numpy(dtype=str),

@@ -35,11 +35,13 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.oracle_slice import OracleSlice, held_out
 from cje_core.checks import FloatArray, probability
 from cje_core.data.arrays import count_prompts
+from cje_core.data.construct import dataset
 from cje_core.transport.margin import harmless_margin
 from cje_core.verdict.thresholds import BY_NAME
 
 CHANCE = 0.01  # a gap counts if as many labels drawn like the policy's scores would leave one so seldom
 MISSED = 0.05  # probability that labels bought as told do not reach far enough
+FEW_OR_MANY = np.arange(1, 1000), np.arange(1000, 100_000)  # numbers of labels to try: hardly ever the second
 SMALLEST = 0.005  # share of a policy's responses that is a region
 NUMBERS = ("low", "high", "share", "n_responses", "n_labels", "sigma", "labels", "label_prob")
 
@@ -120,7 +122,7 @@ def next_labels(
         for k, (_, row) in enumerate(of):
             table[:, p, k] = row
     cell = ("policy", "region")
-    out = xr.Dataset(
+    out = dataset(
         {
             "kind": (cell, kinds.reshape(len(found), most)),
             **{name: (cell, column) for name, column in zip(NUMBERS, table, strict=True)},
@@ -198,13 +200,15 @@ def _to_reach(regions: list[Region], mass: FloatArray) -> FloatArray:
     """Labels after which the mass out of range, and the largest gap, are at most eta; 0 for covered regions."""
     open_ = [k for k, region in enumerate(regions) if region.kind != "covered"]
     least = np.zeros(len(regions))
-    m = np.arange(1, 100_000)
     for k in open_:
         eta = BY_NAME["identification"].good / len(open_)
         if mass[k] <= eta:
             continue
-        missed = (1 - eta / mass[k]) ** m
-        if regions[k].kind == "gap":
-            missed = missed * (m + 1)
-        least[k] = m[missed <= MISSED][0]
+        for m in FEW_OR_MANY:
+            missed = (1 - eta / mass[k]) ** m
+            if regions[k].kind == "gap":
+                missed = missed * (m + 1)
+            if (enough := m[missed <= MISSED]).size:
+                least[k] = enough[0]
+                break
     return least

@@ -26,6 +26,7 @@ import xarray as xr
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import calibration_part, outside, predict
 from cje_core.checks import probability
+from cje_core.data.construct import dataset
 from cje_core.inference.estimate import CI_BOUND, Status
 from cje_core.inference.influence import combine, mean_part
 from cje_core.inference.sources import earned
@@ -199,7 +200,7 @@ def partial_identification(
         # without any error (every response out of range) the bounds themselves are the interval
         half = np.where(std_error[p] == 0, 0.0, critical[p] * std_error[p])
         interval[p] = bounds[p] + np.array([-1.0, 1.0]) * half
-    out = xr.Dataset(
+    out = dataset(
         {
             "bounds": (("policy", "ci_bound"), bounds),
             "interval": (("policy", "ci_bound"), np.clip(interval, *scale)),

@@ -13,8 +13,8 @@ POWER = {"base": 1.0, "target": 2.0}
 NOISE = 0.1  # half width
 
 
-def draw(n, n_labels, shift, seed, *, target_labels=0):
-    """Evaluation data with the variable ``topic``; labels of the base policy, chosen at random, and of the target."""
+def arrays(n, n_labels, shift, seed, *, target_labels=0):
+    """Scores and labels (policies, prompts), and the group of each prompt; see `draw`."""
     rng = np.random.default_rng(seed)
     group = rng.integers(len(shift), size=n)
     score = np.stack([rng.random(n) ** (1 / power) for power in POWER.values()])
@@ -23,6 +23,12 @@ def draw(n, n_labels, shift, seed, *, target_labels=0):
     for p, count in enumerate((n_labels, target_labels)):
         seen = rng.choice(n, count, replace=False)
         oracle[p, seen] = label[p, seen]
+    return score, oracle, group
+
+
+def draw(n, n_labels, shift, seed, **others):
+    """Evaluation data with the variable ``topic``; labels of the base policy, chosen at random, and of the target."""
+    score, oracle, group = arrays(n, n_labels, shift, seed, **others)
     data = from_arrays(score, policies=list(POWER), oracle=oracle, calibration_policy="base")
     return data.assign(topic=("prompt", np.array([f"g{g}" for g in group])))
 

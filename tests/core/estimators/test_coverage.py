@@ -5,19 +5,17 @@ blocks where every method has a compiled form.
 """
 
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from bare_arrays import Numbers, direct_numbers, drawn, numbers, rows_of
 from scipy import stats
 
 from cje_core.calibration.calibrated import calibrated as fit_once
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, direct_corrected, labels_only, raw_judge
 from cje_core.estimators.direct_corrected import probe_value
-from cje_core.families.direct.fit import Options, fit_policy
-from cje_core.families.intervals import NOTHING, Evidence, bounds, evidence_of
+from cje_core.families.direct.fit import Options
 from cje_core.inference.estimate import wald
 from cje_core.transport.audit import audit, mean_residual
 from cje_sim.scenarios import well_specified
@@ -33,75 +31,54 @@ METHODS = {
     "direct": (direct, {}),
     "theta_aug": (direct, {"power_tuned": False, "borrowed": "plug_in"}),
     "plug_in_naive": (direct, {"inference": "cluster", "correction": "none"}),
-    "bootstrap": (direct, {"inference": direct.Bootstrap(n=200), "power_tuned": False}),
+    "bootstrap": (direct, {"inference": direct.Bootstrap(n=100), "power_tuned": False}),
     "direct_corrected": (direct_corrected, {"tuned": False}),  # the tuned one has tests of its own
 }
-SCALE = (0.0, 1.0)
 
 
-class Numbers(NamedTuple):
-    """Of every policy, in the order of its name."""
-
-    estimate: np.ndarray
-    std_error: np.ndarray
-    interval: np.ndarray
+# labels of the base policy only, and probes of the others
+AUDITED = {"n": 600, "oracle_fraction": 0.25, "label_design": "base", "n_probes": 60}
 
 
 def draw(r):
-    """Labels of the base policy only, and probes of the others."""
-    return well_specified.simulate(n=600, oracle_fraction=0.25, label_design="base", n_probes=60, rng=r)
+    found = drawn(well_specified, r, **AUDITED)
+    return rows_of(found.score, **found.fields)
 
 
-def numbers(data):
-    """What each method, and the audit, says of data: their array-level cores, without a labelled shell."""
-    rows = unpack(data)
+def found(rows):
+    """What each method, and the audit, says of rows: their array-level cores, without a labelled shell."""
     fitted, policies = fit_slice(rows), range(len(rows.policies))
-    cores = {
-        "theta_aug": lambda p: fit_policy(rows, fitted, p, Options(power_tuned=False)).result,
-        "plug_in_naive": lambda p: (
-            fit_policy(rows, fitted, p, Options(inference="cluster", correction="none")).result
-        ),
-        "direct_corrected": lambda p: probe_value(rows, fitted, p, tuned=False).result,
+    known = Options(inference="cluster", correction="none")
+    probed = [probe_value(rows, fitted, p, tuned=False).result for p in policies]
+    out = {
+        "theta_aug": direct_numbers(rows, fitted, Options(power_tuned=False)),
+        "plug_in_naive": direct_numbers(rows, fitted, known),
+        "direct_corrected": numbers(rows, probed, behind=rows.probe),
     }
-    behind = {"theta_aug": rows.labelled & rows.evaluated, "direct_corrected": rows.probe}
-    out = {}
-    for name, core in cores.items():
-        found = [core(p) for p in policies]
-        value, error, df = np.array([(one.value, one.std_error, one.df) for one in found]).T
-        evidence = NOTHING
-        if name in behind:
-            each = [evidence_of(rows, p, behind[name], SCALE) for p in policies]
-            evidence = Evidence(*map(np.array, zip(*each, strict=True)))
-        value = np.clip(value, *SCALE)
-        interval = bounds(
-            value, error, df, evidence=evidence, kind="auto", ci_prob=0.95, scale=SCALE
-        ).interval
-        out[name] = Numbers(value, error, interval)
     probes = [np.flatnonzero(rows.probe & (rows.policy == p)) for p in policies]
-    found = [mean_residual(rows, fitted, at) if len(at) else None for at in probes]
+    left = [mean_residual(rows, fitted, at) if len(at) else None for at in probes]
     parts = np.array(
         [
             (np.nan,) * 3 if one is None else (one.value, one.std_error_with_fit, one.df_with_fit)
-            for one in found
+            for one in left
         ]
     )
-    out["audit"] = Numbers(parts[:, 0], parts[:, 1], wald(*parts.T, 0.95))
-    return out
+    return out | {"audit": Numbers(*parts.T, wald(*parts.T, 0.95))}
 
 
 def test_the_numbers_are_those_of_the_estimators():
-    data = draw(0)
+    data = well_specified.simulate(**AUDITED, rng=0)
     fitted, policies = fit_once(data), sorted(data.policy.values.tolist())
     report = audit(fitted)
     wanted = {
         name: METHODS[name][0].estimate(fitted, **METHODS[name][1]) for name in ("theta_aug", "plug_in_naive")
     }
     wanted["direct_corrected"] = direct_corrected.estimate(fitted, tuned=False)
-    with_fit = {name: report[f"{name}_with_fit"] for name in ("std_error", "interval")}
+    with_fit = {name: report[f"{name}_with_fit"] for name in ("std_error", "df", "interval")}
     wanted["audit"] = report.assign(with_fit | {"estimate": report.residual})
-    found = numbers(data)
-    assert set(found) == set(wanted)
-    for name, one in found.items():
+    bare = found(draw(0))
+    assert set(bare) == set(wanted)
+    for name, one in bare.items():
         for part, values in one._asdict().items():
             np.testing.assert_allclose(values, wanted[name][part].sel(policy=policies), rtol=1e-12)
 
@@ -111,9 +88,9 @@ def simulate():
     truth = well_specified.truth().sortby("policy").values
     out = {}
     for r in range(N_REPLICATES):
-        for name, found in numbers(draw(r)).items():
+        for name, one in found(draw(r)).items():
             target = np.zeros(len(truth)) if name == "audit" else truth
-            record(out.setdefault(name, ([], [], [])), found.estimate, found, target)
+            record(out.setdefault(name, ([], [], [])), one.estimate, one, target)
     return {name: tuple(map(np.array, triple)) for name, triple in out.items()}
 
 

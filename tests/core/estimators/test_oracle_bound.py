@@ -4,10 +4,11 @@ import numpy as np
 import oracles_peers
 import pytest
 import xarray as xr
-from blocks import stack
+from bare_arrays import drawn, rows_of
 
 from cje_core.data import DataError, from_arrays
 from cje_core.data.arrays import unpack
+from cje_core.data.block import Block
 from cje_core.estimators import direct, labels_only, oracle_bound, ppi, ppi_plus_plus
 from cje_core.inference.estimate import Status
 from cje_sim import scenarios
@@ -88,11 +89,14 @@ def test_the_true_reward_of_a_scenario_is_the_regression(name):
         assert (np.abs(planted.mean(axis=1)) > 5 * error).all()
 
 
-def bound_of(data):
+WORLD = {"n": N, "oracle_fraction": FRACTION, "label_design": "own"}
+
+
+def bound_of(world):
     """Values and standard errors of `oracle_bound`, and those of a regression that does not know the score."""
-    rows, names = unpack(data), data["policy"].values.tolist()
-    by_name = data["true_reward"].isel(draw=0).sortby(["policy", "prompt"])  # the order of the rows
-    score = by_name.values[rows.policy, rows.prompt]
+    names = world.fields["policies"]
+    rows = rows_of(world.score, **world.fields)
+    score = world.true_reward[np.argsort(names)][:, rows.prompt_order].ravel()
     found = [
         [oracle_bound.efficient_value(rows._replace(score=s), rows.policies.index(name)) for name in names]
         for s in (score, np.full(len(score), score.mean()))
@@ -105,10 +109,10 @@ def bound_of(data):
 
 
 def test_the_bound_on_arrays_is_the_estimator():
-    data = finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=0)
+    data = finite_model.simulate(**WORLD, rng=0)
     blind = data.assign(true_reward=xr.full_like(data.true_reward, data.true_reward.mean()))
     wanted = [oracle_bound.estimate(one) for one in (data, blind)]
-    got = bound_of(data)
+    got = bound_of(drawn(finite_model, 0, **WORLD))
     np.testing.assert_allclose(got[0], wanted[0].estimate, rtol=1e-12)
     np.testing.assert_allclose(got[1:], [one.std_error for one in wanted], rtol=1e-12)
 
@@ -119,14 +123,17 @@ def replicates():
     out = {name: [] for name in ("oracle_bound", *modules)}
     errors, planted = [], []
     for start in range(0, N_REPLICATES, PER_BLOCK):
-        draws = range(start, start + PER_BLOCK)
-        data_sets = [finite_model.simulate(n=N, oracle_fraction=FRACTION, rng=r) for r in draws]
-        for data in data_sets:
-            value, error, blind = bound_of(data)
+        worlds = [drawn(finite_model, r, **WORLD) for r in range(start, start + PER_BLOCK)]
+        for world in worlds:
+            value, error, blind = bound_of(world)
             out["oracle_bound"].append(value[None])
             errors.append(error)
             planted.append(blind)
-        block = stack(data_sets)
+        score = np.stack([world.score for world in worlds])
+        label, prob = (
+            np.stack([world.fields[name] for world in worlds]) for name in ("oracle", "label_prob")
+        )
+        block = Block(tuple(worlds[0].fields["policies"]), score, label, prob, (0.0, 1.0), (0.0, 1.0))
         for name, module in modules.items():
             out[name].append(module.estimate_block(block, ci_prob=0.95).estimate)
     return {name: np.concatenate(values) for name, values in out.items()}, np.array(errors), np.array(planted)

@@ -5,6 +5,7 @@ The checks that pass are run again with the standard error planted 20% too small
 
 import numpy as np
 import pytest
+from bare_arrays import drawn, with_logs
 from off_policy_numbers import numbers
 from oracles_ope import overlap_population
 from scipy import stats
@@ -19,13 +20,16 @@ PLANTED = 0.8
 METHODS = {"overlap_weights": (overlap_weights, {})}
 
 
+WORLD = {"n": N, "oracle_fraction": FRACTION, "label_design": "base"}
+
+
 def simulate(r):
-    return finite_model.simulate(n=N, oracle_fraction=FRACTION, label_design="base", rng=r)
+    return with_logs(drawn(finite_model, r, **WORLD), POLICIES)
 
 
 def test_the_numbers_are_those_of_the_estimator():
     found = numbers(simulate(0), METHODS, POLICIES, fresh=False)["overlap_weights"]
-    wanted = overlap_weights.estimate(simulate(0)).sel(policy=POLICIES)
+    wanted = overlap_weights.estimate(finite_model.simulate(**WORLD, rng=0)).sel(policy=POLICIES)
     for part, values in found._asdict().items():
         np.testing.assert_array_equal(values, wanted[part].values)
 

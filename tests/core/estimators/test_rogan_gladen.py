@@ -3,11 +3,13 @@
 import numpy as np
 import oracles_peers
 import pytest
+from bare_arrays import drawn, rows_of
 from scipy import optimize, stats
 
 from cje_core.data import from_arrays
-from cje_core.data.arrays import unpack, unpacked_once
+from cje_core.data.arrays import unpack
 from cje_core.estimators import labels_only, rogan_gladen
+from cje_core.families.misclassification import Verdicts
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status, wilson
 from cje_sim.scenarios import preference_like
@@ -267,22 +269,41 @@ def test_sweep_is_the_estimate_at_each_threshold():
 N_REPLICATES = 1000
 
 
+WORLD = {"n": 800, "oracle_fraction": 0.25, "label_design": "base"}
+POLICIES = list(preference_like.PREVALENCE)
+
+
+def corrected(rows, kinds):
+    """By kind of interval: estimates, standard errors and intervals of `POLICIES`, without a labelled shell."""
+    good, out = rows.label == 1.0, {}
+    verdicts = Verdicts(0.5, rows.score >= 0.5, good, good | (rows.label == 0.0))
+    order = [rows.policies.index(name) for name in POLICIES]
+    for kind in kinds:
+        each = [rogan_gladen._one_policy(rows, verdicts, p, kind=kind, ci_prob=0.95) for p in order]
+        results = [rogan_gladen._rescale(one.result, 0.0, 1.0) for one in each]
+        out[kind] = [
+            np.array([getattr(one, part) for one in results]) for part in ("value", "std_error", "bounds")
+        ]
+    return out
+
+
+def test_the_numbers_are_those_of_the_estimator():
+    data, found = preference_like.simulate(**WORLD, rng=0), drawn(preference_like, 0, **WORLD)
+    for kind, numbers in corrected(rows_of(found.score, **found.fields), ("auto", "lee", "wald")).items():
+        wanted = rogan_gladen.estimate(data, interval=kind)
+        for name, values in zip(("estimate", "std_error", "interval"), numbers, strict=True):
+            np.testing.assert_array_equal(values, wanted[name].values)
+
+
 @pytest.fixture(scope="module")
 def replicates():
     """Youden's J .41, prevalences that differ, labels under the base alone: what the method is made for."""
     out = {"auto": [], "lee": [], "wald": []}
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # nobody asks for the width beside the labels, half of the work
-        patch.setattr(
-            rogan_gladen, "_width_vs_labels", lambda data, *_: np.full(data.sizes["policy"], np.nan)
-        )
-        for r in range(N_REPLICATES):
-            data = preference_like.simulate(n=800, oracle_fraction=0.25, label_design="base", rng=r)
-            with unpacked_once(data):
-                for name, found in out.items():
-                    found.append(rogan_gladen.estimate(data, interval=name))
-    return out
+    for r in range(N_REPLICATES):
+        found = drawn(preference_like, r, **WORLD)
+        for name, one in corrected(rows_of(found.score, **found.fields), out).items():
+            out[name].append(one)
+    return {name: [np.stack(part) for part in zip(*found, strict=True)] for name, found in out.items()}
 
 
 @pytest.mark.slow
@@ -294,8 +315,8 @@ def test_keeps_its_level_under_label_shift(replicates):
     truth = preference_like.truth().values
     least = stats.binom.ppf(ALPHA / 2, N_REPLICATES, 0.95)
     width = {}
-    for name, found in replicates.items():
-        low, high = np.stack([out.interval.values for out in found]).transpose(2, 0, 1)
+    for name, (_, _, interval) in replicates.items():
+        low, high = interval.transpose(2, 0, 1)
         center, half = (low + high) / 2, (high - low) / 2
         assert ((np.abs(truth - center) <= half).sum(axis=0) >= least).all()
         narrow = (np.abs(truth - center) <= 0.8 * half).sum(axis=0)
@@ -352,8 +373,7 @@ def test_the_default_holds_where_prevalence_shifts(se, sp, before, after):
 @pytest.mark.slow
 def test_standard_error_is_the_spread(replicates):
     """Mean SE^2 over the variance is 1 within five Monte Carlo standard errors (delta method); a fifth less is not."""
-    estimates = np.stack([out.estimate.values for out in replicates["wald"]])
-    std_errors = np.stack([out.std_error.values for out in replicates["wald"]])
+    estimates, std_errors, _ = replicates["wald"]
     apart = (estimates - estimates.mean(axis=0)) ** 2
 
     def right(shrink):

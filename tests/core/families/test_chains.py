@@ -122,6 +122,7 @@ def test_arviz_reads_every_engine(engine, monkeypatch):
     from cje_core.bayes.models.engines import az
 
     monkeypatch.setattr(posterior, "MIN_RUN", 2000)  # of NUTS, four chains: twice the draws that are kept
+    monkeypatch.setattr(nuts, "TARGET_ACCEPT", 0.9)  # a fit that is to be trusted takes twice the steps
     data = world(noise=0.2)  # less noise makes a sharper posterior, through which NUTS takes twice the steps
     trace = nuts.to_arviz(chains.sample(data, engine=engine, with_shifts=True, n_draws=250, rng=1))
     found = az.summary(trace)

@@ -9,6 +9,7 @@ from conformance_world import NAMES, rich, run, sound
 from scipy import stats
 
 from cje_core.data import from_arrays
+from cje_core.data.block import Block
 from cje_core.estimators import direct, direct_corrected, labels_only, ppi, ppi_plus_plus, raw_judge
 from cje_core.families.intervals import Evidence, bounds
 from cje_core.inference.contrasts import contrasts, win_matrix
@@ -382,19 +383,28 @@ def rare(rng, shape, judge):
 def test_rare_failures_are_covered_with_a_judge(judge, m):
     """At least 93% for Direct and PPI++, a missing interval counting as a miss; the t interval is the planted error.
 
-    PPI++ takes 50 replicates as the policies of one data set; Direct, which would learn from all, one at a time.
+    PPI++ takes 50 replicates as the policies of one data set; Direct, which would learn from all, as data sets of one
+    block.
     """
     rng = np.random.default_rng(m)
     score, label = rare(rng, (N_REPLICATES, 200), judge)
     label[:, m:] = np.nan
-    for module, size in ((direct, 1), (ppi_plus_plus, 50)):
+    prob = np.ones((50, 1, 200))  # not declared
+    for module in (direct, ppi_plus_plus):
         found = []
-        for at in range(0, N_REPLICATES, size):
-            policies = [f"{r:02d}" for r in range(size)]
-            data = from_arrays(score[at : at + size], policies=policies, oracle=label[at : at + size])
-            out = module.estimate(data)
-            plain = wald(out.estimate, out.std_error, out.df, 0.95)
-            found.append(np.stack([out.interval.values, plain]))
+        for at in range(0, N_REPLICATES, 50):
+            these = slice(at, at + 50)
+            if module is direct:
+                held = score[these, None], label[these, None]
+                out = direct.estimate_block(Block(("a",), *held, prob, (0.0, 1.0), (0.0, 1.0)), ci_prob=0.95)
+                interval, estimate, error, df = (
+                    part[:, 0] for part in (out.interval, out.estimate, out.std_error, out.df)
+                )
+            else:
+                policies = [f"{r:02d}" for r in range(50)]
+                out = module.estimate(from_arrays(score[these], policies=policies, oracle=label[these]))
+                interval, estimate, error, df = out.interval.values, out.estimate, out.std_error, out.df
+            found.append(np.stack([interval, wald(estimate, error, df, 0.95)]))
         low, high = np.concatenate(found, axis=1).transpose(2, 0, 1)
         coverage = ((low <= 0.94) & (high >= 0.94)).mean(axis=1)
         assert coverage[0] >= 0.93, (module.__name__, coverage)

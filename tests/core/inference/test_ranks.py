@@ -233,6 +233,7 @@ def test_rank_sets_hold_all_ranks_together(method, truth):
     high_rank = len(value) - (value[None] < value[:, None]).sum(axis=1)
     rng = np.random.default_rng(21)
     held = kept_best = 0
+    given = estimate_of(np.zeros(5), np.zeros((5, n)), df=n - 1.0)  # filled with each data set's numbers
     for r in range(n_replicates):
         rows = (
             value[:, None]
@@ -240,10 +241,9 @@ def test_rank_sets_hold_all_ranks_together(method, truth):
             + rng.normal(size=(5, n)) * np.array([[1], [1], [2], [0.5], [1]])
         )
         mean = rows.mean(axis=1)
-        influence = (rows - mean[:, None]) * np.sqrt(n / (n - 1))
-        sets = rank_confidence_sets(
-            estimate_of(mean, influence, df=n - 1.0), method=method, rng=r, n_draws=2000
-        )
+        given["estimate"].values[:] = mean
+        given["influence"].values[:] = (rows - mean[:, None]) * np.sqrt(n / (n - 1))
+        sets = rank_confidence_sets(given, method=method, rng=r, n_draws=2000)
         low, high = sets.rank_interval.values.T
         held += bool((low <= low_rank).all() and (high_rank <= high).all())
         kept_best += bool(sets.best.values[low_rank == 1].all())

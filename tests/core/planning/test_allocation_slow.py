@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from cje_core.estimators import direct
-from cje_core.inference.contrasts import against
 from cje_core.planning.components import variance_components
 from cje_core.planning.forecast import effect_at, std_error_at
 from cje_core.planning.trial import simulate_plan
@@ -29,20 +28,22 @@ def draw(world, design, size, seed):
 def world(request):
     """Fresh studies of the planned size, the components of 200 pilots, and the first forty of these pilots."""
     name, design = request.param
-    values, effects, spreads, dfs = [], [], [], []
-    for r in range(N_STUDIES):
-        estimate = direct.estimate(draw(name, design, PLAN, r), borrowed="plug_in")
-        values.append(estimate.estimate.values)
-        pairs = against(estimate, "base")
-        effects.append(pairs.difference.values)
-        spreads.append(pairs.std_error.values)
-        dfs.append(pairs.df.values)
+    found, n = [], PLAN[0]
+    for start in range(0, N_STUDIES, 50):
+        rngs = [np.random.default_rng(start + r) for r in range(50)]
+        block = WORLDS[name].simulate.block(rngs, n=n, oracle_fraction=PLAN[1] / n, label_design=design)
+        estimate = direct.estimate_block(block, ci_prob=0.95, borrowed="plug_in")
+        base = block.policies.index("base")
+        others = np.delete(np.arange(len(block.policies)), base)
+        pairs = estimate.pairs(others, np.full(len(others), base), 0.95)
+        found.append((estimate.estimate, pairs.difference, pairs.std_error, pairs.df))
+    values, effects, spreads, dfs = (np.concatenate(part) for part in zip(*found, strict=True))
     pilots = [draw(name, design, PILOT, 10_000 + r) for r in range(N_PILOTS)]
     return SimpleNamespace(
-        values=np.array(values),
-        effects=np.array(effects),
-        spreads=np.array(spreads),
-        dfs=np.array(dfs),
+        values=values,
+        effects=effects,
+        spreads=spreads,
+        dfs=dfs,
         levels=[variance_components(pilot, borrowed="plug_in") for pilot in pilots],
         pilots=pilots[:40],
     )

@@ -7,13 +7,10 @@ import pytest
 from oracles_sensitivity import critical_value, identified_set, tipping_by_scan
 from scipy import stats
 
-from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.data.arrays import unpack
 from cje_core.estimators import bayes_direct, direct
-from cje_core.families.direct.fit import Options, fit_policy
+from cje_core.families.blocks.estimates import standard_error
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import label_estimate, wald
-from cje_core.inference.sums import cluster_se
 from cje_core.transport import sensitivity
 from cje_sim.scenarios import finite_model, transport_shift, well_specified
 
@@ -204,22 +201,22 @@ def borrowed_values(shift):
         "down": (3.4, 1.9, "mean", -shift),
         "up": (2.6, 2.2, "mean", shift),
     }
-    truth = transport_shift.truth(policies=policies)
-    options = Options(borrowed="one_step")
-    out = np.empty((N_REPLICATES, 3, 4))
-    for r in range(N_REPLICATES):
-        rows = unpack(transport_shift.simulate(n=N, oracle_fraction=M / N, policies=policies, rng=r))
-        rows = rows._replace(teaches=rows.labelled & (rows.policy == rows.policies.index("base")))
-        fitted = fit_slice(rows)
-        a, b = (fit_policy(rows, fitted, rows.policies.index(p), options).result for p in ("down", "up"))
-        if a.influence is None or b.influence is None:  # refused: no interval to judge
-            out[r] = np.nan
-            continue
-        error = float(cluster_se(a.influence - b.influence, rows.cluster))
-        goal = [float(truth.sel(policy=p)) for p in ("down", "up")]
-        out[r, 0] = a.value - goal[0], a.std_error, a.df, 1
-        out[r, 1] = b.value - goal[1], b.std_error, b.df, 1
-        out[r, 2] = out[r, 0, 0] - out[r, 1, 0], error, min(a.df, b.df), 2
+    names = ["down", "up"]
+    goal = transport_shift.truth(policies=policies).sel(policy=names).values
+    out = np.full((N_REPLICATES, 3, 4), np.nan)
+    for start in range(0, N_REPLICATES, 50):
+        rngs = [np.random.default_rng(start + r) for r in range(50)]
+        block = transport_shift.simulate.block(rngs, n=N, oracle_fraction=M / N, policies=policies)
+        found = direct.estimate_block(block, ci_prob=0.95, borrowed="one_step", interval="wald")
+        a, b = at = [block.policies.index(name) for name in names]
+        these = out[start : start + 50]
+        these[:, :2] = np.stack(
+            [found.estimate[:, at] - goal, found.std_error[:, at], found.df[:, at], np.ones((50, 2))], axis=-1
+        )
+        these[:, 2, 0] = these[:, 0, 0] - these[:, 1, 0]
+        these[:, 2, 1] = standard_error(found.influence[:, a] - found.influence[:, b])
+        these[:, 2, 2:] = np.stack([these[:, :2, 2].min(axis=1), np.full(50, 2)], axis=-1)
+        these[np.isnan(these[:, 2, 0])] = np.nan  # one was refused: no interval to judge
     return out
 
 

@@ -8,12 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import stats
+from bare_arrays import drawn, rows_of
+from scipy import special, stats
 
 from cje_core.calibration.calibrated import calibrated
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
+from cje_core.inference.estimate import wald
+from cje_core.inference.sums import cluster_se
 from cje_core.transport import drift, local_audits
-from cje_core.transport.audit import audit
+from cje_core.transport.audit import audit, mean_residual, two_sided
 from cje_core.transport.audit_size import audit_power, sequential_audit
 from cje_core.transport.local_audits import binned_audit
 from cje_core.verdict import refusal
@@ -41,31 +45,87 @@ def within(rate, probability, n):
     return low <= rate <= high
 
 
-@pytest.fixture(scope="module")
-def audits():
-    """Audits of 2000 worlds with 100 labels that teach and 50 probes: name -> array (replicate, policy)."""
-    names = (
-        *("residual", "std_error", "df", "p_value", "interval", "residual_sd", "fit_std_error", "fit_df"),
-        *("std_error_with_fit", "df_with_fit", "interval_with_fit"),
-    )
-    out = {name: [] for name in (*names, "binned", "df_bins", "binned_df", "binned_p")}
-    for r in range(N_REPLICATES):
-        data = transport_shift.simulate(
-            n=400, oracle_fraction=0.25, n_probes=N_PROBES, policies=POLICIES, rng=r
-        )
-        known = calibrated(data)
+WORLD = {
+    "n": 400,
+    "oracle_fraction": 0.25,
+    "n_probes": N_PROBES,
+    "policies": POLICIES,
+    "label_design": "base",
+}
+
+
+def world(r):
+    """Rows of a world with 100 labels that teach and 50 probes of each other policy."""
+    found = drawn(transport_shift, r, **WORLD)
+    return rows_of(found.score, **found.fields)
+
+
+def binned(rows, fitted, p, n_bins, *ends):
+    """Bins of a policy's probes, and for each pair of ends of the scale what `binned_audit` makes of them."""
+    probes = np.flatnonzero((rows.policy == p) & rows.probe)
+    code = local_audits.score_bins(rows.score[probes], rows.cluster[rows.prompt[probes]], n_bins)
+    members = [probes[code == b] for b in range(code.max() + 1)]
+    return members, [
+        local_audits._anova_type(local_audits._joint(rows, fitted, members, pair)) for pair in ends
+    ]
+
+
+NAMES = (
+    *("residual", "std_error", "df", "fit_std_error", "fit_df", "std_error_with_fit", "df_with_fit"),
+    *("binned", "df_bins", "binned_df"),
+)
+BINNED = ("compensating", "same")
+
+
+def numbers(rows):
+    """What the two audits say of every policy, (names, policies), without a labelled shell; the bins of `BINNED`."""
+    fitted, out = fit_slice(rows), np.full((len(rows.policies), len(NAMES)), np.nan)
+    for p, name in enumerate(rows.policies):
+        if name != "base":
+            one = mean_residual(rows, fitted, np.flatnonzero((rows.policy == p) & rows.probe))
+            of_fit = cluster_se(one.fit_noise.influence, rows.cluster), one.fit_noise.df
+            bins = binned(rows, fitted, p, 8, (0.0, 1.0))[1][0][1:] if name in BINNED else (np.nan,) * 3
+            out[p] = (
+                *(one.value, one.std_error, one.df, *of_fit, one.std_error_with_fit, one.df_with_fit), *bins,
+            )  # fmt: skip
+    return out.T
+
+
+def whole(found):
+    """The arrays of `numbers` by name, and what follows from them."""
+    out = dict(zip(NAMES, found, strict=True))
+    out["residual_sd"] = out["std_error"] * np.sqrt(N_PROBES)
+    out["p_value"] = two_sided(out["residual"], out["std_error"], out["df"])
+    out["interval_with_fit"] = wald(out["residual"], out["std_error_with_fit"], out["df_with_fit"], 0.95)
+    out["binned_p"] = special.fdtrc(out["df_bins"], out["binned_df"], out["binned"])
+    return out
+
+
+def test_the_numbers_are_those_of_the_audits():
+    for r in range(5):
+        known = calibrated(transport_shift.simulate(**WORLD, rng=r))
         report, bins = audit(known), binned_audit(known, n_bins=8)
-        for name in names:
-            out[name].append(report[name].values)
-        for name, source in (
+        found = whole(numbers(world(r)))
+        assert report.policy.values.tolist() == list(POLICIES)
+        at = [list(POLICIES).index(name) for name in BINNED]
+        bins = bins.isel(policy=at)
+        for name, values in found.items():
+            if "bin" not in name:
+                np.testing.assert_allclose(values, report[name].values, rtol=1e-12)
+        for name, of in (
             ("binned", "f_value"),
             ("df_bins", "df_bins"),
             ("binned_df", "df"),
             ("binned_p", "p_value"),
         ):
-            out[name].append(bins[source].values)
-    assert report.policy.values.tolist() == bins.policy.values.tolist() == list(POLICIES)
-    return {name: np.array(values) for name, values in out.items()}
+            np.testing.assert_allclose(found[name][at], bins[of].values, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def audits():
+    """Audits of 2000 worlds with 100 labels that teach and 50 probes: name -> array (replicate, policy)."""
+    each = [numbers(world(r)) for r in range(N_REPLICATES)]
+    return whole(np.moveaxis(np.array(each), 1, 0))
 
 
 def column(audits, name, policy):
@@ -129,13 +189,14 @@ def binary_bins():
         probe[1, :60] = True
         seen = probe | (np.arange(2)[:, None] == 0)
         label = np.where(seen, rng.random((2, n)) < mean, np.nan)
-        data = from_arrays(score, policies=["a", "b"], oracle=label, probe=probe, calibration_policy="a")
-        found["p"].append(binned_audit(data).p_value.values[1])
-        # labels inside the scale: no variance is known under the null, the estimates stand alone
-        bins = binned_audit(data.assign_attrs(oracle_range=(-1.0, 2.0)))
-        q, m = bins.n_bins.values[1], bins.n_probes.values[1].sum()
-        found["old"].append((bins.statistic.values[1] / q, q, m - q))
-    return {"p": np.array(found["p"]), "old": stats.f.sf(*np.transpose(found["old"]))}
+        rows = rows_of(score, label, ["a", "b"], probe=probe, teach=["a"])
+        # labels inside the second scale: no variance is known under the null, the estimates stand alone
+        bins, (known, alone) = binned(rows, fit_slice(rows), 1, 10, (0.0, 1.0), (-1.0, 2.0))
+        found["p"].append(known[1:])
+        q = len(bins)
+        found["old"].append((alone[0] / q, q, 60 - q))
+    p, old = ([np.array(side) for side in zip(*found[name], strict=True)] for name in ("p", "old"))
+    return {"p": special.fdtrc(p[1], p[2], p[0]), "old": stats.f.sf(*old)}
 
 
 def test_binned_audit_has_its_level_where_the_variance_differs_between_bins(binary_bins):
@@ -158,25 +219,27 @@ ALLOWED = 0.0625  # size at 5% that counts as kept: a quarter over, see the clai
 def size_of_bins(rates, each, rng, n, ends):
     """Rejections at 5% in n samples, and samples without a test.
 
-    f is known, the calibrated rates, and right, so its part is silent.
+    f is known, the calibrated rates, and right, so its part is silent. The law of a sample is then that of its numbers
+    of ones, bin by bin: samples in which these agree are tested once.
     """
-    q, m = len(rates), sum(each)
-    rate = np.repeat(rates, each)
-    members = np.split(np.arange(m), np.cumsum(each)[: q - 1])
+    m, bin_of = sum(each), np.repeat(np.arange(len(rates)), each)
+    first = np.cumsum(each) - each
+    members = np.split(np.arange(m), first[1:])
     rows = SimpleNamespace(
-        z=rate[:, None], weight=np.ones(m), cluster=np.arange(m), prompt=np.arange(m), prompts=np.arange(m),
-        cluster_names=np.arange(m).astype(str),
+        z=np.asarray(rates)[bin_of, None], weight=np.ones(m), cluster=np.arange(m), prompt=np.arange(m),
+        prompts=np.arange(m), cluster_names=np.arange(m).astype(str),
     )  # fmt: skip
-    law = np.empty((n, 4))
-    for r in range(n):
-        rows.label = (rng.random(m) < rate).astype(float)
+    ones, times = np.unique(rng.binomial(each, rates, (n, len(rates))), axis=0, return_counts=True)
+    law = np.empty((len(ones), 4))
+    for r, count in enumerate(ones):
+        rows.label = (np.arange(m) < (first + count)[bin_of]).astype(float)
         law[r] = local_audits._anova_type(
             local_audits._joint(rows, SimpleNamespace(calibrator=0), members, ends)
         )
     _, f_value, df_bins, df = law.T
     tested = df_bins > 0
     p = stats.f.sf(f_value[tested], df_bins[tested], df[tested])
-    return (p < 0.05).sum(), (~tested).sum()
+    return times[tested] @ (p < 0.05), times[~tested].sum()
 
 
 @pytest.fixture
