@@ -208,7 +208,8 @@ def _to_reach(regions: list[Region], mass: FloatArray) -> FloatArray:
             missed = (1 - eta / mass[k]) ** m
             if regions[k].kind == "gap":
                 missed = missed * (m + 1)
-            if (enough := m[missed <= MISSED]).size:
-                least[k] = enough[0]
+            enough = m[missed <= MISSED]
+            if enough.size:
                 break
+        least[k] = enough[0]
     return least

@@ -75,6 +75,7 @@ def test_nutpie_from_the_command_to_its_file(tmp_path: Path) -> None:
         assert draws.sizes["chain"] == 2 and all(np.isfinite(one).any() for one in draws.values())
 
 
+@pytest.mark.slow
 def test_posteriors_stand_beside_the_estimates_in_table_json_and_files(cli: Cli, tmp_path: Path) -> None:
     table = world(200, labels=150)
     data = write(table, tmp_path / "data")
@@ -143,6 +144,7 @@ def test_the_margin_is_on_the_oracle_scale() -> None:
     assert shares[0] == shares[1] and 0.1 < shares[0] < 0.9
 
 
+@pytest.mark.slow
 def test_too_few_labels_give_no_probabilities_and_say_so(tmp_path: Path) -> None:
     table = world(60, labels=8)
     result = believed(table, probes=probes(table, "other", 20, 0.0))
@@ -159,6 +161,7 @@ def test_too_few_labels_give_no_probabilities_and_say_so(tmp_path: Path) -> None
     save(result, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_sampler_that_did_not_converge_is_flagged_wherever_its_numbers_appear(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

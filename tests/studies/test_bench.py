@@ -96,7 +96,13 @@ def check_schema(told):
         assert set(case["contenders"][0]["multiple"].values()) == {1.0}
 
 
-@pytest.mark.parametrize("name", benchmarks.available())
+LONG = ("large", "arena", "paper_grid")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in benchmarks.available()],
+)
 def test_every_benchmark_runs_in_its_smoke_size(name):
     benchmark = benchmarks.load(name)
     benchmark_convention(benchmark)
@@ -126,6 +132,7 @@ def test_the_three_samplers_fit_one_posterior(monkeypatch):
         np.testing.assert_allclose(other[answered], values[0][answered], atol=0.01)
 
 
+@pytest.mark.slow
 def test_what_is_ten_times_slower_is_seen_as_slower_in_every_round(toy):
     """Against the same work twice, which is seen as the same: half of 10 and twice of 1 are far from either."""
     told = rows(run(toy("short", "slow"), "small"))
@@ -136,6 +143,7 @@ def test_what_is_ten_times_slower_is_seen_as_slower_in_every_round(toy):
     assert 0.5 < again["multiple"]["median"] < 2
 
 
+@pytest.mark.slow
 def test_memory_is_each_contenders_own(toy):
     told = rows(run(toy("large", "short"), "small"))
     assert told["large"]["added_mb"] > 64 > 16 > told["short"]["added_mb"]

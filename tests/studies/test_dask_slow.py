@@ -199,7 +199,8 @@ def test_a_cluster_that_is_lost_midway_is_one_line(cluster, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_no_scheduler_is_one_line(tmp_path):
+def test_no_scheduler_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("cje_core.data.large.cluster.PATIENCE", "1s")
     three_policies().to_parquet(tmp_path / "x.parquet", index=False)
     with pytest.raises(DataError, match=r"dask='tcp://127\.0\.0\.1:9': no scheduler answers there") as error:
         analyze(tmp_path / "x.parquet", dask="tcp://127.0.0.1:9")

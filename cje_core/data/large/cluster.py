@@ -2,6 +2,8 @@
 
 from typing import Any
 
+PATIENCE = "10s"  # for a scheduler to answer
+
 
 class ClusterError(ValueError):
     """What keeps a cluster from being used, without the name that its user gave it."""
@@ -20,7 +22,7 @@ def connect(address: str) -> Any:
     except ModuleNotFoundError:
         raise ClusterError("it needs the package distributed: pip install 'cje-lab[dask]'") from None
     try:
-        client = Client(address, timeout="10s", set_as_default=False)  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=PATIENCE, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise ClusterError(f"no scheduler answers there ({error})") from None
     if not workers(client):

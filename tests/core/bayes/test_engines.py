@@ -26,6 +26,7 @@ print(az.__name__, Gone.times)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("times", "code"), [(1, 0), (2, 1)])
 def test_a_race_for_the_note_of_the_day_is_lost_once(times, code):
     """Lost once, the import is tried again; what is missing twice is no race."""

@@ -68,6 +68,7 @@ def same(one, other):
         xr.testing.assert_identical(table, other.cohorts[name])
 
 
+@pytest.mark.slow
 def test_steps_give_the_bits_of_the_one_call(whole, kept):
     same(whole, kept[1])
 
