@@ -9,13 +9,14 @@ prediction alike; so the slice mean is preserved exactly: ``sum_L w f(Z) = sum_L
 Modes: ``monotone``; ``two_stage``, the paper's, free in S; ``two_stage_monotone``, whose f never falls in S at given X.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from cje_core.calibration.folds import FOLDS, MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
-from cje_core.calibration.isotonic import interpolate, isotonic
+from cje_core.calibration.isotonic import interpolate, isotonic, pooled
 from cje_core.calibration.two_stage import (
     MIN_ROWS,
     Basis,
@@ -192,9 +193,14 @@ class OracleSlice(_Slice):
 
     def without(self, k: int) -> Calibrator | None:
         """``f^(-k)``, the calibrator that never saw fold k; None where every label lies there."""
-        if k not in self.left_out:
-            self.left_out[k] = _without(self, k)
-        return self.left_out[k]
+        return self.without_all([k])[0]
+
+    def without_all(self, folds: Sequence[int]) -> list[Calibrator | None]:
+        """``f^(-k)`` of each of some folds, which together cost little more than one."""
+        new = [k for k in folds if k not in self.left_out]
+        if new:
+            self.left_out.update(zip(new, _without_each(self, new), strict=True))
+        return [self.left_out[k] for k in folds]
 
     @cached_property
     def of_label(self) -> tuple[IntArray, FloatArray]:
@@ -323,28 +329,37 @@ def held_out(fitted: OracleSlice, z: FloatArray, prompt: IntArray) -> FloatArray
         raise ValueError("a prompt without labels has no fold here; fit the slice with every_fold=True")
     pooled = fitted.calibrator
     g = index(pooled, z) if pooled is not None and pooled.mode == fitted.mode == "monotone" else None
-    for k in np.flatnonzero(np.bincount(new_fold)).tolist():
-        if (f := fitted.without(k)) is not None:
+    folds = np.flatnonzero(np.bincount(new_fold)).tolist()
+    for k, f in zip(folds, fitted.without_all(folds), strict=True):
+        if f is not None:
             mine = new_fold == k
             out[mine] = predict(f, z[mine]) if g is None else interpolate(g[mine], f.knot, f.value)
     return out
 
 
-def _without(fitted: OracleSlice, k: int) -> Calibrator | None:
-    """Calibrator of the labels outside fold k, if any; the levels of a monotone one are those of the pooled one."""
+def _without_each(fitted: OracleSlice, folds: Sequence[int]) -> list[Calibrator | None]:
+    """Calibrators of the labels outside each fold, if any; the levels of a monotone one are those of the pooled one."""
     f, (fold, weighted) = fitted.calibrator, fitted.of_label
-    train = fold != k
-    if not train.any():
-        return None
     if f is None or f.mode != "monotone" or fitted.mode != "monotone":
-        return refit(fitted, train, fitted.basis)
+        outside = [fold != k for k in folds]
+        return [refit(fitted, train, fitted.basis) if train.any() else None for train in outside]
+    train, n = fold != np.array(folds)[:, None], len(f.knot)
+    code = (fitted.at + n * np.arange(len(folds))[:, None]).ravel()
     # to add a zero changes no sum, and takes less time than to leave it out
-    total, labels = (sum_by(fitted.at, values * train, len(f.knot)) for values in (fitted.weight, weighted))
-    if not total.all():
-        seen = total > 0
-        f, total, labels = f._replace(knot=f.knot[seen]), total[seen], labels[seen]
-    value, block = isotonic(labels / total, total)
-    return f._replace(value=value, weight=total, block=block)
+    total, labels = (
+        sum_by(code, (values * train).ravel(), n * len(folds)).reshape(-1, n)
+        for values in (fitted.weight, weighted)
+    )
+    seen: BoolArray = total > 0
+    whole = np.all(seen, axis=1).tolist()
+    out: list[Calibrator | None] = []
+    for row, (weight, sums) in enumerate(zip(total, labels, strict=True)):
+        knot = f.knot
+        if not whole[row]:
+            knot, weight, sums = knot[seen[row]], weight[seen[row]], sums[seen[row]]
+        value, block = pooled(sums / weight, weight)
+        out.append(Calibrator(f.mode, knot, value, weight, block, f.sign) if len(knot) else None)
+    return out
 
 
 def mean_labels(fitted: OracleSlice) -> tuple[float, FloatArray]:

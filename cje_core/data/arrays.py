@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import xarray as xr
 from xarray.indexes import PandasIndex
 
-from cje_core.data.contract import Same, check_data, check_unique, policy_names, teaching_policies
+from cje_core.data.contract import KEPT, Same, check_data, check_unique, policy_names, teaching_policies
 from cje_core.data.errors import DataError
 from cje_core.data.fields import NO_FOLD
 
@@ -53,7 +53,6 @@ class Rows(NamedTuple):
 
 
 FIRST = 1_000  # names that tell whether it is worth while to look at all
-KEPT = 65_536  # prompts of an index whose names are kept
 _UNPACKED: ContextVar[tuple[xr.Dataset, dict[tuple[str, ...], Rows]] | None] = ContextVar(
     "unpacked", default=None
 )

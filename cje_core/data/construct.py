@@ -1,11 +1,14 @@
 """Datasets of variables that are known to go together: xarray takes twice as long to find that out."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from xarray.indexes import PandasIndex
+
+KEPT_BYTES = 1 << 16  # of the names of a coordinate whose index is kept
 
 
 def dataset(
@@ -43,10 +46,30 @@ def dataset(
         if name in known:
             found[name] = known[name]
         elif variable.dims == (name,):
-            variable = variable.to_index_variable()
-            found[name] = PandasIndex(variable.to_index(), name, variable.dtype)
+            variable, found[name] = _indexed(name, variable)
         variables[name] = variable
-        for dim, size in variable.sizes.items():
+        for dim, size in zip(variable.dims, variable.shape, strict=True):
             if sizes.setdefault(dim, size) != size:
                 raise ValueError(f"{name} has {size} values along {dim}, other variables have {sizes[dim]}")
     return xr.Dataset._construct_direct(variables, {*coords, *found}, sizes, dict(attrs or {}), found)
+
+
+def _indexed(name: str, variable: xr.Variable) -> tuple[xr.Variable, xr.Index]:
+    """A variable as the coordinate of its dimension, and the index; of few names these are kept, for the next data."""
+    values = None if isinstance(variable, xr.IndexVariable) else variable.values
+    if values is None or values.dtype.kind not in "iU" or values.nbytes > KEPT_BYTES:
+        return _index(name, variable)
+    kept, index = _kept(name, values.dtype.str, values.tobytes())
+    out = kept.copy(deep=False)
+    out.attrs = variable.attrs
+    return out, index
+
+
+def _index(name: str, variable: xr.Variable) -> tuple[xr.Variable, xr.Index]:
+    out = variable.to_index_variable()
+    return out, PandasIndex(out.to_index(), name, out.dtype)
+
+
+@lru_cache(maxsize=64)  # prompts, policies, draws, ... of several data sets and their estimates
+def _kept(name: str, dtype: str, values: bytes) -> tuple[xr.Variable, xr.Index]:
+    return _index(name, xr.Variable((name,), np.frombuffer(values, dtype), fastpath=True))

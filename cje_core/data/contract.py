@@ -48,6 +48,7 @@ from cje_core.data.errors import DataError
 from cje_core.data.fields import CONTROL, LARGEST, ONE_LINE, OVERFLOW
 
 SCHEMA = "cje-data/1"
+KEPT = 65_536  # names of an index of which is kept what they say
 RESPONSE = ("policy", "prompt", "draw")
 REQUIRED = ("judge", "oracle", "labelled", "probe", "evaluated")
 LOGGED = ("logp_target", "logp_logger", "n_tokens", "logged_judge", "logged_oracle", "logged_covariate")
@@ -145,6 +146,19 @@ def _distinct(names: npt.NDArray[np.str_]) -> bool:
     return not (total[1:] == total[:-1]).any()
 
 
+def _differ(data: xr.Dataset, dim: str) -> bool:
+    """`_distinct` of a dimension's names; of few that have an index it is kept, as data share their indexes."""
+    index = data.xindexes.get(dim)
+    if isinstance(index, PandasIndex) and len(index.index) <= KEPT:
+        return _distinct_kept(Same(index.index))
+    return _distinct(data[dim].values.astype(str, copy=False))
+
+
+@lru_cache(maxsize=8)
+def _distinct_kept(index: Same) -> bool:
+    return _distinct(index.held.to_numpy().astype(str))
+
+
 def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
     """Return `data` unchanged if it keeps the contract of this module, else raise `DataError`.
 
@@ -173,9 +187,9 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
         if held[name].dims != RESPONSE:
             raise DataError(f"{name} has dims {held[name].dims}, expected {RESPONSE}")
     judge, oracle, labelled, probe, evaluated = (held[name].values for name in REQUIRED)
-    for dim in ("policy", "prompt"):
-        if names and not _distinct(values := data[dim].values.astype(str, copy=False)):
-            check_unique(dim, np.sort(values))
+    for dim in ("policy", "prompt") if names else ():
+        if not _differ(data, dim):
+            check_unique(dim, np.sort(data[dim].values.astype(str, copy=False)))
     for name, scale, values in (("judge", "judge_range", judge), ("oracle", "oracle_range", oracle)):
         low, high = data.attrs[scale]
         if not (math.isfinite(low) and math.isfinite(high) and low < high):

@@ -10,8 +10,8 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from cje_core.checks import BoolArray, FloatArray, one_of, probability
-from cje_core.data.arrays import KEPT, Rows
-from cje_core.data.contract import Same, policy_names
+from cje_core.data.arrays import Rows
+from cje_core.data.contract import KEPT, Same, policy_names
 from cje_core.families.intervals import INTERVALS, NOTHING, Evidence, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 from cje_core.inference.sources import SOURCES

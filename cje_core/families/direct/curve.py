@@ -122,15 +122,15 @@ def fit_curve(x: FloatArray, y: FloatArray, weight: FloatArray) -> Curve:
     With steps that short the curvature changes by less than e on the way, so each one gains, from anywhere.
     """
     mean = (weight * y).sum() / weight.sum()
-    a, b, prior = float(special.logit(mean)), 0.0, 1 / PRIOR**2
+    a, b, prior, ends = float(special.logit(mean)), 0.0, 1 / PRIOR**2, (float(x.min()), float(x.max()))
     for _ in range(MAX_STEPS):
         residual, terms = _at(x, y, weight, a, b)
-        h00, h01, h11 = terms.sum(axis=1)
+        h00, h01, h11 = terms.sum(axis=1).tolist()
         h11 += prior
-        g0, g1 = residual.sum(), (residual * x).sum() - prior * b
+        g0, g1 = float(residual.sum()), float((residual * x).sum()) - prior * b
         determinant = h00 * h11 - h01 * h01
         da, db = (h11 * g0 - h01 * g1) / determinant, (h00 * g1 - h01 * g0) / determinant
-        change = np.abs(da + db * x).max()
+        change = max(abs(da + db * end) for end in ends)  # a line is furthest from 0 at an end
         step = 1 / max(change, 1.0)
         a, b = a + step * da, b + step * db
         if change < CONVERGED:

@@ -2,12 +2,13 @@
 
 import numpy as np
 import oracles
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from cje_core.calibration.isotonic import interpolate, isotonic
+from cje_core.calibration.isotonic import grades, interpolate, isotonic, pool_into
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
     fit,
@@ -170,6 +171,22 @@ def test_many_values_are_interpolated_as_numpy_does(spread, n_knots):
     x = np.concatenate([inside, knot, np.nextafter(knot, -9), [-np.inf, np.inf, np.nan, -9.0, 9.0]])
     x = rng.permutation(np.concatenate([x, rng.uniform(0, 1e-9, 2_000)]))
     assert np.array_equal(interpolate(x, knot, value), np.interp(x, knot, value), equal_nan=True)
+
+
+@pytest.mark.parametrize("n_levels", [1, 91, 240, 1_030])
+def test_many_values_are_numbered_as_pandas_does(n_levels):
+    """Zeros of either sign are one value, and what is no number is another; more than there is room for are pandas'."""
+    pool_into(
+        np.zeros(2), np.ones(2), 2, np.empty(2), np.empty(2), np.empty(2, dtype=np.int64)
+    )  # loads numba
+    rng = np.random.default_rng(n_levels)
+    level = np.concatenate([np.round(rng.beta(4, 1.5, n_levels), 4), [0.0, -0.0, np.nan, -np.nan, np.inf]])
+    x = rng.choice(level, 8_000)
+    x[:500] = level[rng.integers(0, 100, 500) % len(level)]  # so many of them that the rest is looked at
+    (code, found), (expected, distinct) = grades(x), pd.factorize(x, use_na_sentinel=False)
+    assert code.dtype == expected.dtype and len(found) == len(np.unique(x))
+    np.testing.assert_array_equal(code, expected)
+    np.testing.assert_array_equal(found, distinct)
 
 
 def test_held_out_calibrators_are_refits_without_the_fold():
