@@ -70,6 +70,7 @@ def pytest_collection_finish() -> None:
     """Leave what was imported out of every later search for garbage, which would take a twentieth of the time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # the default looks after each 700 objects: thousands of times in a test
     gc.enable()
 
 

@@ -58,7 +58,22 @@ def runs(words):
     return not getattr(command, "commands", {}) and set(named) <= known
 
 
-@pytest.mark.parametrize("row", [r for r in ROWS if r.holds], ids=lambda r: f"{r.at}: {r.what}")
+def called(row):
+    return f"{row.at}: {row.what}"
+
+
+LONG = (
+    "app:impl-run: steps with files in and out, and any of them again",
+    "Subgroups and fairness: values, overlap and reliability by group",
+)
+assert set(LONG) <= {called(row) for row in ROWS}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(r, marks=pytest.mark.slow if called(r) in LONG else ()) for r in ROWS if r.holds],
+    ids=called,
+)
 def test_row(row, small):
     check_names(row)
     assert bool(row.holds(small))

@@ -7,8 +7,9 @@ import ast
 import importlib.util
 import json
 import sys
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -99,9 +100,15 @@ def common(
     """A laboratory for Causal Judge Evaluation: simulate, estimate, audit, and put the theory on trial."""
 
 
+@cache
+def _command() -> Any:
+    """All commands with their options, built once: a process of tests calls the command line hundreds of times."""
+    return typer.main.get_command(app)
+
+
 def _options() -> dict[str, str]:
     """Option of each parameter, as the commands declare them."""
-    commands = vars(typer.main.get_command(app))["commands"].values()
+    commands = vars(_command())["commands"].values()
     every = [one for command in commands for one in (command, *getattr(command, "commands", {}).values())]
     declared = [parameter for command in every for parameter in command.params]
     return {p.name: p.opts[0] for p in declared if p.opts[0].startswith("--")}
@@ -354,7 +361,7 @@ def plan(
 def main() -> None:
     """Run the command line; what a user can mend is one line on stderr and exit code 2."""
     try:
-        code = app(standalone_mode=False, prog_name="cje-lab")
+        code = _command()(standalone_mode=False, prog_name="cje-lab")
         if code == INTERRUPTED:  # typer answers Ctrl-C itself, and says nothing
             typer.echo("cje-lab: interrupted", err=True)
     except (KeyboardInterrupt, typer.Abort):

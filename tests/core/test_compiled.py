@@ -23,6 +23,7 @@ print([name for name in ("numba", "matplotlib", "scipy.interpolate", "scipy.opti
 """
 
 
+@pytest.mark.slow
 def test_an_analysis_of_few_levels_loads_no_compiler_no_sampler_and_nothing_to_draw():
     """Planted once: with the samplers' options imported at the top, SciPy's splines are there."""
     found = subprocess.run([sys.executable, "-c", ANALYSIS], capture_output=True, text=True, check=True)

@@ -1,14 +1,16 @@
 """Slow, obvious second implementations of cje_core: loops and definitions, nothing shared with the package."""
 
+from itertools import accumulate
+
 
 def isotonic_minmax(mean, weight):
     """Isotonic regression by its min-max formula: f_k = max over a <= k of min over b >= k of mean(a..b)."""
     n = len(mean)
-
-    def average(a, b):
-        return sum(mean[i] * weight[i] for i in range(a, b + 1)) / sum(weight[i] for i in range(a, b + 1))
-
-    return [max(min(average(a, b) for b in range(k, n)) for a in range(k + 1)) for k in range(n)]
+    average = []  # average[a][b - a] is the mean of a..b
+    for a in range(n):
+        sums = accumulate(m * w for m, w in zip(mean[a:], weight[a:], strict=True))
+        average.append([s / total for s, total in zip(sums, accumulate(weight[a:]), strict=True)])
+    return [max(min(average[a][k - a :]) for a in range(k + 1)) for k in range(n)]
 
 
 def calibrate(scores, labels, weights, new_scores):

@@ -9,7 +9,7 @@ from cje_sim.exact.typicality import coverage
 from cje_sim.targets.tilts import token_tilt, utilities
 from cje_sim.tokens.laws import TokenPolicy, iid_policy, log_normalise, sample_sums, zipf
 
-CASES = [(2, 8, 1), (3, 6, 2), (4, 5, 3), (4, 8, 4)]  # V, L, seed
+CASES = [(2, 8, 1), (3, 6, 2), (4, 5, 3), pytest.param(4, 8, 4, marks=pytest.mark.slow)]  # V, L, seed
 
 
 def pair(vocab: int, length: int, seed: int) -> tuple[TokenPolicy, TokenPolicy]:

@@ -59,6 +59,7 @@ def test_coverage_by_enumeration(name: str, level: float, two_sided: bool) -> No
     assert np.expm1(got.log1p_chi2) == pytest.approx(expected["chi2"], abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOGGERS)
 def test_lattice_law_against_atoms(name: str) -> None:
     """Distribution function of the sum at points off its atoms, both tails, under p and under p^2/q."""
@@ -80,6 +81,7 @@ def test_lattice_law_against_atoms(name: str) -> None:
                 assert got.value == pytest.approx(near[0], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_lattice_coverage_against_atoms(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("markov", "markov_stop"):
         for two_sided in (False, True):
@@ -135,6 +137,7 @@ def test_coverage_against_monte_carlo(kind: str) -> None:
         assert abs(inside - mass) < 5 * np.sqrt(mass * (1 - mass) / n)
 
 
+@pytest.mark.slow
 def test_markov_rate_is_the_slope_of_the_tail() -> None:
     law = zipf(8, 1.2)
     chain = markov_with_stationary(law, spread=1.0, rng=8)

@@ -42,6 +42,7 @@ def assert_mean_zero(values: np.ndarray, groups: np.ndarray) -> None:
             assert abs(part.mean()) < 5 * part.std() / np.sqrt(len(part)) + 1e-12, (g, part.mean())
 
 
+@pytest.mark.slow
 def test_conditional_mean_given_score_and_covariate() -> None:
     """length_bias, drift, self_preference: the stated E[Y | S, X] leaves residuals of mean 0 by score
     decile.
@@ -169,6 +170,7 @@ def test_token_overlap_against_simulation(module) -> None:
     assert (np.abs(ttc - exact.ttc.values) < 5 * se + 1 / n).all()
 
 
+@pytest.mark.slow
 def test_noisy_clone_loses_what_it_should() -> None:
     """Limit ESS exp(-s^2) = .26 for the clone; with 2e5 rows the ratio of moments is within 5 SE of it."""
     n = 200_000
@@ -184,6 +186,7 @@ def test_noisy_clone_loses_what_it_should() -> None:
         assert abs((w**2).mean() - second) < 5 * (w**2).std() / np.sqrt(n)
 
 
+@pytest.mark.slow
 def test_arena_like_meets_the_paper() -> None:
     """Issue targets: TTC .80/.49/.19/.26, residual -.3, means of the Arena sample, ESS of clone near .26,
     others < .02.

@@ -10,7 +10,13 @@ import world_checks as check
 
 from cje_sim import scenarios
 
-every_world = pytest.mark.parametrize("name", scenarios.available())
+FOUND = scenarios.available()
+every_world = pytest.mark.parametrize("name", FOUND)
+# their truths are slow checks: the other worlds are tried in the fast suite
+LONG = (
+    "arena_like", "mbpp_like", "zipf_hot_target", "zipf_tilt", "clone_with_tf_noise", "clustered", "finite_model",
+)  # fmt: skip
+assert set(LONG) <= set(FOUND)
 FILES = [Path(scenarios.__file__).with_name(f"{name}.py") for name in scenarios.available()]
 
 
@@ -25,7 +31,9 @@ def test_schema_and_labels(name: str, design: str) -> None:
     check.labels(scenarios.load(name), design)
 
 
-@every_world
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in FOUND]
+)
 def test_truth_against_simulation(name: str) -> None:
     check.truth_against_simulation(scenarios.load(name))
 

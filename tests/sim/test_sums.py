@@ -144,6 +144,7 @@ def test_no_overflow_at_the_largest_size(kind: str, eta: float) -> None:
     assert divergences.log_limit_ess(p, q, 4000) <= 0
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
     vocab=st.integers(2, 1000),

@@ -161,6 +161,7 @@ MILD = errors(st.floats(0, 1e6, exclude_min=True, exclude_max=True))
 TOKENS = np.array([1, 4, 9, 2])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(NOISES, max_size=3), st.lists(NOISES, max_size=3), st.integers(0, 2**32))
 @example([Noise("rare", offset=1.0, share=2e-311)], [], 0)
@@ -189,6 +190,7 @@ def test_composition(first: list[Noise], second: list[Noise], seed: int) -> None
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(MILD, st.floats(1e-3, 10), st.integers(0, 2**32))
 def test_errors_are_proportional_to_sd_at_one_seed(noise: Noise, factor: float, seed: int) -> None:

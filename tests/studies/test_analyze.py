@@ -182,6 +182,7 @@ def test_estimators_can_be_chosen_and_do_not_disturb_each_other() -> None:
     assert other.primary == "raw_judge" and "raw_judge" in printed(other, 80)
 
 
+@pytest.mark.slow
 def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) -> None:
     table = world()
     straight = to_json(analyze(table))["policies"]
@@ -197,6 +198,7 @@ def test_declared_direction_mends_an_inverted_judge(cli: Cli, tmp_path: Path) ->
     assert err == "cje-lab: --direction up: use one of increasing, decreasing\n"
 
 
+@pytest.mark.slow
 def test_a_mirrored_judge_with_its_direction_declared_gives_the_same_numbers() -> None:
     """For every estimator that files can feed, whether it fits a calibrator or reads the score as it is."""
     chosen = [

@@ -133,6 +133,7 @@ def test_draws_of_both_posteriors_are_joint() -> None:
     assert float(result.posterior.decision["best"].sel(policy="base")) == (reported[0] > reported[1]).mean()
 
 
+@pytest.mark.slow
 def test_the_margin_is_on_the_oracle_scale() -> None:
     table = world(200, labels=150)
     audit = probes(table, "other", 60, -0.05)

@@ -141,6 +141,7 @@ def test_where_overlap_fails_the_overlap_estimator_is_offered(
     assert "not V(policy)" in manifest["overlap_weights"]["estimand"]
 
 
+@pytest.mark.slow
 def test_the_figure_has_a_row_for_each_cohort(table: pd.DataFrame) -> None:
     found = analyze(table, groups=["topic"]).cohorts["topic"]
     axes = cohorts(found)

@@ -90,6 +90,7 @@ def test_a_borrowed_value_is_assumed_and_the_judge_at_its_word_too() -> None:
     assert [raw.level(p) for p in raw.policies] == ["assumed", "assumed"]
 
 
+@pytest.mark.slow
 def test_the_stricter_verdict_of_the_two_arms_stands_and_is_said() -> None:
     table = world(200, labels=150)
     result = analyze(table, probes=probes(table, "other", 60, 0.0), bayes="gibbs")
@@ -227,6 +228,7 @@ def test_labels_that_agree_lend() -> None:
     assert not any(entry["contradicts"] for entry in to_json(result)["agreement"])
 
 
+@pytest.mark.slow
 def test_probes_that_make_no_value_are_named_with_the_reason() -> None:
     table = world()
     few = printed(analyze(table, probes=probes(table, "other", 3, 0.0)), 200)
@@ -239,6 +241,7 @@ def test_probes_that_make_no_value_are_named_with_the_reason() -> None:
     assert "not used" not in printed(analyze(table, probes=probes(table, "other", 30, 0.0)), 200)
 
 
+@pytest.mark.slow
 def test_equal_probes_inside_the_scale_make_no_value_and_none_of_the_outputs_says_they_do() -> None:
     """Level, guide, flags and notes agree; at an end of the scale the probes have an exact bound and make the value."""
     table = world()

@@ -121,6 +121,7 @@ def test_the_affinity_of_the_gate_is_named_as_the_bound_that_it_is():
     assert found.reason.item() == "affinity 0.494 (its upper bound; at least 0.85)"
 
 
+@pytest.mark.slow
 def test_the_figure_of_shares_is_of_the_values_that_stand():
     """Its probes make a policy's value: what it would borrow has another share, which the guide does not speak of."""
     table = world()
@@ -158,6 +159,7 @@ def test_a_posterior_that_is_its_prior_is_no_number_of_a_refused_policy():
     assert np.isnan(held["interval"]).all() and np.isnan(shown["estimate"])
 
 
+@pytest.mark.slow
 def test_a_judge_that_only_just_passes_is_said_to_widen_what_is_borrowed():
     """With its factor in the JSON; a strong judge needs no such line."""
     weak = analyze(weak_judge.simulate(n=400, oracle_fraction=0.3, label_design="base", rng=11))

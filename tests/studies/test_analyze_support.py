@@ -26,6 +26,7 @@ def beyond(n: int = 400) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+@pytest.mark.slow
 def test_a_level_refused_for_support_comes_with_reach_order_and_labels_to_buy(
     cli: Cli, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_subgroup(audit, files):
     assert code == 1 and "chat" in out and "code" in out
 
 
+@pytest.mark.slow
 def test_drift_in_batches(audit, files, tmp_path):
     data, probed, _ = files
     words = ("drift", data, "--probes", probed, "--batch", "week", "--baseline", 2)

@@ -96,7 +96,7 @@ def check_schema(told):
         assert set(case["contenders"][0]["multiple"].values()) == {1.0}
 
 
-LONG = ("large", "arena", "paper_grid")
+LONG = ("large", "arena", "paper_grid", "coverage_study", "start_up")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,7 @@ def test_data_that_are_missing_are_said(monkeypatch, tmp_path):
     assert told["notes"][0].startswith("skipped: the Arena sample") and "not here" in told["notes"][0]
 
 
+@pytest.mark.slow
 def test_a_peer_that_fails_is_said_and_ours_raises(toy):
     told = run(toy("short", "broken"), "small")
     assert told["notes"] == ["a case: broken failed, ZeroDivisionError: division by zero"]

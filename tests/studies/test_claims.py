@@ -37,12 +37,18 @@ DOCS = Path(studies.__file__).parents[1] / "docs"
 EVERY = {claim.name: (group, claim) for group, found in claims.find().items() for claim in found}
 
 
-# those that take half a second or more: their neighbours run in the fast suite
+# those that take a quarter of a second or more: their neighbours run in the fast suite
 LONG = (
     "binned-pooled-variance", "prop-oua-isotonic", "monotone-restriction-repaired", "cor-caratheodory",
     "binned-anova-type", "spread-labels-budget", "binned-null-variance", "blackwell-some-labels-reversed",
     "fig-ttc-collapse", "dr-variance-repaired", "fig-ips-growth", "prop-oua-whole", "ttc-tiny-kl",
-    "monotone-restriction",
+    "monotone-restriction", "audit-known-calibrator", "blackwell-all-labels", "blackwell-some-labels",
+    "blackwell-threshold", "bootstrap-conditioning", "budgeted-limit-random-judge",
+    "budgeted-nonincreasing", "budgeted-optimal", "budgeted-optimal-random-judge",
+    "budgeted-trade-random-judge", "cle-coverage-penalty", "dr-attains-bound", "model-restriction-equality",
+    "model-restriction-repaired", "prop-calips-mean", "rg-inverse-youden", "sur-eif-repaired",
+    "sur-strictness", "sur-strictness-printed", "sur-strictness-repaired", "sur-variance-printed",
+    "sur-variance-printed-random-judge", "sur-variance-repaired", "thm-model-restriction", "thm-sur-eif",
 )  # fmt: skip
 assert set(LONG) <= set(EVERY)
 NAMES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in EVERY]

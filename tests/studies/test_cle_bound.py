@@ -15,6 +15,7 @@ def cell(**levels: float | int | str) -> dict[str, float | int | str]:
     return {"shift": "tilt-0.1", "length": 25, "reward": "centred", "noise": "1.0"} | levels
 
 
+@pytest.mark.slow
 def test_floor_is_below_the_standard_error_in_every_cell() -> None:
     """And a bound 1.5 times as large is not, nor is the corollary's form: the check has power."""
     assert len(CELLS) == 90
@@ -44,8 +45,8 @@ def test_whole_space_is_the_tightest_region_and_is_attained_without_signal() -> 
     assert exact["log_ess_form_90"] > exact["log_se_ips"]
 
 
-@pytest.mark.parametrize("shift", ["clone", "tilt-0.1", "hot-1.25"])
-@pytest.mark.parametrize("noise", ["0.2", "mixed"])
+@pytest.mark.parametrize("shift", ["clone", "tilt-0.1", pytest.param("hot-1.25", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("noise", ["0.2", pytest.param("mixed", marks=pytest.mark.slow)])
 def test_empirical_standard_errors_are_the_exact_ones(shift: str, noise: str) -> None:
     """Errors of 400 replicates at L = 5: mean square against the exact variance, within 5 MCSE."""
     one: Cell = cell(shift=shift, noise=noise, length=5, reward="first_token")

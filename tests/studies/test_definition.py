@@ -41,6 +41,7 @@ def test_changed_code_is_noticed_and_changed_words_are_not(tmp_path, monkeypatch
     assert digests(source.replace("1.959963984540054", "1.96")) != first
 
 
+@pytest.mark.slow
 def test_code_of_scenario_and_estimators_counts():
     digests = _manifest.code_digests(_study.load("interval_coverage"))
     expected = {

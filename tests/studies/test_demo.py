@@ -13,6 +13,7 @@ from studies.cli.app import app
 from studies.demo import arena
 
 
+@pytest.mark.slow
 def test_the_files_are_made_again_bit_for_bit() -> None:
     assert arena.held() == arena.files()
     assert sum(len(text.encode()) for text in arena.held().values()) < 150_000

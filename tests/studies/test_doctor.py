@@ -147,6 +147,7 @@ def test_logged_responses_are_told_from_fresh_ones() -> None:
     assert found.exit_code == 2 and f"give it with --logged {arena.HELD / 'logged.jsonl'}" in found.output
 
 
+@pytest.mark.slow
 def test_rows_of_an_analysis_of_another_tool(tmp_path: Path) -> None:
     command = shlex.split(told(HELD / "inspect")["command"])
     found = CliRunner().invoke(app, [*command[1:], "--json"])

@@ -28,6 +28,7 @@ def test_the_grid_is_the_papers():
     assert runs * len(PAPER) == 16_250
 
 
+@pytest.mark.slow
 def test_a_replicate_is_what_the_library_says():
     """Every row by its own call; the control by all labels of the same responses; the truth by labels of its own."""
     streams = Streams(1, STUDY.name, CELL, 0)

@@ -23,7 +23,7 @@ def test_inside_a_command(cli, tmp_path, monkeypatch):
 
 def test_outside_of_every_command(monkeypatch, capsys):
     """While libraries are imported, and between typer and the end."""
-    for where in ("app", "_one_line"):
+    for where in ("_command", "_one_line"):
         monkeypatch.setattr(app, where, stopped)
         with pytest.raises(SystemExit) as left:
             program.main()
@@ -96,6 +96,7 @@ def test_commands_about_files_run_without_dask(tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "found"), [("analyze", False), ("run", True)])
 def test_a_process_hides_dask_where_no_file_of_a_user_could_want_it(command, found):
     pytest.importorskip("dask.array")

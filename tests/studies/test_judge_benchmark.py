@@ -43,6 +43,7 @@ def test_smoke_and_planted_errors(tmp_path):
     assert bench._level(ds, rows).holds is False
 
 
+@pytest.mark.slow
 def test_half_of_the_exact_width_is_z_standard_errors(tmp_path):
     """The simulated width of a large-sample method is 2 z SE: 60 replicates of a cell with 400 labels, within 5%."""
     levels = {"theta": [0.5], "sensitivity": [0.8], "specificity": [0.8], "oracle_fraction": [0.2]}

@@ -45,6 +45,7 @@ def test_random_orders_hold_for_bounds_alone_and_the_machinery_would_notice():
     assert not np.allclose(wrong, garbled(law, channel))
 
 
+@pytest.mark.slow
 def test_exact_bounds_of_the_worlds_by_simulation():
     """What 300,000 responses leave after their cell means; 5 Monte Carlo standard errors."""
     data = garbled_judge.simulate(
@@ -59,6 +60,7 @@ def test_exact_bounds_of_the_worlds_by_simulation():
     assert abs(square.mean() - info.left("coarse", 4)[1]) > 5 * square.std() / np.sqrt(square.size)
 
 
+@pytest.mark.slow
 def test_covariate_bounds_by_simulation():
     """With the covariate what E[Y | S, X] leaves, without it what narrow bins of the score leave."""
     data = length_bias.simulate(n=300_000, oracle_fraction=1.0, label_design="base", prompt_corr=0.0, rng=1)

@@ -166,6 +166,7 @@ def test_what_the_judge_replaces_is_the_ratio_of_the_variances(odd):
     assert next(one["labels"] for one in agreed(result)) == 90
 
 
+@pytest.mark.slow
 def test_one_figure_that_fails_leaves_the_rest(tmp_path, monkeypatch, sketched):
     def fails(*_, **__):
         raise RuntimeError("no ink")
@@ -254,6 +255,7 @@ def test_very_long_names_are_short_on_screen_and_page_and_whole_once(tmp_path, s
     assert list(json.loads((tmp_path / "estimates.json").read_text())["policies"]) == list(names)
 
 
+@pytest.mark.slow
 def test_refusals_that_differ_in_a_share_alone_are_one_line():
     """Thirty policies outside the labels' range by thirty shares made thirty lines at the top of the page."""
     table = world(150, labels=80, policies=tuple(f"model-{k}" for k in range(9)))

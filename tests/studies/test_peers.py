@@ -202,6 +202,7 @@ def test_replicates_do_not_depend_on_those_before(toys):
     assert len(np.unique(in_a_row)) == 3
 
 
+@pytest.mark.slow
 def test_an_absent_peer_is_not_run_and_said(toys, tmp_path):
     study = toys("classical", package="no-such-peer")
     assert (one(study).status[1] == NOT_RUN).all()

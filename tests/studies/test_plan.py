@@ -104,6 +104,7 @@ def test_json_is_one_object_that_keeps_its_promises(cli: Cli, tmp_path: Path) ->
     assert result["policies"]["other"]["probes_for_audit"] > 10
 
 
+@pytest.mark.slow
 def test_table_says_the_design_and_what_to_do(cli: Cli, tmp_path: Path) -> None:
     data = write(world(), tmp_path / "data")
     code, out, err = cli(data, *MONEY, *QUICK)
@@ -157,6 +158,7 @@ def test_the_forecast_is_of_what_analyze_prints_and_says_what_own_labels_would_d
     assert found["probes"]["policies"]["other"]["probes_for_audit"] > 0
 
 
+@pytest.mark.slow
 def test_a_policy_that_would_be_refused_gets_a_line_and_no_number(cli: Cli, tmp_path: Path) -> None:
     """The judge's scores are shuffled: nothing can be borrowed, and base's own labels are planned all the same."""
     table = world(policies=("base", "other", "third"))
@@ -228,6 +230,7 @@ def test_a_pilot_that_judged_a_policy_in_part_is_said_to_be_kept() -> None:
     assert part["plan"]["cost_per_prompt"] == pytest.approx(0.02 * 250 / 150)
 
 
+@pytest.mark.slow
 def test_the_reference_is_a_policy_with_a_number() -> None:
     table = world(policies=("a", "b", "c"), own=True)
     table.loc[(table["policy"] == "a") & table["oracle_label"].notna(), "oracle_label"] = 1.0
@@ -274,6 +277,7 @@ def test_a_bad_policy_does_not_take_the_budget() -> None:
     assert abs(lost.plan.m / lost.plan.n - usual.plan.m / usual.plan.n) < 0.5 * usual.plan.m / usual.plan.n
 
 
+@pytest.mark.slow
 def test_a_plan_inside_the_pilot_does_not_extrapolate_and_a_huge_one_is_not_simulated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -289,6 +293,7 @@ def test_a_plan_inside_the_pilot_does_not_extrapolate_and_a_huge_one_is_not_simu
     assert "simulated_std_error" not in result["policies"]["base"]
 
 
+@pytest.mark.slow
 def test_a_plan_that_misses_says_so(monkeypatch: pytest.MonkeyPatch, cli: Cli, tmp_path: Path) -> None:
     honest = _plan.simulate_plan
     monkeypatch.setattr(

@@ -38,6 +38,7 @@ def test_every_row_of_every_table_keeps_its_name(width):
         assert header in text
 
 
+@pytest.mark.slow
 def test_an_inverted_judge_is_said_before_anything_is_bought():
     planned = plan(worlds()["judge_the_wrong_way"].table, **COSTS)
     first = next_steps(planned)[0]
@@ -46,6 +47,7 @@ def test_an_inverted_judge_is_said_before_anything_is_bought():
     assert any("declare the direction decreasing; else nothing" in reason for reason in guided)
 
 
+@pytest.mark.slow
 def test_a_plan_that_finds_no_difference_does_not_pass_for_sound():
     planned = plan(worlds()["useless_judge"].table, **COSTS)
     console = Console(width=200)
@@ -54,6 +56,7 @@ def test_a_plan_that_finds_no_difference_does_not_pass_for_sound():
     assert "which finds no difference between policies" in captured.get()
 
 
+@pytest.mark.slow
 def test_a_plan_for_one_policy_of_several_has_no_differences():
     alone = plan(worlds()["probes_30"].table, n_policies=1, **COSTS)
     assert contrast_records(planned_for("probes_30")) and not contrast_records(alone)

@@ -26,6 +26,7 @@ def draw(name, ds):
         return plots.draw(name, ds)
 
 
+@pytest.mark.slow
 def test_every_plot_is_one_file_with_labelled_axes(results):
     assert plots.available() == sorted(
         ["zip", "nested_loop", "lollipop", "coverage", "estimate_vs_se", "roc", "theory"]
@@ -95,6 +96,7 @@ def slow_area(score, failed):
     return np.mean(pairs)
 
 
+@pytest.mark.slow
 def test_the_area_is_the_share_of_pairs_in_order_and_its_error_that_of_resampled_clusters():
     rng = np.random.default_rng(5)
     cluster = np.arange(400).repeat(2)

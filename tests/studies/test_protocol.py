@@ -99,6 +99,7 @@ def test_a_run_as_planned_has_no_deviations(plain, toy):
     assert _protocol.deviations(plain) == []
 
 
+@pytest.mark.slow
 def test_deviations_are_listed(tmp_path, toy):
     def found(out, **options):
         return _protocol.deviations(go(tmp_path / out, **options))
@@ -122,6 +123,7 @@ def test_deviations_are_listed(tmp_path, toy):
     ]
 
 
+@pytest.mark.slow
 def test_noisier_cells_get_more_replicates_and_that_is_no_deviation(tmp_path, toy):
     """In a run, in shards and their merge; what is told before the run says so."""
     noisier = replace(TOY, profiles={**TOY.profiles, "smoke": Profile(10, more=[({"n": 16}, 20)])})

@@ -167,6 +167,7 @@ def test_files_that_are_not_those_of_the_run_are_named(tmp_path, harm, says):
         assert inputs.kept(directory) == inputs.Inputs(home.resolve())
 
 
+@pytest.mark.slow
 def test_a_replay_without_the_files_is_one_line(finished, cli):
     home, _, directory = finished
     change(home)

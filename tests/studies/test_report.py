@@ -29,6 +29,7 @@ def page(tmp_path_factory):
     return out, first.decode()
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_else(page):
     _, text = page
     assert not re.search(r"<(script|link|img|iframe)\b", text)

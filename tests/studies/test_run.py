@@ -188,6 +188,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_half_written(serial, tmp_path, l
     assert_same(results(serial), results(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_finished_study_grows_without_touching_what_is_there(serial, tmp_path):
     go(tmp_path, "smoke", levels={"n": [16]})  # 10 replicates, two cells: blocks 0-6 and 6-10
     before = snapshot(tmp_path)

@@ -121,6 +121,7 @@ def test_what_cannot_be_asked(tmp_path, options, message):
     assert not (tmp_path / "toy_study").exists()
 
 
+@pytest.mark.slow
 def test_a_run_to_a_precision_stops_where_its_worst_coverage_is_that_precise(tmp_path):
     said = []
     done = go(tmp_path / "at once", PLAIN, "smoke", mcse=0.06, log=Log(say=said.append))

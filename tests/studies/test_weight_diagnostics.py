@@ -47,6 +47,7 @@ def test_the_area_is_the_share_of_pairs_told_apart():
     assert np.isnan(diagnostics.area(value, np.zeros(120)))
 
 
+@pytest.mark.slow
 def test_the_error_of_an_area():
     """Against the spread of 300 areas, each of 200 replicates of three dependent rows."""
     rng, found = np.random.default_rng(4), []

@@ -72,7 +72,7 @@ def test_posterior_against_importance_sampling(binary):
 
 
 @pytest.mark.parametrize("binary", [True, False])
-@pytest.mark.parametrize("concentration", [1.0, 2.0])
+@pytest.mark.parametrize("concentration", [1.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_without_an_effect_it_is_the_calibration_of_the_judge(binary, concentration):
     rows, graded = prepared(world(5, binary=binary)[0], ["same"])
     prior = Prior(concentration)

@@ -78,6 +78,7 @@ def test_pit_of_a_true_model_is_inside_and_of_wrong_draws_is_not(binary):
     assert predictive.ecdf(predictive.pit(levels, at, y, wrong, rng=5), prob=0.99).attrs["inside"] == 0
 
 
+@pytest.mark.slow
 def test_pit_leaves_the_label_out():
     """Importance weights against a refit without the label."""
     rng = np.random.default_rng(6)
@@ -114,6 +115,7 @@ def test_prior_draws_and_curves():
     assert np.isnan(predictive.prior_draws(levels._replace(binary=True), n_draws=3, rng=1).sigma).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", [False, True])
 def test_predictive_check_finds_a_planted_misfit(binary):
     rng = np.random.default_rng(10)

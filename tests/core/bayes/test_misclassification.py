@@ -22,7 +22,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("weak judge", "own labels")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
+)
 def test_posterior_against_quadrature(name):
     n_draws = 20_000
     found = sample(CASES[name], n_draws=n_draws, accuracy_prior=(1.5, 1.0), rng=1)
@@ -60,6 +65,7 @@ def world(n=400, m=100, seed=0, *, se=0.85, sp=0.8, theta=(0.6, 0.3), labels="bo
     )
 
 
+@pytest.mark.slow
 def test_statuses():
     def said(data, **options):
         return [Status(s) for s in bayes_rogan_gladen.estimate(data, rng=0, **options).status.values]

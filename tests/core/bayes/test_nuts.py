@@ -385,6 +385,7 @@ def test_a_model_is_compiled_once_for_what_data_cannot_change(recorded, monkeypa
     assert len(recorded["compiled"]) == 4
 
 
+@pytest.mark.slow
 def test_who_compiled_first_does_not_matter(recorded):
     """Chains start from the default prior: the model that is compiled for another one starts there too."""
     other = slice.calibration(data_set(3), Prior(scale=2.0))

@@ -63,6 +63,7 @@ def test_targeting_all_ones_gives_the_end_of_the_range():
     np.testing.assert_allclose(lifted, 3.0)
 
 
+@pytest.mark.slow
 def test_tmle_is_doubly_robust_in_a_wrong_prediction():
     """Known unequal probabilities and a calibrator that cannot see what drives them: the score equation repairs it."""
     rng = np.random.default_rng(3)

@@ -129,6 +129,7 @@ def fast_results():
     return off_policy_results()
 
 
+@pytest.mark.slow
 def test_the_papers_estimators_give_the_digits_of_refits(fast_results, refitted):
     del refitted
     for name, slow in off_policy_results().items():

@@ -30,6 +30,7 @@ LEVELS = st.lists(
 )  # integers: sums are exact, so ties between blocks are real ties
 
 
+@pytest.mark.slow
 @given(LEVELS)
 @settings(max_examples=300, deadline=None)
 def test_isotonic_is_the_minmax_solution(levels):

@@ -70,6 +70,7 @@ def test_constant_columns_are_left_out_and_no_column_at_all_gives_the_mean():
     np.testing.assert_allclose(predict(fit(flat, label, mode="two_stage"), flat), label.mean())
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 10), st.integers(-3, 3), st.integers(0, 4), st.integers(1, 3)),
@@ -387,6 +388,7 @@ def test_arena_auto_never_flips_when_the_rows_are_shuffled(arena_data, n_shuffle
             assert fit_slice(rows, calibrator="auto").mode == modes[1]
 
 
+@pytest.mark.slow
 def test_arena_bootstrap_with_length_agrees_with_the_peer(arena_data):
     """cje-eval 0.9.3 with response length (PEERS): base .7535, clone .7627, parallel_universe .7713, SE near .0098.
 

@@ -224,6 +224,7 @@ def xr_full(like, value):
     return like.where(like.isnull(), value)
 
 
+@pytest.mark.slow
 def test_an_uninformative_judge_is_said_to_be_one():
     """No wild number in silence: the value is clipped, the interval is everything, nothing enters contrasts."""
     rng = np.random.default_rng(4)

@@ -126,7 +126,10 @@ def cache_by_id(function):
 
 
 @pytest.mark.parametrize("which", WORLDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "bayes_rogan_gladen" else ()) for name in NAMES],
+)
 def test_the_source_agrees_with_what_moves_the_value(name, which):
     assert wrong(estimate_by(name), which, binary=name in BINARY) == []
 

@@ -122,6 +122,7 @@ def test_a_block_gives_the_numbers_of_labelled_data(method, shape):
                 )
 
 
+@pytest.mark.slow
 def test_the_worlds_meet_every_status_and_route():
     seen = set()
     for world in WORLDS:

@@ -51,6 +51,7 @@ def test_bootstrap_replicates_are_the_estimator_on_the_resampled_table(own):
             )
 
 
+@pytest.mark.slow
 def test_pooled_cells_have_the_distribution_of_resampled_rows():
     """Pooling clusters by pattern is exact in law: mean and variance agree within 5 Monte Carlo SEs."""
     rng = np.random.default_rng(0)

@@ -45,6 +45,7 @@ def same_law(one, other):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positive", [False, True])
 def test_intervals_have_the_law_of_rows_where_most_of_the_variance_is_inside_them(positive):
     """Labels below .1 leave an outer cell with nine tenths of the rows, across which the offset is a steep line.

@@ -244,6 +244,7 @@ def test_logit_interval_is_an_option_of_the_direct_family(module):
     assert out.attrs["ci_kind"] == "logit"
 
 
+@pytest.mark.slow
 def test_pitfall_21_scale_goes_through_every_number():
     """0-100 scales: estimate, every standard error and both kinds of interval are a hundred times those on 0-1."""
     frame = table(own=("a",))

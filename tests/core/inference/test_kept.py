@@ -18,7 +18,7 @@ def data():
     return made_up(True).isel(prompt=slice(0, 360))
 
 
-@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
+@pytest.mark.parametrize("engine", ["netcdf4", pytest.param("h5netcdf", marks=pytest.mark.slow)])
 def test_data_and_estimates_survive_a_file(data, engine, tmp_path):
     pytest.importorskip({"netcdf4": "netCDF4"}.get(engine, engine))
     data.to_netcdf(tmp_path / "data.nc", engine=engine)

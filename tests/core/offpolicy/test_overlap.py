@@ -52,6 +52,7 @@ def test_hill_against_the_definition():
     np.testing.assert_allclose(out.quartiles, 1 / np.quantile(1 / out.alpha, [0.75, 0.25]))
 
 
+@pytest.mark.slow
 def test_hill_of_pareto_weights():
     # 1 / alpha(k) is unbiased with standard error 1 / (alpha sqrt(k)); the paper's W_(k) shrinks it by (k - 1) / k.
     rng, reps, k = np.random.default_rng(1), 4000, 10

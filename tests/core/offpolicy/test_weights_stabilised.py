@@ -220,6 +220,7 @@ def test_guard_curve_is_stabilise_at_every_rho():
     assert np.isnan(weights.guard_curve(free._replace(stack=np.full(3, np.nan)), np.zeros(3)).value).all()
 
 
+@pytest.mark.slow
 def test_pitfall_07_the_standard_error_of_a_hajek_mean():
     # phi = W (R - V) / mean W, and nothing else: with the extra term -V (W - mean W) the ratio below is far from 1.
     rng = np.random.default_rng(11)

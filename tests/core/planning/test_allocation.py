@@ -371,6 +371,7 @@ def test_surface_agrees_with_single_designs_and_costs():
         mde_surface(components, [100], [1.5], cost_judge=1, cost_oracle=1)
 
 
+@pytest.mark.slow
 def test_labels_needed_is_the_fewest():
     for components in (
         variance_components(pilot("base"), borrowed="plug_in"),

@@ -205,6 +205,7 @@ def test_resampled_probes_keep_their_number_and_their_policy():
     assert int(study.labelled.any(("policy", "draw")).sum()) == 100 and study.sizes["prompt"] == 500
 
 
+@pytest.mark.slow
 def test_the_check_runs_the_values_that_are_printed(monkeypatch):
     """Planted: components of a quarter are missed, for the borrowing policy and for the probed one."""
     data = pilot(n=200, n_probes=30)
@@ -224,6 +225,7 @@ def test_the_check_runs_the_values_that_are_printed(monkeypatch):
     assert not caught["held"].any() and not caught["power_held"].any()
 
 
+@pytest.mark.slow
 def test_more_labels_than_the_pilots_are_not_refused_for_want_of_scores_that_it_never_had():
     data = well_specified.simulate(n=400, oracle_fraction=0.3, label_design="base", rng=6)
     known = np.isfinite(variance_components(data)["std_error"].values)

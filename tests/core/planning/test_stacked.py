@@ -58,6 +58,7 @@ def test_a_difference_cancels_what_two_policies_share(data):
     assert (surface.std_error.diff("n") < 0).all() and (surface.std_error.diff("fraction") < 0).all()
 
 
+@pytest.mark.slow
 def test_a_plan_is_of_the_stack_and_tried_out_with_logs(data):
     money = {"budget": 60.0, "cost_judge": 0.02, "cost_oracle": 0.2}
     found = plan(data, estimator="stacked_dr", replicates=20, **money)

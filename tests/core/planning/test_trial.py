@@ -69,6 +69,7 @@ def test_pilots_that_cannot_be_resampled_say_why():
         simulate_plan(pilot(), 100, 50, replicates=5)
 
 
+@pytest.mark.slow
 def test_simulated_plan_is_labelled_and_reproducible():
     data = pilot("base", n=200)
     seen = []

@@ -67,6 +67,7 @@ def test_jackknife_interval_of_tau_is_its_definition():
     np.testing.assert_allclose(found.interval.values[0], found.tau.item() + np.array([-half, half]))
 
 
+@pytest.mark.slow
 def test_each_kind_of_drift_alarms_and_a_steady_judge_does_not():
     rng = np.random.default_rng(4)
     then = rng.uniform(size=200)

@@ -51,6 +51,7 @@ def prompt_sets(seed, first, second, *, by_ease=False, own=True, n=300):
     return from_arrays(score, policies=["a", "b"], oracle=np.where(seen, label, np.nan))
 
 
+@pytest.mark.slow
 def test_who_rests_on_what_follows_from_the_estimators_own_contract(arena):
     """Nothing is registered twice: log-likelihoods in NEEDS, a calibration in the signature, values that borrow."""
     chosen = [
@@ -85,6 +86,7 @@ def test_who_rests_on_what_follows_from_the_estimators_own_contract(arena):
     assert (found.assumptions.action.values != "").tolist() == (shown.values != "PASS").tolist()
 
 
+@pytest.mark.slow
 def test_without_probes_and_logs_nothing_is_shown():
     data = two_policies(0, probes=0)
     for assumption in ("overlap", "transport", "mean_sufficiency"):
@@ -94,6 +96,7 @@ def test_without_probes_and_logs_nothing_is_shown():
     assert of(data, "mean_sufficiency", "a").verdict == "PASS"
 
 
+@pytest.mark.slow
 def test_errors_that_cancel_fail_sufficiency_and_pass_transport():
     twisted = two_policies(
         1, n=1200, probes=900, shift=lambda s: 0.4 * (s - 0.5), relation=lambda s: 0.2 + 0.6 * s
@@ -136,6 +139,7 @@ def test_coverage_follows_the_gate():
     assert open_end.verdict == "INCONCLUSIVE" and open_end.said == "boundaries not flat"
 
 
+@pytest.mark.slow
 def test_prompts_that_policies_do_not_share_are_counted_and_weighed():
     same = of(prompt_sets(0, (0, 300), (0, 300)), "shared_prompts", "a")
     assert same.verdict == "PASS" and same.said == "300 of its 300 prompts are shared by all policies"

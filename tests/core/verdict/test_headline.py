@@ -48,6 +48,7 @@ def test_each_row_is_that_of_its_source(parts: tuple[xr.Dataset, xr.Dataset]) ->
     assert int(out["status"].sel(policy=c)) == Status.LEVEL_REFUSED
 
 
+@pytest.mark.slow
 def test_to_borrow_has_one_meaning() -> None:
     """The page, the value that stands and an estimate by itself agree, whatever a value rests on."""
     pages = [

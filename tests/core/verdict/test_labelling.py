@@ -101,6 +101,7 @@ def test_never_more_labels_than_responses_and_nothing_without_a_calibrator():
     assert nothing.sizes["region"] == 0 and np.isnan(nothing.half_width).all()
 
 
+@pytest.mark.slow
 def test_a_refused_level_is_reported_after_labelling_as_told():
     data, full = base_only(600, 150, 1)
     before = analyze(data)

@@ -107,6 +107,7 @@ def how(data, delta):
     return stabilisation(unpack_logs(calibrated(data))).sel(delta=delta)
 
 
+@pytest.mark.slow
 def test_pitfall_41_netcdf_gives_back_every_variable_and_attribute(world, tmp_path):
     for k, estimate in enumerate(
         (None, direct.estimate(world, inference="influence"), calibrated_dr_cpo.estimate(world))
@@ -119,6 +120,7 @@ def test_pitfall_41_netcdf_gives_back_every_variable_and_attribute(world, tmp_pa
         assert all(back[name].attrs["about"] for name in back)
 
 
+@pytest.mark.slow
 def test_no_item_of_the_papers_list_is_missing(world):
     assert {entry.item for entry in ENTRIES} == ITEMS
     grouped = world.assign(cluster=("prompt", [str(k // 2) for k in range(world.sizes["prompt"])]))

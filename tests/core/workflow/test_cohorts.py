@@ -72,6 +72,7 @@ def test_a_cell_is_the_analysis_of_its_cohort(world, found):
         assert (np.abs(off) < 5 * table["std_error"].isel(cohort=k)).all()
 
 
+@pytest.mark.slow
 def test_differences_from_the_whole_are_of_the_joint_influence(world, found):
     table, whole = found.cohorts["topic"], found.value
     for name in ("g0", "g2"):
@@ -91,6 +92,7 @@ def test_differences_from_the_whole_are_of_the_joint_influence(world, found):
     np.testing.assert_array_equal(table["p_bh"].values.ravel(), p_bh)
 
 
+@pytest.mark.slow
 def test_cohorts_of_a_cohort(world):
     """Prompts of other cohorts, which only teach, make no row; the words say both restrictions."""
     side = world.assign(side=("prompt", np.where(world["topic"] == "g0", "west", "east")))

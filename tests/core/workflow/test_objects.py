@@ -93,6 +93,7 @@ def test_a_plan_shows_its_errors():
     assert float(rows[0].split()[1]) == pytest.approx(error, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_html_says_the_same_and_escapes_names():
     rows = table(policies=("<b>base</b>", "a & b"))
     result = cje_core.analyze(rows)

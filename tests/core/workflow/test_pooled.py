@@ -193,6 +193,7 @@ def test_what_needs_rows_is_refused_and_no_reason_to_pool(tmp_path: Path) -> Non
         plan(path, budget=1000.0, cost_judge=1.0, cost_oracle=10.0, large=True)
 
 
+@pytest.mark.slow
 def test_a_file_is_pooled_where_it_needs_more_than_its_share_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_each_step_run_again_gives_the_same_bits(whole, again):
     same(whole, report(again))
 
 
+@pytest.mark.slow
 def test_ledgers_of_kept_traces_are_those_of_the_one_call(whole, kept):
     directory, found = kept
     of_steps = ledgers(found, traces(directory))
@@ -157,6 +158,7 @@ def test_files_hold_what_their_names_say(data, kept):
 # --- every step reads: what is planted in a file moves what comes after it by what it should ---
 
 
+@pytest.mark.slow
 def test_estimates_read_the_rewards(whole, again):
     table = read_rows(again / "rewards.parquet")
     table.loc[table["kind"] == "logged", "reward"] += 0.01
@@ -167,6 +169,7 @@ def test_estimates_read_the_rewards(whole, again):
         np.testing.assert_allclose(moved[name].estimate - whole.estimates[name].estimate, 0.01)
 
 
+@pytest.mark.slow
 def test_estimates_read_the_weights(whole, again):
     table = read_rows(again / "weights.parquet")
     columns = [name for name in table if name == "weight" or name.startswith("stabilised")]
@@ -221,6 +224,7 @@ def test_the_jackknife_reads_rewards_without_a_fold(data, again):
     )
 
 
+@pytest.mark.slow
 def test_the_report_reads_the_estimates(again):
     groups = read_tree(again / "estimates.nc")
     groups["direct"]["estimate"] = groups["direct"]["estimate"] + 0.01

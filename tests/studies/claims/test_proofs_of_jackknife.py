@@ -201,7 +201,14 @@ def between(rng):
     assert ratio > least[k]
 
 
-@pytest.mark.parametrize(("page", "number"), sorted(CHECKS))
+LONG = {("jackknife", 6), ("jackknife", 9)}  # the other lines are checked in the fast suite
+assert set(CHECKS) >= LONG
+
+
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [pytest.param(*at, marks=pytest.mark.slow if at in LONG else ()) for at in sorted(CHECKS)],
+)
 def test_line(page, number):
     run(CHECKS[page, number])
 
