@@ -16,7 +16,7 @@ import xarray as xr
 
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.models.engines import az, nutpie, pm, quiet
+from cje_core.bayes.models.engines import az, by_numba, nutpie, pm, quiet, uncollected
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.models.watching import COMPILING, NUTPIE, SAMPLING, WARM_UP, is_watched, tell
 from cje_core.checks import Rng
@@ -99,7 +99,7 @@ def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
             WARM_UP if draw.tuning else SAMPLING, done, shared["chains"] * (shared["tune"] + shared["draws"])
         )
 
-    with model.build(), quiet():
+    with by_numba(), model.build(), quiet():
         return pm.sample(
             callback=drawn if is_watched() else None,
             random_seed=seed,
@@ -114,7 +114,7 @@ def compiled(model: Specification) -> Any:
     """The model compiled for nutpie, seconds of CPU the first time; it stands for all of the same key."""
     key = model.key
     if key not in _compiled:
-        with quiet():
+        with quiet(), uncollected():
             _compiled[key] = nutpie.compile_pymc_model(model.build(to_compile=True))
         if len(_compiled) > MAX_COMPILED:
             _compiled.popitem(last=False)

@@ -93,7 +93,7 @@ def weighed(rows: Any, weight: Any) -> Any:
     """Sum of each row by weights.
 
     This, and no product of matrices, index or stack: what PyTensor makes of those and of their gradients takes numba
-    and the C compiler twice the time.
+    twice the time.
     """
     return (rows * weight).sum(axis=-1)
 

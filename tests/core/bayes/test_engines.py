@@ -1,5 +1,6 @@
 """The one door to the samplers: what another process does to it while it opens."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
+from cje_core.bayes.models import engines
 
 RACE = """
 import sys
@@ -40,3 +43,18 @@ def test_a_race_for_the_note_of_the_day_is_lost_once(times, code):
     )
     assert done.returncode == code, done.stderr
     assert done.stdout.strip() == "arviz 0" if code == 0 else "daily_warning.tmp" in done.stderr
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_is_as_it_was_after_a_pause_and_after_an_error(on):
+    before = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        with engines.uncollected():
+            assert not gc.isenabled()
+        assert gc.isenabled() is on
+        with pytest.raises(ValueError), engines.uncollected():
+            raise ValueError
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if before else gc.disable)()
