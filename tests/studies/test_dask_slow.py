@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from cje_core.data.large.spill import Spill
 from cje_core.workflow.analyze import analyze
 from studies.engine import blocks
 from studies.engine.run import Log, run_study
+from studies.engine.running.workers import _arrived
 from studies.engine.study import StudyError
 
 pytest.importorskip("distributed")
@@ -196,6 +198,25 @@ def test_a_cluster_that_is_lost_midway_is_one_line(cluster, tmp_path, monkeypatc
     with pytest.raises(DataError, match="it was lost") as error:
         analyze(path, dask=address)
     assert "\n" not in str(error.value)
+
+
+def test_a_block_whose_cluster_was_lost_is_one_line_whatever_it_raises():
+    """Which error arrives, and on how many lines, is a matter of what the client was waiting for."""
+
+    class Future:
+        def result(self):
+            raise self.error
+
+    for lost in (
+        OSError("gone\n\nsee the log"),
+        CancelledError("scheduler-connection-lost.\n? ---\nRe-run."),
+    ):
+        Future.error = lost
+        with pytest.raises(
+            StudyError, match=r"it was lost \((gone see|scheduler-conn).*resumes toy"
+        ) as error:
+            _arrived(Future(), "tcp://x", "toy")
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow

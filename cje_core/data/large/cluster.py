@@ -1,8 +1,10 @@
 """A running Dask cluster, for whoever sends it work: blocks of a study, row groups of a file."""
 
+from concurrent.futures import CancelledError
 from typing import Any
 
 PATIENCE = "10s"  # for a scheduler to answer
+LOST = (OSError, CancelledError)  # what waiting for a result raises where the scheduler has gone away
 
 
 class ClusterError(ValueError):
@@ -24,7 +26,7 @@ def connect(address: str) -> Any:
     try:
         client = Client(address, timeout=PATIENCE, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
-        raise ClusterError(f"no scheduler answers there ({error})") from None
+        raise ClusterError(f"no scheduler answers there ({said(error)})") from None
     if not workers(client):
         client.close()  # type: ignore[no-untyped-call]
         raise ClusterError("its scheduler has no workers; start some with dask worker")
@@ -34,3 +36,14 @@ def connect(address: str) -> Any:
 def workers(client: Any) -> int:
     """How many workers a client's cluster has."""
     return len(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def said(error: BaseException) -> str:
+    r"""What an error says, on one line (those of a cluster may have several), or its name where it says nothing.
+
+    Examples
+    --------
+    >>> said(OSError("lost.\n\nsee the log")), said(KeyError())
+    ('lost. see the log', 'KeyError')
+    """
+    return " ".join(str(error).split()) or type(error).__name__

@@ -7,7 +7,6 @@ the result has the bits of a reading in one process. The workers see the file by
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.metadata import version
@@ -17,7 +16,7 @@ from typing import Any
 
 from cje_core.data.errors import DataError
 from cje_core.data.fields import Scales
-from cje_core.data.large.cluster import ClusterError, connect, workers
+from cje_core.data.large.cluster import LOST, ClusterError, connect, said, workers
 from cje_core.data.large.spill import Share, by_columns, shares_of
 from cje_core.data.tables import opened
 
@@ -84,10 +83,10 @@ def _in_order(client: Any, address: str, path: Path, scales: Scales, ahead: int)
             future.release()
     except KilledWorker as error:
         raise DataError(
-            f"dask={address!r}: workers died over {path} ({error}); give them more memory"
+            f"dask={address!r}: workers died over {path} ({said(error)}); give them more memory"
         ) from None
-    except (OSError, CancelledError) as error:
-        raise DataError(f"dask={address!r}: it was lost ({str(error) or type(error).__name__})") from None
+    except LOST as error:
+        raise DataError(f"dask={address!r}: it was lost ({said(error)})") from None
 
 
 def _tasks(rows: Sequence[int]) -> Iterator[tuple[list[int], int]]:

@@ -25,7 +25,7 @@ from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import ThreadpoolController
 
-from cje_core.data.large.cluster import ClusterError, connect
+from cje_core.data.large.cluster import LOST, ClusterError, connect, said
 from cje_core.streams import Cell, Streams, streams_of
 from studies.engine import blocks
 from studies.engine.blocks import Block, Content
@@ -248,9 +248,10 @@ def _arrived(future: Any, address: str, name: str) -> Content:
     """Return what a worker has computed; a cluster that goes away is no trouble of the disk."""
     try:
         content: Content = future.result()
-    except OSError as error:
-        said = str(error) or type(error).__name__
-        raise StudyError(f"--dask {address}: it was lost ({said}); the same command resumes {name}") from None
+    except LOST as error:
+        raise StudyError(
+            f"--dask {address}: it was lost ({said(error)}); the same command resumes {name}"
+        ) from None
     return content
 
 
