@@ -102,15 +102,15 @@ def isotonic(mean: npt.ArrayLike, weight: npt.ArrayLike) -> tuple[FloatArray, In
         )
     if not (w > 0).all():
         raise ValueError("weights of levels must be positive; drop levels without labels")
-    return pooled(y, w)
+    return pool(y, w)
 
 
-def pooled(y: FloatArray, w: FloatArray) -> tuple[FloatArray, IntArray]:
+def pool(y: FloatArray, w: FloatArray) -> tuple[FloatArray, IntArray]:
     """`isotonic` of arrays that are known to be good.
 
     Examples
     --------
-    >>> pooled(np.array([0.6, 0.4]), np.ones(2))[0].tolist()
+    >>> pool(np.array([0.6, 0.4]), np.ones(2))[0].tolist()
     [0.5, 0.5]
     """
     n = len(y)
@@ -177,9 +177,8 @@ def _number(x, bits, code, level, slot):  # type: ignore[no-untyped-def]
     n_levels, last = 0, np.uint64(len(slot) - 1)
     for i in range(len(x)):
         value, key = x[i], bits[i]
-        if (
-            value == 0.0 or value != value
-        ):  # zeros of either sign are one value, and so is all that is no number
+        # zeros of either sign are one value, and so is all that is no number
+        if value == 0.0 or value != value:
             key = np.uint64(value == 0.0)
         # by Fibonacci: the highest bits of a product with an odd number, as grades differ in few and in low ones
         at = (key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - SLOT_BITS)

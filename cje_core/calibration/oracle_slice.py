@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cje_core.calibration.folds import FOLDS, MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
-from cje_core.calibration.isotonic import interpolate, isotonic, pooled
+from cje_core.calibration.isotonic import interpolate, isotonic, pool
 from cje_core.calibration.two_stage import (
     MIN_ROWS,
     Basis,
@@ -357,7 +357,7 @@ def _without_each(fitted: OracleSlice, folds: Sequence[int]) -> list[Calibrator 
         knot = f.knot
         if not whole[row]:
             knot, weight, sums = knot[seen[row]], weight[seen[row]], sums[seen[row]]
-        value, block = pooled(sums / weight, weight)
+        value, block = pool(sums / weight, weight)
         out.append(Calibrator(f.mode, knot, value, weight, block, f.sign) if len(knot) else None)
     return out
 

@@ -3,6 +3,8 @@
 from concurrent.futures import CancelledError
 from typing import Any
 
+from cje_core.data.errors import said
+
 PATIENCE = "10s"  # for a scheduler to answer
 LOST = (OSError, CancelledError)  # what waiting for a result raises where the scheduler has gone away
 
@@ -36,14 +38,3 @@ def connect(address: str) -> Any:
 def workers(client: Any) -> int:
     """How many workers a client's cluster has."""
     return len(client.scheduler_info(n_workers=-1)["workers"])
-
-
-def said(error: BaseException) -> str:
-    r"""What an error says, on one line (those of a cluster may have several), or its name where it says nothing.
-
-    Examples
-    --------
-    >>> said(OSError("lost.\n\nsee the log")), said(KeyError())
-    ('lost. see the log', 'KeyError')
-    """
-    return " ".join(str(error).split()) or type(error).__name__

@@ -14,9 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from cje_core.data.errors import DataError
+from cje_core.data.errors import DataError, said
 from cje_core.data.fields import Scales
-from cje_core.data.large.cluster import LOST, ClusterError, connect, said, workers
+from cje_core.data.large.cluster import LOST, ClusterError, connect, workers
 from cje_core.data.large.spill import Share, by_columns, shares_of
 from cje_core.data.tables import opened
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cje_core.data.errors import DataError
+from cje_core.data.errors import DataError, said
 from cje_core.data.intake.foreign import UNUSABLE, Asked, Head, Item, number, text_of
 from cje_core.data.intake.raw import TwiceError, parsed, raw_bytes
 
@@ -100,8 +100,7 @@ def _read(path: Path, responses: bool) -> tuple[dict[str, Any], list[Any]]:
             )
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         # the last is what zipfile raises of a member that is encrypted, or packed in a way that it does not know
-        said = " ".join(str(error).split())
-        raise DataError(f"{path}: not a zip, or damaged ({said}); copy the log again") from None
+        raise DataError(f"{path}: not a zip, or damaged ({said(error)}); copy the log again") from None
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bytes:
@@ -134,8 +133,7 @@ def _json(path: Path, raw: bytes, name: str) -> Any:
     except TwiceError as error:
         raise DataError(f"{path}: {name}: key {str(error)!r} occurs twice; copy the log again") from None
     except (ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise DataError(f"{path}: {name} is not JSON ({said}); copy the log again") from None
+        raise DataError(f"{path}: {name} is not JSON ({said(error)}); copy the log again") from None
     if name != "summaries.json" and not isinstance(value, dict):
         raise DataError(f"{path}: {name} holds no object; give a log of Inspect")
     return value

@@ -38,6 +38,9 @@ from cje_core.inference.sums import gapless, sum_by
 
 PRIOR = 2.5  # standard deviation of the log odds per standard deviation of the score
 CONVERGED, MAX_STEPS = 1e-8, 100  # change of a log odds after which Newton's steps end, and their number
+AT_END = (
+    1e-12  # of the scale: no mean label is nearer to an end but by rounding, and no curve has a slope there
+)
 SPREAD = 1e-9  # share of the information on the slope that tells one; less is rounding
 
 
@@ -83,7 +86,7 @@ def judge_curve(
     unit = (1.0 if increasing else -1.0) / spread
     x = (level - center) * unit
     own_x, y = (rows.score[own] - center) * unit, (rows.label[own] - low) / (high - low)
-    if not 0 < (weight * y).sum() < weight.sum():  # all labels at one end of the scale
+    if not AT_END < (weight * y).sum() / weight.sum() < 1 - AT_END:  # all labels at one end of the scale
         return np.zeros(len(index)), np.zeros(len(own))
     fit = fit_curve(own_x, y, weight)
     code, n_clusters = gapless(rows.cluster[rows.prompt[own]])

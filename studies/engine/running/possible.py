@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 
+from cje_core.data.errors import said
 from cje_core.streams import Cell
 from studies.engine.scenario import world_of
 from studies.engine.study import Study, StudyError, own_setting
@@ -66,5 +67,5 @@ def _impossible(study: Study, cell: Cell) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Its message, on one line, or its name where it has none."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    """Its message, on one line and without its full stop."""
+    return said(error).rstrip(".")

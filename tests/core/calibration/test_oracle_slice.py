@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from cje_core.calibration.isotonic import grades, interpolate, isotonic, pool_into
+from cje_core.calibration.isotonic import MOST, grades, interpolate, isotonic
 from cje_core.calibration.oracle_slice import (
     OracleSlice,
     fit,
@@ -20,6 +20,7 @@ from cje_core.calibration.oracle_slice import (
     predict,
     refit,
 )
+from cje_core.compiled import loaded
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.families.direct.refit_kernels import spread_into
@@ -177,15 +178,15 @@ def test_many_values_are_interpolated_as_numpy_does(spread, n_knots):
 @pytest.mark.parametrize("n_levels", [1, 91, 240, 1_030])
 def test_many_values_are_numbered_as_pandas_does(n_levels):
     """Zeros of either sign are one value, and what is no number is another; more than there is room for are pandas'."""
-    pool_into(
-        np.zeros(2), np.ones(2), 2, np.empty(2), np.empty(2), np.empty(2, dtype=np.int64)
-    )  # loads numba
+    interpolate(np.zeros(6_000), np.arange(300.0), np.arange(300.0))  # loads numba
+    assert loaded()
     rng = np.random.default_rng(n_levels)
-    level = np.concatenate([np.round(rng.beta(4, 1.5, n_levels), 4), [0.0, -0.0, np.nan, -np.nan, np.inf]])
+    level = np.concatenate([np.round(rng.beta(4, 1.5, n_levels), 9), [0.0, -0.0, np.nan, -np.nan, np.inf]])
     x = rng.choice(level, 8_000)
     x[:500] = level[rng.integers(0, 100, 500) % len(level)]  # so many of them that the rest is looked at
     (code, found), (expected, distinct) = grades(x), pd.factorize(x, use_na_sentinel=False)
     assert code.dtype == expected.dtype and len(found) == len(np.unique(x))
+    assert (len(found) > MOST) == (n_levels > MOST)
     np.testing.assert_array_equal(code, expected)
     np.testing.assert_array_equal(found, distinct)
 
