@@ -53,6 +53,7 @@ class Rows(NamedTuple):
 
 
 FIRST = 1_000  # names that tell whether it is worth while to look at all
+ROUNDING = 1e-12  # of the scale: labels that differ by less are one number, computed in two ways
 _UNPACKED: ContextVar[tuple[xr.Dataset, dict[tuple[str, ...], Rows]] | None] = ContextVar(
     "unpacked", default=None
 )
@@ -181,7 +182,7 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
         prompt=prompt,
         score=score,
         z=z,
-        label=flat(canonical("oracle")),
+        label=_without_rounding(flat(canonical("oracle")), policy, data.attrs["oracle_range"]),
         labelled=labelled,
         probe=flat(probe),
         evaluated=flat(evaluated),
@@ -192,6 +193,36 @@ def _unpack(data: xr.Dataset, covariates: Sequence[str]) -> Rows:
         fold=fold,
         prompt_order=by_prompt,
     )
+
+
+def _without_rounding(
+    label: npt.NDArray[np.float64], policy: npt.NDArray[np.intp], scale: Sequence[float]
+) -> npt.NDArray[np.float64]:
+    """Labels by policy, in order, of which those next to an end of the scale lie on it, and equal ones are equal.
+
+    An average of rubric items is .9999999999999999 for one response and 1 for another: that is no spread to be made an
+    interval of.
+
+    Examples
+    --------
+    >>> _without_rounding(np.array([0.1 + 0.2, 0.3, np.nan, 1 - 1e-16, 0.5]), np.array([0, 0, 1, 1, 1]), (0, 1)).tolist()
+    [0.3, 0.3, nan, 1.0, 0.5]
+    """
+    at = np.flatnonzero(np.isfinite(label))
+    if not len(at):
+        return label
+    low, high = scale
+    near, y, of = ROUNDING * (high - low), label[at], policy[at]
+    settled = np.where(y - low < near, low, np.where(high - y < near, high, y))
+    start = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]]))
+    least, most = np.minimum.reduceat(settled, start), np.maximum.reduceat(settled, start)
+    for k in np.flatnonzero((least < most) & (most - least < near)):
+        settled[start[k] : start[k + 1] if k + 1 < len(start) else None] = least[k]
+    if (settled == y).all():
+        return label
+    out = label.copy()
+    out[at] = settled
+    return out
 
 
 def _fold_of_cluster(

@@ -86,7 +86,7 @@ def judge_curve(
     unit = (1.0 if increasing else -1.0) / spread
     x = (level - center) * unit
     own_x, y = (rows.score[own] - center) * unit, (rows.label[own] - low) / (high - low)
-    if not AT_END < (weight * y).sum() / weight.sum() < 1 - AT_END:  # all labels at one end of the scale
+    if not 0 < (weight * y).sum() < weight.sum():  # all labels at one end of the scale
         return np.zeros(len(index)), np.zeros(len(own))
     fit = fit_curve(own_x, y, weight)
     code, n_clusters = gapless(rows.cluster[rows.prompt[own]])

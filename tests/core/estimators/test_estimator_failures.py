@@ -41,6 +41,16 @@ def constant(data, names_, value):
     return data.assign({v: data[v].where(data[v].isnull(), value) for v in names_})
 
 
+def by_rounding(data, names_, value):
+    """Labels of one value, every other of which was computed in another way: the number next to it."""
+
+    def blurred(held):
+        odd = np.arange(held.size).reshape(held.shape) % 2 == 1
+        return held.where(held.isnull(), np.where(odd, np.nextafter(value, 0), value))
+
+    return data.assign({name: blurred(data[name]) for name in names_})
+
+
 FAILURES = {
     "no labels": lambda d: keep_labels(d, d.labelled & False),
     "one label": lambda d: keep_labels(d, where_prompts(d, 1)),
@@ -49,6 +59,7 @@ FAILURES = {
     "no probes": lambda d: d.assign(probe=d.probe & False, oracle=d.oracle.where(d.labelled)),
     "labels in one fold": in_one_fold,
     "constant labels": lambda d: constant(d, ["oracle", "logged_oracle"], 5.0),
+    "constant labels but for rounding": lambda d: by_rounding(d, ["oracle", "logged_oracle"], 5.0),
     "constant judge": lambda d: constant(d, ["judge", "logged_judge"], 4.0),
     "inverted judge": lambda d: d.assign(judge=8 - d.judge, logged_judge=8 - d.logged_judge),
     "zero variance": lambda d: constant(
@@ -97,7 +108,7 @@ def test_a_statistical_failure_is_a_status(name, case):
         assert out.status.sel(policy="far") == Status.NO_RESPONSES or name == "labels_only"
     if case == "no log-probabilities" and "logp_target" in estimators.load(name).NEEDS:
         assert (out.status >= Status.TOO_FEW_LABELS).all()
-    if case == "constant labels":
+    if case.startswith("constant labels"):
         assert out.std_error.isnull().all() or not needs_labels
 
 

@@ -7,7 +7,6 @@ import pytest
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
-from cje_core.estimators import direct
 from cje_core.families.direct.curve import judge_curve
 from cje_core.families.direct.power_tuning import charge, simplex_weights, tuned_prediction
 from cje_core.inference.influence import combine, mean_part
@@ -350,17 +349,3 @@ def test_pitfall_34_weights_of_constant_labels_are_zero_not_wild():
     tuned = tune(data)[-1]
     assert weights(tuned).tolist() == [0.0, 0.0]
     assert np.array_equal(tuned.own, np.ones(len(tuned.own)))
-
-
-@pytest.mark.parametrize("least", [5e-324, 1e-310, 1e-13])
-@pytest.mark.parametrize("high", [True, False])
-def test_labels_that_miss_one_end_of_the_scale_by_rounding_have_no_curve(least, high):
-    """There Newton's steps would divide by an information of zero; the value is the mean label all the same."""
-    rng = np.random.default_rng(0)
-    label = np.full((1, 60), np.nan)
-    label[0, :20] = 0.0
-    label[0, 3] = least
-    label = 1 - label if high else label
-    found = direct.estimate(from_arrays(rng.random((1, 60)).round(1), policies=["a"], oracle=label), rng=1)
-    assert abs(float(found.estimate[0]) - float(high)) < 1e-12
-    assert float(found["power_curve"][0]) == 0.0
