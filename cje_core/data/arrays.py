@@ -205,7 +205,8 @@ def _without_rounding(
 
     Examples
     --------
-    >>> _without_rounding(np.array([0.1 + 0.2, 0.3, np.nan, 1 - 1e-16, 0.5]), np.array([0, 0, 1, 1, 1]), (0, 1)).tolist()
+    >>> label = np.array([0.1 + 0.2, 0.3, np.nan, 0.1 + 0.2 + 0.7 - 1e-16, 0.5])
+    >>> _without_rounding(label, np.array([0, 0, 1, 1, 1]), (0, 1)).tolist()
     [0.3, 0.3, nan, 1.0, 0.5]
     """
     at = np.flatnonzero(np.isfinite(label))
