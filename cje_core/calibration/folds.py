@@ -107,7 +107,7 @@ def assign_folds(
     known = np.flatnonzero(has_label | np.asarray(asked, dtype=bool))
     chosen = np.asarray(names, dtype=str).take(known)
     hashes = _hashes(chosen.tolist())
-    n_labelled = int(has_label.sum())
+    n_labelled = int(np.count_nonzero(has_label))
     if dealt and n_labelled < 2 * n_folds:
         n_folds = max(2, n_labelled // 2)
     folds = np.full(len(has_label), UNKNOWN, dtype=np.intp)

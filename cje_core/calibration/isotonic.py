@@ -158,7 +158,10 @@ def interpolate(x: FloatArray, knot: FloatArray, value: FloatArray) -> FloatArra
 
 def grades(x: FloatArray) -> tuple[IntArray, FloatArray] | None:
     """Code of each of many values that are few distinct ones, and these; None where they are not."""
-    if len(x) < MANY or len(set(x[:FIRST].tolist())) >= FIRST / 2:
+    if len(x) < MANY:
+        return None
+    first = np.sort(x[:FIRST])
+    if np.count_nonzero(first[1:] != first[:-1]) + 1 >= FIRST / 2:
         return None
     if loaded():
         code, level, slot = np.empty(len(x), np.intp), np.empty(MOST), np.full(1 << SLOT_BITS, -1, np.int16)

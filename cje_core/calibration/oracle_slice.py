@@ -91,8 +91,21 @@ def fit(
         basis = make_basis(z, increasing) if basis is None else basis
         first_stage = fit_first_stage(basis, z, label, w, monotone=mode == "two_stage_monotone")
     knot, code = np.unique(_index(sign, first_stage, z), return_inverse=True)
-    total = sum_by(code, w, len(knot))
-    value, block = isotonic(sum_by(code, w * label, len(knot)) / total, total)
+    return _on_levels(mode, knot, code, label, w, sign, first_stage)
+
+
+def _on_levels(
+    mode: str,
+    knot: FloatArray,
+    code: IntArray,
+    label: FloatArray,
+    weight: FloatArray,
+    sign: float,
+    first_stage: FirstStage | None = None,
+) -> Calibrator:
+    """Calibrator whose index has these values; ``code`` is that of each label."""
+    total = sum_by(code, weight, len(knot))
+    value, block = isotonic(sum_by(code, weight * label, len(knot)) / total, total)
     return Calibrator(mode, knot, value, total, block, sign, first_stage)
 
 
@@ -275,20 +288,27 @@ def fit_slice(
     dropped = mode != "monotone" and len(label) < MIN_ROWS
     mode = "monotone" if dropped else mode
     out = OracleSlice(Status.OK, None, z, label, weight, prompt, fold, mode, increasing)
-    if taught.sum() < MIN_LABELLED_CLUSTERS:
+    if np.count_nonzero(taught) < MIN_LABELLED_CLUSTERS:
         return out._replace(status=Status.TOO_FEW_LABELS if len(label) else Status.NO_LABELS)
-    status = Status.OK
+    status, sign = Status.OK, 1.0 if increasing else -1.0
+    level, code = np.unique(_index(sign, None, z), return_inverse=True)
     if (label == label[0]).all():
         status = Status.CONSTANT_LABELS
-    elif (z[:, 0] == z[0, 0]).all():
+    elif len(level) == 1:
         status = Status.CONSTANT_JUDGE
-    elif rank_test(z[:, 0] if increasing else -z[:, 0], label, rows.cluster[prompt], weight).against():
+    elif rank_test(code, label, rows.cluster[prompt], weight).against():
         status = Status.INVERTED_JUDGE
     elif dropped and calibrator != "auto":
         status = Status.COVARIATES_DROPPED
     if calibrator == "auto" and not dropped:
         out = out._replace(mode=lower_risk(out, rows.cluster))
-    return out._replace(status=status, calibrator=fit(z, label, weight, mode=out.mode, increasing=increasing))
+    if out.mode != "monotone":
+        return out._replace(
+            status=status, calibrator=fit(z, label, weight, mode=out.mode, increasing=increasing)
+        )
+    out = out._replace(status=status, calibrator=_on_levels("monotone", level, code, label, weight, sign))
+    out.at = code
+    return out
 
 
 def refit(fitted: OracleSlice, train: BoolArray | IntArray, basis: Basis | None) -> Calibrator:

@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 import xarray as xr
 from xarray.indexes import PandasIndex
 
-from cje_core.data.contract import KEPT, Same, check_data, check_unique, policy_names, teaching_policies
+from cje_core.data.contract import (
+    KEPT,
+    Same,
+    check_data,
+    check_unique,
+    index_of,
+    policy_names,
+    teaching_policies,
+)
 from cje_core.data.errors import DataError
 from cje_core.data.fields import NO_FOLD
 
@@ -215,7 +223,7 @@ def _without_rounding(
     low, high = scale
     near, y, of = ROUNDING * (high - low), label[at], policy[at]
     settled = np.where(y - low < near, low, np.where(high - y < near, high, y))
-    start = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]]))
+    start = np.zeros(1, np.intp) if of[0] == of[-1] else np.flatnonzero(np.diff(of, prepend=-1))
     least, most = np.minimum.reduceat(settled, start), np.maximum.reduceat(settled, start)
     for k in np.flatnonzero((least < most) & (most - least < near)):
         settled[start[k] : start[k + 1] if k + 1 < len(start) else None] = least[k]
@@ -258,7 +266,7 @@ def taken(values: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArray[
 
 def _prompts(data: xr.Dataset) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.intp] | None]:
     """Names of the prompts and their order, as `_in_order`; of an index seen before as they were then."""
-    index = data.xindexes.get("prompt")
+    index = index_of(data, "prompt")
     if isinstance(index, PandasIndex) and len(index.index) <= KEPT:
         return _prompts_of(Same(index.index))
     return _in_order("prompt", names_of(data, "prompt"))

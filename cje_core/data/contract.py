@@ -74,9 +74,14 @@ class Same:
         return isinstance(other, Same) and self.held is other.held
 
 
+def index_of(data: xr.Dataset, dim: str) -> xr.Index | None:
+    """The index of a dimension, if any; ``data.xindexes`` makes a mapping of them all each time."""
+    return data._indexes.get(dim)
+
+
 def policy_names(data: xr.Dataset) -> Sequence[str]:
     """Names of the policies, in the order of the data."""
-    index = data.xindexes.get("policy")
+    index = index_of(data, "policy")
     if isinstance(index, PandasIndex):
         return _names_of(Same(index.index))
     return tuple(data.variables["policy"].values.tolist())
@@ -148,7 +153,7 @@ def _distinct(names: npt.NDArray[np.str_]) -> bool:
 
 def _differ(data: xr.Dataset, dim: str) -> bool:
     """`_distinct` of a dimension's names; of few that have an index it is kept, as data share their indexes."""
-    index = data.xindexes.get(dim)
+    index = index_of(data, dim)
     if isinstance(index, PandasIndex) and len(index.index) <= KEPT:
         return _distinct_kept(Same(index.index))
     return _distinct(data[dim].values.astype(str, copy=False))

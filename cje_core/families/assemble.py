@@ -11,7 +11,7 @@ from xarray.indexes import PandasIndex
 
 from cje_core.checks import BoolArray, FloatArray, one_of, probability
 from cje_core.data.arrays import Rows
-from cje_core.data.contract import KEPT, Same, policy_names
+from cje_core.data.contract import KEPT, Same, index_of, policy_names
 from cje_core.families.intervals import INTERVALS, NOTHING, Evidence, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
 from cje_core.inference.sources import SOURCES
@@ -190,15 +190,16 @@ def _named(
 
     A million names would be indexed for longer than estimated.
     """
-    coords, indexes, made = dict[str, Any](), dict[str, xr.Index](), data.xindexes
+    coords, indexes = dict[str, Any](), dict[str, xr.Index]()
     for dim, names, order in (("policy", policies, None), ("prompt", rows.prompts, rows.prompt_order)):
         held = data.variables[dim]
-        if not isinstance(held, xr.IndexVariable) or held.dtype.kind != "U" or len(held) != len(names):
+        made = index_of(data, dim)
+        if made is None or held.dtype.kind != "U" or len(held) != len(names):
             coords[dim] = names
             continue
-        coords[dim], indexes[dim] = held, made[dim]
+        coords[dim], indexes[dim] = held, made
         if order is not None:
-            index, variable = _reordered(Same(made[dim].to_pandas_index()), Same(order), dim, held.dtype)
+            index, variable = _reordered(Same(made.to_pandas_index()), Same(order), dim, held.dtype)
             coords[dim], indexes[dim] = variable.copy(deep=False), index
             coords[dim].attrs, coords[dim].encoding = held.attrs, held.encoding
     return coords, indexes

@@ -93,6 +93,8 @@ from cje_core.inference.estimate import clopper_pearson, into_scale, logit_wald,
 from cje_core.inference.influence import mean_of_rows
 
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
+KINDS = np.array(["wald", "logit", "clopper_pearson", "unseen", "none"])
+WALD, LOGIT, TAILS, UNSEEN, NONE = range(len(KINDS))
 NEAR = 1.5  # a t interval that reaches an end of the scale when stretched by this factor is near it
 NEAR_FEW, FEW = 4.0, 50  # the same where fewer labels than these may have missed a tail
 
@@ -149,27 +151,28 @@ def bounds(
     low, high = scale
     plain = wald(v, error, nu, ci_prob)
     binary = np.asarray(e.there & e.binary)
-    chosen = np.full(v.shape, kind, dtype="<U15")
     if kind == "auto":
         few = e.there & ~binary & (np.asarray(e.clusters) < FEW)
         factor = np.where(few, NEAR_FEW, NEAR)[..., None]
         stretched = factor * plain + (1 - factor) * v[..., None]
         near = (stretched[..., 0] < low) | (stretched[..., 1] > high)
-        chosen[...] = np.where(few & near, "unseen", np.where(near | binary, "clopper_pearson", "wald"))
-    elif kind == "logit":  # also where there is no t interval
-        chosen[~((plain[..., 0] > low) & (plain[..., 1] < high))] = "clopper_pearson"
-    chosen[(chosen == "clopper_pearson") & ~(binary | (error > 0))] = "wald"
-    tied = ((chosen == "wald") | (chosen == "logit")) & ~np.isfinite(plain).all(axis=-1)
-    chosen[tied | ~np.isfinite(v)] = "none"
+        chosen = np.where(few & near, UNSEEN, np.where(near | binary, TAILS, WALD))
+    else:
+        chosen = np.full(v.shape, list(KINDS).index(kind))
+        if kind == "logit":  # also where there is no t interval
+            chosen[~((plain[..., 0] > low) & (plain[..., 1] < high))] = TAILS
+    chosen[(chosen == TAILS) & ~(binary | (error > 0))] = WALD
+    tied = (chosen <= LOGIT) & ~np.isfinite(plain).all(axis=-1)
+    chosen[tied | ~np.isfinite(v)] = NONE
 
     interval, effective, unseen_by = plain.copy(), np.full(v.shape, np.nan), np.full(v.shape, np.nan)
-    interval[chosen == "none"] = np.nan
-    if (at := chosen == "logit").any():
+    interval[chosen == NONE] = np.nan
+    if (at := chosen == LOGIT).any():
         interval[at] = logit_wald(v[at], error[at], nu[at], ci_prob, scale)
-    if (at := chosen == "unseen").any():
+    if (at := chosen == UNSEEN).any():
         unseen_by[at] = np.asarray(e.clusters, float)[at]
         interval[at] = with_room(plain[at], v[at], unseen_by[at], ci_prob, scale)
-    if (at := chosen == "clopper_pearson").any():
+    if (at := chosen == TAILS).any():
         own = binary[at]
         own_count = _own_count(Evidence(*(np.asarray(part)[at] for part in e)), error[at], nu[at], ci_prob)
         matched = _matched_count(plain[at], v[at], error[at], nu[at], ci_prob, scale)
@@ -177,7 +180,7 @@ def bounds(
         tails = low + (high - low) * clopper_pearson((v[at] - low) / (high - low), count, ci_prob)
         interval[at] = into_scale(tails, v[at], scale)
         effective[at] = np.where(own, count, np.nan)
-    return Bounds(interval, chosen, effective, unseen_by)
+    return Bounds(interval, KINDS[chosen], effective, unseen_by)
 
 
 def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float]) -> Evidence:

@@ -181,7 +181,7 @@ def label_estimate(
         indexes={"ci_bound": BOUND_INDEX, **(indexes or {})},
         attrs={
             "estimator": estimator,
-            "options": json.dumps(dict(options), sort_keys=True, default=_plain),
+            "options": AS_JSON.encode(dict(options)),
             "ci_kind": ci_kind,
             "ci_prob": float(ci_prob),
             "estimand": ESTIMAND,
@@ -203,6 +203,9 @@ def _plain(option: object) -> object:
     if isinstance(option, np.generic):
         return option.item()
     raise TypeError(f"an option is {option!r}; use a number, a word or a tuple of them")
+
+
+AS_JSON = json.JSONEncoder(sort_keys=True, default=_plain)
 
 
 def wald(

@@ -118,7 +118,7 @@ def mean_over(
     own = None if counts_up(unit, len(cluster)) else unit
     of_row = cluster if own is None else cluster[own]
     code = None if counts_up(of_row, n_clusters) else of_row
-    mass = sum_by(code, share, n_clusters)
+    mass = share if code is None else sum_by(code, share, n_clusters)
     if count is None:
         return MeanOver(own, code, share, len(cluster), n_clusters, _behind(mass))
     size = np.ones(n_clusters)
@@ -173,17 +173,17 @@ def effective_clusters(leverage: FloatArray, cluster: IntArray) -> float:
     return _behind(cluster_sums(np.abs(leverage), cluster))
 
 
-def _behind(mass: FloatArray, size: FloatArray | float = 1.0) -> float:
-    """`effective_clusters` of the leverages' sums by cluster, which are overwritten: they may be a million.
+def _behind(mass: FloatArray, size: FloatArray | None = None) -> float:
+    """`effective_clusters` of the leverages' sums by cluster.
 
     Where each of these sums is that of ``size`` equal clusters, the fourth powers are ``size (l / size)^4``.
     """
-    squared = np.square(mass, out=mass)
-    squared /= size
+    squared = np.square(mass)
+    if size is not None:
+        squared /= size
     total = float(squared.sum())
-    np.square(squared, out=squared)
-    squared /= size
-    return total**2 / float(squared.sum()) if total != 0 else 0.0
+    fourth = float(squared @ (squared if size is None else squared / size))
+    return total**2 / fourth if total != 0 else 0.0
 
 
 def make_part(influence: FloatArray, leverage: FloatArray, cluster: IntArray) -> Part:

@@ -34,9 +34,11 @@ class RankTest(NamedTuple):
 
 
 def rank_test(
-    score: FloatArray, label: FloatArray, cluster: IntArray, weight: FloatArray | None = None
+    score: FloatArray | IntArray, label: FloatArray, cluster: IntArray, weight: FloatArray | None = None
 ) -> RankTest:
     """Test whether a score, rising with the quality that is claimed, ranks the labels the right way.
+
+    The score may come as the codes, from 0, of its values in order.
 
     With mid-ranks and m independent rows, ``t = rho sqrt((m - 2) / (1 - rho^2))`` is close to Student's with m - 2
     degrees of freedom where score and label are independent. For rows in G clusters m becomes ``m / d`` with the design
@@ -74,11 +76,11 @@ def rank_test(
         return RankTest(np.nan, 1.0, 0.0)
     # probabilities that differ by rounding alone are equal
     equal = weight is None or np.ptp(weight) <= SAME_WEIGHT * weight.mean()
-    w = np.ones(len(score)) if weight is None or equal else weight / weight.mean()
+    w = None if weight is None or equal else weight / weight.mean()
     x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
-    rho = min(max(float((w * x * y).mean()), -1.0), 1.0)
+    rho = min(max(_mean(x * y, w), -1.0), 1.0)
     rows = float(len(x))
-    if not equal:
+    if w is not None:
         t, rows = _weighted_t(x, y, w, rho, code, n_clusters)
         if rows < MIN_EFFECTIVE:
             return RankTest(np.nan, 1.0, 0.0)
@@ -103,9 +105,10 @@ def rank_moves(score: FloatArray, label: FloatArray, weight: FloatArray | None =
     >>> rank_moves(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).round(3).tolist()
     [0.75, 0.0, -0.75]
     """
-    w = np.ones(len(score)) if weight is None else weight / weight.mean()
+    w = None if weight is None else weight / weight.mean()
     x, y = (_standardised(_mid_ranks(values, w), w) for values in (score, label))
-    return np.asarray(w * x * (y - (w * x * y).mean() * x))
+    moves = x * (y - _mean(x * y, w) * x)
+    return np.asarray(moves if w is None else w * moves)
 
 
 def _weighted_t(
@@ -120,14 +123,18 @@ def _weighted_t(
     return m * rho / math.sqrt(max(variance, 1e-300)), effective
 
 
-def _mid_ranks(values: FloatArray, weight: FloatArray) -> FloatArray:
-    """Weight below each value, plus half of the weight tied with it."""
-    distinct, code = np.unique(values, return_inverse=True)
-    tied = sum_by(code, weight, len(distinct))
+def _mid_ranks(values: FloatArray | IntArray, weight: FloatArray | None) -> FloatArray:
+    """Weight below each value, plus half of the weight tied with it; integers are codes of values in order."""
+    code = np.unique(values, return_inverse=True)[1] if values.dtype.kind == "f" else values.astype(np.intp)
+    tied = np.bincount(code, weights=weight)
     return np.asarray((np.cumsum(tied) - tied / 2)[code])
 
 
-def _standardised(values: FloatArray, weight: FloatArray) -> FloatArray:
+def _standardised(values: FloatArray, weight: FloatArray | None) -> FloatArray:
     """Values of mean zero and variance one under weights of mean one."""
-    centred = values - (weight * values).mean()
-    return np.asarray(centred / np.sqrt((weight * centred**2).mean()))
+    centred = values - _mean(values, weight)
+    return np.asarray(centred / math.sqrt(_mean(centred**2, weight)))
+
+
+def _mean(values: FloatArray, weight: FloatArray | None) -> float:
+    return float((values if weight is None else weight * values).mean())

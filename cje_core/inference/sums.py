@@ -59,9 +59,5 @@ def cluster_se(influence: FloatArray, cluster: IntArray | None) -> FloatArray:
     cluster). Small-sample factors such as G / (G - 1) belong to the influence values, see
     `cje_core.inference.influence`.
     """
-    if cluster is None:
-        squared = np.square(influence)
-    else:
-        sums = cluster_sums(influence, cluster)
-        squared = np.square(sums, out=sums)
-    return np.asarray(np.sqrt(squared.sum(axis=-1)) / influence.shape[-1])
+    sums = influence if cluster is None else cluster_sums(influence, cluster)
+    return np.asarray(np.sqrt(np.vecdot(sums, sums)) / influence.shape[-1])

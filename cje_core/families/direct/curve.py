@@ -79,21 +79,21 @@ def judge_curve(
     score, (low, high) = taken(rows.score, index), scale
     row_weight = taken(rows.weight, index)
     total = row_weight.sum()
-    center = (score * row_weight).sum() / total
+    center = float(score @ row_weight) / total
     level = score if few is None else few[1]
     moved = score - center
-    spread = np.sqrt((moved * moved * row_weight).sum() / total) if np.ptp(level) > 0 else np.inf
+    spread = np.sqrt(np.square(moved, out=moved) @ row_weight / total) if np.ptp(level) > 0 else np.inf
     unit = (1.0 if increasing else -1.0) / spread
     x = (level - center) * unit
     own_x, y = (rows.score[own] - center) * unit, (rows.label[own] - low) / (high - low)
     if not 0 < (weight * y).sum() < weight.sum():  # all labels at one end of the scale
         return np.zeros(len(index)), np.zeros(len(own))
-    fit = fit_curve(own_x, y, weight)
+    knot, at = np.unique(np.concatenate([own_x, [x.min(), x.max()]]), return_inverse=True)
+    fit = fit_curve(own_x, y, weight, (knot, at[:-2]))
     code, n_clusters = gapless(rows.cluster[rows.prompt[own]])
     intercept, slope = without_each(fit, own_x, code, n_clusters)
     if code is not None:
         intercept, slope = intercept[code], slope[code]
-    knot, at = np.unique(np.concatenate([own_x, [x.min(), x.max()]]), return_inverse=True)
     value = (high - low) * about_mean(knot, fit.intercept, max(fit.slope, 0.0))
     left, right = _neighbours(at[:-2], code, len(knot))
     share = (own_x - knot[left]) / np.where(right > left, knot[right] - knot[left], 1.0)
@@ -119,15 +119,22 @@ def about_mean(x: FloatArray, intercept: FloatArray | float, slope: FloatArray |
     return np.asarray(special.expit(intercept + slope * x) - special.expit(intercept))
 
 
-def fit_curve(x: FloatArray, y: FloatArray, weight: FloatArray) -> Curve:
+def fit_curve(
+    x: FloatArray, y: FloatArray, weight: FloatArray, levels: tuple[FloatArray, IntArray] | None = None
+) -> Curve:
     """Newton's steps from the mean label, none of which changes a log odds by more than 1.
 
-    With steps that short the curvature changes by less than e on the way, so each one gains, from anywhere.
+    With steps that short the curvature changes by less than e on the way, so each one gains, from anywhere. ``levels``
+    are the values that `x` takes (and perhaps others), and the place of each label among them.
     """
-    mean = (weight * y).sum() / weight.sum()
+    weighed, each = weight * y, (x, weight)
+    mean = weighed.sum() / weight.sum()
+    if levels is not None:  # the steps need sums at each score alone
+        (x, code), n_levels = levels, len(levels[0])
+        weighed, weight = (sum_by(code, values, n_levels) for values in (weighed, weight))
     a, b, prior, ends = float(special.logit(mean)), 0.0, 1 / PRIOR**2, (float(x.min()), float(x.max()))
     for _ in range(MAX_STEPS):
-        residual, terms = _at(x, y, weight, a, b)
+        residual, terms = _at(x, weighed, weight, a, b)
         h00, h01, h11 = terms.sum(axis=1).tolist()
         h11 += prior
         g0, g1 = float(residual.sum()), float((residual * x).sum()) - prior * b
@@ -138,29 +145,32 @@ def fit_curve(x: FloatArray, y: FloatArray, weight: FloatArray) -> Curve:
         a, b = a + step * da, b + step * db
         if change < CONVERGED:
             break
-    return Curve(float(a), float(b), *_at(x, y, weight, a, b))
+    return Curve(float(a), float(b), *_at(each[0], each[1] * y, each[1], a, b))
 
 
 def _at(
-    x: FloatArray, y: FloatArray, weight: FloatArray, a: float, b: float
+    x: FloatArray, weighed: FloatArray, weight: FloatArray, a: float, b: float
 ) -> tuple[FloatArray, FloatArray]:
+    """Residuals and terms of the curvature; ``weighed`` is weight times label."""
     p = special.expit(a + b * x)
-    terms = np.empty((3, len(x)))
-    np.multiply(weight * p, 1 - p, out=terms[0])
+    terms, expected = np.empty((3, len(x))), weight * p
+    np.multiply(expected, 1 - p, out=terms[0])
     for power in (1, 2):
         np.multiply(terms[power - 1], x, out=terms[power])
-    return weight * (y - p), terms
+    return weighed - expected, terms
 
 
 def without_each(
     fit: Curve, x: FloatArray, code: IntArray | None, n_clusters: int
 ) -> tuple[FloatArray, FloatArray]:
     """Intercept and slope (>= 0) one Newton step away from each cluster; ``code`` None: each label is one."""
-    whole = fit.terms.sum(axis=1)
-    k00, k01, k11 = whole[:, None] - np.stack([sum_by(code, row, n_clusters) for row in fit.terms])
+    whole, terms, g0, g1 = fit.terms.sum(axis=1), fit.terms, fit.residual, fit.residual * x
+    if code is not None:
+        terms = np.stack([sum_by(code, row, n_clusters) for row in terms])
+        g0, g1 = (sum_by(code, row, n_clusters) for row in (g0, g1))  # without the cluster: their negative
+    k00, k01, k11 = whole[:, None] - terms
     told = (k00 > 0) & (k00 * k11 - k01**2 > SPREAD * k00 * (whole[2] - whole[1] ** 2 / whole[0]))
     k11 = k11 + 1 / PRIOR**2
-    g0, g1 = (-sum_by(code, row, n_clusters) for row in (fit.residual, fit.residual * x))
     determinant = np.where(told, k00 * k11 - k01**2, 1.0)
-    slope = fit.slope + (k00 * g1 - k01 * g0) / determinant
-    return fit.intercept + (k11 * g0 - k01 * g1) / determinant, np.where(told, np.maximum(slope, 0.0), 0.0)
+    slope = fit.slope - (k00 * g1 - k01 * g0) / determinant
+    return fit.intercept - (k11 * g0 - k01 * g1) / determinant, np.where(told, np.maximum(slope, 0.0), 0.0)
