@@ -4,8 +4,9 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
+from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import assign_folds, stable_hash
-from cje_core.calibration.oracle_slice import held_out, predict
+from cje_core.calibration.oracle_slice import held_out
 from cje_core.data import DataError
 from cje_core.data.schema.logs import read_logs
 from cje_core.estimators import direct

@@ -39,8 +39,8 @@ from paper_checks import (
 from paper_diagnostics import DIAGNOSTICS, REPORTING
 from paper_world import LENGTH, Row
 
+from cje_core.calibration import calibrator, isotonic, label_balance, oracle_slice
 from cje_core.calibration import folds as folds_of
-from cje_core.calibration import isotonic, label_balance, oracle_slice
 from cje_core.calibration.calibrated import Calibration, calibrated
 from cje_core.calibration.reliability import calibration_curve
 from cje_core.data import cohorts
@@ -93,13 +93,13 @@ SETUP = (
 METHODS = (
     Row("ssec:method-autocal", "a two-stage calibrator keeps the mean of its labels",
         "calibration.calibrated.Calibration",
-        lambda w: near(np.mean(oracle_slice.predict(w.with_length.slice.calibrator, w.with_length.slice.z)),
+        lambda w: near(np.mean(calibrator.predict(w.with_length.slice.calibrator, w.with_length.slice.z)),
                        w.slice.label.mean())),
-    Row("ssec:method-autocal", "so does the monotone one", "calibration.oracle_slice.predict",
-        lambda w: near(np.mean(oracle_slice.predict(w.slice.calibrator, w.slice.z)), w.slice.label.mean())),
+    Row("ssec:method-autocal", "so does the monotone one", "calibration.calibrator.predict",
+        lambda w: near(np.mean(calibrator.predict(w.slice.calibrator, w.slice.z)), w.slice.label.mean())),
     Row("ssec:method-autocal", "rewards out of fold", "calibration.oracle_slice.held_out",
         lambda w: not near(oracle_slice.held_out(w.slice, w.slice.z, w.slice.prompt),
-                           oracle_slice.predict(w.slice.calibrator, w.slice.z))),
+                           calibrator.predict(w.slice.calibrator, w.slice.z))),
     Row("fig:reward-calibration", "both calibrators against the labels", "figures.calibration_curve",
         lambda w: w.drawn("calibration_curve", calibration_curve(w.given))),
     Row("fig:two-stage-detail", "first-stage effects and second stage", "figures.covariate_effects",

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.oracle_slice import OracleSlice, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.sums import sum_by

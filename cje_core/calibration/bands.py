@@ -16,8 +16,9 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.calibrator import Calibrator, fit, index, predict
 from cje_core.calibration.isotonic import isotonic
-from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, fit, index, predict
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.construct import dataset
 from cje_core.data.errors import DataError

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import FOLDS
-from cje_core.calibration.oracle_slice import CALIBRATORS, DIRECTIONS, OracleSlice, fit_slice, predict
+from cje_core.calibration.oracle_slice import CALIBRATORS, DIRECTIONS, OracleSlice, fit_slice
 from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.data.arrays import Logged, Rows, unpack, unpack_logged
 from cje_core.data.cohorts import group_codes

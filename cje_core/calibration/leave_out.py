@@ -10,7 +10,7 @@ the splines and their moments by fold (two-stage). What changes neither with lab
 `Ground`, so that many calibrators on the same rows share it. Between the first and the last knot of a block f is
 constant: only these two are kept, and a prediction searches a few dozen knots in place of one per label.
 
-The formulas are those of `cje_core.calibration.oracle_slice.fit`, on the basis of all rows.
+The formulas are those of `cje_core.calibration.calibrator.fit`, on the basis of all rows.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,7 @@
-"""Judge-to-oracle calibrators: R = f(Z), Z = (S, X) the judge score and covariates.
+"""The labelled slice: the calibrator that its labels teach, what is wrong with them, and all that follows from it.
 
-Every calibrator is an isotonic regression of the oracle label on a scalar *index* of Z (the paper's section on reward
-calibration). The monotone calibrator's index is the judge score itself, so f is nondecreasing in S; the two-stage
-calibrator's is a smooth first stage g(S, X), see `cje_core.calibration.two_stage`. The knots of the isotonic step are
-the distinct index values of the labelled slice, between knots f is linear and outside it is constant, at fit and at
-prediction alike; so the slice mean is preserved exactly: ``sum_L w f(Z) = sum_L w Y``.
-
-Modes: ``monotone``; ``two_stage``, the paper's, free in S; ``two_stage_monotone``, whose f never falls in S at given X.
+Fitted once per data set (`fit_slice`): folds, calibrators without each fold and their held-out predictions, and the
+error that comes from having learned the calibrator on so few labels (`calibration_part`).
 """
 
 from collections.abc import Sequence
@@ -15,16 +10,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cje_core.calibration.calibrator import (
+    MODES,
+    Calibrator,
+    fit,
+    index,
+    mass_at,
+    on_levels,
+    predict,
+    signed_index,
+)
 from cje_core.calibration.folds import FOLDS, MIN_LABELLED_CLUSTERS, UNKNOWN, assign_folds
-from cje_core.calibration.isotonic import interpolate, isotonic, pool
+from cje_core.calibration.isotonic import interpolate, pool
 from cje_core.calibration.two_stage import (
     MIN_ROWS,
     Basis,
-    FirstStage,
     IndexMoves,
-    evaluate,
     evaluate_at,
-    fit_first_stage,
     index_moves,
     locate,
     make_basis,
@@ -36,122 +38,8 @@ from cje_core.inference.influence import Part, effective_clusters
 from cje_core.inference.rank_test import rank_test
 from cje_core.inference.sums import sum_by
 
-MODES = ("monotone", "two_stage", "two_stage_monotone")  # of a fitted calibrator
 CALIBRATORS = ("default", "auto", *MODES)
 DIRECTIONS = ("increasing", "decreasing")
-
-
-class Calibrator(NamedTuple):
-    """A fitted calibrator: an index of Z and an isotonic map of it; ``sign`` is -1 for a decreasing one."""
-
-    mode: str  # one of MODES: how the index comes about
-    knot: FloatArray  # distinct index values of the labelled slice, increasing
-    value: FloatArray  # fitted label at each knot
-    weight: FloatArray  # label weight at each knot
-    block: IntArray  # constant block of each knot
-    sign: float
-    first_stage: FirstStage | None = None  # of the two-stage modes
-
-
-def fit(
-    z: FloatArray,
-    label: FloatArray,
-    weight: FloatArray | None = None,
-    *,
-    mode: str = "monotone",
-    increasing: bool = True,
-    basis: Basis | None = None,
-) -> Calibrator:
-    """Calibrator of ``E[Y | Z]`` on the labelled slice.
-
-    Parameters
-    ----------
-    z : array, shape (m,) or (m, 1 + features)
-        Judge scores, then covariates, ``m >= 1``.
-    label, weight : arrays, shape (m,)
-        Oracle labels, and positive row weights (inverse label probabilities; default: 1).
-    mode : {"monotone", "two_stage", "two_stage_monotone"}
-    increasing : bool
-        Whether a higher judge score means a better response.
-    basis : Basis, optional
-        Of the first stage. Default: the basis of `z`; folds pass that of the whole slice.
-
-    Examples
-    --------
-    >>> f = fit(np.array([0.1, 0.5, 0.5, 0.9]), np.array([0.0, 1.0, 0.0, 1.0]))
-    >>> predict(f, np.array([0.0, 0.3, 0.5, 2.0])).round(6).tolist()
-    [0.0, 0.25, 0.5, 1.0]
-    """
-    if len(z) == 0:
-        raise ValueError("a calibrator needs at least one labelled row")
-    w = np.ones(len(z)) if weight is None else np.asarray(weight, float)
-    sign = 1.0 if increasing else -1.0
-    first_stage = None
-    if mode != "monotone":
-        basis = make_basis(z, increasing) if basis is None else basis
-        first_stage = fit_first_stage(basis, z, label, w, monotone=mode == "two_stage_monotone")
-    knot, code = np.unique(_index(sign, first_stage, z), return_inverse=True)
-    return _on_levels(mode, knot, code, label, w, sign, first_stage)
-
-
-def _on_levels(
-    mode: str,
-    knot: FloatArray,
-    code: IntArray,
-    label: FloatArray,
-    weight: FloatArray,
-    sign: float,
-    first_stage: FirstStage | None = None,
-) -> Calibrator:
-    """Calibrator whose index has these values; ``code`` is that of each label."""
-    total = sum_by(code, weight, len(knot))
-    value, block = isotonic(sum_by(code, weight * label, len(knot)) / total, total)
-    return Calibrator(mode, knot, value, total, block, sign, first_stage)
-
-
-def index(calibrator: Calibrator, z: FloatArray) -> FloatArray:
-    """The scalar that the isotonic step sees, shape (r,)."""
-    return _index(calibrator.sign, calibrator.first_stage, z)
-
-
-def _index(sign: float, first_stage: FirstStage | None, z: FloatArray) -> FloatArray:
-    if first_stage is not None:
-        return evaluate(first_stage, z)
-    values = np.asarray(z, float)
-    score = values if values.ndim == 1 else values[:, 0]
-    return score if sign > 0 else -score
-
-
-def predict(calibrator: Calibrator, z: FloatArray) -> FloatArray:
-    """Calibrated reward R = f(Z) of each row of z: linear between knots, constant outside them."""
-    return interpolate(index(calibrator, z), calibrator.knot, calibrator.value)
-
-
-def knot_mass(calibrator: Calibrator, z: FloatArray, weight: FloatArray) -> FloatArray:
-    """Weight (of any sign) that rows of Z put on each knot, (K,): ``sum_i weight_i f(z_i) = sum_k mass_k value_k``."""
-    return _mass_at(calibrator, index(calibrator, z), weight)
-
-
-def _mass_at(calibrator: Calibrator, g: FloatArray, weight: FloatArray) -> FloatArray:
-    knot = calibrator.knot
-    s = np.clip(g, knot[0], knot[-1])
-    right = np.clip(np.searchsorted(knot, s), 0, len(knot) - 1)
-    left = np.maximum(right - 1, 0)
-    span = knot[right] - knot[left]
-    share = np.divide(s - knot[left], span, out=np.ones(len(s)), where=span > 0)
-    return sum_by(right, weight * share, len(knot)) + sum_by(left, weight * (1 - share), len(knot))
-
-
-def label_leverage(calibrator: Calibrator, mass: FloatArray, z: FloatArray, weight: FloatArray) -> FloatArray:
-    """How far one unit of residual in each of the m labelled rows moves ``sum_k mass_k f_k``, shape (m,).
-
-    The infinitesimal jackknife of isotonic regression: inside a block the fit is a weighted mean, so labelled row i
-    of block b moves the functional by ``mass(b) * w_i / weight(b)`` times its residual ``Y_i - f_b``. Moves of the
-    block boundaries are of second order. The mass (K,) is from `knot_mass`; z and weight are those of the fit.
-    """
-    block = calibrator.block
-    per_block = np.bincount(block, mass) / np.bincount(block, calibrator.weight)
-    return np.asarray(per_block[block[np.searchsorted(calibrator.knot, index(calibrator, z))]] * weight)
 
 
 class Own(NamedTuple):
@@ -291,7 +179,7 @@ def fit_slice(
     if np.count_nonzero(taught) < MIN_LABELLED_CLUSTERS:
         return out._replace(status=Status.TOO_FEW_LABELS if len(label) else Status.NO_LABELS)
     status, sign = Status.OK, 1.0 if increasing else -1.0
-    level, code = np.unique(_index(sign, None, z), return_inverse=True)
+    level, code = np.unique(signed_index(sign, None, z), return_inverse=True)
     if (label == label[0]).all():
         status = Status.CONSTANT_LABELS
     elif len(level) == 1:
@@ -306,7 +194,7 @@ def fit_slice(
         return out._replace(
             status=status, calibrator=fit(z, label, weight, mode=out.mode, increasing=increasing)
         )
-    out = out._replace(status=status, calibrator=_on_levels("monotone", level, code, label, weight, sign))
+    out = out._replace(status=status, calibrator=on_levels("monotone", level, code, label, weight, sign))
     out.at = code
     return out
 
@@ -436,7 +324,7 @@ def calibration_part(rows: Rows, fitted: OracleSlice, z: FloatArray, weight: Flo
     else:
         points = locate(f.first_stage.basis, z)
         g = evaluate_at(f.first_stage, points)
-    of_block = sum_by(f.block, _mass_at(f, g, weight), len(own.block_weight)) / own.block_weight
+    of_block = sum_by(f.block, mass_at(f, g, weight), len(own.block_weight)) / own.block_weight
     leverage = of_block[own.block] * fitted.weight
     effective = effective_clusters(sum_by(fitted.prompt, np.abs(leverage), n), rows.cluster)
     if effective == 0:

@@ -18,8 +18,9 @@ from scipy import special
 
 from cje_core.calibration.bands import resampled
 from cje_core.calibration.calibrated import Calibrated, calibrated
+from cje_core.calibration.calibrator import MODES, Calibrator, index, predict
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
-from cje_core.calibration.oracle_slice import MODES, Calibrator, OracleSlice, held_out, index, predict, refit
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, refit
 from cje_core.calibration.two_stage import MIN_ROWS, evaluate
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data import DataError

@@ -11,7 +11,7 @@ policy takes the route that its labels allow, and the result says which:
 ``aipw_ht``
     (``horvitz_thompson``) residuals weighted by 1 / e over the number of responses (Horvitz-Thompson)
 ``aipw_tmle``
-    (option) mean of the fluctuated predictions (`cje_core.calibration.fluctuation`): stays within the
+    (option) mean of the fluctuated predictions (`cje_core.families.fluctuation`): stays within the
     oracle range
 ``label_mean``
     every evaluated response labelled: the mean label

@@ -43,8 +43,9 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
+from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part
 from cje_core.checks import FloatArray, IntArray, Rng
 from cje_core.data.arrays import Rows
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble

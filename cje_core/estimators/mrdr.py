@@ -22,9 +22,10 @@ from functools import partial
 
 import numpy as np
 
+from cje_core.calibration.calibrator import fit
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.leave_out import Ground, LeaveOut, Places
-from cje_core.calibration.oracle_slice import OracleSlice, fit
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.calibration.two_stage import make_basis
 from cje_core.checks import FloatArray, IntArray, one_of
 from cje_core.families import off_policy

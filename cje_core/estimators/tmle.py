@@ -27,10 +27,10 @@ Examples
 import numpy as np
 from scipy import special
 
-from cje_core.calibration.fluctuation import fluctuate
-from cje_core.calibration.oracle_slice import fit, predict
+from cje_core.calibration.calibrator import fit, predict
 from cje_core.checks import FloatArray, IntArray
 from cje_core.families import off_policy
+from cje_core.families.fluctuation import fluctuate
 from cje_core.families.off_policy_estimate import Method, estimator
 from cje_core.inference.sums import sum_by
 from cje_core.offpolicy.weights import ess_fraction

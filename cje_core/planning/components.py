@@ -40,7 +40,8 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.arrays import Rows
 from cje_core.data.construct import dataset

@@ -17,7 +17,8 @@ import xarray as xr
 from scipy import special
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
 from cje_core.data.construct import dataset

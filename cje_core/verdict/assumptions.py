@@ -30,8 +30,9 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated
+from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, predict
+from cje_core.calibration.oracle_slice import OracleSlice, held_out
 from cje_core.calibration.reliability import reliability
 from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows, count_prompts

@@ -24,7 +24,8 @@ import numpy as np
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import calibration_part, outside, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import calibration_part, outside
 from cje_core.checks import probability
 from cje_core.data.construct import dataset
 from cje_core.inference.estimate import CI_BOUND, Status

@@ -17,7 +17,8 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
-from cje_core.calibration.oracle_slice import OracleSlice, held_out, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import OracleSlice, held_out
 from cje_core.calibration.reliability import fingerprint
 from cje_core.checks import one_of
 from cje_core.data.intake.names import CAUTION

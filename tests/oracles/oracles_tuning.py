@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import optimize
 
-from cje_core.calibration.oracle_slice import fit, predict
+from cje_core.calibration.calibrator import fit, predict
 
 
 def policy_rows(rows, p):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct_corrected
 from cje_core.streams import Streams

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from cje_core.calibration.oracle_slice import calibration_part, fit_slice, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import calibration_part, fit_slice
 from cje_core.data.arrays import unpack
 from cje_core.estimators.direct_corrected import MOST_LEVERAGE, probe_value
 from cje_core.inference.estimate import wald

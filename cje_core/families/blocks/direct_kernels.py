@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.fluctuation import target_into
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel
@@ -26,6 +25,7 @@ from cje_core.families.blocks.slice_kernels import (
 )
 from cje_core.families.direct import balance, power_tuning
 from cje_core.families.direct.power_tuning import MIN_TUNED, SHRINKAGE
+from cje_core.families.fluctuation import target_into
 
 KNOTS, RANK, MIN_BEHIND, MAX_LEVERAGE = (
     balance.KNOTS,

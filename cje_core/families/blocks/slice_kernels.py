@@ -120,7 +120,7 @@ def between(x, left, knot, value, last):  # type: ignore[no-untyped-def]
 
 @Kernel
 def knot_mass(x, weight, knot, n_knots, of_knot, mass):  # type: ignore[no-untyped-def]
-    """Add weights at scores x, rising, to what `of_knot` says each knot belongs to, `oracle_slice.knot_mass`."""
+    """Add weights at scores x, rising, to what `of_knot` says each knot belongs to, `calibrator.knot_mass`."""
     left, last = 0, n_knots - 1
     for i in range(len(x)):
         left = advance(x[i], left, knot, last)
@@ -143,7 +143,7 @@ def block_weights(block, total, n_knots):  # type: ignore[no-untyped-def]
 
 @Kernel
 def leverage(slices, r, mass):  # type: ignore[no-untyped-def]
-    """How far a unit of residual of each labelled row moves ``sum_b mass_b f_b``, `oracle_slice.label_leverage`.
+    """How far a unit of residual of each labelled row moves ``sum_b mass_b f_b``, `calibrator.label_leverage`.
 
     Mass of each constant block of the fit on all labels.
     """

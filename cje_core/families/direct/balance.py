@@ -39,18 +39,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cje_core.calibration.calibrator import index, knot_mass, label_leverage, predict
 from cje_core.calibration.informative import Informative
-from cje_core.calibration.oracle_slice import (
-    OracleSlice,
-    basis_of,
-    held_out,
-    index,
-    knot_mass,
-    label_leverage,
-    outside,
-    predict,
-    refit,
-)
+from cje_core.calibration.oracle_slice import OracleSlice, basis_of, held_out, outside, refit
 from cje_core.calibration.two_stage import index_influence
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows

@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from cje_core.calibration.fluctuation import expit, fluctuate, logit_inside
 from cje_core.calibration.two_stage_kernels import two_stage_fits
 from cje_core.compiled import Kernel
 from cje_core.families.direct.refit_kernels import monotone_fits
+from cje_core.families.fluctuation import expit, fluctuate, logit_inside
 
 PLUG_IN, LABEL_MEAN, HAJEK, HORVITZ, TMLE = 0, 1, 2, 3, 4  # what a policy's labels do to its value
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.calibration.fluctuation import targeted
+from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.informative import Informative, informative
-from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out, mean_labels, predict
+from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, held_out, mean_labels
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, taken
@@ -22,6 +22,7 @@ from cje_core.families.direct.balance import (
 )
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.direct.subgroups import shifts
+from cje_core.families.fluctuation import targeted
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import (
     MeanOver,

@@ -36,8 +36,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cje_core.calibration.calibrator import Calibrator, predict
 from cje_core.calibration.isotonic import grades
-from cje_core.calibration.oracle_slice import Calibrator, OracleSlice, held_out, mean_labels, predict
+from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows, taken
 from cje_core.families.direct.curve import judge_curve

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cje_core.calibration.calibrator import predict
 from cje_core.calibration.folds import UNKNOWN
-from cje_core.calibration.oracle_slice import held_out, predict
+from cje_core.calibration.oracle_slice import held_out
 from cje_core.families.off_policy import Logs, unpack_logs
 from cje_core.families.off_policy_estimate import rerun_logs
 from cje_core.workflow.steps.files import write_rows, write_tree

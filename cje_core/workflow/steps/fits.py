@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration.oracle_slice import Calibrator, OracleSlice
+from cje_core.calibration.calibrator import Calibrator
+from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.calibration.two_stage import Basis, FirstStage
 from cje_core.inference.estimate import Status
 

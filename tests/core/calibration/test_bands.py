@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cje_core.calibration.bands import refitter
-from cje_core.calibration.oracle_slice import fit, fit_slice, predict
+from cje_core.calibration.calibrator import fit, predict
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 

@@ -8,8 +8,8 @@ from ope_world import small
 
 from cje_core.calibration import leave_out
 from cje_core.calibration.calibrated import Calibration, calibrated
+from cje_core.calibration.calibrator import MODES, fit, predict
 from cje_core.calibration.leave_out import Ground, LeaveOut
-from cje_core.calibration.oracle_slice import MODES, fit, predict
 from cje_core.calibration.two_stage import make_basis
 from cje_core.estimators import stacked_dr
 from cje_core.families import off_policy_logs

@@ -8,18 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
+from cje_core.calibration.calibrator import fit, knot_mass, label_leverage, predict
 from cje_core.calibration.isotonic import MOST, grades, interpolate, isotonic
-from cje_core.calibration.oracle_slice import (
-    OracleSlice,
-    fit,
-    fit_slice,
-    held_out,
-    knot_mass,
-    label_leverage,
-    mean_labels,
-    predict,
-    refit,
-)
+from cje_core.calibration.oracle_slice import OracleSlice, fit_slice, held_out, mean_labels, refit
 from cje_core.compiled import loaded
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack

@@ -5,7 +5,8 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 from cje_core.calibration.calibrated import Calibration, calibrated
-from cje_core.calibration.oracle_slice import fit, fit_slice, held_out, predict
+from cje_core.calibration.calibrator import fit, predict
+from cje_core.calibration.oracle_slice import fit_slice, held_out
 from cje_core.calibration.reliability import (
     calibration_curve,
     coverage_badge,

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cje_core.calibration.calibrated import Calibration
-from cje_core.calibration.oracle_slice import calibration_part, fit, fit_slice, held_out, index, predict
+from cje_core.calibration.calibrator import fit, index, predict
+from cje_core.calibration.oracle_slice import calibration_part, fit_slice, held_out
 from cje_core.calibration.two_stage import evaluate, index_influence
 from cje_core.data import from_arrays, from_frame
 from cje_core.data.arrays import unpack

@@ -9,7 +9,8 @@ import xarray as xr
 from ope_world import logs_of, names, of_target, small, world_of
 from scipy import stats
 
-from cje_core.calibration.oracle_slice import calibration_part, knot_mass, label_leverage
+from cje_core.calibration.calibrator import knot_mass, label_leverage
+from cje_core.calibration.oracle_slice import calibration_part
 from cje_core.data.arrays import unpack
 from cje_core.estimators import dr_cpo, snips, stacked_dr, tmle
 from cje_core.families import off_policy, off_policy_estimate

@@ -7,7 +7,8 @@ import scipy.stats
 import statsmodels.api as sm
 from statsmodels.stats.multitest import multipletests
 
-from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_frame
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct_corrected, labels_only, raw_judge

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from cje_core.calibration import oracle_slice
+from cje_core.calibration import calibrator, oracle_slice
 from cje_core.data import arrays, from_arrays
 from cje_core.data.arrays import names_of
 from cje_core.estimators import direct
@@ -40,10 +40,11 @@ def test_influence_takes_at_most_two_hundred_bytes_a_row():
 def test_influence_predicts_each_row_and_counts_the_clusters_behind_a_mean_once(monkeypatch):
     """Two means, over responses and over own labels, of several values each; an interval counts no graded labels."""
     predicted, counted = [], []
-    interpolate, behind = oracle_slice.interpolate, influence._behind
-    monkeypatch.setattr(
-        oracle_slice, "interpolate", lambda x, *f: (predicted.append(len(x)), interpolate(x, *f))[1]
-    )
+    interpolate, behind = calibrator.interpolate, influence._behind
+    for module in (calibrator, oracle_slice):
+        monkeypatch.setattr(
+            module, "interpolate", lambda x, *f: (predicted.append(len(x)), interpolate(x, *f))[1]
+        )
     monkeypatch.setattr(influence, "_behind", lambda mass: (counted.append(len(mass)), behind(mass))[1])
     data = many(4_000)
     direct.estimate(data)

@@ -223,7 +223,8 @@ def test_simplex_qp_refuses(sigma):
 
 
 def test_arena_weights(arena):
-    from cje_core.calibration.oracle_slice import fit_slice, predict
+    from cje_core.calibration.calibrator import predict
+    from cje_core.calibration.oracle_slice import fit_slice
     from cje_core.data.arrays import unpack
     from cje_core.data.files import read
 

@@ -7,7 +7,8 @@ from audit_world import world
 from scipy import stats
 
 from cje_core.calibration.calibrated import Calibration, calibrated
-from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.transport.audit import audit, residuals

@@ -6,7 +6,8 @@ import xarray as xr
 from gates_world import HEALTHY
 from scipy import stats
 
-from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.data.files import read

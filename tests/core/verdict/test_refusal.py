@@ -8,7 +8,8 @@ from gates_world import HEALTHY, world
 from scipy import stats
 
 from cje_core.calibration.calibrated import Calibration, calibrated
-from cje_core.calibration.oracle_slice import fit_slice, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from cje_core.calibration.calibrated import calibrated
-from cje_core.calibration.oracle_slice import fit
+from cje_core.calibration.calibrator import fit
 from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.estimators import calibrated_dr_cpo, calibrated_ips, direct, snips, stacked_dr
 from cje_core.families.off_policy import unpack_logs

@@ -9,7 +9,8 @@ from analysis import probes, world
 from user_files import refuse
 
 from cje_core.calibration.calibrated import Calibration, calibrated
-from cje_core.calibration.oracle_slice import held_out, predict
+from cje_core.calibration.calibrator import predict
+from cje_core.calibration.oracle_slice import held_out
 from cje_core.estimators import calibrated_ips, direct, snips, stacked_dr
 from cje_core.offpolicy.weights import log_ratios, mean_one, stabilise
 from cje_core.workflow.analyze import analyze

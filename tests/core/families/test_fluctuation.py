@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from oracles_uncertainty import table
 
-from cje_core.calibration.fluctuation import targeted
 from cje_core.data import DataError, from_arrays, from_frame
 from cje_core.estimators import direct
+from cje_core.families.fluctuation import targeted
 
 
 @pytest.mark.slow
