@@ -71,6 +71,7 @@ def test_every_place_in_backticks_exists():
     assert not missing
 
 
+@pytest.mark.slow
 def test_what_nothing_calls_is_for_users_and_documented():
     """A public function that no module uses stands in README, or in another module as a reference or an example."""
     texts_of = {

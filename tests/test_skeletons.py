@@ -94,6 +94,7 @@ def test_a_planted_error_in_an_estimator_is_caught(write, request, old, new, cau
         check(ESTIMATOR, **{name: request.getfixturevalue(name) for name in others})
 
 
+@pytest.mark.slow
 def test_the_skeleton_of_a_study_keeps_the_convention_and_runs(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / f"{STUDY}.py").write_text(skeleton("study"), encoding="utf-8")

@@ -247,6 +247,7 @@ def finite_direct(policy, *, judge_noise, surrogacy, fraction):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surrogacy", [1.0, 0.5])
 def test_the_oracle_bound_is_the_bound_of_data_that_show_the_score_alone(surrogacy):
     """Its squared error at one large n is the calculator's bound for (S, L, Y); what is also seen may beat it."""

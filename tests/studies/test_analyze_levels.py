@@ -51,6 +51,7 @@ def test_what_is_refused_is_no_number_in_any_difference(monkeypatch: pytest.Monk
     assert found["best"] is None  # one value is not the best of anything
 
 
+@pytest.mark.slow
 def test_own_labels_keep_a_level_that_the_pooled_audit_fails() -> None:
     table, audit = mixed()
     found = analyze(table, probes=audit, calibration_policy="base")

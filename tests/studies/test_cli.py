@@ -113,6 +113,7 @@ def test_what_the_readme_points_to_exists():
     assert "\ninstall: " in (ROOT / "Makefile").read_text()
 
 
+@pytest.mark.slow
 def test_run_status_report(cli, with_toy, tmp_path):
     words = ("run", "toy_study", "--profile", "smoke", "--jobs", 1, "--out", tmp_path, "--set", "world=plain")
     code, out, err = cli(*words)

@@ -13,6 +13,7 @@ from studies.engine import run
 STUDY = info.STUDY
 
 
+@pytest.mark.slow
 def test_parts_by_enumeration_and_by_optimisation():
     """Var Y and what predictions leave of it, by a loop over all cells and by a general-purpose minimiser."""
     rng = np.random.default_rng(3)

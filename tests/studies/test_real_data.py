@@ -209,6 +209,7 @@ def test_the_same_files_elsewhere_have_one_digest_and_changed_ones_another(tmp_p
     assert real_data.digest_of([one]) != real_data.digest_of([two])
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_has_noted_where_the_files_lie(tmp_path):
     given = inputs.Inputs(
         own_files(tmp_path / "mine").resolve(), judge_range=(1.0, 5.0), oracle_range=(0.0, 10.0)

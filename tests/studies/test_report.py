@@ -42,6 +42,7 @@ def test_the_page_needs_nothing_else(page):
     assert "url(http" not in text and "@import" not in text
 
 
+@pytest.mark.slow
 def test_the_page_shows_design_results_and_provenance(page):
     _, text = page
     for piece in (

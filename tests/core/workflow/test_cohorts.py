@@ -113,6 +113,7 @@ def test_one_cohort_that_is_the_whole_differs_from_nothing(world):
     assert table["p_value"].isnull().all() and not table["flagged"].any()
 
 
+@pytest.mark.slow
 def test_reliability_by_group_is_that_of_its_labels(world, found):
     out = reliability_by_group(world, "topic")
     given = calibrated(world)

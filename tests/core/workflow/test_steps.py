@@ -134,6 +134,7 @@ def test_steps_give_the_bits_of_the_one_call_on_the_arena_sample(arena, tmp_path
     same(analyze(arena / "fresh_draws", **asked), analyze_in_steps(arena / "fresh_draws", tmp_path, **asked))
 
 
+@pytest.mark.slow
 def test_files_hold_what_their_names_say(data, kept):
     directory, _ = kept
     given = calibrated(data)
