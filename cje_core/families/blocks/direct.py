@@ -114,7 +114,7 @@ def holds(block: Block, correct: bool, form: int) -> bool:
     if form == PLUG_IN:
         return True
     of_labels = labelled(block)
-    borrows = ~correct | (of_labels.number < MIN_LABELLED_CLUSTERS).any(axis=1)
+    borrows = (of_labels.number < MIN_LABELLED_CLUSTERS).any(axis=1) | (not correct)
     return not (borrows & of_labels.shared).any()
 
 
