@@ -46,7 +46,9 @@ def njit(function: Callable[..., Any]) -> Any:
     """Return the function in numba's form, for modules that cannot do without numba; compiled when first called."""
     import numba
 
-    compiled = numba.njit(cache=True)(function)
+    compiled = numba.njit(cache=True, no_cfunc_wrapper=True)(
+        function
+    )  # no C calls them: a twentieth of compiling
     _keep(compiled, sources(function.__module__))
     return compiled
 

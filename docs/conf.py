@@ -1,5 +1,6 @@
 """How Sphinx makes the pages. `make docs` builds them; warnings are errors, and nothing is fetched while it runs."""
 
+import gc
 import importlib.metadata
 import inspect
 import re
@@ -13,6 +14,7 @@ sys.path[:0] = [str(Path(__file__).parent / "extensions"), str(Path(__file__).pa
 from numpydoc import xref  # noqa: E402
 from outside import ALIASES, SITES  # noqa: E402
 
+gc.set_threshold(100_000, 50, 50)  # trees of pages stay: a tenth of the time went into searches for garbage
 xref.DEFAULT_LINKS.clear()  # words such as "sequence", whose pages are not in our inventories
 
 project = "cje-lab"

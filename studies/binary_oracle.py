@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
-from scipy import stats
 
 from cje_core.figures.style import looks
 from cje_core.inference.estimate import clopper_pearson
@@ -95,6 +94,8 @@ def theory(cell: Mapping[Any, Any]) -> dict[str, float]:
 
 def binomial_interval(value: float, m: int) -> tuple[float, float]:
     """Exact coverage and mean width of the Clopper-Pearson interval from m independent labels."""
+    from scipy import stats  # loads slowly, and replicates never come here
+
     hits = np.arange(m + 1)
     prob = stats.binom.pmf(hits, m, value)
     bounds = np.array([clopper_pearson(k / m, m, LEVEL) for k in hits])

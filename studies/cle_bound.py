@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
-from scipy import stats
+from scipy import special
 
 from cje_core.figures.style import MARKERS, OKABE_ITO
 from cje_core.streams import Cell, Streams, generator
@@ -218,7 +218,7 @@ def _of_the_simulation(cells: pd.DataFrame, replicates: int) -> Finding:
     rule = "cells whose fourth moment of the weights the run can show, exp(L KL(p^4/q^3 || q)) responses; "
     if seen.empty:
         return Finding(f"No simulated standard error of IPS can be trusted; {tail}.", rule, None)
-    most = float(stats.t.ppf(1 - 0.01 / 2 / len(seen), replicates - 1))
+    most = float(special.stdtrit(replicates - 1, 1 - 0.01 / 2 / len(seen)))
     apart = (seen["ips_empirical_se"] - seen["se_ips"]) / seen["ips_empirical_se_mcse"]
     worst = seen.iloc[int(apart.abs().to_numpy().argmax())]
     beyond = int((apart.abs() > most).sum())

@@ -15,7 +15,6 @@ import pandas as pd
 import xarray as xr
 from matplotlib import ticker
 from matplotlib.figure import Figure
-from scipy import stats
 
 from cje_core.checks import FloatArray
 from cje_core.figures.style import GREY, MARKERS, OKABE_ITO
@@ -68,6 +67,8 @@ def area(healthy: FloatArray, failed: FloatArray) -> float:
     >>> area(np.array([0.1, 0.5, 0.5, 0.9]), np.array([1.0, 1.0, 0.0, 0.0]))
     0.875
     """
+    from scipy import stats  # loads slowly, and replicates never come here
+
     known = np.isfinite(healthy) & np.isfinite(failed)
     value, bad = healthy[known], failed[known] == 1
     if not bad.any() or bad.all():

@@ -5,12 +5,13 @@ was defined so far to the disk: time grows with the square of the number of vari
 all are defined before the first is filled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import xarray as xr
-from xarray.conventions import encode_dataset_coordinates
+from xarray.conventions import decode_cf_variables, encode_dataset_coordinates
 
 if TYPE_CHECKING:
     import netCDF4
@@ -31,6 +32,50 @@ def write(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
 
     with netCDF4.Dataset(path, "w") as file:
         _fill(file, groups)
+
+
+def read(path: Path) -> dict[str, xr.Dataset]:
+    """The groups of a file by their paths, loaded, texts of NumPy's kind; those that hold nothing are left out.
+
+    `xarray.open_datatree` opens each group and each variable lazily first.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     write(Path(directory, "x.nc"), {"one/two": xr.Dataset({"x": ("draw", [True, False])})})
+    ...     {name: ds["x"].values.tolist() for name, ds in read(Path(directory, "x.nc")).items()}
+    {'one/two': [True, False]}
+    """
+    import netCDF4
+
+    found = {}
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_maskandscale(False)
+        for group in _all_groups(file):
+            if group.variables or group.ncattrs():
+                found[group.path.strip("/")] = _loaded(group)
+    return found
+
+
+def _all_groups(group: "netCDF4.Dataset") -> "Iterator[netCDF4.Dataset]":
+    yield group
+    for inner in group.groups.values():
+        yield from _all_groups(inner)
+
+
+def _loaded(group: "netCDF4.Dataset") -> xr.Dataset:
+    stored = {}
+    for name, held in group.variables.items():
+        values = np.asarray(held[...])
+        values = values.astype(str) if values.dtype.kind == "O" else values
+        stored[name] = xr.Variable(held.dimensions, values, _attributes(held))
+    variables, attributes, coords = decode_cf_variables(stored, _attributes(group))
+    return xr.Dataset(variables, attrs=attributes).set_coords(coords).load()
+
+
+def _attributes(held: Any) -> dict[str, Any]:
+    return {name: held.getncattr(name) for name in held.ncattrs()}
 
 
 def packed(groups: Mapping[str, xr.Dataset]) -> bytes:

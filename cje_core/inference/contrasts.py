@@ -101,6 +101,16 @@ def all_pairs(estimate: xr.Dataset) -> tuple[IntArray, IntArray]:
     return pairs[:, 0], pairs[:, 1]
 
 
+def others_and(estimate: xr.Dataset, reference: str) -> tuple[IntArray, IntArray]:
+    """Numbers of every other policy, in sorted order of name, and as often that of the reference."""
+    names = estimate["policy"].values.astype(str)
+    if reference not in names:
+        raise ValueError(f"reference={reference!r}: the estimate has {', '.join(sorted(names))}")
+    order = np.argsort(names, kind="stable")
+    first = order[names[order] != reference]
+    return first, np.full(len(first), np.flatnonzero(names == reference)[0])
+
+
 def contrasts(estimate: xr.Dataset, *, ci_prob: float | None = None, adjust: str = "bh") -> xr.Dataset:
     """All pairwise differences of policy values.
 
@@ -155,14 +165,8 @@ def against(
     xr.Dataset
         As from `contrasts`; ``second`` is the reference everywhere.
     """
-    names = estimate.policy.values.astype(str)
-    if reference not in names:
-        raise ValueError(f"reference={reference!r}: the estimate has {', '.join(sorted(names))}")
     prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
-    order = np.argsort(names, kind="stable")
-    first = order[names[order] != reference]
-    second = np.full(len(first), np.flatnonzero(names == reference)[0])
-    return _labelled(estimate, first, second, prob, adjust)
+    return _labelled(estimate, *others_and(estimate, reference), prob, adjust)
 
 
 def win_matrix(estimate: xr.Dataset, q: float = 0.05, *, adjust: str = "bh") -> xr.Dataset:

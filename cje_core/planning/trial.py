@@ -22,9 +22,11 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
+from cje_core.data.construct import dataset
 from cje_core.data.contract import LOGGED, teaching_policies
 from cje_core.estimators import direct, direct_corrected, stacked_dr
-from cje_core.inference.contrasts import against
+from cje_core.inference.contrasts import others_and
+from cje_core.inference.pairs import pair_errors
 from cje_core.planning.components import variance_components
 from cje_core.planning.forecast import effect_at, std_error_at
 from cje_core.verdict.headline import headline
@@ -143,7 +145,7 @@ def _resample(
     audits = np.arange(len(prompt)) >= len(prompt) - size[len(unit) - len(probed) :].sum()
     probe = data["probe"].values[:, prompt] & audits[:, None]
     response = ("policy", "prompt", "draw")
-    variables = {
+    variables: dict[str, Any] = {
         "judge": (response, data["judge"].values[:, prompt]),
         "oracle": (response, np.where(labelled | probe, data["oracle"].values[:, prompt], np.nan)),
         "labelled": (response, labelled),
@@ -151,16 +153,18 @@ def _resample(
         "evaluated": (response, data["evaluated"].values[:, prompt]),
         "cluster": ("prompt", np.repeat(np.arange(len(unit)), size).astype(str)),
     }
-    coords = {"policy": data["policy"], "prompt": np.arange(len(prompt)).astype(str), "draw": data["draw"]}
+    kept_whole = ["policy", "draw", *(["feature"] if "covariate" in data else [])]
+    coords: dict[str, Any] = {name: data[name].variable for name in kept_whole}
+    coords["prompt"] = np.arange(len(prompt)).astype(str)
     if "covariate" in data:
         variables["covariate"] = ((*response, "feature"), data["covariate"].values[:, prompt])
-        coords["feature"] = data["feature"]
     for name in (name for name in LOGGED if with_logs and name in data):
         dims = tuple(str(dim) for dim in data[name].dims)
         axis = dims.index("prompt")
         values = np.take(data[name].values, prompt, axis=axis)
         variables[name] = (dims, np.where(bare, np.nan, values) if name == "logged_oracle" else values)
-    return xr.Dataset(variables, coords, attrs=data.attrs)
+    indexes = {str(name): index for name, index in data.xindexes.items() if name in kept_whole}
+    return dataset(variables, coords, data.attrs, indexes=indexes)
 
 
 def simulate_plan(
@@ -244,9 +248,10 @@ def simulate_plan(
         if alone:
             pairs_seen.append(np.stack([*levels_seen[-1], study["df"].values]))
         else:
-            pairs = against(study, reference)
-            pairs_seen.append(np.stack([pairs[name].values for name in ("difference", "std_error", "df")]))
-            first = pairs["first"].values
+            numbers = others_and(study, reference)
+            pairs = pair_errors(study, *numbers, CI_PROB, tested=False)
+            pairs_seen.append(np.stack([pairs.difference, pairs.std_error, pairs.df]))
+            first = names[numbers[0]]
     count = len(levels_seen)
     if count < LEAST:
         raise ValueError(f"replicates={count}: a spread needs at least {LEAST}")

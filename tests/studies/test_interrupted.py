@@ -1,5 +1,7 @@
 """The process: Ctrl-C at any moment is one line and exit code 130; the version; no escape sequences; what it loads."""
 
+import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -62,38 +64,43 @@ def test_no_escape_sequence_reaches_the_terminal(cli, tmp_path):
     assert code == 2 and out == "" and "\x1b" not in err and "\\x1b[31mred\\x07" in err
 
 
+ONE_BY_ONE = """
+import json, sys
+from studies.__main__ import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv[1:], code = words, 0
+    try:
+        main()
+    except SystemExit as left:
+        code = left.code or 0
+    print(chr(0), code, sys.modules["dask"])
+"""
+
+
 @pytest.mark.slow
 def test_commands_about_files_run_without_dask(tmp_path):
-    """As processes of their own, from the first import on."""
+    """In a process of their own, from the first import on."""
     table = world(60)
     data = write(table, tmp_path / "data")
     probed = write(probes(table, "other", 30, 0.0), tmp_path / "probes", "{policy}_probe.jsonl")
     kept = str(tmp_path / "kept")
-    for words in (
-        ("analyze", str(data), "--keep-steps", kept),
-        ("step", "report", "--in", kept),
-        ("doctor", str(data)),
-        (
-            "plan",
-            str(data),
-            "--budget",
-            "30",
-            "--cost-judge",
-            "0.01",
-            "--cost-oracle",
-            "0.16",
-            "--replicates",
-            "20",
-        ),
-        ("audit", "binned", str(data), "--probes", str(probed)),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "studies", *words], capture_output=True, text=True, check=False
-        )
-        assert done.returncode in (0, 1) and done.stdout and "Traceback" not in done.stderr, (
-            words,
-            done.stderr,
-        )
+    budget = ["--budget", "30", "--cost-judge", "0.01", "--cost-oracle", "0.16", "--replicates", "20"]
+    commands = (
+        ["analyze", str(data), "--keep-steps", kept],
+        ["step", "report", "--in", kept],
+        ["doctor", str(data)],
+        ["plan", str(data), *budget],
+        ["audit", "binned", str(data), "--probes", str(probed)],
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_BY_ONE, json.dumps(commands)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    left = re.findall(r"(.*?)\0 (\d+) (\w+)\n", done.stdout, re.DOTALL)  # what each said, its code, and Dask
+    assert len(left) == len(commands)
+    for words, (said, code, dask) in zip(commands, left, strict=True):
+        assert said.strip() and code in "01" and dask == "None", (words, code, dask, done.stderr)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from cje_core.data import DataError
-from cje_core.disk.groups import write
+from cje_core.disk.groups import read, write
 from cje_core.disk.whole import whole
 
 MAKERS = {  # which step writes a file; what is in none comes before the first, from `read_step`
@@ -99,9 +99,8 @@ def write_tree(path: Path, groups: Mapping[str, xr.Dataset]) -> None:
 
 def read_tree(path: Path) -> dict[str, xr.Dataset]:
     """The groups of a netCDF file, by their paths without the first slash; those without variables are left out."""
-    with readable(path), xr.open_datatree(path, engine="netcdf4") as tree:
-        groups = {node.path.strip("/"): node.to_dataset(inherit=False).load() for node in tree.subtree}
-    return {name: _restored(ds) for name, ds in groups.items() if ds.variables or ds.attrs}
+    with readable(path):
+        return {name: _restored(ds) for name, ds in read(path).items()}
 
 
 def write_rows(path: Path, rows: pd.DataFrame) -> None:
@@ -179,15 +178,10 @@ def _with_exact(ds: xr.Dataset) -> xr.Dataset:
 
 
 def _restored(ds: xr.Dataset) -> xr.Dataset:
-    """What `_with_exact` was given: attributes, and texts of NumPy's kind."""
+    """What `_with_exact` was given."""
     exact = json.loads(ds.attrs[EXACT])
-    ds = ds.assign({name: v.astype(str) for name, v in ds.data_vars.items() if v.dtype.kind in "OT"})
-    ds = ds.assign_coords(
-        {name: (v.dims, v.values.astype(str)) for name, v in ds.coords.items() if v.dtype.kind in "OT"}
-    )
-    for name in ds.variables:
-        ds[name].attrs = _made(exact[str(name)])
-        ds[name].encoding = {}
+    for name, variable in ds.variables.items():
+        variable.attrs, variable.encoding = _made(exact[str(name)]), {}
     ds.attrs, ds.encoding = _made(exact[""]), {}
     return ds
 
