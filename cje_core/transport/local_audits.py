@@ -23,7 +23,7 @@ from cje_core.data.arrays import Rows
 from cje_core.data.construct import dataset
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
-from cje_core.inference.influence import combine, pooled_df
+from cje_core.inference.influence import combine, pooled_df_of_one
 from cje_core.inference.sums import cluster_se, cluster_sums, sum_by
 from cje_core.transport.audit import Residual, in_order, mean_residual, two_sided
 
@@ -260,7 +260,7 @@ def _with_noise_of_all(rows: Rows, found: Residual, probes: IntArray, variance: 
     else:
         of_fit = float(cluster_se(found.fit_noise.influence, rows.cluster))
         std_error = float(np.hypot(least, of_fit))
-        df = float(pooled_df([least**2, of_fit**2], [found.noise.df, found.fit_noise.df]))
+        df = pooled_df_of_one([least**2, of_fit**2], [found.noise.df, found.fit_noise.df])
     return std_error, df
 
 
