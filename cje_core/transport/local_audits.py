@@ -20,12 +20,12 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part, predict
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
-from cje_core.data.construct import dataset
+from cje_core.data.construct import dataset, in_order
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.influence import combine, pooled_df_of_one
 from cje_core.inference.sums import cluster_se, cluster_sums, sum_by
-from cje_core.transport.audit import Residual, in_order, mean_residual, two_sided
+from cje_core.transport.audit import Residual, mean_residual, two_sided
 
 ROUNDING = 1e-12  # of the width of the scale: smaller deviations of residuals from their mean are none
 MIN_BIN_PROBES = 5  # a bin of the binned audit with fewer probed clusters joins its neighbour

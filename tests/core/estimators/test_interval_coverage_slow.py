@@ -135,7 +135,7 @@ def tuned_bootstrap(world, m):
     for seed, block, target in blocks(world, m, N_TUNED):
         for r in range(PER_BLOCK):
             rows = base_rows(block, r)
-            fitted = fit_slice(rows)
+            fitted = fit_slice(rows, every_fold=False)
             fit = fit_policy(rows, fitted, 0, options)
             arrays = bootstrap_rows(rows, fitted, [fit], [0], options)
             draws = bootstrap_direct(arrays, N_TUNED_BOOT, np.random.default_rng(seed + r)).draws
