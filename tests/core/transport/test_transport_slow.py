@@ -238,10 +238,12 @@ def size_of_bins(rates, each, rng, n, ends):
 @pytest.fixture
 def known(monkeypatch):
     """The audit's law with predictions that are the first column of z and have no error."""
-    silent = SimpleNamespace(influence=np.zeros(0), df=np.inf)
     monkeypatch.setattr(local_audits, "predict", lambda f, z: z[:, 0])
-    monkeypatch.setattr(local_audits, "calibration_part", lambda *a: silent)
-    monkeypatch.setattr(local_audits, "cluster_sums", lambda influence, cluster: np.zeros(len(cluster)))
+    monkeypatch.setattr(
+        local_audits,
+        "calibration_part",
+        lambda rows, *a: SimpleNamespace(influence=np.zeros(len(rows.cluster)), df=np.inf),
+    )
 
 
 def test_binned_audit_keeps_its_level_where_binary_labels_are_nearly_sure(known):
