@@ -17,7 +17,7 @@ import xarray as xr
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.calibrator import Calibrator, fit, index, predict
-from cje_core.calibration.isotonic import isotonic
+from cje_core.calibration.isotonic import pool
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.construct import dataset
@@ -54,11 +54,9 @@ def resampled(
     """
     probability(ci_prob)
     groups, code = np.unique(cluster[fitted.prompt], return_inverse=True)
-    again, size, rng = refitter(fitted), len(groups), np.random.default_rng(SEED)
-    found = []
-    for _ in range(n_resamples):
-        times = np.bincount(rng.integers(size, size=size), minlength=size)
-        found.append(curve(again(times[code])))
+    again, size = refitter(fitted), len(groups)
+    drawn = np.random.default_rng(SEED).integers(size, size=(n_resamples, size))
+    found = [curve(again(np.bincount(one, minlength=size)[code])) for one in drawn]
     tails = [0.5 - ci_prob / 2, 0.5 + ci_prob / 2]
     return np.asarray(np.quantile(np.stack(found), tails, axis=0))
 
@@ -79,10 +77,11 @@ def refitter(fitted: OracleSlice) -> Callable[[IntArray], Calibrator]:
 
     def on_levels(times: IntArray) -> Calibrator:
         w = times * weight
-        total = sum_by(at, w, n_levels)
-        seen = total > 0
-        value, block = isotonic(sum_by(at, w * label, n_levels)[seen] / total[seen], total[seen])
-        return f._replace(knot=f.knot[seen], value=value, weight=total[seen], block=block)
+        total, labels = sum_by(at, w, n_levels), sum_by(at, w * label, n_levels)
+        seen = np.flatnonzero(total)
+        total = total[seen]
+        value, block = pool(labels[seen] / total, total)
+        return Calibrator(f.mode, f.knot[seen], value, total, block, f.sign)
 
     return on_levels
 

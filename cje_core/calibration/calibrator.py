@@ -116,8 +116,8 @@ def knot_mass(calibrator: Calibrator, z: FloatArray, weight: FloatArray) -> Floa
 def mass_at(calibrator: Calibrator, g: FloatArray, weight: FloatArray) -> FloatArray:
     """`knot_mass` of rows that have these values of the index."""
     knot = calibrator.knot
-    s = np.clip(g, knot[0], knot[-1])
-    right = np.clip(np.searchsorted(knot, s), 0, len(knot) - 1)
+    s = np.minimum(np.maximum(g, knot[0]), knot[-1])  # np.clip, in a third of the time where there are few
+    right = np.minimum(np.searchsorted(knot, s), len(knot) - 1)
     left = np.maximum(right - 1, 0)
     span = knot[right] - knot[left]
     share = np.divide(s - knot[left], span, out=np.ones(len(s)), where=span > 0)

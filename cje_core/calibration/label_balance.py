@@ -12,6 +12,7 @@ import xarray as xr
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows, unpack
+from cje_core.data.construct import dataset, in_order
 
 LARGEST_EXACT = 2_000  # prompts with a label, or without, up to which the p-value is computed here
 LARGEST_BY_SCIPY = 10_000  # beyond it scipy's p-value is Smirnov's formula
@@ -39,11 +40,11 @@ def label_balance(data: xr.Dataset) -> xr.Dataset:
     kinds = {"labels": rows.labelled & rows.evaluated, "probes": rows.probe}
     each = [rows.policy == p for p in range(len(rows.policies))]
     p_value = np.array([[_p_value(rows, mine, chosen) for chosen in kinds.values()] for mine in each])
-    out = xr.Dataset(
+    out = dataset(
         {"p_value": (("policy", "kind"), p_value), "unbalanced": (("policy", "kind"), p_value < LEVEL)},
         coords={"policy": rows.policies, "kind": list(kinds)},
     )
-    return out.sel(policy=data.policy.values)
+    return in_order(out, data)
 
 
 def _p_value(rows: Rows, mine: np.ndarray, chosen: np.ndarray) -> float:

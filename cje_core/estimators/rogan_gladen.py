@@ -236,15 +236,19 @@ def fieller_interval(
     theta = min(max((p - false_pass) / youden, 0.0), 1.0)
     observed = np.array([passed, false_pass, sensitivity])
     counted = zip(observed, (n, n_bad, n_good), strict=True)
-    below, above = np.abs(np.array([wilson(*pair, ci_prob) for pair in counted]).T - observed)
+    below, above = np.abs(np.array([wilson(*pair, ci_prob) for pair in counted]).T - observed).tolist()
     joint = np.eye(3) if correlation is None else correlation
+
+    (one, with_bad, with_good), (_, two, bad_and_good), (_, _, three) = joint.tolist()
 
     def excess(at: float) -> float:
         """Above 0 where this share is rejected."""
         distance = p - (1 - at) * false_pass - at * sensitivity
-        arms = np.where([distance > 0, distance < 0, distance < 0], below, above)
-        loading = np.array([1.0, at - 1, -at]) * arms
-        return float(distance**2 - max(loading @ joint @ loading, 0.0))
+        x = below[0] if distance > 0 else above[0]
+        y = (at - 1) * (below[1] if distance < 0 else above[1])
+        z = -at * (below[2] if distance < 0 else above[2])
+        spread = one * x * x + two * y * y + three * z * z + 2 * (with_bad * x * y + with_good * x * z)
+        return float(distance**2 - max(spread + 2 * bad_and_good * y * z, 0.0))
 
     lower = optimize.brentq(excess, 0.0, theta) if theta > 0 and excess(0.0) > 0 else 0.0
     upper = optimize.brentq(excess, theta, 1.0) if theta < 1 and excess(1.0) > 0 else 1.0

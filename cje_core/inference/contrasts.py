@@ -73,7 +73,7 @@ def _labelled(
     if "oracle_range" in estimate.attrs:  # no difference is larger than the scale
         span = float(np.ptp(estimate.attrs["oracle_range"]))
         pairs = pairs._replace(interval=np.clip(pairs.interval, -span, span))
-    names = estimate.policy.values.astype(str)
+    names = estimate.variables["policy"].values.astype(str)
     return dataset(
         {
             "difference": ("pair", pairs.difference),
@@ -96,14 +96,14 @@ def _labelled(
 
 def all_pairs(estimate: xr.Dataset) -> tuple[IntArray, IntArray]:
     """Numbers of the two policies of every pair, pairs in sorted order of name."""
-    order = np.argsort(estimate.policy.values.astype(str), kind="stable")
+    order = np.argsort(estimate.variables["policy"].values.astype(str), kind="stable")
     pairs = np.array(list(combinations(order, 2)), dtype=np.intp).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
 def others_and(estimate: xr.Dataset, reference: str) -> tuple[IntArray, IntArray]:
     """Numbers of every other policy, in sorted order of name, and as often that of the reference."""
-    names = estimate["policy"].values.astype(str)
+    names = estimate.variables["policy"].values.astype(str)
     if reference not in names:
         raise ValueError(f"reference={reference!r}: the estimate has {', '.join(sorted(names))}")
     order = np.argsort(names, kind="stable")
@@ -207,6 +207,6 @@ def win_matrix(estimate: xr.Dataset, q: float = 0.05, *, adjust: str = "bh") -> 
             "wins": (dims, significant & (difference > 0)),
             "probability": (dims, p_better),
         },
-        coords={"policy": estimate.policy.values, "other": estimate.policy.values},
+        coords={"policy": estimate.variables["policy"].values, "other": estimate.variables["policy"].values},
         attrs={"q": q, "adjustment": adjust, "estimator": estimate.attrs["estimator"]},
     )

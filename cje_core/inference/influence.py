@@ -241,7 +241,7 @@ def combine_errors(
     """`combine` with the standard error of each part by itself before the degrees of freedom."""
     code = None if counts_up(cluster, len(cluster)) else cluster  # looked at once
     errors = tuple(float(cluster_se(part.influence, code)) for part in parts)
-    df = float(pooled_df([error**2 for error in errors], [part.df for part in parts]))
+    df = pooled_df_of_one([error**2 for error in errors], [part.df for part in parts])
     if len(parts) == 1:
         return parts[0].influence, errors[0], errors, df
     total = parts[0].influence + parts[1].influence
@@ -278,6 +278,30 @@ def pooled_df(variance: npt.ArrayLike, df: npt.ArrayLike) -> FloatArray:
         out[capped] = special.stdtridf(REFERENCE, widest[capped])
     out[~known & (acts | np.isnan(v)).any(axis=-1)] = np.nan
     return out
+
+
+def pooled_df_of_one(variance: Sequence[float], df: Sequence[float]) -> float:
+    """`pooled_df` of one sum, the same bits in a tenth of the time: an estimate asks for it once a policy or more.
+
+    Examples
+    --------
+    >>> bool(pooled_df_of_one([1.0, 0.1], [4.0, 1000.0]) == pooled_df([1.0, 0.1], [4.0, 1000.0]))
+    True
+    """
+    sources = [(v, nu) for v, nu in zip(variance, df, strict=True) if v > 0]
+    if (
+        not all(map(math.isfinite, variance))
+        or any(map(math.isnan, df))
+        or not all(nu > 0 for _, nu in sources)
+    ):
+        return float(pooled_df(variance, df))
+    total = sum(variance)
+    squares = sum(v * v / nu for v, nu in sources)
+    if not squares > 0:  # no source acts, or the variance of each is known
+        return math.inf
+    welch = total**2 / squares
+    widest = float(max(special.stdtrit(nu, REFERENCE) * math.sqrt(v / total) for v, nu in sources))
+    return float(special.stdtridf(REFERENCE, widest)) if widest > special.stdtrit(welch, REFERENCE) else welch
 
 
 def delete_group_variance(left_out: FloatArray, size: npt.ArrayLike, full: npt.ArrayLike) -> FloatArray:

@@ -33,7 +33,7 @@ from scipy import special
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.inference.estimate import Status, clopper_pearson, into_scale, percentile, wald, with_room
 from cje_core.inference.influence import pooled_df
-from cje_core.inference.sums import cluster_se, cluster_sums
+from cje_core.inference.sums import cluster_se, cluster_sums, counts_up
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
@@ -54,7 +54,7 @@ class Pairs(NamedTuple):
 
 def has_influence(estimate: xr.Dataset) -> bool:
     """Whether influence values (rather than draws) carry the joint uncertainty of this estimate."""
-    if "influence" in estimate and np.isfinite(estimate["influence"].values).any():
+    if "influence" in estimate and np.isfinite(_numbers(estimate, "influence", "prompt")).any():
         return True
     if "draws" in estimate:
         return False
@@ -65,6 +65,18 @@ def has_influence(estimate: xr.Dataset) -> bool:
     )
 
 
+def _numbers(estimate: xr.Dataset, name: str, *inside: str) -> FloatArray:
+    """Values of a variable over policies, and other dimensions inside; a labelled array costs ten times as much."""
+    found = estimate.variables[name]
+    return np.asarray((found.transpose("policy", *inside) if inside else found).values)
+
+
+def _clusters(estimate: xr.Dataset) -> IntArray | None:
+    """Code of each prompt's cluster, 0..G-1; None where prompt i is cluster i."""
+    names, code = np.unique(estimate.variables["cluster"].values, return_inverse=True)
+    return None if counts_up(code, len(names)) else code
+
+
 def pair_errors(
     estimate: xr.Dataset, first: IntArray, second: IntArray, prob: float, *, tested: bool = True
 ) -> Pairs:
@@ -73,23 +85,23 @@ def pair_errors(
     Not `tested`, they come without the p-values that cost fifty intervals, see `pair_levels`.
     """
     probability(prob)
-    failed = estimate["status"].values >= Status.TOO_FEW_LABELS
-    value = np.where(failed, np.nan, estimate["estimate"].values)
+    failed = _numbers(estimate, "status") >= Status.TOO_FEW_LABELS
+    value = np.where(failed, np.nan, _numbers(estimate, "estimate"))
     difference = value[first] - value[second]
     blank = np.full(len(first), np.nan)
     if len(first) == 0:
         return Pairs(blank, blank, blank, np.full((0, 2), np.nan), blank, blank)
     if has_influence(estimate):
-        influence = estimate["influence"].transpose("policy", "prompt").values
-        _, cluster = np.unique(estimate["cluster"].values, return_inverse=True)
+        influence, cluster = _numbers(estimate, "influence", "prompt"), _clusters(estimate)
         std_error = np.array(
             [cluster_se(influence[a] - influence[b], cluster) for a, b in zip(first, second, strict=True)]
         )
         absent = np.full(len(value), np.nan)
         count, unseen_by = (
-            estimate[name].values if name in estimate else absent for name in ("effective_count", "unseen_by")
+            _numbers(estimate, name) if name in estimate else absent
+            for name in ("effective_count", "unseen_by")
         )
-        levels = Levels(value, estimate["std_error"].values, estimate["df"].values, count, unseen_by)
+        levels = Levels(value, _numbers(estimate, "std_error"), _numbers(estimate, "df"), count, unseen_by)
 
         def correlation(a: IntArray, b: IntArray) -> FloatArray:
             joint = covariance(estimate)
@@ -102,7 +114,7 @@ def pair_errors(
             scale = float(low), float(high)
         apart = Apart(std_error, _pair_df(estimate, first, second, influence, cluster))
         return pair_levels(levels, first, second, apart, correlation, scale, prob, tested=tested)
-    draws = estimate["draws"].transpose("policy", "replicate").values
+    draws = _numbers(estimate, "draws", "replicate")
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
     for k, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -119,13 +131,18 @@ def pair_errors(
 
 
 def _pair_df(
-    estimate: xr.Dataset, first: IntArray, second: IntArray, influence: FloatArray, cluster: IntArray
+    estimate: xr.Dataset,
+    first: IntArray,
+    second: IntArray,
+    influence: FloatArray,
+    cluster: IntArray | None,
 ) -> FloatArray:
     """Degrees of freedom of each difference: the smaller of the two policies', or those of both that borrow."""
-    df: FloatArray = np.minimum(estimate["df"].values[first], estimate["df"].values[second])
+    each = _numbers(estimate, "df")
+    df: FloatArray = np.minimum(each[first], each[second])
     if "balance" not in estimate:
         return df
-    balance = estimate["balance"].transpose("policy", "prompt").values
+    balance = _numbers(estimate, "balance", "prompt")
     behind = estimate.attrs.get("n_clusters")  # where prompts of the estimate stand for several
     for k, (a, b) in enumerate(zip(first, second, strict=True)):
         if np.isfinite(balance[[a, b]]).all() and np.isfinite(df[k]):
@@ -283,10 +300,9 @@ def _count_labels(
 def covariance(estimate: xr.Dataset) -> FloatArray:
     """Joint covariance matrix of the policies' values, shape (P, P); NaN for a policy without a standard error."""
     if has_influence(estimate):
-        _, cluster = np.unique(estimate["cluster"].values, return_inverse=True)
-        influence = estimate["influence"].transpose("policy", "prompt").values
-        sums = cluster_sums(influence, cluster) / influence.shape[1]
+        influence = _numbers(estimate, "influence", "prompt")
+        sums = cluster_sums(influence, _clusters(estimate)) / influence.shape[1]
         return np.asarray(sums @ sums.T)
-    draws = estimate["draws"].transpose("policy", "replicate").values
+    draws = _numbers(estimate, "draws", "replicate")
     centred = draws - draws.mean(axis=1, keepdims=True)
     return np.asarray(centred @ centred.T / (draws.shape[1] - 1))

@@ -85,7 +85,7 @@ def rank_confidence_sets(
     winner, loser = np.where(ahead, first, second)[certain], np.where(ahead, second, first)[certain]
     better = np.bincount(loser, minlength=n_policies)
     worse = np.bincount(winner, minlength=n_policies)
-    value = estimate["estimate"].values
+    value = estimate.variables["estimate"].values
     rank = np.where(np.isfinite(value), 1.0 + (value[None, :] > value[:, None]).sum(axis=1), np.nan)
     return dataset(
         {
@@ -93,7 +93,7 @@ def rank_confidence_sets(
             "rank_interval": (("policy", "ci_bound"), np.column_stack([1 + better, n_policies - worse])),
             "best": ("policy", better == 0),
         },
-        coords={"policy": estimate.policy.values, "ci_bound": CI_BOUND},
+        coords={"policy": estimate.variables["policy"].values, "ci_bound": CI_BOUND},
         attrs={"ci_prob": prob, "method": method, "estimator": estimate.attrs["estimator"]},
     )
 
@@ -158,7 +158,7 @@ def probability_best(
     mcse = np.sqrt(probability * (1 - probability) / len(errors))
     return xr.Dataset(
         {"probability": ("policy", probability), "mcse": ("policy", mcse)},
-        coords={"policy": estimate.policy.values},
+        coords={"policy": estimate.variables["policy"].values},
         attrs={"estimator": estimate.attrs["estimator"]},
     )
 
@@ -254,8 +254,8 @@ def ranking(estimate: xr.Dataset, truth: xr.DataArray) -> xr.Dataset:
     >>> ranking(estimate, cje_sim.truth("weak_judge"))["kendall"].item()
     1.0
     """
-    value = estimate["estimate"].values
-    target = truth.sel(policy=estimate.policy.values).values
+    value = estimate.variables["estimate"].values
+    target = truth.sel(policy=estimate.variables["policy"].values).values
     metrics = (pairwise_accuracy, top_1, kendall)
     return xr.Dataset({metric.__name__: float(metric(value, target)) for metric in metrics})
 

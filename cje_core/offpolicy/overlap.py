@@ -18,6 +18,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.data.arrays import Logged, Rows, unpack_logged
+from cje_core.data.construct import dataset, in_order
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.inference.influence import kish_ess
 from cje_core.offpolicy.typicality import (
@@ -104,12 +105,12 @@ def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Datas
     columns = {name: np.array([row[name] for row in table]) for name in table[0]}
     second = {"weight_variance": "region"}  # other pairs of numbers are the ends of an interval
     dims = {name: ("policy", second.get(name, "ci_bound"))[: column.ndim] for name, column in columns.items()}
-    out = xr.Dataset(
+    out = dataset(
         {name: (dims[name], column) for name, column in columns.items()},
         coords={"policy": rows.policies, "ci_bound": CI_BOUND, "region": ["inside", "outside"]},
         attrs={"ci_prob": ci_prob, "level": LEVEL, "n_bins": N_BINS, "tail": list(TAIL)},
     )
-    return out.sel(policy=data.policy.values)
+    return in_order(out, data)
 
 
 # --- tails ---

@@ -75,7 +75,8 @@ def typicality(
     probability(ci_prob)
     z = float(special.ndtri(0.5 + ci_prob / 2))
     centre = float(np.average(fresh.surprisal, weights=fresh.mass)) if two_sided else None
-    low, high = _region(fresh, level, centre)
+    ordered = _ordered(fresh, centre)
+    low, high = _region(ordered, level, centre)
     inside, typical = _inside(logged, low, high), _inside(fresh, low, high)
     ttc = float(np.average(inside, weights=logged.mass))
     alpha = float(np.average(typical, weights=fresh.mass))
@@ -85,7 +86,7 @@ def typicality(
     error_fresh = _cluster_error(typical, fresh, n_clusters)
     bounds = [wilson(ttc, _effective(ttc, error_logged, logged), ci_prob)]
     spread = z * np.sqrt(level * (1 - level) / _effective(alpha, error_fresh, fresh))
-    shifted = [_region(fresh, level + step, centre) for step in (-spread, spread)]
+    shifted = [_region(ordered, level + step, centre) for step in (-spread, spread)]
     bounds.append(np.array([np.average(_inside(logged, *edges), weights=logged.mass) for edges in shifted]))
     both = np.sqrt((error_logged**2).sum() * (error_fresh**2).sum())
     rho = float((error_logged * error_fresh).sum() / both) if both > 0 else 0.0
@@ -93,7 +94,8 @@ def typicality(
     squared = first**2 + second**2 - 2 * rho * first * second
     if centre is not None:
         error = np.sqrt((_cluster_error(fresh.surprisal, fresh, n_clusters) ** 2).sum())
-        moved = [_region(fresh, level, centre + side * z * error) for side in (-1, 1)]
+        centres = [centre + side * z * error for side in (-1, 1)]
+        moved = [_region(_ordered(fresh, other), level, other) for other in centres]
         off = np.array([np.average(_inside(logged, *edges), weights=logged.mass) for edges in moved]) - ttc
         squared += np.array([min(off.min(), 0.0), max(off.max(), 0.0)]) ** 2
     half = np.sqrt(np.maximum(squared, 0.0))
@@ -110,7 +112,7 @@ def weighted_typicality(logged: Sample, weight: FloatArray, *, two_sided: bool =
     """
     target = logged._replace(mass=weight)
     centre = float(np.average(logged.surprisal, weights=weight)) if two_sided else None
-    low, high = _region(target, LEVEL, centre)
+    low, high = _region(_ordered(target, centre), LEVEL, centre)
     inside = _inside(logged, low, high)
     alpha = float(np.average(inside, weights=weight))
     return Typicality(low, high, alpha, float(np.average(inside, weights=logged.mass)), np.full(2, np.nan))
@@ -142,14 +144,21 @@ def cle_factor(weight: FloatArray, surprisal: FloatArray, region: Typicality) ->
     return Cle(float(coverage), shape, float(coverage * np.sqrt(shape)), variance)
 
 
-def _region(target: Sample, level: float, centre: float | None) -> tuple[float, float]:
-    """Region of target mass `level`: below a quantile, or around the centre."""
+def _ordered(target: Sample, centre: float | None) -> tuple[FloatArray, FloatArray]:
+    """Surprisals, or their distances from the centre, in rising order, and the mass up to each."""
     values = target.surprisal if centre is None else np.abs(target.surprisal - centre)
     order = np.argsort(values, kind="stable")
-    mass = np.cumsum(target.mass[order])
+    return values[order], np.cumsum(target.mass[order])
+
+
+def _region(
+    ordered: tuple[FloatArray, FloatArray], level: float, centre: float | None
+) -> tuple[float, float]:
+    """Region of target mass `level`: below a quantile, or around the centre (`_ordered` from it)."""
+    values, mass = ordered
     # The smallest value with P(<= value) >= level; levels outside (0, 1] come from the interval and have no such value.
     at = int(np.searchsorted(mass, (level - 1e-12) * mass[-1]))
-    edge = float(values[order[at]]) if at < len(order) else np.inf
+    edge = float(values[at]) if at < len(values) else np.inf
     edge = -np.inf if level <= 0 else edge
     if centre is None:
         return -np.inf, edge + EDGE_MARGIN * abs(edge)

@@ -27,6 +27,11 @@ from cje_core.inference.influence import pooled_df
 from cje_core.planning.power import detectable
 
 BEYOND = 1.1  # times the pilot's size from which a plan counts as outside
+PARTS = (
+    "sigma2_eval", "sigma2_cal", "variance_probes", "sigma2_eval_se", "sigma2_cal_se", "variance_probes_se",
+    "sigma2_covariance", "sigma2_cross", "df_eval", "df_cal", "df_probes", "probe_count",
+)  # fmt: skip
+FORECAST = ("std_error", "std_error_se", "df", "calibration_share")
 FEW = 0.25  # share of the pilot's labels under which the 1/m law is an extrapolation too
 
 
@@ -51,39 +56,61 @@ def std_error_at(
         interval (`cje_core.inference.influence.pooled_df`, the parts' df growing with n and m); ``calibration_share``.
     """
     n, m = xr.DataArray(n).astype(float), xr.DataArray(m).astype(float)
-    c = components
-    from_eval, from_cal = c["sigma2_eval"] / n, c["sigma2_cal"] / m
-    from_probes = c["variance_probes"] / probe_growth
+    pilot = components.attrs["n"], max(components.attrs["m"], 1)
+
+    def numbers(*parts: FloatArray) -> tuple[FloatArray, ...]:
+        return _forecast(*np.broadcast_arrays(*parts), pilot=pilot, probe_growth=probe_growth)
+
+    given = [components[name] for name in PARTS]  # lined up once
+    found = xr.apply_ufunc(numbers, *given, n, m, output_core_dims=[()] * len(FORECAST), join="inner")
+    out = xr.Dataset(dict(zip(FORECAST, found, strict=True)))
+    return out.drop_vars([name for name in ("status", "route") if name in out.coords])
+
+
+def _forecast(
+    sigma2_eval: FloatArray,
+    sigma2_cal: FloatArray,
+    variance_probes: FloatArray,
+    sigma2_eval_se: FloatArray,
+    sigma2_cal_se: FloatArray,
+    variance_probes_se: FloatArray,
+    sigma2_covariance: FloatArray,
+    sigma2_cross: FloatArray,
+    df_eval: FloatArray,
+    df_cal: FloatArray,
+    df_probes: FloatArray,
+    probe_count: FloatArray,
+    n: FloatArray,
+    m: FloatArray,
+    *,
+    pilot: tuple[int, int],
+    probe_growth: float,
+) -> tuple[FloatArray, ...]:
+    """`FORECAST` of `std_error_at` from `PARTS`, n and m, all of one shape; ``pilot`` is its n and m."""
+    from_eval, from_cal, from_probes = sigma2_eval / n, sigma2_cal / m, variance_probes / probe_growth
     variance = from_eval + from_cal + from_probes
     spread = (
-        (c["sigma2_eval_se"] / n) ** 2
-        + (c["sigma2_cal_se"] / m) ** 2
-        + 2 * c["sigma2_covariance"] / (n * m)
-        + (c["variance_probes_se"] / probe_growth) ** 2
+        (sigma2_eval_se / n) ** 2
+        + (sigma2_cal_se / m) ** 2
+        + 2 * sigma2_covariance / (n * m)
+        + (variance_probes_se / probe_growth) ** 2
     )
     possible = (m <= n) & (m >= MIN_LABELLED_CLUSTERS) & (variance > 0)
-    variance = variance.where(possible)
+    variance = np.where(possible, variance, np.nan)
+    alone = (sigma2_eval - sigma2_cross) / n  # the parts' own variances, as `combine` weighs them
     # m effective clusters give m - 1 degrees of freedom, and their number grows with the sample
-    df_eval = np.maximum((c["df_eval"] + 1) * n / c.attrs["n"] - 1, 1.0)
-    df_cal = np.maximum((c["df_cal"] + 1) * m / max(c.attrs["m"], 1) - 1, 1.0)
-    alone = (c["sigma2_eval"] - c["sigma2_cross"]) / n  # the parts' own variances, as `combine` weighs them
-    df_probes = np.maximum(c["df_probes"] + c["probe_count"] * (probe_growth - 1), 1.0)
-    each = (alone, from_cal, from_probes, df_eval, df_cal, df_probes)
-
-    def pooled(*parts: FloatArray) -> FloatArray:
-        whole = np.stack(np.broadcast_arrays(*parts), axis=-1)
-        return pooled_df(whole[..., :3], whole[..., 3:])
-
-    df = xr.apply_ufunc(pooled, *each)
-    out = xr.Dataset(
-        {
-            "std_error": np.sqrt(variance),
-            "std_error_se": np.sqrt(np.maximum(spread, 0.0)) / (2 * np.sqrt(variance)),
-            "df": df.where(possible),
-            "calibration_share": (from_cal / variance),
-        }
+    freedom = (
+        np.maximum((df_eval + 1) * n / pilot[0] - 1, 1.0),
+        np.maximum((df_cal + 1) * m / pilot[1] - 1, 1.0),
+        np.maximum(df_probes + probe_count * (probe_growth - 1), 1.0),
     )
-    return out.drop_vars([name for name in ("status", "route") if name in out.coords])
+    df = pooled_df(np.stack([alone, from_cal, from_probes], axis=-1), np.stack(freedom, axis=-1))
+    return (
+        np.sqrt(variance),
+        np.sqrt(np.maximum(spread, 0.0)) / (2 * np.sqrt(variance)),
+        np.where(possible, df, np.nan),
+        from_cal / variance,
+    )
 
 
 def extrapolation(n: float, m: float, components: xr.Dataset) -> list[str]:

@@ -21,7 +21,7 @@ from cje_core.families.off_policy import Value
 from cje_core.families.off_policy_estimate import error_parts
 from cje_core.families.off_policy_logs import unpack_logs
 from cje_core.inference.estimate import Status
-from cje_core.inference.influence import Part, pooled_df
+from cje_core.inference.influence import Part, pooled_df_of_one
 from cje_core.inference.sums import cluster_sums
 from cje_core.planning.split import Split, failed
 
@@ -41,12 +41,10 @@ def stacked_splits(given: Calibrated) -> list[Split]:
         assert isinstance(value, Value)
         direct, ips, calibration = error_parts(logs, value)
         sampling = [_per_cluster(part, rows.cluster) for part in (direct, ips)]
-        df = pooled_df([float((part**2).sum()) for part in sampling], [direct.df, ips.df])
+        df = pooled_df_of_one([float((part**2).sum()) for part in sampling], [direct.df, ips.df])
         labels = _per_cluster(calibration, rows.cluster)
         out.append(
-            Split(
-                status, "stacked_dr", sampling[0] + sampling[1], labels, 0 * labels, float(df), calibration.df
-            )
+            Split(status, "stacked_dr", sampling[0] + sampling[1], labels, 0 * labels, df, calibration.df)
         )
     return out
 

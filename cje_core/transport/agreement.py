@@ -40,6 +40,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, fit_slice
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
+from cje_core.data.construct import dataset, in_order
 from cje_core.inference.estimate import CI_BOUND, Status, wald
 from cje_core.transport.audit import constant_bounds, mean_residual
 from cje_core.transport.local_audits import score_bins
@@ -127,7 +128,7 @@ def agreement(
     teachers = np.unique(rows.policy[rows.teaches])
     teaches = np.isin(np.arange(n_policies), teachers) & (len(teachers) > 1)
     cell = ("policy", "region")
-    out = xr.Dataset(
+    out = dataset(
         {
             "residual": ("policy", residual),
             "interval": (("policy", "ci_bound"), interval),
@@ -145,12 +146,12 @@ def agreement(
         coords={"policy": rows.policies, "region": np.arange(REGIONS), "ci_bound": CI_BOUND},
         attrs={"margin": margin, "ci_prob": ci_prob},
     )
-    return out.sel(policy=data.policy.values)
+    return in_order(out, data)
 
 
 def mixed(found: xr.Dataset) -> bool:
     """Whether calibration policies contradict each other (`agreement`): what is borrowed is an average of relations."""
-    return bool((found["contradicts"] & found["teaches"]).any())
+    return bool((found["contradicts"].values & found["teaches"].values).any())
 
 
 def refuse_mixed(levels: xr.Dataset, found: xr.Dataset) -> xr.Dataset:
@@ -180,7 +181,11 @@ def _against_others(rows: Rows, p: int, calibration: Calibration) -> Comparison 
     prob = np.where(rows.labelled, rows.label_prob, 1.0)
     recast = rows._replace(teaches=teaches, weight=rows.weight / prob)
     fitted = fit_slice(
-        recast, direction=calibration.direction, calibrator=calibration.mode, folds=calibration.folds
+        recast,
+        direction=calibration.direction,
+        calibrator=calibration.mode,
+        every_fold=False,
+        folds=calibration.folds,
     )
     if fitted.calibrator is None or fitted.status is Status.CONSTANT_LABELS:
         return None

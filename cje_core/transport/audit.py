@@ -29,7 +29,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
-from cje_core.data.construct import dataset
+from cje_core.data.construct import dataset, in_order
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.influence import Part, combine, mean_part
@@ -186,12 +186,6 @@ def residuals(data: xr.Dataset | Calibrated) -> xr.Dataset:
             "score": ("row", rows.score[probes]),
         },
     )
-
-
-def in_order(out: xr.Dataset, data: xr.Dataset) -> xr.Dataset:
-    """Policies as the data have them; selecting costs milliseconds that a study need not pay for sorted data."""
-    same = np.array_equal(out.policy.values, data.policy.values)
-    return out if same else out.sel(policy=data.policy.values)
 
 
 def mean_residual(rows: Rows, fitted: OracleSlice, probes: IntArray) -> Residual | None:

@@ -21,12 +21,12 @@ from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import OracleSlice, calibration_part
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows
-from cje_core.data.construct import dataset
+from cje_core.data.construct import dataset, in_order
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
-from cje_core.inference.influence import combine, pooled_df
-from cje_core.inference.sums import cluster_se, cluster_sums, sum_by
-from cje_core.transport.audit import Residual, in_order, mean_residual, two_sided
+from cje_core.inference.influence import combine, pooled_df_of_one
+from cje_core.inference.sums import cluster_se, cluster_sums, counts_up, sum_by
+from cje_core.transport.audit import Residual, mean_residual, two_sided
 
 ROUNDING = 1e-12  # of the width of the scale: smaller deviations of residuals from their mean are none
 MIN_BIN_PROBES = 5  # a bin of the binned audit with fewer probed clusters joins its neighbour
@@ -261,7 +261,7 @@ def _with_noise_of_all(rows: Rows, found: Residual, probes: IntArray, variance: 
     else:
         of_fit = float(cluster_se(found.fit_noise.influence, rows.cluster))
         std_error = float(np.hypot(least, of_fit))
-        df = float(pooled_df([least**2, of_fit**2], [found.noise.df, found.fit_noise.df]))
+        df = pooled_df_of_one([least**2, of_fit**2], [found.noise.df, found.fit_noise.df])
     return std_error, df
 
 
@@ -309,15 +309,19 @@ def _joint(rows: Rows, fitted: OracleSlice, members: list[IntArray], ends: tuple
     says of rows that are independent.
     """
     low, high = ends
-    binary = bool(np.isin(rows.label[np.concatenate(members)], ends).all())
+    together, start = np.concatenate(members), np.cumsum([0, *map(len, members)])
+    label = rows.label[together]
+    binary = bool(((label == low) | (label == high)).all())
     f = fitted.calibrator
     assert f is not None
+    guesses = predict(f, rows.z[together])
     n_clusters, q = len(rows.cluster_names), len(members)
+    of_prompt = None if counts_up(rows.cluster, n_clusters) else rows.cluster
     value, squared_share, squared_noise, probed, least, fit_df = np.zeros((6, q))
     noise, fit_noise = np.empty((2, q, n_clusters))
     for b, probes in enumerate(members):
         share = rows.weight[probes] / rows.weight[probes].sum()
-        guess = predict(f, rows.z[probes])
+        guess = guesses[start[b] : start[b + 1]]
         left = rows.label[probes] - guess
         value[b] = share @ left
         if binary:
@@ -327,10 +331,10 @@ def _joint(rows: Rows, fitted: OracleSlice, members: list[IntArray], ends: tuple
         moves[np.abs(moves) < ROUNDING * (high - low)] = 0.0
         noise[b] = sum_by(cluster, share * moves, n_clusters)
         squared_noise[b] = (noise[b] ** 2).sum()
-        squared_share[b] = (sum_by(cluster, share, n_clusters) ** 2).sum()
-        probed[b] = len(np.unique(cluster))
+        mass = sum_by(cluster, share, n_clusters)
+        squared_share[b], probed[b] = (mass**2).sum(), np.count_nonzero(mass)
         part = calibration_part(rows, fitted, rows.z[probes], -share)
-        fit_noise[b], fit_df[b] = cluster_sums(part.influence, rows.cluster) / len(rows.prompts), part.df
+        fit_noise[b], fit_df[b] = cluster_sums(part.influence, of_prompt) / len(rows.prompts), part.df
     free = (probed - 1).sum()
     # the squared noise of a bin of m clusters is (m - 1) / m of its variance
     own = squared_noise * probed / (probed - 1)

@@ -14,7 +14,7 @@ the errors of the several tests of one command are put under one level, the one 
     `cje_core.transport.audit`
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -130,19 +130,21 @@ def units(found: xr.Dataset, when: npt.ArrayLike) -> Units:
         raise DataError(
             "no calibrator could be fitted to the labels, so there are no residuals; label more responses"
         )
-    means = pd.DataFrame(
-        {"policy": found["policy"].values, "cluster": found["cluster"].values, "when": moment.tolist()}
-    )
-    alone = not (means.duplicated() | means.isna().any(axis=1)).any()  # then a mean is of one row
-    means["residual"] = found["residual"].values
-    if not alone:
-        of_unit = means.groupby(["policy", "cluster", "when"], sort=False)
-        means = of_unit["residual"].mean().reset_index()
+    values, policy, cluster = (found[name].values for name in ("residual", "policy", "cluster"))
+    if not pd.isna(moment).any() and _alone(policy, cluster, moment):  # then a mean is of one row
+        return Units(values, policy.astype(str), np.array(moment.tolist(), dtype=object))
+    means = pd.DataFrame({"policy": policy, "cluster": cluster, "when": moment.tolist(), "residual": values})
+    means = means.groupby(["policy", "cluster", "when"], sort=False)["residual"].mean().reset_index()
     return Units(
         means["residual"].to_numpy(dtype=float),
         means["policy"].to_numpy(dtype=str),
         means["when"].to_numpy(dtype=object),
     )
+
+
+def _alone(*keys: npt.NDArray[Any]) -> bool:
+    """Whether no two rows have the same keys."""
+    return len(set(zip(*(key.tolist() for key in keys), strict=True))) == len(keys[0])
 
 
 def batch_audit(
@@ -314,8 +316,8 @@ def label_audit(
     moment = np.asarray(when)
     # a cluster counts when its first label came, with the mean of all
     order = pd.Series(moment.tolist()).rank(method="first").to_numpy()
-    keys = pd.DataFrame({"policy": found["policy"].values, "cluster": found["cluster"].values})
-    first = pd.Series(order).groupby([keys["policy"], keys["cluster"]]).transform("min").to_numpy()
+    keys = [found[name].values for name in ("policy", "cluster")]
+    first = order if _alone(*keys) else pd.Series(order).groupby(keys).transform("min").to_numpy()
     unit = units(found, first)
     policies = np.unique(unit.policy)
     longest = int(np.unique(unit.policy, return_counts=True)[1].max())

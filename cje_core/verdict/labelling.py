@@ -35,7 +35,7 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.oracle_slice import OracleSlice, held_out
 from cje_core.checks import FloatArray, probability
 from cje_core.data.arrays import count_prompts
-from cje_core.data.construct import dataset
+from cje_core.data.construct import dataset, in_order
 from cje_core.transport.margin import harmless_margin
 from cje_core.verdict.thresholds import BY_NAME
 
@@ -132,7 +132,7 @@ def next_labels(
         coords={"policy": rows.policies, "region": np.arange(most)},
         attrs={"margin": margin, "ci_prob": ci_prob, "eta": BY_NAME["identification"].good},
     )
-    return out.sel(policy=data.policy.values)
+    return in_order(out, data)
 
 
 def split(score: FloatArray, share: FloatArray, taught: FloatArray) -> list[Region]:

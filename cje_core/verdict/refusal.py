@@ -27,7 +27,7 @@ from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import calibration_part, outside
 from cje_core.checks import probability
-from cje_core.data.construct import dataset
+from cje_core.data.construct import dataset, in_order
 from cje_core.inference.estimate import CI_BOUND, Status
 from cje_core.inference.influence import combine, mean_part
 from cje_core.inference.sources import earned
@@ -219,7 +219,7 @@ def partial_identification(
         },
         attrs={"ci_prob": ci_prob, "monotone": int(monotone), "ci_kind": "imbens_manski"},
     )
-    return out.sel(policy=data.policy.values)
+    return in_order(out, data)
 
 
 def imbens_manski(width: float, std_error: float, df: float, ci_prob: float) -> float:

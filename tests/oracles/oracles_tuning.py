@@ -23,8 +23,8 @@ def curve(rows, index, own, weight, scale, increasing=True, refit=False):
     center = sum(rows.weight[r] * rows.score[r] for r in index) / total
     spread = np.sqrt(sum(rows.weight[r] * (rows.score[r] - center) ** 2 for r in index) / total)
     sign, (low, high) = 1 if increasing else -1, scale
-    x = [sign * (rows.score[r] - center) / spread for r in own]
-    y = [(rows.label[r] - low) / (high - low) for r in own]
+    x = np.array([sign * (rows.score[r] - center) / spread for r in own])
+    y = np.array([(rows.label[r] - low) / (high - low) for r in own])
     w = np.array(weight) * kish(rows, own, weight) / sum(weight)
     cluster = [rows.cluster[rows.prompt[r]] for r in own]
     prior = np.diag([0, 1 / 2.5**2])
@@ -32,14 +32,14 @@ def curve(rows, index, own, weight, scale, increasing=True, refit=False):
     def probability(theta, x):
         return 1 / (1 + np.exp(-theta[0] - theta[1] * x))
 
+    design = np.column_stack([np.ones(len(own)), x])
+
     def gradient(theta, keep):
-        parts = [w[i] * (y[i] - probability(theta, x[i])) * np.array([1, x[i]]) for i in keep]
-        return sum(parts) - prior @ theta
+        return design[keep].T @ (w[keep] * (y[keep] - probability(theta, x[keep]))) - prior @ theta
 
     def hessian(theta, keep):
-        p = [probability(theta, x[i]) for i in keep]
-        parts = [w[i] * q * (1 - q) * np.outer([1, x[i]], [1, x[i]]) for i, q in zip(keep, p, strict=True)]
-        return -sum(parts) - prior
+        p = probability(theta, x[keep])
+        return -design[keep].T @ np.diag(w[keep] * p * (1 - p)) @ design[keep] - prior
 
     def top(keep):
         found = optimize.root(gradient, [0.0, 0.0], (keep,), jac=hessian, options={"xtol": 1e-14})
@@ -59,7 +59,7 @@ def curve(rows, index, own, weight, scale, increasing=True, refit=False):
         share = (v - left) / (right - left) if right > left else 0.0
         return (1 - share) * about(theta, left) + share * about(theta, right)
 
-    everyone = range(len(own))
+    everyone = np.arange(len(own))
     theta, held = top(everyone), []
     for i in everyone:
         keep = [j for j in everyone if cluster[j] != cluster[i]]

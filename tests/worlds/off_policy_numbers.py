@@ -11,25 +11,32 @@ from cje_core.families.off_policy_estimate import policy_results
 
 
 class Numbers(NamedTuple):
-    """Arrays over policies; ``interval`` has the bounds last."""
+    """Arrays over policies, with as many replicates in front as there are; ``interval`` has the bounds last."""
 
     estimate: np.ndarray
     std_error: np.ndarray
     interval: np.ndarray
 
 
-def numbers(data, methods, policies, *, fresh):
-    """`Numbers` of each method, from a mapping to pairs of an estimator's module and its options."""
-    given = calibrated(data)
-    logs = unpack_logs(given)
-    order = [logs.rows.policies.index(name) for name in policies]
-    scale = tuple(map(float, given.data.attrs["oracle_range"]))
-    out = {}
+def values(data, methods, policies, *, fresh):
+    """Value, standard error and degrees of freedom of each policy, (3, policies), by each method.
+
+    The methods are a mapping to pairs of an estimator's module and its options.
+    """
+    logs = unpack_logs(calibrated(data))
+    order, out = [logs.rows.policies.index(name) for name in policies], {}
     for name, (module, options) in methods.items():
         every = [result for _, result, _ in policy_results(logs, module.estimate.method(**options), fresh)]
-        found = [every[p] for p in order]
-        value = np.clip([one.value for one in found], *scale)
-        error, df = (np.array([getattr(one, part) for one in found]) for part in ("std_error", "df"))
+        out[name] = np.array([(every[p].value, every[p].std_error, every[p].df) for p in order]).T
+    return out
+
+
+def with_intervals(found, scale=(0.0, 1.0)):
+    """`Numbers` of `values` by method, of one data set or of a list of them."""
+    out = {}
+    for name in found if isinstance(found, dict) else found[0]:
+        each = found[name] if isinstance(found, dict) else np.stack([one[name] for one in found], axis=1)
+        value, error, df = np.clip(each[0], *scale), each[1], each[2]
         interval = bounds(value, error, df, kind="auto", ci_prob=0.95, scale=scale).interval
         out[name] = Numbers(value, error, interval)
     return out

@@ -32,7 +32,7 @@ def as_data(score, label, m, names):
 
 def core(rows, **options):
     """Value, standard error and degrees of freedom of every policy, shape (policies, 3)."""
-    fitted = fit_slice(rows)
+    fitted = fit_slice(rows, every_fold=False)
     fits = [fit_policy(rows, fitted, p, Options(**options)).result for p in range(len(rows.policies))]
     return np.array([(fit.value, fit.std_error, fit.df) for fit in fits])
 

@@ -49,7 +49,7 @@ def draw(judge, n_probes, shifts, *, n_fits=40, n_draws=25, n=1000, labels=250, 
                 atoms=atoms, rng=rng,
             )
         )  # fmt: skip
-        fitted = fit_slice(rows)
+        fitted = fit_slice(rows, every_fold=False)
         bias = float((curve - predict(fitted.calibrator, population)).mean())
         own, probed = rows.policy == 1, rows.probe[rows.policy == 1]
         uniforms = [(rng.random(len(rows.score))[own], rng.random(probed.sum())) for _ in range(n_draws)]
@@ -123,7 +123,7 @@ def draw_clustered(judge="strong", n_fits=10, n_draws=60, *, size=3, n_probes=75
                 atoms=atoms, rng=rng,
             )
         )  # fmt: skip
-        fitted, own = fit_slice(rows), rows.policy == 1
+        fitted, own = fit_slice(rows, every_fold=False), rows.policy == 1
         probes = np.flatnonzero(own & rows.probe)
         probed = np.zeros(n, bool)
         probed[rows.prompt[probes]] = True

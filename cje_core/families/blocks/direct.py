@@ -78,6 +78,7 @@ def slices(block: Block) -> Slices:
         block=np.empty((n_sets, N_FOLDS + 1, m), dtype=np.int64),
         n_knots=np.zeros((n_sets, N_FOLDS + 1), dtype=np.int64),
         center=np.full((n_sets, N_FOLDS + 1), np.nan),
+        place=np.zeros(block.score.shape, dtype=np.int32),
         f=np.full(block.score.shape, np.nan),
         own_f=np.full(block.score.shape, np.nan),
         outside=np.full((n_sets, n_policies), np.nan),
@@ -89,7 +90,7 @@ def slices(block: Block) -> Slices:
     orders = canonical, np.argsort(np.array(block.policies)), by_hash
     gather_slices(block.score, block.label, block.label_prob, orders, out)
     out.by_score[:] = np.argsort(out.score, axis=1)
-    fit_slices(block.score, block.label, np.argsort(out.label, axis=1), rising(block)[0], out)
+    fit_slices(block.score, np.argsort(out.label, axis=1), out)
     return out
 
 
@@ -100,13 +101,6 @@ def prompt_orders(n: int) -> tuple[IntArray, IntArray]:
     canonical = np.argsort(names)
     hashes = np.array([stable_hash(name) for name in names.tolist()], np.uint64)
     return canonical, canonical[np.argsort(hashes[canonical], kind="stable")]
-
-
-@lru_cache(maxsize=1)
-def rising(block: Block) -> tuple[IntArray, FloatArray]:
-    """What sorts the scores of each policy, and the sorted scores."""
-    order = np.argsort(block.score, axis=-1)
-    return order, np.take_along_axis(block.score, order, axis=-1)
 
 
 def holds(block: Block, correct: bool, form: int) -> bool:
@@ -167,7 +161,7 @@ def direct_block(
     status = statuses(block, found, own, correct, form)
     evidence = own_evidence(block) if correct else None
     if inference == "jackknife":
-        std_error, df = fold_errors(block, slices(block), rising(block)[0], found)
+        std_error, df = fold_errors(block, slices(block), found)
     else:
         std_error, df = standard_error(found.influence), pooled_df(found.variance, found.df)
     if known or interval == "normal":
@@ -194,7 +188,7 @@ def fit_block(
         out = nothing(block, known)
     own, fits = np.isin(out.route, (CORRECTED, LABEL_MEAN)), slices(block)
     wider = np.array([widening(p) for p in p_values(block)]) if form == BALANCED else np.ones(len(own))
-    lent_values(block.score, rising(block)[1], fits, own, wider, form, out)
+    lent_values(block.score, fits, own, wider, form, out)
     return out, own
 
 

@@ -13,6 +13,7 @@ from cje_core.checks import FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.families.blocks.curve_kernels import judge_curve
 from cje_core.families.blocks.slice_kernels import (
+    CELLS,
     NO_LABELS,
     TOO_FEW_LABELS,
     advance,
@@ -21,6 +22,7 @@ from cje_core.families.blocks.slice_kernels import (
     dot,
     knot_mass,
     leverage,
+    locate,
     total,
 )
 from cje_core.families.direct import balance, power_tuning
@@ -162,15 +164,15 @@ def fill(out, r, p, route, value, first, first_df, second, second_df):  # type: 
 
 
 @Kernel
-def plug_in(slices, r, p, rising, out):  # type: ignore[no-untyped-def]
+def plug_in(slices, r, p, score, out):  # type: ignore[no-untyped-def]
     """Mean of the borrowed calibrator, with the error of its fit: `oracle_slice.calibration_part`."""
-    n, m, full = len(rising), slices.rows[r], slices.n_folds[r]
+    n, m, full = len(score), slices.rows[r], slices.n_folds[r]
     moves, label_moves, lever_of = np.empty(n), np.zeros(n), np.zeros(n)
     mean, df = mean_of_all(slices.f[r, p], moves)
     size, block_of = slices.n_knots[r, full], slices.block[r, full]
     mass = np.zeros(block_of[size - 1] + 1)
     if not out.f_known:
-        knot_mass(rising, np.full(n, 1.0 / n), slices.knot[r, full], size, block_of, mass)
+        knot_mass(score, slices.place[r, p], 1.0 / n, slices.knot[r, full], size, block_of, mass)
     lever = leverage(slices, r, mass)
     for j in range(m):
         lever_of[slices.prompt[r, j]] += abs(lever[j])
@@ -220,17 +222,19 @@ def spline_terms(x, knot):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def density_ratio(slices, r, rising, residual, label_moves):  # type: ignore[no-untyped-def]
+def density_ratio(slices, r, score, residual, label_moves):  # type: ignore[no-untyped-def]
     """`fit._slice_residual`: shift, degrees of freedom, and influence (filled)."""
-    m, n = len(residual), len(rising)
-    ratio, each = np.zeros(m), np.full(n, 1.0 / n)
+    m, n = len(residual), len(score)
+    ratio, place = np.zeros(m), np.empty(n, dtype=np.int32)
+    first = np.empty(CELLS * slices.knot.shape[2] + 1, dtype=np.int64)
     for k in range(slices.n_folds[r]):
         size = slices.n_knots[r, k]
         if size == 0:
             continue
         knot, block = slices.knot[r, k], slices.block[r, k]
         of_block = np.zeros(block[size - 1] + 1)
-        knot_mass(rising, each, knot, size, block, of_block)
+        locate(score, knot, size, first, place)
+        knot_mass(score, place, 1.0 / n, knot, size, block, of_block)
         of_block /= block_weights(block, slices.total[r, k], size)
         of_knot = of_block[block[:size]]
         left = 0
@@ -251,7 +255,7 @@ def density_ratio(slices, r, rising, residual, label_moves):  # type: ignore[no-
 
 
 @Kernel
-def borrowed(slices, r, scores, rising, own, form, widening, out):  # type: ignore[no-untyped-def]
+def borrowed(slices, r, scores, own, form, widening, out):  # type: ignore[no-untyped-def]
     """Values of the policies without `own` labels, corrected by the slice's residuals.
 
     `balance.balanced_residual`, or `fit._slice_residual`; each prompt has one labelled row at most. Errors along
@@ -299,7 +303,6 @@ def borrowed(slices, r, scores, rising, own, form, widening, out):  # type: igno
         left = np.sqrt(1 - min(alone, MAX_LEVERAGE))
         noise[j] = rest + alone * rest / (left + left**2)
     moves, label_moves = np.empty(n), np.empty(n)
-    each = np.full(n, 1.0 / n)
     n_knots, block = slices.n_knots[r, full], slices.block[r, full]
     mass = np.empty(block[n_knots - 1] + 1)
     for p in range(len(scores)):
@@ -308,7 +311,7 @@ def borrowed(slices, r, scores, rising, own, form, widening, out):  # type: igno
         mean, df = mean_of_all(slices.f[r, p], moves)
         label_moves[:] = 0.0
         if form == ONE_STEP:
-            shift, second_df = density_ratio(slices, r, rising[p], residual, label_moves)
+            shift, second_df = density_ratio(slices, r, scores[p], residual, label_moves)
         else:
             of_policy = spline_terms((scores[p] - center) / spread, knot)
             goal = np.empty(width)
@@ -316,7 +319,7 @@ def borrowed(slices, r, scores, rising, own, form, widening, out):  # type: igno
                 goal[c] = of_policy[:, c].mean()
             weights = share * (row @ (goal @ turn))
             mass[:] = 0.0
-            knot_mass(rising[p], each, slices.knot[r, full], n_knots, block, mass)
+            knot_mass(scores[p], slices.place[r, p], 1.0 / n, slices.knot[r, full], n_knots, block, mass)
             for j in range(m):  # its scores are knots
                 mass[block[slices.at[r, j]]] -= weights[j]
             coefficient = weights + leverage(slices, r, mass)
@@ -358,13 +361,13 @@ def own_values(scores, labels, probs, slices, choice, out):  # type: ignore[no-u
 
 
 @Kernel
-def lent_values(scores, rising, slices, own, widening, form, out):  # type: ignore[no-untyped-def]
-    """Fill `Values` of the others, given scores in rising order and whose ``own`` labels correct, (R, P)."""
+def lent_values(scores, slices, own, widening, form, out):  # type: ignore[no-untyped-def]
+    """Fill `Values` of the others, given whose ``own`` labels correct, (R, P)."""
     for r in range(len(scores)):
         if slices.kind[r] == TOO_FEW_LABELS or slices.kind[r] == NO_LABELS or own[r].all():
             continue
         if form == PLUG_IN:
             for p in np.flatnonzero(~own[r]):
-                plug_in(slices, r, p, rising[r, p], out)
+                plug_in(slices, r, p, scores[r, p], out)
         else:
-            borrowed(slices, r, scores[r], rising[r], own[r], form, widening[r], out)
+            borrowed(slices, r, scores[r], own[r], form, widening[r], out)

@@ -19,6 +19,7 @@ MAX_LEVERAGE, SAME_WEIGHT, MIN_EFFECTIVE = (
     rank_test.SAME_WEIGHT,
     rank_test.MIN_EFFECTIVE,
 )
+CELLS = 4  # of the table in which places are looked up, a knot
 OK, TOO_FEW_LABELS, NO_LABELS, CONSTANT_LABELS, CONSTANT_JUDGE = 0, 1, 2, 3, 4  # what a slice shows by itself
 
 
@@ -47,6 +48,7 @@ class Slices(NamedTuple):
     block: IntArray  # constant block of each knot
     n_knots: IntArray  # (R, 6)
     center: FloatArray  # (R, 6): weighted mean label behind each fit
+    place: IntArray  # (R, P, n): of each score among the knots of the fit on all labels, see `locate`
     f: FloatArray  # (R, P, n): the calibrator on all labels
     own_f: FloatArray  # (R, P, n): without the response's fold, where it has a label
     outside: FloatArray  # (R, P): share of scores outside the range of the labels
@@ -110,6 +112,40 @@ def advance(x, left, knot, last):  # type: ignore[no-untyped-def]
 
 
 @Kernel
+def locate(x, knot, n_knots, first, place):  # type: ignore[no-untyped-def]
+    """Number of the last knot at or below each x, or of the first (filled): by a table, and in whatever order x comes.
+
+    Cells of equal width hold a fraction of a knot each, see `cje_core.calibration.isotonic.interpolate`; ``first`` has
+    room for `CELLS` a knot and one more.
+    """
+    low, last, n_cells = knot[0], n_knots - 1, CELLS * n_knots
+    width = knot[last] - low
+    steps = n_cells / width if width > 0 else 0.0
+    steps = steps if np.isfinite(steps) else 0.0  # then one cell holds all knots
+    first[: n_cells + 1] = 0
+    for j in range(n_knots):
+        first[min(int((knot[j] - low) * steps), n_cells - 1) + 1] += 1
+    for c in range(n_cells):
+        first[c + 1] += first[c]
+    for i in range(len(x)):
+        at = x[i]
+        if at >= knot[last]:
+            place[i] = last
+        elif at <= low:
+            place[i] = 0
+        else:
+            cell = min(int((at - low) * steps), n_cells - 1)
+            before, after = first[cell], first[cell + 1]
+            while before < after:
+                middle = (before + after) // 2
+                if knot[middle] <= at:
+                    before = middle + 1
+                else:
+                    after = middle
+            place[i] = before - 1
+
+
+@Kernel
 def between(x, left, knot, value, last):  # type: ignore[no-untyped-def]
     """Value at x, given the `advance` to it: linear between knots, constant outside."""
     if left == last or x <= knot[0]:
@@ -119,17 +155,20 @@ def between(x, left, knot, value, last):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def knot_mass(x, weight, knot, n_knots, of_knot, mass):  # type: ignore[no-untyped-def]
-    """Add weights at scores x, rising, to what `of_knot` says each knot belongs to, `calibrator.knot_mass`."""
-    left, last = 0, n_knots - 1
+def knot_mass(x, place, each, knot, n_knots, of_knot, mass):  # type: ignore[no-untyped-def]
+    """Add the weight of `each` score to what `of_knot` says each knot belongs to, `calibrator.knot_mass`.
+
+    The scores' places are those of `locate`.
+    """
+    last = n_knots - 1
     for i in range(len(x)):
-        left = advance(x[i], left, knot, last)
+        left = place[i]
         if left == last or x[i] <= knot[0] or of_knot[left] == of_knot[left + 1]:
-            mass[of_knot[left]] += weight[i]
+            mass[of_knot[left]] += each
         else:
             share = (x[i] - knot[left]) / (knot[left + 1] - knot[left])
-            mass[of_knot[left]] += weight[i] * (1.0 - share)
-            mass[of_knot[left + 1]] += weight[i] * share
+            mass[of_knot[left]] += each * (1.0 - share)
+            mass[of_knot[left + 1]] += each * share
 
 
 @Kernel
@@ -249,8 +288,9 @@ def number(values, rising, code):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def fit_slices(scores, labels, by_label, order, out):  # type: ignore[no-untyped-def]
-    """Fill the rest of `Slices`, given what sorts its rows by label, and all scores."""
+def fit_slices(scores, by_label, out):  # type: ignore[no-untyped-def]
+    """Fill the rest of `Slices`, given what sorts its rows by label."""
+    first = np.empty(CELLS * out.knot.shape[2] + 1, dtype=np.int64)
     for r in range(len(scores)):
         m = out.rows[r]
         if m:
@@ -258,7 +298,7 @@ def fit_slices(scores, labels, by_label, order, out):  # type: ignore[no-untyped
             values = number(out.label[r, :m], by_label[r, :m], out.label_at[r, :m])
         if out.kind[r] == OK:
             fit_calibrators(out, r, levels + 1, out.value[r])
-            predict_all(scores[r], labels[r], order[r], out.value[r], out, r)
+            predict_all(scores[r], first, out.value[r], out, r)
             out.kind[r] = CONSTANT_LABELS if values == 0 else (CONSTANT_JUDGE if levels == 0 else OK)
         out.rank[r, 0], out.rank[r, 1], out.rank[r, 2], out.rank[r, 3] = rank_statistic(
             out, r, out.moves[r, :m]
@@ -305,29 +345,34 @@ def fit_calibrators(out, r, size, value):  # type: ignore[no-untyped-def]
 
 
 @Kernel
-def predict_all(score, label, order, value, out, r):  # type: ignore[no-untyped-def]
+def predict_all(score, first, value, out, r):  # type: ignore[no-untyped-def]
     """Predictions of data set r: of every response, and held out where it has a label; who lies outside the labels."""
     full = out.n_folds[r]
     n_policies, n = score.shape
-    knot, fitted, last = out.knot[r, full], value[full], out.n_knots[r, full] - 1
+    knot, fitted, size = out.knot[r, full], value[full], out.n_knots[r, full]
+    low, high, slope = knot[0], knot[size - 1], np.zeros(size)
+    for c in range(size - 1):
+        slope[c] = (fitted[c + 1] - fitted[c]) / (knot[c + 1] - knot[c])
     for p in range(n_policies):
-        at, beyond, left = 0, 0, np.zeros(full, dtype=np.int64)
-        for i in order[p]:
-            s = score[p, i]
-            at = advance(s, at, knot, last)
-            beyond += s < knot[0] or s > knot[last]
-            out.f[r, p, i] = between(s, at, knot, fitted, last)
-            if not np.isnan(label[p, i]):
-                k = out.fold[r, i]  # element by element: a view of a row would cost more than its use
-                own_last, c = out.n_knots[r, k] - 1, left[k]
-                if own_last < 0:
-                    continue
-                while c < own_last and out.knot[r, k, c + 1] <= s:
-                    c += 1
-                left[k] = c
-                if c == own_last or s <= out.knot[r, k, 0]:
-                    out.own_f[r, p, i] = value[k, c]
-                else:
-                    slope = (value[k, c + 1] - value[k, c]) / (out.knot[r, k, c + 1] - out.knot[r, k, c])
-                    out.own_f[r, p, i] = slope * (s - out.knot[r, k, c]) + value[k, c]
+        beyond, place, f = 0, out.place[r, p], out.f[r, p]
+        locate(score[p], knot, size, first, place)
+        for i in range(n):
+            s, c = score[p, i], place[i]
+            beyond += s < low or s > high
+            f[i] = slope[c] * (s - knot[c]) + fitted[c] if low < s < high else fitted[c]
         out.outside[r, p] = beyond / n
+    left = np.zeros(full, dtype=np.int64)
+    for j in out.by_score[r, : out.rows[r]]:
+        s, i = out.score[r, j], out.prompt[r, j]
+        k = out.fold[r, i]  # element by element: a view of a row would cost more than its use
+        own_last, c = out.n_knots[r, k] - 1, left[k]
+        if own_last < 0:
+            continue
+        while c < own_last and out.knot[r, k, c + 1] <= s:
+            c += 1
+        left[k] = c
+        held_out = value[k, c]
+        if c < own_last and s > out.knot[r, k, 0]:
+            slope = (value[k, c + 1] - value[k, c]) / (out.knot[r, k, c + 1] - out.knot[r, k, c])
+            held_out = slope * (s - out.knot[r, k, c]) + value[k, c]
+        out.own_f[r, out.policy[r, j], i] = held_out

@@ -33,7 +33,7 @@ from cje_core.inference.influence import (
     make_part,
     mean_of_rows,
     mean_part,
-    pooled_df,
+    pooled_df_of_one,
 )
 from cje_core.inference.sums import cluster_se, sum_by
 
@@ -289,7 +289,7 @@ def _finish(
         _, evaluation, given_df = combine(given_f, rows.cluster)
         calibration = float(np.sqrt(folds[0]))
         std_error = float(np.hypot(evaluation, calibration))
-        df = float(pooled_df([evaluation**2, folds[0]], [given_df, folds[1]]))
+        df = pooled_df_of_one([evaluation**2, folds[0]], [given_df, folds[1]])
     if options.quantile == "normal":
         df = np.inf
     return result._replace(

@@ -27,7 +27,7 @@ import numpy as np
 
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.sums import sum_by
+from cje_core.inference.sums import gapless, sum_by
 
 FEWEST = 20  # labels below which groups are not looked at
 
@@ -70,12 +70,12 @@ def pooled_shift(found: Residuals, n_groups: int) -> FloatArray:
     [0.974, -0.974, 0.0]
     """
     none = np.zeros(n_groups)
-    _, first, unit = np.unique(found.cluster, return_index=True, return_inverse=True)
-    if len(first) < FEWEST:
+    unit, n_units = gapless(found.cluster)
+    if n_units < FEWEST:
         return none
-    size = sum_by(unit, found.weight, len(first))
-    value = sum_by(unit, found.weight * found.value, len(first)) / size
-    group = found.group[first]
+    size = sum_by(unit, found.weight, n_units)
+    value = sum_by(unit, found.weight * found.value, n_units) / size
+    group = found.group if unit is None else found.group[np.unique(unit, return_index=True)[1]]
     mass, squares = sum_by(group, size, n_groups), sum_by(group, size**2, n_groups)
     seen = mass > 0
     effective = np.divide(mass**2, squares, out=np.zeros(n_groups), where=seen)
@@ -84,7 +84,7 @@ def pooled_shift(found: Residuals, n_groups: int) -> FloatArray:
     free = float(effective[seen].sum()) - n_seen
     if n_seen < 2 or free < 1:
         return none
-    within = float((size * (value - mean[group]) ** 2).sum() / size.mean()) / (len(first) - n_seen)
+    within = float((size * (value - mean[group]) ** 2).sum() / size.mean()) / (n_units - n_seen)
     if not within > 0:
         return none
     precision = effective / within

@@ -47,7 +47,7 @@ def draw(r):
 
 def found(rows):
     """What each method, and the audit, says of rows: their array-level cores, without a labelled shell."""
-    fitted, policies = fit_slice(rows), range(len(rows.policies))
+    fitted, policies = fit_slice(rows, every_fold=False), range(len(rows.policies))
     known = Options(inference="cluster", correction="none")
     probed = [probe_value(rows, fitted, p, tuned=False).result for p in policies]
     out = {

@@ -36,7 +36,7 @@ def at_most(rate, probability, n):
 def test_the_estimates_of_many_draws_are_those_of_the_estimators(n_probes):
     rng = np.random.default_rng(n_probes)
     rows = unpack(transport_shift.simulate(n=200, oracle_fraction=0.25, n_probes=n_probes, rng=1))
-    fitted, own = fit_slice(rows), rows.policy == 1
+    fitted, own = fit_slice(rows, every_fold=False), rows.policy == 1
     probes, probed = np.flatnonzero(own & rows.probe), rows.probe[own]
     assert rows.evaluated[own].all() and probed.sum() == n_probes
     score, label = rng.random((3, 200)), rng.random((2, 3, n_probes))

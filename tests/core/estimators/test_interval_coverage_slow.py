@@ -14,7 +14,7 @@ import pytest
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data.arrays import Rows
 from cje_core.families.blocks.bootstrap import bootstrap_block
-from cje_core.families.blocks.direct import fit_block, prompt_orders, rising, slices
+from cje_core.families.blocks.direct import fit_block, prompt_orders, slices
 from cje_core.families.blocks.direct_kernels import CORRECTED, FAILED, ONE_STEP, PLUG_IN
 from cje_core.families.blocks.estimates import Numbers, assemble_block, standard_error
 from cje_core.families.blocks.jackknife import fold_errors
@@ -122,7 +122,7 @@ def simulate(world, m):
         ours = plain._replace(
             route=np.where(np.arange(len(target)) == 0, plain.route, FAILED)
         )  # no other is read
-        value, error = plain.value[:, 0], fold_errors(block, slices(block), rising(block)[0], ours)[0][:, 0]
+        value, error = plain.value[:, 0], fold_errors(block, slices(block), ours)[0][:, 0]
         record("jackknife", value, error, wald(value, error, np.inf, 0.95), target[0])
     return {name: np.concatenate(cells) for name, cells in out.items()}
 
@@ -135,7 +135,7 @@ def tuned_bootstrap(world, m):
     for seed, block, target in blocks(world, m, N_TUNED):
         for r in range(PER_BLOCK):
             rows = base_rows(block, r)
-            fitted = fit_slice(rows)
+            fitted = fit_slice(rows, every_fold=False)
             fit = fit_policy(rows, fitted, 0, options)
             arrays = bootstrap_rows(rows, fitted, [fit], [0], options)
             draws = bootstrap_direct(arrays, N_TUNED_BOOT, np.random.default_rng(seed + r)).draws

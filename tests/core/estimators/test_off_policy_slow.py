@@ -6,7 +6,7 @@ Each check that passes is run again with the standard error planted 20% too smal
 import numpy as np
 import pytest
 from bare_arrays import drawn, with_logs
-from off_policy_numbers import numbers
+from off_policy_numbers import values, with_intervals
 from scipy import stats
 
 from cje_core.estimators import (
@@ -46,25 +46,22 @@ def simulate(r):
 
 def test_the_numbers_are_those_of_the_estimators():
     data = finite_model.simulate(**WORLD, rng=0).sel(policy=POLICIES)
-    for name, found in numbers(simulate(0), METHODS, POLICIES, fresh=True).items():
+    for name, found in with_intervals(values(simulate(0), METHODS, POLICIES, fresh=True)).items():
         module, options = METHODS[name]
         wanted = module.estimate(data, **options)
-        for part, values in found._asdict().items():
-            np.testing.assert_array_equal(values, wanted[part].values)
+        for part, number in found._asdict().items():
+            np.testing.assert_array_equal(number, wanted[part].values)
 
 
 @pytest.fixture(scope="module")
 def replicates():
     """Per method: estimates, standard errors and whether the interval covers, each (replicate, policy)."""
     truth = finite_model.truth().sel(policy=POLICIES).values
-    out = {name: ([], [], []) for name in METHODS}
-    for r in range(N_REPLICATES):
-        for name, found in numbers(simulate(r), METHODS, POLICIES, fresh=True).items():
-            low, high = found.interval.T
-            out[name][0].append(found.estimate)
-            out[name][1].append(found.std_error)
-            out[name][2].append((low <= truth) & (truth <= high))
-    return {name: tuple(map(np.array, triple)) for name, triple in out.items()}
+    found = [values(simulate(r), METHODS, POLICIES, fresh=True) for r in range(N_REPLICATES)]
+    out = {}
+    for name, (estimate, std_error, interval) in with_intervals(found).items():
+        out[name] = estimate, std_error, (interval[..., 0] <= truth) & (truth <= interval[..., 1])
+    return out
 
 
 def calibrated(estimates, std_errors):

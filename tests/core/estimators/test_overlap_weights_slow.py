@@ -6,7 +6,7 @@ The checks that pass are run again with the standard error planted 20% too small
 import numpy as np
 import pytest
 from bare_arrays import drawn, with_logs
-from off_policy_numbers import numbers
+from off_policy_numbers import values, with_intervals
 from oracles_ope import overlap_population
 from scipy import stats
 
@@ -28,19 +28,17 @@ def simulate(r):
 
 
 def test_the_numbers_are_those_of_the_estimator():
-    found = numbers(simulate(0), METHODS, POLICIES, fresh=False)["overlap_weights"]
+    found = with_intervals(values(simulate(0), METHODS, POLICIES, fresh=False))["overlap_weights"]
     wanted = overlap_weights.estimate(finite_model.simulate(**WORLD, rng=0)).sel(policy=POLICIES)
-    for part, values in found._asdict().items():
-        np.testing.assert_array_equal(values, wanted[part].values)
+    for part, number in found._asdict().items():
+        np.testing.assert_array_equal(number, wanted[part].values)
 
 
 @pytest.fixture(scope="module")
 def replicates():
     """Estimates, standard errors and intervals, (replicate, policy[, 2])."""
-    found = []
-    for r in range(N_REPLICATES):
-        found.append(numbers(simulate(r), METHODS, POLICIES, fresh=False)["overlap_weights"])
-    return tuple(np.array(part) for part in zip(*found, strict=True))
+    found = [values(simulate(r), METHODS, POLICIES, fresh=False) for r in range(N_REPLICATES)]
+    return tuple(with_intervals(found)["overlap_weights"])
 
 
 def truth():

@@ -28,7 +28,7 @@ from borrowed_world import (
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.informative import widening
 from cje_core.calibration.oracle_slice import fit_slice
-from cje_core.families.blocks.direct import FORMS, fit_block, lends, nothing, p_values, rising, slices
+from cje_core.families.blocks.direct import FORMS, fit_block, lends, nothing, p_values, slices
 from cje_core.families.blocks.direct_kernels import lent_values
 from cje_core.families.blocks.estimates import Numbers, assemble_block, labelled, standard_error
 from cje_core.families.direct.fit import Options, fit_policy
@@ -67,7 +67,7 @@ def lent(block, form):
     wider = (
         np.array([widening(p) for p in p_values(block)]) if form == FORMS["balanced"] else np.ones(len(own))
     )
-    lent_values(block.score, rising(block)[1], slices(block), own, wider, form, out)
+    lent_values(block.score, slices(block), own, wider, form, out)
     return out
 
 
@@ -93,15 +93,16 @@ def fewer(block, m, rng):
 @lru_cache
 def simulations(world, *sizes):
     """`simulate` for every number of labels, the largest first, which are those of one another, and every form."""
-    n, truth = 4000 if sizes[0] > 1000 else 1000, WORLDS[world].truth()
+    n, truth = 4000 if sizes[0] > 1000 else 1000, WORLDS[world].truth().to_series().to_dict()
     out = defaultdict(lambda: ([], []))
     for seed in range(0, DATA_SETS, PER_DRAW):
         rngs = [generator(seed + r, "borrowed", world) for r in range(PER_DRAW)]
         block = WORLDS[world].simulate.block(rngs, n=n, oracle_fraction=sizes[0] / n, label_design="base")
+        target = np.array([truth[name] for name in block.policies])
         for m in sizes:
             block = block if m == sizes[0] else fewer(block, m, generator(seed, "fewer", world))
             for form in ("balanced", "plug_in") if (world, m) in PLANTED else ("balanced",):
-                for into, values in zip(out[m, form], differences_too(block, form, truth), strict=True):
+                for into, values in zip(out[m, form], differences_too(block, form, target), strict=True):
                     into.append(values)
     return {key: tuple(map(np.concatenate, both)) for key, both in out.items()}
 
@@ -115,7 +116,7 @@ def simulate(world, m, form="balanced"):
     return simulations(world, *((m,) if m > 1000 else (250, 50)))[m, form]
 
 
-def differences_too(block, form, truth):
+def differences_too(block, form, target):
     """Levels and differences of the data sets of a block."""
     found = lent(block, FORMS[form])
     printed, far = (
@@ -132,7 +133,7 @@ def differences_too(block, form, truth):
         found.balance if form == "balanced" else None,
     )
     got = assemble_block(block, numbers, ci_prob=0.95, kind="wald")
-    off = got.estimate - truth.sel(policy=list(block.policies)).values
+    off = got.estimate - target
     apart = got.pairs(first, second, 0.95)
     for values, of in (
         ((off, got.std_error, got.df), names),

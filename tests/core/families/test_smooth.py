@@ -3,8 +3,10 @@
 """
 
 import numpy as np
+import off_policy_numbers
 import pytest
 
+from cje_core.calibration.calibrated import calibrated
 from cje_core.data import from_arrays
 from cje_core.estimators import calibrated_dr_cpo, dr_cpo
 from cje_core.families.smooth import RIDGE, features, smoothed_mean
@@ -87,19 +89,31 @@ def test_it_is_an_option_of_the_family(estimator):
     np.testing.assert_allclose(again.estimate, smooth.estimate)
 
 
+def test_the_numbers_of_many_data_sets_are_those_of_the_estimator():
+    few = world(np.random.default_rng(100), share=0.2)
+    methods = {smooth: (dr_cpo, {"smooth_g": smooth}) for smooth in (False, True)}
+    for smooth, found in off_policy_numbers.values(calibrated(few), methods, ["target"], fresh=True).items():
+        wanted = dr_cpo.estimate(few, smooth_g=smooth).sel(policy="target")
+        np.testing.assert_array_equal(
+            found[:, 0], [wanted[k].item() for k in ("estimate", "std_error", "df")]
+        )
+
+
 @pytest.mark.slow
 def test_with_few_draws_it_is_shorter_and_no_more_biased():
     """A fifth of the prompts have a fresh response: spread, standard error and bias; a smoothed mean without the
     residuals of the fresh responses would be biased by what the folds' regressions leave, so the bias is looked at.
     """
     reps, names = 300, ("plain", "smooth")
+    methods = {name: (dr_cpo, {"smooth_g": name == "smooth"}) for name in names}
     values, errors = {name: [] for name in names}, {name: [] for name in names}
     for r in range(reps):
-        few = world(np.random.default_rng(100 + r), share=0.2)
-        for name in names:
-            out = dr_cpo.estimate(few, smooth_g=name == "smooth").sel(policy="target")
-            values[name].append(out.estimate.item())
-            errors[name].append(out.std_error.item())
+        few = calibrated(world(np.random.default_rng(100 + r), share=0.2))
+        for name, (value, error, _) in off_policy_numbers.values(
+            few, methods, ["target"], fresh=True
+        ).items():
+            values[name].append(value.item())
+            errors[name].append(error.item())
     spread = {name: np.std(values[name], ddof=1) for name in names}
     ratio = spread["smooth"] / spread["plain"]
     assert ratio < 1 - 5 / np.sqrt(reps)  # each spread has a relative error of 1 / sqrt(2 reps)

@@ -51,7 +51,7 @@ def inside(rows, group, g):
 
 def intervals(rows, *groups):
     """Intervals of `direct.estimate` (policies, 2): by the pooled calibrator (None), or shifted in each group."""
-    fitted = fit_slice(rows)
+    fitted = fit_slice(rows, every_fold=False)
     return [direct_numbers(rows, fitted, Options(borrowed="balanced", group=how)).interval for how in groups]
 
 

@@ -72,7 +72,7 @@ BINNED = ("compensating", "same")
 
 def numbers(rows):
     """What the two audits say of every policy, (names, policies), without a labelled shell; the bins of `BINNED`."""
-    fitted, out = fit_slice(rows), np.full((len(rows.policies), len(NAMES)), np.nan)
+    fitted, out = fit_slice(rows, every_fold=False), np.full((len(rows.policies), len(NAMES)), np.nan)
     for p, name in enumerate(rows.policies):
         if name != "base":
             one = mean_residual(rows, fitted, np.flatnonzero((rows.policy == p) & rows.probe))
@@ -184,7 +184,7 @@ def binary_bins():
         label = np.where(seen, rng.random((2, n)) < mean, np.nan)
         rows = rows_of(score, label, ["a", "b"], probe=probe, teach=["a"])
         # labels inside the second scale: no variance is known under the null, the estimates stand alone
-        bins, (known, alone) = binned(rows, fit_slice(rows), 1, 10, (0.0, 1.0), (-1.0, 2.0))
+        bins, (known, alone) = binned(rows, fit_slice(rows, every_fold=False), 1, 10, (0.0, 1.0), (-1.0, 2.0))
         found["p"].append(known[1:])
         q = len(bins)
         found["old"].append((alone[0] / q, q, 60 - q))
@@ -238,10 +238,12 @@ def size_of_bins(rates, each, rng, n, ends):
 @pytest.fixture
 def known(monkeypatch):
     """The audit's law with predictions that are the first column of z and have no error."""
-    silent = SimpleNamespace(influence=np.zeros(0), df=np.inf)
     monkeypatch.setattr(local_audits, "predict", lambda f, z: z[:, 0])
-    monkeypatch.setattr(local_audits, "calibration_part", lambda *a: silent)
-    monkeypatch.setattr(local_audits, "cluster_sums", lambda influence, cluster: np.zeros(len(cluster)))
+    monkeypatch.setattr(
+        local_audits,
+        "calibration_part",
+        lambda rows, *a: SimpleNamespace(influence=np.zeros(len(rows.cluster)), df=np.inf),
+    )
 
 
 def test_binned_audit_keeps_its_level_where_binary_labels_are_nearly_sure(known):
