@@ -138,7 +138,7 @@ def _chain(  # type: ignore[no-untyped-def]
             now = _move_shape(rng, terms, now, rise, f, g, upward, moves, basis, u, log_u, table[component])
         component = draw_component(rng, log_u, table, log_mass, log_p)
         for c in range(n_effects):
-            height = now - 0.5 * (coefficient[c] / effect_scale) ** 2 + np.log1p(-rng.random())
+            height = now - 0.5 * (coefficient[c] / effect_scale) ** 2 - rng.standard_exponential()
             low = coefficient[c] - effect_scale * rng.random()
             high = low + effect_scale
             for end in range(2):  # step out

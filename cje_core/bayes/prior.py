@@ -135,13 +135,23 @@ def draw_component(rng, log_u, table, log_mass, log_p):  # type: ignore[no-untyp
 @njit
 def log_gamma_draw(rng, shape):  # type: ignore[no-untyped-def]
     """Log of a standard gamma draw; that of a small shape may lie below the smallest number."""
-    return np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random()) / shape
+    if shape >= 1.0:
+        return np.log(rng.standard_gamma(shape))
+    return np.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
 
 
 @njit
 def beta_split(rng, both, first, second):  # type: ignore[no-untyped-def]
-    """First part of `both`, split as Beta(first, second)."""
-    gap = log_gamma_draw(rng, second) - log_gamma_draw(rng, first)
+    """First part of `both`, split as Beta(first, second): for small parameters by Johnk (1964), in logarithms."""
+    if first + second <= 1.5:  # more than half of the proposals are taken
+        while True:
+            gap = rng.standard_exponential() / first
+            low = rng.standard_exponential() / second
+            if np.exp(-gap) + np.exp(-low) <= 1.0:
+                break
+        gap -= low
+    else:
+        gap = log_gamma_draw(rng, second) - log_gamma_draw(rng, first)
     if gap > 700.0:
         return both * np.exp(-gap)
     return both / (1.0 + np.exp(gap))

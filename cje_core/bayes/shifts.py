@@ -191,10 +191,10 @@ def _cut_chain(rng, c, probes, kind, scale, slab, inner, delta, tau):  # type: i
                 shift[p] = n[p] * mean[p] / variance / precision + rng.standard_normal() / np.sqrt(precision)
                 if kind != 1:
                     terms = shift[p], log_tau, kind, slab
-                    height = _log_lambda_density(log_lambda[p], *terms) + np.log1p(-rng.random())
+                    height = _log_lambda_density(log_lambda[p], *terms) - rng.standard_exponential()
                     log_lambda[p] = _shrink_lambda(rng, log_lambda[p], LOW, HIGH, height, terms)
             others = shift, log_lambda, kind, scale, slab
-            height = _log_tau_density(log_tau, *others) + np.log1p(-rng.random())
+            height = _log_tau_density(log_tau, *others) - rng.standard_exponential()
             log_tau = _shrink_tau(rng, log_tau, LOW, HIGH, height, others)
         delta[d] = shift
         tau[d] = np.exp(log_tau)

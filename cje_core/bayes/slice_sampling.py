@@ -14,8 +14,9 @@ import numpy as np
 from cje_core.bayes.prior import LEAST, beta_split, ends_density
 from cje_core.compiled import njit
 
-# steps of a slice after which a weight stays: what is left of the interval is the prior's matter
-SHRINKS = 10
+# Steps of a slice after which a weight stays: what is left of the interval is the matter of the split. With ten a sweep
+# takes two fifths longer and draws are no less alike, but by a tenth for thousands of labels.
+SHRINKS = 4
 
 
 @njit
@@ -39,7 +40,7 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
                 moves[t] = sign[t] * (g[t] if kind == 0 else 1.0 - g[t] if kind == 1 else 1.0)
             low = -b if kind == 0 else -a if kind == 1 else -min(a, b)
             high = 1.0 - b if kind == 0 else 1.0 - a if kind == 1 else 1.0 - max(a, b)
-            height = now + np.log(ends_density(b - a, size, flat)) + np.log1p(-rng.random())
+            height = now + np.log(ends_density(b - a, size, flat)) - rng.standard_exponential()
             while True:
                 step = low + (high - low) * rng.random()
                 found = log_likelihood(at, step, moves, *terms)
@@ -73,7 +74,7 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
                 moves[t] = sign[t] * rise * (basis[i, t] - basis[j, t])
             first, second = dirichlet[i], dirichlet[j]
             start, old = u[i], u[i]
-            height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] + np.log1p(-rng.random())
+            height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] - rng.standard_exponential()
             low, high = 0.0, both
             for _ in range(SHRINKS):
                 new = low + (high - low) * rng.random()
@@ -91,7 +92,7 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
                     high = new
             new = beta_split(rng, both, first, second)
             found = log_likelihood(at, new - start, moves, *terms)
-            if np.log1p(-rng.random()) <= found - now:
+            if -rng.standard_exponential() <= found - now:
                 old, now = new, found
             if old != start:
                 for t in range(len(at)):
@@ -124,7 +125,8 @@ def shrink_of(log_density: Any) -> Any:
 @njit
 def _sigma_log_density(u, m, rest, scale):  # type: ignore[no-untyped-def]
     """Log density of u = log sigma; the Jacobian is the 1 in 1 - m."""
-    return (1.0 - m) * u - 0.5 * rest * np.exp(-2.0 * u) - 0.5 * np.exp(2.0 * u) / (scale * scale)
+    variance = np.exp(2.0 * u)
+    return (1.0 - m) * u - 0.5 * (rest / variance + variance / (scale * scale))
 
 
 _shrink_sigma = shrink_of(_sigma_log_density)
@@ -133,7 +135,7 @@ _shrink_sigma = shrink_of(_sigma_log_density)
 @njit
 def draw_log_sigma(rng, u, m, rest, scale):  # type: ignore[no-untyped-def]
     """Log sigma by stepping out; the width follows the posterior's, about 1 / sqrt(2m)."""
-    height = _sigma_log_density(u, m, rest, scale) + np.log1p(-rng.random())
+    height = _sigma_log_density(u, m, rest, scale) - rng.standard_exponential()
     width = 2.0 / np.sqrt(m + 1.0)
     low = u - width * rng.random()
     high = low + width

@@ -24,9 +24,10 @@ from cje_core.inference.sums import sum_by
 
 AT = (0.3, 0.85, 1.0)
 QUANTITIES = (*(f"f({x:g})" for x in AT), "b - a", "sigma", "V")
-# Sweeps between the Gibbs draws that are ranked: ranks need independent draws. Over data sets from the prior the mean
-# autocorrelation of no quantity passes .03 (tested); at 25 that of b - a is .05, and .4 in some data sets.
-THIN = 75
+# Sweeps between the Gibbs draws that are ranked, of graded and of binary labels: ranks need independent draws. Over
+# data sets from the prior the mean autocorrelation of no quantity passes .01 (tested); at a third of the distance that
+# of b - a is .04 and .06, and .3 and .2 in some data sets.
+THIN, THIN_BINARY = 75, 40
 
 Sampler = Callable[[Levels, np.random.Generator], Draws]
 
@@ -41,7 +42,12 @@ def gibbs_sampler(n_draws: int = 99, *, prior: Prior = DEFAULT) -> Sampler:
     >>> gibbs_sampler(20)(levels, np.random.default_rng(1)).f.shape
     (20, 3)
     """
-    return lambda levels, rng: gibbs.sample(levels, n_draws=n_draws, thin=THIN, prior=prior, rng=rng)
+
+    def sampler(levels: Levels, rng: np.random.Generator) -> Draws:
+        thin = THIN_BINARY if levels.binary else THIN
+        return gibbs.sample(levels, n_draws=n_draws, thin=thin, prior=prior, rng=rng)
+
+    return sampler
 
 
 def simulate(template: Levels, draws: Draws, d: int, rng: np.random.Generator) -> Levels:

@@ -1,4 +1,4 @@
-"""PyMC, PyTensor, ArviZ and nutpie: imported here and nowhere else, so that what they say is answered once.
+"""PyMC, PyTensor, ArviZ, nutpie and its Arrow: imported here and nowhere else, so that what they say is answered once.
 
 A user who runs with warnings as errors must be able to import and fit, and a user at the screen should see no remark
 about code that is not theirs. Each filter is as narrow as its remark.
@@ -25,9 +25,10 @@ with warnings.catch_warnings():
     import nutpie
     import pymc as pm
     import pytensor.tensor as pt
+    from pyarrow import array as arrow
     from pytensor import config
 
-__all__ = ["az", "by_numba", "nutpie", "pm", "pt", "quiet", "uncollected"]
+__all__ = ["arrow", "az", "by_numba", "nutpie", "pm", "pt", "quiet", "uncollected"]
 
 
 @contextmanager

@@ -6,8 +6,9 @@ A trace is an InferenceData or a DataTree, as the installed ArviZ has it; `poste
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import xarray as xr
 
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Levels
-from cje_core.bayes.models.engines import az, by_numba, nutpie, pm, quiet, uncollected
+from cje_core.bayes.models.engines import arrow, az, by_numba, nutpie, pm, quiet, uncollected
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.models.watching import COMPILING, NUTPIE, SAMPLING, WARM_UP, is_watched, tell
 from cje_core.checks import Rng
@@ -88,7 +89,8 @@ def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
         ready = compiled(model).with_data(**model.shared)
         tell(NUTPIE)
         with quiet():
-            return nutpie.sample(ready, seed=seed, progress_bar=is_watched(), save_warmup=False, **shared)
+            run = nutpie.sample(ready, seed=seed, progress_bar=is_watched(), return_raw_trace=True, **shared)
+        return from_nutpie(run, getattr(ready, "reparameterized_names", ()))
     tell(COMPILING)
     done = 0
 
@@ -108,6 +110,54 @@ def _run(model: Specification, options: NutsOptions, seed: int) -> Any:
             compute_convergence_checks=False,  # `diagnose` does them, and its verdict becomes a status
             **shared,
         )
+
+
+def from_nutpie(run: Any, transformed: Iterable[str] = ()) -> Any:
+    """Trace of what nutpie returns as it is: Arrow tables of draws and of steps, one of either for each chain.
+
+    Nutpie's own conversion labels every variable, twice for the warm-up that nobody asked for, and takes as long as a
+    short chain. Left out are what it leaves out (vectors over all parameters, draws of the `transformed`), and what
+    only some steps have.
+    """
+    draws, steps = run.get_arrow_trace()
+    warm_up = [arrow(one.column("tuning")).true_count for one in steps]
+    about = {
+        "created_at": datetime.now(UTC).isoformat(),
+        "inference_library": "nutpie",
+        "inference_library_version": nutpie.__version__,
+    }
+    tables = {"posterior": draws, "sample_stats": steps}
+    groups = {
+        name: _stacked(chains, warm_up, transformed).assign_attrs(about) for name, chains in tables.items()
+    }
+    return to_arviz(xr.DataTree.from_dict(groups))
+
+
+def _stacked(chains: Sequence[Any], warm_up: Sequence[int], left_out: Iterable[str]) -> xr.Dataset:
+    """Columns of the chains' tables after their warm-up, over ``chain, draw``; NaN or 0 where a chain was cut short."""
+    found: dict[str, Any] = {}
+    for field in chains[0].schema:
+        told = {
+            key.decode(): text.decode().split(",") for key, text in (field.metadata or {}).items() if text
+        }
+        if field.name in {"chain", "draw", *left_out} or told.get("dims") == ["unconstrained_parameter"]:
+            continue
+        shape = tuple(map(int, told.get("shape", ())))
+        columns = [arrow(one.column(field.name)) for one in chains]
+        if any(one.null_count for one in columns):
+            continue
+        each = [
+            (one.flatten() if shape else one).to_numpy(zero_copy_only=False).reshape(-1, *shape)[first:]
+            for one, first in zip(columns, warm_up, strict=True)
+        ]
+        values = np.zeros((len(each), max(map(len, each)), *shape), each[0].dtype)
+        if values.dtype.kind == "f":
+            values.fill(np.nan)
+        for chain, one in zip(values, each, strict=True):
+            chain[: len(one)] = one
+        found[field.name] = (("chain", "draw", *told.get("dims", ())), values)
+    data = xr.Dataset(found)
+    return data.assign_coords({name: np.arange(size) for name, size in data.sizes.items()})
 
 
 def compiled(model: Specification) -> Any:

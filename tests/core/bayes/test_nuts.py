@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import oracles_bayes
+import pyarrow as pa
 import pytest
+import xarray as xr
 from repeated_world import COUNT, TRUTH, WORLDS, as_rows, draw, template
 from scipy import stats
 
@@ -270,6 +272,39 @@ def test_one_compiled_model_serves_other_data_grids_and_priors():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n_chains", [1, 3])
+def test_the_trace_is_the_one_that_nutpie_makes(n_chains):
+    model = slice.calibration(data_set(0))
+    ready = nuts.compiled(model).with_data(**model.shared)
+    options = {"draws": 40, "tune": 30, "chains": n_chains, "cores": 1, "seed": 4, "progress_bar": False}
+    raw = nuts.nutpie.sample(ready, return_raw_trace=True, **options)
+    ours = nuts.from_nutpie(raw, getattr(ready, "reparameterized_names", ()))
+    theirs = nuts.nutpie.sample(ready, save_warmup=False, **options)
+    assert type(ours) is type(theirs)
+    for name in ("posterior", "sample_stats"):
+        found, known = nuts.group(ours, name), nuts.group(theirs, name)
+        only = set(known.data_vars) - set(found.data_vars)  # of some steps alone, by newer versions
+        assert all("divergence" in one or one == "transformation_update_id" for one in only)
+        assert {one.dtype for one in found.data_vars.values()} == {
+            known[one].dtype for one in found.data_vars
+        }
+        xr.testing.assert_equal(found, known[list(found.data_vars)])
+
+
+def test_a_chain_that_was_cut_short_ends_in_nan():
+    def table(n_steps, n_warm_up):
+        columns = {"energy": np.arange(n_steps) + 0.5, "tuning": np.arange(n_steps) < n_warm_up}
+        return pa.RecordBatch.from_pydict(columns)
+
+    tables = [table(5, 2), table(4, 2)]
+    found = nuts.group(
+        nuts.from_nutpie(SimpleNamespace(get_arrow_trace=lambda: (tables, tables))), "posterior"
+    )
+    np.testing.assert_array_equal(found["energy"], [[2.5, 3.5, 4.5], [2.5, 3.5, np.nan]])
+    assert found["chain"].values.tolist() == [0, 1] and found["draw"].values.tolist() == [0, 1, 2]
+
+
+@pytest.mark.slow
 def test_a_trace_survives_the_disk(tmp_path):
     trace = nuts.run(slice.calibration(data_set(0)), NutsOptions(n_draws=200, tune=100), rng=1)
     nuts.save_trace(trace, tmp_path / "trace.nc")
@@ -305,8 +340,6 @@ def test_each_gate_can_fail(name, value):
 
 
 def test_diagnose_sees_a_chain_that_stays_apart():
-    import xarray as xr
-
     rng = np.random.default_rng(1)
     x = rng.standard_normal((4, 500))
     energy = rng.standard_normal((4, 500))
@@ -366,6 +399,7 @@ def recorded(monkeypatch):
     monkeypatch.setattr(nuts, "_compiled", OrderedDict())
     monkeypatch.setattr(nuts.nutpie, "compile_pymc_model", compile_model)
     monkeypatch.setattr(nuts.nutpie, "sample", lambda model, *, seed, **rest: calls["seed"].append(seed))
+    monkeypatch.setattr(nuts, "from_nutpie", lambda run, transformed: run)
     return calls
 
 

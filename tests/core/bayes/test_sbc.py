@@ -67,10 +67,11 @@ def test_verdict_passes_uniform_ranks_as_often_as_it_says():
     assert stats.binom.ppf(1e-6, n_sets, share) <= passed <= stats.binom.isf(1e-6, n_sets, share)
 
 
-# Draws that are ranked, `sbc.THIN` sweeps apart, and simulations. A misfit whose density of ranks is the Legendre
-# polynomial of degree k shows with its coefficient times L! (L + 1)! / ((L - k)! (L + 1 + k)!), so its noncentrality
-# grows with the square of that and with the simulations: 2,100 of 24 draws see draws that are off in location (k = 1),
-# spread (2) or skewness (3) 1.86, 1.41 and 1.02 times as well as 1,000 of 99 do, for half of the sweeps.
+# Draws that are ranked, `sbc.THIN` or `sbc.THIN_BINARY` sweeps apart, and simulations. A misfit whose density of ranks
+# is the Legendre polynomial of degree k shows with its coefficient times L! (L + 1)! / ((L - k)! (L + 1 + k)!), so its
+# noncentrality grows with the square of that and with the simulations: 2,100 of 24 draws see draws that are off in
+# location (k = 1), spread (2) or skewness (3) 1.86, 1.41 and 1.02 times as well as 1,000 of 99 do, for half of the
+# sweeps.
 N_RANKS, N_SIMS = 24, 2100
 PLANTED_SIMS = 500  # what a quarter of the simulations see, all of them do
 
@@ -90,24 +91,26 @@ def test_gibbs_passes_simulations(binary):
 
 
 @pytest.mark.slow
-def test_draws_that_are_ranked_are_independent():
+@pytest.mark.parametrize(("binary", "distance"), [(False, sbc.THIN), (True, sbc.THIN_BINARY)])
+def test_draws_that_are_ranked_are_independent(binary, distance):
     """Mean autocorrelation over data sets from the prior, at the distance of the ranked draws and at a third of it."""
-    level, n_sets, n_draws = template(), 40, 1500
+    level, n_sets, n_draws = template(binary), 40, 1500
     rng = np.random.default_rng(5)
     truth = predictive.prior_draws(level, n_draws=n_sets, rng=rng)
     found = []
     for s in range(n_sets):
         seen = sbc.simulate(level, truth, s, rng)
-        draws = gibbs.sample(seen, n_draws=n_draws, thin=sbc.THIN // 3, rng=rng)
+        draws = gibbs.sample(seen, n_draws=n_draws, thin=distance // 3, rng=rng)
         at = curve(np.array(sbc.AT), draws.ends, draws.shape)
-        x = np.column_stack([at, np.diff(draws.ends), draws.sigma, draws.f @ COUNT])
+        noise = () if binary else (draws.sigma,)
+        x = np.column_stack([at, np.diff(draws.ends), *noise, draws.f @ COUNT])
         x = (x - x.mean(axis=0)) / x.std(axis=0)
         found.append([(x[:-lag] * x[lag:]).mean(axis=0) for lag in (1, 3)])
     near, apart = np.mean(found, axis=0)
     print(f"mean autocorrelation {apart}, at a third of the distance {near}")
-    noise = 5 / np.sqrt(n_sets * n_draws)  # of independent draws
-    assert np.abs(apart).max() < 0.01 + noise
-    assert near.max() > 0.01 + noise  # what is not yet independent would show
+    error = 5 / np.sqrt(n_sets * n_draws)  # of independent draws
+    assert np.abs(apart).max() < 0.01 + error
+    assert near.max() > 0.01 + error  # what is not yet independent would show
 
 
 @pytest.mark.slow
