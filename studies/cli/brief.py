@@ -24,9 +24,9 @@ def be_brief(words: Sequence[str]) -> None:
         The command line, the program first.
     """
     atexit.register(gc.freeze)
+    gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
     if len(words) < 2 or words[1] not in OURS:
         return
-    gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
     if not any(word.startswith("--dask") for word in words):
         sys.modules.setdefault("dask", None)  # type: ignore[arg-type]  # importing it says that it is not there
 
