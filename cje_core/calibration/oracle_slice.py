@@ -75,8 +75,9 @@ class OracleSlice(_Slice):
         assert f is not None
         block = f.block[self.at]
         residual = self.label - f.value[self.at]
-        size = np.bincount(block)[block]
-        pooled = np.sqrt((residual**2).sum() / max(len(residual) - len(np.unique(block)), 1))
+        count = np.bincount(block)
+        size = count[block]
+        pooled = np.sqrt((residual**2).sum() / max(len(residual) - np.count_nonzero(count), 1))
         residual = np.where(size > 1, residual * np.sqrt(size / np.maximum(size - 1, 1)), pooled)
         return Own(block, sum_by(f.block, f.weight, int(f.block[-1]) + 1), residual)
 

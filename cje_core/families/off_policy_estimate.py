@@ -344,7 +344,7 @@ def _status(logs: Logs, p: int, overlap: float) -> Status:
     own = rows.prompt[rows.teaches & (rows.policy == p)]
     if _is_logger(logs, p) and not rows.teaches.any():  # else they taught nothing
         own = np.union1d(own, np.flatnonzero(np.isfinite(logs.logged.label)))
-    borrowed = len(np.unique(rows.cluster[own])) < MIN_LABELLED_CLUSTERS
+    borrowed = np.count_nonzero(np.bincount(rows.cluster[own])) < MIN_LABELLED_CLUSTERS
     return Status.TRANSPORT_ASSUMED if borrowed else Status.OK
 
 
