@@ -210,23 +210,23 @@ def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type
             slant = a * (mass[i] - mass[j]) + rise * (slope[i] - slope[j]) - cross[i] + cross[j]
             steep = precision * rise * slant
             first, second = table[component, i], table[component, j]
-            start, old = u[i], u[i]
+            start, old, left = u[i], u[i], u[j]
             mean = old - steep / bend if bend > 0.0 else 0.0
             new = _cut_normal(rng, mean, bend, 0.0, both)
             if 0.0 < new < both:
                 log_i, log_j = np.log(max(new, LEAST)), np.log(max(both - new, LEAST))
                 odds = (first - 1.0) * (log_i - log_u[i]) + (second - 1.0) * (log_j - log_u[j])
                 if odds >= 0.0 or -rng.standard_exponential() <= odds:
-                    old = new
+                    old, left = new, both - new
             if (sweep + i) % 2 == 0:
-                new = beta_split(rng, both, first, second)
+                new, other = beta_split(rng, both, first, second)
                 move = new - start  # the likelihood from where the slope belongs to
                 back = old - start
                 odds = -steep * (move - back) - 0.5 * bend * (move * move - back * back)
                 if odds >= 0.0 or -rng.standard_exponential() <= odds:
-                    old = new
-            if old != start:
-                u[i], u[j] = old, both - old
+                    old, left = new, other
+            if old != start or left != u[j]:
+                u[i], u[j] = old, left
                 log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
                 for k in range(size):
                     slope[k] += (old - start) * (gram[k, i] - gram[k, j])

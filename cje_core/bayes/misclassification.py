@@ -19,11 +19,10 @@ Nothing is clipped: where Se + Sp is near 1 the posterior of v is as wide as its
 so they need not be whole.
 """
 
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from cje_core.checks import BoolArray, FloatArray, Rng
 
@@ -31,8 +30,7 @@ OVERSAMPLING, LEAST = 10, 4000  # proposals per draw kept, and in all
 FLAT = 1e-6  # |J| below which p does not move with v
 EMPTY = 1e-9  # mass of the cut below which rounding decides, and v is proposed uniform
 TAIL_DF = 4  # of the Student t
-STEP = 1e-3  # of second differences, in log odds
-NEAR = float(np.sqrt(np.finfo(float).eps))  # of first differences
+STEPS, NEAR = 50, 1e-6  # of Newton's method; gain in log density below which the mode is found
 
 
 class Counts(NamedTuple):
@@ -116,35 +114,55 @@ def _log_jacobian(*shares: FloatArray) -> FloatArray:
 
 
 def _laplace(counts: Counts, a: float, b: float) -> tuple[FloatArray, FloatArray]:
-    """Mode of the log odds of (v, Se, Sp), and the inverse of the curvature there."""
+    """Mode of the log odds of (v, Se, Sp) by Newton's method, and the inverse of the curvature there."""
+    # hits and misses of each share, with the Jacobian of the log odds
+    hits = np.array([counts.own_good + 1.0, a + counts.good_passed, a + counts.bad_failed])
+    trials = np.array([counts.own + 2.0, a + b + counts.good, a + b + counts.bad])
+    se, sp = (hits / trials)[1:].tolist()
+    # from the share that explains the passed ones: from elsewhere Newton may end at a lower mode
+    passed, youden = (counts.passed + 1.0) / (counts.n + 2.0), se + sp - 1.0
+    v = float(np.clip((passed + sp - 1.0) / youden, 0.05, 0.95)) if abs(youden) > FLAT else 0.5
+    odds = special.logit([v, se, sp])
+    height = _height(counts, hits, trials, odds)
+    for _ in range(STEPS):
+        slope, curvature = _bends(counts, hits, trials, odds)
+        # a direction that the density hardly bends in gets the width of a uniform share's log odds
+        bend, axis = np.linalg.eigh(-curvature)
+        cover = (axis / np.maximum(bend, 0.25)) @ axis.T
+        step = cover @ slope
+        gain = float(slope @ step)
+        if gain < NEAR:
+            break
+        while (new := _height(counts, hits, trials, odds + step)) < height + 0.25 * gain and gain > NEAR:
+            step, gain = 0.5 * step, 0.5 * gain
+        odds, height = odds + step, new
+    return odds, cover
 
-    def height(odds: FloatArray) -> FloatArray:
-        """At one point (3,) or at the columns of (3, points): a call costs more than what it computes."""
-        at = special.expit(odds)
-        return _log_density(counts, a, b, *at) + _log_jacobian(*at)
 
-    def depth(odds: FloatArray, *_: object, **__: object) -> tuple[float, FloatArray]:  # as scipy declares it
-        """And its slope, by differences as scipy takes them."""
-        near = np.column_stack([odds, odds[:, None] + NEAR * np.eye(3)])
-        found = -height(near)
-        return float(found[0]), (found[1:] - found[0]) / (odds + NEAR - odds)
+def _height(counts: Counts, hits: FloatArray, trials: FloatArray, odds: FloatArray) -> float:
+    """Log density of log odds, up to a constant."""
+    v, se, sp = special.expit(odds).tolist()
+    p = v * se + (1.0 - v) * (1.0 - sp)
+    told = special.xlogy(counts.passed, p) + special.xlog1py(counts.n - counts.passed, -p)
+    return float(told + hits @ odds - trials @ np.logaddexp(0.0, odds))
 
-    accuracy = [
-        (a + hits) / (a + b + trials)
-        for hits, trials in ((counts.good_passed, counts.good), (counts.bad_failed, counts.bad))
-    ]
-    start = special.logit([0.5, *accuracy]).tolist()
-    mode = optimize.minimize(depth, start, jac=True, method="BFGS").x
-    step = STEP * np.eye(3)
-    # for u, v = 1, 1; 1, -1; -1, 1; -1, -1, and every pair of directions
-    corners = [
-        mode + u * step[i] + v * step[j] for i, j, u, v in product(range(3), range(3), (1, -1), (1, -1))
-    ]
-    found = height(np.transpose(corners)).reshape(3, 3, 4)
-    curvature = (found[..., 0] - found[..., 1] - found[..., 2] + found[..., 3]) / (4.0 * STEP**2)
-    # a direction that the density hardly bends in gets the width of a uniform share's log odds
-    bend, axis = np.linalg.eigh(-curvature)
-    return mode, (axis / np.maximum(bend, 0.25)) @ axis.T
+
+def _bends(
+    counts: Counts, hits: FloatArray, trials: FloatArray, odds: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """First and second derivatives of `_height`."""
+    at = special.expit(odds)
+    v, se, sp = at.tolist()
+    moves_v, moves_se, moves_sp = slope = at * (1.0 - at)  # d share / d its log odds
+    p = v * se + (1.0 - v) * (1.0 - sp)
+    first = counts.passed / p - (counts.n - counts.passed) / (1.0 - p)
+    second = -counts.passed / p**2 - (counts.n - counts.passed) / (1.0 - p) ** 2
+    of_p = np.array([se + sp - 1.0, v, v - 1.0]) * slope
+    bend = np.diag(of_p * (1.0 - 2.0 * at))
+    bend[0, 1] = bend[1, 0] = moves_v * moves_se
+    bend[0, 2] = bend[2, 0] = moves_v * moves_sp
+    found = second * np.outer(of_p, of_p) + first * bend - np.diag(trials * slope)
+    return first * of_p + hits - trials * at, found
 
 
 class _Cut(NamedTuple):

@@ -142,7 +142,10 @@ def log_gamma_draw(rng, shape):  # type: ignore[no-untyped-def]
 
 @njit
 def beta_split(rng, both, first, second):  # type: ignore[no-untyped-def]
-    """First part of `both`, split as Beta(first, second): for small parameters by Johnk (1964), in logarithms."""
+    """Parts of `both`, split as Beta(first, second): for small parameters by Johnk (1964), in logarithms.
+
+    Either part may be far smaller than what rounding would leave of `both` less the other.
+    """
     if first + second <= 1.5:  # more than half of the proposals are taken
         while True:
             gap = rng.standard_exponential() / first
@@ -152,6 +155,6 @@ def beta_split(rng, both, first, second):  # type: ignore[no-untyped-def]
         gap -= low
     else:
         gap = log_gamma_draw(rng, second) - log_gamma_draw(rng, first)
-    if gap > 700.0:
-        return both * np.exp(-gap)
-    return both / (1.0 + np.exp(gap))
+    small = np.exp(-abs(gap))
+    large = both / (1.0 + small)
+    return (large * small, large) if gap > 0.0 else (large, large * small)

@@ -73,7 +73,7 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
             for t in range(len(at)):
                 moves[t] = sign[t] * rise * (basis[i, t] - basis[j, t])
             first, second = dirichlet[i], dirichlet[j]
-            start, old = u[i], u[i]
+            start, old, rest = u[i], u[i], u[j]
             height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] - rng.standard_exponential()
             low, high = 0.0, both
             for _ in range(SHRINKS):
@@ -84,21 +84,21 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
                     level += (first - 1.0) * np.log(max(new, LEAST))
                     level += (second - 1.0) * np.log(max(both - new, LEAST))
                 if level >= height:
-                    old, now = new, found
+                    old, rest, now = new, both - new, found
                     break
                 if new < start:
                     low = new
                 else:
                     high = new
-            new = beta_split(rng, both, first, second)
+            new, other = beta_split(rng, both, first, second)
             found = log_likelihood(at, new - start, moves, *terms)
             if -rng.standard_exponential() <= found - now:
-                old, now = new, found
-            if old != start:
+                old, rest, now = new, other, found
+            if old != start or rest != u[j]:
                 for t in range(len(at)):
                     g[t] += (old - start) * (basis[i, t] - basis[j, t])
                     at[t] += (old - start) * moves[t]
-                u[i], u[j] = old, both - old
+                u[i], u[j] = old, rest
                 log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
         return now
 

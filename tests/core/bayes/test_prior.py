@@ -48,16 +48,16 @@ def test_shapes_are_the_mixture():
     assert (np.abs((drawn**2).mean(axis=0) - second) < 5 * (drawn**2).std(axis=0) / np.sqrt(N)).all()
 
 
-@pytest.mark.parametrize(("first", "second"), [(0.05, 0.05), (0.05, 2.0), (1.0, 3.0)])
+@pytest.mark.parametrize(("first", "second"), [(0.05, 0.05), (0.05, 2.0), (1.0, 3.0), (0.8, 0.7)])
 def test_splits_are_beta(first, second):
+    """Both parts, each by its smaller half: what is next to nothing has a size too, which the prior of weights sees."""
     rng = np.random.default_rng(4)
-    parts = np.array([prior.beta_split(rng, 2.0, first, second) for _ in range(4000)]) / 2
-    law = stats.beta(first, second)
-    kept = (parts > 1e-12) & (parts < 1 - 1e-12)  # nearer to an end rounding decides
-    inside = law.cdf([1e-12, 1 - 1e-12])
-    assert abs(kept.mean() - np.diff(inside)[0]) < 5 * 0.5 / np.sqrt(4000)
-    share = (law.cdf(parts[kept]) - inside[0]) / np.diff(inside)
-    assert stats.kstest(share, "uniform").pvalue > 2 * stats.norm.sf(5)
+    parts = np.array([prior.beta_split(rng, 2.0, first, second) for _ in range(4000)]).T / 2
+    np.testing.assert_allclose(parts.sum(axis=0), 1)
+    for part, law in zip(parts, (stats.beta(first, second), stats.beta(second, first)), strict=True):
+        small = part < 0.5
+        assert abs(small.mean() - law.cdf(0.5)) < 5 * 0.5 / np.sqrt(4000)
+        assert stats.kstest(law.cdf(part[small]) / law.cdf(0.5), "uniform").pvalue > 2 * stats.norm.sf(5)
 
 
 def seen(name):
