@@ -59,7 +59,8 @@ def std_error_at(
     pilot = components.attrs["n"], max(components.attrs["m"], 1)
 
     def numbers(*parts: FloatArray) -> tuple[FloatArray, ...]:
-        return _forecast(*np.broadcast_arrays(*parts), pilot=pilot, probe_growth=probe_growth)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a plan without labels: NaN below
+            return _forecast(*np.broadcast_arrays(*parts), pilot=pilot, probe_growth=probe_growth)
 
     given = [components[name] for name in PARTS]  # lined up once
     found = xr.apply_ufunc(numbers, *given, n, m, output_core_dims=[()] * len(FORECAST), join="inner")
