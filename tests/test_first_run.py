@@ -28,6 +28,20 @@ def environment(home: str) -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k not in CACHES} | own
 
 
+def python(words: list[str], home: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *words], env=environment(home), capture_output=True, text=True, check=False
+    )
+
+
+def quietly(words: list[str], home: str) -> str:
+    """What Python prints, once it has ended well and said nothing of a warning."""
+    done = python(words, home)
+    assert done.returncode == 0, done.stderr
+    assert not re.search("warn|traceback|cache dir", done.stderr, re.IGNORECASE), done.stderr
+    return done.stdout
+
+
 @pytest.fixture(params=["empty", "unwritable"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "empty":
@@ -43,16 +57,8 @@ def test_the_first_analysis_shows_no_warning(home: str, tmp_path: Path) -> None:
     write(tmp_path / "data" / "base_responses.jsonl", taught)
     write(tmp_path / "data" / "other_responses.jsonl", rows(n=60))
     words = ["analyze", str(tmp_path / "data"), "--bayes", "--out", str(tmp_path / "out"), "--json"]
-    done = subprocess.run(
-        [sys.executable, "-W", "error::FutureWarning", "-m", "studies", *words],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not re.search("warn|traceback|cache dir", done.stderr, re.IGNORECASE), done.stderr
-    assert json.loads(done.stdout)["policies"]["base"]["estimates"]["bayes_direct"]["estimate"] is not None
+    found = quietly(["-W", "error::FutureWarning", "-m", "studies", *words], home)
+    assert json.loads(found)["policies"]["base"]["estimates"]["bayes_direct"]["estimate"] is not None
 
 
 # one process, as imports are most of each command; every worker of the study is another
@@ -72,15 +78,7 @@ for words in (["run", "cle_bound", "--profile", "smoke", "--jobs", "2", "--out",
 
 @pytest.mark.slow
 def test_the_first_study_and_its_report_show_no_warning(home: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", STUDY_AND_REPORT, str(tmp_path / "out")],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not re.search("warn|traceback|cache dir", done.stderr, re.IGNORECASE), done.stderr
+    quietly(["-c", STUDY_AND_REPORT, str(tmp_path / "out")], home)
     assert (tmp_path / "out" / "report.html").exists()
 
 
@@ -111,13 +109,7 @@ print(*(len(list(config.base_compiledir.rglob(kind))) for kind in ("*.so", "*.nb
 
 @pytest.mark.slow
 def test_the_library_imports_and_fits_with_warnings_as_errors(home: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FITS],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(["-W", "error", "-c", FITS], home)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(int(n) > 0 for n in done.stdout.split()), "nothing was compiled in C, or by numba"
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
+import cje_sim
 from cje_core.calibration.calibrator import fit, knot_mass, label_leverage, predict
 from cje_core.calibration.isotonic import MOST, grades, interpolate, isotonic
 from cje_core.calibration.oracle_slice import OracleSlice, fit_slice, held_out, mean_labels, refit
@@ -196,3 +197,10 @@ def test_held_out_calibrators_are_refits_without_the_fold():
         for k in np.unique(fold):
             expected[fold == k] = predict(refit(fitted, fold != k, None), fitted.z[fold == k])
         assert np.array_equal(held_out(fitted, fitted.z, fitted.prompt), expected)
+
+
+@pytest.mark.parametrize("direction", ["increasing", "decreasing"])
+def test_places_that_the_fit_leaves_are_those_that_are_searched_for(direction):
+    data = cje_sim.simulate("discrete_judge", n=200, oracle_fraction=0.3, rng=1)
+    fitted = fit_slice(unpack(data), direction=direction)
+    np.testing.assert_array_equal(fitted.at, fitted._replace(status=fitted.status).at)

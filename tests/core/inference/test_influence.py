@@ -18,6 +18,7 @@ from cje_core.inference.influence import (
     cr1_factor,
     make_part,
     pooled_df,
+    pooled_df_of_one,
     simultaneous_bands,
 )
 from cje_core.inference.serial import stationary_bootstrap_se
@@ -71,6 +72,25 @@ def test_pitfall_29_degrees_of_freedom_are_welch_where_no_source_dominates():
     assert pooled_df([0.0], [5.0]) == np.inf
     assert pooled_df([1.0, 1.0], [np.inf, np.inf]) == np.inf
     assert np.isnan(pooled_df([np.nan, 1.0], [np.nan, 3.0]))
+
+
+def test_degrees_of_freedom_of_one_sum_are_those_of_many():
+    """To the bit: sources that do not act, are known or tell nothing, and enough others to reach the cap and not."""
+    rng = np.random.default_rng(1)
+    variance = np.where(rng.random((2000, 2)) < 0.1, 0.0, rng.lognormal(sigma=3.0, size=(2000, 2)))
+    df = np.where(rng.random((2000, 2)) < 0.1, np.inf, 1 + rng.lognormal(sigma=2.0, size=(2000, 2)))
+    cases = [*zip(variance.tolist(), df.tolist(), strict=True)]
+    cases += [([a, b], [c, d]) for a in (0.0, 1.0, np.nan, np.inf) for b in (0.0, 2.0, np.nan)
+              for c in (0.0, 3.0, np.inf, np.nan) for d in (5.0, np.nan)]  # fmt: skip
+    for v, nu in cases:
+        with np.errstate(all="ignore"):
+            expected = float(pooled_df(v, nu))
+        np.testing.assert_array_equal(pooled_df_of_one(v, nu), expected, str((v, nu)))
+    ordinary = (variance > 0).all(axis=1) & np.isfinite(df).all(axis=1)
+    v, nu = variance[ordinary], df[ordinary]
+    welch = v.sum(axis=1) ** 2 / (v**2 / nu).sum(axis=1)
+    capped = pooled_df(v, nu) < welch * (1 - 1e-9)
+    assert 0 < capped.sum() < len(capped)  # both ways were met
 
 
 @pytest.mark.parametrize("first", [2.0, 4.0, 9.0])
