@@ -19,6 +19,8 @@ JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("cje-lab needs Python >= 3.11, found " + sys.version.split()[0] + "; try make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
+	@# Python comes with a pip that takes half as long again as this one
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev]'
 	@# pip would compile to bytecode on one core, and every package's own tests too
 	-$(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib

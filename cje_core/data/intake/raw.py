@@ -14,8 +14,10 @@ from cje_core.data.errors import DataError
 LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 HEAD = 1 << 16  # bytes of a file that show what it is
-JSON_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')  # of an object
+# Of an object; what was matched is not tried in other ways, which takes seven times as long where texts are long.
+JSON_KEY = re.compile(rb'"((?:[^"\\]++|\\.)*+)"\s*+:')
 NAME_END = re.compile(rb'"\s*:')  # of a key, or in or before a text
+SPACED_END = re.compile(rb'"\s+:')
 BACKSLASH = ord("\\")
 KINDS = (*LINES, ".csv", *PARQUET)
 
@@ -115,7 +117,7 @@ def keys_of(raw: bytes, fields: Collection[str]) -> set[str] | None:
     """
     # A quote within a text is escaped, so it and what follows it end no name.
     wanted = raw.count(b'":') - (raw.count(b'\\":') if b"\\" in raw else 0)
-    spaced = any(blank in raw for blank in (b" :", b"\t:", b"\r:"))  # after a name, or in a text
+    spaced = SPACED_END.search(raw) is not None  # a name, or what a text quotes
     counts: dict[str, int] = {}
     for some in (head_keys(raw), {*fields, "metadata"}):
         if any("\\" in name for name in some):
