@@ -10,6 +10,7 @@ Youden's index and rho the correlation of verdict and label, the labels' part of
 `preference_like` is the paper's own set-up: a graded judge with J = .41, cut at one half for the correction.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -112,8 +113,7 @@ def theory(cell: Cell) -> dict[str, float]:
 def _graded(cell: Cell) -> dict[str, float]:
     """The paper's set-up, by quadrature over the score: the calibrator's limit is E[P(Y = 1 | S, labels)]."""
     a, b = preference_like.SCORE_LAW
-    at, weight = np.polynomial.legendre.leggauss(400)
-    score, weight = (at + 1) / 2, weight / 2
+    score, weight = _nodes()
     density: FloatArray = a * b * score ** (a - 1) * (1 - score**a) ** (b - 1)  # of a good response's score
     mirrored = density[::-1]  # the nodes are symmetric
     taught = float(cell["taught"])
@@ -123,6 +123,13 @@ def _graded(cell: Cell) -> dict[str, float]:
     calibrated = float(target @ rule) - THETA
     raw = float(target @ score) - THETA
     return {"raw_judge": raw, "rogan_gladen": 0.0, "direct_plug_in": calibrated, "direct": calibrated}
+
+
+@cache
+def _nodes() -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights of a quadrature over [0, 1]."""
+    at, weight = np.polynomial.legendre.leggauss(400)
+    return (at + 1) / 2, weight / 2
 
 
 def _measured(ds: xr.Dataset) -> pd.DataFrame:

@@ -37,13 +37,21 @@ def _code(tree: ast.Module, leave_out: Collection[str]) -> str:
         if getattr(node, "name", None) not in leave_out
         and not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STUDY")
     ]
-    for node in ast.walk(tree):
+    queue: list[ast.AST] = [tree]
+    while queue:
+        node = queue.pop()
+        queue += _inside(node)
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         first = node.body[0] if node.body else None
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
+
+
+def _inside(node: ast.AST) -> list[ast.AST]:
+    """Parts of a node but expressions, in which there is neither an import nor a docstring."""
+    return [part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr)]
 
 
 def _source(module: str) -> tuple[str, str] | None:
@@ -59,16 +67,17 @@ def _source(module: str) -> tuple[str, str] | None:
 
 
 @functools.cache  # studies share most of their files
-def _digest(text: str, leave_out: frozenset[str]) -> str:
-    """Digest of the code of a module."""
-    return digest(_code(ast.parse(text), leave_out), 8)
+def _read(text: str, leave_out: frozenset[str]) -> tuple[str, frozenset[str]]:
+    """Digest of the code of a module, and what it imports."""
+    tree = ast.parse(text)
+    imported = _imports(tree)
+    return digest(_code(tree, leave_out), 8), imported
 
 
-@functools.cache
-def _imports(text: str) -> frozenset[str]:
+def _imports(tree: ast.Module) -> frozenset[str]:
     """Dotted names that a module imports when it runs, not those that only a type checker reads."""
     found = set()
-    queue: list[ast.AST] = [ast.parse(text)]
+    queue: list[ast.AST] = [tree]
     while queue:
         node = queue.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -78,8 +87,8 @@ def _imports(text: str) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             module = node.module
             found |= {module, *(f"{module}.{alias.name}" for alias in node.names)} if module else set()
-        elif not isinstance(node, ast.expr):  # no expression holds an import
-            queue += ast.iter_child_nodes(node)
+        else:
+            queue += _inside(node)
     return frozenset(found)
 
 
@@ -126,7 +135,9 @@ def code_digests(study: Study) -> dict[str, str]:
     names = study.worlds if own_world else (study.scenario, *study.worlds)
     queue += [f"cje_sim.scenarios.{name}" for name in names if name]
     home = _source(own)
-    by_name = own == USUAL or (home is not None and f"{USUAL}.replicate_scenario" in _imports(home[1]))
+    by_name = own == USUAL or (
+        home is not None and f"{USUAL}.replicate_scenario" in _imports(ast.parse(home[1]))
+    )
     # a study that runs no estimators by name may call its methods as it likes
     used, functions = set(), []
     for name, method in study.methods.items():
@@ -150,9 +161,9 @@ def code_digests(study: Study) -> dict[str, str]:
         seen.add(module)
         found = _source(module)
         if found is not None:
-            queue += sorted(_below(_imports(found[1]), roots))
             leave_out = shown if module == getattr(study.table, "__module__", "") else set()
-            digests[found[0]] = _digest(found[1], frozenset(leave_out))
+            digests[found[0]], imported = _read(found[1], frozenset(leave_out))
+            queue += sorted(_below(imported, roots))
     packages = [method.package for method in study.methods.values() if method.package]
     return {**dict(sorted(digests.items())), **(versions(packages) if packages else {})}
 

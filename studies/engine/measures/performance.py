@@ -25,16 +25,17 @@ def lay_out(ds: xr.Dataset, null: float | xr.DataArray = 0.0) -> Laid:
     head = [str(d) for d in ds["estimate"].dims if d not in ("replicate", "method", "policy")]
     axes = ["replicate", *head, "method", "policy"]
     estimate = ds["estimate"].transpose(*axes)
+    sizes = dict(zip(axes, estimate.shape, strict=True))
 
     def spread_out(part: xr.DataArray) -> FloatArray:
-        return np.asarray(part.broadcast_like(estimate).transpose(*axes).values, float)
+        return np.asarray(part.variable.set_dims(sizes).transpose(*axes).values, float)  # all share one index
 
     found = Replicates(
         estimate.values,
         spread_out(ds["std_error"]),
         ds["interval"].transpose(*axes, "ci_bound").values,
         spread_out(ds["truth"]),
-        spread_out(xr.DataArray(null)),
+        spread_out(null.reindex_like(estimate) if isinstance(null, xr.DataArray) else xr.DataArray(null)),
         ds["status"].transpose(*axes).values != NOT_RUN,
         float(ds.attrs["ci_prob"]),
     )
