@@ -176,24 +176,32 @@ def test_the_prior_s_density_is_that_of_the_definition():
 def test_power_scaling_is_the_derivative_of_the_posterior():
     """Against refits by importance sampling from the prior: its power, and alpha-fold counts for the likelihood's."""
     levels = Levels(np.array([0.2, 0.8]), np.array([8.0, 9.0]), np.array([1.0, 8.0]), 9.0, True, 0.0, 1.0)
-    prior, step, share = Prior(n_splines=2), 1.1, np.array([0.7, 0.3])
-    draws = gibbs.sample(levels, n_draws=40_000, prior=prior, rng=16)
+    prior, step, share = Prior(n_splines=2), 1.05, np.array([0.7, 0.3])
+    draws = gibbs.sample(levels, n_draws=100_000, prior=prior, rng=16)
     found = power_scaling.power_scaling(draws, levels, {"V": draws.f @ share}, prior=prior)
-    for component in ("prior", "likelihood"):
-        ends = []
-        for power in (step, 1 / step):
-            if component == "prior":
-                mean, _, error, _ = oracles_bayes.posterior_by_importance(levels, prior, power=power)
-            else:
-                scaled = levels._replace(n=power * levels.n, total=power * levels.total)
-                mean, _, error, _ = oracles_bayes.posterior_by_importance(scaled, prior)
-            ends.append((mean @ share, np.hypot(*(error * share))))
-        slope = (ends[0][0] - ends[1][0]) / (2 * np.log2(step))
+
+    def refit(component, power, seed):
+        scaled = levels._replace(n=power * levels.n, total=power * levels.total)
+        data, of_prior = (levels, power) if component == "prior" else (scaled, 1.0)
+        found = oracles_bayes.posterior_by_importance(data, prior, n=20_000, seed=seed, power=of_prior)
+        return found[0] @ share
+
+    moved = (draws.f - draws.f.mean(axis=0)) @ share
+    for component, log_density in (
+        ("prior", power_scaling.log_prior(draws, prior)),
+        ("likelihood", power_scaling.log_likelihood(draws, levels)),
+    ):
+        # the same prior draws on both sides of each difference
+        slopes = [
+            (refit(component, step, k) - refit(component, 1 / step, k)) / (2 * np.log2(step))
+            for k in range(16)
+        ]
         got = float(found["mean_slope"].sel({"component": component, "quantity": "V"}))
-        # the same prior draws on both sides of the difference: its error is below that of independent ones
-        noise = np.hypot(ends[0][1], ends[1][1]) / (2 * np.log2(step))
-        assert abs(got - slope) < 2 * noise + 0.15 * abs(slope), (component, got, slope, noise)
-        assert np.sign(got) == np.sign(slope)
+        # the slope is a covariance of the draws, whose error is that of the means of 40 stretches
+        of_draw = np.log(2) * moved * (log_density - log_density.mean())
+        noise = np.hypot(stats.sem(of_draw.reshape(40, -1).mean(axis=1)), stats.sem(slopes))
+        assert abs(got - np.mean(slopes)) < 5 * noise, (component, got, np.mean(slopes), noise)
+        assert 5 * noise < 0.3 * abs(got)  # a slope that is a third too steep is seen
 
 
 def test_power_scaling_diagnoses():
