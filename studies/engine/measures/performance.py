@@ -25,10 +25,11 @@ def lay_out(ds: xr.Dataset, null: float | xr.DataArray = 0.0) -> Laid:
     head = [str(d) for d in ds["estimate"].dims if d not in ("replicate", "method", "policy")]
     axes = ["replicate", *head, "method", "policy"]
     estimate = ds["estimate"].transpose(*axes)
-    sizes = dict(zip(axes, estimate.shape, strict=True))
 
-    def spread_out(part: xr.DataArray) -> FloatArray:
-        return np.asarray(part.variable.set_dims(sizes).transpose(*axes).values, float)  # all share one index
+    def spread_out(part: xr.DataArray) -> FloatArray:  # by place: all share the indexes of `ds`
+        known = part.transpose(*(axis for axis in axes if axis in part.dims)).values
+        places = [size if axis in part.dims else 1 for axis, size in zip(axes, estimate.shape, strict=True)]
+        return np.broadcast_to(np.asarray(known.reshape(places), float), estimate.shape)
 
     found = Replicates(
         estimate.values,
