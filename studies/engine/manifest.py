@@ -55,15 +55,25 @@ def _inside(node: ast.AST) -> list[ast.AST]:
 
 
 def _source(module: str) -> tuple[str, str] | None:
-    """File and text of a module; None for a name inside a module, and for a script without a file."""
+    """File and text of a module, which is not imported; None for a name inside one, and for a script without a file."""
+    root, *inside = module.split(".")
     try:
-        spec = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(root)
     except (ModuleNotFoundError, ValueError):
         return None
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+    if spec is None:
         return None
-    package = "/__init__" if spec.submodule_search_locations is not None else ""
-    return f"{module.replace('.', '/')}{package}.py", Path(spec.origin).read_text(encoding="utf-8")
+    files = [Path(spec.origin or "")]
+    if inside:
+        places = [Path(place, *inside) for place in spec.submodule_search_locations or ()]
+        files = [
+            file for place in places for file in (place / "__init__.py", place.with_name(f"{place.name}.py"))
+        ]
+    for file in files:
+        if file.suffix == ".py" and file.is_file():
+            package = "/__init__" if file.name == "__init__.py" else ""
+            return f"{module.replace('.', '/')}{package}.py", file.read_text(encoding="utf-8")
+    return None
 
 
 @functools.cache  # studies share most of their files

@@ -41,6 +41,20 @@ def test_changed_code_is_noticed_and_changed_words_are_not(tmp_path, monkeypatch
     assert digests(source.replace("1.959963984540054", "1.96")) != first
 
 
+def test_code_is_read_and_not_run(tmp_path, monkeypatch):
+    """Looking for ``package.module.Name`` in the usual way imports the module: PyMC, for the digest of a study."""
+    package = tmp_path / "never_run"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError\n")
+    (package / "module.py").write_text("from never_run import Name\nraise AssertionError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert _manifest._source("never_run") == ("never_run/__init__.py", "raise AssertionError\n")
+    name, text = _manifest._source("never_run.module")
+    assert name == "never_run/module.py" and text.startswith("from never_run")
+    for absent in ("never_run.module.Name", "never_run.Name", "never_there", "__main__.Name"):
+        assert _manifest._source(absent) is None
+
+
 @pytest.mark.slow
 def test_code_of_scenario_and_estimators_counts():
     digests = _manifest.code_digests(_study.load("interval_coverage"))
