@@ -7,12 +7,11 @@ number: its estimate is NaN, and so is every difference with it.
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from cje_core.inference.estimate import Status, label_estimate
+from cje_core.inference.estimate import Row, Status, label_estimate
 from cje_core.inference.sources import rests_on_others
 
 NUMBERS = ("estimate", "std_error", "interval", "df", "effective_count", "unseen_by")
@@ -45,7 +44,7 @@ def headline(
     names = [str(name) for name in estimate["policy"].values]
     source, level = (_of(levels, names, name).astype(str) for name in ("source", "level"))
     refused = level == "refused"
-    rows = [_Row.of(parts.get(where, estimate), name) for where, name in zip(source, names, strict=True)]
+    rows = [Row.of(parts.get(where, estimate), name) for where, name in zip(source, names, strict=True)]
     status = [
         int(row.take("status"))
         if not no or Status(int(row.take("status"))).failed
@@ -93,26 +92,11 @@ def headline(
     )
 
 
-class _Row(NamedTuple):
-    """One policy of an estimate, by position: a labelled selection of every variable costs a hundred times as much."""
-
-    data: xr.Dataset
-    at: int
-
-    @classmethod
-    def of(cls, data: xr.Dataset, policy: str) -> "_Row":
-        return cls(data, data.variables["policy"].values.astype(str).tolist().index(policy))
-
-    def take(self, name: str) -> Any:
-        variable = self.data.variables[name]
-        return variable.values.take(self.at, axis=variable.dims.index("policy"))
-
-
 def _of(levels: xr.Dataset, names: Sequence[str], variable: str) -> np.ndarray:
-    return np.array([_Row.of(levels, name).take(variable) for name in names])
+    return np.array([Row.of(levels, name).take(variable) for name in names])
 
 
-def _balance(rows: Sequence[_Row], refused: np.ndarray, n: int) -> np.ndarray | None:
+def _balance(rows: Sequence[Row], refused: np.ndarray, n: int) -> np.ndarray | None:
     """What borrowed values take from the labels of others, (P, n); None where nothing is borrowed."""
     blank = np.full(n, np.nan)
     kept = ["balance" in row.data and not no for row, no in zip(rows, refused, strict=True)]

@@ -345,7 +345,9 @@ def test_band_of_one_policy_is_its_interval():
     out = labels_only.estimate(many(0.0, 1))
     band = simultaneous_bands(out)
     np.testing.assert_allclose(band.interval, out.interval, rtol=1e-4)
-    assert band.attrs["critical_value"] >= stats.t.ppf(0.975, 399)
+    assert band.attrs["critical_value"] >= stats.t.ppf(0.975, 399) * (
+        1 - 1e-12
+    )  # to the last digits of two libraries
 
 
 def test_bands_are_drawn_with_the_rng_that_is_given():
