@@ -178,9 +178,11 @@ def from_arrays(
     return described(check_data(ds, names=not known), DATA)
 
 
-def _draws(numbers: npt.ArrayLike) -> tuple[str, npt.ArrayLike, dict[str, str]]:
-    """The coordinate ``draw``, with what it is in words."""
-    return "draw", numbers, attributes("draw", DATA)
+def _numbered(data: xr.Dataset, draws: npt.ArrayLike) -> xr.Dataset:
+    """The data with the numbers of their draws, which are 0, 1, ... nearly always: then nothing is merged."""
+    if np.array_equal(draws, np.arange(data.sizes["draw"])):
+        return data
+    return data.assign_coords(draw=("draw", draws, attributes("draw", DATA)))
 
 
 def _indexed(prompts: pa.LargeStringArray) -> xr.Variable:
@@ -242,19 +244,19 @@ def from_frame(
     """
     frame = typed(frame, covariates)
     draw = frame["draw_idx"] if "draw_idx" in frame else pd.Series(0, index=frame.index)
-    keys = pd.DataFrame({"policy": frame["policy"], "prompt": frame["prompt_id"], "draw": draw})
-    twice = keys[keys.duplicated()]
-    if len(twice):
-        policy, prompt, number = twice.iloc[0]
-        raise DataError(
-            f"two rows for policy {policy!r}, prompt_id {prompt!r}, draw_idx {number}; "
-            "remove one or number the draws in draw_idx"
-        )
+    keys = {"policy": frame["policy"], "prompt": frame["prompt_id"], "draw": draw}
     axes = [np.sort(keys[name].unique()) for name in RESPONSE]
     codes = tuple(
         np.searchsorted(axis, keys[name].to_numpy()) for axis, name in zip(axes, RESPONSE, strict=True)
     )
     shape = tuple(len(axis) for axis in axes)
+    if np.bincount(np.ravel_multi_index(codes, shape)).max() > 1:
+        table = pd.DataFrame(keys)
+        policy, prompt, number = table[table.duplicated()].iloc[0]
+        raise DataError(
+            f"two rows for policy {policy!r}, prompt_id {prompt!r}, draw_idx {number}; "
+            "remove one or number the draws in draw_idx"
+        )
 
     def spread(column: str, fill: Any, dtype: type) -> npt.NDArray[Any] | None:
         if column not in frame:
@@ -278,7 +280,7 @@ def from_frame(
         x[codes] = frame[list(covariates)].to_numpy(dtype=float)
     scores = spread("judge_score", np.nan, float)
     assert scores is not None
-    return from_arrays(
+    data = from_arrays(
         scores,
         policies=list(axes[0]),
         prompts=list(axes[1]),
@@ -297,7 +299,8 @@ def from_frame(
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,
         logged=logged,
-    ).assign_coords(draw=_draws(axes[2]))
+    )
+    return _numbered(data, axes[2])
 
 
 def from_columns(
@@ -328,7 +331,7 @@ def from_columns(
 
     scores = spread(columns.numbers["judge_score"])
     assert scores is not None
-    return from_arrays(
+    data = from_arrays(
         scores,
         policies=columns.policy.names.to_pylist(),
         prompts=columns.prompt.names,
@@ -347,4 +350,5 @@ def from_columns(
         oracle_range=oracle_range,
         calibration_policy=calibration_policy,
         logged=logged,
-    ).assign_coords(draw=_draws(columns.draws))
+    )
+    return _numbered(data, columns.draws)

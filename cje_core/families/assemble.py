@@ -93,7 +93,7 @@ def assemble(
     probability(ci_prob)
     for result in results:
         _check_source(result)
-    results = [_name_missing_spread(result) for result in results]
+    results = [name_missing_spread(result) for result in results]
     names = [str(name) for name in policy_names(data)]
     order = [rows.policies.index(name) for name in names]
     numbers = [
@@ -246,7 +246,7 @@ def _check_source(result: PolicyResult) -> None:
         )
 
 
-def _name_missing_spread(result: PolicyResult) -> PolicyResult:
+def name_missing_spread(result: PolicyResult) -> PolicyResult:
     """Give a value whose standard error is NaN the status that says why."""
     silent = (
         Status.CONSTANT_LABELS,

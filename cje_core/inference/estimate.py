@@ -8,7 +8,7 @@ come for free) and ``draws(policy, replicate)`` (a bootstrap distribution and a 
 import json
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,23 @@ ESTIMAND = "V(policy) = E[Y under the policy]"
 OVERLAP_POPULATION = (
     "not V(policy): E[Y] over the overlap population of policy and logger, density ~ p p0 / (p + p0)"
 )
+
+
+class Row(NamedTuple):
+    """One policy of an estimate, by position: a labelled selection of every variable costs a hundred times as much."""
+
+    data: xr.Dataset
+    at: int
+
+    @classmethod
+    def of(cls, data: xr.Dataset, policy: str) -> "Row":
+        """The row of a policy by name."""
+        return cls(data, data.variables["policy"].values.astype(str).tolist().index(policy))
+
+    def take(self, name: str) -> Any:
+        """Its part of a variable over ``policy``."""
+        variable = self.data.variables[name]
+        return variable.values.take(self.at, axis=variable.dims.index("policy"))
 
 
 def label_estimate(

@@ -11,8 +11,11 @@
 A failed value has the source it would have had, where its estimator has but one.
 """
 
+import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
+from cje_core.checks import BoolArray, IntArray
 from cje_core.inference.estimate import Status
 
 SOURCES = ("own", "probes", "borrowed", "judge", "logs", "truth", "none")
@@ -30,11 +33,21 @@ def borrows(estimate: xr.Dataset) -> xr.DataArray:
     >>> borrows(xr.Dataset(columns)).values.tolist()
     [False, True, True]
     """
-    flagged = estimate["status"] != Status.OK
     if "source" not in estimate:
-        return flagged
-    source = estimate["source"]
-    return source.isin(["borrowed", "none"]) | (flagged & (source == "logs"))
+        return estimate["status"] != Status.OK
+    found: xr.DataArray = xr.apply_ufunc(rests_on_others, estimate["status"], estimate["source"])
+    return found
+
+
+def rests_on_others(status: IntArray, source: npt.NDArray[np.str_]) -> BoolArray:
+    """`borrows` of statuses and sources.
+
+    Examples
+    --------
+    >>> rests_on_others(np.array([0, 0, 9]), np.array(["own", "none", "logs"])).tolist()
+    [False, True, True]
+    """
+    return np.asarray(np.isin(source, ["borrowed", "none"]) | ((status != Status.OK) & (source == "logs")))
 
 
 def earned(estimate: xr.Dataset) -> xr.DataArray:

@@ -13,6 +13,10 @@ from scipy import special, stats
 from cje_core.checks import FloatArray
 
 NORMAL_DF = 1e6  # from here on the t distribution is the normal one to six digits
+CLOSE, MOST_STEPS = (
+    1e-12,
+    60,
+)  # of a detectable effect: relative, and what it takes to get so close at the very worst
 
 
 def power_at(
@@ -55,16 +59,30 @@ def detectable(
     error, freedom = np.broadcast_arrays(np.asarray(std_error, float), np.asarray(df, float))
     known = np.isfinite(error) & (freedom > 0)
     distinct, code = np.unique(np.minimum(freedom[known], NORMAL_DF), return_inverse=True)
+
+    def over(effect: FloatArray) -> FloatArray:
+        return power_at(effect, 1.0, distinct, ci_prob=ci_prob) - power
+
     low = np.zeros(len(distinct))
     high = np.asarray(-2 * special.stdtrit(distinct, (1 - ci_prob) / 2), dtype=float)
-    while (short := power_at(high, 1.0, distinct, ci_prob=ci_prob) < power).any():
+    below, above = np.full(len(distinct), 1 - ci_prob - power), over(high)
+    while (short := above < 0).any():
         high[short] *= 2
-    for _ in range(40):  # bisection: the power rises with the effect
-        middle = (low + high) / 2
-        short = power_at(middle, 1.0, distinct, ci_prob=ci_prob) < power
-        low, high = np.where(short, middle, low), np.where(short, high, middle)
+        above = over(high)
+    # regula falsi: the power rises with the effect, and an end that stays a second time counts half (Illinois)
+    found, stayed = high, np.zeros(len(distinct))
+    for _ in range(MOST_STEPS):
+        before, found = found, high - above * (high - low) / (above - below)
+        value = over(found)
+        short = value < 0
+        side = np.where(short, 1, -1)
+        half, stayed = np.where(side == stayed, 0.5, 1.0), side
+        low, below = np.where(short, found, low), np.where(short, value, below * half)
+        high, above = np.where(short, high, found), np.where(short, above * half, value)
+        if (np.abs(found - before) <= CLOSE * found).all():
+            break
     out = np.full(error.shape, np.nan)
-    out[known] = error[known] * ((low + high) / 2)[code]
+    out[known] = error[known] * found[code]
     return out
 
 

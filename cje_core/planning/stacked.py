@@ -12,13 +12,15 @@ responses are taken as known, and their law as the pilot shows it: where the lar
 forecast is too small, so a policy that the estimator flags for overlap has components but no claim to them.
 """
 
+from functools import partial
+
 import numpy as np
 
 from cje_core.calibration.calibrated import Calibrated
 from cje_core.checks import FloatArray
 from cje_core.estimators import stacked_dr
-from cje_core.families.off_policy import Value
-from cje_core.families.off_policy_estimate import error_parts
+from cje_core.families.assemble import name_missing_spread
+from cje_core.families.off_policy_estimate import Method, error_parts, policy_results
 from cje_core.families.off_policy_logs import unpack_logs
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import Part, pooled_df_of_one
@@ -29,16 +31,13 @@ from cje_core.planning.split import Split, failed
 def stacked_splits(given: Calibrated) -> list[Split]:
     """Sources of error of each policy's stacked value, in the order of `Rows.policies`."""
     logs = unpack_logs(given)
-    rows = logs.rows
-    found = stacked_dr.estimate(given)
+    rows, stack = logs.rows, Method(partial(stacked_dr.policy_value, members=stacked_dr.LIBRARY))
     out = []
-    for p, name in enumerate(rows.policies):
-        status = Status(int(found["status"].sel(policy=name)))
-        if status.failed or not np.isfinite(float(found["std_error"].sel(policy=name))):
+    for value, result, _ in policy_results(logs, stack, fresh=True):
+        status = name_missing_spread(result).status
+        if isinstance(value, Status) or status is Status.CONSTANT_LABELS or not np.isfinite(result.std_error):
             out.append(failed(rows, status))
             continue
-        value = stacked_dr.policy_value(logs, p, members=stacked_dr.LIBRARY)
-        assert isinstance(value, Value)
         direct, ips, calibration = error_parts(logs, value)
         sampling = [_per_cluster(part, rows.cluster) for part in (direct, ips)]
         df = pooled_df_of_one([float((part**2).sum()) for part in sampling], [direct.df, ips.df])

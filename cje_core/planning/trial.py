@@ -226,7 +226,7 @@ def simulate_plan(
         if alone
         else variance_components(given, reference=reference, borrowed=borrowed, estimator=estimator)
     )
-    pool = check_pilot(data, with_probes=bool(probed.any()))
+    pool, sources = check_pilot(data, with_probes=bool(probed.any())), _sources(levels)
     # From here on the data are what is resampled. The promises above are of the pilot itself: the plan that is printed
     # is on trial, and drawn-in scores, which extrapolate no more, would promise less error than the plan counts on.
     data = _within_reach(data, levels["policy"].values[levels["route"].values == "balanced"])
@@ -243,7 +243,7 @@ def simulate_plan(
         )
         if probed.any():
             corrected = direct_corrected.estimate(drawn, ci_prob=CI_PROB)
-            study = headline(study, _sources(levels), corrected)
+            study = headline(study, sources, corrected)
         levels_seen.append(np.stack([study["estimate"].values, study["std_error"].values]))
         if alone:
             pairs_seen.append(np.stack([*levels_seen[-1], study["df"].values]))

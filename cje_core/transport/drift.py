@@ -193,11 +193,11 @@ def residual_drift(
     limit, joint_limit, p_value = np.full((3, n_streams, len(CHARTS)), np.nan)
     first = np.full((n_streams, len(CHARTS)), -1)
     center, sd, p_joint = np.full((3, n_streams), np.nan)
-    for s in range(n_streams):
-        mine = code == s
-        early = values[mine & (time < n_baseline)]
-        later = mine & (time >= n_baseline)
-        if len(early) < 4 or np.ptp(early) == 0 or not later.any():
+    by_stream = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
+    for s, mine in enumerate(by_stream):
+        baseline = time[mine] < n_baseline
+        early, later = values[mine[baseline]], mine[~baseline]
+        if len(early) < 4 or np.ptp(early) == 0 or len(later) == 0:
             continue
         center[s], sd[s] = early.mean(), early.std(ddof=1)
         size = np.bincount(time[later], minlength=n_batches)[n_baseline:].astype(float)
@@ -364,9 +364,8 @@ def _permuted_maxima(
         spread = np.ptp(base, axis=1) > 0
         sd = np.where(spread, base.std(axis=1, ddof=1), 1.0)
         mean = np.add.reduceat(order[:, n_early:], ends, axis=1) / size[seen]
-        z = np.full((len(order), len(size)), np.nan)
-        z[:, seen] = (mean - base.mean(axis=1)[:, None]) / sd[:, None] * root
-        highest = np.nanmax(_paths(z, slack, smoothing), axis=1, initial=0.0)
+        z = (mean - base.mean(axis=1)[:, None]) / sd[:, None] * root
+        highest = _paths(z, slack, smoothing).max(axis=1, initial=0.0)  # empty batches move no chart
         out[start : start + len(order)] = np.where(spread[:, None], highest, np.inf)
     return out
 
@@ -389,16 +388,17 @@ def _jointly(highest: FloatArray, false_alarm: float) -> tuple[FloatArray, Float
 
 def _paths(z: FloatArray, slack: float, smoothing: float) -> FloatArray:
     """Both charts of standardised batches (rows, time), shape (rows, time, charts); empty batches leave them still."""
-    out = np.full((*z.shape, len(CHARTS)), np.nan)
+    out = np.full(
+        (z.shape[1], len(CHARTS), len(z)), np.nan
+    )  # time first: each step reads and writes what lies together
     up, down, smooth, variance = np.zeros((4, len(z)))
-    for t in range(z.shape[1]):
-        seen = np.isfinite(z[:, t])
-        new = np.where(seen, z[:, t], 0.0)
-        up = np.where(seen, np.maximum(0.0, up + new - slack), up)
-        down = np.where(seen, np.maximum(0.0, down - new - slack), down)
-        smooth = np.where(seen, (1 - smoothing) * smooth + smoothing * new, smooth)
-        variance = np.where(seen, (1 - smoothing) ** 2 * variance + smoothing**2, variance)
+    for (cusum, ewma), new in zip(out, np.ascontiguousarray(z.T), strict=True):
+        seen = np.isfinite(new)
+        np.copyto(up, np.maximum(0.0, up + new - slack), where=seen)
+        np.copyto(down, np.maximum(0.0, down - new - slack), where=seen)
+        np.copyto(smooth, (1 - smoothing) * smooth + smoothing * new, where=seen)
+        np.copyto(variance, (1 - smoothing) ** 2 * variance + smoothing**2, where=seen)
         spread = np.sqrt(np.where(variance > 0, variance, 1.0))
-        out[:, t, 0] = np.where(seen, np.maximum(up, down), np.nan)
-        out[:, t, 1] = np.where(seen, np.abs(smooth) / spread, np.nan)
-    return out
+        np.copyto(cusum, np.maximum(up, down), where=seen)
+        np.copyto(ewma, np.abs(smooth) / spread, where=seen)
+    return np.moveaxis(out, -1, 0)

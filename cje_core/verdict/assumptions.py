@@ -196,7 +196,7 @@ def assumptions(
 
 def _relies(estimate: xr.Dataset, contract: Contract, given: Calibrated, names: list[str]) -> np.ndarray:
     """Which assumptions each policy's value by one estimator rests on, shape (assumptions, policies)."""
-    at = estimate.sel(policy=names)
+    at = estimate[[name for name in ("status", "source") if name in estimate]].sel(policy=names)
     status = at["status"].values
     tried = (status < Status.TOO_FEW_LABELS) | np.isin(
         status, (Status.UNINFORMATIVE_JUDGE, Status.LOW_SUPPORT)

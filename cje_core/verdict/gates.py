@@ -11,7 +11,7 @@ about borrowed calibrations: an estimate that its policy's own labels correct is
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,18 +99,16 @@ def ope_ok(evaluated: xr.Dataset) -> xr.Dataset:
     >>> ope_ok(evaluate(healthy | {"ttc": 0.6})).reason.item(), ope_ok(evaluate(healthy)).state.item()
     ('ttc 0.6 (at least 0.7)', 'unknown')
     """
-    overlap = evaluated.isel(gate=np.flatnonzero(evaluated["group"].values == "overlap"))
+    about = np.flatnonzero(evaluated["group"].values == "overlap")
     state, reason = [], []
-    for p in range(evaluated.sizes["policy"]):
-        at = overlap.isel(policy=p)
-        blocked, unknown = at["blocked"].values, at["state"].values == "unknown"
-        state.append("blocked" if blocked.any() else "unknown" if unknown.any() else "ok")
-        named = dict(
-            zip(at["gate"].values[blocked | unknown].tolist(), np.flatnonzero(blocked | unknown), strict=True)
-        )
-        if {"ttc", "ttc_two_sided"} <= set(named) and unknown[named["ttc"]]:
+    for row in cells(evaluated.isel(gate=about)):
+        unknown = [cell.gate for cell in row if cell.state == "unknown"]
+        blocked = any(cell.blocked for cell in row)
+        state.append("blocked" if blocked else "unknown" if unknown else "ok")
+        named = {cell.gate: cell for cell in row if cell.blocked or cell.state == "unknown"}
+        if {"ttc", "ttc_two_sided"} <= set(named) and "ttc" in unknown:
             del named["ttc_two_sided"]  # for the same reason
-        reason.append("; ".join(describe(at.isel(gate=g)) for g in named.values()))
+        reason.append("; ".join(map(describe, named.values())))
     return xr.Dataset(
         {
             "ok": ("policy", np.array(state) == "ok"),
@@ -121,17 +119,43 @@ def ope_ok(evaluated: xr.Dataset) -> xr.Dataset:
     )
 
 
-def describe(cell: xr.Dataset) -> str:
+class Cell(NamedTuple):
+    """One gate of one policy in plain values."""
+
+    gate: str
+    metric: str
+    value: float
+    state: str
+    action: str
+    blocked: bool
+    good: float
+    least: bool
+
+
+def cells(evaluated: xr.Dataset) -> list[list[Cell]]:
+    """The gates of each policy, from `evaluate`: selected one by one, they cost a thousand times as much."""
+    shape = evaluated.sizes["policy"], evaluated.sizes["gate"]
+    columns = []
+    for name in Cell._fields:
+        variable = evaluated.variables[name]
+        values = (
+            variable.values if "policy" not in variable.dims else variable.transpose("policy", "gate").values
+        )
+        columns.append(np.broadcast_to(values, shape).tolist())
+    return [[Cell(*cell) for cell in zip(*row, strict=True)] for row in zip(*columns, strict=True)]
+
+
+def describe(cell: Cell) -> str:
     """One gate of one policy in words: name, value, threshold."""
-    metric, unknown = str(cell["metric"].item()), str(cell["state"].item()) == "unknown"
-    if metric == "transport_code":
-        return f"{cell['gate'].item()} {'NOT_CHECKED' if unknown else VERDICT[cell['value'].item()]}"
+    unknown = cell.state == "unknown"
+    if cell.metric == "transport_code":
+        return f"{cell.gate} {'NOT_CHECKED' if unknown else VERDICT[cell.value]}"
     if unknown:
-        return f"{cell['gate'].item()} unknown"
-    bound = "at least" if cell["least"].item() else "at most"
-    if metric == "affinity":
+        return f"{cell.gate} unknown"
+    bound = "at least" if cell.least else "at most"
+    if cell.metric == "affinity":
         bound = f"its upper bound; {bound}"  # see `collect`
-    return f"{cell['gate'].item()} {cell['value'].item():.3g} ({bound} {cell['good'].item():.3g})"
+    return f"{cell.gate} {cell.value:.3g} ({bound} {cell.good:.3g})"
 
 
 def flags(
@@ -195,7 +219,10 @@ def collect(
     def column(piece: xr.Dataset | None, variable: str) -> FloatArray:
         if piece is None or variable not in piece:
             return np.full(len(names), np.nan)
-        return np.asarray(piece[variable].reindex(policy=names).values, dtype=float)
+        known = dict(
+            zip(piece["policy"].values.astype(str).tolist(), piece[variable].values.tolist(), strict=True)
+        )
+        return np.array([known.get(name, np.nan) for name in names], dtype=float)
 
     out: dict[str, npt.ArrayLike] = {
         name: column(overlap, name) for name in ("ess_fraction", "hill", "affinity", "ttc", "ttc_two_sided")

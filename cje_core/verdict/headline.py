@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.inference.estimate import Status, label_estimate
-from cje_core.inference.sources import borrows
+from cje_core.inference.estimate import Row, Status, label_estimate
+from cje_core.inference.sources import rests_on_others
 
 NUMBERS = ("estimate", "std_error", "interval", "df", "effective_count", "unseen_by")
 ORDER = ("reported", "assumed", "refused")  # from the strongest word to the weakest
@@ -42,24 +42,24 @@ def headline(
     """
     parts = {"own": estimate, "borrowed": estimate, "probes": estimate if probed is None else probed}
     names = [str(name) for name in estimate["policy"].values]
-    source = levels["source"].sel(policy=names).values.astype(str)
-    level = levels["level"].sel(policy=names).values.astype(str)
+    source, level = (_of(levels, names, name).astype(str) for name in ("source", "level"))
     refused = level == "refused"
-    rows = [parts.get(where, estimate).sel(policy=name) for where, name in zip(source, names, strict=True)]
+    rows = [Row.of(parts.get(where, estimate), name) for where, name in zip(source, names, strict=True)]
     status = [
-        int(row["status"]) if not no or Status(int(row["status"])).failed else int(Status.LEVEL_REFUSED)
+        int(row.take("status"))
+        if not no or Status(int(row.take("status"))).failed
+        else int(Status.LEVEL_REFUSED)
         for row, no in zip(rows, refused, strict=True)
     ]
 
     def column(name: str) -> np.ndarray:
-        values = np.array([row[name].values if name in row else np.nan for row in rows], dtype=float)
+        values = np.array([row.take(name) if name in row.data else np.nan for row in rows], dtype=float)
         values[refused] = np.nan
         return values
 
     def shared(name: str) -> np.ndarray | None:
-        return column(name) if all(name in row for row in rows) else None
+        return column(name) if all(name in row.data for row in rows) else None
 
-    said = xr.Dataset({"status": ("policy", status), "source": ("policy", source)})
     influence = shared("influence")
     ranges = ("oracle_range",) if "oracle_range" in estimate.attrs else ()
     behind = {"n_clusters": estimate.attrs["n_clusters"]} if "n_clusters" in estimate.attrs else {}
@@ -70,18 +70,18 @@ def headline(
         {
             **{name: column(name) for name in NUMBERS},
             "status": status,
-            "route": [route if no else str(row["route"].item()) for row, no in kept],
+            "route": [route if no else str(row.take("route")) for row, no in kept],
             "influence": influence,
             "balance": None if influence is None else _balance(rows, refused, influence.shape[1]),
             "draws": None if influence is not None else shared("draws"),
             "interval_kind": [
-                "none" if no or "interval_kind" not in row else str(row["interval_kind"].item())
+                "none" if no or "interval_kind" not in row.data else str(row.take("interval_kind"))
                 for row, no in kept
             ],
             "level": level,
             "source": source,
-            "borrowed": borrows(said).values,
-            "taken_from": ["" if no else row.attrs["estimator"] for row, no in kept],
+            "borrowed": rests_on_others(np.array(status), source),
+            "taken_from": ["" if no else row.data.attrs["estimator"] for row, no in kept],
         },
         estimator=str(estimate.attrs["estimator"]),
         options=json.loads(estimate.attrs["options"]),
@@ -92,13 +92,17 @@ def headline(
     )
 
 
-def _balance(rows: Sequence[xr.Dataset], refused: np.ndarray, n: int) -> np.ndarray | None:
+def _of(levels: xr.Dataset, names: Sequence[str], variable: str) -> np.ndarray:
+    return np.array([Row.of(levels, name).take(variable) for name in names])
+
+
+def _balance(rows: Sequence[Row], refused: np.ndarray, n: int) -> np.ndarray | None:
     """What borrowed values take from the labels of others, (P, n); None where nothing is borrowed."""
     blank = np.full(n, np.nan)
-    kept = ["balance" in row and not no for row, no in zip(rows, refused, strict=True)]
+    kept = ["balance" in row.data and not no for row, no in zip(rows, refused, strict=True)]
     if not any(kept):
         return None
-    return np.stack([row["balance"].values if has else blank for row, has in zip(rows, kept, strict=True)])
+    return np.stack([row.take("balance") if has else blank for row, has in zip(rows, kept, strict=True)])
 
 
 def weaker(*levels: str) -> str:

@@ -28,11 +28,11 @@ from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import calibration_part, outside
 from cje_core.checks import probability
 from cje_core.data.construct import dataset, in_order
-from cje_core.inference.estimate import CI_BOUND, Status
+from cje_core.inference.estimate import CI_BOUND, Row, Status
 from cje_core.inference.influence import combine, mean_part
 from cje_core.inference.sources import earned
 from cje_core.transport.sensitivity import beyond_bias
-from cje_core.verdict.gates import describe
+from cje_core.verdict.gates import cells, describe
 
 JUDGE = "judge score"  # the column of Z that is no covariate
 COLUMNS = ("level", "source", "refused_by", "reason", "caveat")
@@ -68,14 +68,12 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
         those unknown).
     """
     about = evaluated.isel(gate=np.flatnonzero(evaluated["applies_to"].values == "level"))
-    own = earned(estimate)
+    own = dict(zip(estimate["policy"].values.astype(str), earned(estimate).values, strict=True))
     rows = []
-    for policy in evaluated["policy"].values:
-        at = about.sel(policy=policy)
-        gates = [at.isel(gate=g) for g in range(at.sizes["gate"])]
-        status = Status(estimate["status"].sel(policy=policy).item())
+    for policy, gates in zip(evaluated["policy"].values.astype(str).tolist(), cells(about), strict=True):
+        status = Status(int(Row.of(estimate, policy).take("status")))
         named, reasons, doubts = [], [], []
-        owned = bool(own.sel(policy=policy)) and not status.failed
+        owned = bool(own[policy]) and not status.failed
         if owned and bounded(estimate, policy):
             source, shown = "own", estimate
         elif probed is not None and bounded(probed, policy):
@@ -87,13 +85,13 @@ def level(evaluated: xr.Dataset, estimate: xr.Dataset, probed: xr.Dataset | None
             named, reasons = ["estimate"], [status.message]
         else:
             source, shown = _lent(estimate, policy), estimate
-            blocked = [g for g in gates if g["blocked"].item()]
-            named, reasons = ([str(g[what].item()) for g in blocked] for what in ("gate", "action"))
-            doubts = [g for g in gates if not g["blocked"].item() and g["state"].item() != "pass"]
+            blocked = [gate for gate in gates if gate.blocked]
+            named, reasons = [gate.gate for gate in blocked], [gate.action for gate in blocked]
+            doubts = [gate for gate in gates if not gate.blocked and gate.state != "pass"]
         if shown is not None and not bounded(shown, policy):
             named, reasons = ["interval", *named], [status.message, *reasons]
         word = "refused" if named else "reported" if source in ("own", "probes") else "assumed"
-        words = [": ".join(filter(None, [describe(g), str(g["action"].item())])) for g in doubts]
+        words = [": ".join(filter(None, [describe(gate), gate.action])) for gate in doubts]
         rows.append((word, source, ", ".join(named), "; ".join(dict.fromkeys(reasons)), "; ".join(words)))
     columns = np.array(rows, dtype=str).reshape(-1, 5).T
     return xr.Dataset(
@@ -143,8 +141,8 @@ def _basis(level: xr.Dataset, estimate: xr.Dataset) -> str:
 
 def bounded(estimate: xr.Dataset, policy: str) -> bool:
     """Whether one policy has a value with both ends of an interval."""
-    at = estimate.sel(policy=policy)
-    return bool(np.isfinite(at["estimate"]) and np.isfinite(at["interval"]).all())
+    at = Row.of(estimate, policy)
+    return bool(np.isfinite(at.take("estimate")) and np.isfinite(at.take("interval")).all())
 
 
 def partial_identification(

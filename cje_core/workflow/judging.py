@@ -134,8 +134,10 @@ def support(
 
     ``at_level`` estimates again, by named estimators with intervals of a probability.
     """
-    policies = levels["policy"].values
-    if not any(refusal.wants_support(levels.sel(policy=p), found[primary].sel(policy=p)) for p in policies):
+    by, status = levels[["refused_by"]], found[primary][["status"]]
+    if not any(
+        refusal.wants_support(by.sel(policy=p), status.sel(policy=p)) for p in levels["policy"].values
+    ):
         return None, None
     labels = next_labels(given, margin=asked.margin)
     wider = at_level([name for name in asked.names if name in (primary, CORRECTED)], ORDERED)

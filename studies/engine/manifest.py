@@ -220,19 +220,23 @@ def check_same(directory: Path, old: Mapping[str, Any], new: Mapping[str, Any]) 
 
 def provenance() -> dict[str, Any]:
     """Versions, git commit and machine; no host name, user or path."""
-    versions = {"python": platform.python_version()}
-    for name in DISTRIBUTIONS:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "not installed"
+    installed = {name: _installed(name) for name in DISTRIBUTIONS}
     return {
-        "versions": versions,
+        "versions": {"python": platform.python_version(), **installed},
         "git_commit": _git_commit(),
         "machine": {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()},
     }
 
 
+@functools.cache  # once a process, which goes on with the code that it has loaded
+def _installed(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+@functools.cache
 def _git_commit() -> str | None:
     """Commit of the source tree, marked when it has changes; None where there is no repository."""
     here = Path(__file__).parent

@@ -100,6 +100,19 @@ def drawn(scenario, rng, *, n, oracle_fraction, label_design, n_probes=0, **law)
     return Drawn(judge, fields, responses.logp_target, responses.true_reward)
 
 
+@lru_cache(maxsize=4)
+def header(policies):
+    """Of a data set, what functions of calibrated data read beside its rows."""
+    return xr.Dataset(coords={"policy": list(policies)}, attrs={"oracle_range": (0.0, 1.0)})
+
+
+def calibrated_rows(rows):
+    """`Calibrated` data of rows, without a labelled data set behind them."""
+    out = calibrated(header(tuple(rows.policies)))
+    vars(out).update(rows=rows)
+    return out
+
+
 HEADER = xr.Dataset({"logged_judge": ((), 0.0)}, attrs={"oracle_range": (0.0, 1.0)})
 
 

@@ -1,5 +1,7 @@
 """Labelled data sets of one shape as a block, for the estimators that take no more of them than a block holds."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from cje_core.data.block import Block
@@ -16,3 +18,12 @@ def stack(data_sets):
     return Block(
         policies, score, label, prob, tuple(first.attrs["judge_range"]), tuple(first.attrs["oracle_range"])
     )
+
+
+def fewer(block, m, rng):
+    """The block with m labels of each data set, a simple random sample of those that it has."""
+    label = np.full(block.label.shape, np.nan)
+    for kept, held in zip(label, block.label, strict=True):
+        at = rng.permutation(np.flatnonzero(np.isfinite(held)))[:m]
+        kept.flat[at] = held.flat[at]
+    return replace(block, label=label, label_prob=np.where(block.label_prob > 0, m / label.shape[2], 0.0))

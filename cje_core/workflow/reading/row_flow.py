@@ -53,8 +53,9 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
     (4, 3, 0.3, 0.55)
     """
     gone = left_out[left_out["reason"].astype(str).str.startswith((UNGRADED, UNUSABLE))]
+    gone = gone.assign(policy=gone["policy"].astype(str), prompt_id=gone["prompt_id"].astype(str))
     held = data["policy"].values.astype(str).tolist()
-    policies = [*held, *sorted(set(gone["policy"].astype(str)) - set(held))]
+    policies = [*held, *sorted(set(gone["policy"]) - set(held))]
     number = data.get("stands_for", xr.ones_like(data["judge"]))
     sums = {name: (data[of] * number).sum(["prompt", "draw"]) for name, of in
             (("judged", "evaluated"), ("labelled", "labelled"), ("probes", "probe"))}  # fmt: skip
@@ -62,7 +63,7 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
         name: [round(float(of.sel(policy=p))) if p in held else 0 for p in policies]
         for name, of in sums.items()
     }
-    counts["left_out"] = [int((gone["policy"].astype(str) == policy).sum()) for policy in policies]
+    counts["left_out"] = [int((gone["policy"] == policy).sum()) for policy in policies]
     counts["read"] = [a + b for a, b in zip(counts["judged"], counts["left_out"], strict=True)]
     share = np.array([_share(data, gone, policy) for policy in policies])
     low, high = (float(end) for end in data.attrs["oracle_range"])
@@ -84,7 +85,7 @@ def row_flow(data: xr.Dataset, left_out: pd.DataFrame, value: xr.Dataset) -> xr.
 
 def _share(data: xr.Dataset, gone: pd.DataFrame, policy: str) -> float:
     """Share of a policy's prompts that is ungraded; 1 where nothing was graded, 0 where all was."""
-    missing = gone.loc[gone["policy"].astype(str) == policy, "prompt_id"].astype(str).value_counts()
+    missing = gone.loc[gone["policy"] == policy, "prompt_id"].value_counts()
     if missing.empty:
         return 0.0
     if policy not in data["policy"].values.astype(str):

@@ -13,7 +13,7 @@ import xarray as xr
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray
-from cje_core.data.build import from_frame
+from cje_core.data.build import from_arrays
 from cje_core.data.contract import teaching_policies
 from cje_core.data.intake.foreign import LABEL
 from cje_core.estimators import labels_only
@@ -86,12 +86,14 @@ def _mean_label(told: pd.DataFrame, scale: tuple[float, float], ci_prob: float) 
     """Mean label and interval by `cje_core.estimators.labels_only`; NaN of fewer prompts than it takes."""
     if told["prompt_id"].nunique() < MIN_LABELLED_CLUSTERS:
         return np.nan, np.full(2, np.nan)
-    draw = told.groupby("prompt_id").cumcount()
-    table = told.assign(policy="ungraded", draw_idx=draw, judge_score=0.0)[
-        ["policy", "prompt_id", "draw_idx", "judge_score", LABEL]
-    ]
-    out = labels_only.estimate(from_frame(table, oracle_range=scale), ci_prob=ci_prob).isel(policy=0)
-    return float(out["estimate"]), np.asarray(out["interval"].values, dtype=float)
+    prompts, at = np.unique(told["prompt_id"].to_numpy(str), return_inverse=True)
+    draw = told.groupby("prompt_id").cumcount().to_numpy()
+    label = np.full((1, len(prompts), draw.max() + 1), np.nan)
+    label[0, at, draw] = told[LABEL]
+    score = np.where(np.isfinite(label), 0.0, np.nan)
+    ungraded = from_arrays(score, policies=["ungraded"], prompts=prompts, oracle=label, oracle_range=scale)
+    out = labels_only.estimate(ungraded, ci_prob=ci_prob)
+    return float(out["estimate"].values[0]), np.asarray(out["interval"].values[0], dtype=float)
 
 
 def _together(

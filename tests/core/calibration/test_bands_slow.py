@@ -4,10 +4,13 @@ import math
 
 import numpy as np
 import pytest
+import xarray as xr
+from bare_arrays import calibrated_rows, drawn, rows_of
 
-import cje_sim
 from cje_core.calibration.bands import calibration_band
+from cje_core.calibration.calibrated import Calibrated
 from cje_sim.judges import oracle_mean, score_quantile
+from cje_sim.scenarios import well_specified
 from cje_sim.scenarios.well_specified import SCORE_LAW
 
 SAID, TOLD_FROM = 0.95, 0.88
@@ -23,6 +26,19 @@ def spread(p: float) -> float:
 REPLICATES = math.ceil((5 * (spread(SAID) + spread(TOLD_FROM)) / (SAID - TOLD_FROM)) ** 2)
 
 
+def data_set(r: int) -> Calibrated:
+    """World ``well_specified``, a quarter of the base policy's responses labelled."""
+    found = drawn(well_specified, 1000 + r, n=800, oracle_fraction=0.25, label_design="base", **LINK)
+    return calibrated_rows(rows_of(found.score, **found.fields))
+
+
+def test_the_data_sets_are_those_of_the_world() -> None:
+    wanted = calibration_band(
+        well_specified.simulate(n=800, oracle_fraction=0.25, label_design="base", rng=1000, **LINK)
+    )
+    xr.testing.assert_identical(calibration_band(data_set(0)), wanted)
+
+
 @pytest.mark.slow
 def test_the_band_covers_in_the_middle_and_too_little_at_the_ends() -> None:
     """World ``well_specified``, 200 labels of the base policy, pointwise, of bands that say 95%.
@@ -33,10 +49,7 @@ def test_the_band_covers_in_the_middle_and_too_little_at_the_ends() -> None:
     below, above = [], []  # the truth lies below the band, or above it
     at = score_quantile(QUANTILES, *SCORE_LAW["base"])
     for r in range(REPLICATES):
-        data = cje_sim.simulate(
-            "well_specified", n=800, oracle_fraction=0.25, label_design="base", rng=1000 + r, **LINK
-        )
-        band = calibration_band(data)
+        band = calibration_band(data_set(r))
         assert band.attrs["mode"] == "monotone" and band.attrs["n_labels"] == 200
         score, (low, high) = band["score"].values, band["interval"].values.T
         truth = oracle_mean(score, **LINK)

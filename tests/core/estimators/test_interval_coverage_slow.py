@@ -6,10 +6,11 @@ shell: 2,000 data sets a cell, so a coverage of 95% is known to within a Monte C
 the stated bands are 4 of them away.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pytest
+from blocks import fewer
 
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data.arrays import Rows
@@ -35,22 +36,28 @@ WORLDS = {
     "weak_judge": weak_judge,
     "binary_oracle": binary_oracle,
 }
-CELLS = [(world, m) for world in WORLDS for m in (50, 250)]
+SIZES = (250, 50)
+CELLS = [(world, m) for world in WORLDS for m in sorted(SIZES)]
 ENDS = ("better", "worse")
 VALUE, ERROR, LOWER, UPPER, TARGET = range(5)
 NAMES = np.array([f"{i:04d}" for i in range(N)])
 
 
-def blocks(world, m, replicates=N_REPLICATES):
-    """The first policy is the one with labels, the others are those of `ENDS`; and their values."""
+def blocks(world, sizes, replicates=N_REPLICATES):
+    """For each number of labels, the largest first: a block whose first policy has them, the others those of `ENDS`.
+
+    Fewer labels are some of the more, so that a world is drawn once.
+    """
     scenario = WORLDS[world]
     truth = scenario.truth()
     for seed in range(0, replicates, PER_BLOCK):
         rngs = [np.random.default_rng(seed + r) for r in range(PER_BLOCK)]
-        block = scenario.simulate.block(rngs, n=N, oracle_fraction=m / N, label_design="base")
+        block = scenario.simulate.block(rngs, n=N, oracle_fraction=sizes[0] / N, label_design="base")
         block = block.without_idle(("base", *ENDS))
         assert block.policies[0] == "base"
-        yield seed, block, truth.sel(policy=list(block.policies)).values
+        for m in sizes:
+            held = block if m == sizes[0] else fewer(block, m, np.random.default_rng([seed, m]))
+            yield seed, m, held, truth.sel(policy=list(block.policies)).values
 
 
 def base_rows(block, r):
@@ -73,20 +80,22 @@ def between_draws(draws, value):
     return np.stack([np.minimum(low, value), np.maximum(high, value)], axis=-1)
 
 
+def keep(out, name, value, std_error, interval, goal):
+    """Add what a method says of the data sets of a block."""
+    goal = np.broadcast_to(goal, np.shape(value))
+    cell = np.stack([value, std_error, interval[..., 0], interval[..., 1], goal], axis=-1)
+    out.setdefault(name, []).append(cell)
+
+
 @lru_cache
-def simulate(world, m):
-    """Per method an array (replicate, 5): value, standard error, interval, target.
+def simulations(world):
+    """Per number of labels and method an array (replicate, 5): value, standard error, interval, target.
 
     What a method covers is asked of every data set, not only of those where a borrowed value would be printed.
     """
-    out = {}
-
-    def record(name, value, std_error, interval, goal):
-        goal = np.broadcast_to(goal, np.shape(value))
-        cell = np.stack([value, std_error, interval[..., 0], interval[..., 1], goal], axis=-1)
-        out.setdefault(name, []).append(cell)
-
-    for seed, block, target in blocks(world, m):
+    out = {m: {} for m in SIZES}
+    for seed, m, block, target in blocks(world, SIZES):
+        record = partial(keep, out[m])
         high, low = (block.policies.index(name) for name in ENDS)
         first, second = np.array([high]), np.array([low])
         rngs = (np.random.default_rng(seed + r) for r in range(PER_BLOCK))
@@ -124,15 +133,20 @@ def simulate(world, m):
         )  # no other is read
         value, error = plain.value[:, 0], fold_errors(block, slices(block), ours)[0][:, 0]
         record("jackknife", value, error, wald(value, error, np.inf, 0.95), target[0])
-    return {name: np.concatenate(cells) for name, cells in out.items()}
+    return {m: {name: np.concatenate(cells) for name, cells in of.items()} for m, of in out.items()}
+
+
+def simulate(world, m):
+    """Of one number of labels."""
+    return simulations(world)[m]
 
 
 @lru_cache
 def tuned_bootstrap(world, m):
-    """Like `simulate`, for the bootstrap of the estimate as shipped (power-tuned): fewer data sets, more draws."""
+    """Like `simulations`, for the bootstrap of the estimate as shipped (power-tuned): fewer data sets, more draws."""
     options = Options(inference="bootstrap")
     out = []
-    for seed, block, target in blocks(world, m, N_TUNED):
+    for seed, _, block, target in blocks(world, (m,), N_TUNED):
         for r in range(PER_BLOCK):
             rows = base_rows(block, r)
             fitted = fit_slice(rows, every_fold=False)

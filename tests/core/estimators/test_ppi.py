@@ -233,12 +233,36 @@ def weak(rng, shape):
     return score, np.clip(0.6 + 0.15 * score + rng.normal(0, 0.2, shape), 0, 1)
 
 
+def clipped(mean, sd):
+    """Mean of a normal that is cut to [0, 1]."""
+    low, high = -mean / sd, (1 - mean) / sd
+    inside = stats.norm.cdf(high) - stats.norm.cdf(low)
+    return mean * inside + sd * (stats.norm.pdf(low) - stats.norm.pdf(high)) + stats.norm.sf(high)
+
+
+def over_grades(f, law, steps):
+    """Mean of f over a score that is rounded to one of ``steps`` equal steps."""
+    grade = np.arange(steps + 1) / steps
+    return np.diff(law.cdf(np.append(-1, grade + 0.5 / steps))) @ f(grade)
+
+
+TRUTH = {  # exact
+    smooth: stats.beta(4, 1.5).expect(lambda s: clipped(0.2 + 0.6 * s**2, 0.15)),
+    binary: over_grades(lambda s: 0.05 + 0.8 * s**2, stats.beta(4, 1.5), 20),
+    weak: over_grades(lambda s: clipped(0.6 + 0.15 * s, 0.2), stats.beta(5, 1.2), 10),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_", TRUTH)
+def test_the_truth_of_a_world_is_its_mean(world_):
+    label = world_(np.random.default_rng(1), 200_000)[1]
+    assert abs(label.mean() - TRUTH[world_]) < 5 * label.std() / np.sqrt(len(label))
+
+
 @cache
 def replicates(world_, n, m):
-    """Data sets whose policies are independent replicates of a world (50 in one: it saves time), and its value.
-
-    And the same replicates as one block.
-    """
+    """Data sets whose policies are independent replicates of a world (50 in one: it saves time), and as one block."""
     rng = np.random.default_rng([n, m])
     sets, drawn = [], []
     for _ in range(N_REPLICATES // 50):
@@ -249,12 +273,13 @@ def replicates(world_, n, m):
         drawn.append((score, oracle))
     score, oracle = np.concatenate(drawn, axis=1)[:, :, None]
     block = Block(("00",), score, oracle, np.full(score.shape, m / n), (0.0, 1.0), (0.0, 1.0))
-    return sets, block, float(world_(rng, 4_000_000)[1].mean())
+    return sets, block
 
 
+@cache
 def coverage(world_, n, m, module, **options):
     """Replicates whose interval holds the truth, and their mean width."""
-    sets, block, truth = replicates(world_, n, m)
+    (sets, block), truth = replicates(world_, n, m), TRUTH[world_]
     found = module.estimate_block(block, ci_prob=0.95, **options)
     if found is None:
         interval = np.concatenate([module.estimate(data, **options).interval.values for data in sets])

@@ -8,12 +8,12 @@ in ``docs/decisions.md``.
 """
 
 from collections import defaultdict
-from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 import pytest
+from blocks import fewer
 from borrowed_world import (
     NO_JUDGE,
     PER_DRAW,
@@ -79,15 +79,6 @@ def test_what_is_lent_is_what_is_fitted(form):
     for part, values in lent(block, FORMS[form])._asdict().items():
         if part != "f_known":
             np.testing.assert_array_equal(values[~own], getattr(wanted, part)[~own])
-
-
-def fewer(block, m, rng):
-    """The block with m labels of each data set, a simple random sample of those that it has."""
-    label = np.full(block.label.shape, np.nan)
-    for kept, held in zip(label, block.label, strict=True):
-        at = rng.permutation(np.flatnonzero(np.isfinite(held)))[:m]
-        kept.flat[at] = held.flat[at]
-    return replace(block, label=label, label_prob=np.where(block.label_prob > 0, m / label.shape[2], 0.0))
 
 
 @lru_cache

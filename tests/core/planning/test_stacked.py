@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from off_policy_numbers import values as numbers_of
 
 from cje_core.calibration.calibrated import calibrated
 from cje_core.data import DataError
@@ -95,7 +96,7 @@ def test_forecasts_are_the_spread_of_fresh_studies():
         without.append(np.sqrt(found.sigma2_eval.sel(policy=names).values / 1000))
     for r in range(studies):
         study = arena_like.simulate(n=1000, oracle_fraction=0.3, rng=10_000 + r).sel(policy=names)
-        values.append(stacked_dr.estimate(study)["estimate"].sel(policy=names).values)
+        values.append(numbers_of(study, {"stack": (stacked_dr, {})}, names, fresh=True)["stack"][0])
     spread = np.std(values, axis=0, ddof=1)
     ratio = np.mean(forecast, axis=0) / spread
     mcse = ratio * np.hypot(

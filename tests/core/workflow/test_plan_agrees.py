@@ -39,12 +39,18 @@ def planned_for(name):
     return plan(WORLDS[name].table, **MONEY, **WORLDS[name].options, replicates=20)
 
 
+@cache
+def told(name):
+    """The JSON of the plan."""
+    return to_json(planned_for(name))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_policies_are_refused_for_the_same_reason(name):
     analysis, planned = analysed(name), planned_for(name)
     refused = [policy for policy in analysis.policies if analysis.level(policy) == "refused"]
     assert planned.policies == analysis.policies and planned.refused == refused
-    result = to_json(planned)
+    result = told(name)
     shown = {row.split()[0]: row for row in repr(planned).splitlines()[2:]}
     for policy in refused:
         reason = str(analysis.levels["reason"].sel(policy=policy).item())
@@ -77,7 +83,7 @@ def test_what_is_forecast_is_the_value_that_is_printed(name, monkeypatch):
     forecast = std_error_at(shape["n"], m, planned.components)
     for policy in analysis.policies:
         value, at = analysis.value.sel(policy=policy), planned.components.sel(policy=policy)
-        record = to_json(planned)["policies"][policy]
+        record = told(name)["policies"][policy]
         if planned.silent(policy):
             # refused, or bounded by the number of equal labels alone: no spread to plan with
             assert np.isnan(at["std_error"]) and np.isnan(value["std_error"])
@@ -122,7 +128,7 @@ def test_the_worlds_hold_every_kind_of_refusal_and_of_value():
 def test_no_probes_are_advised_for_an_audit_that_has_failed():
     for name, failed in (("probes_mismatched", True), ("probes_30", False)):
         assert (analysed(name).verdict("other") == "FAIL") == failed
-        steps = to_json(planned_for(name))["next"]
+        steps = told(name)["next"]
         assert any("probe labels for an audit" in step and "other" in step for step in steps) != failed
         assert any("does not transport to other" in step for step in steps) == failed
 
