@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+if __name__ == "__main__":  # as commands of ours do, see `studies.cli.brief`
+    sys.modules.setdefault("dask", None)  # type: ignore[arg-type]
+
 from studies.engine import run
 from studies.engine.measures import summary_table
 from studies.engine.outcome import Outcome
