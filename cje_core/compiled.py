@@ -16,8 +16,8 @@ from typing import Any
 class Kernel:
     """A function of a module's top level, compiled without Python objects when it is first called.
 
-    Other kernels that it names are compiled with it, in a form that Python cannot call and that is not kept apart: it is
-    in what is kept of the kernel that was called. That saves a sixth of compiling.
+    Other kernels that it names are compiled as parts of it, in a form that Python cannot call and that is not kept by
+    itself but in the whole: a sixth of compiling less.
 
     Examples
     --------
