@@ -1,14 +1,18 @@
 """A study that takes no time: Normal means by z intervals; also a command, so that tests can kill it.
 
 ``python -m toy_study OUT JOBS SEED N,N PROFILE`` prints ``done`` at the end; an empty N,N keeps the levels of n.
+A process whose environment has ``TOY_SLEEP`` sleeps so many seconds at each replicate, to be killed between two.
 """
 
+import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+
+if __name__ == "__main__":  # as commands of ours do, see `studies.cli.brief`
+    sys.modules.setdefault("dask", None)  # type: ignore[arg-type]
 
 from studies.engine import run
 from studies.engine.measures import summary_table
@@ -18,7 +22,7 @@ from studies.engine.study import Method, Profile, Study
 
 def replicate(study, cell, streams):
     """Mean of n draws from N(mu_p, 1): `z` is exact, `short` has half its width, `none` gives no interval."""
-    time.sleep(study.methods["z"].options.get("sleep", 0.0))
+    time.sleep(float(os.environ.get("TOY_SLEEP", 0.0)))
     truth = np.array([0.0, 1.0])
     if cell["world"] == "crash" and streams.replicate == 3:
         raise ZeroDivisionError("planted: replicate 3 always fails")
@@ -71,7 +75,7 @@ STUDY = Study(
     profiles={
         "smoke": Profile(10),
         "quick": Profile(25),
-        "paper": Profile(60, options={"z": {"sleep": 0.02}}),
+        "paper": Profile(60),
     },
     replicate=replicate,
     theory=theory,
@@ -86,11 +90,10 @@ if __name__ == "__main__":
     # pickled by reference to its module, as any study is, not to this script's __main__
     from toy_study import STUDY as BY_NAME
 
-    slow = replace(BY_NAME, methods={**BY_NAME.methods, "z": Method("exact", options={"sleep": 0.02})})
     chosen = {"n": [int(v) for v in levels.split(",")]} if levels else {}
     try:
         summary = run.run_study(
-            slow,
+            BY_NAME,
             profile=profile,
             out=Path(out),
             seed=int(seed),

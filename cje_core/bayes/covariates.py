@@ -124,9 +124,9 @@ def _chain(  # type: ignore[no-untyped-def]
     component = 0
     a, b = (0.5, 0.5) if equal_ends else (0.4, 0.6)
     coefficient = np.zeros(n_effects)
-    g, f, effect, odds = u @ basis, np.empty(m), np.zeros(m), np.ones(m)
-    f[:] = a + (b - a) * g
-    still, moved, moves, upward = np.zeros(m), np.empty(m), np.empty(m), np.ones(m)
+    g, effect, odds = u @ basis, np.zeros(m), np.ones(m)
+    f = a + (b - a) * g
+    still, moves, upward = np.zeros(m), np.empty(m), np.ones(m)
     log_sigma = np.log(0.5 * scale)
     for sweep in range(n_warmup + thin * len(ends)):
         precision = np.exp(-2.0 * log_sigma)
@@ -144,7 +144,7 @@ def _chain(  # type: ignore[no-untyped-def]
             for end in range(2):  # step out
                 while True:
                     at = low if end == 0 else high
-                    moved[:] = np.exp(effect + (at - coefficient[c]) * columns[c])
+                    moved = np.exp(effect + (at - coefficient[c]) * columns[c])
                     found = _log_likelihood(f, 0.0, still, moved, label, binary, precision, share)
                     if not found - 0.5 * (at / effect_scale) ** 2 > height:
                         break
@@ -154,7 +154,7 @@ def _chain(  # type: ignore[no-untyped-def]
                         high += effect_scale
             while True:
                 new = low + (high - low) * rng.random()
-                moved[:] = np.exp(effect + (new - coefficient[c]) * columns[c])
+                moved = np.exp(effect + (new - coefficient[c]) * columns[c])
                 found = _log_likelihood(f, 0.0, still, moved, label, binary, precision, share)
                 if found - 0.5 * (new / effect_scale) ** 2 >= height or high - low < 1e-14:
                     break
@@ -163,24 +163,26 @@ def _chain(  # type: ignore[no-untyped-def]
                 else:
                     high = new
             effect += (new - coefficient[c]) * columns[c]
-            odds[:] = moved
+            odds = moved
             coefficient[c] = new
             now = found
         if sweep % 50 == 0:  # rounding does not pile up
             u /= u.sum()
             g = u @ basis
-            f[:] = a + rise * g
+            f = a + rise * g
             effect[:] = 0.0
             for c in range(n_effects):
                 effect += coefficient[c] * columns[c]
-            odds[:] = np.exp(effect)
+            odds = np.exp(effect)
         if not binary:
             rest = -2.0 * _log_likelihood(f, 0.0, still, odds, label, False, 1.0, 1.0)
             log_sigma = draw_log_sigma(rng, log_sigma, share * m, max(share * rest, 1e-12), scale)
         if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
             d = (sweep - n_warmup) // thin
             ends[d, 0], ends[d, 1] = a, b
-            shape[d] = u
-            beta[d] = coefficient
+            for j in range(size):
+                shape[d, j] = u[j]
+            for c in range(n_effects):
+                beta[d, c] = coefficient[c]
             if not binary:
                 sigma[d] = np.exp(log_sigma)

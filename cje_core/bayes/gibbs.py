@@ -240,7 +240,8 @@ def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type
         if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
             d = (sweep - n_warmup) // thin
             ends[d, 0], ends[d, 1] = a, b
-            shape[d] = u
+            for j in range(size):
+                shape[d, j] = u[j]
             sigma[d] = np.exp(log_sigma)
 
 
@@ -307,4 +308,5 @@ def _binary_chain(rng, runs, mixture, flat, n_warmup, thin, ends, shape):  # typ
         if sweep >= n_warmup and (sweep - n_warmup) % thin == thin - 1:
             d = (sweep - n_warmup) // thin
             ends[d, 0], ends[d, 1] = a, b
-            shape[d] = u
+            for j in range(size):
+                shape[d, j] = u[j]

@@ -68,7 +68,8 @@ def _projections(rng, n_knots, n_clusters, evaluated, labels, out):  # type: ign
             mean[teach_at[r]] += w * teach_label[r]
         mean /= count
         pava_into(mean, count, n_knots, knot_value, block_value, block_weight, block_end)
-        rise[: n_knots - 1] = knot_value[1:] - knot_value[:-1]
+        for k in range(n_knots - 1):
+            rise[k] = knot_value[k + 1] - knot_value[k]
         for p in range(out.shape[1]):
             value, total = 0.0, 0.0
             for r in range(start[p], start[p + 1]):

@@ -329,7 +329,9 @@ def two_stage_fits(count, rows, needed, total, summed, fitted, has_fit):  # type
                     total[k, rows.teach_at[i]] += weight[i]
                     summed[k, rows.teach_at[i]] += weight[i] * rows.teach_label[i]
     for k in range(last):
-        moments[last] += moments[k]
+        for i in range(width):
+            for j in range(width):
+                moments[last, i, j] += moments[k, i, j]
         seen[last] += seen[k]
     for k in range(n_fits):
         has_fit[k] = False

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xarray as xr
 
-from cje_core.disk.whole import put, write_whole
+from cje_core.disk import groups
+from cje_core.disk.whole import put, whole
 from cje_core.streams import Cell, Level, canonical, digest
 from studies.engine.outcome import NOT_RUN
 from studies.engine.study import Study, StudyError
@@ -190,10 +191,17 @@ def merge(study: Study, contents: Sequence[Content]) -> xr.Dataset:
 
 
 def write_results(path: Path, ds: xr.Dataset) -> None:
-    """Write the merged results as one netCDF file, whole or not at all."""
-    compressed = {name: {"zlib": True, "complevel": 1} for name, v in ds.data_vars.items() if v.ndim}
+    """Write the merged results as one netCDF file, whole or not at all.
+
+    Not by `to_netcdf`: where Dask is installed it loads its scheduler, half a second of each run.
+    """
+    kept = ds.copy()
+    for variable in kept.data_vars.values():
+        if variable.ndim:
+            variable.encoding |= {"zlib": True, "complevel": 1}
     try:
-        write_whole(path, lambda file: ds.to_netcdf(file.name, engine="netcdf4", encoding=compressed))
+        with whole(path) as temporary:
+            groups.write(temporary, {"": kept})
     except RuntimeError as error:  # what the library makes of a disk that is full
         raise OSError(f"{path.name}: {error} (no space left?)") from None
 

@@ -25,11 +25,12 @@ from studies.engine.study import StudyError
 
 pytest.importorskip("distributed")
 TESTS = Path(toy_study.__file__).parent
-SLOW = ("paper", {"n": [4]})  # its replicates sleep 20 ms
+SLOW = ("paper", {"n": [4]})  # whose replicates sleep on the workers
 
 
 def start(*words):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS)))}
+    environment["TOY_SLEEP"] = "0.02"
     return subprocess.Popen(
         [sys.executable, "-m", "distributed.cli." + words[0], *words[1:]],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

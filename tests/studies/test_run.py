@@ -100,10 +100,11 @@ def test_two_processes_give_the_same(serial, tmp_path):
     assert_same(results(serial), results(tmp_path))
 
 
-def script(out, jobs, *, levels="", profile="quick", before=lambda: None, **options):
-    words = [sys.executable, "-m", "toy_study", str(out), str(jobs), "1", levels, profile]
+def script(out, jobs, *, sleep=0.0, before=lambda: None, **options):
+    """The toy as a command; one that is to be stopped midway sleeps at each replicate."""
+    words = [sys.executable, "-m", "toy_study", str(out), str(jobs), "1", "", "quick"]
     tests = SCRIPT.parent
-    environment = {**os.environ, "PYTHONPATH": str(tests)}
+    environment = {**os.environ, "PYTHONPATH": str(tests), "TOY_SLEEP": str(sleep)}
     return subprocess.Popen(
         words,
         stdout=subprocess.PIPE,
@@ -129,7 +130,7 @@ def wait_for_blocks(process, out, count):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_kill_and_run_again(serial, tmp_path, jobs):
     for blocks in (2, 9):  # killed twice, at different depths
-        process = script(tmp_path, jobs)
+        process = script(tmp_path, jobs, sleep=0.02)
         try:
             wait_for_blocks(process, tmp_path, blocks)
         finally:
@@ -148,7 +149,7 @@ def test_kill_and_run_again(serial, tmp_path, jobs):
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_says_how_to_resume_and_leaves_nothing_half_written(tmp_path, jobs):
-    process = script(tmp_path, jobs, stderr=subprocess.PIPE)
+    process = script(tmp_path, jobs, sleep=0.02, stderr=subprocess.PIPE)
     wait_for_blocks(process, tmp_path, 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     _, err = process.communicate(timeout=60)
@@ -168,7 +169,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_half_written(serial, tmp_path, l
     sizes = [path.stat().st_size for path in (serial / "toy_study/blocks").glob("*/*.parquet")]
     assert min(sizes) > 900 and max(sizes) < 9000 < (serial / "toy_study/results.nc").stat().st_size
     if limit == 900:  # the manifest is there, as of a run that had just begun
-        process = script(tmp_path, 1)
+        process = script(tmp_path, 1, sleep=0.02)
         wait_for_blocks(process, tmp_path, 1)
         process.kill()
         process.communicate()

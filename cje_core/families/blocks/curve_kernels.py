@@ -3,6 +3,7 @@
 import numpy as np
 
 from cje_core.compiled import Kernel
+from cje_core.families.blocks.slice_kernels import CELLS, between, locate
 from cje_core.families.direct import curve as slow
 
 PRECISION, CONVERGED, MAX_STEPS, SPREAD = 1 / slow.PRIOR**2, slow.CONVERGED, slow.MAX_STEPS, slow.SPREAD
@@ -43,6 +44,18 @@ def fit_curve(x, y, weight, residual, terms):  # type: ignore[no-untyped-def]
 
 
 @Kernel
+def distinct(values):  # type: ignore[no-untyped-def]
+    """Sort values and gather the distinct ones at the front; returns their number."""
+    values.sort()
+    size = 1
+    for i in range(1, len(values)):
+        if values[i] != values[size - 1]:
+            values[size] = values[i]
+            size += 1
+    return size
+
+
+@Kernel
 def judge_curve(score, at, label, weight, low, width, curve, own_curve):  # type: ignore[no-untyped-def]
     """`curve.judge_curve` of an increasing judge (filled), with weights that sum to Kish's number."""
     m = len(at)
@@ -55,20 +68,28 @@ def judge_curve(score, at, label, weight, low, width, curve, own_curve):  # type
     residual, terms = np.empty(m), np.empty((3, m))
     a, b = fit_curve(x, y, weight, residual, terms)
     knot = np.empty(m + 2)
-    knot[:m], knot[m], knot[m + 1] = x, (score.min() - center) / spread, (score.max() - center) / spread
-    knot = np.unique(knot)
+    for j in range(m):
+        knot[j] = x[j]
+    knot[m], knot[m + 1] = (score.min() - center) / spread, (score.max() - center) / spread
+    size = distinct(knot)
     value = width * (expit(a + max(b, 0.0) * knot) - expit(a))
-    curve[:] = np.interp((score - center) / spread, knot, value)
-    number = np.zeros(len(knot))  # of labels at a knot; the first and the last are always there
+    first = np.empty(CELLS * size + 1, dtype=np.int64)
+    place, label_place = np.empty(len(score), dtype=np.int32), np.empty(m, dtype=np.int32)
+    scaled = (score - center) / spread
+    locate(scaled, knot, size, first, place)
+    for i in range(len(score)):
+        curve[i] = between(scaled[i], place[i], knot, value, size - 1)
+    locate(x, knot, size, first, label_place)
+    number = np.zeros(size)  # of labels at a knot; the first and the last are always there
     number[0] = number[-1] = 1
     for j in range(m):
-        number[np.searchsorted(knot, x[j])] += 1
+        number[label_place[j]] += 1
     h00, h01, h11 = terms[0].sum(), terms[1].sum(), terms[2].sum()
     enough = SPREAD * (h11 - h01**2 / h00)
     for j in range(m):
         k00, k01, k11 = h00 - terms[0, j], h01 - terms[1, j], h11 - terms[2, j]
         own_curve[j] = 0.0
-        right = np.searchsorted(knot, x[j])
+        right = label_place[j]
         left = right
         if number[right] == 1:
             left, right = right - 1, right + 1

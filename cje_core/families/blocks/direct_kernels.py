@@ -110,7 +110,8 @@ def corrected(slices, r, p, score, at, label, clever, choice, out):  # type: ign
             for j in range(m):
                 own_g[1, j] = own_h[j] - slices.center[r, slices.fold[r, at[j]]]
                 ready = ready and np.isfinite(own_g[1, j])
-            g[1] = h - slices.center[r, full]
+            for i in range(n):
+                g[1, i] = h[i] - slices.center[r, full]
             if not ready:
                 g[1], own_g[1] = 0.0, 0.0
             design = np.empty((2, n))
@@ -209,9 +210,9 @@ def quantile_of_type_2(ordered, level):  # type: ignore[no-untyped-def]
 def spline_terms(x, knot):  # type: ignore[no-untyped-def]
     """`balance.evaluate` for a scaled judge score."""
     out = np.ones((len(x), 3 if len(knot) else 2))
-    out[:, 1] = x
-    if len(knot):
-        for i in range(len(x)):
+    for i in range(len(x)):
+        out[i, 1] = x[i]
+        if len(knot):
             c0, c1, c2 = (
                 max(x[i] - knot[0], 0.0) ** 3,
                 max(x[i] - knot[1], 0.0) ** 3,
@@ -287,7 +288,8 @@ def borrowed(slices, r, scores, own, form, widening, out):  # type: ignore[no-un
     for c in range(width):
         size[c] = np.sqrt((share * terms[:, c] ** 2).sum())
         size[c] = size[c] if size[c] > 0 else 1.0
-        design[:, c] = np.sqrt(share) * terms[:, c] / size[c]
+        for j in range(m):
+            design[j, c] = np.sqrt(share[j]) * terms[j, c] / size[c]
     _, singular, axis = np.linalg.svd(design, full_matrices=False)
     rank = (singular > RANK * singular[0]).sum()
     turn = np.empty((width, rank))

@@ -59,7 +59,7 @@ def _tuned(score, own_score, label, share, each, separate):  # type: ignore[no-u
 @Kernel
 def _powered(scores, labels, probs, fixed, value, influence, variance, df):  # type: ignore[no-untyped-def]
     n = scores.shape[2]
-    moves, own_moves = np.empty(n), np.empty(n)
+    own_moves = np.empty(n)
     for r in range(len(scores)):
         for p in range(scores.shape[1]):
             at = np.flatnonzero(~np.isnan(labels[r, p]))
@@ -84,7 +84,7 @@ def _powered(scores, labels, probs, fixed, value, influence, variance, df):  # t
             if separate:
                 taken[at] = 0.0
             center = (taken * score).sum() / other
-            moves[:] = lam * n / other * np.sqrt(other / (other - 1)) * taken * (score - center)
+            moves = lam * n / other * np.sqrt(other / (other - 1)) * taken * (score - center)
             mean, own_df = mean_of_own(label - lam * (own_score - center), share, at, own_moves)
             if spent:
                 left = max(own_df - 1, own_df / 2)

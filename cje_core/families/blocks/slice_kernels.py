@@ -227,7 +227,8 @@ def rank_statistic(slices, r, moves):  # type: ignore[no-untyped-def]
     w = np.ones(m) if equal else weight / mean_weight
     x, y = _standard_ranks(at[:m], w), _standard_ranks(label_at[:m], w)
     rho = min(max(dot(w * x, y) / m, -1.0), 1.0)
-    moves[:] = w * x * (y - rho * x)
+    for j in range(m):
+        moves[j] = w[j] * x[j] * (y[j] - rho * x[j])
     if equal:
         rows = float(m)
         if n_clusters < m:

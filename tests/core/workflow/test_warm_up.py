@@ -9,7 +9,7 @@ import pytest
 FIRST_ANALYSIS = """
 import gc, sys
 from cje_core.calibration.calibrated import Calibration
-from cje_core.workflow import warm_up
+from cje_core.workflow import posterior, warm_up
 from cje_core.workflow.analyze import analyze
 from cje_sim.scenarios import arena_like
 
@@ -17,6 +17,7 @@ def compiled():
     from numba.core.registry import CPUDispatcher
     return sum(len(one.signatures) for one in gc.get_objects() if isinstance(one, CPUDispatcher))
 
+posterior.N_DRAWS = 20  # what is compiled is a matter of types
 if "warm" in sys.argv:
     warm_up.main()
 ready = compiled()
