@@ -185,6 +185,7 @@ def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type
     u = np.full(size, 1.0 / size)
     log_u, log_p = np.log(u), np.empty(len(log_mass))
     slope = gram @ u  # half the gradient of sum n g^2
+    across = gram.T.copy()  # the same but for rounding, side by side
     a, b, component = 0.4, 0.6, 0
     log_sigma = np.log(0.5 * scale)
     for sweep in range(n_warmup + thin * len(ends)):
@@ -236,7 +237,7 @@ def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type
             if old != start or left != u[j]:
                 u[i], u[j], log_u[i], log_u[j] = old, left, log_old, log_left
                 for k in range(size):
-                    slope[k] += (old - start) * (gram[k, i] - gram[k, j])
+                    slope[k] += (old - start) * (across[i, k] - across[j, k])
         component = draw_component(rng, log_u, table, log_mass, log_p)
         if sweep % 50 == 0:  # rounding does not pile up
             u /= u.sum()
