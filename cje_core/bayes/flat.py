@@ -12,6 +12,8 @@ at 0 given the shape, sigma, covariate effects, and f's mean over the labels: al
 with that at r = 0, so any sampler's draws will do (`mix`).
 """
 
+from functools import cache
+
 import numpy as np
 
 from cje_core.bayes import covariates
@@ -52,8 +54,7 @@ def probability(rows: Rows, graded: Graded, draws: Draws, prior: Prior) -> float
         high = np.minimum(value / mean, (1.0 - value) / (1.0 - mean))
         low = -np.minimum((1.0 - value) / mean, value / (1.0 - mean))
     high, low = np.minimum(high, max(center + reach, 0.0)), np.maximum(low, min(center - reach, 0.0))
-    node, mass = np.polynomial.legendre.leggauss(NODES)
-    node, mass = 0.5 * (node + 1.0), 0.5 * mass
+    node, mass = _quadrature()
     r = np.concatenate([low[:, None] * node, high[:, None] * node, np.zeros((len(kept), 1))], axis=1)
     weight = np.concatenate([-low[:, None] * mass, high[:, None] * mass], axis=1)
     log = _log_likelihood(rows, graded, draws, kept, value, r, g - mean[:, None], n, total)
@@ -63,6 +64,13 @@ def probability(rows: Rows, graded: Graded, draws: Draws, prior: Prior) -> float
     at_zero = float(np.mean(joint[:, -1] / (joint[:, :-1] * weight).sum(axis=1)))
     odds_flat = prior.atom / (1.0 - prior.atom) * at_zero / prior.flat
     return odds_flat / (1.0 + odds_flat)
+
+
+@cache
+def _quadrature() -> tuple[FloatArray, FloatArray]:
+    """Nodes on [0, 1] and their mass."""
+    node, mass = np.polynomial.legendre.leggauss(NODES)
+    return 0.5 * (node + 1.0), 0.5 * mass
 
 
 def _log_likelihood(

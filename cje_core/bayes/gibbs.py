@@ -40,6 +40,7 @@ from cje_core.checks import FloatArray, IntArray, Rng
 from cje_core.compiled import njit
 
 RUN = 16  # probabilities per product: 1e-19 each would not underflow
+TINY = 1e-150  # nor would the product of two numbers that are larger
 WARMUP, THIN = 300, 4  # sweeps; at these R-hat of every level is below 1.01 (tested)
 
 
@@ -54,9 +55,9 @@ class Sums(NamedTuple):
     squares: float
 
 
-def sums(levels: Levels, n_splines: int) -> Sums:
-    """Sums of the slice over the I-splines of its levels."""
-    x, n, total = isplines(levels.level, n_splines), levels.n, levels.total
+def sums(levels: Levels, x: FloatArray) -> Sums:
+    """Sums of the slice over the I-splines x (K, J) of its levels."""
+    n, total = levels.n, levels.total
     return Sums((x * n[:, None]).T @ x, x.T @ n, x.T @ total, n.sum(), total.sum(), levels.squares)
 
 
@@ -83,9 +84,14 @@ class Draws(NamedTuple):
 
 def curve(level: FloatArray, ends: FloatArray, shape: FloatArray) -> FloatArray:
     """Calibrator at some levels for every draw of its parameters, shape (draws, K)."""
-    basis = isplines(level, shape.shape[1])
+    return _along(isplines(level, shape.shape[1]), ends, shape)
+
+
+def _along(x: FloatArray, ends: FloatArray, shape: FloatArray) -> FloatArray:
+    """Calibrator where the I-splines are x (K, J)."""
     # not by BLAS, whose threads would spin for a product this small
-    return np.asarray(ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * np.einsum("dj,kj->dk", shape, basis))
+    g = np.einsum("dj,jk->dk", shape, np.ascontiguousarray(x.T))
+    return np.asarray(ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * g)
 
 
 def sample(
@@ -111,14 +117,14 @@ def sample(
     check(prior)
     mixture = shapes(prior.n_splines, prior.concentration)
     ends, shape = np.empty((n_draws, 2)), np.empty((n_draws, prior.n_splines))
-    sigma = np.full(n_draws, np.nan)
+    sigma, x = np.full(n_draws, np.nan), isplines(levels.level, prior.n_splines)
     if levels.binary:
-        terms = _binary_terms(isplines(levels.level, prior.n_splines), levels)
+        terms = _binary_terms(x, levels)
         _binary_chain(rng, terms, mixture, prior.flat, n_warmup, thin, ends, shape)
     else:
-        seen = sums(levels, prior.n_splines)
+        seen = sums(levels, x)
         _normal_chain(rng, seen, mixture, prior.flat, prior.scale, n_warmup, thin, (ends, shape, sigma))
-    return Draws(curve(levels.level, ends, shape), ends, shape, sigma, {})
+    return Draws(_along(x, ends, shape), ends, shape, sigma, {})
 
 
 @njit
@@ -179,6 +185,7 @@ def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type
     u = np.full(size, 1.0 / size)
     log_u, log_p = np.log(u), np.empty(len(log_mass))
     slope = gram @ u  # half the gradient of sum n g^2
+    across = gram.T.copy()  # the same but for rounding, side by side
     a, b, component = 0.4, 0.6, 0
     log_sigma = np.log(0.5 * scale)
     for sweep in range(n_warmup + thin * len(ends)):
@@ -211,13 +218,14 @@ def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type
             steep = precision * rise * slant
             first, second = table[component, i], table[component, j]
             start, old, left = u[i], u[i], u[j]
+            log_old, log_left = log_u[i], log_u[j]
             mean = old - steep / bend if bend > 0.0 else 0.0
             new = _cut_normal(rng, mean, bend, 0.0, both)
             if 0.0 < new < both:
                 log_i, log_j = np.log(max(new, LEAST)), np.log(max(both - new, LEAST))
                 odds = (first - 1.0) * (log_i - log_u[i]) + (second - 1.0) * (log_j - log_u[j])
                 if odds >= 0.0 or -rng.standard_exponential() <= odds:
-                    old, left = new, both - new
+                    old, left, log_old, log_left = new, both - new, log_i, log_j
             if (sweep + i) % 2 == 0:
                 new, other = beta_split(rng, both, first, second)
                 move = new - start  # the likelihood from where the slope belongs to
@@ -225,11 +233,11 @@ def _normal_chain(rng, seen, mixture, flat, scale, n_warmup, thin, out):  # type
                 odds = -steep * (move - back) - 0.5 * bend * (move * move - back * back)
                 if odds >= 0.0 or -rng.standard_exponential() <= odds:
                     old, left = new, other
+                    log_old, log_left = np.log(max(new, LEAST)), np.log(max(other, LEAST))
             if old != start or left != u[j]:
-                u[i], u[j] = old, left
-                log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
+                u[i], u[j], log_u[i], log_u[j] = old, left, log_old, log_left
                 for k in range(size):
-                    slope[k] += (old - start) * (gram[k, i] - gram[k, j])
+                    slope[k] += (old - start) * (across[i, k] - across[j, k])
         component = draw_component(rng, log_u, table, log_mass, log_p)
         if sweep % 50 == 0:  # rounding does not pile up
             u /= u.sum()
@@ -267,16 +275,36 @@ def _binary_terms(x: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray
 
 @njit
 def _binary_log_density(q, step, moves, count, end):  # type: ignore[no-untyped-def]
-    out, t = 0.0, 0
+    """Log likelihood with ``q`` moved by ``step * moves``; runs share a logarithm while their powers are far from 0."""
+    out, whole, t = 0.0, 1.0, 0
     for g in range(len(end)):
-        product = 1.0
-        while t < end[g]:
+        product, stop = 1.0, end[g]
+        while t < stop:
             p = q[t] + step * moves[t]
             if p <= 0.0:
                 return -np.inf
             product *= p
             t += 1
-        out += count[g] * np.log(product)
+        times = int(count[g])
+        part = _power(product, times)
+        if part > TINY and times == count[g]:
+            whole *= part
+            if whole < TINY:
+                out += np.log(whole)
+                whole = 1.0
+        else:
+            out += count[g] * np.log(product)
+    return out + np.log(whole)
+
+
+@njit
+def _power(x, k):  # type: ignore[no-untyped-def]
+    out = 1.0
+    while k > 0:
+        if k & 1:
+            out *= x
+        x *= x
+        k >>= 1
     return out
 
 

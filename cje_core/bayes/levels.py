@@ -82,11 +82,15 @@ def grade(
         return np.asarray(np.clip(x if fitted.increasing else 1.0 - x, 0.0, 1.0))
 
     own, taught = unit(rows.score), unit(fitted.z[:, 0])
-    level, code = np.unique(np.concatenate([own, taught]), return_inverse=True)
+    every = np.concatenate([own, taught])
+    level = np.unique(every)
     if len(level) > max_levels:
-        cell = np.minimum((np.concatenate([own, taught]) * max_levels).astype(np.intp), max_levels - 1)
-        used, code = np.unique(cell, return_inverse=True)
-        level = (used + 0.5) / max_levels
+        cell = np.minimum((every * max_levels).astype(np.intp), max_levels - 1)
+        known = np.bincount(cell, minlength=max_levels) > 0
+        code = (np.cumsum(known) - 1)[cell]
+        level = (np.flatnonzero(known) + 0.5) / max_levels
+    else:
+        code = np.searchsorted(level, every)
     y = (fitted.label - bottom) / (top - bottom)
     at_label = code[len(own) :]
     share = 1.0 / design_effect(fitted, rows.cluster)

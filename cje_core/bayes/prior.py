@@ -33,6 +33,7 @@ FLAT = (0.1, 0.2, 0.4, 0.8, 1.6)  # Dirichlet parameters of the flat shapes, mas
 CENTER = (0.0, 0.25, 0.5, 0.75, 1.0)  # where the bumps are steep; mass .05 for each of the totals
 TOTAL = (2.0, 8.0)
 BUMP_SD, BUMP_SHARE = 0.15, 0.8  # the rest of a bump's weight is spread evenly
+LN2 = float(np.log(2.0))
 LEAST = 1e-300  # weights below it count as it: their logarithm is finite
 
 
@@ -150,7 +151,10 @@ def beta_split(rng, both, first, second):  # type: ignore[no-untyped-def]
         while True:
             gap = rng.standard_exponential() / first
             low = rng.standard_exponential() / second
-            if np.exp(-gap) + np.exp(-low) <= 1.0:
+            if (gap >= LN2) == (low >= LN2):  # whether exp(-gap) + exp(-low) <= 1 needs no exponentials
+                if gap >= LN2:
+                    break
+            elif np.exp(-gap) + np.exp(-low) <= 1.0:
                 break
         gap -= low
     else:

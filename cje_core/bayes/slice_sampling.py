@@ -74,17 +74,19 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
                 moves[t] = sign[t] * rise * (basis[i, t] - basis[j, t])
             first, second = dirichlet[i], dirichlet[j]
             start, old, rest = u[i], u[i], u[j]
+            log_old, log_rest = log_u[i], log_u[j]
             height = now + (first - 1.0) * log_u[i] + (second - 1.0) * log_u[j] - rng.standard_exponential()
             low, high = 0.0, both
             for _ in range(SHRINKS):
                 new = low + (high - low) * rng.random()
                 found = log_likelihood(at, new - start, moves, *terms)
                 level = found
+                log_i, log_j = np.log(max(new, LEAST)), np.log(max(both - new, LEAST))
                 if found > -np.inf:
-                    level += (first - 1.0) * np.log(max(new, LEAST))
-                    level += (second - 1.0) * np.log(max(both - new, LEAST))
+                    level += (first - 1.0) * log_i
+                    level += (second - 1.0) * log_j
                 if level >= height:
-                    old, rest, now = new, both - new, found
+                    old, rest, now, log_old, log_rest = new, both - new, found, log_i, log_j
                     break
                 if new < start:
                     low = new
@@ -94,12 +96,12 @@ def moves_of(log_likelihood: Any) -> tuple[Any, Any]:
             found = log_likelihood(at, new - start, moves, *terms)
             if -rng.standard_exponential() <= found - now:
                 old, rest, now = new, other, found
+                log_old, log_rest = np.log(max(new, LEAST)), np.log(max(other, LEAST))
             if old != start or rest != u[j]:
                 for t in range(len(at)):
                     g[t] += (old - start) * (basis[i, t] - basis[j, t])
                     at[t] += (old - start) * moves[t]
-                u[i], u[j] = old, rest
-                log_u[i], log_u[j] = np.log(max(u[i], LEAST)), np.log(max(u[j], LEAST))
+                u[i], u[j], log_u[i], log_u[j] = old, rest, log_old, log_rest
         return now
 
     return move_ends, move_shape

@@ -42,7 +42,7 @@ import numpy.typing as npt
 from scipy import special
 
 from cje_core.calibration.oracle_slice import OracleSlice, held_out, mean_labels
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
 from cje_core.inference.influence import REFERENCE
 from cje_core.inference.rank_test import rank_moves, rank_test
@@ -78,8 +78,9 @@ def informative(rows: Rows, fitted: OracleSlice) -> Informative:
     """
     if fitted.calibrator is None:
         return Informative(np.nan, 1.0, False)
+    claim: FloatArray | IntArray
     if fitted.mode == "monotone":
-        claim = fitted.z[:, 0] if fitted.increasing else -fitted.z[:, 0]
+        claim = fitted.at  # codes of the judge's scores, in the direction that is claimed
     else:
         _, outside = mean_labels(fitted)
         claim = held_out(fitted, fitted.z, fitted.prompt) - outside[fitted.fold[fitted.prompt]]

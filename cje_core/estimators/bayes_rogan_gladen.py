@@ -22,6 +22,8 @@ Examples
 ({'policy': 2, 'replicate': 200}, 'eti')
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import xarray as xr
 
@@ -76,11 +78,9 @@ def estimate(
     found = [_counts(rows, verdicts, p) for p in range(len(rows.policies))]
     results = [PolicyResult(status, route) for status, route, _ in found]
     accuracy = np.full((len(found), 3), np.nan)
-    known = [p for p, (_, _, counts) in enumerate(found) if counts is not None]
-    for p in sorted(known, key=lambda p: tuple(found[p][2] or ())):  # by the data: names must not matter
-        status, route, counts = found[p]
-        assert counts is not None
-        posterior = sample(counts, n_draws=n_draws, accuracy_prior=accuracy_prior, rng=rng)
+    known = {p: counts for p, (_, _, counts) in enumerate(found) if counts is not None}
+    for p, posterior in _posteriors(known, n_draws=n_draws, accuracy_prior=accuracy_prior, rng=rng).items():
+        (status, route, _), counts = found[p], known[p]
         draws = bottom + (top - bottom) * posterior.value
         value, spread = float(draws.mean()), float(draws.std(ddof=1))
         said = _judged(status, posterior, counts.own > 0, ci_prob)
@@ -107,6 +107,20 @@ def estimate(
         rule=IntervalRule(drawn=interval),
         extra={name: ("policy", accuracy[:, k]) for k, name in enumerate(ACCURACY)},
     )
+
+
+def _posteriors(
+    counts: Mapping[int, Counts],
+    *,
+    n_draws: int,
+    accuracy_prior: tuple[float, float],
+    rng: np.random.Generator,
+) -> dict[int, Posterior]:
+    """The posterior of each policy, one after the other by what was counted: names must not matter."""
+    return {
+        p: sample(counts[p], n_draws=n_draws, accuracy_prior=accuracy_prior, rng=rng)
+        for p in sorted(counts, key=counts.__getitem__)
+    }
 
 
 def _judged(status: Status, posterior: Posterior, sampled: bool, ci_prob: float) -> Status:

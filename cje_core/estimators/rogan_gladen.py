@@ -78,6 +78,7 @@ from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
 from cje_core.families.intervals import charged
 from cje_core.families.misclassification import (
     ACCURACY,
+    Proportion,
     Verdicts,
     gather,
     judge_verdicts,
@@ -92,6 +93,7 @@ from cje_core.inference.sums import cluster_sums
 NEEDS = {"judge", "oracle"}
 INTERVALS = ("auto", "wald", "lee")
 KIND = {"auto": "fieller", "wald": "wald", "lee": "agresti_coull"}  # what an estimate calls them
+Shares = tuple[Proportion, Proportion, Proportion]  # p, Se and Sp
 
 
 class Corrected(NamedTuple):
@@ -256,9 +258,14 @@ def fieller_interval(
 
 
 def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: float) -> Corrected:
+    return _with_interval(rows, *_estimated(rows, verdicts, p, ci_prob), kind, ci_prob)
+
+
+def _estimated(rows: Rows, verdicts: Verdicts, p: int, ci_prob: float) -> tuple[Corrected, Shares | None]:
+    """Everything but the interval of a policy's value, and p, Se and Sp; None where these give no interval."""
     found = gather(rows, verdicts, p)
     if isinstance(found, Status):
-        return Corrected(PolicyResult(found, "none"))
+        return Corrected(PolicyResult(found, "none")), None
     weight = label_weight(rows)
     share = proportion(rows, found.evaluated, verdicts.passed, rows.weight)
     se = proportion(rows, found.good, verdicts.passed, weight)
@@ -275,26 +282,41 @@ def _one_policy(rows: Rows, verdicts: Verdicts, p: int, *, kind: str, ci_prob: f
     if not seen_twice or youden_bounds[0] <= 0 <= youden_bounds[1]:
         # linearising a ratio whose denominator may be 0 says nothing: no influence, no standard error
         anything = np.array([0.0, 1.0])
-        return Corrected(
-            PolicyResult(Status.ILL_CONDITIONED, route, source, value, bounds=anything), *accuracy
-        )
+        result = PolicyResult(Status.ILL_CONDITIONED, route, source, value, bounds=anything)
+        return Corrected(result, *accuracy), None
     slopes = ((share, 1 / youden), (sp, (1 - raw) / youden), (se, -raw / youden))
     parts = [Part(slope * q.part.influence, q.part.df) for q, slope in slopes]
     status = Status.INVERTED_JUDGE if youden < 0 else found.status
     result = PolicyResult(status, route, source, value, *combine(parts, rows.cluster))
+    return Corrected(result, *accuracy), (share, se, sp)
+
+
+def _with_interval(
+    rows: Rows, found: Corrected, shares: Shares | None, kind: str, ci_prob: float
+) -> Corrected:
+    """What `_estimated` found, with its interval."""
+    if shares is None:
+        return found
+    bounds = np.array(_interval(rows, found.result, shares, kind, ci_prob))
+    return found._replace(result=found.result._replace(bounds=bounds))
+
+
+def _interval(
+    rows: Rows, result: PolicyResult, shares: Shares, kind: str, ci_prob: float
+) -> tuple[float, float]:
+    share, se, sp = shares
     if kind == "wald":
+        raw = (share.value + sp.value - 1) / (se.value + sp.value - 1)
         lower, upper = np.clip(wald(raw, result.std_error, result.df, ci_prob), 0.0, 1.0)
-        interval = float(lower), float(upper)
-    elif kind == "lee":
+        return float(lower), float(upper)
+    if kind == "lee":
         counts = {"n": share.n, "n_good": se.n, "n_bad": sp.n}
-        interval = lee_interval(share.value, se.value, sp.value, ci_prob=ci_prob, **counts)
-    else:
-        n, n_good, n_bad = (float(charged(q.n, q.part.df, ci_prob)) for q in (share, se, sp))
-        interval = fieller_interval(
-            share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
-            correlation=_correlation(rows, share.part.influence, -sp.part.influence, se.part.influence),
-        )  # fmt: skip
-    return Corrected(result._replace(bounds=np.array(interval)), *accuracy)
+        return lee_interval(share.value, se.value, sp.value, ci_prob=ci_prob, **counts)
+    n, n_good, n_bad = (float(charged(q.n, q.part.df, ci_prob)) for q in shares)
+    return fieller_interval(
+        share.value, se.value, sp.value, n=n, n_good=n_good, n_bad=n_bad, ci_prob=ci_prob,
+        correlation=_correlation(rows, share.part.influence, -sp.part.influence, se.part.influence),
+    )  # fmt: skip
 
 
 def _width_vs_labels(

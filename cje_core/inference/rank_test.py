@@ -97,7 +97,9 @@ def rank_test(
     return RankTest(rho, min(max(p_value, least), 1.0 - least), df)
 
 
-def rank_moves(score: FloatArray, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+def rank_moves(
+    score: FloatArray | IntArray, label: FloatArray, weight: FloatArray | None = None
+) -> FloatArray:
     """How far each row moves the correlation of `rank_test`: ``w x (y - rho x)``, up to a factor; they sum to zero.
 
     Examples

@@ -74,12 +74,12 @@ def typicality(
     probability(level, "level")
     probability(ci_prob)
     z = float(special.ndtri(0.5 + ci_prob / 2))
-    centre = float(np.average(fresh.surprisal, weights=fresh.mass)) if two_sided else None
+    centre = _mean(fresh.surprisal, fresh.mass) if two_sided else None
     ordered = _ordered(fresh, centre)
     low, high = _region(ordered, level, centre)
     inside, typical = _inside(logged, low, high), _inside(fresh, low, high)
-    ttc = float(np.average(inside, weights=logged.mass))
-    alpha = float(np.average(typical, weights=fresh.mass))
+    ttc = _mean(inside, logged.mass)
+    alpha = _mean(typical, fresh.mass)
 
     n_clusters = int(max(fresh.cluster.max(), logged.cluster.max())) + 1
     error_logged = _cluster_error(inside, logged, n_clusters)
@@ -87,7 +87,7 @@ def typicality(
     bounds = [wilson(ttc, _effective(ttc, error_logged, logged), ci_prob)]
     spread = z * np.sqrt(level * (1 - level) / _effective(alpha, error_fresh, fresh))
     shifted = [_region(ordered, level + step, centre) for step in (-spread, spread)]
-    bounds.append(np.array([np.average(_inside(logged, *edges), weights=logged.mass) for edges in shifted]))
+    bounds.append(np.array([_mean(_inside(logged, *edges), logged.mass) for edges in shifted]))
     both = np.sqrt((error_logged**2).sum() * (error_fresh**2).sum())
     rho = float((error_logged * error_fresh).sum() / both) if both > 0 else 0.0
     first, second = np.abs(bounds[0] - ttc), np.abs(bounds[1] - ttc)
@@ -96,7 +96,7 @@ def typicality(
         error = np.sqrt((_cluster_error(fresh.surprisal, fresh, n_clusters) ** 2).sum())
         centres = [centre + side * z * error for side in (-1, 1)]
         moved = [_region(_ordered(fresh, other), level, other) for other in centres]
-        off = np.array([np.average(_inside(logged, *edges), weights=logged.mass) for edges in moved]) - ttc
+        off = np.array([_mean(_inside(logged, *edges), logged.mass) for edges in moved]) - ttc
         squared += np.array([min(off.min(), 0.0), max(off.max(), 0.0)]) ** 2
     half = np.sqrt(np.maximum(squared, 0.0))
     interval = np.clip([ttc - half[0], ttc + half[1]], 0.0, 1.0)
@@ -111,11 +111,11 @@ def weighted_typicality(logged: Sample, weight: FloatArray, *, two_sided: bool =
     Weights (r,) of these rows are of mean one.
     """
     target = logged._replace(mass=weight)
-    centre = float(np.average(logged.surprisal, weights=weight)) if two_sided else None
+    centre = _mean(logged.surprisal, weight) if two_sided else None
     low, high = _region(_ordered(target, centre), LEVEL, centre)
     inside = _inside(logged, low, high)
-    alpha = float(np.average(inside, weights=weight))
-    return Typicality(low, high, alpha, float(np.average(inside, weights=logged.mass)), np.full(2, np.nan))
+    alpha = _mean(inside, weight)
+    return Typicality(low, high, alpha, _mean(inside, logged.mass), np.full(2, np.nan))
 
 
 class Cle(NamedTuple):
@@ -164,6 +164,10 @@ def _region(
         return -np.inf, edge + EDGE_MARGIN * abs(edge)
     edge += EDGE_MARGIN * (edge + abs(centre))
     return centre - edge, centre + edge
+
+
+def _mean(values: FloatArray, mass: FloatArray) -> float:
+    return float((values * mass).sum() / mass.sum())  # by NumPy's own average, thrice the time
 
 
 def _inside(sample: Sample, low: float, high: float) -> FloatArray:

@@ -82,7 +82,7 @@ class Paths:
 
     def log_mgf(self, theta: float) -> float:
         """Log of the sum over paths of the factors times ``e^(theta * sum of scores)``."""
-        return self._forward(theta)[0]
+        return float(self._forward(np.array([theta]))[0][0])
 
     def slopes(self, theta: float) -> tuple[float, float]:
         """First and second derivative of `log_mgf`.
@@ -91,7 +91,7 @@ class Paths:
         """
         low, high = self._ends
         step = 1e-4 / max(high - low, abs(high), 1e-9)
-        left, mid, right = (self.log_mgf(theta + s) for s in (-step, 0.0, step))
+        left, mid, right = self._forward(theta + np.array([-step, 0.0, step]))[0].tolist()
         return (right - left) / (2 * step), (right - 2 * mid + left) / step**2
 
     def log_cdf(self, x: float, points: int) -> LogProb:
@@ -113,40 +113,44 @@ class Paths:
         log_top = self.log_mgf(theta)
         low, high = self._ends
         variance = max(self.slopes(theta)[1], 1e-8 * (high - low) ** 2)
-        ends = chernoff_window(lambda t: self.log_mgf(theta + t) - log_top, variance)
+        ends = chernoff_window(lambda t: self._forward(theta + t)[0] - log_top, variance)
         least, most = self._reach
         start, stop = max(ends[0], least), min(ends[1], most)
         h, spill = lattice_spacing(start, stop, self.length, points)
         mass = np.fft.irfft(self._transform(theta, h, points), points)
         return place(mass, start, h, spill, theta, log_top - self.log_mgf(0.0), self.length)
 
-    def _forward(self, theta: float) -> tuple[float, FloatArray]:
-        """Log total, and the log-mass still running after 0, 1, ..., L tokens (the scale of the recursion)."""
-        kernel = tilted(self.log_kernel, self.scores, theta)
-        alive = np.full(len(kernel), -np.inf)
-        alive[0] = 0.0
-        running, finished = np.full(self.length + 1, -np.inf), []
-        running[0] = 0.0
-        for t in range(self.length):
-            # In logs: under a strong tilt the steps of one path differ by more than a double can hold.
-            paths = alive[:, None] + kernel
-            top = np.maximum(paths.max(axis=0), -1e300)
-            with np.errstate(divide="ignore"):  # a token nothing leads to
-                here = top + np.log(np.exp(paths - top).sum(axis=0))
-            if self.stop is not None:
-                finished.append(float(here[self.stop]))
-                here[self.stop] = -np.inf
-            top_here = float(here.max())
-            if top_here == -np.inf:
-                break
-            running[t + 1] = top_here + np.log(np.exp(here - top_here).sum())
-            alive = np.full(len(kernel), -np.inf)
-            alive[1:] = here if len(kernel) > 2 else running[t + 1]
-        return float(logsumexp([*finished, running[-1]])), running
+    def _forward(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log total of each tilt (T,), and the log-mass still running after 0, 1, ..., L tokens (T, L + 1).
+
+        The latter is the scale of the recursion.
+        """
+        kernel = tilted(self.log_kernel, self.scores, theta[:, None, None])
+        n_rows = kernel.shape[1]
+        alive = np.full(kernel.shape[:2], -np.inf)
+        alive[:, 0] = 0.0
+        running, finished = np.full((len(theta), self.length + 1), -np.inf), []
+        running[:, 0] = 0.0
+        with np.errstate(divide="ignore"):  # a token nothing leads to
+            for t in range(self.length):
+                # In logs: under a strong tilt the steps of one path differ by more than a double can hold.
+                paths = alive[:, :, None] + kernel
+                top = np.maximum(paths.max(axis=1), -1e300)
+                here = top + np.log(np.exp(paths - top[:, None]).sum(axis=1))
+                if self.stop is not None:
+                    finished.append(here[:, self.stop].copy())
+                    here[:, self.stop] = -np.inf
+                top_here = here.max(axis=1)
+                if top_here[0] == -np.inf:  # what can be reached is so under every tilt
+                    break
+                running[:, t + 1] = top_here + np.log(np.exp(here - top_here[:, None]).sum(axis=1))
+                alive[:, 0] = -np.inf
+                alive[:, 1:] = here if n_rows > 2 else running[:, t + 1, None]
+        return np.asarray(logsumexp(np.column_stack([*finished, running[:, -1]]), axis=1)), running
 
     def _transform(self, theta: float, h: float, points: int) -> ComplexArray:
         """Characteristic function, at the FFT frequencies, of the tilted and normalised law of the lattice sum."""
-        log_total, running = self._forward(theta)
+        log_total, running = (one[0] for one in self._forward(np.array([theta])))
         kernel = tilted(self.log_kernel, self.scores, theta)
         top = float(kernel.max())
         factor = np.exp(kernel - top)
@@ -173,7 +177,7 @@ class Paths:
         return out
 
 
-def tilted(kernel: FloatArray, scores: FloatArray, theta: float) -> FloatArray:
+def tilted(kernel: FloatArray, scores: FloatArray, theta: float | FloatArray) -> FloatArray:
     """Log one-step factors times ``e^(theta * score)``; impossible steps stay impossible."""
     with np.errstate(invalid="ignore"):  # impossible steps: -inf + theta * score
         return np.where(kernel > -np.inf, kernel + theta * scores, -np.inf)

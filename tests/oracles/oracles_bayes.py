@@ -325,6 +325,16 @@ def projection_draws(rows, graded, n_draws, rng):
 # --- transport --------------------------------------------------------------------------------------------------------
 
 
+def normal_density(x, sd):
+    """Of mean 0; SciPy checks its arguments for longer than it computes."""
+    return np.exp(-0.5 * (x / sd) ** 2) / (np.sqrt(2 * np.pi) * sd)
+
+
+def student_density(x, scale):
+    """Student's t with three degrees of freedom."""
+    return 2 / (np.pi * np.sqrt(3) * scale * (1 + (x / scale) ** 2 / 3) ** 2)
+
+
 def shift_posterior(mean, square, n, *, prior, scale, slab):
     """Means and sds of the shifts of P policies by quadrature, given mean residual, sum of squares and count of each.
 
@@ -341,12 +351,12 @@ def shift_posterior(mean, square, n, *, prior, scale, slab):
         edge = np.gradient(delta)  # trapezoidal weights
         log_lik = -k / 2 * np.log(s + k * (m - delta) ** 2)
         if prior == "normal":
-            density = stats.norm.pdf(delta, scale=tau[:, None])
+            density = normal_density(delta, tau[:, None])
         elif prior == "student":
-            density = stats.t.pdf(delta / tau[:, None], 3) / tau[:, None]
+            density = student_density(delta, tau[:, None])
         else:  # mix normal densities over lambda, tabulated over their standard deviation
             table = np.exp(np.linspace(-30, np.log(slab), 1500))
-            normal = stats.norm.pdf(delta, scale=table[:, None])
+            normal = normal_density(delta, table[:, None])
             u = np.linspace(-13.9, 13.9, 200)
             mass = np.exp(u - np.log1p(np.exp(2 * u)))
             local = (tau[:, None] * np.exp(u)) ** 2

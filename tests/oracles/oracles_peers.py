@@ -165,17 +165,14 @@ def fieller(rows, slice_rows, cut, ci_prob, step=1e-3):
         scale = sqrt(sum(v**2 for v in a.values()) * sum(v**2 for v in b.values()))
         return sum(v * b.get(c, 0) for c, v in a.items()) / scale
 
+    of_pf, of_ps, of_fs = (correlation(a, b) for a, b in ((err_p, err_f), (err_p, err_s), (err_f, err_s)))
     kept = []
     for k in range(round(1 / step) + 1):
         at = k * step
         distance = p - (1 - at) * f - at * s
         side = 0 if distance > 0 else 1
         u = [arm_p[side], -(1 - at) * arm_f[1 - side], -at * arm_s[1 - side]]
-        spread = sum(v**2 for v in u) + 2 * (
-            u[0] * u[1] * correlation(err_p, err_f)
-            + u[0] * u[2] * correlation(err_p, err_s)
-            + u[1] * u[2] * correlation(err_f, err_s)
-        )
+        spread = sum(v**2 for v in u) + 2 * (u[0] * u[1] * of_pf + u[0] * u[2] * of_ps + u[1] * u[2] * of_fs)
         if distance**2 <= spread:
             kept.append(at)
     return min(kept), max(kept)

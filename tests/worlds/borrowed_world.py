@@ -4,10 +4,13 @@ Data sets are cut from a few large draws of each scenario, so that one costs mic
 replicates are array-level.
 """
 
+from functools import lru_cache
+
 import numpy as np
+from bare_arrays import names_of
 from scipy import stats
 
-from cje_core.data.arrays import Rows, unpack
+from cje_core.data.arrays import Rows
 from cje_sim.scenarios import (
     binary_oracle,
     discrete_judge,
@@ -31,24 +34,35 @@ TRANSPORT = [name for name in WORLDS if name != "useless_judge"]
 CHANCE = 0.01  # of each bound: a method exactly at a limit passes it in 99% of the seeds
 
 
+@lru_cache(maxsize=2 * N_REPLICATES // PER_DRAW)  # what is drawn for few labels is there for many
+def population(world, n, seed):
+    """Policies, and scores and labels of n prompts (policy, prompt) where all of the base are labelled, as `unpack`
+    orders them.
+    """
+    options = {"n": n, "oracle_fraction": 1.0, "label_design": "base"}
+    drawn = WORLDS[world].simulate.block([np.random.default_rng(seed)], **options)
+    by = np.argsort(drawn.policies)[:, None], names_of(n)[1]
+    return sorted(drawn.policies), drawn.score[0][by], drawn.label[0][by]
+
+
 def data_sets(world, n, m, replicates=N_REPLICATES):
     """Rows of n prompts each, m of them labelled under the base policy."""
+    names, prompt = names_of(n * PER_DRAW)[0][:n], np.arange(n)
     for seed in range(-(-replicates // PER_DRAW)):
-        size = n * PER_DRAW
-        data = WORLDS[world].simulate(n=size, oracle_fraction=1.0, label_design="base", rng=seed)
-        every = unpack(data)
-        policies = len(every.policies)
-        base = every.policies.index("base")
-        names, zero = every.prompts[:n], np.zeros(policies * n, bool)
-        for k in range(PER_DRAW):
-            block = (np.arange(policies)[:, None] * size + k * n + np.arange(n)).ravel()
-            policy = every.policy[block]
-            taught = (policy == base) & (np.tile(np.arange(n), policies) < m)  # prompts come in no order
-            yield Rows(
-                every.policies, names, np.arange(n), names, policy, np.tile(np.arange(n), policies),
-                every.score[block], every.z[block], np.where(taught, every.label[block], np.nan), taught, zero,
-                ~zero, np.ones(len(block)), np.ones(len(block)), taught,
+        policies, scores, labels = population(world, n * PER_DRAW, seed)
+        if seed == 0:
+            size = len(policies) * n
+            policy, ones, no = np.repeat(np.arange(len(policies)), n), np.ones(size), np.zeros(size, bool)
+            taught = (policy == policies.index("base")) & (
+                np.tile(prompt, len(policies)) < m
+            )  # they come in no order
+            same = Rows(
+                policies, names, prompt, names, policy, np.tile(prompt, len(policies)), ones, ones[:, None], ones,
+                taught, no, ~no, ones, ones, taught,
             )  # fmt: skip
+        for k in range(PER_DRAW):
+            score, label = (values[:, k * n : (k + 1) * n].ravel() for values in (scores, labels))
+            yield same._replace(score=score, z=score[:, None], label=np.where(taught, label, np.nan))
 
 
 def at_most(limit, runs, chance=CHANCE):

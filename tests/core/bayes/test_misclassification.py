@@ -3,11 +3,13 @@
 import numpy as np
 import oracles_bayes
 import pytest
+from bare_arrays import rows_of
 from scipy import stats
 
 from cje_core.bayes.misclassification import Counts, sample
 from cje_core.data import from_arrays
 from cje_core.estimators import bayes_rogan_gladen, rogan_gladen
+from cje_core.families.misclassification import Verdicts
 from cje_core.inference.estimate import Status
 
 CASES = {
@@ -22,6 +24,7 @@ CASES = {
 }
 
 
+N_DRAWS = 399  # where they are counted
 QUICK = ("weak judge", "own labels")
 
 
@@ -46,7 +49,8 @@ def test_an_uninformative_judge_leaves_the_prior():
     assert found.value.std() == pytest.approx(1 / np.sqrt(12), rel=0.1)
 
 
-def world(n=400, m=100, seed=0, *, se=0.85, sp=0.8, theta=(0.6, 0.3), labels="both", unequal=False):
+def arrays(n=400, m=100, seed=0, *, se=0.85, sp=0.8, theta=(0.6, 0.3), labels="both", unequal=False):
+    """Scores, visible labels and their probabilities, (2, n) each; no probabilities where they are equal."""
     rng = np.random.default_rng(seed)
     good = rng.uniform(size=(2, n)) < np.array(theta)[:, None]
     passed = rng.uniform(size=(2, n)) < np.where(good, se, 1 - sp)
@@ -54,15 +58,40 @@ def world(n=400, m=100, seed=0, *, se=0.85, sp=0.8, theta=(0.6, 0.3), labels="bo
     seen = rng.uniform(size=(2, n)) < prob if unequal else np.broadcast_to(np.arange(n) < m, (2, n)).copy()
     if labels == "base":
         seen[1] = False
+    oracle = np.where(seen, np.where(good, 3.0, 1.0), np.nan)
+    return np.where(passed, 7.0, 2.0), oracle, prob if unequal else None
+
+
+def world(*args, **law):
+    score, oracle, prob = arrays(*args, **law)
     return from_arrays(
-        np.where(passed, 7.0, 2.0),
+        score,
         policies=["a", "b"],
-        oracle=np.where(seen, np.where(good, 3.0, 1.0), np.nan),
-        label_prob=prob if unequal else None,
+        oracle=oracle,
+        label_prob=prob,
         judge_range=(0, 10),
         oracle_range=(1, 3),
         calibration_policy="a",
     )
+
+
+def value_draws(seed, **law):
+    """What `bayes_rogan_gladen` draws of each policy's value, (2, draws), without a labelled data set."""
+    score, oracle, prob = arrays(seed=seed, **law)
+    rows = rows_of(score, oracle, ["a", "b"], label_prob=prob, teach=["a"])
+    good = rows.label == 3.0
+    verdicts = Verdicts(5.0, rows.score >= 5.0, good, good | (rows.label == 1.0))
+    counts = {p: bayes_rogan_gladen._counts(rows, verdicts, p)[2] for p in range(2)}
+    options = {"n_draws": N_DRAWS, "accuracy_prior": (1.0, 1.0), "rng": np.random.default_rng(seed)}
+    found = bayes_rogan_gladen._posteriors(counts, **options)
+    return 1 + 2 * np.stack([found[p].value for p in range(2)])
+
+
+@pytest.mark.parametrize("unequal", [False, True])
+def test_the_draws_are_those_of_the_estimator(unequal):
+    data = world(m=50, seed=7, unequal=unequal)
+    wanted = bayes_rogan_gladen.estimate(data, rng=7, n_draws=N_DRAWS)
+    np.testing.assert_array_equal(value_draws(7, m=50, unequal=unequal), wanted["draws"].values)
 
 
 @pytest.mark.slow
@@ -121,15 +150,11 @@ def test_own_labels_identify_the_value_behind_a_useless_judge():
 @pytest.mark.slow
 @pytest.mark.parametrize("unequal", [False, True])
 def test_coverage(unequal):
-    """Between the 10th and the 390th of 399 draws, more of which would take more proposals."""
-    replicates, hits = 610, []
-    truth = 1 + 2 * np.array([0.6, 0.3])
-    for seed in range(replicates):
-        data = world(m=50, seed=seed, unequal=unequal)
-        draws = bayes_rogan_gladen.estimate(data, rng=seed, n_draws=399)["draws"].values
-        low, high = np.quantile(draws, [0.025, 0.975], axis=1, method="weibull")
-        hits.append((low <= truth) & (truth <= high))
-    covered = np.mean(hits, axis=0)
+    """Between the 10th and the 390th of the draws, more of which would take more proposals."""
+    replicates, truth = 610, 1 + 2 * np.array([0.6, 0.3])
+    draws = [value_draws(seed, m=50, unequal=unequal) for seed in range(replicates)]
+    low, high = np.quantile(draws, [0.025, 0.975], axis=-1, method="weibull")
+    covered = ((low <= truth) & (truth <= high)).mean(axis=0)
     print("coverage", covered)
     slack = 5 * np.sqrt(0.95 * 0.05 / replicates)
     assert (np.abs(covered - 0.95) < slack).all() or (unequal and (covered > 0.95 - slack).all())

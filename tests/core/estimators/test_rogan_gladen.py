@@ -279,8 +279,9 @@ def corrected(rows, kinds):
     good, out = rows.label == 1.0, {}
     verdicts = Verdicts(0.5, rows.score >= 0.5, good, good | (rows.label == 0.0))
     order = [rows.policies.index(name) for name in POLICIES]
+    found = [rogan_gladen._estimated(rows, verdicts, p, 0.95) for p in order]
     for kind in kinds:
-        each = [rogan_gladen._one_policy(rows, verdicts, p, kind=kind, ci_prob=0.95) for p in order]
+        each = [rogan_gladen._with_interval(rows, *one, kind, 0.95) for one in found]
         results = [rogan_gladen._rescale(one.result, 0.0, 1.0) for one in each]
         out[kind] = [
             np.array([getattr(one, part) for one in results]) for part in ("value", "std_error", "bounds")

@@ -138,11 +138,15 @@ def test_the_interval_of_ttc_covers_the_exact_one(name, two_sided, n, m):
     logger, target = worlds()[name]
     log_p, length = target.log_prob, target.length
     truth = exact.coverage(log_p[0, 0], logger.log_prob[0, 0], length, two_sided=two_sided).ttc
-    rng, reps = np.random.default_rng([n, m, two_sided]), 1000
+    rng, reps, at_once = np.random.default_rng([n, m, two_sided]), 1000, 50
+
+    def samples(policy, size):
+        for _ in range(reps // at_once):
+            sums = sample_sums(policy, log_p[..., None], at_once * size, rng=rng).sums
+            yield from -sums.reshape(at_once, size) / length
+
     hits = 0
-    for _ in range(reps):
-        fresh = -sample_sums(target, log_p[..., None], m, rng=rng).sums[:, 0] / length
-        logged = -sample_sums(logger, log_p[..., None], n, rng=rng).sums[:, 0] / length
+    for fresh, logged in zip(samples(target, m), samples(logger, n), strict=True):
         out = typicality(as_sample(fresh), as_sample(logged, m), two_sided=two_sided)
         hits += out.interval[0] <= truth <= out.interval[1]
     # Exact binomial bounds, 5 standard errors' worth of tail, for a coverage of at least .94; without the quantile's
