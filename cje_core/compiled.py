@@ -64,9 +64,8 @@ def _numba_form(function: Callable[..., Any], **options: bool) -> Any:
     """A function that numba compiles once for a type of argument, and not again for each constant that is passed."""
     import numba
 
-    compiled = numba.njit(no_cfunc_wrapper=True, **options)(
-        function
-    )  # no C calls it: a twentieth of compiling
+    # no C calls it: a twentieth of compiling
+    compiled = numba.njit(no_cfunc_wrapper=True, **options)(function)
     typed, unliteral = compiled.get_call_template, numba.types.unliteral
     compiled.get_call_template = lambda args, kws: typed(tuple(map(unliteral, args)), kws)
     return compiled

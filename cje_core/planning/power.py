@@ -13,10 +13,8 @@ from scipy import special, stats
 from cje_core.checks import FloatArray
 
 NORMAL_DF = 1e6  # from here on the t distribution is the normal one to six digits
-CLOSE, MOST_STEPS = (
-    1e-12,
-    60,
-)  # of a detectable effect: relative, and what it takes to get so close at the very worst
+CLOSE = 1e-12  # of a detectable effect, relative
+MOST_STEPS = 60  # what it takes to get so close at the very worst
 
 
 def power_at(

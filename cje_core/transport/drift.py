@@ -388,9 +388,8 @@ def _jointly(highest: FloatArray, false_alarm: float) -> tuple[FloatArray, Float
 
 def _paths(z: FloatArray, slack: float, smoothing: float) -> FloatArray:
     """Both charts of standardised batches (rows, time), shape (rows, time, charts); empty batches leave them still."""
-    out = np.full(
-        (z.shape[1], len(CHARTS), len(z)), np.nan
-    )  # time first: each step reads and writes what lies together
+    # time first: each step reads and writes what lies together
+    out = np.full((z.shape[1], len(CHARTS), len(z)), np.nan)
     up, down, smooth, variance = np.zeros((4, len(z)))
     for (cusum, ewma), new in zip(out, np.ascontiguousarray(z.T), strict=True):
         seen = np.isfinite(new)

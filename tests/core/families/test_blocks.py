@@ -86,9 +86,8 @@ def both(world, shape, method):
         data = given if estimator is direct else given.data  # the others calibrate nothing
         want = estimator.estimate(data, ci_prob=0.9, rng=s("method"), **options)
         apart = pair_errors(want, first, second, 0.9, tested=False)
-        place = np.searchsorted(
-            want.prompt.values, given.data.prompt.values
-        )  # prompts of an estimate are sorted
+        # prompts of an estimate are sorted
+        place = np.searchsorted(want.prompt.values, given.data.prompt.values)
         influence = want.influence.values[:, place]
         found.append(
             {
