@@ -77,8 +77,8 @@ def log_prior(ends, shape, sigma, *, concentration, flat, scale):
 
 def calibrator(level, ends, shape):
     """Curves from their parameters, by the definition; I-splines from `isplines`, tested on their own."""
-    basis = isplines(level, shape.shape[1])
-    return ends[:, :1] * (1 - shape @ basis.T) + ends[:, 1:] * (shape @ basis.T)
+    g = shape @ isplines(level, shape.shape[1]).T
+    return ends[:, :1] * (1 - g) + ends[:, 1:] * g
 
 
 def probability_of_flat(levels, *, atom, n_splines, scale=0.3, n=40_000, seed=0):
@@ -108,6 +108,18 @@ def probability_of_flat(levels, *, atom, n_splines, scale=0.3, n=40_000, seed=0)
     return odds / (1 + odds), error
 
 
+def over_sigma(rest, log_density):
+    """Log of the sum over `SIGMA` of ``exp(log_density - rest / (2 sigma^2))``, draw by draw and up to a constant.
+
+    And the means of sigma and of its square. In place, for draws times grid are tens of millions.
+    """
+    joint = np.multiply.outer(rest, -1 / (2 * SIGMA**2))
+    joint += log_density - (log_density - rest.min() / (2 * SIGMA**2)).max()
+    np.exp(joint, out=joint)
+    total = np.maximum(joint.sum(axis=1), 1e-300)
+    return np.log(total), joint @ SIGMA / total, joint @ SIGMA**2 / total
+
+
 def posterior_by_importance(levels, prior, *, n=200_000, seed=0, power=1.0):
     """Posterior means, sds and their simulation errors of (f at each level[, sigma]).
 
@@ -123,20 +135,11 @@ def posterior_by_importance(levels, prior, *, n=200_000, seed=0, power=1.0):
         log_weight += special.xlog1py(levels.n - levels.total, -f).sum(axis=1)
         values = f
     else:
-        sigma = SIGMA
         rest = levels.squares - 2 * f @ levels.total + f**2 @ levels.n
-        log_joint = (
-            -levels.n.sum() * np.log(sigma)
-            - rest[:, None] / (2 * sigma**2)
-            - sigma**2 / (2 * scale**2)
-            + np.log(sigma)  # the grid is even in log sigma
-        )
-        top = log_joint.max()
-        joint = np.exp(log_joint - top)
-        total = joint.sum(axis=1)
-        log_weight = np.log(np.maximum(total, 1e-300))
-        values = np.column_stack([f, joint @ sigma / np.maximum(total, 1e-300)])
-        second = joint @ sigma**2 / np.maximum(total, 1e-300)
+        # the grid is even in log sigma
+        log_density = (1 - levels.n.sum()) * np.log(SIGMA) - SIGMA**2 / (2 * scale**2)
+        log_weight, first, second = over_sigma(rest, log_density)
+        values = np.column_stack([f, first])
     if power != 1.0:
         kept = (shape > 1e-300).all(axis=1)
         log_weight[~kept] = -np.inf
@@ -171,21 +174,13 @@ def two_stage_by_importance(level, columns, label, binary, *, prior, effect_scal
     if binary:
         log_weight = np.where(label > 0.5, np.log(mean), np.log1p(-mean)).sum(axis=1)
     else:
-        sigma = SIGMA
         rest = ((label - mean) ** 2).sum(axis=1)
-        log_joint = (
-            (1 - len(label)) * np.log(sigma)
-            - rest[:, None] / (2 * sigma**2)
-            - sigma**2 / (2 * prior.scale**2)
-        )
-        top = log_joint.max(axis=1)
-        joint = np.exp(log_joint - top[:, None])
-        total = joint.sum(axis=1)
-        log_weight = top + np.log(total)
+        log_density = (1 - len(label)) * np.log(SIGMA) - SIGMA**2 / (2 * prior.scale**2)
+        log_weight, first, _ = over_sigma(rest, log_density)
     weight = special.softmax(log_weight)
     values = np.column_stack([mean, beta])
     if not binary:
-        values = np.column_stack([values, joint @ sigma / total])
+        values = np.column_stack([values, first])
     center = weight @ values
     return center, np.sqrt(weight**2 @ (values - center) ** 2)
 

@@ -176,6 +176,6 @@ def test_no_policy_is_best_among_equal_ones(m):
 
 def test_the_old_prior_s_plug_in_is_caught():
     """Ends that insist on an informative judge, and no correction by labels: differences of weak judges miss."""
-    _, differences, _ = simulate("weak_judge", 250, "plug_in", REPLICATES // 4, 0.001)
+    _, differences, _ = simulate("weak_judge", 250, "plug_in", 300, 0.001)
     print(f"plug-in of the old prior, weak_judge m=250: {np.nanmean(differences):.3f}")
     assert not holds(differences)  # .94 by the default
