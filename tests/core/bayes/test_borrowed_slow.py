@@ -26,12 +26,9 @@ pytestmark = pytest.mark.slow
 
 # Where the posterior is right the truth is one draw more, and quantiles at p (D + 1) cover what they should for any
 # number D of draws: of 79 the 2nd and the 78th. A wrong posterior shows a little less than with 200, by .955 of the
-# standard errors where its centre is off by .3 sd (`test_coverage_slow`). Draws two sweeps apart are worth 62 to the 68
-# of draws four apart (of borrowed values and differences, over data sets of these worlds), which takes another .8%.
-# (.955 * .992)^-2 is 1.11; an eighth more data sets are drawn.
+# standard errors where its centre is off by .3 sd (`test_coverage_slow`); hence a tenth more data sets.
 N_DRAWS, QUANTILE = 79, "weibull"
-SWEEPS = {"n_warmup": 100, "thin": 2}
-REPLICATES = N_REPLICATES * 9 // 8
+REPLICATES = N_REPLICATES * 11 // 10
 N_UNREFUSED = 200  # runs whose P(best) is also taken as if nothing had been refused
 CELLS = [(world, m) for world in WORLDS for m in (50, 250)]
 # Share of the borrowed levels that is refused: measured over 1,000 data sets of 500 prompts.
@@ -48,7 +45,7 @@ REFUSED = {
 }
 
 
-def posterior(rows, seed, route="one_step", flat_ends=0.5, only_printed=False, **sweeps):
+def posterior(rows, seed, route="one_step", flat_ends=0.5, only_printed=False):
     """Draws of every policy's value, (policy, draw), and which of them are printed; None where none has to be drawn."""
     fitted = fit_slice(rows, calibrator="monotone", every_fold=False)
     share = np.full(len(rows.prompts), 1 / len(rows.prompts))
@@ -63,7 +60,7 @@ def posterior(rows, seed, route="one_step", flat_ends=0.5, only_printed=False, *
         return None, printed
     rng, prior = np.random.default_rng(seed), Prior(flat=flat_ends)
     graded = grade(rows, fitted, judge_range=(0.0, 1.0), oracle_range=(0.0, 1.0))
-    f = gibbs.sample(graded.levels, n_draws=N_DRAWS, prior=prior, rng=rng, **sweeps)
+    f = gibbs.sample(graded.levels, n_draws=N_DRAWS, prior=prior, rng=rng)
     f = flat.mix(rows, graded, f, prior=prior, rng=rng)
     own = np.array([name == "base" and route == "one_step" for name in rows.policies])
     found = values(rows, graded, f, corrected=own, one_step=route == "one_step", rng=rng)
@@ -118,7 +115,7 @@ def simulate(world, m, route="one_step", replicates=REPLICATES, flat_ends=0.5):
     there, drawn, runs = np.zeros((replicates, len(goal)), bool), [], []
     for seed, rows in enumerate(data_sets(world, max(500, 2 * m), m, replicates)):
         needed = decides and seed < N_UNREFUSED
-        draws, printed = posterior(rows, seed, route, flat_ends, only_printed=not needed, **SWEEPS)
+        draws, printed = posterior(rows, seed, route, flat_ends, only_printed=not needed)
         there[seed] = np.concatenate([printed[borrowed], printed[a] & printed[b]])
         if draws is None:
             continue

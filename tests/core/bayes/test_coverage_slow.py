@@ -36,7 +36,7 @@ SWEEPS = {"n_warmup": 100, "thin": 2}
 REPLICATES = 2200  # the standard error of a coverage of 95% is 0.46 points
 # of what the estimators compute, see `test_the_numbers_are_those_of_the_estimators`; the same count against 300 of
 # 1,000 draws: .990 and .976, and draws of a borrowed value two sweeps apart, not four, are worth 134 and not 152 of the
-# 199, which takes another .5%: hence 325 for 300
+# 199, which takes another .5%: hence 325
 PAIRED, PAIRED_DRAWS = 325, 199
 AUDITED = ["same", "lower", "flatter", "compensating"]
 
