@@ -6,7 +6,7 @@ A trace is an InferenceData or a DataTree, as the installed ArviZ has it; `poste
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,7 +130,7 @@ def from_nutpie(run: Any, transformed: Iterable[str] = ()) -> Any:
     groups = {
         name: _stacked(chains, warm_up, transformed).assign_attrs(about) for name, chains in tables.items()
     }
-    return to_arviz(xr.DataTree.from_dict(groups))
+    return to_arviz(groups)
 
 
 def _stacked(chains: Sequence[Any], warm_up: Sequence[int], left_out: Iterable[str]) -> xr.Dataset:
@@ -206,8 +206,8 @@ def load_trace(path: str | Path) -> Any:
     return az.from_netcdf(str(path), engine="netcdf4")
 
 
-def to_arviz(tree: xr.DataTree) -> Any:
-    """A tree of groups as the installed ArviZ has it: an InferenceData before version 1, the tree itself after.
+def to_arviz(groups: xr.DataTree | Mapping[str, xr.Dataset]) -> Any:
+    """Groups, in a tree or by name, as the installed ArviZ has them: an InferenceData before version 1, a tree after.
 
     Examples
     --------
@@ -218,8 +218,9 @@ def to_arviz(tree: xr.DataTree) -> Any:
     if (
         int(az.__version__.partition(".")[0]) >= 1
     ):  # which has the old name again, for the tree, with a warning
-        return tree
-    groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}
+        return groups if isinstance(groups, xr.DataTree) else xr.DataTree.from_dict(groups)
+    if isinstance(groups, xr.DataTree):
+        groups = {name: node.to_dataset(inherit=False) for name, node in groups.children.items()}
     return az.InferenceData(**{name: ds for name, ds in groups.items() if name in ARVIZ_GROUPS})
 
 

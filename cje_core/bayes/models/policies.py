@@ -61,17 +61,17 @@ def hierarchical(labels: PolicyLevels, prior: Prior = DEFAULT, *, deviation: flo
 
         a, b ~ p(a, b),  u ~ mixture of Dirichlet           of the population (`cje_core.bayes.prior`)
         tau ~ HalfNormal(deviation)                         how much policies differ; 0 pools them
-        z_pj ~ Normal(0, 1)
-        logit a_p = logit a + tau z_p0,  logit b_p = logit b + tau z_p1
-        u_pj = u_j exp(tau z_p(j+1)) / sum_l u_l exp(tau z_p(l+1))
+        e_p0, e_p1, z_pj ~ Normal(0, 1)
+        logit a_p = logit a + tau e_p0,  logit b_p = logit b + tau e_p1
+        u_pj = u_j exp(tau z_pj) / sum_l u_l exp(tau z_pl)
         f_p(s) = a_p + (b_p - a_p) sum_j u_pj I_j(s)        monotone and in [0, 1] for every policy
         Y_i ~ Normal(f_p(i)(S_i), sigma), sigma ~ HalfNormal(scale);  Bernoulli for binary labels
 
     Deviations of the parameters, and not of f, because they keep every f_p monotone. A policy without labels has
     draws from the population of calibrators: wider than the pooled f by what the others differ.
 
-    Variables are ``ends``, ``shape``, ``tau``, ``deviations`` z (P, J + 2), and each policy's ``own_ends`` (P, 2) and
-    ``own_shape`` (P, J).
+    Variables are ``ends``, ``shape``, ``tau``, the deviations ``end_deviations`` e (P, 2) and ``shape_deviations`` z
+    (P, J), and each policy's ``own_ends`` (P, 2) and ``own_shape`` (P, J).
     """
     start = {"deviation": float(deviation)}
     data = prior_data(prior) | {
@@ -90,12 +90,16 @@ def hierarchical(labels: PolicyLevels, prior: Prior = DEFAULT, *, deviation: flo
 def _hierarchical(held: Mapping[str, Any], binary: bool, n_splines: int, n_policies: int) -> None:
     shared = calibrator(held, n_splines)
     tau = pm.HalfNormal("tau", held["deviation"])
-    z = pm.Normal("deviations", shape=(n_policies, n_splines + 2))
-    move, each = tau * z[:, None, :], np.eye(n_splines + 2)
+    # a variable for ends and one for shapes: parts of one would be cut out, which takes numba seconds more
+    move, reshaped = (
+        tau * pm.Normal(f"{name}_deviations", shape=(n_policies, size))
+        for name, size in (("end", 2), ("shape", n_splines))
+    )
     center = pt.clip(shared.ends, EDGE, 1.0 - EDGE)
     logit = pt.log(center) - pt.log1p(-center)
-    ends = pm.Deterministic("own_ends", pt.sigmoid(logit + weighed(move, each[:2])))
-    shape = pm.Deterministic("own_shape", pt.special.softmax(shared.log_u + weighed(move, each[2:]), axis=1))
+    ends = pm.Deterministic("own_ends", pt.sigmoid(logit + move))
+    x = shared.x * pt.exp(reshaped)
+    shape = pm.Deterministic("own_shape", x / x.sum(axis=1, keepdims=True))
     # level by policy
     f = weighed(ends, (1.0, 0.0)) + weighed(ends, (-1.0, 1.0)) * weighed(held["basis"][:, None, :], shape)
     n, total = held["n"], held["total"]

@@ -299,7 +299,9 @@ def models_and_priors():
     )
     yield (
         policies.hierarchical(labels, prior, deviation=0.4),
-        noise | {"tau": stats.halfnorm(scale=0.4), "deviations": stats.norm()},
+        noise
+        | {"tau": stats.halfnorm(scale=0.4)}
+        | {f"{name}_deviations": stats.norm() for name in ("end", "shape")},
     )
     with pytest.warns(UserWarning, match="bend f"):
         joint = policies.joint_transport(seen.levels, probes, prior, scale=0.07)
