@@ -67,7 +67,8 @@ test: $(VENV)/.installed  ## everything: lint, types, the whole suite, the smoke
 	$(COLD) $(MAKE) --no-print-directory whole
 
 # No core waits: one runs the studies that compile what most tests call, then compiles the rest; the other looks at types,
-# runs the other studies and makes the documentation. The suite finds all compiled, and a browser reads the report beside it.
+# makes the documentation and runs the other studies: these last, for by then the bootstrap is compiled, which takes longest
+# and which both would compile. The suite finds all compiled, and a browser reads the report beside it.
 whole:
 	rm -rf results/smoke
 	$(MAKE) --no-print-directory -j2 compiling others
@@ -76,8 +77,9 @@ whole:
 compiling: smoke-compiling
 	$(MAKE) --no-print-directory compiled-analyses
 
-others: smoke-others
+others: lint
 	$(MAKE) --no-print-directory docs
+	$(MAKE) --no-print-directory smoke-others
 
 suite: $(VENV)/.installed
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25
@@ -88,7 +90,7 @@ OTHERS := $(filter-out __init__ __main__ $(COMPILING),$(notdir $(basename $(wild
 smoke-compiling: $(VENV)/.installed
 	$(SMOKE) $(COMPILING)
 
-smoke-others: $(VENV)/.installed lint
+smoke-others: $(VENV)/.installed
 	$(SMOKE) $(OTHERS)
 
 smoke-report: $(VENV)/.installed
