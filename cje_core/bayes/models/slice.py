@@ -68,11 +68,10 @@ def normal_data(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
 
 
 class Calibrator(NamedTuple):
-    """Variables of f in a model: ``f = a + rise basis @ u``, and ``x``, of which u is ``x / x.sum()``."""
+    """Variables of f in a model: ``f = a + rise basis @ u``."""
 
     ends: Any
     u: Any
-    x: Any
 
     @property
     def a(self) -> Any:
@@ -92,8 +91,8 @@ class Calibrator(NamedTuple):
 def weighed(rows: Any, weight: Any) -> Any:
     """Sum of each row by weights.
 
-    This, and no product of matrices, index, stack or (log-)softmax: what PyTensor makes of those and of their gradients
-    takes numba twice the time.
+    This, and no product of matrices, index or stack: what PyTensor makes of those and of their gradients takes numba
+    twice the time.
     """
     return (rows * weight).sum(axis=-1)
 
@@ -114,17 +113,15 @@ def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
     z = pm.Flat("z", shape=size)
     below = pt.minimum(z, 0.0)
     log_x = z - 0.5 * below**2
-    x = pt.exp(log_x)
+    u = pm.Deterministic("shape", pt.special.softmax(log_x))
     # x ~ Gamma(1, 1) in the coordinate z
-    pm.Potential("increments", (log_x - x + pt.log1p(-below)).sum())
-    u = pm.Deterministic("shape", x / x.sum())
-    # of the mean, since of a sum PyTensor would look for the largest, in a dozen more steps
-    log_u = log_x - pt.log(x.mean()) - np.log(size)
+    pm.Potential("increments", (log_x - pt.exp(log_x) + pt.log1p(-below)).sum())
+    log_u = pt.special.log_softmax(log_x)
     # Density over that of uniform increments, up to a constant. Times all weights, as here, the density of a component
     # is bounded, so its logarithm may be taken back without a look at the largest.
     inside = pt.exp(held["log_mass"] + weighed(held["table"], log_u))
     pm.Potential("shape_prior", pt.log(inside.mean()) - log_u.sum())
-    return Calibrator(ends, u, x)
+    return Calibrator(ends, u)
 
 
 def calibration(levels: Levels, prior: Prior = DEFAULT) -> Specification:
