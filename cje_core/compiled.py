@@ -49,7 +49,14 @@ class Kernel:
         named = {
             name: known[name] for name in function.__code__.co_names if isinstance(known.get(name), Kernel)
         }
-        linked = types.FunctionType(function.__code__, known | {name: k.part for name, k in named.items()})
+        linked = types.FunctionType(
+            function.__code__,
+            known | {name: kernel.part for name, kernel in named.items()},
+            function.__name__,
+            function.__defaults__,
+            function.__closure__,
+        )
+        linked.__kwdefaults__ = function.__kwdefaults__
         return functools.update_wrapper(linked, function)
 
 
@@ -67,7 +74,9 @@ def _numba_form(function: Callable[..., Any], **options: bool) -> Any:
     # no C calls it: a twentieth of compiling
     compiled = numba.njit(no_cfunc_wrapper=True, **options)(function)
     typed, unliteral = compiled.get_call_template, numba.types.unliteral
-    compiled.get_call_template = lambda args, kws: typed(tuple(map(unliteral, args)), kws)
+    compiled.get_call_template = lambda args, kws: typed(
+        tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
+    )
     return compiled
 
 

@@ -38,7 +38,7 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
         regret = top - live
         loss[known] = regret.mean(axis=1)
         loss_mcse[known] = regret.std(axis=1, ddof=1) / np.sqrt(n_draws)
-        shares = _places(live)
+        shares = places(live)
         best[known] = shares[:, 0]
         rank[np.ix_(known, np.arange(size))] = shares
         if not compared:
@@ -63,7 +63,7 @@ def decide(estimate: xr.Dataset, *, threshold: float | None = None) -> xr.Datase
     )
 
 
-def _places(live: FloatArray) -> FloatArray:
+def places(live: FloatArray) -> FloatArray:
     """Share of the draws on which each policy has each place, shape (P, P); policies that tie share their places."""
     gap = live[None, :, :] - live[:, None, :]
     tolerance = ROUNDING * np.abs(live).max()

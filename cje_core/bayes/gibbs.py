@@ -286,8 +286,8 @@ def _binary_log_density(q, step, moves, count, end):  # type: ignore[no-untyped-
             product *= p
             t += 1
         times = int(count[g])
-        part = _power(product, times)
-        if part > TINY and times == count[g]:
+        part = _power(product, times) if times == count[g] else 0.0
+        if part > TINY:
             whole *= part
             if whole < TINY:
                 out += np.log(whole)

@@ -250,7 +250,8 @@ def from_frame(
         np.searchsorted(axis, keys[name].to_numpy()) for axis, name in zip(axes, RESPONSE, strict=True)
     )
     shape = tuple(len(axis) for axis in axes)
-    if np.bincount(np.ravel_multi_index(codes, shape)).max() > 1:
+    place = np.ravel_multi_index(codes, shape)
+    if len(pd.unique(place)) < len(place):
         table = pd.DataFrame(keys)
         policy, prompt, number = table[table.duplicated()].iloc[0]
         raise DataError(

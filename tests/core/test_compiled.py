@@ -48,6 +48,23 @@ def test_a_kernel_keeps_its_name_and_documentation():
     assert "isotonic" in (pava_into.__doc__ or "")
 
 
+def plus(x, y=1.0):
+    return x + y
+
+
+added = Kernel(plus)
+
+
+@Kernel
+def twice(x):
+    return added(x) + added(x, 2.0) + added(x, x)
+
+
+def test_a_kernel_keeps_its_defaults_and_is_compiled_once_for_constants_and_variables():
+    assert added(2.0) == 3.0 and twice(3.0) == 15.0
+    assert len(added.part.signatures) == 2  # without y, and once for the constant and the variable
+
+
 def test_a_figure_that_is_settled_is_drawn_once(monkeypatch, tmp_path):
     """Planted once: without `settle` each file costs two drawings."""
     figure_module = pytest.importorskip("matplotlib.figure")

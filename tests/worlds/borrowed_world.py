@@ -34,11 +34,12 @@ TRANSPORT = [name for name in WORLDS if name != "useless_judge"]
 CHANCE = 0.01  # of each bound: a method exactly at a limit passes it in 99% of the seeds
 
 
+SHARED = 500  # prompts of a data set with 50 labels and of one with 250
+
+
 @lru_cache(maxsize=2 * N_REPLICATES // PER_DRAW)  # what is drawn for few labels is there for many
 def population(world, n, seed):
-    """Policies, and scores and labels of n prompts (policy, prompt) where all of the base are labelled, as `unpack`
-    orders them.
-    """
+    """Policies by name, and scores and labels (policy, prompt) of n prompts, all of the base labelled."""
     options = {"n": n, "oracle_fraction": 1.0, "label_design": "base"}
     drawn = WORLDS[world].simulate.block([np.random.default_rng(seed)], **options)
     by = np.argsort(drawn.policies)[:, None], names_of(n)[1]
@@ -49,13 +50,13 @@ def data_sets(world, n, m, replicates=N_REPLICATES):
     """Rows of n prompts each, m of them labelled under the base policy."""
     names, prompt = names_of(n * PER_DRAW)[0][:n], np.arange(n)
     for seed in range(-(-replicates // PER_DRAW)):
-        policies, scores, labels = population(world, n * PER_DRAW, seed)
+        draw = population if n == SHARED else population.__wrapped__
+        policies, scores, labels = draw(world, n * PER_DRAW, seed)
         if seed == 0:
             size = len(policies) * n
             policy, ones, no = np.repeat(np.arange(len(policies)), n), np.ones(size), np.zeros(size, bool)
-            taught = (policy == policies.index("base")) & (
-                np.tile(prompt, len(policies)) < m
-            )  # they come in no order
+            first = np.tile(prompt, len(policies)) < m  # they come in no order
+            taught = (policy == policies.index("base")) & first
             same = Rows(
                 policies, names, prompt, names, policy, np.tile(prompt, len(policies)), ones, ones[:, None], ones,
                 taught, no, ~no, ones, ones, taught,

@@ -98,7 +98,8 @@ def _hierarchical(held: Mapping[str, Any], binary: bool, n_splines: int, n_polic
     center = pt.clip(shared.ends, EDGE, 1.0 - EDGE)
     logit = pt.log(center) - pt.log1p(-center)
     ends = pm.Deterministic("own_ends", pt.sigmoid(logit + move))
-    x = shared.u * pt.exp(reshaped)  # no softmax of several rows: numba takes two seconds for it
+    # No softmax of several rows: numba takes two seconds for it. A shape that deviates by more than exp(709) is lost.
+    x = shared.u * pt.exp(reshaped)
     shape = pm.Deterministic("own_shape", x / x.sum(axis=1, keepdims=True))
     # level by policy
     f = weighed(ends, (1.0, 0.0)) + weighed(ends, (-1.0, 1.0)) * weighed(held["basis"][:, None, :], shape)

@@ -73,13 +73,13 @@ def judge_curve(score, at, label, weight, low, width, curve, own_curve):  # type
     knot[m], knot[m + 1] = (score.min() - center) / spread, (score.max() - center) / spread
     size = distinct(knot)
     value = width * (expit(a + max(b, 0.0) * knot) - expit(a))
-    first = np.empty(CELLS * size + 1, dtype=np.int64)
+    cells = np.empty(CELLS * size + 1, dtype=np.int64)
     place, label_place = np.empty(len(score), dtype=np.int32), np.empty(m, dtype=np.int32)
     scaled = (score - center) / spread
-    locate(scaled, knot, size, first, place)
+    locate(scaled, knot, size, cells, place)
     for i in range(len(score)):
         curve[i] = between(scaled[i], place[i], knot, value, size - 1)
-    locate(x, knot, size, first, label_place)
+    locate(x, knot, size, cells, label_place)
     number = np.zeros(size)  # of labels at a knot; the first and the last are always there
     number[0] = number[-1] = 1
     for j in range(m):

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from borrowed_world import N_REPLICATES, NO_JUDGE, WORLDS, at_least, at_most, data_sets, is_share
+from borrowed_world import N_REPLICATES, NO_JUDGE, PER_DRAW, WORLDS, at_least, at_most, data_sets, is_share
 
 from cje_core.bayes import decisions, flat, gibbs
 from cje_core.bayes.levels import grade
@@ -106,6 +106,7 @@ def simulate(world, m, route="one_step", replicates=REPLICATES, flat_ends=0.5):
     The largest P(best) of each run comes twice: of what may be compared, and, in the first runs of equal policies, of
     all policies as if nothing had been refused. What is refused altogether needs no posterior.
     """
+    assert replicates % PER_DRAW == 0
     truth, decides = WORLDS[world].truth().to_series().to_dict(), world == "equal_policies"
     names = sorted(truth)
     exact = np.array([truth[name] for name in names])
@@ -134,7 +135,7 @@ def simulate(world, m, route="one_step", replicates=REPLICATES, flat_ends=0.5):
 
 def largest(draws):
     """The largest P(best), NaN where there is nothing to compare."""
-    return decisions._places(draws)[:, 0].max() if len(draws) > 1 else np.nan
+    return decisions.places(draws)[:, 0].max() if len(draws) > 1 else np.nan
 
 
 def holds(hits):

@@ -46,7 +46,8 @@ NAMES = np.array([f"{i:04d}" for i in range(N)])
 def blocks(world, sizes, replicates=N_REPLICATES):
     """For each number of labels, the largest first: a block whose first policy has them, the others those of `ENDS`.
 
-    Fewer labels are some of the more, so that a world is drawn once.
+    Fewer labels are some of the more, so that a world is drawn once; each number has bounds of its own, but where one
+    fails by chance the other is likely to.
     """
     scenario = WORLDS[world]
     truth = scenario.truth()

@@ -140,6 +140,8 @@ def test_the_interval_of_ttc_covers_the_exact_one(name, two_sided, n, m):
     truth = exact.coverage(log_p[0, 0], logger.log_prob[0, 0], length, two_sided=two_sided).ttc
     rng, reps, at_once = np.random.default_rng([n, m, two_sided]), 1000, 50
 
+    assert reps % at_once == 0
+
     def samples(policy, size):
         for _ in range(reps // at_once):
             sums = sample_sums(policy, log_p[..., None], at_once * size, rng=rng).sums
