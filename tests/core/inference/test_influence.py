@@ -345,8 +345,10 @@ def test_band_of_one_policy_is_its_interval():
     out = labels_only.estimate(many(0.0, 1))
     band = simultaneous_bands(out)
     np.testing.assert_allclose(band.interval, out.interval, rtol=1e-4)
-    quantile = stats.t.ppf(0.975, 399)  # of another routine: the last bits differ on some machines
-    assert band.attrs["critical_value"] >= quantile - 4 * np.spacing(quantile)
+    low, high = (band.interval - out.interval).values[0]
+    assert (
+        low <= 0 <= high
+    )  # to the bit: where the quantile that is drawn is below Student's, Student's is taken
 
 
 def test_bands_are_drawn_with_the_rng_that_is_given():
