@@ -75,7 +75,6 @@ from cje_core.checks import FloatArray, Rng, one_of, probability
 from cje_core.data.arrays import Rows, unpack
 from cje_core.estimators import labels_only
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
-from cje_core.families.intervals import charged
 from cje_core.families.misclassification import (
     ACCURACY,
     Proportion,
@@ -88,6 +87,7 @@ from cje_core.families.misclassification import (
 )
 from cje_core.inference.estimate import CI_BOUND, Status, wald, wilson
 from cje_core.inference.influence import Part, combine
+from cje_core.inference.limits import charged
 from cje_core.inference.sums import cluster_sums
 
 NEEDS = {"judge", "oracle"}

@@ -12,7 +12,7 @@ minority, so one more, at which the judge would have been worth nothing, is put 
 the exact interval of Clopper and Pearson, equal labels at an end of the scale likewise (r = 1 is all that is known
 then), and df that fall behind the count pay the ratio of the t quantiles (Korn and Graubard 1998). Where the labels are
 not binary, or not the policy's own, ``c = 1 + s (1 - s) / SE^2`` on the unit scale, s half way from the value to the
-middle of what the scale leaves of the t interval (`_matched_count`).
+middle of what the scale leaves of the t interval (`cje_core.inference.limits.matched_count`).
 
 Binary labels alone, mean .94, by enumeration over the binomial (equal labels without an interval are misses; the score
 is that of Gneiting and Raftery; the last column is the least coverage over means .88 to .98 and 10 to 100 labels):
@@ -84,13 +84,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
-from cje_core.inference.estimate import clopper_pearson, into_scale, logit_wald, wald, with_room
+from cje_core.inference.estimate import wald
 from cje_core.inference.influence import mean_of_rows
+from cje_core.inference.limits import Basis, charged, value_limits
 
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
 KINDS = np.array(["wald", "logit", "clopper_pearson", "unseen", "none"])
@@ -165,22 +165,15 @@ def bounds(
     tied = (chosen <= LOGIT) & ~np.isfinite(plain).all(axis=-1)
     chosen[tied | ~np.isfinite(v)] = NONE
 
-    interval, effective, unseen_by = plain.copy(), np.full(v.shape, np.nan), np.full(v.shape, np.nan)
-    interval[chosen == NONE] = np.nan
-    if (at := chosen == LOGIT).any():
-        interval[at] = logit_wald(v[at], error[at], nu[at], ci_prob, scale)
-    if (at := chosen == UNSEEN).any():
-        unseen_by[at] = np.asarray(e.clusters, float)[at]
-        interval[at] = with_room(plain[at], v[at], unseen_by[at], ci_prob, scale)
-    if (at := chosen == TAILS).any():
-        own = binary[at]
-        own_count = _own_count(Evidence(*(np.asarray(part)[at] for part in e)), error[at], nu[at], ci_prob)
-        matched = _matched_count(plain[at], v[at], error[at], nu[at], ci_prob, scale)
-        count = np.where(own, own_count, matched)
-        tails = low + (high - low) * clopper_pearson((v[at] - low) / (high - low), count, ci_prob)
-        interval[at] = into_scale(tails, v[at], scale)
-        effective[at] = np.where(own, count, np.nan)
-    return Bounds(interval, KINDS[chosen], effective, unseen_by)
+    own = (chosen == TAILS) & binary
+    effective, unseen_by = np.full(v.shape, np.nan), np.full(v.shape, np.nan)
+    if own.any():
+        effective[own] = _own_count(
+            Evidence(*(np.asarray(part)[own] for part in e)), error[own], nu[own], ci_prob
+        )
+    unseen_by[chosen == UNSEEN] = np.broadcast_to(e.clusters, v.shape)[chosen == UNSEEN]
+    basis = Basis(v, error, nu, KINDS[chosen], effective, unseen_by, scale)
+    return Bounds(value_limits(basis, ci_prob), basis.kind, effective, unseen_by)
 
 
 def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float]) -> Evidence:
@@ -229,30 +222,3 @@ def _own_count(evidence: Evidence, std_error: FloatArray, df: FloatArray, ci_pro
         ratio = (std_error / np.asarray(evidence.std_error, float)) ** 2
         ratio = np.where(ratio < 1, (minority * ratio + 1) / (minority + 1), ratio)
         return np.where(evidence.constant, effective, charged(effective / ratio, df, ci_prob))
-
-
-def _matched_count(
-    plain: FloatArray,
-    value: FloatArray,
-    std_error: FloatArray,
-    df: FloatArray,
-    ci_prob: float,
-    scale: tuple[float, float],
-) -> FloatArray:
-    """Count at which a binomial share has this standard error.
-
-    The share is half way between the value and the middle of what the scale leaves of the t interval: at an end itself
-    no spread is possible, and a value may lie there, or beyond, by chance.
-    """
-    low, high = scale
-    inside = np.clip(np.stack([value, value, plain[:, 0], plain[:, 1]]), low, high)
-    share = (inside.mean(axis=0) - low) / (high - low)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return charged(1 + share * (1 - share) * ((high - low) / std_error) ** 2, df, ci_prob)
-
-
-def charged(count: npt.ArrayLike, df: npt.ArrayLike, ci_prob: float) -> FloatArray:
-    """Count less what its degrees of freedom cost, the squared ratio of the t quantiles; at least one."""
-    n, level = np.asarray(count, float), 0.5 + ci_prob / 2
-    ratio = special.stdtrit(np.maximum(n - 1, 1e-3), level) / special.stdtrit(np.asarray(df, float), level)
-    return np.asarray(np.fmax(n * np.fmin(1.0, ratio) ** 2, 1.0))

@@ -31,8 +31,9 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import Status, clopper_pearson, into_scale, percentile, wald, with_room
+from cje_core.inference.estimate import Status, percentile, wald
 from cje_core.inference.influence import pooled_df
+from cje_core.inference.limits import Basis, basis_of, value_limits
 from cje_core.inference.sums import cluster_se, cluster_sums, counts_up
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
@@ -96,24 +97,14 @@ def pair_errors(
         std_error = np.array(
             [cluster_se(influence[a] - influence[b], cluster) for a, b in zip(first, second, strict=True)]
         )
-        absent = np.full(len(value), np.nan)
-        count, unseen_by = (
-            _numbers(estimate, name) if name in estimate else absent
-            for name in ("effective_count", "unseen_by")
-        )
-        levels = Levels(value, _numbers(estimate, "std_error"), _numbers(estimate, "df"), count, unseen_by)
 
         def correlation(a: IntArray, b: IntArray) -> FloatArray:
             joint = covariance(estimate)
             scale = np.sqrt(np.diag(joint))
             return np.asarray(joint[a, b] / (scale[a] * scale[b]))
 
-        scale = None
-        if "oracle_range" in estimate.attrs:
-            low, high = estimate.attrs["oracle_range"]
-            scale = float(low), float(high)
         apart = Apart(std_error, _pair_df(estimate, first, second, influence, cluster))
-        return pair_levels(levels, first, second, apart, correlation, scale, prob, tested=tested)
+        return pair_levels(basis_of(estimate), first, second, apart, correlation, prob, tested=tested)
     draws = _numbers(estimate, "draws", "replicate")
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
@@ -179,16 +170,6 @@ def lent_df(balance: FloatArray, influence: FloatArray, n_clusters: int | None =
     return pooled_df(np.stack(parts, axis=-1), np.stack([labels, others], axis=-1))
 
 
-class Levels(NamedTuple):
-    """Values of policies and what their intervals rest on, each of shape (policies,)."""
-
-    value: FloatArray  # NaN where the policy has failed
-    std_error: FloatArray
-    df: FloatArray
-    effective: FloatArray  # count of binary labels, NaN where none are counted
-    unseen_by: FloatArray  # of graded labels that may have missed a tail
-
-
 class Apart(NamedTuple):
     """Errors of differences, each of shape (pairs,)."""
 
@@ -197,12 +178,11 @@ class Apart(NamedTuple):
 
 
 def pair_levels(
-    levels: Levels,
+    levels: Basis,
     first: IntArray,
     second: IntArray,
     apart: Apart,
     correlation: Callable[[IntArray, IntArray], FloatArray],
-    scale: tuple[float, float] | None,
     prob: float,
     *,
     tested: bool = True,
@@ -213,8 +193,6 @@ def pair_levels(
     ----------
     correlation : function of two arrays of policies
         Of their influence values; asked for where labels are counted.
-    scale : pair of float
-        Declared range of the oracle.
     tested : bool
         False leaves out the p-value where labels are counted, which costs fifty intervals.
     """
@@ -231,47 +209,33 @@ def pair_levels(
         2 * special.stdtr(df, -np.abs(difference) / std_error),
         special.stdtr(df, difference / std_error),
     )
-    return _count_labels(levels, pairs, first, second, correlation, scale, prob, tested)
+    return _count_labels(levels, pairs, first, second, correlation, prob, tested)
 
 
 def _count_labels(
-    levels: Levels,
+    levels: Basis,
     pairs: Pairs,
     first: IntArray,
     second: IntArray,
     correlated: Callable[[IntArray, IntArray], FloatArray],
-    scale: tuple[float, float] | None,
     prob: float,
     tested: bool,
 ) -> Pairs:
     """The pairs with the interval of MOVER where a level counts its binary labels or has room for unseen drops."""
-    value, std_error, df, count, unseen_by = levels
-    counted, roomy = np.isfinite(count), np.isfinite(unseen_by)
-    own = counted | roomy
-    known = np.isfinite(value) & (counted | np.isfinite(std_error))
+    own = np.isfinite(levels.effective) | np.isfinite(levels.unseen_by)
+    known = np.isfinite(value_limits(levels, prob)).all(axis=-1)
     chosen = (own[first] | own[second]) & known[first] & known[second]
     if not chosen.any():
         return pairs
-    assert scale is not None  # an interval that counts labels knows their scale
-    low, high = scale
+    value, (low, high) = levels.value, levels.scale
     a, b = first[chosen], second[chosen]
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = np.nan_to_num(correlated(a, b))
 
     def arms(policy: IntArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
         """How far the interval of a level reaches below and above its value."""
-        at = value[policy]
-        tails = clopper_pearson((at - low) / (high - low), count[policy], level)
-        plain = wald(at, std_error[policy], df[policy], level)
-        interval = np.select(
-            [counted[policy, None], roomy[policy, None]],
-            [
-                into_scale(low + (high - low) * tails, at, (low, high)),
-                with_room(plain, at, unseen_by[policy], level, (low, high)),
-            ],
-            plain,
-        )
-        return at - interval[:, 0], interval[:, 1] - at
+        limits = value_limits(levels.at(policy), level)
+        return value[policy] - limits[:, 0], limits[:, 1] - value[policy]
 
     def interval(level: FloatArray) -> FloatArray:
         (down_a, up_a), (down_b, up_b) = arms(a, level), arms(b, level)
@@ -293,7 +257,7 @@ def _count_labels(
     found = Pairs(*(part.copy() for part in pairs))
     found.interval[chosen], found.p_value[chosen] = interval(np.full(len(a), prob)), p_value
     found.probability[chosen] = np.where(value[a] > value[b], 1 - p_value / 2, p_value / 2)
-    found.df[chosen] = np.minimum(df[a], df[b])
+    found.df[chosen] = np.minimum(levels.df[a], levels.df[b])
     return found
 
 

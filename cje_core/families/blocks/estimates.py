@@ -12,7 +12,8 @@ from cje_core.compiled import Kernel
 from cje_core.data.block import Block
 from cje_core.families.intervals import Evidence, bounds, weigh_evidence
 from cje_core.inference.estimate import Status, into_scale, percentile
-from cje_core.inference.pairs import Apart, Levels, Pairs, lent_df, pair_levels
+from cje_core.inference.limits import Basis
+from cje_core.inference.pairs import Apart, Pairs, lent_df, pair_levels
 
 # statuses that explain a missing standard error by themselves, beside the failures
 SILENT = (Status.CONSTANT_LABELS, Status.FEW_RESAMPLES)
@@ -38,6 +39,7 @@ class BlockEstimate(NamedTuple):
     interval: FloatArray  # (R, P, 2)
     status: npt.NDArray[np.int8]
     influence: FloatArray  # (R, P, n)
+    kind: npt.NDArray[np.str_]  # (R, P)
     effective: FloatArray  # (R, P): counts of binary labels behind intervals
     unseen_by: FloatArray
     scale: tuple[float, float]
@@ -55,9 +57,8 @@ class BlockEstimate(NamedTuple):
             return np.asarray(joint / np.sqrt(own * other))
 
         value = np.where(self.status >= Status.TOO_FEW_LABELS, np.nan, self.estimate)
-        levels = Levels(
-            *(x.ravel() for x in (value, self.std_error, self.df, self.effective, self.unseen_by))
-        )
+        parts = (value, self.std_error, self.df, self.kind, self.effective, self.unseen_by)
+        levels = Basis(*(x.ravel() for x in parts), self.scale)
         at = np.arange(n_sets)[:, None] * n_policies
         found = pair_levels(
             levels,
@@ -65,7 +66,6 @@ class BlockEstimate(NamedTuple):
             (at + second).ravel(),
             Apart(std_error.ravel(), self._pair_df(first, second, apart).ravel()),
             correlation,
-            self.scale,
             ci_prob,
             tested=False,
         )
@@ -254,6 +254,7 @@ def assemble_block(
         interval,
         status.astype(np.int8),
         influence,
+        kinds,
         effective,
         unseen_by,
         scale,
