@@ -14,7 +14,9 @@ from cje_core.data.arrays import Rows
 from cje_core.data.contract import KEPT, Same, index_of, policy_names
 from cje_core.families.intervals import INTERVALS, NOTHING, Evidence, bounds, evidence_of
 from cje_core.inference.estimate import Status, into_scale, label_estimate, percentile
+from cje_core.inference.limits import error_skewness
 from cje_core.inference.sources import SOURCES
+from cje_core.inference.sums import cluster_sums
 
 
 class PolicyResult(NamedTuple):
@@ -43,7 +45,7 @@ class IntervalRule(NamedTuple):
 
     kind: str = "wald"
     # (rows,) whose labels correct or make their own policy's value: their counts are ``effective_count`` where they are
-    # binary and the interval rests on them; ``unseen_by`` is how many graded ones may have missed a tail
+    # binary and the interval rests on them; graded ones leave room, see `cje_core.families.intervals`
     behind: BoolArray | None = None
     drawn: str = "percentile"  # what to call an interval from draws or `PolicyResult.bounds`
 
@@ -112,16 +114,18 @@ def assemble(
         std_error[silent] = evaluation[silent] = calibration[silent] = np.nan
         influence = np.where(silent[:, None], np.nan, influence)
     evidence = [NOTHING if rule.behind is None else evidence_of(rows, p, rule.behind, scale) for p in order]
+    graded = any(e.there and not e.binary for e in evidence)  # others do not ask for the skewness
     chosen = bounds(
         value,
         std_error,
         df,
+        skewness=error_skewness(cluster_sums(influence, rows.cluster)) if graded else 0.0,
         evidence=Evidence(*map(np.array, zip(*evidence, strict=True))) if evidence else NOTHING,
         kind=rule.kind,
         ci_prob=ci_prob,
         scale=scale,
     )
-    interval, kind = chosen.interval, chosen.kind
+    interval, kind = chosen.interval, chosen.basis.kind
     made = [results[p].bounds for p in order]
     given = any(bound is not None for bound in made)
     drawn = [results[p].draws for p in order]
@@ -141,12 +145,20 @@ def assemble(
     elif given:
         interval, kind = _stacked(made, 2), np.full(len(order), rule.drawn)
     kind = np.where(np.isfinite(interval).all(axis=1), kind, "none")
-    count = np.where(kind == "clopper_pearson", chosen.effective, np.nan)
+    graded_kind = kind == "gamma"
     more: dict[str, Any] = {
         "df": ("policy", df),
         "interval_kind": ("policy", kind),
-        "effective_count": ("policy", count),
-        "unseen_by": ("policy", np.where(kind == "unseen", chosen.unseen_by, np.nan)),
+        "effective_count": ("policy", np.where(kind == "clopper_pearson", chosen.basis.effective, np.nan)),
+        **{
+            name: ("policy", np.where(graded_kind, part, np.nan))
+            for name, part in (
+                ("unseen_by", chosen.basis.unseen_by),
+                ("unseen_weight", chosen.basis.unseen_weight),
+                ("skewness", chosen.basis.skewness),
+                ("unseen_bound", chosen.unseen),
+            )
+        },
     }
     said = {name: value for name, value in (extra or {}).items() if not isinstance(value, tuple)}
     for name, (dims, values) in ((k, v) for k, v in (extra or {}).items() if k not in said):

@@ -88,24 +88,23 @@ import numpy.typing as npt
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
+from cje_core.formulas.room import unseen_weight
 from cje_core.inference.estimate import wald
 from cje_core.inference.influence import mean_of_rows
-from cje_core.inference.limits import Basis, charged, value_limits
+from cje_core.inference.limits import Basis, charged, unseen_bound, value_limits
 
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
-KINDS = np.array(["wald", "logit", "clopper_pearson", "unseen", "none"])
-WALD, LOGIT, TAILS, UNSEEN, NONE = range(len(KINDS))
+KINDS = np.array(["wald", "logit", "clopper_pearson", "gamma", "none"])
+WALD, LOGIT, TAILS, GAMMA, NONE = range(len(KINDS))
 NEAR = 1.5  # a t interval that reaches an end of the scale when stretched by this factor is near it
-NEAR_FEW, FEW = 4.0, 50  # the same where fewer labels than these may have missed a tail
 
 
 class Bounds(NamedTuple):
-    """Intervals of values, what kind each is, and the count behind it (NaN where it rests on no count of labels)."""
+    """Intervals of values, and what limits at another level rest on."""
 
     interval: FloatArray  # (..., 2)
-    kind: npt.NDArray[np.str_]  # "none" where there is no interval
-    effective: FloatArray
-    unseen_by: FloatArray  # labels that may have missed a tail, where there is room for it
+    basis: Basis  # of kind "none" where there is no interval
+    unseen: FloatArray  # `cje_core.inference.limits.unseen_bound`
 
 
 class Evidence(NamedTuple):
@@ -116,8 +115,9 @@ class Evidence(NamedTuple):
     effective: FloatArray | float  # count of clusters
     minority: FloatArray | float  # how many of them are at the rarer end
     std_error: FloatArray | float  # of the labels' mean
-    clusters: FloatArray | float = FEW  # with labels
+    clusters: FloatArray | float = np.nan  # with labels
     there: BoolArray | bool = True  # whether there are enough to count
+    unseen_weight: FloatArray | float = 0.0  # of graded labels, `cje_core.formulas.room.unseen_weight`
 
 
 NOTHING = Evidence(False, False, np.nan, np.nan, np.nan, there=False)
@@ -128,6 +128,7 @@ def bounds(
     std_error: npt.ArrayLike,
     df: npt.ArrayLike,
     *,
+    skewness: npt.ArrayLike = 0.0,
     evidence: Evidence = NOTHING,
     kind: str,
     ci_prob: float,
@@ -139,12 +140,14 @@ def bounds(
     ----------
     value, std_error, df : arrays of one shape
         A standard error is NaN where no spread was seen; equal binary labels have an exact interval all the same.
+    skewness : array or float
+        Of the errors (`cje_core.inference.limits.error_skewness`); read where the value rests on graded own labels.
     evidence : Evidence
         The policy's own labels, where the value rests on any.
     kind : {"auto", "wald", "logit", "clopper_pearson"}
-        ``auto`` is ``clopper_pearson`` where the policy's own labels are binary or the t interval is near an end of
-        the scale (``unseen`` where they are few and not binary), else ``wald``. ``logit`` gives way to
-        ``clopper_pearson`` where the t interval is not inside the scale.
+        ``auto`` is ``clopper_pearson`` where the policy's own labels are binary, ``gamma`` where they are graded; of
+        other values ``clopper_pearson`` where the t interval is near an end of the scale, else ``wald``. ``logit``
+        gives way to ``clopper_pearson`` where the t interval is not inside the scale.
     """
     v, error, nu = np.broadcast_arrays(*(np.asarray(x, float) for x in (value, std_error, df)))
     e = Evidence(*(np.broadcast_to(p, v.shape) if np.ndim(p) < v.ndim else np.asarray(p) for p in evidence))
@@ -152,28 +155,28 @@ def bounds(
     plain = wald(v, error, nu, ci_prob)
     binary = np.asarray(e.there & e.binary)
     if kind == "auto":
-        few = e.there & ~binary & (np.asarray(e.clusters) < FEW)
-        factor = np.where(few, NEAR_FEW, NEAR)[..., None]
-        stretched = factor * plain + (1 - factor) * v[..., None]
+        stretched = NEAR * plain + (1 - NEAR) * v[..., None]
         near = (stretched[..., 0] < low) | (stretched[..., 1] > high)
-        chosen = np.where(few & near, UNSEEN, np.where(near | binary, TAILS, WALD))
+        chosen = np.where(e.there & ~binary, GAMMA, np.where(near | binary, TAILS, WALD))
     else:
         chosen = np.full(v.shape, list(KINDS).index(kind))
         if kind == "logit":  # also where there is no t interval
             chosen[~((plain[..., 0] > low) & (plain[..., 1] < high))] = TAILS
     chosen[(chosen == TAILS) & ~(binary | (error > 0))] = WALD
-    tied = (chosen <= LOGIT) & ~np.isfinite(plain).all(axis=-1)
+    tied = ((chosen <= LOGIT) | (chosen == GAMMA)) & ~np.isfinite(plain).all(axis=-1)
     chosen[tied | ~np.isfinite(v)] = NONE
 
     own = (chosen == TAILS) & binary
-    effective, unseen_by = np.full(v.shape, np.nan), np.full(v.shape, np.nan)
+    effective, graded = np.full(v.shape, np.nan), chosen == GAMMA
     if own.any():
         effective[own] = _own_count(
             Evidence(*(np.asarray(part)[own] for part in e)), error[own], nu[own], ci_prob
         )
-    unseen_by[chosen == UNSEEN] = np.broadcast_to(e.clusters, v.shape)[chosen == UNSEEN]
-    basis = Basis(v, error, nu, KINDS[chosen], effective, unseen_by, scale)
-    return Bounds(value_limits(basis, ci_prob), basis.kind, effective, unseen_by)
+    unseen_by = np.where(graded, e.clusters, np.nan)
+    weight, skewed = (np.where(graded, part, 0.0) for part in (e.unseen_weight, skewness))
+    basis = Basis(v, error, nu, KINDS[chosen], effective, unseen_by, weight, skewed, scale)
+    interval = value_limits(basis, ci_prob)
+    return Bounds(interval, basis, unseen_bound(basis, interval))
 
 
 def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float]) -> Evidence:
@@ -185,7 +188,9 @@ def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float
         return NOTHING
     label = rows.label[own]
     if not ((label == scale[0]) | (label == scale[1])).all():
-        return NOTHING._replace(clusters=clusters, there=True)  # graded labels are not counted
+        score = rows.z[(rows.policy == p) & rows.evaluated]
+        weight = unseen_weight.function(label, score, rows.z[own], *scale)
+        return NOTHING._replace(clusters=clusters, there=True, unseen_weight=weight)
     prob = np.where(rows.labelled[own], rows.label_prob[own], 1.0)  # probes have none
     by_label = mean_of_rows(rows, own, rows.weight[own] / prob)
     mean, moves = by_label.by_cluster(label)

@@ -20,7 +20,6 @@ from cje_core.checks import FloatArray
 from cje_core.data.construct import dataset
 from cje_core.data.schema.meanings import ESTIMATE, attributes
 
-UNSEEN = 0.2  # weight of an unseen outcome beside the n seen, see `cje_core.families.intervals`
 CI_BOUND = ["lower", "upper"]
 # made once: an index costs a study a tenth of a millisecond
 BOUNDS = xr.IndexVariable("ci_bound", CI_BOUND, attributes("ci_bound", ESTIMATE))  # type: ignore[no-untyped-call]
@@ -371,26 +370,3 @@ def clopper_pearson(share: npt.ArrayLike, count: npt.ArrayLike, ci_prob: npt.Arr
         lower = special.betaincinv(np.where(x > 0, x, 1.0), n - x + 1, tail)
         upper = special.betaincinv(x + 1, np.where(x < n, n - x, 1.0), 1 - tail)
     return np.stack([np.where(x <= 0, 0 * x, lower), np.where(x >= n, 1 + 0 * x, upper)], axis=-1)
-
-
-def with_room(
-    interval: FloatArray,
-    estimate: npt.ArrayLike,
-    n: npt.ArrayLike,
-    ci_prob: npt.ArrayLike,
-    scale: tuple[float, float],
-) -> FloatArray:
-    """Intervals (..., 2) with room for outcomes at the ends of the scale that none of n labels showed.
-
-    Each arm becomes ``sqrt(arm^2 + (u distance)^2)``, with the distance from the estimate to the end of the scale on
-    its side and u the ``(1 + ci_prob) / 2`` quantile of Beta(`UNSEEN`, n). It is then cut to the scale.
-
-    Examples
-    --------
-    >>> with_room(np.array([0.94, 0.98]), 0.96, 12, 0.95, (0.0, 1.0)).round(3).tolist()
-    [0.841, 0.981]
-    """
-    center = np.asarray(estimate, float)[..., None]
-    unseen = special.betaincinv(UNSEEN, np.asarray(n, float), 0.5 + np.asarray(ci_prob) / 2)[..., None]
-    arms = np.hypot(interval - center, unseen * (np.array(scale) - np.clip(center, *scale)))
-    return into_scale(center + np.array([-1.0, 1.0]) * arms, center[..., 0], scale)

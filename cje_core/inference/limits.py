@@ -21,8 +21,11 @@ from cje_core.inference.estimate import (
     logit_wald,
     percentile,
     wald,
-    with_room,
 )
+
+EVENTS = 30  # rare outcomes from which on the arm away from them is trusted to be the shorter one
+RULED_OUT = 0.95  # how surely a share of outcomes is ruled out that no label showed
+FARTHER = 1.5  # arms of an interval from which on unseen outcomes are worth a word
 
 
 class Basis(NamedTuple):
@@ -36,6 +39,8 @@ class Basis(NamedTuple):
         FloatArray  # count of the own binary labels behind binomial limits, NaN where they match std_error
     )
     unseen_by: FloatArray  # graded labels that may have missed a tail
+    unseen_weight: FloatArray  # of an outcome that none of them showed, see `cje_core.formulas.room`
+    skewness: FloatArray  # of the error, see `error_skewness`
     scale: tuple[float, float]
     draws: FloatArray | None = None  # (values, draws), of percentiles
 
@@ -45,7 +50,7 @@ class Basis(NamedTuple):
         return self._replace(**parts, draws=None if self.draws is None else self.draws[index])
 
 
-PER_VALUE = ("value", "std_error", "df", "kind", "effective", "unseen_by")
+PER_VALUE = ("value", "std_error", "df", "kind", "effective", "unseen_by", "unseen_weight", "skewness")
 
 
 def basis_of(estimate: xr.Dataset) -> Basis:
@@ -70,6 +75,8 @@ def basis_of(estimate: xr.Dataset) -> Basis:
         kind,
         column("effective_count", np.nan),
         column("unseen_by", np.nan),
+        column("unseen_weight", 0.0),
+        column("skewness", 0.0),
         (float(low), float(high)),
         draws,
     )
@@ -85,8 +92,8 @@ def value_limits(basis: Basis, prob: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> basis = Basis(*np.array([[0.9], [0.05], [np.inf]]), np.array(["clopper_pearson"]), *np.array([[20.0], [np.nan]]),
-    ...               (0.0, 1.0))
+    >>> basis = Basis(*np.array([[0.9], [0.05], [np.inf]]), np.array(["clopper_pearson"]),
+    ...               *np.array([[20.0], [np.nan], [0.0], [0.0]]), (0.0, 1.0))
     >>> value_limits(basis, 0.95).round(3).tolist()
     [[0.683, 0.988]]
     """
@@ -115,8 +122,30 @@ def _by_binomial_tails(basis: Basis, prob: FloatArray) -> FloatArray:
     return into_scale(tails, basis.value, basis.scale)
 
 
-def _with_room(basis: Basis, prob: FloatArray) -> FloatArray:
-    return with_room(_by_t(basis, prob), basis.value, basis.unseen_by, prob, basis.scale)
+def _by_gamma(basis: Basis, prob: FloatArray) -> FloatArray:
+    """Limits of a skewed error with room for unseen outcomes; see `cje_core.families.intervals`."""
+    center, tail = basis.value[:, None], (1 - prob) / 2
+    low, high = basis.scale
+    arms = _gamma_arms(basis, tail)
+    room = basis.unseen_weight > 0  # a tail of NaN where prob is
+    if room.any():
+        n, weight = basis.unseen_by[room], basis.unseen_weight[room]
+        share = special.betainccinv(weight, n, tail[room])
+        inside = np.clip(basis.value[room], low, high)
+        arms[room] = np.hypot(arms[room], share[:, None] * np.stack([inside - low, high - inside], axis=-1))
+    return into_scale(center + np.array([-1.0, 1.0]) * arms, basis.value, basis.scale)
+
+
+def _gamma_arms(basis: Basis, tail: FloatArray) -> FloatArray:
+    """Reach below and above the value, (n, 2)."""
+    t, z = special.stdtrit(basis.df, 1 - tail), -special.ndtri(tail)
+    size = np.maximum(np.abs(basis.skewness), 1e-3)  # below that, gamma and normal differ by a thousandth
+    k = 1 / size**2
+    long = (special.gammainccinv(k + 1, tail) - k) * size * t / z
+    short = (k - special.gammaincinv(k, tail)) * size * t / z
+    short = t + (short - t) * np.minimum(k / EVENTS, 1.0)
+    sides = np.where((basis.skewness < 0)[:, None], np.stack([long, short], -1), np.stack([short, long], -1))
+    return np.asarray(basis.std_error[:, None] * sides)
 
 
 def _by_draws(basis: Basis, prob: FloatArray) -> FloatArray:
@@ -136,7 +165,7 @@ LIMITS: dict[str, Callable[[Basis, FloatArray], FloatArray]] = {
     "wald": _by_t,
     "logit": _by_logit,
     "clopper_pearson": _by_binomial_tails,
-    "unseen": _with_room,
+    "gamma": _by_gamma,
     "percentile": _by_draws,
     "none": _none,
 }
@@ -162,3 +191,44 @@ def charged(count: npt.ArrayLike, df: npt.ArrayLike, ci_prob: npt.ArrayLike) -> 
     n, level = np.asarray(count, float), 0.5 + np.asarray(ci_prob, float) / 2
     ratio = special.stdtrit(np.maximum(n - 1, 1e-3), level) / special.stdtrit(np.asarray(df, float), level)
     return np.asarray(np.fmax(n * np.fmin(1.0, ratio) ** 2, 1.0))
+
+
+def error_skewness(influence: FloatArray) -> FloatArray:
+    """Skewness of the error of means with influence values (sums by cluster), ``sum phi^3 / (sum phi^2)^1.5``.
+
+    Between -1 and 1, 0 where nothing moves; the error of k rare outcomes of equal size has ``k^-1/2``.
+
+    Examples
+    --------
+    >>> error_skewness(np.array([[-3.0, 1.0, 1.0, 1.0], [-1.0, -1.0, 1.0, 1.0]])).round(3).tolist()
+    [-0.577, 0.0]
+    """
+    square = influence**2
+    total = square.sum(axis=-1) ** 1.5
+    return np.divide(np.vecdot(square, influence), total, out=np.zeros(total.shape), where=total > 0)
+
+
+def unseen_bound(basis: Basis, limits: FloatArray) -> FloatArray:
+    """How far values could be from what graded labels show, if outcomes that none of them showed are at the far end.
+
+    With none among n labels their share is below ``u = 1 - .05^(1 / n)`` with 95%, so a value could be as low as ``v -
+    u (v - low)`` (as high as ``v + u (high - v)`` in the lower half of the scale). NaN where that lies within 1.5 arms
+    of the interval: the interval has said it then.
+
+    Examples
+    --------
+    >>> basis = Basis(*np.array([[0.9], [0.002], [29.0]]), np.array(["gamma"]), *np.array([[np.nan], [30], [0], [0]]),
+    ...               (0.0, 1.0))
+    >>> unseen_bound(basis, value_limits(basis, 0.95)).round(3).tolist()
+    [0.814]
+    """
+    low, high = basis.scale
+    end = np.where(basis.value >= (low + high) / 2, low, high)
+    arm = np.where(end == low, basis.value - limits[..., 0], limits[..., 1] - basis.value)
+    reach = unseen_share(basis.unseen_by) * (end - basis.value)
+    return np.where(np.abs(reach) > FARTHER * arm, basis.value + reach, np.nan)
+
+
+def unseen_share(n: npt.ArrayLike) -> FloatArray:
+    """Share of outcomes that n labels without one rule out with 95%."""
+    return np.asarray(1 - (1 - RULED_OUT) ** (1 / np.asarray(n, float)))

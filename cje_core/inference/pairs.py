@@ -33,7 +33,7 @@ from scipy import special
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.inference.estimate import Status, percentile, wald
 from cje_core.inference.influence import pooled_df
-from cje_core.inference.limits import Basis, basis_of, value_limits
+from cje_core.inference.limits import Basis, basis_of, error_skewness, value_limits
 from cje_core.inference.sums import cluster_se, cluster_sums, counts_up
 
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
@@ -94,8 +94,13 @@ def pair_errors(
         return Pairs(blank, blank, blank, np.full((0, 2), np.nan), blank, blank)
     if has_influence(estimate):
         influence, cluster = _numbers(estimate, "influence", "prompt"), _clusters(estimate)
-        std_error = np.array(
-            [cluster_se(influence[a] - influence[b], cluster) for a, b in zip(first, second, strict=True)]
+        moves = [
+            cluster_sums(influence[a] - influence[b], cluster) for a, b in zip(first, second, strict=True)
+        ]
+        apart = Apart(
+            np.array([cluster_se(moved, None) for moved in moves]) * (len(moves[0]) / influence.shape[1]),
+            _pair_df(estimate, first, second, moves, cluster),
+            np.array([error_skewness(moved) for moved in moves]),
         )
 
         def correlation(a: IntArray, b: IntArray) -> FloatArray:
@@ -103,7 +108,6 @@ def pair_errors(
             scale = np.sqrt(np.diag(joint))
             return np.asarray(joint[a, b] / (scale[a] * scale[b]))
 
-        apart = Apart(std_error, _pair_df(estimate, first, second, influence, cluster))
         return pair_levels(basis_of(estimate), first, second, apart, correlation, prob, tested=tested)
     draws = _numbers(estimate, "draws", "replicate")
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
@@ -125,7 +129,7 @@ def _pair_df(
     estimate: xr.Dataset,
     first: IntArray,
     second: IntArray,
-    influence: FloatArray,
+    moves: list[FloatArray],
     cluster: IntArray | None,
 ) -> FloatArray:
     """Degrees of freedom of each difference: the smaller of the two policies', or those of both that borrow."""
@@ -138,8 +142,7 @@ def _pair_df(
     for k, (a, b) in enumerate(zip(first, second, strict=True)):
         if np.isfinite(balance[[a, b]]).all() and np.isfinite(df[k]):
             weights = cluster_sums(np.abs(balance[a] - balance[b]), cluster)
-            moves = cluster_sums(influence[a] - influence[b], cluster)
-            df[k] = lent_df(weights, moves, behind)
+            df[k] = lent_df(weights, moves[k], behind)
     return df
 
 
@@ -175,6 +178,7 @@ class Apart(NamedTuple):
 
     std_error: FloatArray  # from the influence values
     df: FloatArray
+    skewness: FloatArray  # of the errors
 
 
 def pair_levels(
@@ -209,56 +213,105 @@ def pair_levels(
         2 * special.stdtr(df, -np.abs(difference) / std_error),
         special.stdtr(df, difference / std_error),
     )
-    return _count_labels(levels, pairs, first, second, correlation, prob, tested)
+    counted, graded = np.isfinite(levels.effective), levels.kind == "gamma"
+    known = np.isfinite(value_limits(levels, prob)).all(axis=-1)
+    known = known[first] & known[second]
+    exact = known & (counted[first] | counted[second])
+    skewed = known & (graded[first] | graded[second]) & ~exact & np.isfinite(std_error)
+    found = Pairs(*(part.copy() for part in pairs))
+    for chosen, limits in ((exact, _by_levels), (skewed, _by_error)):
+        if not chosen.any():
+            continue
+        a, b = first[chosen], second[chosen]
+        of = Pairs(*(part[chosen] for part in pairs))
+        interval = limits(levels, of, a, b, apart.skewness[chosen], correlation)
+        found.interval[chosen] = interval(np.full(len(a), prob))
+        p_value = _invert(interval, of.difference, levels.scale) if tested else np.full(len(a), np.nan)
+        found.p_value[chosen] = p_value
+        found.probability[chosen] = np.where(of.difference > 0, 1 - p_value / 2, p_value / 2)
+    found.df[exact] = np.minimum(levels.df[first], levels.df[second])[exact]
+    return found
 
 
-def _count_labels(
+Limits = Callable[[FloatArray], FloatArray]  # from a probability for each pair to (pairs, 2)
+
+
+def _arms(basis: Basis, level: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """How far the limits of values reach below and above them."""
+    limits = value_limits(basis, level)
+    return basis.value - limits[:, 0], limits[:, 1] - basis.value
+
+
+def _by_levels(
     levels: Basis,
     pairs: Pairs,
     first: IntArray,
     second: IntArray,
+    skewness: FloatArray,
     correlated: Callable[[IntArray, IntArray], FloatArray],
-    prob: float,
-    tested: bool,
-) -> Pairs:
-    """The pairs with the interval of MOVER where a level counts its binary labels or has room for unseen drops."""
-    own = np.isfinite(levels.effective) | np.isfinite(levels.unseen_by)
-    known = np.isfinite(value_limits(levels, prob)).all(axis=-1)
-    chosen = (own[first] | own[second]) & known[first] & known[second]
-    if not chosen.any():
-        return pairs
-    value, (low, high) = levels.value, levels.scale
-    a, b = first[chosen], second[chosen]
+) -> Limits:
+    """Limits of differences from those of the two levels, of which one counts its binary labels (MOVER)."""
+    del skewness
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = np.nan_to_num(correlated(a, b))
-
-    def arms(policy: IntArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """How far the interval of a level reaches below and above its value."""
-        limits = value_limits(levels.at(policy), level)
-        return value[policy] - limits[:, 0], limits[:, 1] - value[policy]
+        correlation = np.nan_to_num(correlated(first, second))
 
     def interval(level: FloatArray) -> FloatArray:
-        (down_a, up_a), (down_b, up_b) = arms(a, level), arms(b, level)
-        difference = value[a] - value[b]
+        (down_a, up_a), (down_b, up_b) = (_arms(levels.at(policy), level) for policy in (first, second))
         down, up = (
             np.sqrt(np.maximum(x**2 + y**2 - 2 * correlation * x * y, 0.0))
             for x, y in ((down_a, up_b), (up_a, down_b))
         )
-        return np.stack([difference - down, difference + up], axis=-1)
+        return np.stack([pairs.difference - down, pairs.difference + up], axis=-1)
 
-    holds, leaves = np.full(len(a), SMALLEST_P), np.zeros(len(a))  # log10 of alphas around the p-value
-    for _ in range(40 * tested):
+    return interval
+
+
+def _by_error(
+    levels: Basis,
+    pairs: Pairs,
+    first: IntArray,
+    second: IntArray,
+    skewness: FloatArray,
+    correlated: Callable[[IntArray, IntArray], FloatArray],
+) -> Limits:
+    """Limits of differences from their own error and its skewness, with the room that graded levels leave."""
+    del correlated
+    absent = np.full(len(first), np.nan)
+    kind = np.full(len(first), "gamma")
+    error = Basis(
+        pairs.difference,
+        pairs.std_error,
+        pairs.df,
+        kind,
+        absent,
+        absent,
+        0 * skewness,
+        skewness,
+        (-np.inf, np.inf),
+    )
+    room = levels._replace(
+        std_error=0 * levels.value, skewness=0 * levels.value, kind=np.full(len(levels.value), "gamma")
+    )
+
+    def interval(level: FloatArray) -> FloatArray:
+        down, up = _arms(error, level)
+        (down_a, up_a), (down_b, up_b) = (_arms(room.at(policy), level) for policy in (first, second))
+        down, up = np.sqrt(down**2 + down_a**2 + up_b**2), np.sqrt(up**2 + up_a**2 + down_b**2)
+        return np.stack([pairs.difference - down, pairs.difference + up], axis=-1)
+
+    return interval
+
+
+def _invert(interval: Limits, difference: FloatArray, scale: tuple[float, float]) -> FloatArray:
+    """Smallest alpha at which limits leave out 0, by bisection of its logarithm; 1 of a difference that is rounding."""
+    holds, leaves = np.full(len(difference), SMALLEST_P), np.zeros(len(difference))
+    for _ in range(40):
         middle = (holds + leaves) / 2
         bound = interval(1 - 10**middle)
         out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
         holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
-    rounding = np.abs(value[a] - value[b]) <= ROUNDING * (high - low)  # whose sign says nothing
-    p_value = np.where(rounding, 1.0, np.minimum(10**leaves, 1.0)) if tested else np.full(len(a), np.nan)
-    found = Pairs(*(part.copy() for part in pairs))
-    found.interval[chosen], found.p_value[chosen] = interval(np.full(len(a), prob)), p_value
-    found.probability[chosen] = np.where(value[a] > value[b], 1 - p_value / 2, p_value / 2)
-    found.df[chosen] = np.minimum(levels.df[a], levels.df[b])
-    return found
+    rounding = np.abs(difference) <= ROUNDING * (scale[1] - scale[0])  # whose sign says nothing
+    return np.where(rounding, 1.0, np.minimum(10**leaves, 1.0))
 
 
 def covariance(estimate: xr.Dataset) -> FloatArray:

@@ -11,8 +11,9 @@ from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.data.block import Block
 from cje_core.families.intervals import Evidence, bounds, weigh_evidence
+from cje_core.formulas.room import unseen_weight
 from cje_core.inference.estimate import Status, into_scale, percentile
-from cje_core.inference.limits import Basis
+from cje_core.inference.limits import PER_VALUE, Basis, error_skewness
 from cje_core.inference.pairs import Apart, Pairs, lent_df, pair_levels
 
 # statuses that explain a missing standard error by themselves, beside the failures
@@ -39,10 +40,7 @@ class BlockEstimate(NamedTuple):
     interval: FloatArray  # (R, P, 2)
     status: npt.NDArray[np.int8]
     influence: FloatArray  # (R, P, n)
-    kind: npt.NDArray[np.str_]  # (R, P)
-    effective: FloatArray  # (R, P): counts of binary labels behind intervals
-    unseen_by: FloatArray
-    scale: tuple[float, float]
+    basis: Basis  # (R, P), of the intervals
     balance: FloatArray | None
 
     def pairs(self, first: IntArray, second: IntArray, ci_prob: float) -> Pairs:
@@ -57,14 +55,18 @@ class BlockEstimate(NamedTuple):
             return np.asarray(joint / np.sqrt(own * other))
 
         value = np.where(self.status >= Status.TOO_FEW_LABELS, np.nan, self.estimate)
-        parts = (value, self.std_error, self.df, self.kind, self.effective, self.unseen_by)
-        levels = Basis(*(x.ravel() for x in parts), self.scale)
+        parts = self.basis._replace(value=value, std_error=self.std_error, df=self.df)
+        levels = parts._replace(**{name: getattr(parts, name).ravel() for name in PER_VALUE})
         at = np.arange(n_sets)[:, None] * n_policies
         found = pair_levels(
             levels,
             (at + first).ravel(),
             (at + second).ravel(),
-            Apart(std_error.ravel(), self._pair_df(first, second, apart).ravel()),
+            Apart(
+                std_error.ravel(),
+                self._pair_df(first, second, apart).ravel(),
+                error_skewness(apart).ravel(),
+            ),
             correlation,
             ci_prob,
             tested=False,
@@ -134,7 +136,24 @@ def own_evidence(block: Block) -> Evidence:
     count, equal, ends, _ = labelled(block)
     error = standard_error(influence)
     found = weigh_evidence(ends, equal, mean, error, df, count.astype(float), block.oracle_range)
-    return found._replace(there=count >= MIN_LABELLED_CLUSTERS)
+    return found._replace(there=count >= MIN_LABELLED_CLUSTERS, unseen_weight=_room(block))
+
+
+def _room(block: Block) -> FloatArray:
+    """Weights (R, P) of outcomes that the labels of a policy did not show, `cje_core.formulas.room.unseen_weight`."""
+    out = np.zeros(block.label.shape[:2])
+    _weigh(block.score, block.label, *block.oracle_range, out)
+    return out
+
+
+@Kernel
+def _weigh(scores, labels, low, high, out):  # type: ignore[no-untyped-def]
+    for r in range(len(labels)):
+        for p in range(labels.shape[1]):
+            there = ~np.isnan(labels[r, p])
+            if there.sum() >= MIN_LABELLED_CLUSTERS:
+                label, score = labels[r, p], scores[r, p]
+                out[r, p] = unseen_weight(label[there], score, score[there], low, high)
 
 
 def own_status(block: Block) -> IntArray:
@@ -226,12 +245,12 @@ def assemble_block(
         value,
         std_error,
         df,
-        **({} if evidence is None else {"evidence": evidence}),
+        **({} if evidence is None else {"evidence": evidence, "skewness": error_skewness(influence)}),
         kind=kind,
         ci_prob=ci_prob,
         scale=scale,
     )
-    interval, kinds = found.interval, found.kind
+    interval, kinds = found.interval, found.basis.kind.copy()
     if draws is not None and any(draws):
         drawn = np.full(value.shape, False)
         for r, of_set in enumerate(draws):
@@ -245,8 +264,11 @@ def assemble_block(
         rest = ~drawn & ~silent & np.array([bool(of_set) for of_set in draws])[:, None]
         interval[rest], std_error[rest] = np.nan, np.nan
         kinds[drawn | rest] = "drawn"
-    effective = np.where(kinds == "clopper_pearson", found.effective, np.nan)
-    unseen_by = np.where(kinds == "unseen", found.unseen_by, np.nan)
+    held = found.basis._replace(
+        kind=kinds,
+        effective=np.where(kinds == "clopper_pearson", found.basis.effective, np.nan),
+        unseen_by=np.where(kinds == "gamma", found.basis.unseen_by, np.nan),
+    )
     return BlockEstimate(
         value,
         std_error,
@@ -254,9 +276,6 @@ def assemble_block(
         interval,
         status.astype(np.int8),
         influence,
-        kinds,
-        effective,
-        unseen_by,
-        scale,
+        held,
         None if balance is None else blank(balance, failed),
     )
