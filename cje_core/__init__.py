@@ -4,7 +4,7 @@ A first session::
 
     data = cje_core.read("responses/")                 # files or a table -> one xr.Dataset
     result = cje_core.analyze("responses/")            # estimates, audit, gates, differences, advice
-    cje_core.compare([direct.estimate(data), bayes_direct.estimate(data)])
+    cje_core.compare(data, ["direct", "bayes_direct"])   # intervals side by side, one xr.Dataset
     cje_core.calibration_model(data)                   # the Bayesian calibration as a PyMC model of your own to change
     cje_core.plan("pilot/", budget=5000, cost_judge=0.01, cost_oracle=16)
     cje_core.Calibration(["response_length"])          # in another way: direct.estimate(data, calibration=...)
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from cje_core.calibration.calibrated import Calibration, calibrated
     from cje_core.data import from_arrays, from_frame
     from cje_core.data.files import read
-    from cje_core.inference.side_by_side import compare
     from cje_core.workflow.analyze import analyze
+    from cje_core.workflow.compare import compare
     from cje_core.workflow.plan import plan
 
 caches.redirect()  # before anything imports numba, matplotlib, PyTensor or ArviZ
@@ -53,7 +53,7 @@ _CALLS = {
     "from_frame": "data",
     "from_arrays": "data",
     "analyze": "workflow.analyze",
-    "compare": "inference.side_by_side",
+    "compare": "workflow.compare",
     "Calibration": "calibration.calibrated",
     "calibrated": "calibration.calibrated",
     "calibration_model": "bayes.models.slice",

@@ -16,9 +16,9 @@ import xarray as xr
 from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.flat import EDGE
 from cje_core.bayes.levels import Graded, Levels, grade
+from cje_core.bayes.models.calibrator import Calibrator, calibrator, prior_data, weighed
 from cje_core.bayes.models.engines import pm, pt
 from cje_core.bayes.models.likelihoods import labels, likelihood_of
-from cje_core.bayes.models.calibrator import Calibrator, calibrator, prior_data, weighed
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.splines import isplines

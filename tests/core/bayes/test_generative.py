@@ -80,7 +80,8 @@ def test_transforms_invert_and_have_their_jacobians(transform):
 @pytest.mark.parametrize(("mean", "at_ends", "dispersion"), [(0.3, 0.2, 0.1), (0.9, 0.05, 0.4)])
 def test_bounded_law_is_a_law_with_its_mean_and_spread(mean, at_ends, dispersion):
     def density(y):
-        return float(np.exp(bounded_log_density(pt.as_tensor(y), mean, at_ends, dispersion).eval()))
+        parts = (np.float64(one) for one in (y, mean, at_ends, dispersion))
+        return float(np.exp(bounded_log_density(*map(pt.as_tensor, parts)).eval()))
 
     bottom, top = density(0.0), density(1.0)
     np.testing.assert_allclose([bottom, top], [at_ends * (1 - mean), at_ends * mean], rtol=1e-12)
@@ -123,7 +124,9 @@ def test_bounded_posterior_is_that_of_importance_sampling_for_both_engines():
         trace = nuts.run(slice.observations(levels, seen, likelihood="beta"), options, rng=1)
         found = nuts.posterior(trace)
         f = nuts.to_draws(trace, levels, 4000).f
-        ours = np.column_stack([f[:, [0, 6, 11]], nuts.pooled(found, "at_ends"), nuts.pooled(found, "dispersion")])
+        ours = np.column_stack(
+            [f[:, [0, 6, 11]], nuts.pooled(found, "at_ends"), nuts.pooled(found, "dispersion")]
+        )
         error = exact[1] * np.sqrt(1 / n_eff + 1 / 400)
         assert (np.abs(ours.mean(axis=0) - exact[0]) < 5 * error).all(), engine
         assert np.abs(ours.std(axis=0) / exact[1] - 1).max() < 5 * np.sqrt((1 / n_eff + 1 / 400) / 2), engine
@@ -154,7 +157,7 @@ def test_bounded_likelihood_passes_simulations():
             NutsOptions(n_draws=20 * RANKS, tune=300, chains=2),
             rng=s,
         )
-        draws = quantities(*(nuts.pooled(nuts.posterior(run), name)[:: 20] for name in names))
+        draws = quantities(*(nuts.pooled(nuts.posterior(run), name)[::20] for name in names))
         rank[s] = (draws[:RANKS] < true[s]).sum(axis=0)
     import xarray as xr
 
