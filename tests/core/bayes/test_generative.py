@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import oracles_bayes_models as oracles
 import pytest
+import xarray as xr
 from scipy import integrate, stats
 
 import cje_core
@@ -26,7 +27,8 @@ from cje_core.data import DataError
 from cje_core.estimators import bayes_direct
 
 LEVEL = np.round(np.linspace(0.05, 1.0, 12), 2)
-M, RANKS, SIMS = 24, 24, 150
+M, RANKS, SIMS = 24, 24, 120
+THIN = 12  # draws between those that are ranked: three times the autocorrelation time
 
 
 def judged(seed, m=M):
@@ -41,6 +43,7 @@ def seen_by(at, y):
     return Levels(LEVEL, n, total, float(y @ y), False, 0.0, 1.0), slice.Labelled(at, y)
 
 
+@pytest.mark.slow
 def test_prior_draws_of_the_model_are_those_of_the_prior():
     prior = Prior(concentration=2.0, flat=0.3, n_splines=4)
     levels, seen = seen_by(judged(1), np.linspace(0.1, 0.9, M))
@@ -79,15 +82,12 @@ def test_transforms_invert_and_have_their_jacobians(transform):
 
 @pytest.mark.parametrize(("mean", "at_ends", "dispersion"), [(0.3, 0.2, 0.1), (0.9, 0.05, 0.4)])
 def test_bounded_law_is_a_law_with_its_mean_and_spread(mean, at_ends, dispersion):
-    def density(y):
-        parts = (np.float64(one) for one in (y, mean, at_ends, dispersion))
-        return float(np.exp(bounded_log_density(*map(pt.as_tensor, parts)).eval()))
-
-    bottom, top = density(0.0), density(1.0)
-    np.testing.assert_allclose([bottom, top], [at_ends * (1 - mean), at_ends * mean], rtol=1e-12)
+    y = np.linspace(0, 1, 9)
+    parts = (np.asarray(one, float) for one in (y, mean, at_ends, dispersion))
+    density = np.exp(bounded_log_density(*map(pt.as_tensor, parts)).eval())
+    np.testing.assert_allclose(density[[0, -1]], [at_ends * (1 - mean), at_ends * mean], rtol=1e-12)
     beta = stats.beta(mean * (1 / dispersion - 1), (1 - mean) * (1 / dispersion - 1))
-    y = np.linspace(0.05, 0.95, 7)
-    np.testing.assert_allclose([density(one) for one in y], (1 - at_ends) * beta.pdf(y), rtol=1e-9)
+    np.testing.assert_allclose(density[1:-1], (1 - at_ends) * beta.pdf(y[1:-1]), rtol=1e-9)
     drawn = draw_bounded(np.full(40_000, mean), at_ends, dispersion, rng=np.random.default_rng(1))
     sd = float(noise_sd(np.full((1, 1), mean), np.array([at_ends]), np.array([dispersion]))[0])
     exact = at_ends * mean + (1 - at_ends) * integrate.quad(lambda y: y**2 * beta.pdf(y), 0, 1)[0]
@@ -119,17 +119,17 @@ def test_bounded_posterior_is_that_of_importance_sampling_for_both_engines():
     levels, seen = seen_by(at, y)
     exact, n_eff = oracles.bounded_posterior(LEVEL, at, y, n=400_000, seed=5)
     assert n_eff > 1000
-    for engine in ("nutpie", "pymc"):
-        options = NutsOptions(engine, n_draws=4000)
+    for options in (NutsOptions("nutpie", n_draws=4000), NutsOptions("pymc", n_draws=2000, chains=2)):
+        engine = options.engine
         trace = nuts.run(slice.observations(levels, seen, likelihood="beta"), options, rng=1)
         found = nuts.posterior(trace)
-        f = nuts.to_draws(trace, levels, 4000).f
+        f = nuts.to_draws(trace, levels, options.n_draws).f
         ours = np.column_stack(
             [f[:, [0, 6, 11]], nuts.pooled(found, "at_ends"), nuts.pooled(found, "dispersion")]
         )
-        error = exact[1] * np.sqrt(1 / n_eff + 1 / 400)
+        error = exact[1] * np.sqrt(1 / n_eff + 1 / 200)  # effective draws, at least
         assert (np.abs(ours.mean(axis=0) - exact[0]) < 5 * error).all(), engine
-        assert np.abs(ours.std(axis=0) / exact[1] - 1).max() < 5 * np.sqrt((1 / n_eff + 1 / 400) / 2), engine
+        assert np.abs(ours.std(axis=0) / exact[1] - 1).max() < 5 * np.sqrt((1 / n_eff + 1 / 200) / 2), engine
 
 
 @pytest.mark.slow
@@ -154,13 +154,11 @@ def test_bounded_likelihood_passes_simulations():
     for s in range(SIMS):
         run = nuts.run(
             slice.observations(*seen_by(at, labels[s]), likelihood="beta"),
-            NutsOptions(n_draws=20 * RANKS, tune=300, chains=2),
+            NutsOptions(n_draws=THIN * RANKS, tune=200, chains=2),
             rng=s,
         )
-        draws = quantities(*(nuts.pooled(nuts.posterior(run), name)[::20] for name in names))
+        draws = quantities(*(nuts.pooled(nuts.posterior(run), name)[::THIN] for name in names))
         rank[s] = (draws[:RANKS] < true[s]).sum(axis=0)
-    import xarray as xr
-
     ranks = xr.Dataset(
         {"rank": (("sim", "quantity"), rank)},
         coords={"quantity": ["f(0.3)", "f(0.85)", "b - a", "at_ends", "dispersion"]},
