@@ -4,7 +4,8 @@ A first session::
 
     data = cje_core.read("responses/")                 # files or a table -> one xr.Dataset
     result = cje_core.analyze("responses/")            # estimates, audit, gates, differences, advice
-    cje_core.compare([direct.estimate(data), bayes_direct.estimate(data)])
+    cje_core.compare(data, ["direct", "bayes_direct"])   # intervals side by side, one xr.Dataset
+    cje_core.calibration_model(data)                   # the Bayesian calibration as a PyMC model of your own to change
     cje_core.plan("pilot/", budget=5000, cost_judge=0.01, cost_oracle=16)
     cje_core.Calibration(["response_length"])          # in another way: direct.estimate(data, calibration=...)
     cje_core.figures.forest(...)
@@ -36,11 +37,12 @@ from typing import TYPE_CHECKING, Any
 from cje_core import caches
 
 if TYPE_CHECKING:
+    from cje_core.bayes.models.slice import calibration_model
     from cje_core.calibration.calibrated import Calibration, calibrated
     from cje_core.data import from_arrays, from_frame
     from cje_core.data.files import read
-    from cje_core.inference.side_by_side import compare
     from cje_core.workflow.analyze import analyze
+    from cje_core.workflow.compare import compare
     from cje_core.workflow.plan import plan
 
 caches.redirect()  # before anything imports numba, matplotlib, PyTensor or ArviZ
@@ -51,9 +53,10 @@ _CALLS = {
     "from_frame": "data",
     "from_arrays": "data",
     "analyze": "workflow.analyze",
-    "compare": "inference.side_by_side",
+    "compare": "workflow.compare",
     "Calibration": "calibration.calibrated",
     "calibrated": "calibration.calibrated",
+    "calibration_model": "bayes.models.slice",
     "plan": "workflow.plan",
 }
 _THEMES = (
@@ -61,7 +64,9 @@ _THEMES = (
     "planning", "workflow", "figures",
 )  # fmt: skip
 
-__all__ = ["Calibration", "analyze", "calibrated", "compare", "from_arrays", "from_frame", "plan", "read"]
+__all__ = [
+    "Calibration", "analyze", "calibrated", "calibration_model", "compare", "from_arrays", "from_frame", "plan", "read",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -46,6 +46,7 @@ MINUTES = (
     "core/bayes/test_nuts.py",
     "core/bayes/test_coverage_slow.py",
     "core/bayes/test_models.py",
+    "core/bayes/test_generative.py",
     "core/estimators/test_interval_coverage_slow.py",
     "core/bayes/test_borrowed_slow.py",
     "test_first_run.py",

@@ -82,18 +82,27 @@ def log_shape_density(u: FloatArray, prior: Prior) -> FloatArray:
 
 
 def draw(prior: Prior, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Independent draws of the ends (n, 2) and of the shape (n, J)."""
-    size = prior.n_splines
-    # of uniform increments on J + 2 places: the first, those between, the last
-    rising = rng.dirichlet([1.0, size, 1.0], size=n)
-    rising = np.column_stack([rising[:, 0], 1.0 - rising[:, 2]])
-    ends = np.where(rng.random(n)[:, None] < prior.flat, rng.random((n, 2)), rising)
-    return ends, draw_shapes(prior, n, rng)
+    """Draw `n` independent ends, shape (n, 2), and shapes, shape (n, J), from the prior."""
+    return draw_ends(prior.flat, prior.n_splines, n, rng), draw_shapes(prior, n, rng)
 
 
 def draw_shapes(prior: Prior, n: int, rng: np.random.Generator) -> FloatArray:
-    """Independent draws of the shape, (n, J)."""
-    table, log_mass = shapes(prior.n_splines, prior.concentration)
+    """Draw `n` independent shapes from the prior, shape (n, J)."""
+    return draw_dirichlet_mixture(*shapes(prior.n_splines, prior.concentration), n, rng)
+
+
+def draw_ends(flat: float, n_splines: int, n: int, rng: np.random.Generator) -> FloatArray:
+    """Draw `n` independent pairs (a, b) from ``p(a, b)``, shape (n, 2)."""
+    # uniform increments on J + 2 places: the first, those between, the last
+    rising = rng.dirichlet([1.0, n_splines, 1.0], size=n)
+    rising = np.column_stack([rising[:, 0], 1.0 - rising[:, 2]])
+    return np.where(rng.random(n)[:, None] < flat, rng.random((n, 2)), rising)
+
+
+def draw_dirichlet_mixture(
+    table: FloatArray, log_mass: FloatArray, n: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draw `n` independent points of the simplex, shape (n, J), from a mixture that `shapes` returned."""
     mass = np.exp(log_mass - special.gammaln(table.sum(axis=1)) + special.gammaln(table).sum(axis=1))
     parameter = table[rng.choice(len(table), n, p=mass)]
     # gammas of parameters near 0 underflow: Gamma(k) is Gamma(k + 1) U^(1/k), taken in logarithms

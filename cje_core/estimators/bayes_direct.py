@@ -12,7 +12,8 @@ of highest density.
 With probability ``atom`` a priori f is constant (`cje_core.bayes.flat`); ``flat_judge`` is what the labels make of it.
 
 With covariates X the calibrator is monotone in S at given X (`cje_core.bayes.covariates`); with partial pooling every
-policy has its own, drawn towards the others' (`cje_core.bayes.models.policies.hierarchical`): see `Model`.
+policy has its own, drawn towards the others' (`cje_core.bayes.models.policies.hierarchical`); graded labels may have
+a law that stays inside the scale (`cje_core.bayes.models.likelihoods`): see `Model`.
 
 Failure modes: with fewer than 13 labelled prompts the prior speaks, so there is no interval (FEW_LABELS_POSTERIOR). A
 policy may not borrow from a judge whose scores do not rank the labels (UNINFORMATIVE_JUDGE), nor where hardly any label
@@ -50,6 +51,7 @@ class Model(NamedTuple):
     curve: Prior = Prior()
     effect: str = "linear"  # of the covariates on the log odds; or "spline"
     pooling: str = "complete"  # or "partial": one per policy with labels, which share strength
+    likelihood: str = "normal"  # of graded labels; "beta" keeps them inside the scale
 
 
 DEFAULT = Model()
@@ -75,7 +77,7 @@ def estimate(
         ``plug_in`` leaves out the correction by labels.
     engine : {"gibbs", "nutpie", "pymc"}, optional
         Sampler of one and the same posterior: numba (milliseconds), nutpie (compiled once per process), PyMC's NUTS.
-        Default: ``gibbs``, or ``nutpie`` with partial pooling, which Gibbs does not sample.
+        Default: ``gibbs``, or ``nutpie`` with partial pooling or the ``beta`` likelihood, which Gibbs does not sample.
     calibration : Calibration, optional
         Covariates and direction of the calibrator, see `cje_core.calibration.calibrated`; its mode is not looked at.
 
@@ -93,15 +95,18 @@ def estimate(
     data = given.data
     one_of(route, "route", ROUTES)
     posterior.check_options(ci_prob=ci_prob, n_draws=n_draws, interval=interval)
-    engine = posterior.choose_engine(engine, extended=model.pooling == "partial")
     setting = posterior.prepare(given, effect=model.effect, pooling=model.pooling)
+    likelihood = posterior.choose_likelihood(setting, model.likelihood)
+    engine = posterior.choose_engine(engine, extended=model.pooling == "partial" or likelihood == "beta")
     rows = setting.rows
     own = rows.evaluated & rows.labelled
     corrected = posterior.enough(rows, own) & (route == "one_step")
     draws, f, convergence = None, None, Status.OK
     if not setting.fitted.status.failed:
         curve, one_step = model.curve, route == "one_step"
-        f, convergence = posterior.calibrate(setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng)
+        f, convergence = posterior.calibrate(
+            setting, engine=engine, n_draws=n_draws, prior=curve, rng=rng, likelihood=likelihood
+        )
         draws = values(rows, setting.graded, f, corrected=corrected, one_step=one_step, rng=rng)
     status = [
         posterior.policy_status(setting, p, correcting=own if corrected[p] else None, convergence=convergence)

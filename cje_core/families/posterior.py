@@ -81,6 +81,20 @@ def prepare(
     return Setting(rows, fitted, graded, unlabelled, pooling)
 
 
+def choose_likelihood(setting: Setting, likelihood: str) -> str:
+    """Return the likelihood of the labels at hand, ``bernoulli`` for binary ones; raise if there is no such model."""
+    one_of(likelihood, "likelihood", ("normal", "beta"))
+    if setting.graded.levels.binary:
+        return "bernoulli"
+    if likelihood == "normal":
+        return likelihood
+    if setting.pooling == "partial" or setting.graded.columns is not None:
+        raise ValueError(
+            "likelihood='beta' has no model with covariates or partial pooling; leave out one of the two"
+        )
+    return likelihood
+
+
 def choose_engine(engine: str | None, *, extended: bool) -> str:
     """Sampler to use: Gibbs unless the model is one that only NUTS samples."""
     if engine is None:
@@ -88,18 +102,25 @@ def choose_engine(engine: str | None, *, extended: bool) -> str:
     one_of(engine, "engine", ENGINES)
     if extended and engine == "gibbs":
         raise ValueError(
-            "engine 'gibbs' samples one calibrator that is cut from the probes; use 'nutpie' or 'pymc' with partial "
-            "pooling or a joint posterior"
+            "engine 'gibbs' samples one calibrator that is cut from the probes, with the default likelihood; use "
+            "'nutpie' or 'pymc' with partial pooling, a joint posterior or likelihood='beta'"
         )
     return engine
 
 
 def calibrate(
-    setting: Setting, *, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator
+    setting: Setting,
+    *,
+    engine: str,
+    n_draws: int,
+    prior: Prior,
+    rng: np.random.Generator,
+    likelihood: str = "normal",
 ) -> tuple[Draws, Status]:
     """Posterior draws of f, and NOT_CONVERGED where the sampler's own checks say so.
 
-    One calibrator for all policies may be flat (`cje_core.bayes.flat`); with one per policy that is left out.
+    One calibrator for all policies may be flat (`cje_core.bayes.flat`); with one per policy, or with the bounded
+    likelihood ``beta``, that is left out.
     """
     rows, graded, status = setting.rows, setting.graded, Status.OK
     if engine == "gibbs":
@@ -116,10 +137,12 @@ def calibrate(
             run = fits.hierarchical(rows, graded, options, prior=prior, rng=rng)
         elif graded.columns is not None:
             run = fits.two_stage(rows, graded, options, prior=prior, rng=rng)
+        elif likelihood == "beta":
+            run = fits.bounded(rows, graded, options, prior=prior, rng=rng)
         else:
             run = fits.calibration(graded.levels, options, prior=prior, rng=rng)
         found, status = thin(run, n_draws), nuts.gates(run.diagnostics)
-    if setting.pooling == "complete":
+    if setting.pooling == "complete" and likelihood != "beta":
         found = flat.mix(rows, graded, found, prior=prior, rng=rng)
     return found, status
 

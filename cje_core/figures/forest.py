@@ -45,7 +45,7 @@ def forest(
     Parameters
     ----------
     estimates : mapping of estimator name to estimate, or Dataset
-        All over the same policies; or what `cje_core.compare` returns.
+        All over the same policies; or what `cje_core.compare` returns, or one estimate.
     labels : mapping, optional
         What to call an estimator; its own name by default.
     colours : collection of str
@@ -74,7 +74,8 @@ def forest(
     from matplotlib.lines import Line2D
 
     if isinstance(estimates, xr.Dataset):
-        estimates = {str(name): estimates.sel({"method": name}) for name in estimates["method"].values}
+        several = estimates if "method" in estimates.dims else estimates.expand_dims("method")
+        estimates = {str(name): several.sel({"method": name}) for name in several["method"].values}
     names = list(estimates)
     hollow, bold = hollow or {}, bold or {}
     policies = [str(p) for p in estimates[names[0]]["policy"].values]

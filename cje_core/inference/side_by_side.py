@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.checks import FloatArray
+from cje_core.checks import FloatArray, one_of
 from cje_core.inference.estimate import CI_BOUND
 
 
 def compare(
-    estimates: Mapping[str, xr.Dataset] | Sequence[xr.Dataset], *, truth: xr.DataArray | None = None
+    estimates: Mapping[str, xr.Dataset] | Sequence[xr.Dataset],
+    *,
+    truth: xr.DataArray | None = None,
+    reference: str | None = None,
 ) -> xr.Dataset:
     """Put estimates of the same policies on one dimension ``method`` and say how far their intervals agree.
 
@@ -25,11 +28,14 @@ def compare(
         and of one ``estimand``; else, or of one name, they are a `ValueError`.
     truth : DataArray over policy, optional
         Values to hold the intervals against.
+    reference : str, optional
+        Method whose width is 1 in ``width_ratio``; default: the first one but ``raw_judge``, whose interval leaves out
+        how wrong the judge is.
 
     Returns
     -------
     xr.Dataset
-        ``estimate``, ``std_error``, ``status``, ``route``, ``width`` and ``width_ratio`` (to the first method's) over
+        ``estimate``, ``std_error``, ``status``, ``route``, ``width`` and ``width_ratio`` (to the reference's) over
         ``method, policy``; ``interval`` with ``ci_bound`` besides; ``overlap(method, other_method, policy)``; with
         `truth` also ``truth(policy)``, ``covers`` and ``interval_score``. Coordinate ``ci_kind(method)``. NaN where a
         method has no interval: it covers nothing, and its score is unknown. `cje_core.figures.forest` draws it.
@@ -77,10 +83,12 @@ def compare(
     out["status"].attrs |= dict(first["status"].attrs)
     low, high = (out["interval"].sel(ci_bound=bound, drop=True) for bound in CI_BOUND)
     out["width"] = high - low
-    out["width_ratio"] = out["width"] / out["width"].isel(method=0, drop=True)
+    reference = reference or next((name for name in names if name != "raw_judge"), names[0])
+    one_of(reference, "reference", names)
+    out["width_ratio"] = out["width"] / out["width"].isel(method=names.index(reference), drop=True)
     out["overlap"] = (("method", "other_method", "policy"), _overlap(low.values, high.values))
     out = out.assign_coords(other_method=names)
-    out.attrs = {"ci_prob": first.attrs["ci_prob"], "estimand": first.attrs["estimand"]}
+    out.attrs = {name: first.attrs[name] for name in ("ci_prob", "estimand")} | {"reference": reference}
     if truth is not None:
         goal = truth.sel(policy=policies)
         out["truth"] = goal

@@ -56,7 +56,7 @@ def analyze(
     margin: float | None = None,
     target_mde: float | None = None,
     borrowed: str = "balanced",
-    bayes: str | None = None,
+    bayes: str | bool | None = None,
     seed: int = 1,
     **reading: Unpack[Reading],
 ) -> Analysis:
@@ -79,8 +79,9 @@ def analyze(
         overlap gates are then `cje_core.verdict.thresholds.from_mde` (default: the paper's).
     borrowed : {"balanced", "one_step", "plug_in"}
         As in `cje_core.estimators.direct`.
-    bayes : {"gibbs", "nutpie", "pymc"}, optional
-        Sampler of the Bayesian estimators that join the others (`cje_core.workflow.posterior`); none by default.
+    bayes : bool or {"gibbs", "nutpie", "pymc"}, optional
+        Sampler of the Bayesian estimators that join the others (`cje_core.workflow.posterior`), True for ``gibbs``;
+        none by default.
     seed : int
         Root of the estimators' named streams.
     **reading

@@ -39,3 +39,37 @@ from cje_core.calibration.calibrated import calibrated
 _, rows, fitted = calibrated(data).parts
 levels = grade(rows, fitted, judge_range=(0.0, 1.0), oracle_range=(0.0, 1.0)).levels
 axes = cje_core.figures.calibration_posterior(curves(levels, gibbs.sample(levels, rng=1)))
+
+# %%
+# The same calibration as a PyMC model. It is generative: prior draws, prior predictive draws and the posterior need
+# PyMC's own calls alone. Of 500 curves of the prior, a quarter falls: a judge may be worse than useless.
+
+import pymc as pm
+
+binary = cje_sim.simulate("binary_oracle", n=200, oracle_fraction=0.3, rng=1)
+model = cje_core.calibration_model(binary)
+before = pm.sample_prior_predictive(500, model=model, random_seed=1)
+ends = before.prior["ends"].values[0]
+float((ends[:, 1] < ends[:, 0]).mean())
+
+# %%
+# And its posterior: judge scores of the labelled responses are worth what f rises between its ends.
+
+with model:
+    after = pm.sample(draws=250, tune=300, chains=2, cores=1, random_seed=1, progressbar=False)
+after.posterior["ends"].mean(("chain", "draw")).round(2).values
+
+# %%
+# A model of your own takes the calibrator and changes a line: here labels that a rater gets wrong at an unknown rate.
+
+from cje_core.bayes.models.calibrator import calibrator, prior_data
+from cje_core.bayes.prior import Prior
+from cje_core.bayes.splines import isplines
+
+score, label = (binary[name].values[binary["labelled"].values] for name in ("judge", "oracle"))
+with pm.Model() as noisy:
+    f = calibrator(prior_data(Prior()), Prior().n_splines).at(isplines(score, Prior().n_splines))
+    wrong = pm.Beta("wrong", 1, 9)
+    pm.Bernoulli("y", f * (1 - wrong) + (1 - f) * wrong, observed=label.astype(int))
+    drawn = pm.sample_prior_predictive(200, random_seed=1)
+drawn.prior_predictive["y"].shape

@@ -45,3 +45,30 @@ def uniform_ecdfs(n, point, n_sets, rng):
     for s in range(n_sets):
         out[s] = np.searchsorted(np.sort(rng.random(n)), point, side="right") / n
     return out
+
+
+def bounded_posterior(level, at, y, *, n, seed):
+    """Posterior mean and sd of f at the levels 0, 6 and 11, of the share at the ends and of the dispersion.
+
+    By importance sampling with the prior as proposal, in chunks; returns ((mean, sd), effective draws).
+    """
+    from cje_core.bayes.prior import Prior, draw
+
+    rng, kept, weight = np.random.default_rng(seed), [], []
+    inner = (y > 0) & (y < 1)
+    for _ in range(n // 20_000):
+        ends, shape = draw(Prior(), 20_000, rng)
+        share, spread = rng.beta(1, 4, (2, 20_000))
+        f = np.clip(curve(level, ends, shape), 1e-6, 1 - 1e-6)
+        k = (1 / spread - 1)[:, None]
+        mean = f[:, at]
+        log = stats.beta.logpdf(y[inner], mean[:, inner] * k, (1 - mean[:, inner]) * k).sum(axis=1)
+        log += inner.sum() * np.log1p(-share) + (~inner).sum() * np.log(share)
+        log += np.log(np.where(y[~inner] > 0.5, mean[:, ~inner], 1 - mean[:, ~inner])).sum(axis=1)
+        kept.append(np.column_stack([f[:, [0, 6, 11]], share, spread]))
+        weight.append(log)
+    x, log = np.concatenate(kept), np.concatenate(weight)
+    w = np.exp(log - log.max())
+    w /= w.sum()
+    center = w @ x
+    return (center, np.sqrt(w @ (x - center) ** 2)), 1 / (w**2).sum()

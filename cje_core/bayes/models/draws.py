@@ -13,6 +13,7 @@ import numpy as np
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.models import nuts, policies, slice
+from cje_core.bayes.models.likelihoods import noise_sd
 from cje_core.bayes.models.nuts import DEFAULT as NUTS
 from cje_core.bayes.models.nuts import NutsOptions
 from cje_core.bayes.prior import DEFAULT, Prior
@@ -38,6 +39,21 @@ def calibration(
     """Draws of the calibrator."""
     found = nuts.run(slice.calibration(levels, prior), options, rng=rng)
     return nuts.to_draws(found, levels, options.n_draws)
+
+
+def bounded(
+    rows: Rows, graded: Graded, options: NutsOptions = NUTS, *, prior: Prior = DEFAULT, rng: Rng = None
+) -> Draws:
+    """Draw the calibrator with the bounded likelihood ``beta`` of graded labels (`cje_core.bayes.models.likelihoods`).
+
+    ``sigma`` of the draws is the root mean square, over the labels, of the standard deviation that the law gives them.
+    """
+    seen = slice.labelled(rows, graded)
+    run = nuts.run(slice.observations(graded.levels, seen, prior, likelihood="beta"), options, rng=rng)
+    draws, found = nuts.to_draws(run, graded.levels, options.n_draws), nuts.posterior(run)
+    share, spread = (nuts.pooled(found, name)[: options.n_draws] for name in ("at_ends", "dispersion"))
+    sigma = noise_sd(draws.f[:, seen.at], share, spread)
+    return draws._replace(sigma=sigma, flat=np.nan)  # whether f is constant is not asked
 
 
 def two_stage(

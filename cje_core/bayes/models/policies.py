@@ -12,15 +12,9 @@ import numpy as np
 
 from cje_core.bayes.flat import EDGE
 from cje_core.bayes.levels import Graded, Levels
+from cje_core.bayes.models.calibrator import calibrator, prior_data, weighed
 from cje_core.bayes.models.engines import pm, pt
-from cje_core.bayes.models.slice import (
-    bernoulli_log_likelihood,
-    calibrator,
-    normal_data,
-    prior_data,
-    teaching_log_likelihood,
-    weighed,
-)
+from cje_core.bayes.models.slice import bernoulli_log_likelihood, normal_data, teaching_log_likelihood
 from cje_core.bayes.models.specification import Specification
 from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.splines import isplines

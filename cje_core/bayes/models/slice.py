@@ -11,16 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from cje_core.bayes.covariates import EFFECT_SCALE
 from cje_core.bayes.flat import EDGE
-from cje_core.bayes.levels import Graded, Levels
+from cje_core.bayes.levels import Graded, Levels, grade
+from cje_core.bayes.models.calibrator import Calibrator, calibrator, prior_data, weighed
 from cje_core.bayes.models.engines import pm, pt
+from cje_core.bayes.models.likelihoods import labels, likelihood_of
 from cje_core.bayes.models.specification import Specification
-from cje_core.bayes.prior import DEFAULT, Prior, check, shapes
+from cje_core.bayes.prior import DEFAULT, Prior
 from cje_core.bayes.splines import isplines
+from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import Rows
+from cje_core.data.errors import DataError
 
 LABELS = ("basis", "label")  # data with one row for each label
 
@@ -37,13 +42,6 @@ def labelled(rows: Rows, graded: Graded) -> Labelled:
     """The teaching labels of `rows`."""
     taught = rows.teaches
     return Labelled(graded.at[taught], graded.label[taught], graded.share)
-
-
-def prior_data(prior: Prior) -> dict[str, npt.NDArray[Any]]:
-    """What `calibrator` takes as data, by name."""
-    check(prior)
-    table, log_mass = shapes(prior.n_splines, prior.concentration)
-    return {"table": table, "log_mass": log_mass, "flat": np.asarray(prior.flat)}
 
 
 def normal_data(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
@@ -65,63 +63,6 @@ def normal_data(levels: Levels, prior: Prior) -> dict[str, npt.NDArray[Any]]:
         "m": np.asarray(n.sum()),
         "scale": np.asarray(prior.scale),
     }
-
-
-class Calibrator(NamedTuple):
-    """Variables of f in a model: ``f = a + rise basis @ u``."""
-
-    ends: Any
-    u: Any
-
-    @property
-    def a(self) -> Any:
-        """F at 0."""
-        return weighed(self.ends, (1.0, 0.0))
-
-    @property
-    def rise(self) -> Any:
-        """F at 1 less f at 0."""
-        return weighed(self.ends, (-1.0, 1.0))
-
-    def at(self, basis: Any) -> Any:
-        """F where the I-splines are the rows of `basis`."""
-        return self.a + self.rise * weighed(basis, self.u)
-
-
-def weighed(rows: Any, weight: Any) -> Any:
-    """Sum of each row by weights.
-
-    This, and no product of matrices, index or stack: what PyTensor makes of those and of their gradients takes numba
-    twice the time.
-    """
-    return (rows * weight).sum(axis=-1)
-
-
-def calibrator(held: Mapping[str, Any], size: int) -> Calibrator:
-    """Ends and shape of f with the prior of `cje_core.bayes.prior`, in the model at hand.
-
-    The prior enters as potentials on uniform ends and on a uniform shape. The latter is made of exponentials over their
-    sum: each weight has a logarithm of its own, and the sum is told by nothing and harms nothing. A weight that the
-    prior wants near 0 has a logarithm that is exponential on a scale of 20; NUTS moves its root ``z``, below 0 with
-    ``log x = z - z^2 / 2``, whose tail is a normal one (else the effective draws are half as many, and some diverge).
-
-    `held` has the data of `prior_data`; `size` is J.
-    """
-    ends = pm.Uniform("ends", 0.0, 1.0, shape=2)
-    flat, rise = held["flat"], pt.maximum(weighed(ends, (-1.0, 1.0)), 0.0)
-    pm.Potential("ends_prior", pt.log(flat + (1.0 - flat) * size * (size + 1.0) * rise ** (size - 1)))
-    z = pm.Flat("z", shape=size)
-    below = pt.minimum(z, 0.0)
-    log_x = z - 0.5 * below**2
-    u = pm.Deterministic("shape", pt.special.softmax(log_x))
-    # x ~ Gamma(1, 1) in the coordinate z
-    pm.Potential("increments", (log_x - pt.exp(log_x) + pt.log1p(-below)).sum())
-    log_u = pt.special.log_softmax(log_x)
-    # Density over that of uniform increments, up to a constant. Times all weights, as here, the density of a component
-    # is bounded, so its logarithm may be taken back without a look at the largest.
-    inside = pt.exp(held["log_mass"] + weighed(held["table"], log_u))
-    pm.Potential("shape_prior", pt.log(inside.mean()) - log_u.sum())
-    return Calibrator(ends, u)
 
 
 def calibration(levels: Levels, prior: Prior = DEFAULT) -> Specification:
@@ -170,14 +111,24 @@ def teaching_log_likelihood(f: Calibrator, sigma: Any, held: Mapping[str, Any]) 
     return -held["m"] * pt.log(sigma) - (held["within"] + (left**2).sum()) / (2.0 * sigma**2)
 
 
-def observations(levels: Levels, seen: Labelled, prior: Prior = DEFAULT) -> Specification:
-    """The posterior of `calibration`, label by label: for leave-one-out scores and posterior predictive draws.
+def observations(
+    levels: Levels, seen: Labelled, prior: Prior = DEFAULT, *, likelihood: str | None = None
+) -> Specification:
+    """Specify the calibration label by label: prior, likelihood and observed labels ``y`` as PyMC knows them.
 
-    Where labels come in clusters each counts ``seen.share``, as in `calibration`: the likelihood is raised to that
-    power. Replicated labels and leave-one-out scores are those of single labels all the same. The prior is not among
-    the data: PyMC would take parameters below mutable data for stale, and draw them from the prior when it is asked for
-    posterior predictive draws of a trace that another sampler made. Counts and sums of `levels` are not used. The
-    observed variable is ``y``, so ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` apply.
+    All that plain PyMC does with a model works on ``observations(...).build()``: prior and prior predictive draws,
+    posterior predictive draws, leave-one-out scores, graphs. With the default likelihood it has the posterior of
+    `calibration`. Where labels come in clusters each counts ``seen.share``, as in `calibration`: the likelihood is
+    raised to that power. Replicated labels and leave-one-out scores are those of single labels all the same.
+
+    Parameters
+    ----------
+    levels : Levels
+        Judge levels; their counts and sums are not used.
+    seen : Labelled
+        Labels one by one.
+    likelihood : {"bernoulli", "normal", "beta"}, optional
+        Law of the labels, see `cje_core.bayes.models.likelihoods`.
 
     Examples
     --------
@@ -187,13 +138,18 @@ def observations(levels: Levels, seen: Labelled, prior: Prior = DEFAULT) -> Spec
     >>> type(model).__name__
     'Specification'
     """
-    data = _observation_data(levels, seen, prior)
-    return Specification(_observations, (levels.binary, prior), data, loose=LABELS)
+    law = likelihood_of(levels.binary, likelihood)
+    # The prior is not among the data: PyMC would take parameters below mutable data for stale, and draw them from the
+    # prior when it is asked for posterior predictive draws of a trace that another sampler made.
+    return Specification(_observations, (law, prior), _observation_data(levels, seen, prior), loose=LABELS)
 
 
-def _observations(held: Mapping[str, Any], binary: bool, prior: Prior) -> None:
+def _observations(held: Mapping[str, Any], likelihood: str, prior: Prior) -> None:
     f = calibrator(prior_data(prior), prior.n_splines)
-    _labels(f.at(held["basis"]), held, binary, prior)
+    law = labels(f.at(held["basis"]), likelihood, prior)
+    pm.modelcontext(None).register_rv(law, "y", observed=held["label"])
+    if "share" in held:
+        pm.Potential("clusters", (held["share"] - 1.0) * pm.logp(law, held["label"]).sum())
 
 
 def _observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str, npt.NDArray[Any]]:
@@ -204,19 +160,49 @@ def _observation_data(levels: Levels, seen: Labelled, prior: Prior) -> dict[str,
     return data if seen.share == 1.0 else data | {"share": np.asarray(seen.share)}
 
 
-def _labels(mean: Any, held: Mapping[str, Any], binary: bool, prior: Prior) -> None:
-    """Observed labels ``y``, their likelihood raised to the power ``share`` where the data have one."""
-    law, given = _law(mean, binary, prior)
-    law("y", **given, observed=held["label"])
-    if "share" in held:
-        pm.Potential("clusters", (held["share"] - 1.0) * pm.logp(law.dist(**given), held["label"]).sum())
+def calibration_model(
+    data: xr.Dataset | Calibrated,
+    *,
+    calibration: Calibration | None = None,
+    likelihood: str | None = None,
+    prior: Prior = DEFAULT,
+) -> pm.Model:
+    """Build the PyMC model of the judge's calibration on the labels that fit it: `observations` of evaluation data.
 
+    Parameters
+    ----------
+    data : xr.Dataset or Calibrated
+        Evaluation data; labels and scores are mapped to [0, 1].
+    calibration : Calibration, optional
+        Direction of the judge; covariates are not in this model.
+    likelihood : {"bernoulli", "normal", "beta"}, optional
+        Default: ``bernoulli`` for binary labels, ``normal`` for graded ones.
 
-def _law(mean: Any, binary: bool, prior: Prior) -> tuple[Any, dict[str, Any]]:
-    """Distribution of labels with some means, and its parameters."""
-    if binary:
-        return pm.Bernoulli, {"p": pt.clip(mean, EDGE, 1.0 - EDGE)}
-    return pm.Normal, {"mu": mean, "sigma": pm.HalfNormal("sigma", prior.scale)}
+    Returns
+    -------
+    pm.Model
+        Variables ``ends`` (f at the lowest and the highest score), ``increments`` and ``shape`` (how f rises between),
+        the parameters of the likelihood, and ``y``, the labels. `cje_core.bayes.gibbs.curve` makes f of them.
+
+    Raises
+    ------
+    DataError
+        Where too few labels fit the calibrator.
+
+    Examples
+    --------
+    >>> import cje_sim
+    >>> data = cje_sim.simulate("binary_oracle", n=200, rng=1)
+    >>> model = calibration_model(data)
+    >>> [variable.name for variable in model.free_RVs], [variable.name for variable in model.observed_RVs]
+    (['ends', 'increments'], ['y'])
+    """
+    given = calibrated(data, calibration)
+    if given.monotone.status.failed:
+        raise DataError(f"no calibration to model: {given.monotone.status.message}")
+    scales = {name: tuple(given.data.attrs[name]) for name in ("judge_range", "oracle_range")}
+    graded = grade(given.rows, given.monotone, **scales)
+    return observations(graded.levels, labelled(given.rows, graded), prior, likelihood=likelihood).build()
 
 
 def two_stage(
@@ -247,5 +233,5 @@ def _two_stage(
     beta = pm.Normal("beta", 0.0, effect_scale, shape=n_columns)
     f = curve.at(held["basis"])
     odds = pt.exp(weighed(held["columns"], beta))
-    law, given = _law(f * odds / (1.0 - f + f * odds), binary, prior)
-    pm.Potential("likelihood", held["share"] * pm.logp(law.dist(**given), held["label"]).sum())
+    law = labels(f * odds / (1.0 - f + f * odds), likelihood_of(binary, None), prior)
+    pm.Potential("likelihood", held["share"] * pm.logp(law, held["label"]).sum())

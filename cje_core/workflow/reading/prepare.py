@@ -62,7 +62,7 @@ def prepare(
     margin: float | None = None,
     target_mde: float | None = None,
     borrowed: str = "balanced",
-    bayes: str | None = None,
+    bayes: str | bool | None = None,
     seed: int = 1,
     **reading: Unpack[Reading],
 ) -> Iterator[Ready]:
@@ -81,6 +81,8 @@ def prepare(
             )
         modules[name] = estimators.load(name)
     one_of(borrowed, "borrowed", BORROWED, DataError)
+    if isinstance(bayes, bool):
+        bayes = "gibbs" if bayes else None
     if bayes is not None:
         from cje_core.families.posterior import ENGINES  # samplers and what they need of SciPy: .15 s
 

@@ -5,10 +5,13 @@ import pytest
 import xarray as xr
 from matplotlib import pyplot as plt
 
+import cje_core
+import cje_sim
 from cje_core import compare
 from cje_core.estimators import bayes_direct, direct, labels_only
 from cje_core.figures import forest
 from cje_core.inference.estimate import Status
+from cje_core.streams import generator
 from cje_sim.scenarios import well_specified
 
 
@@ -107,4 +110,36 @@ def test_the_forest_draws_it(estimates, truth):
     found = compare(estimates, truth=truth)
     axes = forest(found, truth=found.truth)
     assert {text.get_text() for text in axes.figure.legends[0].get_texts()} == {*found.method.values, "truth"}
+    plt.close(axes.figure)
+
+
+def test_estimators_by_name_run_on_the_data_and_say_what_does_not_apply(truth):
+    data = cje_sim.simulate("discrete_judge", n=120, oracle_fraction=0.3, rng=2)
+    names = ["raw_judge", "direct", "rogan_gladen", "snips", "bayes_direct"]
+    found = cje_core.compare(data, names, truth=cje_sim.truth("discrete_judge"), seed=3)
+    assert found.method.values.tolist() == ["raw_judge", "direct", "bayes_direct"]
+    assert [line.partition(":")[0] for line in found.left_out] == ["rogan_gladen", "snips"]
+    alone = direct.estimate(data, rng=generator(3, "compare", "direct"))
+    np.testing.assert_array_equal(found.interval.sel({"method": "direct"}), alone.interval)
+    ratio = found.width_ratio.sel({"method": "direct"})
+    assert (
+        found.reference == "direct" and (ratio == 1).all()
+    )  # not the raw judge, whose width is no yardstick
+    by_posterior = cje_core.compare(data, names, seed=3, reference="bayes_direct").width_ratio
+    assert (by_posterior.sel({"method": "bayes_direct"}) == 1).all()
+
+
+def test_methods_that_cannot_be_compared_are_refused_in_one_line(estimates):
+    data = cje_sim.simulate("discrete_judge", n=60, oracle_fraction=0.3, rng=2)
+    with pytest.raises(ValueError, match="name the estimators to run"):
+        cje_core.compare(data)
+    with pytest.raises(ValueError, match="no method applies: rogan_gladen: oracle labels are not binary"):
+        cje_core.compare(data, ["rogan_gladen"])
+    with pytest.raises(ValueError, match="reference='none': use one of"):
+        cje_core.compare(estimates, reference="none")
+
+
+def test_the_forest_draws_one_estimate(estimates):
+    axes = forest(estimates[0])
+    assert axes.get_xlabel() == "policy value V = E[Y], oracle scale"
     plt.close(axes.figure)
