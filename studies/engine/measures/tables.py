@@ -156,7 +156,7 @@ def side_by_side(
     >>> results = four_replicates()
     >>> table = side_by_side(summary_table(results, ["coverage"]), ["n"], "coverage", ["direct"])
     >>> table.columns.tolist()
-    ['n', 'direct', 'direct_mcse']
+    ['n', 'policy', 'direct', 'direct_mcse']
     """
     keys = [*cell, *(["policy"] if "policy" in measures and "policy" not in cell else [])]
     beside = [one for one in REFUSALS if name.startswith("coverage") and one in measures]
