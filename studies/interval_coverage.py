@@ -42,6 +42,8 @@ class World(NamedTuple):
     arguments: Mapping[str, Any] = MappingProxyType({})
     fails: str = ""
     equal: bool = False
+    design: str = "base"  # of the labels; the world smooth has both
+    holds: str = ""  # by construction, for the page; the older worlds stand in the study's mechanism
 
 
 WORLDS = {
@@ -115,9 +117,10 @@ def applies(method: str, cell: Cell) -> bool:
 
 
 def keep(cell: Cell) -> bool:
-    """Every cell of the paper's world; of the others, borrowed labels at one n and two fractions."""
+    """Every cell of the paper's world; of the others, the world's label design at one n and two fractions."""
+    design = WORLDS[str(cell["world"])].design
     hard = (
-        cell["label_design"] == "base" and cell["n"] == N_HARD and cell["oracle_fraction"] in HARD_FRACTIONS
+        cell["label_design"] == design and cell["n"] == N_HARD and cell["oracle_fraction"] in HARD_FRACTIONS
     )
     return cell["world"] == "smooth" or hard
 
@@ -156,10 +159,10 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     measures = by_estimand(groups, lambda part: summary_table(part, MEASURES))
     measures = measures[[*CELL, "policy", "method", *(f"{name}{end}" for name in MEASURES for end in ("", "_mcse"))]]
     methods = [str(m) for m in ds["method"].values]
-    borrowing = measures[(measures["label_design"] == "base") & ~measures["method"].isin(CONTROLS)]
     out = {COVERAGE_TITLE: side_by_side(measures, CELL, "coverage", methods, first=FRONT)}
     alike = [name for name, world in WORLDS.items() if world.equal]
-    false = borrowing[borrowing["world"].isin(alike) & (borrowing["estimand"] == "difference")]
+    false = measures[~measures["method"].isin(CONTROLS) & measures["world"].isin(alike)]
+    false = false[false["estimand"] == "difference"]
     if len(false):
         share = false["miss_left"] + false["miss_right"]  # of all runs: exclusive events
         error = np.sqrt(share * (1 - share) / max(int(ds.sizes["replicate"]) - 1, 1))
@@ -405,6 +408,7 @@ STUDY = Study(
     setting=setting,
     worlds=sorted({world.scenario for world in WORLDS.values()}),
     keep=keep,
+    legend={"world": {name: world.holds for name, world in WORLDS.items() if world.holds}},
     table=table,
     figure=figure,
     findings=findings,

@@ -92,7 +92,7 @@ def _paired_part(
             columns[name] = value - theirs.value, np.where(flat, flat_error(n), mcse)
         if name in ratios:
             ratio = value / np.where(theirs.value > 0, theirs.value, np.nan)
-            apart = (share - ratio * theirs.share) * ratio / value
+            apart = (share - ratio * theirs.share) * ratio / np.where(value != 0, value, np.nan)
             columns[f"{name}_ratio"] = ratio, np.sqrt((apart**2).sum(axis=0))
     data: dict[str, Any] = {"ran": (dims[:-1], found.ran.sum(axis=0)[..., 0])}
     for name, (value, mcse) in columns.items():
