@@ -233,15 +233,16 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     if "shift_probes" in ds["world"].values:
         arms += [(arm, "50 probes in a shifted world", ["shift_probes"]) for arm in PROBED[:2]]
     said = []
+    cell = [name for name in CELL if name in ("world", "estimand") or ds.sizes[name] > 1]
     for arm, words, worlds in arms:
         rows = measures[measures["method"] == arm]
         who = f"{arm} with {words}"
         out = _violated(rows, violated if words == "a borrowed calibrator" else [])
-        said.append(keeps_level(who, rows[rows["world"].isin(worlds)], CELL, replicates, left_out=out))
+        said.append(keeps_level(who, rows[rows["world"].isin(worlds)], cell, replicates, left_out=out))
     alike = pairs[pairs["world"].isin([name for worlds in groups.values() for name in worlds])]
     for name, words in (("coverage", "cover"), ("refused", "refuse")):
         out = _violated(pairs, violated)
-        said += alike_within(f"Does {BAYES} {words} as often as {REFERENCE}", alike, CELL, name, out)
+        said += alike_within(f"Does {BAYES} {words} as often as {REFERENCE}", alike, cell, name, out)
     known = pairs["coverage_mcse"].dropna()
     if len(known):
         precise = bool(known.max() <= PRECISE)

@@ -185,15 +185,10 @@ def _level(who: str, rows: pd.DataFrame, replicates: int) -> Finding | None:
     answer = (
         f"Does {who} keep 95% within 5 points? {ANSWER[holds]}: it covers "
         f"{points(worst['coverage'], worst['coverage_mcse'], '%')} in the worst of {len(told)} cells "
-        f"({where(worst, ['world', 'labels'])}), {points(*_mean(told))} on average."
+        f"({where(worst, ['world', 'labels'])})."
     )
     rule = f"above {plain(LEVEL - SLACK)} by 3 binomial standard errors in every cell, over the intervals printed"
     return Finding(together(answer, refusals(rows, ["world", "labels"])), rule, holds)
-
-
-def _mean(rows: pd.DataFrame) -> tuple[float, float]:
-    """Return the mean coverage over cells, which are independent, and its MCSE."""
-    return float(rows["coverage"].mean()), float((rows["coverage_mcse"] ** 2).sum() ** 0.5 / len(rows))
 
 
 def _score(ds: xr.Dataset) -> Finding:

@@ -307,8 +307,8 @@ def _effective_but_useless(ds: xr.Dataset, found: dict[str, Average], place: dic
     fails = stable.high[k] < RESTORED or gain.low[0] > 0
     holds = True if fine else False if fails else None
     return Finding(
-        f"Does stabilisation restore ESS without making the weights useful? {ANSWER[holds]}: it raises ESS/n of the worst target ({targets['policy'].values[k]}) from "
-        f"{raw.said(k, percent=True)} to {stable.said(k, percent=True)}; the share of pairs that calibrated-ips orders "
+        f"Does stabilisation restore ESS without making the weights useful? {ANSWER[holds]}: it raises ESS/n "
+        f"of the worst target ({targets['policy'].values[k]}) from {raw.said(k, percent=True)} to {stable.said(k, percent=True)}; the share of pairs that calibrated-ips orders "
         f"rightly, less that of direct: {gain.said(percent=True)}. ESS/n is averaged over the grid. {PAIRS}",
         RULE + f"{RESTORED:.0%} for ESS/n of every target, and 0 for calibrated-ips less direct",
         holds,

@@ -196,7 +196,7 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     tables, replicates = table(ds), int(ds.sizes["replicate"])
     measures = tables["All measures"]
     own, said = measures["label_design"] == "own", []
-    cell = ["world", "n", "oracle_fraction"]
+    cell = ["world", *(name for name in ("n", "oracle_fraction") if ds.sizes[name] > 1)]
     for estimand in ("value", "difference"):
         for words, chosen in (("with labels under every policy", own), ("with a borrowed calibrator", ~own)):
             rows = measures[chosen & (measures["estimand"] == estimand) & (measures["method"] == "direct")]

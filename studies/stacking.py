@@ -81,7 +81,8 @@ def stack_facts(estimate: xr.Dataset) -> dict[str, xr.DataArray]:
 
 
 def _rmse(ds: xr.Dataset) -> Average:
-    return average((scored(ds)["error"] ** 2).mean(axis=-1), "root")
+    """RMSE of each policy, averaged over policies with the same weight, as in every table of measures."""
+    return over_policies(scored(ds)["error"] ** 2, "root")
 
 
 def _covered(ds: xr.Dataset, what: str = "hit") -> Average:
@@ -105,8 +106,10 @@ def regrets(ds: xr.Dataset) -> pd.DataFrame:
     """RMSE of every mixture over that of its cell's best member of the library, paired, and coverage, by cell."""
     names, rows = [str(m) for m in ds["method"].values], []
     library = [names.index(m) for m in LIBRARY]
+    covered = summary_table(ds.sel(policy=list(TRUSTED)), ("coverage",))
+    covered = covered.set_index([*list(covered.columns[: covered.columns.get_loc("method")]), "method"])
     for at, part in _cells(ds):
-        rmse, covered = _rmse(part), _covered(part)
+        rmse = _rmse(part)
         best = library[int(np.argmin(rmse.value[library]))]
         for name in (m for m in (*STACKS, "uniform") if m in names):
             k = names.index(name)
@@ -114,10 +117,8 @@ def regrets(ds: xr.Dataset) -> pd.DataFrame:
             row = {**at, "mixture": name, "best member": names[best]}
             row |= {"RMSE": rmse.value[k], "RMSE_mcse": rmse.mcse[k]}
             row |= {"regret": ratio.value[0] - 1, "regret_mcse": ratio.mcse[0]}
-            row |= {"coverage": covered.value[k], "coverage_mcse": covered.mcse[k]}
-            for silent in REFUSALS:
-                share = _covered(part, silent)
-                row |= {silent: share.value[k], f"{silent}_mcse": share.mcse[k]}
+            shares = covered.loc[(*at.values(), name)]
+            row |= {f"{m}{end}": shares[f"{m}{end}"] for m in ("coverage", *REFUSALS) for end in ("", "_mcse")}
             rows.append(row)
     return pd.DataFrame(rows)
 

@@ -22,6 +22,7 @@ from cje_core.streams import Cell
 from cje_sim.scenarios import arena_like
 from cje_sim.tokens.teacher_forcing import sd_for_ess
 from studies.engine.grids import HALF, RULE, Average, average, ranked, scored
+from studies.engine.measures import summary_table
 from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend, plain_log
 from studies.engine.scenario import replicate_with_facts
@@ -118,6 +119,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         "RMSE of the clone": pd.DataFrame(clone),
         "Share of policy pairs in the right order": pd.DataFrame(orders),
         "Limit of log10 ESS/n by its causes (exact)": pd.DataFrame(causes).drop(columns="n"),
+        "Every cell": summary_table(ds, ("rmse", "bias", "coverage", "width"), pool=False),
     }
 
 

@@ -180,10 +180,13 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     verdicts = _shares(audits, CELL, **shown).drop(columns=[f"{name}_audits" for name in shown])
     for name in (*VERDICTS, "any"):
         chosen = ran if name == "any" else is_[name] == 1
-        rows = _shares(audits, CELL, any=ran.where(chosen), **{m: audits[m].where(chosen) for m in PRINTED})
+        hits = {m: audits[m].where(chosen) for m in PRINTED}
+        silent = {f"{m}_refused": audits[m].isna().where(chosen) for m in PRINTED}
+        rows = _shares(audits, CELL, any=ran.where(chosen), **hits, **silent)
         rows.insert(len(CELL), "verdict", name)
         printed.append(rows.rename(columns={"any_audits": "audits"}))
-    columns = [*CELL, "verdict", "audits", *(f"{m}{end}" for m in PRINTED for end in ("", "_mcse"))]
+    shown = [f"{m}{what}{end}" for m in PRINTED for what in ("", "_refused") for end in ("", "_mcse")]
+    columns = [*CELL, "verdict", "audits", *shown]
     errors = _shares(
         audits,
         [name for name in CELL if name != "shift"],
@@ -191,7 +194,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         PASS_beyond=is_["PASS"].where(audits["size"] >= MARGIN),
     )
     return {
-        "Coverage of what is printed after each verdict": pd.concat(printed)[columns]
+        "Coverage of what is printed after each verdict, and share of its audits without a level": pd.concat(printed)[columns]
         .sort_index(kind="stable")
         .reset_index(drop=True),
         "Verdicts (FAIL_with_fit: decided by the interval that adds the fit's noise)": verdicts,

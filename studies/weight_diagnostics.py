@@ -20,6 +20,7 @@ from cje_core.checks import FloatArray
 from cje_core.figures.style import GREY, MARKERS, OKABE_ITO
 from cje_core.offpolicy.overlap import overlap
 from studies.engine.grids import HALF, RULE, average, rows_of, scored
+from studies.engine.measures import summary_table
 from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend
 from studies.engine.scenario import replicate_with_facts
@@ -118,6 +119,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
             ds
         ),
         "Failures and RMSE by divergence": _failures(ds),
+        "Every cell": summary_table(ds, ("rmse", "bias", "coverage", "width"), pool=False),
     }
 
 

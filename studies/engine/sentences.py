@@ -66,9 +66,15 @@ def points(value: float, mcse: float, unit: str = "") -> str:
     --------
     >>> points(0.939, 0.0052), points(0.939, 0.0052, "%"), points(0.0, 0.361)
     ('93.9 (0.5)', '93.9% (0.5)', '0 (36)')
+    >>> points(0.5, float("nan")), points(float("nan"), 0.1)
+    ('50.0', 'not available')
     """
+    if not math.isfinite(value):
+        return "not available"
+    if not math.isfinite(mcse):
+        return f"{100 * value:.1f}{unit}"
     digits = 1
-    if math.isfinite(mcse) and mcse > 0:
+    if mcse > 0:
         digits = min(max(-math.floor(math.log10(100 * mcse)), 0 if mcse >= 0.0995 else 1), 3)
     return f"{100 * value:.{digits}f}{unit} ({100 * mcse:.{digits}f})"
 
