@@ -100,7 +100,8 @@ CELL = ["world", "estimand", "n", "labels"]
 OWN_CAPTION = (
     "Every policy has labels of its own. Coverage of values and of the difference target - base among the runs that "
     "print an interval (dashed: nominal 95%) with exact 95% Monte Carlo bounds, mean width of the values' intervals "
-    "with 95% Monte Carlo bounds, and the share of runs refused one; values are averages over the base and a distant policy, the bounds of their coverage "
+    "with 95% Monte Carlo bounds, and the share of runs refused one; values are averages over the base and a distant "
+    "policy, the bounds of their coverage "
     "take the two policies of a replicate as one trial."
 )
 SHIFT_CAPTION = (
@@ -184,13 +185,17 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         priors[title] = by_estimand(
             of_prior, lambda part: paired_table(part, PRIORS[0], ("bias", "coverage"), ratios=("width",))
         )
-    measures = measures[[*CELL, "policy", "method", *(f"{m}{end}" for m in MEASURES for end in ("", "_mcse"))]]
+    measures = measures[
+        [*CELL, "policy", "method", *(f"{m}{end}" for m in MEASURES for end in ("", "_mcse"))]
+    ]
     return {
         **{
             title: side_by_side(measures, CELL, name, methods, first=(REFERENCE, BAYES))
             for title, name in TABLES.items()
         },
-        f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[[*CELL, "policy", "method", *columns]],
+        f"Differences to {REFERENCE} on the same data (width: ratio)": pairs[
+            [*CELL, "policy", "method", *columns]
+        ],
         **priors,
         "Statuses of both arms' values: share of runs, over n and labels": status_table(
             _part(ds, str(w), "value") for w in ds["world"].values
@@ -327,8 +332,10 @@ STUDY = Study(
     "target - base; where the calibrator is borrowed, the value of the target alone and the difference target - rival, "
     "two policies that borrow.",
     measures="Coverage of the intervals printed with exact bounds, beside the shares of runs that a rule refused one "
-    "and that failed, misses by side (shares of all runs), width, interval score, bias, averaged over the policies that "
-    "a row names, with Monte Carlo standard errors; differences to direct_influence with the standard error of a paired comparison; time per fit. "
+    "and that failed, misses by side (shares of all runs), width, interval score, bias, averaged over the policies "
+    "that "
+    "a row names, with Monte Carlo standard errors; differences to direct_influence with the standard error of a "
+    "paired comparison; time per fit. "
     "The estimate of a posterior is its mean.",
     protocol=Protocol(
         origin="Worlds are scenarios of this project with their default laws, chosen so that each assumption of a "
@@ -337,8 +344,8 @@ STUDY = Study(
         replicates="400 for an MCSE of 1.1 points of a coverage of 95%, 2,000 for .5. Differences to the reference on "
         "the same data are known better, but for three cells of few labels where the two arms part more often: of the "
         "quick profile these have as many more as a first run of 400 told that 1.1 points take.",
-        failures="Coverage is that of the intervals printed; the shares refused one by rule and failed stand beside it, "
-        "for both kinds of method alike. Width and interval score are over the intervals there are. A sampler whose "
+        failures="Coverage is that of the intervals printed; the shares refused one and failed stand beside it, for both "
+        "kinds of method alike. Width and interval score are over the intervals there are. A sampler whose "
         "draws fail their checks prints no interval, which is a failure.",
         primary="Coverage of the 95% interval of values, and the paired difference of the interval score to "
         "direct_influence.",

@@ -74,7 +74,8 @@ MEASURES = (
 LEVEL, SLACK = 0.95, 0.05
 CAPTION = (
     "Coverage of the intervals printed, share of runs refused one and mean width with own labels, and coverage and "
-    "refusals where the labels are the base policy's, by the number of labels; exact 95% Monte Carlo bounds. Dashed: nominal 95%."
+    "refusals where the labels are the base policy's, by the number of labels; exact 95% Monte Carlo bounds. Dashed: "
+    "nominal 95%."
 )
 
 

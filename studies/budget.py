@@ -159,7 +159,9 @@ def _pilots(ds: xr.Dataset) -> pd.DataFrame:
     """Per world and cost ratio: what the pilots' plans are and cost."""
     if PILOT not in ds["share"].values:
         return pd.DataFrame()
-    columns: dict[str, xr.DataArray] = {"pilots": ds["planned_share"].sel(share=PILOT, labels_go="base").count("replicate")}
+    columns: dict[str, xr.DataArray] = {
+        "pilots": ds["planned_share"].sel(share=PILOT, labels_go="base").count("replicate")
+    }
     for name in ("planned_share", "regret"):
         at = ds[name].sel(share=PILOT, labels_go="base")
         error = at.std("replicate", ddof=1) / np.sqrt(at.count("replicate"))
@@ -250,7 +252,8 @@ def findings(ds: xr.Dataset) -> list[Finding]:
             Finding(
                 f"Is a plan from one pilot nearly as good as the best one? {ANSWER[holds]}: it costs "
                 f"{said(100 * worst['regret'], 100 * worst['regret_mcse'])}% more variance on average at worst "
-                f"({worst['world']}, a label at {worst['cost_ratio']:g} judged responses). Pilots that give no plan are "
+                f"({worst['world']}, a label at {worst['cost_ratio']:g} judged responses). Pilots that give no plan "
+                "are "
                 f"left out: {fewest} or more of {ds.sizes['replicate']} give one.",
                 "at most 5% by 3 MCSE in every world",
                 holds,
@@ -264,7 +267,9 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         holds = below(spread["rmse_ratio"], spread["rmse_ratio_mcse"], 1.0)
         dearer = spread[spread["cost_ratio"] > spread["cost_ratio"].min()]
         borrow = spread.rename(columns=lambda name: name.replace("_borrowing", ""))
-        silent = refusals(borrow, ["world", "cost_ratio", "estimand"], what="Refused runs that borrow have no error")
+        silent = refusals(
+            borrow, ["world", "cost_ratio", "estimand"], what="Refused runs that borrow have no error"
+        )
         left = f" Cells with dearer labels, {len(dearer)}, are in the table." if len(dearer) else ""
         out.append(
             Finding(
@@ -284,7 +289,8 @@ def _law(splits: pd.DataFrame) -> Finding:
     where = f"{mine.loc[at, 'world']}, {mine.loc[at, 'm']} of {mine.loc[at, 'n']} labelled"
     holds = below((ratio - 1).abs(), error, CLOSE)
     return Finding(
-        f"Does the square-root law give the simulated MSE of the base policy's value? {ANSWER[holds]}: over {len(mine)} "
+        f"Does the square-root law give the simulated MSE of the base policy's value? {ANSWER[holds]}: over "
+        f"{len(mine)} "
         f"splits the MSE is {plain(ratio.min())}-{plain(ratio.max())} times the law's, worst "
         f"{said(float(ratio[at]), float(error[at]))} ({where}). {refusals(mine, CELL[:3])}",
         f"within {plain(CLOSE)} of 1 by {N_MCSE:g} MCSE at every split",

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from cje_core.estimators import direct
 from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import GREY, OKABE_ITO
-from cje_core.streams import Cell, Streams
 from cje_core.inference.estimate import Status
+from cje_core.streams import Cell, Streams
 from cje_core.verdict.refusal import partial_identification
 from cje_core.workflow.judging import ORDERED
 from cje_core.workflow.paper import ALGORITHMS, PAPER
@@ -152,10 +152,10 @@ def averages(ds: xr.Dataset) -> dict[str, Average]:
 
     Accuracy and uncertainty leave the adversarial policy out, rankings keep it. Coverage is of the intervals printed,
     each policy with the same weight, beside the shares of runs refused one and failed; errors and scores are over the
-    replicates in which every policy has a number. A pair whose value is refused has the order that the method gives. RMSE^d is ``sqrt(max(0, MSE -
-    Var(truth)))`` of a cell, its truth the mean of 4,961 labels and Var at most .25 / 4,961 (the paper's bound:
-    ``rmse_d``) or estimated from these labels (``rmse_d_estimated``). The interval score is a cell's mean, averaged
-    geometrically over cells.
+    replicates in which every policy has a number. A pair whose value is refused has the order that the method gives.
+    RMSE^d is ``sqrt(max(0, MSE - Var(truth)))`` of a cell, its truth the mean of 4,961 labels and Var at most
+    .25 / 4,961 (the paper's bound: ``rmse_d``) or estimated from these labels (``rmse_d_estimated``). RMSEs are roots of
+    a mean over policies, as the paper's. The interval score is a cell's mean, averaged geometrically over cells.
     """
     trusted = _without(ds, ADVERSARIAL)
     part, order = scored(trusted), _ranked(ds)
@@ -274,7 +274,8 @@ def _best(found: dict[str, Average], place: dict[str, int]) -> Finding:
     extra = [f"{m} {accuracy.said(k, percent=True)}" for m, k in place.items() if m not in ROWS]
     return Finding(
         f"Does direct+cov rank policies best? {ANSWER[holds]}: it orders "
-        f"{accuracy.said(place['direct+cov'], percent=True)} of the policy pairs rightly, the best of the other twelve, "
+        f"{accuracy.said(place['direct+cov'], percent=True)} of the policy pairs rightly, the best of the other "
+        "twelve, "
         f"{others[k]}, {accuracy.said(place[others[k]], percent=True)}: a lead of {lead.said(k, percent=True)} (the "
         f"paper: direct+cov ranks best, {PRINTED['direct+cov']['pairwise']:g}%). {PAIRS} Not among the thirteen: "
         f"{', '.join(extra)}.",
@@ -308,7 +309,8 @@ def _effective_but_useless(ds: xr.Dataset, found: dict[str, Average], place: dic
     holds = True if fine else False if fails else None
     return Finding(
         f"Does stabilisation restore ESS without making the weights useful? {ANSWER[holds]}: it raises ESS/n "
-        f"of the worst target ({targets['policy'].values[k]}) from {raw.said(k, percent=True)} to {stable.said(k, percent=True)}; the share of pairs that calibrated-ips orders "
+        f"of the worst target ({targets['policy'].values[k]}) from {raw.said(k, percent=True)} to "
+        f"{stable.said(k, percent=True)}; the share of pairs that calibrated-ips orders "
         f"rightly, less that of direct: {gain.said(percent=True)}. ESS/n is averaged over the grid. {PAIRS}",
         RULE + f"{RESTORED:.0%} for ESS/n of every target, and 0 for calibrated-ips less direct",
         holds,
@@ -367,7 +369,9 @@ def _silent(found: dict[str, Average], place: dict[str, int], methods: Collectio
         for what in ("refused", "failed")
         if found[what].value[place[m]] > 0
     ]
-    return f"Runs without an interval are not counted: {', '.join(words)}." if words else "No run was refused."
+    return (
+        f"Runs without an interval are not counted: {', '.join(words)}." if words else "No run was refused."
+    )
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
@@ -383,7 +387,15 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         ax.errorbar(value, at, xerr=error, fmt="o", ms=4, color=OKABE_ITO[0], label="here (95% Monte Carlo)")
         for silent, mark in (("refused", "o"), ("failed", "x")) if name == "coverage" else ():
             share = 100 * found[silent].value
-            ax.plot(share[share > 0], at[share > 0], mark, mfc="none", color="black", ms=4, label=f"share {silent}")
+            ax.plot(
+                share[share > 0],
+                at[share > 0],
+                mark,
+                mfc="none",
+                color="black",
+                ms=4,
+                label=f"share {silent}",
+            )
         said = [PRINTED.get(m, {}).get({"rmse": "rmse_d"}.get(name, name), np.nan) for m in methods]
         ax.plot(said, at, "x", ms=5, color=OKABE_ITO[1], label="the paper's table")
         ax.set(xlabel=words, xscale="linear" if factor > 1 else "log")
@@ -437,7 +449,8 @@ STUDY = Study(
     estimands="V(policy) = E[Y], by quadrature. Base and clone have the same value, so nine pairs have an order.",
     measures="RMSE, the paper's RMSE^d, interval score (mean of a cell, geometric mean over cells), coverage, "
     "geometric mean of the standard errors, without the adversarial policy; pairwise accuracy, top-1, Kendall's tau "
-    "with it, a pair whose value the default refuses having the order that its bounds give; seconds. Averages over the cells of the grid; their errors keep the pairing of methods.",
+    "with it, a pair whose value the default refuses having the order that its bounds give; seconds. Averages over "
+    "the cells of the grid; their errors keep the pairing of methods.",
     scenario="arena_like",
     worlds=("arena_like",),  # for the truth as labels measure it
     factors={"n": (500, 1000, 2000, 3000, 5000), "oracle_fraction": (0.05, 0.1, 0.25, 0.5, 1.0)},

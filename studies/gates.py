@@ -222,9 +222,13 @@ def trials(ds: xr.Dataset, gate: str, event: str) -> Trials:
     ran = np.isfinite(failed)
     known = ran & np.isfinite(alarm)
     world = np.broadcast_to(np.arange(len(ran))[:, None], ran.shape)[known]
-    status = ds["status"].sel({"method": guard.estimator}).isel(policy=0).transpose("world", "replicate").values
+    status = (
+        ds["status"].sel({"method": guard.estimator}).isel(policy=0).transpose("world", "replicate").values
+    )
     silent = int(((status != NOT_RUN) & ~ran).sum())
-    return Trials(alarm[known], sign * guard.threshold, failed[known], world, int((ran & ~known).sum()), silent)
+    return Trials(
+        alarm[known], sign * guard.threshold, failed[known], world, int((ran & ~known).sum()), silent
+    )
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
@@ -266,7 +270,9 @@ def _failures(ds: xr.Dataset) -> pd.DataFrame:
                 row |= {"runs": len(hit)} | dict(zip((event, f"{event}_mcse"), share(hit), strict=True))
             if (str(world), estimator) in measured.index:
                 shares = measured.loc[(str(world), estimator)]
-                rows.append(row | {f"{m}{end}": shares[f"{m}{end}"] for m in REFUSALS for end in ("", "_mcse")})
+                rows.append(
+                    row | {f"{m}{end}": shares[f"{m}{end}"] for m in REFUSALS for end in ("", "_mcse")}
+                )
     return pd.DataFrame(rows)
 
 
@@ -298,7 +304,8 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         _, row = max(told.values(), key=lambda found: np.nan_to_num(found[1]["auc"]))
         early, false = (points(row[c], row[f"{c}_mcse"]) for c in ("foretold", "false_alarms"))
         sentence = f"Does {gate} tell when {row['guards']} fails? {ANSWER[holds]}: {', '.join(parts)}."
-        sentence += f" Its threshold foretells {early}% of the {WORDS[row['event']]} and stops {false}% of the other runs."
+        events = WORDS[row["event"]]
+        sentence += f" Its threshold foretells {early}% of the {events} and stops {false}% of the other runs."
         left = {"print no interval": row["no_interval"], "have no such metric": row["unknown"]}
         shown = ", ".join(f"{count} that {why}" for why, count in left.items() if count)
         sentence += f" Over {row['runs']} runs of all worlds" + (f"; left out: {shown}." if shown else ".")

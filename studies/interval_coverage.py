@@ -157,7 +157,9 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     """
     groups = _groups(ds)
     measures = by_estimand(groups, lambda part: summary_table(part, MEASURES))
-    measures = measures[[*CELL, "policy", "method", *(f"{name}{end}" for name in MEASURES for end in ("", "_mcse"))]]
+    measures = measures[
+        [*CELL, "policy", "method", *(f"{name}{end}" for name in MEASURES for end in ("", "_mcse"))]
+    ]
     methods = [str(m) for m in ds["method"].values]
     out = {COVERAGE_TITLE: side_by_side(measures, CELL, "coverage", methods, first=FRONT)}
     alike = [name for name, world in WORLDS.items() if world.equal]
@@ -167,8 +169,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         share = false["miss_left"] + false["miss_right"]  # of all runs: exclusive events
         error = np.sqrt(share * (1 - share) / max(int(ds.sizes["replicate"]) - 1, 1))
         false = false[[*CELL, "policy", "method"]].assign(share=share, share_mcse=error)
-        out["False differences: share of all runs, refused ones too, that tell equal policies apart"] = side_by_side(
-            false, CELL, "share", methods, first=FRONT
+        out["False differences: share of all runs, refused ones too, that tell equal policies apart"] = (
+            side_by_side(false, CELL, "share", methods, first=FRONT)
         )
     borrowed = [(e, part) for e, part in groups if part["label_design"].item() == "base"]
     if borrowed:
@@ -367,8 +369,10 @@ STUDY = Study(
     estimands="V(policy) = E[Y], known by quadrature, and V(high) - V(low), high and low being the two policies beside "
     "the base. Under label_design=base only these two, which have no labels, are summarised.",
     measures="Coverage of the intervals printed with exact bounds, beside the shares of runs that a rule refused one "
-    "and that failed, misses by side (shares of all runs), mean width, bias, SE calibration (model SE / empirical SE), interval "
-    "score, each averaged over the policies that its row names, with its Monte Carlo standard error. A method that never "
+    "and that failed, misses by side (shares of all runs), mean width, bias, SE calibration (model SE / empirical "
+    "SE), interval "
+    "score, each averaged over the policies that its row names, with its Monte Carlo standard error. A method that "
+    "never "
     "gives an estimate in a cell has no coverage there: labels_only cannot value a policy without labels.",
     protocol=Protocol(
         origin="The sizes, oracle fractions and number of replicates of the world smooth are those of the paper's "

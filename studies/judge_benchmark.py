@@ -169,8 +169,14 @@ def _same(ds: xr.Dataset) -> Finding:
     ends = [pairs.loc[pairs["rmse_ratio"].agg(end)] for end in ("idxmin", "idxmax")]
     least, most = (said(float(row["rmse_ratio"]), float(row["rmse_ratio_mcse"])) for row in ends)
     holds = below((pairs["rmse_ratio"] - 1).abs(), pairs["rmse_ratio_mcse"], 0.05)
-    fewer = [plain(float(share)) for share in ds["oracle_fraction"].values if share < part["oracle_fraction"][0]]
-    left = f" Left out: cells with {', '.join(fewer)} labelled, which the question is not about." if fewer else ""
+    fewer = [
+        plain(float(share)) for share in ds["oracle_fraction"].values if share < part["oracle_fraction"][0]
+    ]
+    left = (
+        f" Left out: cells with {', '.join(fewer)} labelled, which the question is not about."
+        if fewer
+        else ""
+    )
     return Finding(
         f"Has PPI++ the efficient estimator's RMSE where {plain(float(part['oracle_fraction'][0]))} are labelled? "
         f"{ANSWER[holds]}: {least} to {most} times over {len(pairs)} cells (exactly 1 in large samples).{left}",

@@ -231,7 +231,11 @@ def _simulated(rows: pd.DataFrame) -> Finding:
     ratio, error = one["empirical_se"] / one["exact_rising"], one["empirical_se_mcse"] / one["exact_rising"]
     at = highest((ratio - 1).abs())
     holds = below(ratio - 1, error, CLOSE)
-    left = "" if "length" not in set(rows["judge"]) else " Left out: judge length, whose covariate has its own sentence."
+    left = (
+        ""
+        if "length" not in set(rows["judge"])
+        else " Left out: judge length, whose covariate has its own sentence."
+    )
     return Finding(
         f"Does Direct reach the exact standard error of the best rising calibrator? {ANSWER[holds]}: simulated over "
         f"exact is {said(float(ratio[at]), float(error[at]))} at worst of {len(one)} cells ({one.loc[at, 'judge']}, "

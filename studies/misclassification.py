@@ -201,7 +201,9 @@ def _who_is_right(rows: pd.DataFrame, stable: str) -> Finding | None:
     first, last = (said(float(end["bias"]), float(end["bias_mcse"])) for end in ends)
     exact = plain(float(ends[1]["exact_bias"]), ".3f")
     words = "sensitivity and specificity are" if stable == "rates" else "the predictive values are"
-    silent = refusals(pd.concat([one, other]), ["method", "judge", "taught"], what="Refused runs have no bias")
+    silent = refusals(
+        pd.concat([one, other]), ["method", "judge", "taught"], what="Refused runs have no bias"
+    )
     return Finding(
         f"Where {words} stable and the prevalence is not, is {right} right and {wrong} wrong? "
         f"{ANSWER[every((good, bad))]}: the bias of {right} is {first} at worst and that of {wrong} {last} (exact "
@@ -248,7 +250,11 @@ def _law(own: pd.DataFrame) -> Finding | None:
         else f"simulated over exact it is {said(float(ratio[worst]), float(error[worst]))} at worst from J = .4 on"
     )  # fmt: skip
     out = rows[~rows.index.isin(identified.index)]["judge"].tolist()
-    left = f" Left out of the simulation, for refused runs or J below {plain(CLEAR)}: {', '.join(out)}." if out else ""
+    left = (
+        f" Left out of the simulation, for refused runs or J below {plain(CLEAR)}: {', '.join(out)}."
+        if out
+        else ""
+    )
     return Finding(
         f"The 1/J law: sqrt(m) J times the labels' part of the correction's standard error stays within "
         f"{plain(min(products))}-{plain(max(products))} while J goes from "

@@ -45,7 +45,9 @@ WORLDS = {
     "smooth": World("good judge", "well_specified", "better"),
     "discrete": World("few judge levels", "discrete_judge", "worse"),
     "weak": World("weak judge", "weak_judge", "better"),
-    "useless": World("useless judge", "useless_judge", "better", {}, "the base policy's calibration is wrong"),
+    "useless": World(
+        "useless judge", "useless_judge", "better", {}, "the base policy's calibration is wrong"
+    ),
     "binary": World("pass/fail", "binary_oracle", "better"),
     "binary_weak": World(
         "pass/fail, weak judge", "binary_oracle", "better", {"link": "linear", "low": 0.45, "high": 0.75}
@@ -59,7 +61,8 @@ TITLES = {
     "default's mean interval score over the method's on the same data, with 95% Monte Carlo bounds: above 1 the method "
     "is better.",
     "borrowed": "Labels of another policy only. Coverage of the intervals printed with exact 95% Monte Carlo bounds "
-    "(dashed: nominal), share of runs refused one (crosses: failed), and our default's mean interval score over the method's on the replicates where our "
+    "(dashed: nominal), share of runs refused one (crosses: failed), and our default's mean interval score over the "
+    "method's on the replicates where our "
     "default prints one: above 1 the method is better. For the useless judge the calibration of the lender is wrong.",
 }
 WIDE = 4  # worlds in a figure
@@ -88,13 +91,19 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     at_n = _at_n(ds)
     names, every, pairs = verdict.that_ran(at_n), verdict.measured(at_n), verdict.against(at_n, OURS)
     best = verdict.champions(at_n, OURS, CONTROLS)
-    shown = ["best", "best_ratio", "best_coverage", "covering", "covering_ratio", "coverage", "refused", "failed"]
+    shown = [
+        "best",
+        "best_ratio",
+        "best_coverage",
+        "covering",
+        "covering_ratio",
+        "coverage",
+        "refused",
+        "failed",
+    ]
     columns = [c for name in shown for c in (name, f"{name}_mcse") if c in best]
-    out = {
-        f"Lowest interval score, and {OURS}'s over it: of all, and of those that cover; coverage of {OURS} and share refused": best[
-            [*verdict.CELL, *columns]
-        ]
-    }
+    title = f"Lowest interval score, and {OURS}'s over it: of all, and of those that cover; "
+    out = {f"{title}coverage of {OURS} and shares refused and failed": best[[*verdict.CELL, *columns]]}
     for title, name in (
         (
             f"Interval score of {OURS} over the method's, same data (above 1: the method is better)",
@@ -245,7 +254,7 @@ STUDY = Study(
         "span what LLM judges show; 15 to 100 labels, since that is what users have",
         replicates="quick 400: coverage of .95 to 1.1 points; paper 2,000: to .5 points, and a ratio of interval "
         "scores to one or two hundredths; two slow peers take part in the first 200 and 500 of them",
-        failures="runs refused an interval and failed are counted apart and shown; coverage is of the intervals printed; "
+        failures="runs refused an interval and failed are counted apart; coverage is of the intervals printed; "
         "methods are compared where our default prints one, those that are silent there scored with the whole scale; "
         "an exception of a peer is its failure, kept with its text; a peer that is not installed is not run",
         primary="interval score of 95% intervals of a policy's value with labels of its own, 30 to 100 labels",

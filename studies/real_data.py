@@ -270,11 +270,7 @@ def _choice(
         "smallest mean interval score at the most labels among methods whose least covered policy is not shown to be "
         f"below 90% at any number of labels; labels: fewest with a mean half-width of {HALF_WIDTH:g} of the scale"
     )
-    fair = [
-        m
-        for m, rows in worst.groupby("method")
-        if kept(rows, ["labels"], replicates).holds is not False
-    ]
+    fair = [m for m, rows in worst.groupby("method") if kept(rows, ["labels"], replicates).holds is not False]
     most = measures["labels"].max()
     last = measures[
         (measures["labels"] == most) & measures["method"].isin(fair) & (measures["refused"] <= SILENT)

@@ -118,7 +118,9 @@ def regrets(ds: xr.Dataset) -> pd.DataFrame:
             row |= {"RMSE": rmse.value[k], "RMSE_mcse": rmse.mcse[k]}
             row |= {"regret": ratio.value[0] - 1, "regret_mcse": ratio.mcse[0]}
             shares = covered.loc[(*at.values(), name)]
-            row |= {f"{m}{end}": shares[f"{m}{end}"] for m in ("coverage", *REFUSALS) for end in ("", "_mcse")}
+            row |= {
+                f"{m}{end}": shares[f"{m}{end}"] for m in ("coverage", *REFUSALS) for end in ("", "_mcse")
+            }
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -198,8 +200,10 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         if biased.high[0] < 1 and lost.low[0] > -NOMINAL_SLACK
         else None
     )
-    about = f"Of the policies {', '.join(TRUSTED)}, over {len(mine)} cells; unhelpful is left out, since its calibration "
-    about += "does not transport by construction. "
+    about = (
+        f"Of the policies {', '.join(TRUSTED)}, over {len(mine)} cells; unhelpful is left out, since its "
+        "calibration does not transport by construction. "
+    )
     silent = refusals(found, ["mixture", "shift", "oracle_fraction"])
     return [
         Finding(
@@ -254,7 +258,8 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     legend(fig)
     return {
         "RMSE (above) and coverage (below) of the members, left of the line, and of their mixtures, by divergence "
-        "of the targets from the logger; averages over labelled shares and three policies. Coverage is of the intervals "
+        "of the targets from the logger; averages over labelled shares and three policies. Coverage is of the "
+        "intervals "
         "printed; hollow: share of runs refused one; crosses: failed. Bars: 95% Monte Carlo; dashed: nominal.": fig
     }
 

@@ -194,7 +194,9 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         PASS_beyond=is_["PASS"].where(audits["size"] >= MARGIN),
     )
     return {
-        "Coverage of what is printed after each verdict, and share of its audits without a level": pd.concat(printed)[columns]
+        "Coverage of what is printed after each verdict, and share of its audits without a level": pd.concat(
+            printed
+        )[columns]
         .sort_index(kind="stable")
         .reset_index(drop=True),
         "Verdicts (FAIL_with_fit: decided by the interval that adds the fit's noise)": verdicts,
@@ -236,9 +238,7 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     for method, words in (("probe_tuned", "the tuned probe value"), ("old_rule", "the old rule's level")):
         rows = measured[measured["method"] == method]
         silent = "Runs without a level are not counted" + (" (all FAILs)" if method == "old_rule" else "")
-        said.append(
-            keeps_level(words, rows, cell or ["judge"], ds.sizes["replicate"], silent=silent)
-        )
+        said.append(keeps_level(words, rows, cell or ["judge"], ds.sizes["replicate"], silent=silent))
     return said
 
 

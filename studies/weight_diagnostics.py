@@ -169,7 +169,8 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     left = _left_out(ds)
     return [
         Finding(
-            f"Do stabilised weights look healthy at the paper's divergence? {ANSWER[restored]}: their ESS/n is at least "
+            f"Do stabilised weights look healthy at the paper's divergence? {ANSWER[restored]}: their ESS/n is at "
+            "least "
             f"{stable.said(k, percent=True)} ({names[k]}; raw {raw.said(k, percent=True)}; the paper: 82 to 99%). "
             f"Only n = {int(at['n'].item()):,} and shift {float(at['shift'].item()):g} are asked about.",
             RULE + f"{RESTORED:.0%} for every target",
@@ -182,7 +183,8 @@ def findings(ds: xr.Dataset) -> list[Finding]:
             chance,
         ),
         Finding(
-            f"Does TTC tell failures of SNIPS with an area of {SHALL:g}? {ANSWER[useful]}: with {said['ttc']}; its gate "
+            f"Does TTC tell failures of SNIPS with an area of {SHALL:g}? {ANSWER[useful]}: with {said['ttc']}; its "
+            "gate "
             f"at {TTC_GATE:g} {_gate(ds)}. {left}",
             RULE + f"{SHALL:g} for the area of TTC",
             useful,

@@ -213,6 +213,10 @@ def ranked(ds: xr.Dataset, bounds: tuple[str, str] | None = None) -> Ranking:
     known = truth[np.isfinite(truth).all(axis=-1)]
     if not len(known) or np.ptp(known, axis=0).max() > 0:
         raise ValueError("rankings over cells need the same true values in every cell")
-    ends = None if bounds is None else np.stack([rows_of(ds[name], "method", "policy") for name in bounds], axis=-1)
+    ends = (
+        None
+        if bounds is None
+        else np.stack([rows_of(ds[name], "method", "policy") for name in bounds], axis=-1)
+    )
     found = ranking(estimate, known[0], ends)
     return Ranking(*(np.where(ran, part, np.nan) for part in found))

@@ -173,7 +173,8 @@ class LeftOut(NamedTuple):
             return ""
         known = self.rows[self.rows[measure].notna()].sort_values(measure, kind="stable")
         ends = dict.fromkeys(
-            points(float(known.iloc[k][measure]), float(known.iloc[k][f"{measure}_mcse"])) for k in (0, -1)[: len(known)]
+            points(float(known.iloc[k][measure]), float(known.iloc[k][f"{measure}_mcse"]))
+            for k in (0, -1)[: len(known)]
         )
         shown = f"{verb} {' to '.join(ends)}%" if ends else "no interval printed"
         return f"Left out: {self.what}, where {self.why} ({shown})."
@@ -289,9 +290,7 @@ def keeps_level(
     """
     found = kept(rows, cell, replicates)
     question = f"Does {who} keep 95% within 5 points?"
-    beside = together(
-        refusals(rows, cell, what=silent), *(one.said() for one in left_out)
-    )
+    beside = together(refusals(rows, cell, what=silent), *(one.said() for one in left_out))
     if not found.spread:
         return Finding(together(f"{question} There is no coverage to judge.", beside), RULE, None)
     number = f"its {int(rows['coverage'].notna().sum())} cells cover {found.spread}%"

@@ -243,7 +243,9 @@ def _accepted(
     )
     if worst[title] != ours:
         sentence += f" Largest at {worst['world']}, {worst['labels']} labels: {_against(worst, title, ours)}."
-    sentence = together(sentence, refusals(part, ["world", "labels"], what=f"Runs refused by {ours} are not compared"))
+    sentence = together(
+        sentence, refusals(part, ["world", "labels"], what=f"Runs refused by {ours} are not compared")
+    )
     rule = (
         f"ratio of paired mean interval scores <= {ALLOWED} in every cell; clearly above: ratio - {z:.2f} MCSE, which "
         "holds for all comparisons together"
@@ -345,7 +347,9 @@ def _coverage(
             if len(silent)
             else "",
             LeftOut(
-                f"world {', '.join(dict.fromkeys(violated['world']))}", "the assumptions fail by construction", violated
+                f"world {', '.join(dict.fromkeys(violated['world']))}",
+                "the assumptions fail by construction",
+                violated,
             ).said(),
         )
         found.append(Finding(sentence, rule, keeps))

@@ -102,7 +102,9 @@ def test_numbers_of_a_replicate():
     found = grids.scored(ds)
     assert found["error"][0, 0, 0].tolist() == pytest.approx([0.0, 0.2])
     np.testing.assert_array_equal(found["hit"][0, :2, 0], [[1.0, 0.0], [0.0, np.nan]])
-    assert found["refused"][0, :2, 0].tolist() == [[0.0, 0.0], [0.0, 1.0]] and not found["failed"][0, :2].any()
+    assert (
+        found["refused"][0, :2, 0].tolist() == [[0.0, 0.0], [0.0, 1.0]] and not found["failed"][0, :2].any()
+    )
     assert found["interval_score"][0, 0, 0].tolist() == pytest.approx([0.2, 0.2 + 40 * 0.1])
     assert np.isnan(found["hit"][0, 2]).all() and np.isnan(grids.ranked(ds).pairwise[0, 2]).all()
     assert grids.ranked(ds).pairwise[0, :2, 0].tolist() == [1.0, 0.0]

@@ -73,7 +73,9 @@ def test_each_world_has_the_policies_and_the_labels_it_promises(name):
 
 def test_the_sentences_name_the_world_where_transport_fails(ds):
     """World shift is left out of the question and named, with the coverage that stands in the table."""
-    shifted = planted(ds.sel(label_design=["base"], world=["weak"]), "direct", 400).assign_coords(world=["shift"])
+    shifted = planted(ds.sel(label_design=["base"], world=["weak"]), "direct", 400).assign_coords(
+        world=["shift"]
+    )
     both = xr.concat([planted(ds.sel(label_design=["base"], world=["weak"]), "direct", 20), shifted], "world")
     for one in STUDY.findings(both)[:2]:
         assert one.holds is True and "cells cover 95.0 (1.1)%" in one.sentence

@@ -11,6 +11,7 @@ import xarray as xr
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
+from cje_core.inference.estimate import Status
 from studies.engine.measures import (
     MEASURES,
     PROPORTIONS,
@@ -25,7 +26,6 @@ from studies.engine.measures import (
     side_by_side,
     summary_table,
 )
-from cje_core.inference.estimate import Status
 from studies.engine.outcome import CRASHED, NOT_RUN
 from studies.engine.study import StudyError
 from studies.report.page import with_mcse
@@ -453,7 +453,9 @@ def test_every_replicate_is_covered_missed_on_a_side_or_failed():
     ds = random_results(np.random.default_rng(11))
     ds["interval"].values[0, 20:30, 1] += 0.6  # misses on both sides
     ds["interval"].values[0, 30:40, 1] -= 0.9
-    value = performance(ds)["value"].sel(measure=["coverage_all", "miss_left", "miss_right", "refused", "failed"])
+    value = performance(ds)["value"].sel(
+        measure=["coverage_all", "miss_left", "miss_right", "refused", "failed"]
+    )
     np.testing.assert_allclose(value.sum("measure"), 1, rtol=1e-12)
     moved = value.sel({"method": "m1", "policy": "p0"})
     assert (moved.sel(measure=["miss_left", "miss_right"]) > 0.1).all()
@@ -550,7 +552,9 @@ def test_refused_by_rule_and_failed_are_told_apart():
     interval[5:8] = np.nan
     status = np.zeros((10, 1, 1), int)
     status[5:, 0, 0] = [Status.ONE_CLUSTER, Status.NOT_CONVERGED, 0, CRASHED, Status.NO_LABELS]
-    value = performance(results(estimate, np.ones_like(estimate), interval, np.zeros((10, 1)), status))["value"]
+    value = performance(results(estimate, np.ones_like(estimate), interval, np.zeros((10, 1)), status))[
+        "value"
+    ]
     found = value.isel(world=0, policy=0, method=0).sel(measure=["refused", "failed", "convergence"])
     assert found.values.tolist() == [0.3, 0.2, 0.8]
 
@@ -563,8 +567,10 @@ def test_values_and_differences_are_never_one_average():
     for label, members in (("mean of a, b", ["a", "b"]), ("mean of a - b, b - a", ["a - b", "b - a"])):
         expected = single["value"].sel(policy=members).mean("policy", skipna=False)
         np.testing.assert_allclose(out["value"].sel(policy=label), expected)
-    assert set(summary_table(ds, ["coverage"])["policy"]) == set(paired_table(ds, "m1")["policy"]) == set(
-        out["policy"].values
+    assert (
+        set(summary_table(ds, ["coverage"])["policy"])
+        == set(paired_table(ds, "m1")["policy"])
+        == set(out["policy"].values)
     )
     assert summary_table(ds.sel(policy=["a"]), ["coverage"])["policy"].tolist() == ["a", "a"]
 

@@ -1,7 +1,7 @@
 """Every number that a person can read about a cell is the same number: report, plots, tables and sentences.
 
-The table of cells is made here a second time, by plain loops over the replicates (`oracles_study.measures`). Results are
-those of the smoke profile, as `make test` leaves them in ``results/smoke``; what is not there is run.
+The table of cells is made here a second time, by loops over cells and plain means over replicates. Results are those
+of the smoke profile, as `make test` leaves them in ``results/smoke``; what is not there is run.
 """
 
 import re
@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-import oracles_study as oracles
 import pytest
 
 import studies
@@ -29,14 +28,21 @@ DERIVED = {
     "estimator_benchmark": ("a lead of #", "less that of direct: #", "its RMSE is #", "it takes #"),
     "judge_benchmark": ("on average over \\d+ cells, #",),
     "judge_information": ("simulated over exact is #",),
-    "misclassification": ("simulated over exact it is #", "over the calibration's is #", "\\(exact [\\d.]+\\), #"),
+    "misclassification": (
+        "simulated over exact it is #",
+        "over the calibration's is #",
+        "\\(exact [\\d.]+\\), #",
+    ),
     "stacking": ("RMSE is #",),
     "tf_versus_coverage": ("gives #", "with errors, #", "orders rightly by #"),
     "ttc_collapse": ("largest difference is #", "Simulated RMSE says #", " to #"),
     "weight_diagnostics": ("runs of which #",),
 }
 # Figures of numbers that no table has: of single cells of a ranking, and a standard error times Youden's index.
-BY_THEMSELVES = {"estimator_benchmark": "Pairwise accuracy by", "misclassification": "Own labels: standard errors by"}
+BY_THEMSELVES = {
+    "estimator_benchmark": "Pairwise accuracy by",
+    "misclassification": "Own labels: standard errors by",
+}
 PAIR = re.compile(r"(?<![\d.])(-?\d*\.?\d+)%? \((\d*\.?\d+)\)")
 
 
@@ -138,7 +144,9 @@ def wrong_in_tables(tables, ds):
             elif frame.attrs.get("measure") in SHOWN:
                 for method in (m for m in methods if m in row):
                     numbers.append((method, frame.attrs["measure"], row[method]))
-                    numbers += [(method, one, row[f"{method}_{one}"]) for one in REFUSALS if f"{method}_{one}" in row]
+                    numbers += [
+                        (method, one, row[f"{method}_{one}"]) for one in REFUSALS if f"{method}_{one}" in row
+                    ]
             else:  # a row for each cell, a column for each method and measure
                 pairs = ((m, name) for m in methods for name in SHOWN)
                 numbers = [(m, name, row[f"{m}_{name}"]) for m, name in pairs if f"{m}_{name}" in row]
@@ -151,7 +159,7 @@ def wrong_in_tables(tables, ds):
 
 
 class Tables(HTMLParser):
-    """Rows of text of each table of a report, by study and title, the whole where a page shows a part first."""
+    """Rows of text of the tables of a report by study and title: the part that fits the page, then the whole."""
 
     def __init__(self):
         super().__init__()
@@ -183,7 +191,7 @@ class Tables(HTMLParser):
             self.rows[-1].append(self.text)
             self.cell = None
         elif tag == "table":
-            self.found[self.study, self.title] = self.rows
+            self.found.setdefault((self.study, self.title), []).append(self.rows)
 
 
 def wrong_in_page(report):
@@ -192,15 +200,14 @@ def wrong_in_page(report):
     parser.feed(report.path.read_text(encoding="utf-8"))
     for item in report.items:
         for title, frame in item.tables.items():
-            head, *rows = parser.found[item.study.name, title]
-            assert len(rows) == len(frame), title
-            names = [name.replace("_\n", "_").replace("\n", " ") for name in head]
-            for shown, (_, row) in zip(rows, frame.iterrows(), strict=True):
-                wrong += [
-                    (title, name, text, row[name])
-                    for name, text in zip(names, shown, strict=True)
-                    if not as_shown(text, row[name], row.get(f"{name}_mcse"))
-                ]
+            for head, *rows in parser.found[item.study.name, title]:
+                names = [name.replace("_\n", "_").replace("\n", " ") for name in head]
+                for shown, (_, row) in zip(rows, frame.iterrows(), strict=True):
+                    wrong += [
+                        (title, name, text, row[name])
+                        for name, text in zip(names, shown, strict=True)
+                        if not as_shown(text, row[name], row.get(f"{name}_mcse"))
+                    ]
     return wrong
 
 
@@ -255,7 +262,7 @@ def wrong_in_plots(ds):
     wrong = []
     with to_files():
         figure = plots.draw("coverage", ds)
-    axes = factors + ["policy"]
+    axes = [*factors, "policy"]
     several = [k for k, name in enumerate(axes) if ds.sizes[name] > 1]
     names = {}
     for key in table:
@@ -264,7 +271,9 @@ def wrong_in_plots(ds):
     rows = [text.get_text().replace("\n", "") for text in figure.axes[0].get_yticklabels()]
     for ax in figure.axes:
         method = ax.get_title()
-        drawn = [("coverage", *bars[0].get_data()) for bars in ax.containers if bars and hasattr(bars, "lines")]
+        drawn = [
+            ("coverage", *bars[0].get_data()) for bars in ax.containers if bars and hasattr(bars, "lines")
+        ]
         drawn += [(line.get_label(), *line.get_data()) for line in ax.lines if line.get_label() in REFUSALS]
         for name, x, y in drawn:
             for value, row in zip(x, y, strict=True):
@@ -276,7 +285,7 @@ def wrong_in_plots(ds):
 
 def wrong_in_figures(item):
     """Return what the marks of a study's own figures show that is in no table and no cell, by label and value."""
-    factors, table = cells(item.results)
+    _factors, table = cells(item.results)
     known = [np.asarray(frame.select_dtypes("number"), float).ravel() for frame in item.tables.values()]
     for kind in ("value", "difference"):
         names = [p for p in item.results["policy"].values.astype(str) if estimand_kind(p) == kind]

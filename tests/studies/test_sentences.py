@@ -52,7 +52,9 @@ def test_what_is_left_out_is_named_with_its_number():
     """A world that is not asked about, refused and failed runs, and cells without any interval."""
     asked = rows((0.95, 0.94, np.nan), 1000, refused=[0.0, 0.25, 1.0], refused_mcse=[0.002, 0.014, 0.002])
     asked = asked.assign(failed=[0.0, 0.01, 0.0], failed_mcse=0.003)
-    out = LeftOut("world shift", "transport fails by construction", rows((0.0,), 1000).assign(coverage_mcse=0.002))
+    out = LeftOut(
+        "world shift", "transport fails by construction", rows((0.0,), 1000).assign(coverage_mcse=0.002)
+    )
     said = keeps_level("it", asked, ["n"], 1000, left_out=[out]).sentence
     assert "its 2 cells cover 94.0 (0.8) to 95.0 (0.7)%" in said
     assert "Refused runs are not counted: at most 100.0 (0.2)% (n=2)." in said

@@ -9,7 +9,8 @@ width, and theirs with n - 1 for n for coverage. For the empirical SE and the SE
 and the correlation that their formulas take from the Normal distribution.
 
 A cell is (factors, method, policy), a policy being a value or a difference; `performance` computes every number that a
-report, plot, table or sentence shows of it. An average over policies names them and never mixes values with differences.
+report, plot, table or sentence shows of it. An average over policies names them, and values and differences are never
+averaged together.
 
 The replicate is the unit: averaging a measure over policies averages influence values, so the correlation between the
 policies of one replicate is kept; where the replicate is not the unit, `performance` takes the unit and jackknifes. A

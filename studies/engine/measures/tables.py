@@ -95,7 +95,9 @@ def cell_table(
     [[100.0, 0.75]]
     """
     if ds.sizes["policy"] != 1:
-        raise StudyError(f"a cell table is of one policy; these results have {', '.join(ds['policy'].values)}")
+        raise StudyError(
+            f"a cell table is of one policy; these results have {', '.join(ds['policy'].values)}"
+        )
     measured = performance(ds, measures=[measure]).sel(measure=measure, drop=True).isel(policy=0, drop=True)
     columns = dict(before)
     for method in methods:

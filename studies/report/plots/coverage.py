@@ -64,7 +64,8 @@ def draw(ds: xr.Dataset) -> "Figure":
     left_out = len(worst) - len(cells)
     more = f"; the {len(cells)} cells furthest from it, of {len(worst)}" if left_out else ""
     words = (
-        f"coverage of the intervals printed; bars: exact 95% bounds; band: 95% of simulated coverages if it is {level:g};\n"
+        "coverage of the intervals printed; bars: exact 95% bounds; band: 95% of simulated coverages if it is "
+        f"{level:g};\n"
         f"hollow: share of runs refused; cross: failed{more}"
     )
     figure.suptitle(words, fontsize=8)

@@ -1,8 +1,9 @@
 """Lollipop plot: each measure of each method, the mean over cells with its Monte Carlo bounds, every cell as a dot.
 
-Morris, White and Crowther (2019), section 7. A dot is a cell: a combination of the factors' levels and one policy. Means
-of values and of differences stand apart. Combinations are simulated independently and their policies are not, so the
-MCSE of a mean is bounded by that of policies that move together: the root over combinations of the squared mean MCSE.
+Morris, White and Crowther (2019), section 7. A dot is a cell: a combination of the factors' levels and one policy.
+Means of values and of differences stand apart. Combinations are simulated independently and their policies are not, so
+the MCSE of a mean over C dots takes the policies of a combination to move together: the root of the sum, over
+combinations, of their squared summed MCSE, over C.
 """
 
 from typing import TYPE_CHECKING
@@ -58,6 +59,8 @@ def draw(ds: xr.Dataset) -> "Figure":
             ax.axvline(target[name], color="black", lw=0.8, ls="--")
         ax.set_xlabel(name)
     figure = whole_figure(panels[0])
-    words = "mean over cells with 95% Monte Carlo bounds; small dots: cells; coverage of the intervals printed"
+    words = (
+        "mean over cells with 95% Monte Carlo bounds; small dots: cells; coverage of the intervals printed"
+    )
     figure.suptitle(words, fontsize=8)
     return figure
