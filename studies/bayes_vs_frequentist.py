@@ -344,8 +344,8 @@ STUDY = Study(
         replicates="400 for an MCSE of 1.1 points of a coverage of 95%, 2,000 for .5. Differences to the reference on "
         "the same data are known better, but for three cells of few labels where the two arms part more often: of the "
         "quick profile these have as many more as a first run of 400 told that 1.1 points take.",
-        failures="Coverage is that of the intervals printed; the shares refused one and failed stand beside it, for both "
-        "kinds of method alike. Width and interval score are over the intervals there are. A sampler whose "
+        failures="Coverage is that of the intervals printed; the shares refused one and failed stand beside it, for "
+        "both kinds of method alike. Width and interval score are over the intervals there are. A sampler whose "
         "draws fail their checks prints no interval, which is a failure.",
         primary="Coverage of the 95% interval of values, and the paired difference of the interval score to "
         "direct_influence.",

@@ -92,14 +92,14 @@ HEADS = {
         "refused": "refused", "failed": "failed", "se": "SE",
     },
     "Rankings and run time, averages over the grid, beside the same table": {
-        "pairwise": "pairwise", "top1": "top-1", "tau": "tau", "seconds": "seconds",
+        "pairwise": "pairwise", "unordered": "no order", "top1": "top-1", "tau": "tau", "seconds": "seconds",
     },
     "Accuracy against the exact truth and against one measured by labels": {
         "rmse": "RMSE, exact truth", "rmse_d": "RMSE^d, bound .25/n", "rmse_d_estimated": "RMSE^d, estimated variance",
     },
 }  # fmt: skip
 DRAWN = ("naive-direct", "direct", "direct+cov", "SNIPS", "calibrated-ips", "dr-cpo", "calibrated-dr-cpo")
-PERCENT = ("coverage", "refused", "failed", "pairwise", "top1")
+PERCENT = ("coverage", "refused", "failed", "pairwise", "unordered", "top1")
 
 
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
@@ -114,7 +114,7 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
         "measured_variance": labels.var("prompt", ddof=1) / N_TRUTH,
     }
     ess = dict.fromkeys(FACTS, np.full((len(study.methods), len(study.policies)), np.nan))
-    shown = {**ess, **found.extra, **{name: v.values for name, v in measured.items()}}
+    shown: dict[str, Any] = {**ess, **found.extra, **{name: v.values for name, v in measured.items()}}
     return replace(found, extra=shown | dict(zip(BOUNDS, order, strict=True)))
 
 
@@ -130,10 +130,11 @@ def _order_bounds(study: Study, cell: Cell, streams: Streams, status: Any) -> li
     if place < 0 or not (status[place] == Status.LOW_SUPPORT).any():
         return ends
     data = simulate("arena_like", **cell, rng=streams("data"))
-    interval = direct.estimate(data, ci_prob=ORDERED)["interval"].sel(policy=list(study.policies)).values
-    wide = partial_identification(data, ci_prob=ORDERED, monotone=True)["interval"]
-    wide = wide.sel(policy=list(study.policies)).values
-    used = np.where((status[place] == Status.LOW_SUPPORT)[:, None], wide, interval)
+    interval = direct.estimate(data, ci_prob=ORDERED)["interval"].sel(policy=list(study.policies))
+    wide = partial_identification(data, ci_prob=ORDERED, monotone=True)["interval"].sel(
+        policy=list(study.policies)
+    )
+    used = np.where((status[place] == Status.LOW_SUPPORT)[:, None], wide.values, interval.values)
     for k, end in enumerate(ends):
         end[place] = used[:, k]
     return ends
@@ -154,8 +155,8 @@ def averages(ds: xr.Dataset) -> dict[str, Average]:
     each policy with the same weight, beside the shares of runs refused one and failed; errors and scores are over the
     replicates in which every policy has a number. A pair whose value is refused has the order that the method gives.
     RMSE^d is ``sqrt(max(0, MSE - Var(truth)))`` of a cell, its truth the mean of 4,961 labels and Var at most
-    .25 / 4,961 (the paper's bound: ``rmse_d``) or estimated from these labels (``rmse_d_estimated``). RMSEs are roots of
-    a mean over policies, as the paper's. The interval score is a cell's mean, averaged geometrically over cells.
+    .25 / 4,961 (the paper's bound: ``rmse_d``) or estimated from these labels (``rmse_d_estimated``). RMSEs are roots
+    of a mean over policies, as the paper's. The interval score is a cell's mean, averaged geometrically over cells.
     """
     trusted = _without(ds, ADVERSARIAL)
     part, order = scored(trusted), _ranked(ds)
@@ -172,6 +173,7 @@ def averages(ds: xr.Dataset) -> dict[str, Average]:
         "failed": over_policies(part["failed"]),
         "se": average(np.log(part["std_error"]).mean(axis=-1)).exp(),
         "pairwise": average(order.pairwise),
+        "unordered": average(order.unordered),
         "top1": average(order.top1),
         "tau": average(order.tau),
         "seconds": average(rows_of(ds["seconds"], "method")),
@@ -271,7 +273,11 @@ def _best(found: dict[str, Average], place: dict[str, int]) -> Finding:
     lead = accuracy.at(place["direct+cov"]).less(accuracy.at(*(place[m] for m in others)))
     k = int(np.argmin(lead.value))
     holds = False if (lead.high < 0).any() else True if (lead.low > 0).all() else None
-    extra = [f"{m} {accuracy.said(k, percent=True)}" for m, k in place.items() if m not in ROWS]
+    extra = [
+        f"{m} {accuracy.said(k, percent=True)} (no order: {found['unordered'].said(k, percent=True)})"
+        for m, k in place.items()
+        if m not in ROWS
+    ]
     return Finding(
         f"Does direct+cov rank policies best? {ANSWER[holds]}: it orders "
         f"{accuracy.said(place['direct+cov'], percent=True)} of the policy pairs rightly, the best of the other "

@@ -269,10 +269,9 @@ def _failures(ds: xr.Dataset) -> pd.DataFrame:
                 hit = failed[k][np.isfinite(failed[k])]
                 row |= {"runs": len(hit)} | dict(zip((event, f"{event}_mcse"), share(hit), strict=True))
             if (str(world), estimator) in measured.index:
-                shares = measured.loc[(str(world), estimator)]
-                rows.append(
-                    row | {f"{m}{end}": shares[f"{m}{end}"] for m in REFUSALS for end in ("", "_mcse")}
-                )
+                columns = [f"{m}{end}" for m in REFUSALS for end in ("", "_mcse")]
+                shares = measured.loc[[(str(world), estimator)], columns].iloc[0]
+                rows.append(row | shares.to_dict())
     return pd.DataFrame(rows)
 
 

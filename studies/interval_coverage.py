@@ -128,7 +128,7 @@ def keep(cell: Cell) -> bool:
 def setting(study: Study, cell: Cell) -> Setting:
     """The cell's world, and the methods that apply."""
     world = WORLDS[str(cell["world"])]
-    arguments = {name: level for name, level in cell.items() if name != "world"} | world.arguments
+    arguments = {**{name: level for name, level in cell.items() if name != "world"}, **world.arguments}
     return Setting(world.scenario, world.policies, arguments, [m for m in study.methods if applies(m, cell)])
 
 

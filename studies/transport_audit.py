@@ -185,8 +185,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         rows = _shares(audits, CELL, any=ran.where(chosen), **hits, **silent)
         rows.insert(len(CELL), "verdict", name)
         printed.append(rows.rename(columns={"any_audits": "audits"}))
-    shown = [f"{m}{what}{end}" for m in PRINTED for what in ("", "_refused") for end in ("", "_mcse")]
-    columns = [*CELL, "verdict", "audits", *shown]
+    parts = [f"{m}{what}{end}" for m in PRINTED for what in ("", "_refused") for end in ("", "_mcse")]
+    columns = [*CELL, "verdict", "audits", *parts]
     errors = _shares(
         audits,
         [name for name in CELL if name != "shift"],

@@ -129,6 +129,7 @@ class Ranking(NamedTuple):
     pairwise: FloatArray
     top1: FloatArray
     tau: FloatArray
+    unordered: FloatArray  # share of the pairs that nothing orders: they are in no other number as right
 
 
 def ranking(estimate: FloatArray, truth: npt.ArrayLike, bounds: FloatArray | None = None) -> Ranking:
@@ -136,7 +137,7 @@ def ranking(estimate: FloatArray, truth: npt.ArrayLike, bounds: FloatArray | Non
 
     Over the pairs whose true values differ (the paper's section "Experimental design", metrics): the share with
     ``(V_j - V_k)(V*_j - V*_k) > 0``, so a tie of the estimates counts as wrong; whether the largest estimate is that of
-    a best policy and of no other; the mean sign of these products. A pair without two estimates has the order that
+    a best policy and of no other; the mean sign of these products; the share that nothing orders. A pair without two estimates has the order that
     `bounds` (..., P, 2) give it where the intervals lie apart; without one it counts as wrong.
 
     Examples
@@ -156,7 +157,8 @@ def ranking(estimate: FloatArray, truth: npt.ArrayLike, bounds: FloatArray | Non
     beats = (above > 0) | ((above == 0) & there[..., :, None] & ~there[..., None, :])
     top = beats[..., best, :][..., ~best].all(axis=-1).any(axis=-1)
     top &= (there | (above > 0).any(axis=-1))[..., best].any(axis=-1)
-    return Ranking((sign > 0).mean(axis=-1), np.asarray(top, float), sign.mean(axis=-1))
+    none = (sign == 0).mean(axis=-1)
+    return Ranking((sign > 0).mean(axis=-1), np.asarray(top, float), sign.mean(axis=-1), none)
 
 
 def _above(estimate: FloatArray, bounds: FloatArray | None) -> FloatArray:

@@ -259,7 +259,7 @@ def kept(
     ordered = rows.sort_values(measure, kind="stable")
     first, last = (ordered.iloc[k] for k in (0, -1))
     ends = [points(float(row[measure]), float(row[f"{measure}_mcse"])) for row in (first, last)]
-    spread = ends[0] if len(rows) == 1 else " to ".join(ends)
+    spread = " to ".join(dict.fromkeys(ends))
     return Kept(holds, where(first, cell), spread)
 
 

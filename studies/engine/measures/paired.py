@@ -120,11 +120,14 @@ def _of_one(r: Replicates, place: int) -> Replicates:
     interval = np.array(np.broadcast_to(r.interval[..., place, None, :, :], r.interval.shape))
     status = np.broadcast_to(r.status, shape)
     return Replicates(
-        *(spread_out(x) for x in (r.estimate, r.std_error)),
+        spread_out(r.estimate),
+        spread_out(r.std_error),
         interval,
-        *(spread_out(x) for x in (r.truth, r.null, r.ran)),
-        ci_prob=r.ci_prob,
-        status=spread_out(status),
+        spread_out(r.truth),
+        spread_out(r.null),
+        spread_out(r.ran),
+        r.ci_prob,
+        spread_out(status),
     )
 
 
