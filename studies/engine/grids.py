@@ -137,8 +137,9 @@ def ranking(estimate: FloatArray, truth: npt.ArrayLike, bounds: FloatArray | Non
 
     Over the pairs whose true values differ (the paper's section "Experimental design", metrics): the share with
     ``(V_j - V_k)(V*_j - V*_k) > 0``, so a tie of the estimates counts as wrong; whether the largest estimate is that of
-    a best policy and of no other; the mean sign of these products; the share that nothing orders. A pair without two estimates has the order that
-    `bounds` (..., P, 2) give it where the intervals lie apart; without one it counts as wrong.
+    a best policy and of no other; the mean sign of these products; the share that nothing orders. A pair without two
+    estimates has the order that `bounds` (..., P, 2) give it where the intervals lie apart; without one it counts as
+    wrong.
 
     Examples
     --------
