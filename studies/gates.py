@@ -259,7 +259,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
 
 def _failures(ds: xr.Dataset) -> pd.DataFrame:
     """Return the shares of misses and large errors among the runs with an interval, and what became of the others."""
-    measured = summary_table(ds, ("coverage",)).set_index(["world", "method"])
+    found = summary_table(ds, ("coverage",)).to_dict("records")
+    measured = {(str(one["world"]), str(one["method"])): one for one in found}
     rows = []
     for estimator in dict.fromkeys(guard.estimator for guard in GUARDS.values()):
         by_event = {event: _failed(ds, estimator, event) for event in EVENTS}
@@ -268,10 +269,10 @@ def _failures(ds: xr.Dataset) -> pd.DataFrame:
             for event, failed in by_event.items():
                 hit = failed[k][np.isfinite(failed[k])]
                 row |= {"runs": len(hit)} | dict(zip((event, f"{event}_mcse"), share(hit), strict=True))
-            if (str(world), estimator) in measured.index:
+            shares = measured.get((str(world), estimator))
+            if shares is not None:
                 columns = [f"{m}{end}" for m in REFUSALS for end in ("", "_mcse")]
-                shares = measured.loc[[(str(world), estimator)], columns].iloc[0]
-                rows.append(row | shares.to_dict())
+                rows.append(row | {name: shares[name] for name in columns})
     return pd.DataFrame(rows)
 
 

@@ -2,8 +2,8 @@
 
 The same model by the project's Gibbs sampler, by nutpie and by `pm.sample`; compiling the model is in the first call,
 which is not in the median. Every lap draws new data and a new seed, since the engines of PyMC return their last trace
-for the same model, data and seed: a lap of the same data would time a look-up. Drawing the data is in the lap. Limit: one exponential number for each draw and prompt, since each draw weighs the prompts
-anew.
+for the same model, data and seed: a lap of the same data would time a look-up. Drawing the data is in the lap. Limit:
+one exponential number for each draw and prompt, since each draw weighs the prompts anew.
 """
 
 import itertools

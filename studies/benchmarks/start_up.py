@@ -1,4 +1,4 @@
-"""Start-up: a new process that imports an estimator of the library, prints its help, or analyses two policies of 200 prompts.
+"""Start-up: a new process that imports an estimator, prints the help, or analyses two policies of 200 prompts.
 
 CPU seconds and memory are those of the process that was started. Limit: an interpreter that does nothing.
 """

@@ -12,8 +12,8 @@ import pytest
 from registry_checks import benchmark_convention
 
 import cje_core
-from cje_core.data import DataError
 from cje_core.bayes.models import nuts
+from cje_core.data import DataError
 from cje_core.families import posterior
 from studies import benchmarks
 from studies.cli import app as command_line

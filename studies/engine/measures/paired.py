@@ -63,7 +63,8 @@ def paired_table(
         for label, part in pooled_parts(ds)
     ]
     frame = pd.concat(parts, ignore_index=True)
-    keys = list(frame.columns[: frame.columns.get_loc("method") + 1])
+    names = [str(name) for name in frame.columns]
+    keys = names[: names.index("method") + 1]
     return frame[[*keys, "policy", *(c for c in frame.columns if c not in keys and c != "policy")]]
 
 

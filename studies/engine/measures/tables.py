@@ -167,7 +167,7 @@ def side_by_side(
     order = measures[keys].drop_duplicates().set_index(keys).index  # a pivot sorts
     wide = wide.reindex(order)
     ordered = [*first, *(m for m in methods if m not in first)]
-    columns = {}
+    columns: dict[str, pd.Series[float]] = {}
     for method in (m for m in ordered if (name, m) in wide):
         for one in (name, *(b for b in beside if (wide[b, method] > 0).any())):
             head = method if one == name else f"{method}_{one}"
