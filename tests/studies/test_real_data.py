@@ -286,7 +286,7 @@ def test_the_advice_is_the_method_that_keeps_every_policy(ds, good, half, enough
             f"? {good}:" in advice.sentence and f"in 100.0% ({100 * flat_error(400):.1f}) of" in advice.sentence
         )
         assert advice.holds is enough
-        assert ("50 labels give" if enough else "more than 50 labels are needed") in advice.sentence
+        assert ("50 labels give" if enough else "More than 50 labels are needed") in advice.sentence
 
 
 def test_tables_name_the_policy_that_is_covered_least(ds):
