@@ -283,7 +283,8 @@ def test_the_advice_is_the_method_that_keeps_every_policy(ds, good, half, enough
         assert advice.holds is False and "no method that answers keeps 95%" in advice.sentence
     else:
         assert (
-            f"? {good}:" in advice.sentence and f"in 100.0% ({100 * flat_error(400):.1f}) of" in advice.sentence
+            f"? {good}:" in advice.sentence
+            and f"in 100.0% ({100 * flat_error(400):.1f}) of" in advice.sentence
         )
         assert advice.holds is enough
         assert ("50 labels give" if enough else "More than 50 labels are needed") in advice.sentence
