@@ -8,6 +8,7 @@ no true value changes with it. At ``shift = 1`` with errors in one row of ten th
 """
 
 import math
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,11 @@ from cje_core.streams import Cell
 from cje_sim.scenarios import arena_like
 from cje_sim.tokens.teacher_forcing import sd_for_ess
 from studies.engine.grids import HALF, RULE, Average, average, ranked, scored
+from studies.engine.measures import summary_table
+from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend, plain_log
 from studies.engine.scenario import replicate_with_facts
+from studies.engine.sentences import ANSWER
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 LIKELIHOODS: dict[str, dict[str, Any]] = {
@@ -115,6 +119,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         "RMSE of the clone": pd.DataFrame(clone),
         "Share of policy pairs in the right order": pd.DataFrame(orders),
         "Limit of log10 ESS/n by its causes (exact)": pd.DataFrame(causes).drop(columns="n"),
+        "Every cell": summary_table(ds, ("rmse", "bias", "coverage", "width"), pool=False),
     }
 
 
@@ -146,34 +151,53 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     alone = [
         (float(rmse[key].value[k]), float(rmse[key].mcse[k])) for key in (("exact", 1.0), ("one_in_ten", 0.0))
     ]
+    left = _left_out(ds, corner.values())
     more, more_mcse = alone[0][0] - alone[1][0], math.hypot(alone[0][1], alone[1][1])
+    overlap = True if more > HALF * more_mcse else False if more < -HALF * more_mcse else None
+    costly = True if price.low[k] > 1.1 else False if price.high[k] < 1.1 else None
+    repair = True if gain > HALF * gain_mcse else False if gain + HALF * gain_mcse < RELEVANT else None
     return [
         Finding(
-            f"Lack of overlap alone, with exact likelihoods, gives {100 * share:.0f}% ({100 * mcse:.0f}) of the rise "
+            f"Does SNIPS fail for lack of overlap rather than for errors of likelihoods? {ANSWER[overlap]}: lack of "
+            f"overlap alone, with exact likelihoods, gives {100 * share:.0f}% ({100 * mcse:.0f}) of the rise "
             f"of the MSE of SNIPS: its RMSE on the shifted targets is {rmse['exact', 0.0].said(k)} with neither cause, "
             f"{rmse['one_in_ten', 0.0].said(k)} with errors alone, {rmse['exact', 1.0].said(k)} with lack of overlap "
-            f"alone, {rmse['one_in_ten', 1.0].said(k)} with both; direct has {rmse['one_in_ten', 1.0].said(plain)}.",
+            f"alone, {rmse['one_in_ten', 1.0].said(k)} with both; direct has {rmse['one_in_ten', 1.0].said(plain)}. "
+            f"{left}",
             RULE
             + "0 for the RMSE under lack of overlap alone less that under errors alone: above it is lack of overlap",
-            True if more > HALF * more_mcse else False if more < -HALF * more_mcse else None,
+            overlap,
         ),
         Finding(
-            "A copy of the logger, where likelihood errors are the only cause: RMSE of SNIPS "
-            f"{alike['exact', 1.0].said(k)} with exact likelihoods and {alike['one_in_ten', 1.0].said(k)} with errors, "
-            f"{price.said(k)} times that of direct on the same data. Do errors cost it more than a tenth?",
+            "Do likelihood errors alone cost SNIPS more than a tenth, on a copy of the logger? "
+            f"{ANSWER[costly]}: its RMSE is {alike['exact', 1.0].said(k)} with exact likelihoods and "
+            f"{alike['one_in_ten', 1.0].said(k)} with errors, {price.said(k)} times that of direct on the same data. "
+            f"{left}",
             RULE + "1.1 for the ratio to direct",
-            True if price.low[k] > 1.1 else False if price.high[k] < 1.1 else None,
+            costly,
         ),
         Finding(
-            f"Exact likelihoods change the share of pairs that SNIPS orders rightly by {100 * gain:.1f}% "
+            f"Would better likelihoods repair the ranking? {ANSWER[repair]}: exact ones change the share of pairs that "
+            f"SNIPS orders rightly by {100 * gain:.1f}% "
             f"({100 * gain_mcse:.1f}), from {order['one_in_ten', 1.0].said(k, percent=True)} to "
             f"{order['exact', 1.0].said(k, percent=True)}; with them and no divergence it is "
             f"{order['exact', 0.0].said(k, percent=True)}; direct has "
-            f"{order['one_in_ten', 1.0].said(plain, percent=True)}. Would better likelihoods repair the ranking?",
+            f"{order['one_in_ten', 1.0].said(plain, percent=True)}. A pair without two numbers counts as wrong. {left}",
             RULE + f"0 and {RELEVANT:.0%} for the change: above 0 it does, below the other it does not",
-            True if gain > HALF * gain_mcse else False if gain + HALF * gain_mcse < RELEVANT else None,
+            repair,
         ),
     ]
+
+
+def _left_out(ds: xr.Dataset, corner: Iterable[xr.Dataset]) -> str:
+    """Return what the sentences are not about: other levels, the adversarial policy, runs without a number."""
+    silent = sum(int((np.isnan(part["estimate"]) & (part["status"] != NOT_RUN)).sum()) for part in corner)
+    shifts = [f"{s:g}" for s in ds["shift"].values if s not in (0.0, 1.0)]
+    levels = [str(name) for name in ds["likelihoods"].values if name not in ("exact", "one_in_ten")]
+    out = [f"n = {int(n):,}" for n in ds["n"].values if n != ds["n"].values.max()]
+    out += [f"shift {', '.join(shifts)}"] * bool(shifts) + [f"likelihoods {', '.join(levels)}"] * bool(levels)
+    words = f"Left out: {'; '.join(out)}. " if out else ""
+    return f"{words}Runs of a policy without a number, in all methods of these cells: {silent}."
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:

@@ -31,7 +31,7 @@ class Status(IntEnum):
     """What happened to one policy's estimate; each member carries its message.
 
     Members below `TOO_FEW_LABELS` (64) come with a value, the rest are failures with NaN. A failure is data: it travels
-    to the table and the plot, and it counts as a miss in a study.
+    to the table and the plot, and a study shows its share beside the coverage of the intervals printed.
     """
 
     message: str

@@ -88,7 +88,7 @@ def test_sentences_tables_and_figure(ds):
     )
     assert versus.findings(by_noise)[0].holds is False
     tables = STUDY.table(ds)
-    assert [len(t) for t in tables.values()] == [4, 4, 4, 12]
+    assert [len(t) for t in tables.values()] == [4, 4, 4, 12, 120]
     rmse = next(iter(tables.values()))
     one = ds.sel(likelihoods="exact", shift=1.0, n=1000, oracle_fraction=0.25, policy=list(versus.SHIFTED))
     error = (one["estimate"] - one["truth"]).sel({"method": "snips"}).values

@@ -75,7 +75,7 @@ def test_sentences_tables_and_figure(ds):
         planted[name] = (1.0 - bad).transpose(*planted["ttc"].dims)  # knows everything
     _, chance, gate = diagnostics.findings(planted)
     assert chance.holds is False and gate.holds is True and "100.0% (0.0) fail" in gate.sentence
-    paper, areas, failures = STUDY.table(ds).values()
+    paper, areas, failures, _ = STUDY.table(ds).values()
     assert len(paper) == 4 and len(areas) == len(diagnostics.DIAGNOSTICS) and len(failures) == 2
     assert paper["TTC, %, paper"].notna().all()
     with mpl.rc_context(page.STYLE):
