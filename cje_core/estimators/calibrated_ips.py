@@ -14,7 +14,7 @@ combination nearest to the raw weights (``objective="fit"`` in `cje_core.offpoli
 policy is refused whose weights follow the score; of clones of the logger, with whatever noise in their likelihoods, one
 in twenty is. The paper's mode (``borrowed="plug_in"``, the default with ``inference="jackknife"``) refuses nothing.
 
-Failure modes: shrinkage that this sample is too small to show; weights that vary with the score and do not rank with it.
+Failure modes: shrinkage that this sample is too small to show; weights that vary with the score but not in rank.
 
 Examples
 --------
@@ -22,7 +22,7 @@ Examples
 >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
 >>> found = estimate(data)
 >>> found["estimate"].to_series().round(3).to_dict()
-XXX
+{'base': 0.527, 'clone': 0.526, 'tilt_0.1': nan}
 """
 
 from functools import partial
