@@ -117,12 +117,12 @@ def test_labels_of_logged_responses_are_the_loggers_own():
 
 def test_the_guide_reweights_nothing_where_nothing_can_be_borrowed():
     healthy = {"ess_fraction": 0.9, "hill": 5.0, "affinity": 0.99, "ttc": 0.99, "ttc_two_sided": 0.99}
-    for data, expected in ((small(7), "calibrated_ips"), (noise(8), "none")):
+    for data, expected in ((small(7), "snips"), (noise(8), "none")):
         silent = data.copy(deep=True)
         silent["evaluated"].loc[{"policy": "target"}] = False
         overlap = silent[["policy"]].assign({k: ("policy", [v] * 2) for k, v in healthy.items()})
         out = recommend(silent, overlap=overlap, estimate=direct.estimate(silent)).sel(policy="target")
         assert out.estimator.item() == expected
-        assert (
-            calibrated_ips.estimate(silent).status.sel(policy="target") == Status.UNINFORMATIVE_JUDGE
-        ) == (expected == "none")
+        assert (snips.estimate(silent).status.sel(policy="target") == Status.UNINFORMATIVE_JUDGE) == (
+            expected == "none"
+        )

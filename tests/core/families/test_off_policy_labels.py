@@ -7,7 +7,7 @@ from bare_arrays import Drawn, with_logs
 from ope_world import FAMILY, logs_of, small
 from scipy import special, stats
 
-from cje_core.estimators import calibrated_dr_cpo, dr_cpo, mrdr, snips, stacked_dr
+from cje_core.estimators import calibrated_dr_cpo, dr_cpo, mrdr, snips
 from cje_core.families import off_policy_labels
 from cje_core.families.off_policy import Term, unpack_logs
 from cje_core.families.off_policy_estimate import policy_results
@@ -87,7 +87,7 @@ def test_a_second_fit_is_corrected_by_its_own_labels():
     assert len({id(one.taught) for one in of_fits}) == 2
 
 
-METHODS = {"snips": (snips, {}), "calibrated_dr_cpo": (calibrated_dr_cpo, {}), "stacked_dr": (stacked_dr, {})}
+METHODS = {"snips": (snips, {}), "calibrated_dr_cpo": (calibrated_dr_cpo, {})}
 POLICIES = list(tilted_logs.SCORE_LAW)
 N, M, REPLICATES = 600, 150, 250
 
