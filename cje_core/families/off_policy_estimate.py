@@ -340,7 +340,8 @@ def _status(logs: Logs, p: int, overlap: float) -> Status:
 def decomposition(logs: Logs, value: Value, ci_prob: float) -> dict[str, Fact]:
     """DM-IPS decomposition and orthogonality score of a doubly robust value (the paper's section on both).
 
-    ``direct_part`` + ``ips_part`` is the estimate before ``label_correction``; their errors are of sampling only. ``part_correlation`` is that
+    ``direct_part`` + ``ips_part`` is the estimate before ``label_correction``; their errors are of sampling only.
+    ``part_correlation`` is that
     of their contributions per cluster. The score ``orthogonality = sum W (Y - q) / sum W`` uses the labels of logged
     responses: with the paper's R^OOF it would be identically zero, since q is that same held-out calibrator. Its
     interval covers 0 if q is right, on average, on the logged responses where the weights lie. Each of the three
