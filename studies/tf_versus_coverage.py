@@ -47,7 +47,7 @@ METHODS = {
         "calibrated plug-in, reads no likelihood", "direct", {"correction": "none", "borrowed": "plug_in"}
     ),
     "snips": Method("self-normalised importance sampling of calibrated rewards"),
-    "calibrated_ips": Method("the same with stabilised weights"),
+    "calibrated_ips": Method("the same with stabilised weights", options={"borrowed": "plug_in"}),
     "dr_cpo": Method("doubly robust, raw weights"),
 }
 WEIGHTED = ("snips", "calibrated_ips", "dr_cpo")

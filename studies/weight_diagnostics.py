@@ -264,7 +264,7 @@ STUDY = Study(
             "calibrated plug-in, no weights", "direct", {"correction": "none", "borrowed": "plug_in"}
         ),
         "snips": Method("self-normalised importance sampling of calibrated rewards"),
-        "calibrated_ips": Method("the same with stabilised weights"),
+        "calibrated_ips": Method("the same with stabilised weights", options={"borrowed": "plug_in"}),
         "dr_cpo": Method("doubly robust, raw weights"),
     },
     profiles={

@@ -101,6 +101,10 @@ class Status(IntEnum):
         73,
         "too many of the policy's responses lie where hardly any label taught the calibrator: label this policy",
     )
+    SHRUNK_WEIGHTS = (
+        75,
+        "the stabilised weights shrink this policy's value towards the logger's: use snips, or fresh responses",
+    )
     LEVEL_REFUSED = 74, "a gate or an audit refuses this level: see what refused it"
 
     @property
