@@ -83,15 +83,25 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
+from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng, one_of
 from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.blocks.direct import direct_block
-from cje_core.families.blocks.estimates import BlockEstimate
+from cje_core.families.blocks.estimates import BlockEstimate, labelled
 from cje_core.families.direct.bootstrap import Bootstrap as Bootstrap
 from cje_core.families.direct.bootstrap_intervals import add_draws
-from cje_core.families.direct.fit import BORROWED, Options, fit_policy, make_lender, oracle_folds
+from cje_core.families.direct.fit import (
+    BORROWED,
+    Options,
+    fit_policy,
+    join_splines,
+    make_lender,
+    oracle_folds,
+    with_spline_limits,
+)
+from cje_core.inference.borrowed_limits import parts_variables
 
 NEEDS = {"judge", "oracle"}
 CHOICES = {
@@ -155,11 +165,11 @@ def estimate(
     if borrowed != "plug_in" and inference in ("bootstrap", "jackknife"):
         raise ValueError(f"borrowed={borrowed!r}: it has no {inference}; use inference='influence'")
     if given.group is not None and (
-        inference != "influence" or correction == "none" or borrowed != "balanced"
+        inference != "influence" or correction == "none" or borrowed not in ("spline", "balanced")
     ):
         raise ValueError(
-            f"groups={given.calibration.groups!r}: a calibrator with groups goes with inference='influence', "
-            "labels that correct and borrowed='balanced'; leave the other choice, or the groups, out"
+            f"groups={given.calibration.groups!r}: a calibrator with groups goes with inference='influence', labels "
+            "that correct and borrowed='spline' or 'balanced'; leave the other choice, or the groups, out"
         )
     _, rows, fitted = given.parts
     low, high = data.attrs["oracle_range"]
@@ -171,11 +181,13 @@ def estimate(
         power_tuned=power_tuned,
         borrowed=borrowed,
         scale=(float(low), float(high)),
+        judge_range=tuple(map(float, data.attrs["judge_range"])),
         group=given.group,
     )
     lender = make_lender(rows, fitted, options)
     fits = [fit_policy(rows, fitted, p, options, lender) for p in range(len(rows.policies))]
-    results = [fit.result for fit in fits]
+    parts = join_splines(rows, fitted, fits, lender) if interval == "auto" else None
+    results = with_spline_limits(fits, parts, ci_prob, options.scale)
     recorded: dict[str, object] = {
         "inference": inference, "correction": correction, "borrowed": borrowed, "power_tuned": power_tuned,
         "covariates": list(given.calibration.covariates), "calibrator": fitted.mode,
@@ -183,7 +195,7 @@ def estimate(
     }  # fmt: skip
     if given.group is not None:
         recorded["groups"] = given.calibration.groups
-    extra: dict[str, object] = {}
+    extra: dict[str, object] = {} if parts is None else parts_variables(parts)
     if inference == "bootstrap":
         recorded |= {"bootstrap": resampling.kind, "n_boot": resampling.n}
         recorded |= {} if resampling.n_min is None else {"n_min": resampling.n_min}
@@ -225,7 +237,7 @@ def estimate(
 
 def _usual_form(inference: str | Bootstrap, correction: str) -> str:
     """What a policy without labels of its own gets where nothing is asked for."""
-    return "balanced" if inference == "influence" and correction != "none" else "plug_in"
+    return "spline" if inference == "influence" and correction != "none" else "plug_in"
 
 
 def estimate_block(
@@ -259,11 +271,16 @@ def estimate_block(
         return None
     if calibration not in (None, Calibration()):
         return None
+    form = borrowed or _usual_form(inference, correction)
+    if form == "spline":  # is made for one data set after the other; where all have labels nothing is borrowed
+        if correction == "none" or (labelled(block).number < MIN_LABELLED_CLUSTERS).any():
+            return None
+        form = "balanced"
     return direct_block(
         block,
         ci_prob=ci_prob,
         correction=correction,
-        borrowed=borrowed or _usual_form(inference, correction),
+        borrowed=form,
         tuned=power_tuned,
         inference=inference if isinstance(inference, str) else "influence",
         interval=interval,
