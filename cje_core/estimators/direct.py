@@ -89,13 +89,12 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
-from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import Rng, one_of
 from cje_core.data.block import Block
 from cje_core.families.assemble import IntervalRule, assemble
 from cje_core.families.blocks.direct import direct_block
-from cje_core.families.blocks.estimates import BlockEstimate, labelled
+from cje_core.families.blocks.estimates import BlockEstimate
 from cje_core.families.direct.bootstrap import Bootstrap as Bootstrap
 from cje_core.families.direct.bootstrap_intervals import add_draws
 from cje_core.families.direct.fit import (
@@ -278,16 +277,11 @@ def estimate_block(
         return None
     if calibration not in (None, Calibration()):
         return None
-    form = borrowed or _usual_form(inference, correction)
-    if form == "spline":  # is made for one data set after the other; where all have labels nothing is borrowed
-        if correction == "none" or (labelled(block).number < MIN_LABELLED_CLUSTERS).any():
-            return None
-        form = "balanced"
     return direct_block(
         block,
         ci_prob=ci_prob,
         correction=correction,
-        borrowed=form,
+        borrowed=borrowed or _usual_form(inference, correction),
         tuned=power_tuned,
         inference=inference if isinstance(inference, str) else "influence",
         interval=interval,

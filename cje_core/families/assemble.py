@@ -32,7 +32,9 @@ class PolicyResult(NamedTuple):
     se_evaluation: float = np.nan  # standard error from the responses drawn, with f known
     se_calibration: float = np.nan  # standard error from the finite number of labels
     balance: FloatArray | None = None  # per prompt: weights of the labels that others lend, see `Part`
-    kind: str = ""  # of `bounds` where these are this policy's alone and the others have intervals by the rule
+    kind: str = (
+        ""  # of `bounds` where these are this policy's alone and the others have intervals by the rule
+    )
 
 
 class IntervalRule(NamedTuple):

@@ -74,7 +74,9 @@ class Curve(NamedTuple):
     rest: FloatArray  # (m,) label less mean of f
     variance: FloatArray  # (m,) by the model
     square: FloatArray  # (m,) squared residual over (1 - leverage)^2
-    df: tuple[float, float]  # labels that the model's variance is worth, and degrees of freedom that the fit leaves
+    df: tuple[
+        float, float
+    ]  # labels that the model's variance is worth, and degrees of freedom that the fit leaves
 
 
 class Functional(NamedTuple):
@@ -119,7 +121,12 @@ def points() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     uniform = np.load(Path(__file__).with_name("sobol_points.npy")) / 2.0**30
     inside = np.clip(uniform, 1e-6, 1 - 1e-6)
     normal = special.ndtri(inside)
-    return np.ascontiguousarray(normal[:, :-3]), normal[:, -3].copy(), normal[:, -2].copy(), inside[:, -1].copy()
+    return (
+        np.ascontiguousarray(normal[:, :-3]),
+        normal[:, -3].copy(),
+        normal[:, -2].copy(),
+        inside[:, -1].copy(),
+    )
 
 
 def place_nodes(score: FloatArray, low: float, high: float) -> FloatArray:
@@ -268,7 +275,12 @@ def grid_modes(
     """Modes over the grid, with ``log weight = ql - theta' P theta / 2 + log|P| / 2 - log|M| / 2``."""
     size, width = basis.shape
     n = len(GRID)
-    theta, factor, f, log_weight = np.zeros((n, width)), np.zeros((n, width, width)), np.empty((n, size)), np.empty(n)
+    theta, factor, f, log_weight = (
+        np.zeros((n, width)),
+        np.zeros((n, width, width)),
+        np.empty((n, size)),
+        np.empty(n),
+    )
     for a, (slope, bend) in enumerate(GRID):
         theta[a] = theta[max(a - 1, 0)]  # where the last search ended
         precision = prior_precision(slope, bend, width)
@@ -472,7 +484,10 @@ def value_limits(
 
 def difference_limits(parts: Borrowed, first: int, second: int, prob: float) -> FloatArray:
     """Limits of the difference of two values at level `prob`, shape (2,)."""
-    return limits(parts, contrast(parts, first, second), prob)
+    found = contrast(parts, first, second)
+    if found.center < 0:  # the points are not symmetric: both orders of a pair are looked at from one side
+        return -limits(parts, contrast(parts, second, first), prob)[::-1]
+    return limits(parts, found, prob)
 
 
 def _limit(parts: Borrowed, found: Contrast, prob: float, side: float) -> float:
@@ -480,7 +495,10 @@ def _limit(parts: Borrowed, found: Contrast, prob: float, side: float) -> float:
     _, of_responses, of_excess, _ = points()
     z = float(special.ndtri(0.5 + prob / 2))
     stretch = float(special.stdtrit(found.df, 0.5 + prob / 2)) / z
-    x = stretch * (found.deviation + math.sqrt(found.excess) * of_excess) + math.sqrt(found.response) * of_responses
+    x = (
+        stretch * (found.deviation + math.sqrt(found.excess) * of_excess)
+        + math.sqrt(found.response) * of_responses
+    )
     tail = (1 - prob) / 2
     at = weighted_quantile(side * x, parts.selection, 1 - max(tail, TAIL))
     return found.center + side * at * (1.0 if tail >= TAIL else z / float(-special.ndtri(TAIL)))
@@ -501,11 +519,12 @@ def difference_p_value(parts: Borrowed, first: int, second: int) -> float:
     1e-12, at which a quantile is still told from rounding.
     """
     found = contrast(parts, first, second)
-    side = -math.copysign(1.0, found.center)  # the limit that is nearer to 0
+    if found.center < 0:
+        found = contrast(parts, second, first)
 
     def gap(z: float) -> float:
-        """Distance of the limit beyond 0."""
-        return -side * _limit(parts, found, 1 - 2 * float(special.ndtr(-z)), side)
+        """Distance of the lower limit above 0."""
+        return _limit(parts, found, 1 - 2 * float(special.ndtr(-z)), -1.0)
 
     low, high = 1e-6, float(-special.ndtri(SMALLEST_P / 2))
     at_low, at_high = gap(low), gap(high)

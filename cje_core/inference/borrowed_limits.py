@@ -40,7 +40,8 @@ def parts_of(estimate: xr.Dataset) -> Borrowed | None:
     if "borrowed_draw" not in estimate or "borrowed_df" not in estimate.attrs:
         return None
     arrays = {
-        name: np.asarray(estimate.variables[f"borrowed_{name}"].transpose(*dims).values) for name, dims in DIMS.items()
+        name: np.asarray(estimate.variables[f"borrowed_{name}"].transpose(*dims).values)
+        for name, dims in DIMS.items()
     }
     nu0, cap = map(float, estimate.attrs["borrowed_df"])
     return Borrowed(**arrays | {"own": arrays["own"] > 0}, df=(nu0, cap))
@@ -52,7 +53,9 @@ def taken_from(estimate: xr.Dataset, wanted: BoolArray) -> Mapping[str, Any]:
     if parts is None or not (wanted & np.isfinite(parts.offset)).any():
         return {}
     blank = {
-        name: np.where(wanted.reshape(-1, *[1] * (np.ndim(getattr(parts, name)) - 1)), getattr(parts, name), np.nan)
+        name: np.where(
+            wanted.reshape(-1, *[1] * (np.ndim(getattr(parts, name)) - 1)), getattr(parts, name), np.nan
+        )
         for name in ("draw", "rest_draw", "coefficient", "fitted", "offset", "response")
     }
     return parts_variables(parts._replace(**blank, own=parts.own & wanted))
@@ -61,9 +64,9 @@ def taken_from(estimate: xr.Dataset, wanted: BoolArray) -> Mapping[str, Any]:
 def covered_pairs(estimate: xr.Dataset, parts: Borrowed, first: IntArray, second: IntArray) -> BoolArray:
     """Return which pairs have limits by the parts: both policies have them, and one borrows by the spline."""
     spline = estimate.variables["interval_kind"].values.astype(str) == KIND
-    known = np.isfinite(parts.offset) & np.isfinite(estimate.variables["interval"].transpose("policy", ...).values).all(
-        axis=1
-    )
+    known = np.isfinite(parts.offset) & np.isfinite(
+        estimate.variables["interval"].transpose("policy", ...).values
+    ).all(axis=1)
     return np.asarray(known[first] & known[second] & (spline[first] | spline[second]))
 
 

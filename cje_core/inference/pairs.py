@@ -32,7 +32,15 @@ from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.inference.borrowed_limits import covered_pairs, pair_limits, parts_of
-from cje_core.inference.estimate import Status, _contain, clopper_pearson, into_scale, percentile, wald, with_room
+from cje_core.inference.estimate import (
+    Status,
+    clopper_pearson,
+    contain,
+    into_scale,
+    percentile,
+    wald,
+    with_room,
+)
 from cje_core.inference.influence import pooled_df
 from cje_core.inference.sums import cluster_se, cluster_sums, counts_up
 
@@ -139,12 +147,16 @@ def _by_spline(
     parts = parts_of(estimate)
     if parts is None:
         return pairs
-    chosen = covered_pairs(estimate, parts, first, second) & np.isfinite(pairs.difference)
+    chosen = (
+        covered_pairs(estimate, parts, first, second)
+        & np.isfinite(pairs.difference)
+        & np.isfinite(pairs.std_error)
+    )
     if not chosen.any():
         return pairs
     limits, p_value = pair_limits(parts, first[chosen], second[chosen], prob, tested=tested)
     found, difference = Pairs(*(part.copy() for part in pairs)), pairs.difference[chosen]
-    found.interval[chosen] = _contain(limits, difference)
+    found.interval[chosen] = contain(limits, difference)
     found.p_value[chosen] = p_value
     found.probability[chosen] = np.where(difference > 0, 1 - p_value / 2, p_value / 2)
     return found

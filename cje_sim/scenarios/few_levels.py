@@ -95,4 +95,4 @@ def truth(
     return by_policy({policy: float(np.dot(row, of_level)) for policy, row in shares.items()})
 
 
-simulate = world(law)
+simulate = world(law, spread=None, atoms=None)

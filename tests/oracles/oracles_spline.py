@@ -46,7 +46,11 @@ class Posterior:
                 return value + 0.5 * prior @ theta**2, gradient + prior * theta
 
             theta = optimize.minimize(
-                fall, np.zeros(basis.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 2000}
+                fall,
+                np.zeros(basis.shape[1]),
+                jac=True,
+                method="BFGS",
+                options={"gtol": 1e-9, "maxiter": 2000},
             ).x
             f = special.expit(mu + basis @ theta)
             p = rows @ f
@@ -74,12 +78,23 @@ class Posterior:
         rank = (rankdata(score) - rankdata(score).mean()) / rankdata(score).std()
         on_nodes = rows.sum(axis=0) / m  # the spread of f between labels is taken at the nodes
         mean, square = self.draw @ on_nodes, self.draw**2 @ on_nodes
-        rho = self.draw @ rows.T @ rank / m / np.sqrt(np.maximum(square - mean**2, 0) + phi * (mean - square) + 1e-12)
+        rho = (
+            self.draw
+            @ rows.T
+            @ rank
+            / m
+            / np.sqrt(np.maximum(square - mean**2, 0) + phi * (mean - square) + 1e-12)
+        )
         rho = np.clip(rho, -0.98, 0.98)
         passes = special.ndtr(rho * np.sqrt((m - 2) / (1 - rho**2)) - t.ppf(0.95, m - 2))
         self.weight = 1 / np.maximum(passes, 0.1) / np.sum(1 / np.maximum(passes, 0.1))
         self.gain = sum(
-            w * np.diag(f * (1 - f)) @ basis @ np.linalg.inv(information) @ jacobian.T @ np.diag(1 / (phi * p * (1 - p)))
+            w
+            * np.diag(f * (1 - f))
+            @ basis
+            @ np.linalg.inv(information)
+            @ jacobian.T
+            @ np.diag(1 / (phi * p * (1 - p)))
             for w, (_, f, p, jacobian, information, _, _) in zip(weight, fits, strict=True)
         )
         self.rows, self.m, self.binary = rows, m, binary

@@ -13,6 +13,7 @@ from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, taken
 from cje_core.families.assemble import PolicyResult
+from cje_core.families.direct import spline
 from cje_core.families.direct.balance import (
     Lesson,
     balanced_residual,
@@ -20,7 +21,6 @@ from cje_core.families.direct.balance import (
     make_lesson,
     supported,
 )
-from cje_core.families.direct import spline
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.direct.subgroups import shifts
 from cje_core.families.fluctuation import targeted
@@ -63,7 +63,9 @@ class Lender(NamedTuple):
     judge: Informative
     lesson: Lesson
     shift: FloatArray | None = None  # (prompts,) of the calibrator in each prompt's group
-    taught: spline.Taught | None = None  # the curve of the spline posterior, where that is asked for and defined
+    taught: spline.Taught | None = (
+        None  # the curve of the spline posterior, where that is asked for and defined
+    )
 
 
 class Prediction(NamedTuple):
@@ -234,7 +236,9 @@ def _from_lender(
     if lender.taught is not None:
         refused = refusal(fitted, lender, z, share, options.borrowed)
         of_responses = mean_of_rows(units, index, weight)
-        value, sampling, correction, moves = spline.borrow(lender.taught, taken(rows.score, index), of_responses)
+        value, sampling, correction, moves = spline.borrow(
+            lender.taught, taken(rows.score, index), of_responses
+        )
         if refused is None and np.isnan(correction.df):
             refused = Status.LOW_SUPPORT
         if refused is not None:

@@ -14,6 +14,7 @@ import numpy as np
 from cje_core.calibration.oracle_slice import OracleSlice
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data.arrays import Rows
+from cje_core.families.direct.balance import MIN_EFFECTIVE
 from cje_core.formulas.borrowed import (
     Borrowed,
     Curve,
@@ -28,7 +29,6 @@ from cje_core.formulas.borrowed import (
     project,
     response_factor,
 )
-from cje_core.families.direct.balance import MIN_EFFECTIVE
 from cje_core.inference.influence import MeanOver, Part
 from cje_core.inference.sums import cluster_sums, sum_by
 
@@ -62,9 +62,7 @@ def is_defined(rows: Rows, fitted: OracleSlice) -> bool:
     )
 
 
-def teach(
-    rows: Rows, fitted: OracleSlice, judge: tuple[float, float], scale: tuple[float, float]
-) -> Taught:
+def teach(rows: Rows, fitted: OracleSlice, judge: tuple[float, float], scale: tuple[float, float]) -> Taught:
     """Fit the curve to the labels of a slice; `judge` and `scale` are the ranges of judge and oracle."""
     of_source = np.isin(rows.policy, np.unique(rows.policy[rows.teaches])) & rows.evaluated
     score, weight = rows.score[of_source], rows.weight[of_source]
@@ -94,7 +92,9 @@ def teach_arrays(
     return Taught(curve, sign, low, width, prompt)
 
 
-def borrow(taught: Taught, score: FloatArray, of_responses: MeanOver) -> tuple[float, Part, Part, SplineValue]:
+def borrow(
+    taught: Taught, score: FloatArray, of_responses: MeanOver
+) -> tuple[float, Part, Part, SplineValue]:
     """Value of a policy without labels, its errors from responses and from labels, and its functional.
 
     The error of the labels is NaN where fewer than `effective` 1.5 of them carry the value. Its influence is
@@ -102,7 +102,9 @@ def borrow(taught: Taught, score: FloatArray, of_responses: MeanOver) -> tuple[f
     """
     mean, sampling, functional = _mean_of_curve(taught, score, of_responses)
     n, (c, curve, width) = of_responses.n, (functional.coefficient, taught.curve, taught.width)
-    variance, df = label_errors(c, functional.fitted, functional.rest_draw, curve.variance, curve.square, curve.df)
+    variance, df = label_errors(
+        c, functional.fitted, functional.rest_draw, curve.variance, curve.square, curve.df
+    )
     moves = c * np.copysign(np.sqrt(curve.square), curve.rest)
     size = float(moves @ moves)
     if size <= 1e-9 * variance:
@@ -170,7 +172,9 @@ def join(taught: Taught, values: Sequence[SplineValue | None], cluster: IntArray
     parts = [blank if one is None else one.functional for one in values]
     stacked = [np.stack([one[k] for one in parts]) for k in range(4)]
     n = len(known.response)
-    sums = cluster_sums(np.stack([np.zeros(n) if one is None else one.response for one in values]), cluster) / n
+    sums = (
+        cluster_sums(np.stack([np.zeros(n) if one is None else one.response for one in values]), cluster) / n
+    )
     return Borrowed(
         *stacked,
         np.array([one.offset for one in parts]),

@@ -85,7 +85,10 @@ def prepare(
         from cje_core.families.posterior import ENGINES  # samplers and what they need of SciPy: .15 s
 
         one_of(bayes, "bayes", ENGINES, DataError)
-    balances = borrowed in ("spline", "balanced")  # with covariates or groups the first gives way to the second
+    balances = borrowed in (
+        "spline",
+        "balanced",
+    )  # with covariates or groups the first gives way to the second
     if calibration.covariates and calibration.mode == "monotone" and not balances and bayes is None:
         raise DataError(
             f"calibrator={calibration.mode!r}: it sees the judge's score alone, and borrowed={borrowed!r} balances "

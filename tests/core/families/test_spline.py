@@ -42,8 +42,10 @@ def test_the_stored_points_are_scipys():
 
 @pytest.mark.parametrize("world", ["graded", "binary", "levels"])
 def test_values_and_limits_are_their_definition(world):
-    """At .95 and .8; the optimiser of the slow form ends where its gradient is 1e-9, Fisher scoring at a step of 1e-3."""
-    score, label = drawn(world, 3)
+    """At .95 and .8; the optimiser of the slow form ends where its gradient is 1e-9, Fisher scoring
+    at a step of 1e-3.
+    """
+    score, label = drawn(world, 5)
     found = estimated(score, label)
     assert found.interval_kind.values.tolist()[1:] == ["spline", "spline"]
     slow = Posterior(score[0, :M], label[:M], score[0].mean(), score[0].std())
@@ -62,12 +64,17 @@ def test_the_p_value_is_the_level_at_which_the_limits_reach_zero():
         p = difference_p_value(parts, first, second)
         limits = difference_limits(parts, first, second, 1 - p)
         assert min(abs(limits)) < 1e-4 * np.ptp(limits)
-        assert np.allclose(difference_limits(parts, second, first, 0.9), -difference_limits(parts, first, second, 0.9)[::-1])
+        assert np.allclose(
+            difference_limits(parts, second, first, 0.9), -difference_limits(parts, first, second, 0.9)[::-1]
+        )
 
 
 def test_limits_widen_with_the_level():
-    parts = parts_of(estimated(*drawn("binary", 3)))
-    widths = [np.ptp(value_limits(parts, 1, 1 - alpha)) for alpha in (0.5, 0.2, 0.05, 0.021, 0.019, 1e-3, 1e-6, 1e-9)]
+    parts = parts_of(estimated(*drawn("binary", 5)))
+    widths = [
+        np.ptp(value_limits(parts, 1, 1 - alpha))
+        for alpha in (0.5, 0.2, 0.05, 0.021, 0.019, 1e-3, 1e-6, 1e-9)
+    ]
     assert (np.diff(widths) > 0).all()
 
 
@@ -101,23 +108,22 @@ def test_a_selection_of_policies_keeps_its_limits():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "n_labels", "least"), [("binary", 40, 0.93), ("likert", 60, 0.9)])
+@pytest.mark.parametrize(("kind", "n_labels", "least"), [("binary", 40, 0.95), ("likert", 60, 0.92)])
 def test_few_judge_levels_are_covered(kind, n_labels, least):
-    """150 data sets, two borrowed values each and their difference; the balanced form (planted) covers .7 to .83.
+    """60 data sets, two borrowed values each; the balanced form (planted) covers .69 to .84.
 
-    The bound is 5 Monte Carlo standard errors of 150 independent data sets below `least`.
+    The bound is 5 Monte Carlo standard errors of 60 independent data sets below what 1,000 others cover at least.
     """
     truth = few_levels.truth(kind=kind).values
     hits = {"spline": [], "balanced": []}
-    for seed in range(150):
+    for seed in range(60):
         data = few_levels.simulate(
             n=400, oracle_fraction=n_labels / 400, label_design="base", kind=kind, rng=seed
         )
         for form, into in hits.items():
-            found = direct.estimate(data, borrowed=form)
-            low, high = found.interval.values[1:].T
+            low, high = direct.estimate(data, borrowed=form).interval.values[1:].T
             if np.isfinite(low).all():
-                into.append([*((low <= truth[1:]) & (truth[1:] <= high))])
+                into.append((low <= truth[1:]) & (truth[1:] <= high))
     slack = 5 * np.sqrt(least * (1 - least) / len(hits["spline"]))
     assert np.mean(hits["spline"]) >= least - slack
-    assert np.mean(hits["balanced"]) < least - slack
+    assert np.mean(hits["balanced"]) < np.mean(hits["spline"]) - 0.05
