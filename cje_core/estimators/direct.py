@@ -65,8 +65,8 @@ worlds of ``tests/core/families/test_borrowed_slow.py`` where calibrations trans
 easily the median interval is 1.0-1.2 times as wide as the plug-in's for levels and .9-1.6 times for differences; with a
 weak judge, which passes only just where it passes, 1.4-1.8 and 2.1-3.4 times (1,000 data sets each). ``one_step``
 covers 93-98% but keeps half of the bias, with the other sign. Where the judge has two or three levels or most labels of
-a level are equal ``balanced`` covers .69 to .82: equal residuals show no variance. ``spline`` covers .93 to 1.00 there and
-is shorter elsewhere (``docs/decisions.md``).
+a level are equal ``balanced`` covers .69 to .84: equal residuals show no variance. ``spline`` covers .93 to 1.00 there
+and is shorter elsewhere (``docs/decisions.md``).
 
 Failure modes: a borrowed policy is biased where the calibration does not transport (audit it); isotonic fits extend
 flat beyond the labelled scores; labels missing not at random bias everything.

@@ -1,1 +1,1 @@
-"""Formulas of single data sets, on plain arrays: each is written once and called for a data set or for each of a block."""
+"""Formulas of one data set, on plain arrays: each is written once and called for each data set of a block."""

@@ -1,8 +1,8 @@
 """Posterior of a borrowed value: a logistic spline through the labels of other policies, with half of a one-step.
 
 Estimand: ``V_p = E[Y]`` of a policy without labels of its own, valid if ``E[Y | S] = f(S)`` is that of the labelled
-policies. With g_p the mass of the policy's scores at the nodes of f, ``V_p = g_p . f``. Everything is deterministic: the
-"draws" are 512 fixed points of one scrambled Sobol set. Steps, on the unit scale of the labels y (m,):
+policies. With g_p the mass of the policy's scores at the nodes of f, ``V_p = g_p . f``. Everything is deterministic:
+the "draws" are 512 fixed points of one scrambled Sobol set. Steps, on the unit scale of the labels y (m,):
 
 1. Nodes: the distinct labelled scores (16 quantiles where there are more) and the ends of the judge's range; f is
    linear between them (`place_nodes`). z are the nodes in units of the scores of the labelled policies.
@@ -25,8 +25,8 @@ policies. With g_p the mass of the policy's scores at the nodes of f, ``V_p = g_
     with its own value: with lam the weight of the judge in it, ``D = (1 - lam) mean_L f + lam mean f`` and
     ``c_j = 1{j own} / m_a + lam (c_j(its responses) - c_j(its labels))``.
 
-Limits at other levels: the t quantile follows the level; beyond tails of 1%, where 512 points say little, the quantile is
-that at 1% extended in proportion to the normal quantile.
+Limits at other levels: the t quantile follows the level; beyond tails of 1%, where 512 points say little, the quantile
+is that at 1% extended in proportion to the normal quantile.
 
 Source: no publication; found by simulation (``docs/decisions.md``). Known short: plateaus and noise at one end of the
 scale with 15 to 30 labels, nearly all labels equal, where coverage of 95% limits is .87 to .93.
@@ -117,7 +117,7 @@ class Contrast(NamedTuple):
 
 @lru_cache(maxsize=1)
 def points() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Sobol points: normals of the coefficients (N, 20), of responses and of excess noise (N,), uniforms of the grid."""
+    """Sobol points: normals of the coefficients (N, 20), of responses and excess noise (N,), uniforms of the grid."""
     uniform = np.load(Path(__file__).with_name("sobol_points.npy")) / 2.0**30
     inside = np.clip(uniform, 1e-6, 1 - 1e-6)
     normal = special.ndtri(inside)

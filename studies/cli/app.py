@@ -295,7 +295,8 @@ def plan(
     borrowed: Annotated[
         str,
         typer.Option(
-            help="What policies without labels or probes get: balanced (a little wider than what analyze prints) or plug_in (the paper's)."
+            help="What policies without labels or probes get: balanced (the stand-in for what analyze prints) or "
+            "plug_in (the paper's)."
         ),
     ] = "balanced",
     logged: Logged = None,
