@@ -187,7 +187,7 @@ def estimate(
         power_tuned=power_tuned,
         borrowed=borrowed,
         scale=(float(low), float(high)),
-        judge_range=tuple(map(float, data.attrs["judge_range"])),
+        judge_range=(float(data.attrs["judge_range"][0]), float(data.attrs["judge_range"][1])),
         group=given.group,
     )
     lender = make_lender(rows, fitted, options)

@@ -155,7 +155,8 @@ def between(right: IntArray, part: FloatArray, values: FloatArray) -> FloatArray
 
 def at_nodes(right: IntArray, part: FloatArray, weight: FloatArray, size: int) -> FloatArray:
     """Sum weights of scores by node: the transpose of `between`."""
-    return np.bincount(right - 1, (1 - part) * weight, size) + np.bincount(right, part * weight, size)
+    sums = np.bincount(right - 1, (1 - part) * weight, size) + np.bincount(right, part * weight, size)
+    return np.asarray(sums, float)
 
 
 def make_prior(z: FloatArray) -> FloatArray:

@@ -52,7 +52,7 @@ def taken_from(estimate: xr.Dataset, wanted: BoolArray) -> Mapping[str, Any]:
     parts = parts_of(estimate)
     if parts is None or not (wanted & np.isfinite(parts.offset)).any():
         return {}
-    blank = {
+    blank: dict[str, Any] = {
         name: np.where(
             wanted.reshape(-1, *[1] * (np.ndim(getattr(parts, name)) - 1)), getattr(parts, name), np.nan
         )

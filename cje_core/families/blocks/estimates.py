@@ -249,9 +249,9 @@ def assemble_block(
     interval, kinds = found.interval, found.kind
     splines = splines if kind == "auto" else None
     for r, parts in enumerate(splines or ()):
-        for p in (
-            np.flatnonzero(np.isfinite(parts.offset) & ~parts.own & ~failed[r]) if parts is not None else ()
-        ):
+        if parts is None:
+            continue
+        for p in np.flatnonzero(np.isfinite(parts.offset) & ~parts.own & ~failed[r]).tolist():
             interval[r, p] = into_scale(value_limits(parts, p, ci_prob, scale), value[r, p], scale)
             kinds[r, p] = "spline"
     if draws is not None and any(draws):

@@ -168,15 +168,21 @@ def join(taught: Taught, values: Sequence[SplineValue | None], cluster: IntArray
     """Put the values of one curve side by side; policies without one are NaN. `cluster` is that of each prompt."""
     curve, width = taught.curve, taught.width
     known = next(one for one in values if one is not None)
-    blank = Functional(*(np.full(np.shape(x), np.nan) for x in known.functional[:4]), np.nan)
+    draw, _, coefficient, *_ = (np.full(np.shape(x), np.nan) for x in known.functional)
+    blank = Functional(draw, draw, coefficient, coefficient, np.nan)
     parts = [blank if one is None else one.functional for one in values]
-    stacked = [np.stack([one[k] for one in parts]) for k in range(4)]
+    draws, rest_draws, coefficients, fitted = (
+        np.stack(column) for column in zip(*(one[:4] for one in parts), strict=True)
+    )
     n = len(known.response)
     sums = (
         cluster_sums(np.stack([np.zeros(n) if one is None else one.response for one in values]), cluster) / n
     )
     return Borrowed(
-        *stacked,
+        draws,
+        rest_draws,
+        coefficients,
+        fitted,
         np.array([one.offset for one in parts]),
         response_factor(sums @ sums.T),
         np.array([one is not None and one.own for one in values]),
