@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray as xr
 
-from cje_core.checks import one_of
 from cje_sim.judges import draw_levels
 from cje_sim.world import Prompts, Responses, by_policy, world
 
@@ -75,7 +74,8 @@ def law(
 
 def means(passes: Sequence[float], likert: Sequence[Sequence[float]], kind: str) -> np.ndarray:
     """``E[Y | S]`` at each level."""
-    one_of(kind, "kind", KINDS)
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r}; give one of {', '.join(KINDS)}")
     return np.asarray(passes, dtype=float) if kind == "binary" else np.asarray(likert, dtype=float) @ GRADES
 
 
