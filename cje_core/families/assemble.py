@@ -32,6 +32,9 @@ class PolicyResult(NamedTuple):
     se_evaluation: float = np.nan  # standard error from the responses drawn, with f known
     se_calibration: float = np.nan  # standard error from the finite number of labels
     balance: FloatArray | None = None  # per prompt: weights of the labels that others lend, see `Part`
+    kind: str = (
+        ""  # of `bounds` where these are this policy's alone and the others have intervals by the rule
+    )
 
 
 class IntervalRule(NamedTuple):
@@ -122,7 +125,10 @@ def assemble(
         scale=scale,
     )
     interval, kind = chosen.interval, chosen.kind
-    made = [results[p].bounds for p in order]
+    for row, p in enumerate(order):
+        if results[p].kind:
+            interval[row], kind[row] = into_scale(results[p].bounds, value[row], scale), results[p].kind
+    made = [None if results[p].kind else results[p].bounds for p in order]
     given = any(bound is not None for bound in made)
     drawn = [results[p].draws for p in order]
     sizes = [len(d) for d in drawn if d is not None]

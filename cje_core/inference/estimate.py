@@ -278,10 +278,11 @@ def into_scale(interval: FloatArray, estimate: npt.ArrayLike, scale: tuple[float
     >>> into_scale(np.array([[0.9, 1.2], [0.95, 1.1]]), [0.97, 1.02], (0.0, 1.0)).tolist()
     [[0.9, 1.0], [0.95, 1.02]]
     """
-    return _contain(np.clip(interval, *scale), np.asarray(estimate, float))
+    return contain(np.clip(interval, *scale), np.asarray(estimate, float))
 
 
-def _contain(interval: FloatArray, estimate: FloatArray) -> FloatArray:
+def contain(interval: FloatArray, estimate: FloatArray) -> FloatArray:
+    """Widen intervals (..., 2) where needed to contain the estimate."""
     return np.stack([np.minimum(interval[..., 0], estimate), np.maximum(interval[..., 1], estimate)], axis=-1)
 
 
@@ -292,7 +293,7 @@ def percentile(draws: FloatArray, estimate: npt.ArrayLike, ci_prob: float) -> Fl
     out = np.full((len(draws), 2), np.nan)
     usable = np.isfinite(draws).all(axis=1) & np.isfinite(center)
     if usable.any():
-        out[usable] = _contain(np.quantile(draws[usable], tails, axis=1).T, center[usable])
+        out[usable] = contain(np.quantile(draws[usable], tails, axis=1).T, center[usable])
     return out
 
 
@@ -310,7 +311,7 @@ def hdi(draws: FloatArray, ci_prob: float) -> FloatArray:
     inside = min(int(np.ceil(ci_prob * len(ordered))), len(ordered))
     width = ordered[inside - 1 :] - ordered[: len(ordered) - inside + 1]
     first = int(np.argmin(width))
-    return _contain(ordered[[first, first + inside - 1]], np.asarray(draws.mean()))
+    return contain(ordered[[first, first + inside - 1]], np.asarray(draws.mean()))
 
 
 def bca(draws: FloatArray, estimate: float, acceleration: float, ci_prob: float) -> FloatArray:
@@ -324,7 +325,7 @@ def bca(draws: FloatArray, estimate: float, acceleration: float, ci_prob: float)
     z0 = special.ndtri(np.clip(below, 0.5 / len(draws), 1 - 0.5 / len(draws)))
     shifted = z0 + special.ndtri([0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
     level = special.ndtr(z0 + shifted / (1 - acceleration * shifted))
-    return _contain(np.quantile(draws, np.sort(level)), np.asarray(estimate, float))
+    return contain(np.quantile(draws, np.sort(level)), np.asarray(estimate, float))
 
 
 def studentised(
@@ -337,7 +338,7 @@ def studentised(
     """
     pivot = (draws - estimate) / draw_error
     quantiles = np.quantile(pivot, [0.5 + ci_prob / 2, 0.5 - ci_prob / 2])
-    return _contain(estimate - quantiles * std_error, np.asarray(estimate, float))
+    return contain(estimate - quantiles * std_error, np.asarray(estimate, float))
 
 
 def wilson(share: float, n: float, ci_prob: float) -> FloatArray:
@@ -351,7 +352,7 @@ def wilson(share: float, n: float, ci_prob: float) -> FloatArray:
     z2 = float(special.ndtri(0.5 + ci_prob / 2)) ** 2
     center = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2))) / (1 + z2 / n)
-    return _contain(np.array([center - half, center + half]), np.asarray(share, float))
+    return contain(np.array([center - half, center + half]), np.asarray(share, float))
 
 
 def clopper_pearson(share: npt.ArrayLike, count: npt.ArrayLike, ci_prob: npt.ArrayLike) -> FloatArray:

@@ -31,7 +31,16 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import Status, clopper_pearson, into_scale, percentile, wald, with_room
+from cje_core.inference.borrowed_limits import covered_pairs, pair_limits, parts_of
+from cje_core.inference.estimate import (
+    Status,
+    clopper_pearson,
+    contain,
+    into_scale,
+    percentile,
+    wald,
+    with_room,
+)
 from cje_core.inference.influence import pooled_df
 from cje_core.inference.sums import cluster_se, cluster_sums, counts_up
 
@@ -113,7 +122,8 @@ def pair_errors(
             low, high = estimate.attrs["oracle_range"]
             scale = float(low), float(high)
         apart = Apart(std_error, _pair_df(estimate, first, second, influence, cluster))
-        return pair_levels(levels, first, second, apart, correlation, scale, prob, tested=tested)
+        found = pair_levels(levels, first, second, apart, correlation, scale, prob, tested=tested)
+        return _by_spline(estimate, found, first, second, prob, tested)
     draws = _numbers(estimate, "draws", "replicate")
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
@@ -128,6 +138,28 @@ def pair_errors(
         p_better[k] = (above + (len(drawn) - below)) / (2 * len(drawn))  # a tie counts one half
     df = np.where(np.isfinite(std_error), np.inf, np.nan)
     return Pairs(difference, std_error, df, interval, p_value, p_better)
+
+
+def _by_spline(
+    estimate: xr.Dataset, pairs: Pairs, first: IntArray, second: IntArray, prob: float, tested: bool
+) -> Pairs:
+    """The pairs with limits and p-values of the spline posterior where both values are made of one curve."""
+    parts = parts_of(estimate)
+    if parts is None:
+        return pairs
+    chosen = (
+        covered_pairs(estimate, parts, first, second)
+        & np.isfinite(pairs.difference)
+        & np.isfinite(pairs.std_error)
+    )
+    if not chosen.any():
+        return pairs
+    limits, p_value = pair_limits(parts, first[chosen], second[chosen], prob, tested=tested)
+    found, difference = Pairs(*(part.copy() for part in pairs)), pairs.difference[chosen]
+    found.interval[chosen] = contain(limits, difference)
+    found.p_value[chosen] = p_value
+    found.probability[chosen] = np.where(difference > 0, 1 - p_value / 2, p_value / 2)
+    return found
 
 
 def _pair_df(

@@ -114,7 +114,7 @@ def test_differences_of_borrowed_plug_ins_carry_a_caution() -> None:
     assert all("80-88%" in pair["caution"] and "--borrowed balanced" in pair["caution"] for pair in pairs)
     assert " ".join(printed(plugged, 100).split()).count("--borrowed balanced") == 1
     default = analyze(table)
-    assert default.estimates["direct"]["route"].values.tolist() == ["theta_aug", "balanced", "balanced"]
+    assert default.estimates["direct"]["route"].values.tolist() == ["theta_aug", "spline", "spline"]
     assert [pair["caution"] for pair in to_json(default)["contrasts"]] == [None] * 3
     assert "plug-in" not in printed(default, 100)
     many = analyze(world(30, labels=20, policies=tuple("abcdef")), borrowed="plug_in")  # too many for a table

@@ -11,7 +11,9 @@ from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.data.block import Block
 from cje_core.families.intervals import Evidence, bounds, weigh_evidence
-from cje_core.inference.estimate import Status, into_scale, percentile
+from cje_core.formulas.borrowed import Borrowed
+from cje_core.inference.borrowed_limits import pair_limits, value_limits
+from cje_core.inference.estimate import Status, contain, into_scale, percentile
 from cje_core.inference.pairs import Apart, Levels, Pairs, lent_df, pair_levels
 
 # statuses that explain a missing standard error by themselves, beside the failures
@@ -42,6 +44,9 @@ class BlockEstimate(NamedTuple):
     unseen_by: FloatArray
     scale: tuple[float, float]
     balance: FloatArray | None
+    splines: list[Borrowed | None] | None = (
+        None  # of each data set, where values are borrowed by the spline posterior
+    )
 
     def pairs(self, first: IntArray, second: IntArray, ci_prob: float) -> Pairs:
         """Differences of the policies numbered `first` minus `second`, arrays (R, pairs); p-values only of t tests."""
@@ -69,7 +74,16 @@ class BlockEstimate(NamedTuple):
             ci_prob,
             tested=False,
         )
-        return Pairs(*(part.reshape(n_sets, len(first), *part.shape[1:]) for part in found))
+        found = Pairs(*(part.reshape(n_sets, len(first), *part.shape[1:]) for part in found))
+        for r, parts in enumerate(self.splines or ()):
+            if parts is not None:
+                known = np.isfinite(parts.offset) & np.isfinite(self.interval[r]).all(axis=-1)
+                chosen = known[first] & known[second] & ~(parts.own[first] & parts.own[second])
+                chosen &= np.isfinite(found.std_error[r])
+                limits, _ = pair_limits(parts, first[chosen], second[chosen], ci_prob, tested=False)
+                found.interval[r, chosen] = contain(limits, found.difference[r, chosen])
+                found.p_value[r, chosen] = found.probability[r, chosen] = np.nan
+        return found
 
     def _pair_df(self, first: IntArray, second: IntArray, apart: FloatArray) -> FloatArray:
         """Degrees of freedom of differences with influence `apart`, as `cje_core.inference.pairs` has them."""
@@ -200,6 +214,7 @@ def assemble_block(
     kind: str = "auto",
     evidence: Evidence | None = None,
     draws: list[dict[int, FloatArray]] | None = None,
+    splines: list[Borrowed | None] | None = None,
 ) -> BlockEstimate:
     """Intervals of values, arrays (R, P); failures are NaN.
 
@@ -232,6 +247,13 @@ def assemble_block(
         scale=scale,
     )
     interval, kinds = found.interval, found.kind
+    splines = splines if kind == "auto" else None
+    for r, parts in enumerate(splines or ()):
+        if parts is None:
+            continue
+        for p in np.flatnonzero(np.isfinite(parts.offset) & ~parts.own & ~failed[r]).tolist():
+            interval[r, p] = into_scale(value_limits(parts, p, ci_prob, scale), value[r, p], scale)
+            kinds[r, p] = "spline"
     if draws is not None and any(draws):
         drawn = np.full(value.shape, False)
         for r, of_set in enumerate(draws):
@@ -258,4 +280,5 @@ def assemble_block(
         unseen_by,
         scale,
         None if balance is None else blank(balance, failed),
+        splines,
     )

@@ -88,7 +88,10 @@ def _unseen_covariates(analysis: Analysis) -> list[str]:
     if not names or fitted is None or fitted.attrs["mode"] != "monotone":
         return []
     direct = analysis.estimates.get("direct")
-    balanced = direct is not None and json.loads(direct.attrs["options"])["borrowed"] == "balanced"
+    balanced = direct is not None and json.loads(direct.attrs["options"])["borrowed"] in (
+        "spline",
+        "balanced",
+    )
     places = ["what is borrowed is balanced on them"] * balanced
     places += ["the posterior sees them"] * (analysis.posterior is not None)
     words = " and ".join(places) or "they are not used"
