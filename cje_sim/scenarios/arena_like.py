@@ -81,6 +81,9 @@ class Policy:
         Law of standardised length X.
     divergence : float
         k, nats per token between logger and target; 0 for a copy of the base policy.
+    low_mean, low_sd : float
+        Mean and standard deviation, in nats per response, of the error of log-ratios recorded at judge levels up to
+        `LOW`, where the divergence is not recorded either.
     """
 
     shares: tuple[float, ...]
@@ -88,23 +91,30 @@ class Policy:
     length_mean: float = 0.0
     length_sd: float = 1.0
     divergence: float = 0.0
+    low_mean: float = 0.0
+    low_sd: float = 0.0
 
 
 # fmt: off
 LEVELS = (.05, .1, .15, .2, .35, .45, .5, .55, .65, .7, .85, .9, .95, 1.0)
+LOW = .55  # highest judge level at which log-ratios are recorded wrongly: 5.2% of the base policy's responses
 MEANS = (.38, .40, .41, .42, .46, .5, .56, .58, .59, .61, .747, .82, .88, .93)
-UNHELPFUL_MEANS = (.02, .06, .09, .09, .1, .1, .12, .12, .3, .45, .65, .65, .65, .6)
+UNHELPFUL_MEANS = (.02, .07, .09, .09, .1, .1, .12, .12, .3, .45, .65, .65, .65, .6)
 BASE = (.001, .005, .001, .007, .003, .005, .014, .016, .006, .08, .608, .05, .123, .081)
 PARALLEL = (.001, .006, .001, .009, .003, .012, .008, .011, .007, .055, .575, .09, .143, .079)
-PREMIUM = (.001, .004, .001, .006, .003, .005, .012, .013, .006, .07, .57, .07, .14, .099)
+PREMIUM = (.001, .005, .001, .007, .003, .006, .013, .014, .006, .075, .6, .06, .127, .082)
 UNHELPFUL = (.013, .583, .064, .108, .029, .035, .007, .018, .007, .038, .083, .001, .003, .011)
 # fmt: on
 POLICIES = {
     "base": Policy(BASE, MEANS),
     "clone": Policy(BASE, MEANS),
-    "parallel_universe_prompt": Policy(PARALLEL, MEANS, length_mean=-0.08, divergence=0.044),
-    "premium": Policy(PREMIUM, MEANS, length_mean=0.1, divergence=0.0907),
-    "unhelpful": Policy(UNHELPFUL, UNHELPFUL_MEANS, length_sd=0.62, divergence=0.0654),
+    "parallel_universe_prompt": Policy(
+        PARALLEL, MEANS, length_mean=-0.08, divergence=0.0437, low_mean=-17.0, low_sd=11.5
+    ),
+    "premium": Policy(PREMIUM, MEANS, divergence=0.0936, low_mean=-2.0, low_sd=3.8),
+    "unhelpful": Policy(
+        UNHELPFUL, UNHELPFUL_MEANS, length_sd=0.62, divergence=0.0662, low_mean=-10.0, low_sd=5.9
+    ),
 }
 
 
@@ -116,7 +126,7 @@ def law(
     shift: float = 1.0,
     noise_share: float = 0.1,
     noise_sd: float = 1.45,
-    offset: float = 0.045,
+    low_error: float = 1.0,
 ) -> Responses:
     """Scores, lengths and label noise, all tied within a prompt, with logs and the covariate ``response_length``.
 
@@ -131,18 +141,19 @@ def law(
         value changes with it.
     noise_share, noise_sd : float
         Share of rows with teacher-forcing error in the target's log-probability, and its sd in nats.
-    offset : float
-        Teacher-forcing offset in nats per token, common to logger and target.
+    low_error : float
+        Factor, times `shift`, of the errors at low judge levels (`Policy.low_mean`, `Policy.low_sd`); at 0 the
+        divergence is recorded there as everywhere.
     """
-    if not (shift >= 0 and noise_sd >= 0 and 0 <= noise_share <= 1):
+    if not (shift >= 0 and noise_sd >= 0 and low_error >= 0 and 0 <= noise_share <= 1):
         raise ValueError(
-            f"shift={shift}, noise_sd={noise_sd}, noise_share={noise_share}: need the first two >= 0, a share in [0, 1]"
+            f"shift={shift}, noise_sd={noise_sd}, low_error={low_error}, noise_share={noise_share}: need the first "
+            "three >= 0, a share in [0, 1]"
         )
     rng, shape = prompts.rng, (len(policies), prompts.n)
     level = draw_levels(prompts.uniforms(len(policies)), [p.shares for p in policies.values()])
-    center, scale, k = np.array([(p.length_mean, p.length_sd, p.divergence) for p in policies.values()]).T[
-        ..., None
-    ]
+    columns = [(p.length_mean, p.length_sd, p.divergence, p.low_mean, p.low_sd) for p in policies.values()]
+    center, scale, k, low_mean, low_sd = np.array(columns).T[..., None]
     k = shift * k
     x = center + scale * special.ndtri(prompts.uniforms(len(policies)))
     at_zero = np.take_along_axis(np.array([p.means for p in policies.values()]), level, axis=1)
@@ -158,7 +169,10 @@ def law(
     excess = rng.normal(k, np.sqrt(2 * k / tokens[0]), shape) - logged_ratio / tokens[0]
     error = np.where(rng.random(shape) < noise_share, noise_sd * rng.standard_normal(shape), 0.0)
     error[0] = 0.0
-    recorded = -(own_entropy[0] + offset) * tokens[0] - excess * tokens[0] + error
+    if low_error > 0:
+        low = low_error * shift * (low_mean + low_sd * rng.standard_normal(shape))
+        excess = np.where(np.asarray(LEVELS)[level[0]] <= LOW, -(logged_ratio + low) / tokens[0], excess)
+    recorded = -own_entropy[0] * tokens[0] - excess * tokens[0] + error
     return Responses(
         policies=policies,
         judge=np.asarray(LEVELS)[level],
@@ -189,8 +203,8 @@ def overlap(
     shift: float = 1.0,
     noise_share: float = 0.1,
     noise_sd: float = 1.45,
-    offset: float = 0.045,
-    level: float = 0.9,
+    low_error: float = 1.0,
+    level: float = 0.8,
 ) -> xr.Dataset:
     """Exact typicality coverage and limit ESS of the recorded weights; parameters of the law as in `law`.
 
@@ -208,18 +222,26 @@ def overlap(
     ttc, log10_ess = [], []
     base, *_ = policies.values()
     x = base.length_mean + base.length_sd * QUANTILES
+    tokens, is_low = _tokens(x), (np.array(LEVELS) <= LOW)[:, None] & (low_error > 0)
     for p in policies.values():
         share, k = 0.0 if p is base else noise_share, shift * p.divergence
-        surprisal = partial(_surprisal_cdf, policy=p, base=base, divergence=k)
-        own = partial(surprisal, of=p, shift=-k, variance=0.0)
+        mean, variance = low_error * shift * p.low_mean, (low_error * shift * p.low_sd) ** 2
+        surprisal = partial(_surprisal_cdf, policy=p, base=base)
+        own = partial(surprisal, of=p, shift=-k, divergence=k)
         threshold = optimize.brentq(lambda t, own=own: own(t) - level, -2.0, 5.0, xtol=1e-12)
-        logged = partial(surprisal, threshold, of=base, shift=offset + k)
-        ttc.append((1 - share) * logged(variance=0.0) + share * logged(variance=noise_sd**2))
+        by_level = np.where(is_low, 0.0, k)
+        logged = partial(
+            surprisal, threshold, of=base, shift=by_level, divergence=by_level, mean=np.where(is_low, mean, 0.0)
+        )
+        low = np.where(is_low, variance, 0.0)
+        ttc.append((1 - share) * logged(variance=low) + share * logged(variance=low + noise_sd**2))
 
-        log_square = 2 * _log_ratio(p, base, ..., x) + 2 * k * _tokens(x)
+        # Lognormal errors: E[e^{c N(m, v)}] = e^{c m + c^2 v / 2}; E[W^2] of the divergence is e^{2 k tokens}.
+        log_square = 2 * _log_ratio(p, base, ..., x) + np.where(is_low, 2 * mean + 2 * variance, 2 * k * tokens)
         second = special.logsumexp(log_square + np.log(base.shares)[:, None] - np.log(x.size))
         second += np.log1p(share * np.expm1(2 * noise_sd**2))
-        first = np.log1p(share * np.expm1(noise_sd**2 / 2))
+        first = special.logsumexp(np.where(is_low[:, 0], mean + variance / 2, 0.0), b=p.shares)
+        first += np.log1p(share * np.expm1(noise_sd**2 / 2))
         log10_ess.append(float((2 * first - second) / np.log(10)))
     coords = {"policy": list(policies)}
     return xr.Dataset({"ttc": ("policy", ttc), "log10_ess": ("policy", log10_ess)}, coords=coords)
@@ -237,16 +259,25 @@ def _value(policy: Policy, means: tuple[float, ...], length_slope: float) -> flo
 
 
 def _surprisal_cdf(
-    t: float, *, policy: Policy, base: Policy, of: Policy, divergence: float, shift: float, variance: float
+    t: float,
+    *,
+    policy: Policy,
+    base: Policy,
+    of: Policy,
+    divergence: float | FloatArray,
+    shift: float | FloatArray,
+    mean: float | FloatArray = 0.0,
+    variance: float | FloatArray = 0.0,
 ) -> float:
     """P(surprisal under `policy` <= t) for responses whose level and length follow the law of `of`.
 
-    Given both, surprisal is normal around ``ENTROPY + shift`` minus the ratio's share per token; `variance`
-    is that of a sequence-level error. Length is integrated over `QUANTILES`, a midpoint rule.
+    Given both, surprisal is normal around ``ENTROPY + shift`` minus the ratio's share per token; `mean` and `variance`
+    are those of an error of the whole response's log-likelihood. Arrays are columns by judge level. Length is
+    integrated over `QUANTILES`, a midpoint rule.
     """
     x = of.length_mean + of.length_sd * QUANTILES
     tokens = _tokens(x)
-    center = ENTROPY + shift - _log_ratio(policy, base, ..., x) / tokens
+    center = ENTROPY + shift - (_log_ratio(policy, base, ..., x) + mean) / tokens
     sd = np.sqrt(ENTROPY_SD**2 + 2 * divergence / tokens + variance / tokens**2)
     return float(np.dot(of.shares, special.ndtr((t - center) / sd).mean(axis=1)))
 
