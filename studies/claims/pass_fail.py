@@ -47,7 +47,9 @@ def fit(printed: FloatArray) -> tuple[float, float]:
     return float(found[0]), float(found[1])
 
 
-def simulated(unexplained: float, correlation: float, replicates: int, rng: np.random.Generator) -> FloatArray:
+def simulated(
+    unexplained: float, correlation: float, replicates: int, rng: np.random.Generator
+) -> FloatArray:
     """RMSE by number of labels from pass/fail labels: two judge levels, base and target agree by a shared draw.
 
     Pass rates of the levels are ``PASSES -+ d`` with d^2 the variance that the judge explains, half of the responses
@@ -66,7 +68,8 @@ def simulated(unexplained: float, correlation: float, replicates: int, rng: np.r
     found = []
     for m in LABELS:  # rows are exchangeable: the first m are a random slice
         mean = [
-            (base[:, :m] & level[:, :m]).sum(axis=1) / np.maximum(level[:, :m].sum(axis=1), 1) for level in (high, ~high)
+            (base[:, :m] & level[:, :m]).sum(axis=1) / np.maximum(level[:, :m].sum(axis=1), 1)
+            for level in (high, ~high)
         ]
         value = mean[0] * high.mean(axis=1) + mean[1] * (~high).mean(axis=1)
         found.append(float(np.sqrt(((value - target.mean(axis=1)) ** 2).mean())))
@@ -88,10 +91,10 @@ def decide_reductions(trial: Trial) -> Evidence:
         measured=f"RMSE over the printed one {', '.join(f'{r:.2f}' for r in ratio)}, at s² = {unexplained:.3f} and "
         f"rho = {rho:.2f}",
         expected=f"every RMSE within {100 * ROOM:.0f}% of {', '.join(f'{r:g}' for r in printed)}",
-        text=f"The paper's conditions: {PROBLEMS} problems, {RESPONSES} responses of each policy to them, labels of the "
+        text=f"The paper's conditions: {PROBLEMS} problems, {RESPONSES} responses of each policy, labels of the "
         f"base policy, RMSE over two targets against their mean labels. Our world: s² (1/m + 1/n - 2 rho/n), s² the "
-        "variance of the label given the score and rho the correlation of two policies' residuals on one problem. With "
-        f"s² = {unexplained:.3f} (a judge that explains {100 * explained:.0f}% of the label's variance) and rho = "
+        "variance of the label given the score and rho the correlation of two policies' residuals on one problem. "
+        f"With s² = {unexplained:.3f} (a judge that explains {100 * explained:.0f}% of the label's variance) and rho = "
         f"{rho:.2f} it is {told} labels, at most {100 * np.abs(ratio - 1).max():.1f}% off. Were the "
         f"problems not shared (rho = 0), it would be {apart[-1]:.2f} times the printed one at {LABELS[-1]} labels. A "
         f"second method, {replicates:,} simulated experiments with pass/fail labels and two judge levels, gives "

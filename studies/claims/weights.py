@@ -187,7 +187,7 @@ CLAIMS: tuple[Claim, ...] = (
         statement=r"calibrated IPS with exact weights and known rewards R(S) tends to $V(\pi') = E_0[W R]$",
         why=r"The stack minimises a variance; nothing in it keeps $E_0[\hat W R]$. Where it chooses the constant the "
         r"estimate is the logger's value, and a projection on the wrong direction pools what differs. The paper's "
-        r"conditions: its proof lets $\hat W \to m^*_\rho$ (assumption R2 of the appendix), the monotone projection of W, "
+        r"conditions: its proof lets $\hat W \to m^*_\rho$ (R2 of the appendix), the monotone projection of W, "
         r"which is $m^* = E_0[W | S]$ where that is monotone; the algorithm it prints stacks by least variance and "
         r"violates R2, also where $m^*$ itself is among the candidates. Our world: a judge of 2 to 5 levels, weights "
         r"and rewards of each level known.",
