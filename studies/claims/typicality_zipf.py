@@ -140,7 +140,7 @@ def decide_figure(trial: Trial) -> Evidence:
     )
     text += (
         f" For normal sums, a TTC above .8 at 25 and below .01 at 400 tokens needs an SD of the target's surprisal "
-        f"under itself of at least {asked:.2f} times that under the logger; the largest at both tilts over our draws is "
+        f"under itself of at least {asked:.2f} times that under the logger; the largest at both tilts in our draws: "
         + ", ".join(f"{r:.2f} ({k.replace('_', '-')})" for k, r in widest.items())
         + ". The second method is this condition beside the exact TTC by FFT."
     )

@@ -70,13 +70,12 @@ def of_cells(method: str, name: str) -> Callable[[Trial], Evidence]:
             f"{worst:+.1f} standard errors off at worst",
             expected=f"each of {len(cells)} shared cells as printed, within {ERRORS:g} standard errors",
             text="The paper's conditions: Arena prompts, three policies that borrow the base policy's calibrator, "
-            f"{RUNS} runs of a cell (50 seeds, 3 policies on the same prompts and labels). Our world: the smooth one "
-            f"of study {STUDY}. From {where}: {'; '.join(said)}. A standard error is ours and that of {RUNS} runs over a "
-            f"design effect of {DESIGN[1]:g}; with {DESIGN[0]:g}, a row agrees only where it does so too. The table "
-            f"has {len(printed) - len(cells)} cells besides. The second method is `jackknife-level`, which has both forms "
-            "of the jackknife: the reference library `cje-eval` divided its sum by K before release 0.3.0.",
-            needs="the design effect of the paper's runs, between "
-            f"{DESIGN[0]:g} and {DESIGN[1]:g} in ours, on which the answer depends"
+            f"{RUNS} runs of a cell (50 seeds, 3 policies on the same prompts and labels). Our world: world smooth of "
+            f"study {STUDY}. From {where}: {'; '.join(said)}. A standard error is ours and that of {RUNS} runs over "
+            f"a design effect of {DESIGN[1]:g}; with {DESIGN[0]:g}, a row agrees only where it does so too. The table "
+            f"has {len(printed) - len(cells)} cells besides. The second method is `jackknife-level`, which has both "
+            "forms of the jackknife: the reference library `cje-eval` divided its sum by K before release 0.3.0.",
+            needs=f"the design effect of the paper's runs, taken as {DESIGN[0]:g} to {DESIGN[1]:g}, on which it depends"
             if holds is None
             else "",
         )
