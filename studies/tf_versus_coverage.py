@@ -3,8 +3,9 @@
 The paper's limitations ("Teacher forcing and API drift") name both and cannot tell them apart: its log-likelihoods
 carry errors of unknown size and its targets differ from the logger. Here each has a factor of its own. `likelihoods`
 says what is recorded: the exact ones, errors in one row of ten (the paper's clone, whose ESS/n is 26% at its sample
-size) or in every row (26% in the limit). `shift` scales every target's divergence from the logger and so its TTC, while
-no true value changes with it. At ``shift = 1`` with errors in one row of ten the world is that of the benchmark.
+size) and at the lowest judge levels, or in every row (26% in the limit). `shift` scales every target's divergence from
+the logger and so its TTC, while no true value changes with it. At ``shift = 1`` with errors in one row of ten the world
+is that of the benchmark.
 """
 
 import math
@@ -30,9 +31,9 @@ from studies.engine.sentences import ANSWER
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 LIKELIHOODS: dict[str, dict[str, Any]] = {
-    "exact": {"noise_share": 0.0, "noise_sd": 0.0},
+    "exact": {"noise_share": 0.0, "noise_sd": 0.0, "low_error": 0.0},
     "one_in_ten": {"noise_share": 0.1, "noise_sd": 1.45},
-    "every_row": {"noise_share": 1.0, "noise_sd": sd_for_ess(0.26)},
+    "every_row": {"noise_share": 1.0, "noise_sd": sd_for_ess(0.26), "low_error": 0.0},
 }
 SHIFTED = (
     "parallel_universe_prompt",
@@ -235,8 +236,9 @@ STUDY = Study(
     title="Noise of likelihoods or lack of overlap?",
     aims="Decide which of the two causes that the paper cannot separate makes importance sampling fail: errors of "
     "teacher-forced likelihoods, or a logger that does not visit what the targets say.",
-    mechanism="Scenario arena_like. Recorded log-likelihoods are exact, wrong in one row of ten (sd 1.45 nats) or "
-    "wrong in every row (sd 1.16 nats: a copy of the logger keeps 26% of its sample); the divergence of every target "
+    mechanism="Scenario arena_like. Recorded log-likelihoods are exact, wrong in one row of ten (sd 1.45 nats) and at "
+    "the lowest judge levels, or wrong in every row (sd 1.16 nats: a copy of the logger keeps 26% of its sample); the "
+    "divergence of every target "
     "from the logger is scaled from none to that of the benchmark. A quarter of the base policy's prompts is labelled.",
     estimands="V(policy) = E[Y], by quadrature: the same in every cell.",
     measures="RMSE over the two shifted targets to which calibration transports, and of the copy; the share of the "

@@ -31,6 +31,7 @@ POLICIES = ("clone", "parallel_universe_prompt", "premium", "unhelpful")
 TRUSTED = POLICIES[:3]  # the calibration transports to these: what is wrong with them is the weights
 WRONG = 0.02  # absolute error that counts as failure: the difference that the paper's gate is to detect
 TTC_GATE, RESTORED, SHALL = 0.70, 0.8, 0.8
+LEVEL = 0.8  # target mass of the region behind the printed TTC (a clone has .796), not the .9 of the text
 GROUPS = 20  # of replicates left out in turn, for the error of an area
 # Sign: +1 where a large value says that the weights are healthy.
 DIAGNOSTICS = {
@@ -58,7 +59,7 @@ PERCENT = ("ess_fraction", "ess_fraction_stabilised", "ttc", "ttc_two_sided", "m
 
 def diagnose(data: xr.Dataset) -> dict[str, xr.DataArray]:
     """Overlap diagnostics by policy."""
-    found = overlap(data)
+    found = overlap(data, level=LEVEL)
     return {name: found[name] for name in DIAGNOSTICS}
 
 

@@ -300,38 +300,6 @@ def keeps_level(
     return Finding(together(answer, beside), RULE, found.holds)
 
 
-def meets_range(
-    who: str, rows: pd.DataFrame, z: pd.DataFrame, asked: tuple[float, float], cell: Sequence[str]
-) -> Finding:
-    """Return the sentence on whether coverages lie in a published range, with the errors and SEs that explain them.
-
-    Parameters
-    ----------
-    who : str
-        The range's method, and the formula and design that were run.
-    rows : pd.DataFrame
-        ``coverage``, ``refused`` and ``failed`` with their MCSE, a row per cell.
-    z : pd.DataFrame
-        Of `studies.engine.measures.normalised.normalised_errors`; its first row is quoted.
-    asked : pair of float
-    cell : sequence of str
-        Columns that name a cell.
-    """
-    value, error = rows["coverage"], 1.96 * rows["coverage_mcse"]
-    holds = bool(((value + error >= asked[0]) & (value - error <= asked[1])).all())
-    ends = rows.sort_values("coverage", kind="stable").iloc[[0, -1]]
-    low, high = (points(float(r["coverage"]), float(r["coverage_mcse"])) for _, r in ends.iterrows())
-    few = z.iloc[0]
-    sentence = together(
-        f"Does the {who} cover in the published {100 * asked[0]:.0f}-{100 * asked[1]:.0f}%? {ANSWER[holds]}: it covers "
-        f"{low} to {high}% over {len(rows)} cells.",
-        f"At {few.iloc[0]:.0%} labelled Z has mean {few['mean_z']:.2f} ({few['mean_z_mcse']:.2f}) and sd "
-        f"{few['sd_z']:.2f} ({few['sd_z_mcse']:.2f}).",
-        refusals(rows, cell),
-    )
-    return Finding(sentence, "yes: every cell's 95% Monte Carlo bounds reach the range", holds)
-
-
 def alike_within(
     what: str, rows: pd.DataFrame, cell: Sequence[str], name: str, left_out: Iterable[LeftOut] = ()
 ) -> list[Finding]:

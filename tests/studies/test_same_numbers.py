@@ -25,6 +25,7 @@ SHOWN = ("coverage", "refused", "failed", "bias", "rmse", "width", "interval_sco
 # Numbers of sentences that are made of several cells on purpose (paired ratios, differences, shares over cells), by the
 # words around them; each is held to its definition in the test of its study.
 DERIVED = {
+    "interval_coverage": ("at worst # standard errors",),
     "estimator_benchmark": ("a lead of #", "less that of direct: #", "its RMSE is #", "it takes #"),
     "judge_benchmark": ("on average over \\d+ cells, #",),
     "judge_information": ("simulated over exact is #",),
