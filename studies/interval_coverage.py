@@ -400,7 +400,7 @@ STUDY = Study(
         "smoke": Profile(
             4,
             {"world": ("smooth", "weak", "equal"), "n": (1000,)},
-            {name: {"inference": Bootstrap(n=50)} for name in PAPER["bootstrap"][2]},
+            {name: {"inference": Bootstrap(n=50)} for name in PAPER["bootstrap"]},
         ),
         "quick": Profile(
             300,
