@@ -100,7 +100,9 @@ def test_what_leads_says_what_it_assumes():
     words = "best: other: ahead of base by intervals that together leave out 0, while transport is off by less than"
     assert f"{words} {found.flips_at:.3f}" in text
     word = notes(analyze(table, chosen=["raw_judge"]))[0].plain
-    assert "best: other: ahead of base by intervals that together leave out 0, if what is assumed holds" in word
+    assert (
+        "best: other: ahead of base by intervals that together leave out 0, if what is assumed holds" in word
+    )
 
 
 def test_a_wholly_labelled_policy_is_not_told_to_collect_what_it_has():
