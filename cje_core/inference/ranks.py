@@ -3,14 +3,14 @@
 The paper's paragraph "Selection and multiplicity" warns of the winner's curse: the best of many estimates is rarely
 as good, or as surely best, as it looks. So ranks come with simultaneous confidence sets (Mogstad, Romano, Shaikh and
 Wilhelm, 2024, "Inference for ranks with applications to mobility across neighbourhoods and academic achievement
-across countries"), and "best" is a set of policies and a probability. All of it is made of the limits that are printed: of the
-differences (`cje_core.inference.pairs`) at one simultaneous level, and of the values. Labels that showed no spread have
-limits, so they take part. A higher value is better throughout; rank 1 is the best.
+across countries"), and "best" is a set of policies and a probability. All of it is made of limits as they are
+printed: of the differences (`cje_core.inference.pairs`) at one simultaneous level, and of the values. Labels that
+showed no spread have limits, so they take part. A higher value is better throughout; rank 1 is the best.
 
 Equal policies with 6, 12, 30 and 100 own labels each, on the same prompts or not (2, 5, 10 and 30 policies; binary
 labels of mean .5, .9, .95, and .9 Beta(40, 1) + .1 Beta(2, 4); 1,000 runs a cell, 500 of 30 policies, Monte Carlo
-standard errors at most .01): some rank set is false in at most .050 of the runs. Unadjusted intervals of the differences
-from the best name some policy as behind it in up to .99.
+standard errors at most .01): some rank set is false in at most .050 of the runs. Unadjusted intervals of the
+differences from the best name some policy as behind it in up to .99.
 """
 
 from typing import Any

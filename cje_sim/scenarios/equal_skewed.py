@@ -1,4 +1,4 @@
-"""Equal policies whose own labels decide: graded labels with rare drops, or binary ones, and a judge that knows nothing.
+"""Equal policies whose own labels decide: graded with rare drops, or binary, and a judge that knows nothing.
 
 Labels of every policy are independent draws of one law, so every true difference is zero: whoever orders two policies,
 names one as behind another or as surely best, errs. With ``label_value`` the labels are binary; else they are

@@ -66,10 +66,10 @@ def image(figure: "Figure", kind: str = "png") -> bytes:
 
 
 def _starred(analysis: Analysis) -> xr.Dataset:
-    """Win matrix of the values that stand, starred by the decisions of the rank sets; an assumed difference has none."""
+    """Win matrix of the values that stand, starred as the rank sets decide; none for a difference that is assumed."""
     wins, together = win_matrix(analysis.value), analysis.ranks
     if together is not None:
-        names = dict(policy=wins["policy"], other=wins["other"])
+        names = {"policy": wins["policy"], "other": wins["other"]}
         ahead = together["ahead"].reindex(names, fill_value=False).astype(bool)
         wins = wins.assign(significant=ahead | ahead.values.T, wins=ahead)
         wins = wins.assign_attrs(q=1 - together.attrs["ci_prob"], adjustment="all pairs together")

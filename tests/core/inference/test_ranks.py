@@ -222,6 +222,22 @@ def test_equal_labels_take_part_in_what_is_best():
     assert float(probability_best(given, rng=1).probability[1]) > 0.99
 
 
+def test_correlated_counts_by_a_slow_mover():
+    """Binary labels of two policies on the same prompts: Newcombe's corrected phi, and exact tails, in plain loops."""
+    first, second = np.array([1] * 7 + [0] * 5), np.array([1] * 4 + [0] * 8)
+    given, m = counted(np.stack([first, second]).astype(float)), 12
+    a, b = 7 / m, 4 / m
+    phi = np.corrcoef(first, second)[0, 1] - 1 / (2 * m * np.sqrt(a * (1 - a) * b * (1 - b)))
+    assert 0 < phi < 0.5
+    (la, ua), (lb, ub) = (
+        (stats.beta.ppf(0.005, x, m - x + 1), stats.beta.ppf(0.995, x + 1, m - x)) for x in (7, 4)
+    )
+    down = np.sqrt((a - la) ** 2 + (ub - b) ** 2 - 2 * phi * (a - la) * (ub - b))
+    up = np.sqrt((ua - a) ** 2 + (b - lb) ** 2 - 2 * phi * (ua - a) * (b - lb))
+    found = contrasts(given, ci_prob=0.99).interval.values[0]
+    np.testing.assert_allclose(found, [a - b - down, a - b + up])
+
+
 def test_draws_have_the_printed_limits():
     """Both ends of each policy's interval are quantiles of its draws, also where the arms differ."""
     given = independent([0.5, 0.8, 0.2], [0.1, 0.05, 0.2], df=7.0)
