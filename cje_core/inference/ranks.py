@@ -190,7 +190,9 @@ def _effective_clusters(estimate: xr.Dataset) -> FloatArray:
     """Kish's count of the clusters that each policy's error comes from; 0 where no spread was seen."""
     moves = np.abs(cluster_influence(estimate))
     squares = (moves**2).sum(axis=1)
-    return np.divide(moves.sum(axis=1) ** 2, squares, out=np.zeros(len(moves)), where=squares > 0)
+    return np.asarray(
+        np.divide(moves.sum(axis=1) ** 2, squares, out=np.zeros(len(moves)), where=squares > 0), float
+    )
 
 
 def probability_best(
