@@ -13,14 +13,17 @@ influence values,
 
     lower = d - sqrt((a - l_a)^2 - 2 r (a - l_a) (u_b - b) + (u_b - b)^2),      upper likewise
 
-and the p-value is the smallest alpha at which it leaves out 0. So labels that are all equal, which show no spread and
-leave a t interval out of the question, still bound a difference (r = 0: no correlation was seen). Two independent
-policies of mean .94 with 20 labels each, where half of all pairs have such a policy: it covers .997 and the t interval
-.503 (.961 and .961 at mean .5, at .95 of the width), by enumeration over both binomials. Levels with room for drops
-that few graded labels did not show (``unseen_by``) take part alike: 12 labels of .9 Beta(40, 1) + .1 Beta(2, 4) against
-12 of Beta(20, 20) or Beta(9.4, .6), it covers .998 and .999 and the t interval .79 and .73 (4,000 replicates, 1.2 and
-1.4 times as wide; .96 against .91 at 30 labels). There is no number where a policy has failed, and no p-value of a
-difference that is rounding.
+and the p-value is the smallest alpha at which it leaves out 0. Of two counts m, a positive r of binary labels is less
+its continuity correction ``1 / (2 m s_a s_b)``, s^2 = v (1 - v) on the unit scale (Newcombe 1998, method 10): of five
+policies with 12 binary labels of mean .5 on the same prompts, some pair is then told apart at their simultaneous level
+in .011 of the runs, without it in .087 (Monte Carlo standard errors .003 and .009). So labels that are all equal, which
+show no spread and leave a t interval out of the question, still bound a difference (r = 0: no correlation was seen).
+Two independent policies of mean .94 with 20 labels each, where half of all pairs have such a policy: it covers .997 and
+the t interval .503 (.961 and .961 at mean .5, at .95 of the width), by enumeration over both binomials. Levels with
+room for drops that few graded labels did not show (``unseen_by``) take part alike: 12 labels of .9 Beta(40, 1) + .1
+Beta(2, 4) against 12 of Beta(20, 20) or Beta(9.4, .6), it covers .998 and .999 and the t interval .79 and .73 (4,000
+replicates, 1.2 and 1.4 times as wide; .96 against .91 at 30 labels). There is no number where a policy has failed, and
+no p-value of a difference that is rounding.
 """
 
 from collections.abc import Callable
@@ -289,6 +292,12 @@ def _count_labels(
     a, b = first[chosen], second[chosen]
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = np.nan_to_num(correlated(a, b))
+        share = np.clip((value - low) / (high - low), 0.0, 1.0)
+        spread = np.sqrt(share * (1 - share))
+        # Newcombe's continuity correction: with a dozen pairs most of a correlation seen may be chance
+        chance = 1 / (2 * np.minimum(count[a], count[b]) * spread[a] * spread[b])
+    both = counted[a] & counted[b] & (correlation > 0)
+    correlation = np.where(both, np.maximum(correlation - chance, 0.0), correlation)
 
     def arms(policy: IntArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
         """How far the interval of a level reaches below and above its value."""
@@ -329,11 +338,16 @@ def _count_labels(
     return found
 
 
+def cluster_influence(estimate: xr.Dataset) -> FloatArray:
+    """Influence of each cluster on each value, shape (P, clusters), scaled so that the error is their sum."""
+    influence = _numbers(estimate, "influence", "prompt")
+    return np.asarray(cluster_sums(influence, _clusters(estimate)) / influence.shape[1])
+
+
 def covariance(estimate: xr.Dataset) -> FloatArray:
     """Joint covariance matrix of the policies' values, shape (P, P); NaN for a policy without a standard error."""
     if has_influence(estimate):
-        influence = _numbers(estimate, "influence", "prompt")
-        sums = cluster_sums(influence, _clusters(estimate)) / influence.shape[1]
+        sums = cluster_influence(estimate)
         return np.asarray(sums @ sums.T)
     draws = _numbers(estimate, "draws", "replicate")
     centred = draws - draws.mean(axis=1, keepdims=True)

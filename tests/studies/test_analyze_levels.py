@@ -294,7 +294,7 @@ def test_a_refused_policy_has_no_posterior_number_and_best_says_who_was_compared
     assert list(found["best"]["left_out"]) == ["third"] and "contradict" in found["best"]["left_out"]["third"]
     assert found["best"]["p_best"] == {"compared": ["base", "clone"], "left_out": {"third": "level refused"}}
     assert (
-        "best: clone: ahead of base by intervals that leave out 0; not compared: third (level refused)"
+        "best: clone: ahead of base by intervals that together leave out 0; not compared: third (level refused)"
         in text
     )
     assert "P(best): among base, clone; not compared: third (level refused)" in text

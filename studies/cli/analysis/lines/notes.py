@@ -238,7 +238,7 @@ def _best(analysis: Analysis) -> list[str]:
     found, lines = best(analysis), []
     if found is not None:
         others = [policy for policy in found.compared if policy != found.policy]
-        words = f"best: {found.policy}: ahead of {some(others)} by intervals that leave out 0"
+        words = f"best: {found.policy}: ahead of {some(others)} by intervals that together leave out 0"
         if not found.decided:
             still = [policy for policy in found.compared if policy not in found.behind]
             words = f"best: not decided among {some(still)}: {found.policy} has the largest value"
