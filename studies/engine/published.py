@@ -79,7 +79,11 @@ def meets_published(name: str, who: str, rows: pd.DataFrame, z: pd.DataFrame) ->
     ends = rows.sort_values("coverage", kind="stable").iloc[[0, -1]]
     low, high = (points(float(r["coverage"]), float(r["coverage_mcse"])) for _, r in ends.iterrows())
     worst = max((distance(*one, DESIGN[1]) for one in cells), key=abs)
-    answer = "Not settled (it depends on the design effect of the printed runs)" if holds is None else ANSWER[holds]
+    answer = (
+        "Not settled (it depends on the design effect of the printed runs)"
+        if holds is None
+        else ANSWER[holds]
+    )
     sentence = together(
         f"Does the {name} ({who}) cover as published, {least}-{most}%? {answer}: it covers {low} to {high}% over "
         f"{len(rows)} cells, at worst {worst:+.1f} standard errors from its cell of the table.",
