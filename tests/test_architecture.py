@@ -25,6 +25,7 @@ PYMC_MODULES = tuple(
 # Folders of cje_core from the bottom up; those of one line do not import each other.
 THEMES = (
     ("caches", "checks", "compiled", "disk", "streams"),
+    ("formulas",),
     ("data",),
     ("inference",),
     ("calibration",),
