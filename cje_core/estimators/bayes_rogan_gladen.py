@@ -19,7 +19,7 @@ Examples
 >>> data = cje_sim.simulate("binary_judge", n=300, oracle_fraction=0.5, rng=1)
 >>> found = estimate(data, n_draws=200, rng=1)
 >>> dict(found["draws"].sizes), found.attrs["ci_kind"]
-({'policy': 2, 'replicate': 200}, 'eti')
+({'policy': 2, 'replicate': 200}, 'hdi')
 """
 
 from collections.abc import Mapping
@@ -44,6 +44,7 @@ from cje_core.families.posterior import MIN_LABELS, check_options
 from cje_core.inference.estimate import Status, hdi
 
 NEEDS = {"judge", "oracle"}
+NEXT_TO_END = 0.005  # share of draws that may lie beyond an interval that reaches the end
 MIN_EFFECTIVE = 400.0  # proposals that must count, for quantiles to be trusted
 
 
@@ -55,7 +56,7 @@ def estimate(
     threshold: float | None = None,
     accuracy_prior: tuple[float, float] = (1.0, 1.0),
     n_draws: int = 2000,
-    interval: str = "eti",
+    interval: str = "hdi",
 ) -> xr.Dataset:
     """Estimate each policy's value by the posterior of its share of good responses; see the module and its package.
 
@@ -86,7 +87,7 @@ def estimate(
         said = _judged(status, posterior, counts.own > 0, ci_prob)
         if said is Status.FEW_LABELS_POSTERIOR:
             draws, spread = np.full_like(draws, np.nan), np.nan
-        bounds = hdi(draws, ci_prob) if interval == "hdi" and np.isfinite(spread) else None
+        bounds = _shortest(draws, (bottom, top), ci_prob) if interval == "hdi" and np.isfinite(spread) else None
         results[p] = PolicyResult(
             said, route, source_of(route), value, std_error=spread, draws=draws, bounds=bounds
         )
@@ -106,6 +107,20 @@ def estimate(
         ci_prob=ci_prob,
         rule=IntervalRule(drawn=interval),
         extra={name: ("policy", accuracy[:, k]) for k, name in enumerate(ACCURACY)},
+    )
+
+
+def _shortest(draws: FloatArray, scale: tuple[float, float], ci_prob: float) -> FloatArray:
+    """Highest-density interval, which starts at an end of the scale where all but `NEXT_TO_END` of the draws lie inwards.
+
+    There the density piles up, and the outermost draw of the shortest interval is not the end itself.
+    """
+    lower, upper = hdi(draws, ci_prob)
+    return np.array(
+        [
+            scale[0] if (draws < lower).mean() <= NEXT_TO_END else lower,
+            scale[1] if (draws > upper).mean() <= NEXT_TO_END else upper,
+        ]
     )
 
 
