@@ -16,8 +16,8 @@ conditioned on the oracle's scale (`cje_core.bayes.value.within`).
 on log odds (`cje_core.bayes.value`, df = 0), and delta_p is what that adds to the plug-in. It has no likelihood, so it
 holds for binary residuals too, and no draw leaves the scale.
 
-The posterior is *cut*: probes never inform f. With pooling, for each draw of f a short inner chain moves (delta, sigma, lambda, tau)
-given that f, from where the last one stopped. In the joint posterior the probes of a policy that the calibration does
+The posterior is *cut*: probes never inform f. With pooling, for each draw of f a short inner chain
+moves (delta, sigma, lambda, tau) given that f, from where the last one stopped. In the joint posterior the probes of a policy that the calibration does
 not fit would bend f towards them and hide their own shift. A normal prior lets one failing policy inflate tau for
 all; the heavier tails of student and horseshoe let it go alone.
 """
@@ -96,7 +96,9 @@ def probe_corrected(
         plug_in = draw_values(rows, graded, draws, uncorrected, rng=rng)
         found = shifts(rows, graded, draws, prior=prior, scale=scale, rng=rng)
         return shifted(plug_in, found.delta, levels)
-    plug_in = draw_values(rows, graded, draws, uncorrected, rng=deepcopy(rng))  # with the weights of the value
+    plug_in = draw_values(
+        rows, graded, draws, uncorrected, rng=deepcopy(rng)
+    )  # with the weights of the value
     checked = np.flatnonzero(probed(rows)[1] >= MIN_LABELLED_CLUSTERS)
     corrections = list(uncorrected)
     for p in checked:

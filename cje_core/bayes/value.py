@@ -7,8 +7,8 @@ labels L of its own, at draw d, with Bayesian-bootstrap weights w on the cluster
     e_w = logit T_w - logit L_w                              L_w = sum_L v_i w_i f(S_i) / sum_L v_i w_i
     T_w = (sum_L v_i w_i Y_i + vbar L_w) / (sum_L v_i w_i + vbar)
 
-on the unit scale, with v_i = 1 / e_i and vbar = sum_L v_i / m. To first order that is ``F + sum v w (Y - f) / sum v w``, the
-mean residual put on the plug-in; on log odds no draw leaves the oracle's scale, and draws near an end are as skewed as
+on the unit scale, with v_i = 1 / e_i and vbar = sum_L v_i / m. To first order that is
+``F + sum v w (Y - f) / sum v w``, the mean residual put on the plug-in; on log odds no draw leaves the oracle's scale, and draws near an end are as skewed as
 the labels are. f, w and residuals belong to the same draw in all terms: independent draws would break their
 cancellation. One pseudo-label at the model's own mean (a Dirichlet process prior of precision 1) keeps equal labels
 from being taken for certain. e_1 has all w equal, and c_m >= 1 widens what w does for few labels as a t quantile does,
@@ -223,7 +223,11 @@ def draw_values(
 ) -> FloatArray:
     """Draw the policies' values, each with its correction or as a plug-in; see `values`."""
     levels, n_policies = graded.levels, len(rows.policies)
-    cluster, used, c = rows.cluster[rows.prompt], np.flatnonzero(rows.evaluated), curves_of(rows, graded, draws)
+    cluster, used, c = (
+        rows.cluster[rows.prompt],
+        np.flatnonzero(rows.evaluated),
+        curves_of(rows, graded, draws),
+    )
     nothing = Correction(np.zeros(0, dtype=np.intp), np.zeros(0), 1.0, 1.0)
     each = [nothing if one is None else one for one in corrections]
 

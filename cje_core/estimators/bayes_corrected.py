@@ -8,9 +8,9 @@ probed policies (`cje_core.bayes.shifts`), so that policies that transport share
 unless the joint posterior is asked for.
 
 Failure modes: the probes must be a random sample of the policy's responses. A pooled prior pulls a true shift towards
-those of the others, also a large one that few probes show, and takes residuals as normal: with five probed policies, one
-of them shifted by -.25, and 20 binary probes each, the interval of that policy covers .69 under ``student``, .70 under
-``horseshoe`` and .96 under the default (`docs/decisions.md`); with three policies the scale tau is hardly identified.
+those of the others, also a large one that few probes show, and takes residuals as normal: with five probed policies,
+one of them shifted by -.25, and 20 binary probes each, the interval of that policy covers .72 under ``student`` and .97
+under the default (`docs/decisions.md`); with three policies the scale tau is hardly identified.
 
 Examples
 --------

@@ -7,6 +7,10 @@ Misclassification Correction"), which clips what falls outside [0, 1]. Routes, t
 those of that estimator. Where all labels had one probability the policy's own labels count as a sample of its
 responses, and the verdicts are those of the others; else all verdicts count and labels teach Se and Sp alone.
 
+The interval is that of highest density: near an end of the scale the posterior piles up there, and equal tails leave
+the end out. Value .02 behind a judge of J .4, borrowed from 40 labels: equal tails cover about .8, highest density .94;
+in the middle both keep their level (`docs/decisions.md`).
+
 Failure modes: as there, a confusion matrix that moves with the policy biases every borrowed number. Where the interval
 of Youden's J reaches 0 the verdicts say little of the value: with own labels the interval is then theirs, and holds;
 without them it is the prior's (ILL_CONDITIONED). With unequal label probabilities labelled responses enter twice, as if
@@ -87,7 +91,9 @@ def estimate(
         said = _judged(status, posterior, counts.own > 0, ci_prob)
         if said is Status.FEW_LABELS_POSTERIOR:
             draws, spread = np.full_like(draws, np.nan), np.nan
-        bounds = _shortest(draws, (bottom, top), ci_prob) if interval == "hdi" and np.isfinite(spread) else None
+        bounds = (
+            _shortest(draws, (bottom, top), ci_prob) if interval == "hdi" and np.isfinite(spread) else None
+        )
         results[p] = PolicyResult(
             said, route, source_of(route), value, std_error=spread, draws=draws, bounds=bounds
         )
@@ -111,7 +117,7 @@ def estimate(
 
 
 def _shortest(draws: FloatArray, scale: tuple[float, float], ci_prob: float) -> FloatArray:
-    """Highest-density interval, which starts at an end of the scale where all but `NEXT_TO_END` of the draws lie inwards.
+    """Compute the highest-density interval, up to an end of the scale with at most `NEXT_TO_END` of the draws beyond it.
 
     There the density piles up, and the outermost draw of the shortest interval is not the end itself.
     """

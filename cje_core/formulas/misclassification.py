@@ -56,7 +56,9 @@ def value_limits(
     p, false_pass, good = np.moveaxis(value, -1, 0)
     youden, zero = good - false_pass, np.zeros(value.shape[:-1])
     p = np.clip(p, np.minimum(false_pass, good), np.maximum(false_pass, good))
-    theta = np.clip(np.divide(p - false_pass, youden, out=np.full_like(zero, 0.5), where=youden != 0), 0.0, 1.0)
+    theta = np.clip(
+        np.divide(p - false_pass, youden, out=np.full_like(zero, 0.5), where=youden != 0), 0.0, 1.0
+    )
     limits = []
     for end in (0.0, 1.0):
         too_high = ((youden > 0) == (end == 0))[..., None]  # D > 0 between theta and this end
@@ -129,9 +131,7 @@ def pair_limits(shares: Shares, first: IntArray, second: IntArray) -> Callable[[
         reach = of_a**2 + of_b[:, ::-1] ** 2 - 2 * together_values[:, None] * of_a * of_b[:, ::-1]
         apart = difference[:, None] + np.array([-1.0, 1.0]) * np.sqrt(np.maximum(reach, 0.0))
         found = np.clip(np.where(one, shared, apart), -1.0, 1.0)
-        return np.stack(
-            [np.minimum(found[:, 0], difference), np.maximum(found[:, 1], difference)], axis=-1
-        )
+        return np.stack([np.minimum(found[:, 0], difference), np.maximum(found[:, 1], difference)], axis=-1)
 
     return limits
 

@@ -166,7 +166,7 @@ def _by_confusion_matrix(estimate: xr.Dataset, first: IntArray, second: IntArray
     return lambda level: (high - low) * limits(level)
 
 
-# by the attribute ``difference_rule`` of an estimate: differences that follow from more than two levels and a covariance
+# by the attribute ``difference_rule`` of an estimate whose differences need more than two levels and a covariance
 DIFFERENCE_RULES: dict[str, Callable[[xr.Dataset, IntArray, IntArray], Limits]] = {
     "confusion_matrix": _by_confusion_matrix
 }

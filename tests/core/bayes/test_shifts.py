@@ -3,6 +3,7 @@
 import numpy as np
 import oracles_bayes
 import pytest
+from bare_arrays import rows_of
 from scipy import special, stats
 
 from cje_core.bayes import gibbs
@@ -74,7 +75,9 @@ def moments(rows, graded, p):
     return np.mean(residual), np.sum((residual - np.mean(residual)) ** 2), len(residual)
 
 
-@pytest.mark.parametrize("options", [{}, {"draws": 2}, {"cluster": np.arange(30) // 2}], ids=["plain", "draws", "clusters"])
+@pytest.mark.parametrize(
+    "options", [{}, {"draws": 2}, {"cluster": np.arange(30) // 2}], ids=["plain", "draws", "clusters"]
+)
 def test_without_pooling_probes_correct_as_own_labels_do(options):
     """Against the oracle of the one-step posterior, the probes of each policy in the place of its labels."""
     rows, graded = audit((0.1, -0.2), (12, 8), **options)
@@ -156,6 +159,36 @@ def test_heavy_tails_let_an_outlier_go():
     }
     assert found["student"][1:4].std(axis=1).mean() < found["normal"][1:4].std(axis=1).mean()
     assert found["normal"][1:4].std(axis=1).mean() < found["flat"][1:4].std(axis=1).mean()
+
+
+@pytest.mark.slow
+def test_a_shift_that_few_binary_probes_show_is_covered():
+    """Five probed policies, one shifted by -.25, 20 binary probes: a pooled prior pulls it to the others' and misses.
+
+    Value of the shifted policy and its difference from another, within five standard errors of .95.
+    """
+    reps, n, hits = 150, 200, {"flat": np.zeros(2), "student": np.zeros(2)}
+    large = np.random.default_rng(0).beta(3.5, 1.5, 1_000_000)
+    truth = np.array([large.clip(0.25).mean() - 0.25, large.clip(0.25).mean() - 0.25 - 0.7])
+    names = ["base", *(f"p{k}" for k in range(5))]
+    for r in range(reps):
+        rng = np.random.default_rng(r)
+        score = rng.beta(3.5, 1.5, (6, n))
+        mean = score - np.array([0, 0, 0, 0, 0, 0.25])[:, None]
+        oracle = (rng.random((6, n)) < mean).astype(float)
+        probe = (np.arange(n) < 20) & (np.arange(6) > 0)[:, None]
+        oracle[~probe & ((np.arange(n) >= 100) | (np.arange(6) > 0)[:, None])] = np.nan
+        rows = rows_of(score, oracle, names, probe=probe, teach=("base",))
+        fitted = fit_slice(rows, calibrator="monotone", every_fold=False)
+        graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
+        draws = gibbs.sample(graded.levels, n_draws=199, rng=rng)
+        for prior, hit in hits.items():
+            value = probe_corrected(rows, graded, draws, prior=prior, rng=np.random.default_rng(r))[0]
+            both = np.stack([value[5], value[5] - value[1]])
+            low, high = np.quantile(both, [0.025, 0.975], axis=1, method="weibull")
+            hit += (low <= truth) & (truth <= high)
+    least = stats.binom.ppf(ALPHA / 2, reps, 0.95)
+    assert (hits["flat"] >= least).all() and (hits["student"] < least).all()
 
 
 def test_probes_never_bend_f():

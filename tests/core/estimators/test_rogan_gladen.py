@@ -139,9 +139,7 @@ def test_differences_under_two_matrices_combine_the_values():
     below, above = value - low, high - value
     sums = out.influence.groupby(out.cluster).sum().values
     r = (sums[0] * sums[1]).sum() / np.sqrt((sums**2).sum(axis=1).prod())
-    reach = [
-        np.sqrt(x**2 + y**2 - 2 * r * x * y) for x, y in ((below[0], above[1]), (above[0], below[1]))
-    ]
+    reach = [np.sqrt(x**2 + y**2 - 2 * r * x * y) for x, y in ((below[0], above[1]), (above[0], below[1]))]
     np.testing.assert_allclose(one.interval[0], value[0] - value[1] + [-reach[0], reach[1]], rtol=1e-9)
 
 
