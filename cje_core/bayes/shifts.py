@@ -16,10 +16,10 @@ conditioned on the oracle's scale (`cje_core.bayes.value.within`).
 on log odds (`cje_core.bayes.value`, df = 0), and delta_p is what that adds to the plug-in. It has no likelihood, so it
 holds for binary residuals too, and no draw leaves the scale.
 
-The posterior is *cut*: probes never inform f. With pooling, for each draw of f a short inner chain
-moves (delta, sigma, lambda, tau) given that f, from where the last one stopped. In the joint posterior the probes of a policy that the calibration does
-not fit would bend f towards them and hide their own shift. A normal prior lets one failing policy inflate tau for
-all; the heavier tails of student and horseshoe let it go alone.
+The posterior is *cut*: probes never inform f. With pooling, for each draw of f a short inner chain moves (delta, sigma,
+lambda, tau) given that f, from where the last one stopped. In the joint posterior the probes of a policy that the
+calibration does not fit would bend f towards them and hide their own shift. A normal prior lets one failing policy
+inflate tau for all; the heavier tails of student and horseshoe let it go alone.
 """
 
 from copy import deepcopy

@@ -117,7 +117,7 @@ def estimate(
 
 
 def _shortest(draws: FloatArray, scale: tuple[float, float], ci_prob: float) -> FloatArray:
-    """Compute the highest-density interval, up to an end of the scale with at most `NEXT_TO_END` of the draws beyond it.
+    """Compute the highest-density interval, to an end of the scale with `NEXT_TO_END` of the draws beyond it at most.
 
     There the density piles up, and the outermost draw of the shortest interval is not the end itself.
     """
