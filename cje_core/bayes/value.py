@@ -7,8 +7,9 @@ labels L of its own, at draw d, with Bayesian-bootstrap weights w on the cluster
     e_w = logit T_w - logit L_w                              L_w = sum_L v_i w_i f(S_i) / sum_L v_i w_i
     T_w = (sum_L v_i w_i Y_i + vbar L_w) / (sum_L v_i w_i + vbar)
 
-on the unit scale, with v_i = 1 / e_i and vbar = sum_L v_i / m. To first order that is ``F + sum v w (Y - f) / sum v
-w``, the mean residual put on the plug-in; on log odds no draw leaves the oracle's scale, and draws near an end are as
+on the unit scale, with v_i = 1 / e_i and vbar = sum_L v_i / m. To first order that is
+``F + sum v w (Y - f) / sum v w``, the mean residual put on the plug-in; on log odds no draw leaves the scale of the
+oracle, and draws near an end are as
 skewed as the labels are. f, w and residuals belong to the same draw in all terms: independent draws would break their
 cancellation. One pseudo-label at the model's own mean (a Dirichlet process prior of precision 1) keeps equal labels
 from being taken for certain. e_1 has all w equal, and c_m >= 1 widens what w does for few labels as a t quantile does,
