@@ -396,12 +396,11 @@ STUDY = Study(
         ),
         "direct_corrected": Method("probe-corrected Direct, interval as it comes"),
         "bayes_corrected": Method(
-            "probe-corrected posterior, Student-t(3) shifts", options={"n_draws": 1000}
+            "probe-corrected posterior, Student-t(3) shifts",
+            options={"model": bayes_corrected.Model("student"), "n_draws": 1000},
         ),
         "bayes_flat": Method(
-            "probe-corrected posterior, flat shifts",
-            "bayes_corrected",
-            {"model": bayes_corrected.Model("flat"), "n_draws": 1000},
+            "probe-corrected posterior, each policy by itself", "bayes_corrected", {"n_draws": 1000}
         ),
     },
     profiles={

@@ -84,11 +84,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
+from cje_core.formulas.proportions import charged
 from cje_core.inference.estimate import clopper_pearson, into_scale, logit_wald, wald, with_room
 from cje_core.inference.influence import mean_of_rows
 
@@ -249,10 +249,3 @@ def _matched_count(
     share = (inside.mean(axis=0) - low) / (high - low)
     with np.errstate(divide="ignore", invalid="ignore"):
         return charged(1 + share * (1 - share) * ((high - low) / std_error) ** 2, df, ci_prob)
-
-
-def charged(count: npt.ArrayLike, df: npt.ArrayLike, ci_prob: float) -> FloatArray:
-    """Count less what its degrees of freedom cost, the squared ratio of the t quantiles; at least one."""
-    n, level = np.asarray(count, float), 0.5 + ci_prob / 2
-    ratio = special.stdtrit(np.maximum(n - 1, 1e-3), level) / special.stdtrit(np.asarray(df, float), level)
-    return np.asarray(np.fmax(n * np.fmin(1.0, ratio) ** 2, 1.0))

@@ -341,20 +341,6 @@ def studentised(
     return contain(estimate - quantiles * std_error, np.asarray(estimate, float))
 
 
-def wilson(share: float, n: float, ci_prob: float) -> FloatArray:
-    """Wilson's score interval of a proportion out of any positive (effective) count, shape (2,).
-
-    Examples
-    --------
-    >>> wilson(0.9, 10, 0.95).round(3).tolist(), wilson(1.0, 10, 0.95).round(3).tolist()
-    ([0.596, 0.982], [0.722, 1.0])
-    """
-    z2 = float(special.ndtri(0.5 + ci_prob / 2)) ** 2
-    center = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2))) / (1 + z2 / n)
-    return contain(np.array([center - half, center + half]), np.asarray(share, float))
-
-
 def clopper_pearson(share: npt.ArrayLike, count: npt.ArrayLike, ci_prob: npt.ArrayLike) -> FloatArray:
     """Interval of a share out of any positive (effective) count by the two binomial tails, shape (..., 2).
 

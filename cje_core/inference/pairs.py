@@ -24,6 +24,9 @@ room for drops that few graded labels did not show (``unseen_by``) take part ali
 Beta(2, 4) against 12 of Beta(20, 20) or Beta(9.4, .6), it covers .998 and .999 and the t interval .79 and .73 (4,000
 replicates, 1.2 and 1.4 times as wide; .96 against .91 at 30 labels). There is no number where a policy has failed, and
 no p-value of a difference that is rounding.
+
+An estimate whose differences follow from something else names its rule in the attribute ``difference_rule``, a key of
+`DIFFERENCE_RULES`: a function that gives the limits of its differences at any level. Interval and p-value come from it.
 """
 
 from collections.abc import Callable
@@ -34,6 +37,8 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
+from cje_core.formulas.misclassification import Shares
+from cje_core.formulas.misclassification import pair_limits as confusion_limits
 from cje_core.inference.borrowed_limits import covered_pairs, pair_limits, parts_of
 from cje_core.inference.estimate import (
     Status,
@@ -47,6 +52,7 @@ from cje_core.inference.estimate import (
 from cje_core.inference.influence import pooled_df
 from cje_core.inference.sums import cluster_se, cluster_sums, counts_up
 
+Limits = Callable[[FloatArray], FloatArray]  # of levels (pairs,): intervals of the differences (pairs, 2)
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
 
@@ -125,6 +131,10 @@ def pair_errors(
             low, high = estimate.attrs["oracle_range"]
             scale = float(low), float(high)
         apart = Apart(std_error, _pair_df(estimate, first, second, influence, cluster))
+        rule = DIFFERENCE_RULES.get(estimate.attrs.get("difference_rule", ""))
+        if rule is not None:
+            pairs = pair_levels(levels, first, second, apart, correlation, scale, prob, tested=False)
+            return _by_limits(pairs, rule(estimate, first, second), prob, tested=tested)
         found = pair_levels(levels, first, second, apart, correlation, scale, prob, tested=tested)
         return _by_spline(estimate, found, first, second, prob, tested)
     draws = _numbers(estimate, "draws", "replicate")
@@ -163,6 +173,50 @@ def _by_spline(
     found.p_value[chosen] = p_value
     found.probability[chosen] = np.where(difference > 0, 1 - p_value / 2, p_value / 2)
     return found
+
+
+def _by_limits(pairs: Pairs, limits: Limits, prob: float, *, tested: bool) -> Pairs:
+    """Replace intervals, p-values and probabilities of pairs by those that follow from limits at any level."""
+    interval = limits(np.full(len(pairs.difference), prob))
+    known = np.isfinite(interval).all(axis=1)
+    p_value = invert(limits, len(known)) if tested else np.full(len(known), np.nan)
+    rounding = np.abs(pairs.difference) <= ROUNDING  # whose sign says nothing
+    p_value = np.where(known, np.where(rounding, 1.0, p_value), np.nan)
+    better = np.where(pairs.difference > 0, 1 - p_value / 2, p_value / 2)
+    return pairs._replace(interval=interval, p_value=p_value, probability=better)
+
+
+def _by_confusion_matrix(estimate: xr.Dataset, first: IntArray, second: IntArray) -> Limits:
+    """Limits of differences of `cje_core.estimators.rogan_gladen`; see `cje_core.formulas.misclassification`."""
+    moves = _numbers(estimate, "proportion_influence", "proportion", "prompt")
+    sums = cluster_sums(moves, _clusters(estimate)) / moves.shape[-1]
+    shares = Shares(
+        *(
+            _numbers(estimate, name, "proportion")
+            for name in ("proportion_value", "proportion_count", "proportion_df")
+        ),
+        np.tensordot(sums, sums, (2, 2)),
+        _numbers(estimate, "confusion_matrix"),
+    )
+    limits, (low, high) = confusion_limits(shares, first, second), estimate.attrs["oracle_range"]
+    return lambda level: (high - low) * limits(level)
+
+
+# by the attribute ``difference_rule`` of an estimate whose differences need more than two levels and a covariance
+DIFFERENCE_RULES: dict[str, Callable[[xr.Dataset, IntArray, IntArray], Limits]] = {
+    "confusion_matrix": _by_confusion_matrix
+}
+
+
+def invert(limits: Limits, n: int) -> FloatArray:
+    """Smallest alpha at which each of n intervals leaves out 0, by bisection; at least ``10**SMALLEST_P``."""
+    holds, leaves = np.full(n, SMALLEST_P), np.zeros(n)  # log10 of alphas around the p-value
+    for _ in range(40):
+        middle = (holds + leaves) / 2
+        bound = limits(1 - 10**middle)
+        out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
+        holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
+    return np.asarray(np.minimum(10**leaves, 1.0))
 
 
 def _pair_df(
@@ -323,14 +377,8 @@ def _count_labels(
         )
         return np.stack([difference - down, difference + up], axis=-1)
 
-    holds, leaves = np.full(len(a), SMALLEST_P), np.zeros(len(a))  # log10 of alphas around the p-value
-    for _ in range(40 * tested):
-        middle = (holds + leaves) / 2
-        bound = interval(1 - 10**middle)
-        out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
-        holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
     rounding = np.abs(value[a] - value[b]) <= ROUNDING * (high - low)  # whose sign says nothing
-    p_value = np.where(rounding, 1.0, np.minimum(10**leaves, 1.0)) if tested else np.full(len(a), np.nan)
+    p_value = np.where(rounding, 1.0, invert(interval, len(a))) if tested else np.full(len(a), np.nan)
     found = Pairs(*(part.copy() for part in pairs))
     found.interval[chosen], found.p_value[chosen] = interval(np.full(len(a), prob)), p_value
     found.probability[chosen] = np.where(value[a] > value[b], 1 - p_value / 2, p_value / 2)

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import wilson
+from cje_core.formulas.proportions import wilson
 from cje_core.inference.influence import hajek, kish_ess
 from cje_core.inference.sums import sum_by
 
