@@ -58,6 +58,14 @@ WORLDS = {
     "transport": World("calibration transports", "well_specified", OWN, {}, True),
     "weak_base": World("weak judge", "weak_judge", OWN, {}, True),
     "binary_base": World("binary oracle", "binary_oracle", OWN, {}, True),
+    "few_levels": World(
+        "judge of 3 levels",
+        "few_levels",
+        ("base", "better", "slightly_better"),
+        {},
+        True,
+        holds="the calibration transports exactly; policies use the judge's three levels differently",
+    ),
     "equal": World(
         "equal policies,\nindependent judge", "equal_policies", ("base", "disliked", "favoured"), {}, True
     ),

@@ -55,6 +55,21 @@ WORLDS = {
     "equal": World(
         "equal policies,\nindependent judge", "equal_policies", ("base", "favoured", "disliked"), equal=True
     ),
+    "few_levels": World(
+        "judge of 3 levels,\nbinary labels",
+        "few_levels",
+        ("base", "better", "slightly_better"),
+        holds="the calibration transports exactly; policies use the judge's three levels differently",
+    ),
+    "skewed": World(
+        "equal policies,\nskewed own labels",
+        "equal_skewed",
+        ("policy00", "policy01", "policy02"),
+        MappingProxyType({"count": 3}),
+        equal=True,
+        design="own",
+        holds="every value is the same; 10% of the labels drop far below the rest, and the judge knows nothing",
+    ),
     "shift": World(
         "one target 0.1 lower",
         "transport_shift",

@@ -52,6 +52,7 @@ WORLDS = {
     "binary_weak": World(
         "pass/fail, weak judge", "binary_oracle", "better", {"link": "linear", "low": 0.45, "high": 0.75}
     ),
+    "few_levels": World("judge of 3 levels, pass/fail", "few_levels", "better"),
     "binary_high": World("pass/fail, nearly all pass", "binary_oracle", "better", {"low": 0.8, "high": 0.99}),
 }
 DESIGNS = ("own", "borrowed")

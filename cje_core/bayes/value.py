@@ -166,7 +166,7 @@ class Correction(NamedTuple):
 
     row: IntArray  # (labels,)
     weight: FloatArray  # (labels,) v
-    count: float  # m, effective clusters
+    size: float  # m, effective clusters
     factor: float  # c_m
 
 
@@ -239,7 +239,7 @@ def draw_values(
     own = np.concatenate([one.row for one in each])
     ends = np.cumsum([0, *(len(one.row) for one in each)])
     corrects = weighted(own, ends, np.concatenate([one.weight for one in each]))
-    count, factor = (np.array([getattr(one, name) for one in each]) for name in ("count", "factor"))
+    count, factor = (np.array([getattr(one, name) for one in each]) for name in ("size", "factor"))
     out = np.empty((len(c.f), n_policies))
     _value_draws(
         np.random.default_rng(rng), c, len(rows.cluster_names), weighted(used, start, rows.weight[used]),

@@ -126,8 +126,8 @@ def assemble(
     )
     interval, kind = chosen.interval, chosen.kind
     for row, p in enumerate(order):
-        if results[p].kind:
-            interval[row], kind[row] = into_scale(results[p].bounds, value[row], scale), results[p].kind
+        if results[p].kind and (limits := results[p].bounds) is not None:
+            interval[row], kind[row] = into_scale(limits, value[row], scale), results[p].kind
     made = [None if results[p].kind else results[p].bounds for p in order]
     given = any(bound is not None for bound in made)
     drawn = [results[p].draws for p in order]

@@ -31,7 +31,7 @@ class Shares(NamedTuple):
     """The pass rate, the false-pass rate and the sensitivity behind each policy's value; NaN without an interval."""
 
     value: FloatArray  # (P, 3)
-    count: FloatArray  # (P, 3) effective observations
+    size: FloatArray  # (P, 3) effective observations
     df: FloatArray  # (P, 3)
     joint: FloatArray  # (P, 3, P, 3) covariance of their errors
     matrix: IntArray  # (P,) equal numbers: one confusion matrix
@@ -40,7 +40,7 @@ class Shares(NamedTuple):
 def arms(shares: Shares, policy: IntArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Compute how far the Wilson intervals of policies' shares reach below and above them, (n, 3) each."""
     value, prob = shares.value[policy], level[:, None]
-    bounds = wilson(value, charged(shares.count[policy], shares.df[policy], prob), prob)
+    bounds = wilson(value, charged(shares.size[policy], shares.df[policy], prob), prob)
     return value - bounds[..., 0], bounds[..., 1] - value
 
 

@@ -178,8 +178,8 @@ def _by_spline(
 def _by_limits(pairs: Pairs, limits: Limits, prob: float, *, tested: bool) -> Pairs:
     """Replace intervals, p-values and probabilities of pairs by those that follow from limits at any level."""
     interval = limits(np.full(len(pairs.difference), prob))
-    known = np.isfinite(interval).all(axis=1)
-    p_value = invert(limits, len(known)) if tested else np.full(len(known), np.nan)
+    known, n = np.isfinite(interval).all(axis=1), len(interval)
+    p_value = invert(limits, n) if tested else np.full(n, np.nan)
     rounding = np.abs(pairs.difference) <= ROUNDING  # whose sign says nothing
     p_value = np.where(known, np.where(rounding, 1.0, p_value), np.nan)
     better = np.where(pairs.difference > 0, 1 - p_value / 2, p_value / 2)

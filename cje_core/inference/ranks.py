@@ -7,9 +7,10 @@ across countries"), and "best" is a set of policies and a probability. All of it
 printed: of the differences (`cje_core.inference.pairs`) at one simultaneous level, and of the values. Labels that
 showed no spread have limits, so they take part. A higher value is better throughout; rank 1 is the best.
 
-Equal policies with 6, 12, 30 and 100 own labels each, on the same prompts or not (2, 5, 10 and 30 policies; binary
-labels of mean .5, .9, .95, and .9 Beta(40, 1) + .1 Beta(2, 4); 1,000 runs a cell, 500 of 30 policies, Monte Carlo
-standard errors at most .01): some rank set is false in at most .050 of the runs. Unadjusted intervals of the
+Equal policies with 6, 12, 30 and 100 own labels each, on the same prompts or not (2, 5, 10 and 30 policies; 1,000 runs
+a cell, 500 of 30 policies, Monte Carlo standard errors at most .01): some rank set is false in at most .050 of the runs
+with binary labels of mean .5, .043 of .9, .031 of .95, .047 with .9 Beta(40, 1) + .1 Beta(2, 4), .056 with Beta(2, 2)
+(not run: .95 and Beta(2, 2) for 30 policies). Unadjusted intervals of the
 differences from the best name some policy as behind it in up to .99.
 """
 
