@@ -20,7 +20,7 @@ PACKAGES = ("cje_core", "cje_sim", "studies")
 # What takes seconds to import: inside functions only, except in the modules that are made of it.
 PYMC_MODULES = tuple(
     f"cje_core.bayes.models.{name}"
-    for name in ("engines", "specification", "slice", "policies", "nuts", "draws")
+    for name in ("engines", "specification", "calibrator", "likelihoods", "slice", "policies", "nuts", "draws")
 )
 # Folders of cje_core from the bottom up; those of one line do not import each other.
 THEMES = (

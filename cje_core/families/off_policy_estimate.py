@@ -41,7 +41,8 @@ from cje_core.families.off_policy import (
     used_rows,
     without_fold,
 )
-from cje_core.families.off_policy_labels import BORROWED, is_logger, judge_of, label_error, rests_on_judge
+from cje_core.families.direct.fit import BORROWED
+from cje_core.families.off_policy_labels import is_logger, judge_of, label_error, rests_on_judge
 from cje_core.families.residual_tails import residual_facts
 from cje_core.inference.estimate import CI_BOUND, ESTIMAND, Status, wald
 from cje_core.inference.influence import Part, combine, delete_group_variance, make_part
@@ -67,7 +68,8 @@ inference : {"influence", "jackknife"}
     How the standard error comes about, see `cje_core.families.off_policy_estimate`.
 borrowed : {"balanced", "plug_in"}, optional
     Correct the calibrators by the labels' held-out residuals (`cje_core.families.off_policy_labels`), or leave them as
-    the paper does. Default: ``balanced``; with ``inference="jackknife"``, which is the paper's, ``plug_in``.
+    the paper does; other forms of `cje_core.estimators.direct` count as ``balanced``, the default. With
+    ``inference="jackknife"``, which is the paper's, it is ``plug_in``.
 calibration : Calibration, optional
     How the judge is calibrated, see `cje_core.calibration.calibrated`.
 interval : {"auto", "wald", "logit", "clopper_pearson"}
@@ -214,6 +216,8 @@ def run(
     one_of(inference, "inference", INFERENCE)
     borrowed = borrowed or ("balanced" if inference == "influence" else "plug_in")
     one_of(borrowed, "borrowed", BORROWED)
+    if borrowed != "plug_in":
+        borrowed = "balanced"  # the one correction of a weighted mean; an analysis asks all estimators for Direct's form
     if borrowed != "plug_in" and inference == "jackknife":
         raise ValueError(f"borrowed={borrowed!r}: it has no jackknife; use inference='influence'")
     data, logs = given.data, unpack_logs(given)

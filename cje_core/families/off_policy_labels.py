@@ -33,7 +33,6 @@ from cje_core.families.off_policy import Logs, Term, used_rows
 from cje_core.inference.influence import Part, combine
 from cje_core.inference.sums import sum_by
 
-BORROWED = ("balanced", "plug_in")  # what the labels do to a value
 # no widening of a single fit: the whole of a value's error is widened at once
 UNTESTED = Informative(np.nan, 0.0, True)
 

@@ -56,6 +56,8 @@ clone                    ttc    0.80 log10_ess   -0.73 truth    0.75 residual   
 parallel_universe_prompt ttc    0.49 log10_ess  -59.57 truth    0.77 residual    0.00
 premium                  ttc    0.19 log10_ess  -51.79 truth    0.76 residual    0.00
 unhelpful                ttc    0.26 log10_ess  -28.50 truth    0.15 residual   -0.31
+>>> simulate(n=40, rng=1).sizes["policy"]
+5
 """
 
 from collections.abc import Mapping

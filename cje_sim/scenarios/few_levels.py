@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray as xr
 
-from cje_sim.judges import draw_levels
+from cje_sim import judges
 from cje_sim.world import Prompts, Responses, by_policy, world
 
 LEVELS = (0.0, 0.5, 1.0)
@@ -56,7 +56,7 @@ def law(
         Probability of each of `GRADES` at each level, for ``kind="likert"``.
     kind : {"binary", "likert"}
     """
-    level = draw_levels(prompts.uniforms(len(shares)), list(shares.values()))
+    level = judges.draw_levels(prompts.uniforms(len(shares)), list(shares.values()))
     uniform = prompts.uniforms(len(shares))
     mean = means(passes, likert, kind)[level]
     if kind == "binary":

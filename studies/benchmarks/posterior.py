@@ -9,7 +9,6 @@ one exponential number for each draw and prompt, since each draw weighs the prom
 import itertools
 
 import numpy as np
-import xarray as xr
 
 from studies.engine.benchmark import Benchmark, Case, Contender
 from studies.engine.stopwatch import Call
@@ -24,7 +23,7 @@ def _fit(engine: str) -> Call:
 
     seeds = itertools.count(1)
 
-    def lap() -> xr.Dataset:
+    def lap() -> object:
         seed = next(seeds)
         data = simulate("well_specified", n=N_PROMPTS, oracle_fraction=0.1, label_design="base", rng=seed)
         return bayes_direct.estimate(data, rng=seed, engine=engine, n_draws=N_DRAWS)

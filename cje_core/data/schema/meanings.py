@@ -118,6 +118,7 @@ ESTIMATE = {
     "ess_fraction_raw": ("effective over actual logged responses, raw weights", ONE),
     "guard_engaged": ("whether the variance guard engaged", ONE),
     "n_logged_used": ("logged responses used", ONE),
+    "label_correction": ("what the labels' balanced residuals add to the plug-in", ORACLE),
     "residual_df": ("degrees of freedom of the residuals", ONE),
     "residual_nan": ("logged responses without a residual", ONE),
     "orthogonality": ("score of the orthogonality test", ORACLE),
