@@ -29,6 +29,7 @@ from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, one_of
 from cje_core.families.assemble import IntervalRule, PolicyResult, assemble
+from cje_core.families.direct.fit import BORROWED
 from cje_core.families.off_policy import (
     Along,
     Fact,
@@ -41,7 +42,6 @@ from cje_core.families.off_policy import (
     used_rows,
     without_fold,
 )
-from cje_core.families.direct.fit import BORROWED
 from cje_core.families.off_policy_labels import is_logger, judge_of, label_error, rests_on_judge
 from cje_core.families.residual_tails import residual_facts
 from cje_core.inference.estimate import CI_BOUND, ESTIMAND, Status, wald
@@ -217,7 +217,7 @@ def run(
     borrowed = borrowed or ("balanced" if inference == "influence" else "plug_in")
     one_of(borrowed, "borrowed", BORROWED)
     if borrowed != "plug_in":
-        borrowed = "balanced"  # the one correction of a weighted mean; an analysis asks all estimators for Direct's form
+        borrowed = "balanced"  # the one correction of weighted means, whatever form Direct is asked for
     if borrowed != "plug_in" and inference == "jackknife":
         raise ValueError(f"borrowed={borrowed!r}: it has no jackknife; use inference='influence'")
     data, logs = given.data, unpack_logs(given)
