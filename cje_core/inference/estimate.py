@@ -370,11 +370,12 @@ def with_room(
     n: npt.ArrayLike,
     ci_prob: npt.ArrayLike,
     scale: tuple[float, float],
+    weight: float = UNSEEN,
 ) -> FloatArray:
     """Intervals (..., 2) with room for outcomes at the ends of the scale that none of n labels showed.
 
     Each arm becomes ``sqrt(arm^2 + (u distance)^2)``, with the distance from the estimate to the end of the scale on
-    its side and u the ``(1 + ci_prob) / 2`` quantile of Beta(`UNSEEN`, n). It is then cut to the scale.
+    its side and u the ``(1 + ci_prob) / 2`` quantile of Beta(weight, n). It is then cut to the scale.
 
     Examples
     --------
@@ -382,6 +383,6 @@ def with_room(
     [0.841, 0.981]
     """
     center = np.asarray(estimate, float)[..., None]
-    unseen = special.betaincinv(UNSEEN, np.asarray(n, float), 0.5 + np.asarray(ci_prob) / 2)[..., None]
+    unseen = special.betaincinv(weight, np.asarray(n, float), 0.5 + np.asarray(ci_prob) / 2)[..., None]
     arms = np.hypot(interval - center, unseen * (np.array(scale) - np.clip(center, *scale)))
     return into_scale(center + np.array([-1.0, 1.0]) * arms, center[..., 0], scale)
