@@ -93,7 +93,7 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
     xr.Dataset
         Over ``policy``: ``residual``; given f ``std_error``, ``df``, ``interval``, ``p_value`` (zero null),
         ``p_bonferroni``, ``p_holm``, ``p_bh``, ``verdict``; with the fit's noise ``std_error_with_fit``,
-        ``df_with_fit``, ``interval_with_fit``; ``n_probes`` and their ``mean_label``; what `audit_size.audit_power` asks,
+        ``df_with_fit``, ``interval_with_fit``; ``n_probes``, their ``mean_label``; what `audit_size.audit_power` asks,
         ``residual_sd``, ``fit_std_error``, ``fit_df``; and ``probes_to_pass``, the probed clusters with which an audit
         of this spread passes in 80% of samples if this f is right on average
         (`audit_size.probes_to_pass`). Fewer than 4 probed prompts: NOT_CHECKED.

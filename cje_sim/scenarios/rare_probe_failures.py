@@ -10,6 +10,8 @@ Examples
 >>> data = simulate(n=200, n_probes=30, rng=1)
 >>> data.policy.values.tolist(), int(data.probe.sum())
 (['base', 'same', 'failing'], 60)
+>>> truth().round(3).values.tolist()
+[0.9, 0.9, 0.837]
 """
 
 from collections.abc import Mapping
