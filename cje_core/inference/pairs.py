@@ -191,12 +191,11 @@ def _by_confusion_matrix(estimate: xr.Dataset, first: IntArray, second: IntArray
     moves = _numbers(estimate, "proportion_influence", "proportion", "prompt")
     sums = cluster_sums(moves, _clusters(estimate)) / moves.shape[-1]
     shares = Shares(
-        *(
-            _numbers(estimate, name, "proportion")
-            for name in ("proportion_value", "proportion_count", "proportion_df")
-        ),
-        np.tensordot(sums, sums, (2, 2)),
-        _numbers(estimate, "confusion_matrix"),
+        value=_numbers(estimate, "proportion_value", "proportion"),
+        size=_numbers(estimate, "proportion_count", "proportion"),
+        df=_numbers(estimate, "proportion_df", "proportion"),
+        joint=np.tensordot(sums, sums, (2, 2)),
+        matrix=_numbers(estimate, "confusion_matrix").astype(np.intp),
     )
     limits, (low, high) = confusion_limits(shares, first, second), estimate.attrs["oracle_range"]
     return lambda level: (high - low) * limits(level)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rich.text import Text
 
@@ -40,7 +41,9 @@ def of_power(
             )
     sizes = sorted(set(labels or (25, 50, 100, 200, 400, 800)))
     reach = (width / 2, width / 2)  # a mean label in the middle of the scale
-    design = {"residual_sd": residual_sd, "true_residual": shifts, "margin": margin, "reach": reach}
+    design: dict[str, Any] = {
+        "residual_sd": residual_sd, "true_residual": shifts, "margin": margin, "reach": reach
+    }  # fmt: skip
     verdicts = audit_power(sizes, **design)
     needed = audit_size(aim, n_policies=n_policies, **design)
     rows = table("probes", *[f"{_right(s, margin)} if the\nresidual is {s:g}" for s in shifts])
