@@ -282,9 +282,13 @@ STUDY = Study(
         **{name: Method("member") for name in MEMBERS},
         **{name: Method("stack", "stacked_dr", options) for name, options in STACKS.items()},
         "uniform": Method("equal weights on the library's members", uniform),
-        "calibrated_ips": Method("stabilised weights, candidates: constant, up, down"),
+        "calibrated_ips": Method(
+            "stabilised weights, candidates: constant, up, down", "calibrated_ips", {"borrowed": "plug_in"}
+        ),
         "calibrated_ips_no_constant": Method(
-            "the same without the constant", "calibrated_ips", {"weighting": NO_CONSTANT}
+            "the same without the constant",
+            "calibrated_ips",
+            {"weighting": NO_CONSTANT, "borrowed": "plug_in"},
         ),
     },
     profiles={

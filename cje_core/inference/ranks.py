@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from scipy import optimize, special
+from scipy import special
 
 from cje_core.checks import BoolArray, FloatArray, IntArray, one_of
 from cje_core.data.construct import dataset
@@ -172,11 +172,12 @@ def _range_prob(k: int, prob: float) -> float:
     z, step = np.linspace(-9.0, 9.0, 1801, retstep=True)
     below, density = special.ndtr(z), np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
 
-    def short(q: float) -> float:
-        """How much of its probability the range exceeds q by, beyond what it may."""
-        return prob - k * step * float((density * (below - special.ndtr(z - q)) ** (k - 1)).sum())
-
-    return float(1 - 2 * special.ndtr(-optimize.brentq(short, 0.0, 18.0) / np.sqrt(2)))
+    low, high = 0.0, 18.0
+    for _ in range(60):  # to the last bit
+        q = (low + high) / 2
+        within = k * step * float((density * (below - special.ndtr(z - q)) ** (k - 1)).sum())
+        low, high = (q, high) if within < prob else (low, q)
+    return float(1 - 2 * special.ndtr(-q / np.sqrt(2)))
 
 
 def _with_interval(estimate: xr.Dataset) -> IntArray:

@@ -322,7 +322,7 @@ def join_splines(
                 fit.result.value,
             )
         values.append(value)
-    return spline.join(lender.taught, values, rows.cluster)
+    return spline.join(lender.taught, values, rows.cluster, pooled=rows.stands_for.size > 0)
 
 
 def with_spline_limits(

@@ -164,8 +164,14 @@ def _scaled(functional: Functional, taught: Taught) -> Functional:
     )
 
 
-def join(taught: Taught, values: Sequence[SplineValue | None], cluster: IntArray | None) -> Borrowed:
-    """Put the values of one curve side by side; policies without one are NaN. `cluster` is that of each prompt."""
+def join(
+    taught: Taught, values: Sequence[SplineValue | None], cluster: IntArray | None, *, pooled: bool = False
+) -> Borrowed:
+    """Put the values of one curve side by side; policies without one are NaN. `cluster` is that of each prompt.
+
+    Where prompts are `pooled`, their products are not known yet: ``response`` is then the error of each
+    (`cje_core.workflow.reading.pooled.Pooled.joined`).
+    """
     curve, width = taught.curve, taught.width
     known = next(one for one in values if one is not None)
     draw, _, coefficient, *_ = (np.full(np.shape(x), np.nan) for x in known.functional)
@@ -184,7 +190,7 @@ def join(taught: Taught, values: Sequence[SplineValue | None], cluster: IntArray
         coefficients,
         fitted,
         np.array([one.offset for one in parts]),
-        response_factor(sums @ sums.T),
+        sums if pooled else response_factor(sums @ sums.T),
         np.array([one is not None and one.own for one in values]),
         curve.selection,
         width**2 * curve.variance,

@@ -182,7 +182,9 @@ def test_estimates_read_the_weights(whole, again):
     reward = calibrated(whole.data).logged_reward
     for name in ("snips", "calibrated_ips"):
         plug_in = moved[name].estimate - moved[name].label_correction
-        np.testing.assert_allclose(plug_in, np.nanmean(reward))
+        known = np.isfinite(plug_in)  # weights that were shrunk to a constant are refused
+        assert known.any() and (known.all() or name == "calibrated_ips")
+        np.testing.assert_allclose(plug_in[known], np.nanmean(reward))
 
 
 @pytest.mark.slow
