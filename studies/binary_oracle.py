@@ -21,7 +21,19 @@ from cje_sim.exact.judged_means import score_parts, two_phase
 from cje_sim.scenarios import binary_oracle, well_specified
 from studies.engine.measures import by_estimand, paired_table, side_by_side, summary_table
 from studies.engine.panels import by_world
-from studies.engine.sentences import below, every, highest, lowest, plain, said
+from studies.engine.sentences import (
+    ANSWER,
+    below,
+    every,
+    highest,
+    lowest,
+    plain,
+    points,
+    refusals,
+    said,
+    together,
+    where,
+)
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 
@@ -51,8 +63,8 @@ CELL = ["world", "estimand", "n", "labels"]
 GROUPS = {"own labels": ["base"], "borrowed labels": ["target"]}
 MEASURES = (
     "coverage",
-    "coverage_answered",
     "refused",
+    "failed",
     "width",
     "interval_score",
     "bias",
@@ -61,8 +73,9 @@ MEASURES = (
 )
 LEVEL, SLACK = 0.95, 0.05
 CAPTION = (
-    "Coverage and mean width with own labels, and coverage and refusals where the labels are the base policy's, by the "
-    "number of labels; exact 95% Monte Carlo bounds. Dashed: nominal 95%."
+    "Coverage of the intervals printed, share of runs refused one and mean width with own labels, and coverage and "
+    "refusals where the labels are the base policy's, by the number of labels; exact 95% Monte Carlo bounds. Dashed: "
+    "nominal 95%."
 )
 
 
@@ -106,8 +119,7 @@ def binomial_interval(value: float, m: int) -> tuple[float, float]:
 def _measured(ds: xr.Dataset) -> pd.DataFrame:
     parts = [(group, ds.sel(policy=policies)) for group, policies in GROUPS.items()]
     rows = by_estimand(parts, lambda part: summary_table(part, MEASURES))
-    rows.loc[rows["bias"].isna(), ["coverage", "coverage_mcse"]] = np.nan  # never an answer
-    return rows[[*CELL, "method", *(f"{name}{end}" for name in MEASURES for end in ("", "_mcse"))]]
+    return rows[[*CELL, "policy", "method", *(f"{name}{end}" for name in MEASURES for end in ("", "_mcse"))]]
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
@@ -117,7 +129,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     ratios = ratios[ratios["method"] != "raw_judge"].assign(estimand="own labels")
     shown = [m for m in methods if m not in CONTROLS]
     return {
-        "Coverage of 95% intervals (a refusal is a miss)": side_by_side(
+        "Coverage of the 95% intervals printed, and share of runs refused or failed where any was": side_by_side(
             rows, CELL, "coverage", methods, first=shown
         ),
         "Own labels: mean width over that of the labels alone": side_by_side(
@@ -125,9 +137,6 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         ),
         "Own labels: interval score over that of the labels alone": side_by_side(
             ratios, CELL, "interval_score_ratio", shown
-        ),
-        "Borrowed labels: share of runs refused a number": side_by_side(
-            rows[rows["estimand"] == "borrowed labels"], CELL, "refused", shown
         ),
         "The labels alone, simulated and exact": _alone(ds, rows),
         "All measures": rows,
@@ -140,10 +149,9 @@ def _alone(ds: xr.Dataset, rows: pd.DataFrame) -> pd.DataFrame:
     exact = [theory(row) for row in one.to_dict("records")]
     columns = [
         *(name for name in CELL if name != "estimand"),
-        "coverage",
-        "coverage_mcse",
-        "width",
-        "width_mcse",
+        "method",
+        "policy",
+        *(f"{m}{end}" for m in ("coverage", "refused", "failed", "width") for end in ("", "_mcse")),
     ]
     one = one[columns].assign(
         exact_coverage=[e["coverage_labels_only"] for e in exact],
@@ -157,35 +165,31 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     rows, replicates = _measured(ds), int(ds.sizes["replicate"])
     own = rows[(rows["estimand"] == "own labels") & (rows["method"] == "direct")]
     lent = rows[(rows["estimand"] == "borrowed labels") & (rows["method"] == "direct")]
-    out = [
-        _level("With own labels our default covers", own, "coverage", replicates),
-        _level(
-            "With borrowed labels it covers, among the runs that print a number,",
-            lent,
-            "coverage_answered",
-            replicates,
-        ),
-    ]
     plainly = rows[(rows["estimand"] == "own labels") & (rows["method"] == "direct_wald")]
-    out += [_level("The same estimate with a t interval covers", plainly, "coverage", replicates)]
+    out = [
+        _level("our default with own labels", own, replicates),
+        _level("our default with borrowed labels", lent, replicates),
+        _level("the same estimate with a t interval and own labels", plainly, replicates),
+    ]
     return [one for one in (*out, _score(ds), _control(ds, rows)) if one is not None]
 
 
-def _level(words: str, rows: pd.DataFrame, measure: str, replicates: int) -> Finding | None:
-    rows = rows[rows[measure].notna()]
-    if not len(rows):
+def _level(who: str, rows: pd.DataFrame, replicates: int) -> Finding | None:
+    """Whether the intervals printed keep their level in every cell; refused runs and empty cells are told."""
+    told = rows[rows["coverage"].notna()]
+    if not len(told):
         return None
-    answered = replicates * (1 - rows["refused"]) if measure == "coverage_answered" else replicates
+    printed = replicates * (1 - told["refused"] - told["failed"])
     # that of the nominal level: a share near one has next to none of its own
-    error = np.sqrt(LEVEL * (1 - LEVEL) / np.maximum(answered, 1))
-    at = lowest(rows[measure])
-    where = f"{rows.loc[at, 'world']}, {rows.loc[at, 'labels']} labels"
-    return Finding(
-        f"{words} {said(rows.loc[at, measure], rows.loc[at, f'{measure}_mcse'])} in its worst cell ({where}), "
-        f"{plain(float(rows[measure].mean()))} on average.",
-        f"above {plain(LEVEL - SLACK)} by 3 binomial standard errors in every cell",
-        below(-rows[measure], error, SLACK - LEVEL),
+    error = np.sqrt(LEVEL * (1 - LEVEL) / np.maximum(printed, 1))
+    worst, holds = told.loc[lowest(told["coverage"])], below(-told["coverage"], error, SLACK - LEVEL)
+    answer = (
+        f"Does {who} keep 95% within 5 points? {ANSWER[holds]}: it covers "
+        f"{points(worst['coverage'], worst['coverage_mcse'], '%')} in the worst of {len(told)} cells "
+        f"({where(worst, ['world', 'labels'])})."
     )
+    rule = f"above {plain(LEVEL - SLACK)} by 3 binomial standard errors in every cell, over the intervals printed"
+    return Finding(together(answer, refusals(rows, ["world", "labels"])), rule, holds)
 
 
 def _score(ds: xr.Dataset) -> Finding:
@@ -196,10 +200,13 @@ def _score(ds: xr.Dataset) -> Finding:
         f"{said(r['interval_score_ratio'], r['interval_score_ratio_mcse'])} ({r['world']}, {r['labels']} labels)"
         for r in (least, most)
     ]
+    holds = below(pairs["interval_score_ratio"], pairs["interval_score_ratio_mcse"], 1.02)
     return Finding(
-        f"Our default's interval score over that of the labels alone goes from {ends[0]} to {ends[1]}.",
+        "With own labels, is our default's interval score at most that of the labels alone? "
+        f"{ANSWER[holds]}: the ratio goes from {ends[0]} to {ends[1]} over {len(pairs)} cells, each method over the "
+        "intervals that it prints.",
         "at most 1.02 by 3 MCSE, on the same data, in every cell",
-        below(pairs["interval_score_ratio"], pairs["interval_score_ratio_mcse"], 1.02),
+        holds,
     )
 
 
@@ -210,12 +217,16 @@ def _control(ds: xr.Dataset, rows: pd.DataFrame) -> Finding | None:
     exact = alone["exact_coverage"]
     off = (alone["coverage"] - exact) / np.sqrt(exact * (1 - exact) / ds.sizes["replicate"])
     at = highest(off.abs())
-    where = f"{alone.loc[at, 'world']}, {alone.loc[at, 'labels']} labels"
+    holds = every(bool(abs(z) <= 4) for z in off)
+    without = [name for name in rows["world"].unique() if name not in set(alone["world"])]
+    left = f" Left out, without an exact law: world {', '.join(without)}." if without else ""
     return Finding(
-        f"The labels alone cover what the binomial law says: {plain(exact.min())} to {plain(exact.max())}; farthest "
-        f"off is {said(alone.loc[at, 'coverage'], alone.loc[at, 'coverage_mcse'])} for {plain(exact[at])} ({where}).",
+        f"Do the labels alone cover what the binomial law says, {100 * exact.min():.1f} to "
+        f"{100 * exact.max():.1f}%? {ANSWER[holds]}: farthest off is "
+        f"{points(alone.loc[at, 'coverage'], alone.loc[at, 'coverage_mcse'], '%')} for {100 * exact[at]:.1f}% "
+        f"({where(alone.loc[at], ['world', 'labels'])}).{left}",
         "every simulated coverage within 4 exact standard errors of the exact one",
-        every(bool(abs(z) <= 4) for z in off),
+        holds,
     )
 
 
@@ -230,14 +241,15 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
     own, lent = GROUPS
     rows = (
         (own, "coverage", "coverage,\nown labels"),
+        (own, "refused", "share refused,\nown labels"),
         (own, "width", "mean width,\nown labels"),
-        (lent, "coverage_answered", "coverage,\nborrowed labels"),
+        (lent, "coverage", "coverage,\nborrowed labels"),
         (lent, "refused", "share refused,\nborrowed labels"),
     )
     shown = {method: look for method, look in looks(list(METHODS)).items() if method != "raw_judge"}
-    size = (max(1.8 * len(worlds) + 0.8, 6.6), 8.0)
+    size = (max(1.8 * len(worlds) + 0.8, 6.6), 9.6)
     fig, axes = by_world(worlds, rows, shown, along="labels", step=0.13, size=size)
-    for ax in (*axes[0], *axes[2]):
+    for ax in (*axes[0], *axes[3]):
         ax.set(ylim=(0.6, 1.02))
     for ax in axes[-1]:
         ax.set(xlabel="labels")
@@ -262,7 +274,7 @@ STUDY = Study(
     "(.7 to .98), rare (.01 to .08), rare_sharp (convex, 0 to .15). Scenario mbpp_like: problems answered four times, "
     "labels of whole problems. Labels at random under the base policy; the target borrows them.",
     estimands="V(base), which has labels of its own, and V(target), which has none; known by quadrature.",
-    measures="Coverage (a refusal is a miss), coverage among the runs that print, refusals, width, interval score, "
+    measures="Coverage of the intervals printed, shares of runs refused one and failed, width, interval score, "
     "misses by side, with Monte Carlo standard errors; for the labels alone the exact coverage.",
     factors={"world": tuple(WORLDS), "n": (1000,), "labels": (20, 50, 100, 250)},
     policies=("base", "target"),
@@ -281,7 +293,7 @@ STUDY = Study(
     protocol=Protocol(
         origin="Pass rates of code (.87) and of rare failures (.05); 20 to 250 labels are what people collect.",
         replicates="2,000 (paper) give coverage to .005, 200 (quick) to .015.",
-        failures="A refused or missing number counts as a miss, and its share is shown.",
+        failures="Coverage is that of the intervals printed; the shares refused one and failed stand beside it.",
         primary="Coverage of direct for the base policy.",
         relevant="Five points of coverage; a fiftieth of the interval score.",
     ),

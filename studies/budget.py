@@ -28,7 +28,7 @@ from studies.engine.measures import summary_table
 from studies.engine.outcome import Outcome
 from studies.engine.panels import legend, plain_log
 from studies.engine.scenario import replicate_scenario
-from studies.engine.sentences import N_MCSE, below, highest, lowest, plain, said
+from studies.engine.sentences import ANSWER, N_MCSE, below, highest, lowest, plain, refusals, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 WORLDS: dict[str, dict[str, Any]] = {  # of the scenario well_specified
@@ -129,6 +129,8 @@ def _splits(ds: xr.Dataset) -> pd.DataFrame:
     designs = [design(row) for row in rows.to_dict("records")]
     rows["n"], rows["m"] = zip(*designs, strict=True)
     rows["law"] = [variance(row["world"], row["n"], row["m"]) for row in rows.to_dict("records")]
+    for end in ("", "_mcse"):
+        rows[f"mse_over_law{end}"] = rows[f"mse{end}"] / rows["law"]
     return rows
 
 
@@ -157,7 +159,9 @@ def _pilots(ds: xr.Dataset) -> pd.DataFrame:
     """Per world and cost ratio: what the pilots' plans are and cost."""
     if PILOT not in ds["share"].values:
         return pd.DataFrame()
-    columns: dict[str, xr.DataArray] = {}
+    columns: dict[str, xr.DataArray] = {
+        "pilots": ds["planned_share"].sel(share=PILOT, labels_go="base").count("replicate")
+    }
     for name in ("planned_share", "regret"):
         at = ds[name].sel(share=PILOT, labels_go="base")
         error = at.std("replicate", ddof=1) / np.sqrt(at.count("replicate"))
@@ -213,12 +217,15 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         *CELL[:3],
         "n",
         "m",
+        "labels_go",
         "method",
+        "policy",
         "mse",
         "mse_mcse",
         "law",
-        "coverage",
-        "coverage_mcse",
+        "mse_over_law",
+        "mse_over_law_mcse",
+        *(f"{name}{end}" for name in ("coverage", "refused", "failed") for end in ("", "_mcse")),
         "bias",
         "bias_mcse",
     ]
@@ -239,13 +246,17 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     pilots, spread = _pilots(ds), _spread(ds)
     if len(pilots):
         worst = pilots.loc[highest(pilots["regret"])]
+        holds = below(pilots["regret"], pilots["regret_mcse"], 0.05)
+        fewest = int(pilots["pilots"].min())
         out.append(
             Finding(
-                f"A plan from one pilot costs {said(100 * worst['regret'], 100 * worst['regret_mcse'])}% more variance "
-                f"than the best one, on average, at worst ({worst['world']}, a label at {worst['cost_ratio']:g} judged "
-                "responses).",
+                f"Is a plan from one pilot nearly as good as the best one? {ANSWER[holds]}: it costs "
+                f"{said(100 * worst['regret'], 100 * worst['regret_mcse'])}% more variance on average at worst "
+                f"({worst['world']}, a label at {worst['cost_ratio']:g} judged responses). Pilots that give no plan "
+                "are "
+                f"left out: {fewest} or more of {ds.sizes['replicate']} give one.",
                 "at most 5% by 3 MCSE in every world",
-                below(pilots["regret"], pilots["regret_mcse"], 0.05),
+                holds,
             )
         )
     if len(spread):
@@ -253,12 +264,19 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         words = [
             f"{said(r['rmse_ratio'], r['rmse_ratio_mcse'])} ({r['world']}, {r['estimand']})" for r in shown
         ]
+        holds = below(spread["rmse_ratio"], spread["rmse_ratio_mcse"], 1.0)
+        dearer = spread[spread["cost_ratio"] > spread["cost_ratio"].min()]
+        borrow = spread.rename(columns=lambda name: name.replace("_borrowing", ""))
+        silent = refusals(
+            borrow, ["world", "cost_ratio", "estimand"], what="Refused runs that borrow have no error"
+        )
+        left = f" Cells with dearer labels, {len(dearer)}, are in the table." if len(dearer) else ""
         out.append(
             Finding(
-                "Labels spread over three policies instead of all under one change the RMSE by a factor of "
-                f"{', '.join(words)}, where calibrations transport, over runs that print.",
+                "Are labels better spread over three policies than all under one, where calibrations transport? "
+                f"{ANSWER[holds]}: the RMSE changes by a factor of {', '.join(words)}.{left} {silent}",
                 "below 1 by 3 MCSE everywhere: spreading is better even then",
-                below(spread["rmse_ratio"], spread["rmse_ratio_mcse"], 1.0),
+                holds,
             )
         )
     return [*out, _cost()]
@@ -269,11 +287,14 @@ def _law(splits: pd.DataFrame) -> Finding:
     ratio, error = mine["mse"] / mine["law"], mine["mse_mcse"] / mine["law"]
     at = highest((ratio - 1).abs())
     where = f"{mine.loc[at, 'world']}, {mine.loc[at, 'm']} of {mine.loc[at, 'n']} labelled"
+    holds = below((ratio - 1).abs(), error, CLOSE)
     return Finding(
-        f"Over {len(mine)} splits the simulated MSE is {plain(ratio.min())}-{plain(ratio.max())} times the "
-        f"square-root law's, worst {said(float(ratio[at]), float(error[at]))} ({where}).",
+        f"Does the square-root law give the simulated MSE of the base policy's value? {ANSWER[holds]}: over "
+        f"{len(mine)} "
+        f"splits the MSE is {plain(ratio.min())}-{plain(ratio.max())} times the law's, worst "
+        f"{said(float(ratio[at]), float(error[at]))} ({where}). {refusals(mine, CELL[:3])}",
         f"within {plain(CLOSE)} of 1 by {N_MCSE:g} MCSE at every split",
-        below((ratio - 1).abs(), error, CLOSE),
+        holds,
     )
 
 
@@ -284,10 +305,12 @@ def _optimum(optima: pd.DataFrame) -> Finding:
         for row in optima.to_dict("records")
     ]
     room = N_MCSE * optima["excess_mse_mcse"]
+    holds = bool((optima["excess_mse"] <= room).all())
     return Finding(
-        f"Share of the budget for labels: {'; '.join(words)}.",
+        f"Is the planner's split the best one? {ANSWER[holds]}, by simulation at a few splits. Share of the budget for "
+        f"labels: {'; '.join(words)}.",
         f"the MSE at the split next to the planner's is within {N_MCSE:g} MCSE of the least one, everywhere",
-        bool((optima["excess_mse"] <= room).all()),
+        holds,
     )
 
 

@@ -9,6 +9,7 @@ off, and is computed here as the paper has it, from such a truth, beside the RMS
 Base and clone have the same value: their pair has no right order and is left out of the rankings.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +18,30 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
+from cje_core.estimators import direct
 from cje_core.estimators.direct import Bootstrap
 from cje_core.figures.style import GREY, OKABE_ITO
+from cje_core.inference.estimate import Status
 from cje_core.streams import Cell, Streams
+from cje_core.verdict.refusal import partial_identification
+from cje_core.workflow.judging import ORDERED
 from cje_core.workflow.paper import ALGORITHMS, PAPER
 from cje_sim import simulate
-from studies.engine.grids import RULE, Average, average, ranked, rows_of, scored
+from studies.engine.grids import (
+    RULE,
+    Average,
+    Ranking,
+    average,
+    over_policies,
+    ranked,
+    rows_of,
+    scored,
+)
 from studies.engine.measures import summary_table
 from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
 from studies.engine.scenario import replicate_with_facts
+from studies.engine.sentences import ANSWER
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 POLICIES = ("base", "clone", "parallel_universe_prompt", "premium", "unhelpful")
@@ -39,6 +54,8 @@ ROWS = tuple(PAPER)
 NEAR_CHANCE = 0.55  # pairwise accuracy up to which a ranking is called near or below chance
 RESTORED = 0.8  # ESS/n that the paper says stabilised weights reach for target policies
 EQUIVALENT = 0.1  # RMSE within 10% is called the same
+PAIRS = "Of nine pairs of five policies; base and clone, equal by construction, are left out."
+TRUSTED = f"Left out: {ADVERSARIAL}, to which the calibration does not transport by construction."
 
 
 # "Causal Judge Evaluation", table "Accuracy & Uncertainty Metrics": shares in percent, se a geometric mean.
@@ -67,24 +84,28 @@ ABLATIONS = (
     ("doubly robust: stack against plug-in", "direct", "stacked-dr"),
 )
 FACTS = ("ess_fraction", "ess_fraction_raw")
+BOUNDS = ("order_lower", "order_upper")  # of what orders a policy whose value is refused
+DEFAULT = "direct-default"
 HEADS = {
     "Accuracy and intervals, averages over the grid, beside the paper's table 'Accuracy & Uncertainty Metrics'": {
-        "rmse": "RMSE", "rmse_d": "RMSE^d", "interval_score": "interval score", "coverage": "coverage", "se": "SE",
+        "rmse": "RMSE", "rmse_d": "RMSE^d", "interval_score": "interval score", "coverage": "coverage",
+        "refused": "refused", "failed": "failed", "se": "SE",
     },
     "Rankings and run time, averages over the grid, beside the same table": {
-        "pairwise": "pairwise", "top1": "top-1", "tau": "tau", "seconds": "seconds",
+        "pairwise": "pairwise", "unordered": "no order", "top1": "top-1", "tau": "tau", "seconds": "seconds",
     },
     "Accuracy against the exact truth and against one measured by labels": {
         "rmse": "RMSE, exact truth", "rmse_d": "RMSE^d, bound .25/n", "rmse_d_estimated": "RMSE^d, estimated variance",
     },
 }  # fmt: skip
 DRAWN = ("naive-direct", "direct", "direct+cov", "SNIPS", "calibrated-ips", "dr-cpo", "calibrated-dr-cpo")
-PERCENT = ("coverage", "pairwise", "top1")
+PERCENT = ("coverage", "refused", "failed", "pairwise", "unordered", "top1")
 
 
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     """All estimators on one data set; ESS/n before and after what they do to weights; a truth measured by labels."""
     found = replicate_with_facts(study, cell, streams, of_estimate=_effective, all_labelled=(CONTROL,))
+    order = _order_bounds(study, cell, streams, np.asarray(found.status))
     world = {"n": N_TRUTH, "oracle_fraction": 1.0, "label_design": "own"}
     drawn = simulate("arena_like", rng=streams("measured truth"), **world)
     labels = drawn["oracle"].sel(policy=list(study.policies)).isel(draw=0)
@@ -93,7 +114,30 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
         "measured_variance": labels.var("prompt", ddof=1) / N_TRUTH,
     }
     ess = dict.fromkeys(FACTS, np.full((len(study.methods), len(study.policies)), np.nan))
-    return replace(found, extra={**ess, **found.extra, **{name: v.values for name, v in measured.items()}})
+    shown: dict[str, Any] = {**ess, **found.extra, **{name: v.values for name, v in measured.items()}}
+    return replace(found, extra=shown | dict(zip(BOUNDS, order, strict=True)))
+
+
+def _order_bounds(study: Study, cell: Cell, streams: Streams, status: Any) -> list[Any]:
+    """Return the lower and upper ends by which the default orders policies whose value it refuses, (M, P) each.
+
+    As `cje_core.verdict.refusal.rank_only`: a policy refused for want of support enters with its partial identification
+    interval (a monotone E[Y | S], as the calibrator takes it), every other with its estimate's interval, all of
+    probability 97.5%: two that lie apart order a pair with error 5% at most. NaN for other methods.
+    """
+    ends = [np.full(status.shape, np.nan) for _ in BOUNDS]
+    place = list(study.methods).index(DEFAULT) if DEFAULT in study.methods else -1
+    if place < 0 or not (status[place] == Status.LOW_SUPPORT).any():
+        return ends
+    data = simulate("arena_like", **cell, rng=streams("data"))
+    interval = direct.estimate(data, ci_prob=ORDERED)["interval"].sel(policy=list(study.policies))
+    wide = partial_identification(data, ci_prob=ORDERED, monotone=True)["interval"].sel(
+        policy=list(study.policies)
+    )
+    used = np.where((status[place] == Status.LOW_SUPPORT)[:, None], wide.values, interval.values)
+    for k, end in enumerate(ends):
+        end[place] = used[:, k]
+    return ends
 
 
 def _effective(estimate: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -107,13 +151,15 @@ def _without(ds: xr.Dataset, policy: str) -> xr.Dataset:
 def averages(ds: xr.Dataset) -> dict[str, Average]:
     """The paper's measures per method: averages over cells of what each cell's replicates give.
 
-    Accuracy and uncertainty leave the adversarial policy out, rankings keep it. RMSE^d is ``sqrt(max(0, MSE -
-    Var(truth)))`` of a cell, its truth the mean of 4,961 labels and Var at most .25 / 4,961 (the paper's bound:
-    ``rmse_d``) or estimated from these labels (``rmse_d_estimated``). The interval score is a cell's mean, averaged
-    geometrically over cells.
+    Accuracy and uncertainty leave the adversarial policy out, rankings keep it. Coverage is of the intervals printed,
+    each policy with the same weight, beside the shares of runs refused one and failed; errors and scores are over the
+    replicates in which every policy has a number. A pair whose value is refused has the order that the method gives.
+    RMSE^d is ``sqrt(max(0, MSE - Var(truth)))`` of a cell, its truth the mean of 4,961 labels and Var at most
+    .25 / 4,961 (the paper's bound: ``rmse_d``) or estimated from these labels (``rmse_d_estimated``). RMSEs are roots
+    of a mean over policies, as the paper's. The interval score is a cell's mean, averaged geometrically over cells.
     """
     trusted = _without(ds, ADVERSARIAL)
-    part, order = scored(trusted), ranked(ds)
+    part, order = scored(trusted), _ranked(ds)
     measured = rows_of(trusted["measured_truth"], "policy")[:, :, None]
     off = (rows_of(trusted["estimate"], "method", "policy") - measured) ** 2
     variance = rows_of(trusted["measured_variance"], "policy").mean(axis=-1)[:, :, None]
@@ -122,9 +168,12 @@ def averages(ds: xr.Dataset) -> dict[str, Average]:
         "rmse_d": average(off.mean(axis=-1), "root", debias=0.25 / N_TRUTH),
         "rmse_d_estimated": average(off.mean(axis=-1), "root", debias=variance),
         "interval_score": average(part["interval_score"].mean(axis=-1), "log").exp(),
-        "coverage": average(part["hit"].mean(axis=-1)),
+        "coverage": over_policies(part["hit"]),
+        "refused": over_policies(part["refused"]),
+        "failed": over_policies(part["failed"]),
         "se": average(np.log(part["std_error"]).mean(axis=-1)).exp(),
         "pairwise": average(order.pairwise),
+        "unordered": average(order.unordered),
         "top1": average(order.top1),
         "tau": average(order.tau),
         "seconds": average(rows_of(ds["seconds"], "method")),
@@ -143,9 +192,14 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         "Ablations: what each part changes (paired)": _ablations(ds, found),
         "ESS/n of the weights by policy": _effective_table(ds),
         "Every cell": summary_table(
-            _without(ds, ADVERSARIAL), ("rmse", "coverage", "width", "interval_score", "n_failed")
+            _without(ds, ADVERSARIAL), ("rmse", "coverage", "width", "interval_score")
         ),
     }
+
+
+def _ranked(ds: xr.Dataset) -> Ranking:
+    """`ranked`, with the order that the default gives where it refuses a value."""
+    return ranked(ds, BOUNDS if BOUNDS[0] in ds else None)
 
 
 def _columns(
@@ -218,12 +272,21 @@ def _best(found: dict[str, Average], place: dict[str, int]) -> Finding:
     accuracy = found["pairwise"]
     lead = accuracy.at(place["direct+cov"]).less(accuracy.at(*(place[m] for m in others)))
     k = int(np.argmin(lead.value))
+    holds = False if (lead.high < 0).any() else True if (lead.low > 0).all() else None
+    extra = [
+        f"{m} {accuracy.said(k, percent=True)} (no order: {found['unordered'].said(k, percent=True)})"
+        for m, k in place.items()
+        if m not in ROWS
+    ]
     return Finding(
-        f"direct+cov orders {accuracy.said(place['direct+cov'], percent=True)} of the policy pairs rightly, the best "
-        f"of the other twelve, {others[k]}, {accuracy.said(place[others[k]], percent=True)}: a lead of "
-        f"{lead.said(k, percent=True)} (the paper: direct+cov ranks best, {PRINTED['direct+cov']['pairwise']:g}%).",
+        f"Does direct+cov rank policies best? {ANSWER[holds]}: it orders "
+        f"{accuracy.said(place['direct+cov'], percent=True)} of the policy pairs rightly, the best of the other "
+        "twelve, "
+        f"{others[k]}, {accuracy.said(place[others[k]], percent=True)}: a lead of {lead.said(k, percent=True)} (the "
+        f"paper: direct+cov ranks best, {PRINTED['direct+cov']['pairwise']:g}%). {PAIRS} Not among the thirteen: "
+        f"{', '.join(extra)}.",
         RULE + "0 for the lead over each of the twelve: all above holds, one below does not",
-        False if (lead.high < 0).any() else True if (lead.low > 0).all() else None,
+        holds,
     )
 
 
@@ -233,11 +296,12 @@ def _near_chance(found: dict[str, Average], place: dict[str, int]) -> Finding:
     shown = ", ".join(f"{m} {mine.said(k, percent=True)}" for k, m in enumerate(rows))
     printed = ", ".join(str(PRINTED[m]["pairwise"]) for m in rows)
     below, above = (mine.high <= NEAR_CHANCE).all(), (mine.low > NEAR_CHANCE).any()
+    holds = True if below else False if above else None
     return Finding(
-        f"Importance sampling orders pairs rightly in the following shares, chance being 50%: {shown} (the paper: "
-        f"{printed}).",
+        f"Does importance sampling rank near or below chance? {ANSWER[holds]}: shares of pairs in the right order, "
+        f"chance being 50%, are {shown} (the paper: {printed}). {PAIRS}",
         RULE + f"{NEAR_CHANCE:.0%}: every row below holds, one above does not",
-        True if below else False if above else None,
+        holds,
     )
 
 
@@ -246,14 +310,16 @@ def _effective_but_useless(ds: xr.Dataset, found: dict[str, Average], place: dic
     raw, stable = _ess(targets, "SNIPS", "ess_fraction_raw"), _ess(targets, "calibrated-ips", "ess_fraction")
     k = int(np.argmin(stable.value))
     gain = found["pairwise"].at(place["calibrated-ips"]).less(found["pairwise"].at(place["direct"]))
-    holds = stable.low[k] > RESTORED and gain.high[0] < 0
+    fine = stable.low[k] > RESTORED and gain.high[0] < 0
     fails = stable.high[k] < RESTORED or gain.low[0] > 0
+    holds = True if fine else False if fails else None
     return Finding(
-        f"Stabilisation raises ESS/n of the worst target ({targets['policy'].values[k]}) from "
-        f"{raw.said(k, percent=True)} to {stable.said(k, percent=True)}; the share of pairs that calibrated-ips orders "
-        f"rightly, less that of direct: {gain.said(percent=True)}.",
+        f"Does stabilisation restore ESS without making the weights useful? {ANSWER[holds]}: it raises ESS/n "
+        f"of the worst target ({targets['policy'].values[k]}) from {raw.said(k, percent=True)} to "
+        f"{stable.said(k, percent=True)}; the share of pairs that calibrated-ips orders "
+        f"rightly, less that of direct: {gain.said(percent=True)}. ESS/n is averaged over the grid. {PAIRS}",
         RULE + f"{RESTORED:.0%} for ESS/n of every target, and 0 for calibrated-ips less direct",
-        True if holds else False if fails else None,
+        holds,
     )
 
 
@@ -262,10 +328,12 @@ def _stacked_is_direct(found: dict[str, Average], place: dict[str, int]) -> Find
     same = ratio.low[0] >= 1 - EQUIVALENT and ratio.high[0] <= 1 + EQUIVALENT
     apart = ratio.high[0] < 1 - EQUIVALENT or ratio.low[0] > 1 + EQUIVALENT
     printed = PRINTED["stacked-dr"]["rmse_d"] / PRINTED["direct"]["rmse_d"]
+    holds = True if same else False if apart else None
     return Finding(
-        f"The RMSE of stacked-dr is {ratio.said()} times that of direct (the paper: {printed:.3f}).",
+        f"Is stacked-dr as accurate as direct? {ANSWER[holds]}: its RMSE is {ratio.said()} times that of direct (the "
+        f"paper: {printed:.3f}). {TRUSTED} {_silent(found, place, ('stacked-dr', 'direct'))}",
         RULE + f"1 +- {EQUIVALENT:g}: inside is the same, outside is not",
-        True if same else False if apart else None,
+        holds,
     )
 
 
@@ -275,11 +343,12 @@ def _covariates(found: dict[str, Average], place: dict[str, int]) -> Finding:
     gain = gain.less(found["pairwise"].at(*(place[m] for m in plain)))
     shown = ", ".join(f"{m} {gain.said(k, percent=True)}" for k, m in enumerate(plain))
     printed = sum(PRINTED[f"{m}+cov"]["pairwise"] > PRINTED[m]["pairwise"] for m in plain)
+    holds = False if (gain.high < 0).any() else True if (gain.low > 0).all() else None
     return Finding(
-        f"With response length as a covariate pairwise accuracy changes by: {shown} (in the paper's own table it rises "
-        f"in {printed} of {len(plain)}).",
+        f"Does response length as a covariate improve every family? {ANSWER[holds]}: pairwise accuracy changes by "
+        f"{shown} (in the paper's own table it rises in {printed} of {len(plain)}). {PAIRS}",
         RULE + "0: all six above holds, one below does not",
-        False if (gain.high < 0).any() else True if (gain.low > 0).all() else None,
+        holds,
     )
 
 
@@ -288,11 +357,26 @@ def _calibrated(found: dict[str, Average], place: dict[str, int]) -> Finding:
     less = ratio._replace(value=1 - ratio.value)
     covered = {m: found["coverage"].said(k, percent=True) for m, k in place.items()}
     others = ", ".join(f"{m} {covered[m]}" for m in place if m not in ROWS)
+    holds = True if ratio.high[0] < 1 else False if ratio.low[0] > 1 else None
     return Finding(
-        f"Calibration takes {less.said(percent=True)} off the RMSE of the judge's mean (the paper: 72%); its intervals "
-        f"cover {covered['naive-direct']} without, {covered['direct']} with the paper's jackknife; {others}.",
+        f"Does calibration lower the RMSE? {ANSWER[holds]}: it takes {less.said(percent=True)} off that of the judge's "
+        f"mean (the paper: 72%). Intervals cover {covered['naive-direct']} without, {covered['direct']} with the "
+        f"paper's jackknife; {others}. {TRUSTED} {_silent(found, place, place)}",
         RULE + "1 for the ratio of the RMSEs, direct to naive-direct",
-        True if ratio.high[0] < 1 else False if ratio.low[0] > 1 else None,
+        holds,
+    )
+
+
+def _silent(found: dict[str, Average], place: dict[str, int], methods: Collection[str]) -> str:
+    """Return which methods were refused intervals, or failed, and in which share of the runs."""
+    words = [
+        f"{m} {what} {found[what].said(place[m], percent=True)}"
+        for m in methods
+        for what in ("refused", "failed")
+        if found[what].value[place[m]] > 0
+    ]
+    return (
+        f"Runs without an interval are not counted: {', '.join(words)}." if words else "No run was refused."
     )
 
 
@@ -307,6 +391,17 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         factor = 100.0 if words.endswith("%") else 1.0
         value, error = factor * found[name].value, 1.96 * factor * found[name].mcse
         ax.errorbar(value, at, xerr=error, fmt="o", ms=4, color=OKABE_ITO[0], label="here (95% Monte Carlo)")
+        for silent, mark in (("refused", "o"), ("failed", "x")) if name == "coverage" else ():
+            share = 100 * found[silent].value
+            ax.plot(
+                share[share > 0],
+                at[share > 0],
+                mark,
+                mfc="none",
+                color="black",
+                ms=4,
+                label=f"share {silent}",
+            )
         said = [PRINTED.get(m, {}).get({"rmse": "rmse_d"}.get(name, name), np.nan) for m in methods]
         ax.plot(said, at, "x", ms=5, color=OKABE_ITO[1], label="the paper's table")
         ax.set(xlabel=words, xscale="linear" if factor > 1 else "log")
@@ -331,7 +426,7 @@ def _grid_figure(ds: xr.Dataset) -> Figure:
     shown = [m for m in DRAWN if m in ds["method"].values]
     for ax, fraction in zip(axes, fractions, strict=True):
         part = ds.sel(oracle_fraction=[fraction]).sel({"method": shown})
-        level = [average(ranked(part.sel(n=[n])).pairwise) for n in ds["n"].values]
+        level = [average(_ranked(part.sel(n=[n])).pairwise) for n in ds["n"].values]
         for k, method in enumerate(shown):
             value, error = [100 * one.value[k] for one in level], [196 * one.mcse[k] for one in level]
             look = {"color": OKABE_ITO[k], "marker": "o", "ms": 3, "lw": 1, "label": method}
@@ -360,7 +455,8 @@ STUDY = Study(
     estimands="V(policy) = E[Y], by quadrature. Base and clone have the same value, so nine pairs have an order.",
     measures="RMSE, the paper's RMSE^d, interval score (mean of a cell, geometric mean over cells), coverage, "
     "geometric mean of the standard errors, without the adversarial policy; pairwise accuracy, top-1, Kendall's tau "
-    "with it; seconds. Averages over the cells of the grid; their errors keep the pairing of methods.",
+    "with it, a pair whose value the default refuses having the order that its bounds give; seconds. Averages over "
+    "the cells of the grid; their errors keep the pairing of methods.",
     scenario="arena_like",
     worlds=("arena_like",),  # for the truth as labels measure it
     factors={"n": (500, 1000, 2000, 3000, 5000), "oracle_fraction": (0.05, 0.1, 0.25, 0.5, 1.0)},
@@ -373,7 +469,9 @@ STUDY = Study(
         "bootstrap-direct": Method(
             "the paper's algorithm Bootstrap-Direct, 200 resamples", "direct", BOOTSTRAP
         ),
-        "direct-default": Method("this package's default; a refusal counts as wrong and missed", "direct"),
+        DEFAULT: Method(
+            "this package's default; a pair with a refused value has the order that its bounds give", "direct"
+        ),
         CONTROL: Method("control, unbiased: mean of an oracle label of every response", "labels_only"),
     },
     profiles={
@@ -390,8 +488,8 @@ STUDY = Study(
         "cje_sim.scenarios.arena_like; grid, methods and replicates are the paper's",
         replicates="50 per cell, 1,250 in all, as in the paper: the MCSE of an accuracy averaged over the grid is "
         "at most .5/sqrt(1250) = 1.4 points",
-        failures="a method without a number has its pairs wrong and its interval counted as a miss; it is left out of "
-        "RMSE and interval score",
+        failures="a pair without two numbers and without an order given is counted as wrong; coverage is of the "
+        "intervals printed, and a run without a number is left out of RMSE and interval score",
         primary="pairwise accuracy of the five policies' values, averaged over the grid",
         relevant="5 points of pairwise accuracy; 10% of RMSE",
     ),

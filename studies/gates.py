@@ -7,6 +7,7 @@ area under the curve (AUC) over all worlds is high also where the gate only tell
 AUC within worlds says whether it tells bad data sets of one world from good ones.
 """
 
+import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,9 +33,10 @@ from cje_core.transport.margin import MARGIN
 from cje_core.verdict import gates
 from cje_core.verdict.thresholds import BY_NAME
 from cje_sim import scenarios
+from studies.engine.measures import REFUSALS, summary_table
 from studies.engine.measures.roc import area, area_within, curve, share
 from studies.engine.outcome import NOT_RUN, Outcome
-from studies.engine.sentences import points
+from studies.engine.sentences import ANSWER, points
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 
@@ -46,6 +48,7 @@ class World(NamedTuple):
     arguments: Mapping[str, Any] = MappingProxyType({})
     n_labels: int = 100
     mirrored: bool = False  # the judge's scale turned round
+    holds: str = ""  # by construction, for the page; the older worlds stand in the study's mechanism
 
 
 WORLDS = {
@@ -135,7 +138,9 @@ def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     if world.mirrored:
         low, high = data.attrs["judge_range"]
         data = data.assign(judge=low + high - data["judge"])
-    truth = float(scenario.truth(**world.arguments).sel(policy=world.policy))
+    asked = inspect.signature(scenario.truth).parameters
+    known = {name: value for name, value in world.arguments.items() if name in asked}
+    truth = float(scenario.truth(**known).sel(policy=world.policy))
     chosen = [m for m in study.methods if m not in OFF_POLICY or "logp_target" in data]
     found, results = {}, {}
     with unpacked_once(data):
@@ -196,6 +201,7 @@ class Trials(NamedTuple):
     failed: FloatArray  # 1 where the event happened
     world: IntArray
     unknown: int  # runs left out because the metric was not known
+    silent: int  # runs left out because the estimator printed no interval
 
 
 def _failed(ds: xr.Dataset, estimator: str, event: str) -> FloatArray:
@@ -216,7 +222,13 @@ def trials(ds: xr.Dataset, gate: str, event: str) -> Trials:
     ran = np.isfinite(failed)
     known = ran & np.isfinite(alarm)
     world = np.broadcast_to(np.arange(len(ran))[:, None], ran.shape)[known]
-    return Trials(alarm[known], sign * guard.threshold, failed[known], world, int((ran & ~known).sum()))
+    status = (
+        ds["status"].sel({"method": guard.estimator}).isel(policy=0).transpose("world", "replicate").values
+    )
+    silent = int(((status != NOT_RUN) & ~ran).sum())
+    return Trials(
+        alarm[known], sign * guard.threshold, failed[known], world, int((ran & ~known).sum()), silent
+    )
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
@@ -229,7 +241,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
                 continue
             alarm, bad = found.alarm > found.at, found.failed > 0
             row = {"gate": gate, "guards": GUARDS[gate].estimator, "event": event, "runs": len(alarm)}
-            row |= {"unknown": found.unknown, "failures": int(bad.sum())}
+            row |= {"no_interval": found.silent, "unknown": found.unknown, "failures": int(bad.sum())}
             for name, hit in (("foretold", alarm[bad]), ("false_alarms", alarm[~bad])):
                 row |= dict(zip((name, f"{name}_mcse"), share(hit), strict=True))
             for name, (value, mcse) in {
@@ -246,6 +258,9 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
 
 
 def _failures(ds: xr.Dataset) -> pd.DataFrame:
+    """Return the shares of misses and large errors among the runs with an interval, and what became of the others."""
+    found = summary_table(ds, ("coverage",)).to_dict("records")
+    measured = {(str(one["world"]), str(one["method"])): one for one in found}
     rows = []
     for estimator in dict.fromkeys(guard.estimator for guard in GUARDS.values()):
         by_event = {event: _failed(ds, estimator, event) for event in EVENTS}
@@ -254,9 +269,11 @@ def _failures(ds: xr.Dataset) -> pd.DataFrame:
             for event, failed in by_event.items():
                 hit = failed[k][np.isfinite(failed[k])]
                 row |= {"runs": len(hit)} | dict(zip((event, f"{event}_mcse"), share(hit), strict=True))
-            rows.append(row)
-    frame = pd.DataFrame(rows)
-    return frame[frame["runs"] > 0].reset_index(drop=True)
+            shares = measured.get((str(world), estimator))
+            if shares is not None:
+                columns = [f"{m}{end}" for m in REFUSALS for end in ("", "_mcse")]
+                rows.append(row | {name: shares[name] for name in columns})
+    return pd.DataFrame(rows)
 
 
 def _spoken(ds: xr.Dataset) -> pd.DataFrame:
@@ -283,14 +300,15 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         told = {row["event"]: (_tells(row), row) for row in mine.to_dict("records")}
         verdicts = [holds for holds, _ in told.values()]
         holds = True if True in verdicts else None if None in verdicts else False
-        word = {True: "tells", False: "does not tell", None: "cannot be shown here to tell"}[holds]
         parts = [f"{WORDS[event]} (AUC {_auc(row)})" for event, (_, row) in told.items()]
         _, row = max(told.values(), key=lambda found: np.nan_to_num(found[1]["auc"]))
         early, false = (points(row[c], row[f"{c}_mcse"]) for c in ("foretold", "false_alarms"))
-        sentence = (
-            f"{gate} {word} when {row['guards']} fails: {', '.join(parts)}; its threshold foretells {early}% "
-        )
-        sentence += f"of the {WORDS[row['event']]} and stops {false}% of the other runs."
+        sentence = f"Does {gate} tell when {row['guards']} fails? {ANSWER[holds]}: {', '.join(parts)}."
+        events = WORDS[row["event"]]
+        sentence += f" Its threshold foretells {early}% of the {events} and stops {false}% of the other runs."
+        left = {"print no interval": row["no_interval"], "have no such metric": row["unknown"]}
+        shown = ", ".join(f"{count} that {why}" for why, count in left.items() if count)
+        sentence += f" Over {row['runs']} runs of all worlds" + (f"; left out: {shown}." if shown else ".")
         said.append(Finding(sentence, rule, holds))
     return said
 
@@ -391,4 +409,5 @@ STUDY = Study(
         relevant="An AUC of .7; ten points of either share.",
     ),
     worlds=sorted({world.scenario for world in WORLDS.values()}),
+    legend={"world": {name: world.holds for name, world in WORLDS.items() if world.holds}},
 )

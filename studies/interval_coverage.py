@@ -8,7 +8,9 @@ are those where borrowing is hard: a judge of few levels, a weak one, pass/fail 
 independent judge, and one where the calibration does not transport.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,16 +25,26 @@ from studies.engine.measures import by_estimand, paired_table, performance, side
 from studies.engine.measures.normalised import normalised_errors
 from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import STRETCH, by_world, legend, marks, plain_log
-from studies.engine.sentences import keeps_level, meets_range
+from studies.engine.published import meets_published
+from studies.engine.sentences import LeftOut, keeps_level
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 
 class World(NamedTuple):
-    """One level of the factor `world`: a scenario and its policies in the places base, high, low."""
+    """One level of the factor `world`: a scenario, its policies in the places base, high, low, and what fails there.
+
+    ``fails`` says which assumption of a borrowed calibrator is violated by construction; sentences leave such a world
+    out, by name. ``equal`` is a world whose policies all have one value.
+    """
 
     title: str
     scenario: str
     policies: tuple[str, str, str] = ("base", "better", "worse")
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    fails: str = ""
+    equal: bool = False
+    design: str = "base"  # of the labels; the world smooth has both
+    holds: str = ""  # by construction, for the page; the older worlds stand in the study's mechanism
 
 
 WORLDS = {
@@ -40,8 +52,30 @@ WORLDS = {
     "discrete": World("few judge levels", "discrete_judge"),
     "weak": World("weak judge", "weak_judge"),
     "binary": World("binary oracle", "binary_oracle"),
-    "equal": World("equal policies,\nindependent judge", "equal_policies", ("base", "favoured", "disliked")),
-    "shift": World("one target 0.1 lower", "transport_shift", ("base", "same", "lower")),
+    "equal": World(
+        "equal policies,\nindependent judge", "equal_policies", ("base", "favoured", "disliked"), equal=True
+    ),
+    "few_levels": World(
+        "judge of 3 levels,\nbinary labels",
+        "few_levels",
+        ("base", "better", "slightly_better"),
+        holds="the calibration transports exactly; policies use the judge's three levels differently",
+    ),
+    "skewed": World(
+        "equal policies,\nskewed own labels",
+        "equal_skewed",
+        ("policy00", "policy01", "policy02"),
+        MappingProxyType({"count": 3}),
+        equal=True,
+        design="own",
+        holds="every value is the same; 10% of the labels drop far below the rest, and the judge knows nothing",
+    ),
+    "shift": World(
+        "one target 0.1 lower",
+        "transport_shift",
+        ("base", "same", "lower"),
+        fails="transport fails by construction",
+    ),
 }
 N_HARD = 1000  # prompts in the worlds beside the paper's
 HARD_FRACTIONS = (0.05, 0.25)  # of labels there
@@ -51,14 +85,14 @@ CORRECTED = (
     "aug_jackknife",
     "plug_in_bootstrap",
 )  # without own labels the same as their twins
-# The paper's ranges over n and label fraction, its table "Coverage by UQ Method", and who is in them here.
+# Rows of the paper's table "Coverage by UQ Method" (`studies.engine.published`), and who is in them here.
 PAPER = {
-    "cluster-robust": (0.15, 0.52, ("plug_in_cluster", "aug_cluster")),
-    "calibration-aware jackknife": (0.70, 0.89, ("plug_in_jackknife", "aug_jackknife")),
-    "bootstrap": (0.93, 0.99, ("plug_in_bootstrap", "direct_bootstrap", "direct_bootstrap_500")),
+    "cluster-robust": ("plug_in_cluster", "aug_cluster"),
+    "calibration-aware jackknife": ("plug_in_jackknife", "aug_jackknife"),
+    "bootstrap": ("plug_in_bootstrap", "direct_bootstrap", "direct_bootstrap_500"),
 }
 PAPER_FRACTIONS = (0.05, 0.25)  # of that table
-PAPER_ONLY = tuple(m for *_, methods in PAPER.values() for m in methods)  # run in the paper's world
+PAPER_ONLY = tuple(m for methods in PAPER.values() for m in methods)  # run in the paper's world
 PLUG_IN = FORMS[0]
 CONTROLS = ("raw_judge", "labels_only")
 # the default beside the paper's three
@@ -66,22 +100,22 @@ FRONT = ("direct", "plug_in_cluster", "plug_in_jackknife", "direct_bootstrap")
 DIFFERENCE = "high - low"
 GROUPS = {"own": "labels under every policy", "base": "calibration borrowed from the base policy"}
 MEASURES = (
-    "coverage", "coverage_answered", "refused", "miss_left", "miss_right", "width", "bias", "se_calibration",
-    "interval_score",
+    "coverage", "refused", "failed", "miss_left", "miss_right", "width", "bias", "se_calibration", "interval_score",
 )  # fmt: skip
 CELL = ["world", "label_design", "estimand", "n", "oracle_fraction"]
 BORROWED = "Where a calibrator is borrowed"
 CAPTION = (
-    "The paper's set-up, values. Coverage (above) with exact 95% Monte Carlo bounds, which take the policies of a "
-    "replicate as one trial, and mean width (below); averages over policies. Dashed: nominal. A run that is refused a "
-    "number counts as a miss: with few labels to borrow, direct is. Without labels of its own a policy has no "
-    "labels_only."
+    "The paper's set-up, values: coverage of the intervals printed with exact 95% Monte Carlo bounds, which take the "
+    "policies of a replicate as one trial (above), share of runs refused one (middle), mean width (below). Averages "
+    "over all three policies (labels under every policy), or high and low (borrowed). Dashed: nominal. Without labels "
+    "of its own a policy has no labels_only."
 )
 BORROWED_CAPTION = (
     "Two policies that borrow the base policy's calibrator: coverage of their values and of their difference among the "
-    "runs that print an interval, with exact 95% Monte Carlo bounds (dashed: nominal 95%), and the share of runs that "
-    "are refused a number. In the last world the calibration of one of them is .1 off, and no interval knows."
+    "runs that print an interval, with exact 95% Monte Carlo bounds (dashed: nominal 95%), and the shares of runs that "
+    "are refused one. In the last world the calibration of one of them is .1 off, and no interval knows."
 )
+COVERAGE_TITLE = "Coverage of the 95% intervals printed, and share of runs refused or failed where any was"
 Z_TITLE = "Coverage, mean and sd of Z = (estimate - truth) / SE, the paper's world, all n together"
 SHOWN = (
     "raw_judge", "labels_only", "plug_in_cluster", "plug_in_jackknife", "direct_bootstrap", *FORMS, "direct",
@@ -99,9 +133,10 @@ def applies(method: str, cell: Cell) -> bool:
 
 
 def keep(cell: Cell) -> bool:
-    """Every cell of the paper's world; of the others, borrowed labels at one n and two fractions."""
+    """Every cell of the paper's world; of the others, the world's label design at one n and two fractions."""
+    design = WORLDS[str(cell["world"])].design
     hard = (
-        cell["label_design"] == "base" and cell["n"] == N_HARD and cell["oracle_fraction"] in HARD_FRACTIONS
+        cell["label_design"] == design and cell["n"] == N_HARD and cell["oracle_fraction"] in HARD_FRACTIONS
     )
     return cell["world"] == "smooth" or hard
 
@@ -109,7 +144,7 @@ def keep(cell: Cell) -> bool:
 def setting(study: Study, cell: Cell) -> Setting:
     """The cell's world, and the methods that apply."""
     world = WORLDS[str(cell["world"])]
-    arguments = {name: level for name, level in cell.items() if name != "world"}
+    arguments = {**{name: level for name, level in cell.items() if name != "world"}, **world.arguments}
     return Setting(world.scenario, world.policies, arguments, [m for m in study.methods if applies(m, cell)])
 
 
@@ -131,32 +166,27 @@ def _groups(ds: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
 
 
 def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
-    """Coverage side by side, with a refusal as a miss and without; refusals; false differences; width; every measure.
+    """Coverage of printed intervals beside the share refused; false differences; width; every measure.
 
-    Values are averages over policies. A method that never answers in a cell (labels_only without labels) has no
-    coverage there.
+    Values are averages over the policies that the column ``policy`` names. A method that never prints an interval in a
+    cell (labels_only without labels) has no coverage there.
     """
     groups = _groups(ds)
     measures = by_estimand(groups, lambda part: summary_table(part, MEASURES))
-    measures.loc[measures["bias"].isna(), ["coverage", "coverage_mcse"]] = np.nan
-    measures = measures[[*CELL, "method", *(f"{name}{end}" for name in MEASURES for end in ("", "_mcse"))]]
+    measures = measures[
+        [*CELL, "policy", "method", *(f"{name}{end}" for name in MEASURES for end in ("", "_mcse"))]
+    ]
     methods = [str(m) for m in ds["method"].values]
-    borrowing = measures[(measures["label_design"] == "base") & ~measures["method"].isin(CONTROLS)]
-    out = {
-        title: side_by_side(rows, CELL, name, methods, first=FRONT)
-        for title, name, rows in (
-            ("Coverage of 95% intervals (a refusal is a miss)", "coverage", measures),
-            (f"{BORROWED}, coverage among the runs that print a number", "coverage_answered", borrowing),
-            (f"{BORROWED}, share of runs refused: a status in place of a number", "refused", borrowing),
-        )
-    }
-    false = borrowing[(borrowing["world"] == "equal") & (borrowing["estimand"] == "difference")]
+    out = {COVERAGE_TITLE: side_by_side(measures, CELL, "coverage", methods, first=FRONT)}
+    alike = [name for name, world in WORLDS.items() if world.equal]
+    false = measures[~measures["method"].isin(CONTROLS) & measures["world"].isin(alike)]
+    false = false[false["estimand"] == "difference"]
     if len(false):
         share = false["miss_left"] + false["miss_right"]  # of all runs: exclusive events
         error = np.sqrt(share * (1 - share) / max(int(ds.sizes["replicate"]) - 1, 1))
-        false = false[[*CELL, "method"]].assign(share=share, share_mcse=error)
-        out["False differences: share of runs that tell equal policies apart"] = side_by_side(
-            false, CELL, "share", methods, first=FRONT
+        false = false[[*CELL, "policy", "method"]].assign(share=share, share_mcse=error)
+        out["False differences: share of all runs, refused ones too, that tell equal policies apart"] = (
+            side_by_side(false, CELL, "share", methods, first=FRONT)
         )
     borrowed = [(e, part) for e, part in groups if part["label_design"].item() == "base"]
     if borrowed:
@@ -183,27 +213,34 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     """Whether the default keeps its level, of values and differences, and where the paper's ranges are met."""
     tables, replicates = table(ds), int(ds.sizes["replicate"])
     measures = tables["All measures"]
-    transports = measures[measures["world"] != "shift"]
-    own, said = transports["label_design"] == "own", []
-    cell = ["world", "n", "oracle_fraction"]
+    own, said = measures["label_design"] == "own", []
+    cell = ["world", *(name for name in ("n", "oracle_fraction") if ds.sizes[name] > 1)]
     for estimand in ("value", "difference"):
         for words, chosen in (("with labels under every policy", own), ("with a borrowed calibrator", ~own)):
-            rows = transports[
-                chosen & (transports["estimand"] == estimand) & (transports["method"] == "direct")
-            ]
-            if len(rows):
-                who = f"direct's {estimand} {words}"
-                said.append(keeps_level(who, rows, cell, replicates, measure="coverage_answered"))
+            rows = measures[chosen & (measures["estimand"] == estimand) & (measures["method"] == "direct")]
+            asked = rows[~rows["world"].map(lambda name: bool(WORLDS[name].fails))]
+            if len(asked):
+                policies = " and ".join(dict.fromkeys(asked["policy"]))
+                who = f"direct's {estimand} ({policies}) {words}"
+                out = _violated(rows)
+                said.append(keeps_level(who, asked, cell, replicates, left_out=out))
     values = measures[(measures["world"] == "smooth") & (measures["estimand"] == "value")]
     values = values[values["oracle_fraction"].isin(PAPER_FRACTIONS)]
-    for name, (least, most, methods) in PAPER.items():
+    for name, methods in PAPER.items():
         for method in methods:
             for design in values["label_design"].unique():
                 rows = values[(values["method"] == method) & (values["label_design"] == design)]
                 if len(rows):
                     z = tables[Z_TITLE].query("method == @method and label_design == @design")
-                    said.append(meets_range(f"{name} ({method}, {design} labels)", rows, z, (least, most)))
+                    who = f"{method}, {design} labels, values in world smooth"
+                    said.append(meets_published(name, who, rows, z))
     return said
+
+
+def _violated(rows: pd.DataFrame) -> list[LeftOut]:
+    """Return the worlds whose assumptions are violated by construction, each with its rows."""
+    there = [name for name in WORLDS if WORLDS[name].fails and (rows["world"] == name).any()]
+    return [LeftOut(f"world {name}", WORLDS[name].fails, rows[rows["world"] == name]) for name in there]
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
@@ -217,16 +254,20 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
 
 
 def _paper_figure(ds: xr.Dataset) -> Figure:
-    """Coverage with exact bounds over mean width, one column per label design."""
+    """Coverage with exact bounds over the share refused and mean width, one column per label design."""
     designs = [str(design) for design in ds["label_design"].values]
-    size = (4.8 * len(designs), 5.6)
-    fig, axes = plt.subplots(2, len(designs), figsize=size, sharex="col", sharey="row", squeeze=False)
+    size = (4.8 * len(designs), 7.0)
+    ratios = (2.4, 1, 2)
+    fig, axes = plt.subplots(
+        3, len(designs), figsize=size, sharex="col", sharey="row", squeeze=False, height_ratios=ratios
+    )
     for column, design in enumerate(designs):
         part = ds.sel(label_design=design, policy=_values(design))
-        measured = performance(part, pool=True).stack(cell=("n", "oracle_fraction"))
+        found = performance(part, measures=("coverage", "refused", "width"), pool=True)
+        measured = found.stack(cell=("n", "oracle_fraction"))
         labels = [f"{n}\n{fraction:.0%}" for n, fraction in measured["cell"].values]
-        top, bottom = axes[:, column]
-        for ax, name in ((top, "coverage"), (bottom, "width")):
+        top, middle, bottom = axes[:, column]
+        for ax, name in ((top, "coverage"), (middle, "refused"), (bottom, "width")):
             marks(ax, measured, name, "cell", LOOKS, step=0.12)
         top.axhline(part.attrs["ci_prob"], color="0.4", linestyle="--", linewidth=1, zorder=0)
         top.set_yscale("function", functions=STRETCH)
@@ -234,9 +275,11 @@ def _paper_figure(ds: xr.Dataset) -> Figure:
         bottom.set(
             xticks=np.arange(len(labels)), xticklabels=labels, xlabel="prompts, and share of them labelled"
         )
+        middle.set(ylim=(-0.04, 1.04))
         plain_log(bottom)
     axes[0, 0].set_ylabel("coverage (stretched scale)")
-    axes[1, 0].set_ylabel("mean width of the interval")
+    axes[1, 0].set_ylabel("share of runs refused")
+    axes[2, 0].set_ylabel("mean width of the interval")
     legend(fig, SHOWN)
     return fig
 
@@ -253,14 +296,15 @@ def _borrowed_figure(ds: xr.Dataset) -> Figure:
     fig, axes = by_world(
         worlds,
         (
-            ("value", "coverage_answered", "coverage of values"),
-            ("difference", "coverage_answered", "coverage of the difference"),
-            ("value", "refused", "share of runs refused"),
+            ("value", "coverage", "coverage of values"),
+            ("difference", "coverage", "coverage of the difference"),
+            ("value", "refused", "values: share of runs refused"),
+            ("difference", "refused", "difference: share refused"),
         ),
         {method: look for method, look in LOOKS.items() if method not in CONTROLS},
         along="oracle_fraction",
         step=0.12,
-        size=(max(1.9 * len(worlds) + 0.8, 6.6), 6.4),
+        size=(max(1.9 * len(worlds) + 0.8, 6.6), 8.2),
     )
     for ax in axes[:2, 0]:
         ax.set_yscale("function", functions=STRETCH)
@@ -340,18 +384,20 @@ STUDY = Study(
     "label), shift (transport_shift: one of the two targets has residual mean -.1).",
     estimands="V(policy) = E[Y], known by quadrature, and V(high) - V(low), high and low being the two policies beside "
     "the base. Under label_design=base only these two, which have no labels, are summarised.",
-    measures="Coverage (a failure is a miss) with exact bounds, coverage among the runs that print a number and the "
-    "share of runs refused one, misses by side, mean width, bias, SE calibration (model SE / empirical SE), interval "
-    "score, each averaged over policies with its Monte Carlo standard error. A method that never gives an estimate in "
-    "a cell has no coverage there: labels_only cannot value a policy without labels.",
+    measures="Coverage of the intervals printed with exact bounds, beside the shares of runs that a rule refused one "
+    "and that failed, misses by side (shares of all runs), mean width, bias, SE calibration (model SE / empirical "
+    "SE), interval "
+    "score, each averaged over the policies that its row names, with its Monte Carlo standard error. A method that "
+    "never "
+    "gives an estimate in a cell has no coverage there: labels_only cannot value a policy without labels.",
     protocol=Protocol(
         origin="The sizes, oracle fractions and number of replicates of the world smooth are those of the paper's "
         "table; its laws, which the paper does not give, are the scenario's defaults. The other worlds are "
         "chosen to be hard for borrowing, not to be typical. Written after the study's first runs.",
         replicates="1,000 for an MCSE of .7 points of a coverage of 95%, 300 for 1.3; the paper's 50 seeds give 3.",
-        failures="A refused estimate is a miss of its interval; coverage among those answered and the share refused "
-        "stand beside it. Bias, width and the interval score are over the estimates there are. A method "
-        "without an estimate in a whole cell has no coverage there.",
+        failures="Coverage is that of the intervals printed; the shares of runs refused one by rule, and failed, stand "
+        "beside it. Bias, width and the interval score are over the estimates there are. A method "
+        "without an interval in a whole cell has no coverage there.",
         primary="Coverage of the 95% interval of values, by method and label design, averaged over the policies.",
         relevant="A coverage below 93% matters to a user, and a width 5% above another's that covers as well.",
     ),
@@ -369,7 +415,7 @@ STUDY = Study(
         "smoke": Profile(
             4,
             {"world": ("smooth", "weak", "equal"), "n": (1000,)},
-            {name: {"inference": Bootstrap(n=50)} for name in PAPER["bootstrap"][2]},
+            {name: {"inference": Bootstrap(n=50)} for name in PAPER["bootstrap"]},
         ),
         "quick": Profile(
             300,
@@ -382,6 +428,7 @@ STUDY = Study(
     setting=setting,
     worlds=sorted({world.scenario for world in WORLDS.values()}),
     keep=keep,
+    legend={"world": {name: world.holds for name, world in WORLDS.items() if world.holds}},
     table=table,
     figure=figure,
     findings=findings,

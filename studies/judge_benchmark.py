@@ -20,19 +20,36 @@ from cje_core.streams import Cell
 from cje_sim.exact.judged_means import BinaryJudge, own_labels
 from studies.engine.measures import paired_table, summary_table
 from studies.engine.panels import legend, plain_log
-from studies.engine.sentences import below, every, highest, lowest, opposite, plain, said, where
+from studies.engine.sentences import (
+    ANSWER,
+    LeftOut,
+    below,
+    every,
+    highest,
+    lowest,
+    opposite,
+    plain,
+    points,
+    refusals,
+    said,
+    together,
+    where,
+)
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 CELL = ["theta", "specificity", "sensitivity", "n", "oracle_fraction"]
 EFFICIENT, DEFAULT = "theta_aug", "direct"
 EXACT_OF = {"rogan_gladen_lee": "rogan_gladen", EFFICIENT: "direct"}  # of a method that is a form of another
-MEASURES = ("coverage", "width", "interval_score", "bias", "rmse", "empirical_se", "refused")
+MEASURES = ("coverage", "width", "interval_score", "bias", "rmse", "empirical_se", "refused", "failed")
 SLACK, CEILING = 0.05, 1.02  # under-coverage that matters; interval score over the best's
 WIDTHS = (
     "Mean width of 90% intervals by judge (columns) and labelled share, averages over prevalences (log scale). Marks: "
     "simulated, with 95% Monte Carlo bounds; dashes: 2 z times the exact standard error."
 )
-COVERAGE = "Coverage in every cell, with the nominal 90% (dashed); bars: mean over the cells."
+COVERAGE = (
+    "Coverage of the intervals printed in every cell (ticks) and its mean over the cells (dot), with the nominal 90% "
+    "(dashed); hollow: mean share of runs refused an interval; cross: failed."
+)
 
 
 def setting(study: Study, cell: Cell) -> Setting:
@@ -73,16 +90,17 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     for name, one in rows.groupby("method", sort=False):
         k = len(one)
         entry: dict[str, Any] = {"method": name, "cells": k}
-        for measure in ("coverage", "width", "interval_score", "refused"):
-            entry[measure] = one[measure].mean()
-            entry[f"{measure}_mcse"] = np.sqrt((one[f"{measure}_mcse"] ** 2).sum()) / k
+        for measure in ("coverage", "refused", "failed", "width", "interval_score"):
+            known = one[one[measure].notna()]  # a cell in which no run printed an interval has no coverage
+            entry[measure] = known[measure].mean()
+            entry[f"{measure}_mcse"] = np.sqrt((known[f"{measure}_mcse"] ** 2).sum()) / max(len(known), 1)
         worst = one.loc[lowest(one["coverage"])]
         entry |= {"worst_coverage": worst["coverage"], "worst_coverage_mcse": worst["coverage_mcse"]}
         summary.append(entry | {"exact_width": 2 * _quantile(ds) * one["exact_se"].mean()})
     ratios = paired_table(ds, EFFICIENT, (), ratios=("width", "rmse"))
     columns = [*CELL, "method", "width_ratio", "width_ratio_mcse", "rmse_ratio", "rmse_ratio_mcse"]
     return {
-        "Means over the grid": pd.DataFrame(summary),
+        "Means over the cells of the grid in which any run printed an interval": pd.DataFrame(summary),
         "Width and RMSE over those of the efficient estimator": ratios[columns],
         "All measures": rows,
     }
@@ -104,12 +122,17 @@ def _naive(rows: pd.DataFrame) -> Finding:
     one = rows[(rows["method"] == "raw_judge") & (rows["judge_bias"] > 10 * rows["exact_se"])]
     if not len(one):
         return Finding("No cell has a judge biased by ten standard errors.", "exact bias", None)
-    worst = one.loc[highest(one["coverage"])]
+    worst, holds = one.loc[highest(one["coverage"])], bool((one["coverage"] <= 0.01).all())
+    others = rows[(rows["method"] == "raw_judge") & ~rows.index.isin(one.index)]
+    left = LeftOut(f"{len(others)} cells", "the judge's bias is below ten standard errors", others)
     return Finding(
-        f"The judge alone covers {said(float(worst['coverage']), float(worst['coverage_mcse']))} at best in the "
-        f"{len(one)} cells where it is biased by ten standard errors or more.",
-        "at most .01 of the replicates cover, in each of these cells",
-        bool((one["coverage"] <= 0.01).all()),
+        together(
+            f"Does the judge alone fail wherever its bias is ten standard errors or more? {ANSWER[holds]}: it covers "
+            f"{points(worst['coverage'], worst['coverage_mcse'], '%')} at best in {len(one)} cells.",
+            left.said(),
+        ),
+        "at most .01 of the intervals cover, in each of these cells",
+        holds,
     )
 
 
@@ -126,9 +149,14 @@ def _gap(ds: xr.Dataset, rows: pd.DataFrame) -> Finding:
         opposite(below(r, e, 1.0))
         for r, e in zip(pairs["width_ratio"], pairs["width_ratio_mcse"], strict=True)
     ]
+    mine = rows[rows["method"] == "rogan_gladen_lee"]
     return Finding(
-        f"Intervals of the correction (Lee et al.) are {shown[0]} to {shown[1]} times as wide as the efficient "
-        f"estimator's; in large samples, before clipping, {plain(exact.min())} to {plain(exact.max())} times.",
+        together(
+            f"Are intervals of the correction (Lee et al.) wider than the efficient estimator's? "
+            f"{ANSWER[every(wider)]}: {shown[0]} to {shown[1]} times over {len(pairs)} cells; in large samples, before "
+            f"clipping, {plain(exact.min())} to {plain(exact.max())} times.",
+            refusals(mine, CELL, what="Its refused runs have no width"),
+        ),
         "wider by 3 MCSE, on the same data, in every cell",
         every(wider),
     )
@@ -140,30 +168,46 @@ def _same(ds: xr.Dataset) -> Finding:
     pairs = pairs[pairs["method"] == "ppi_plus_plus"]
     ends = [pairs.loc[pairs["rmse_ratio"].agg(end)] for end in ("idxmin", "idxmax")]
     least, most = (said(float(row["rmse_ratio"]), float(row["rmse_ratio_mcse"])) for row in ends)
+    holds = below((pairs["rmse_ratio"] - 1).abs(), pairs["rmse_ratio_mcse"], 0.05)
+    fewer = [
+        plain(float(share)) for share in ds["oracle_fraction"].values if share < part["oracle_fraction"][0]
+    ]
+    left = (
+        f" Left out: cells with {', '.join(fewer)} labelled, which the question is not about."
+        if fewer
+        else ""
+    )
     return Finding(
-        f"PPI++ has the efficient estimator's RMSE where {plain(float(part['oracle_fraction'][0]))} are labelled: "
-        f"{least} to {most} times (exactly 1 in large samples).",
+        f"Has PPI++ the efficient estimator's RMSE where {plain(float(part['oracle_fraction'][0]))} are labelled? "
+        f"{ANSWER[holds]}: {least} to {most} times over {len(pairs)} cells (exactly 1 in large samples).{left}",
         "every ratio is within .05 of 1 by 3 MCSE, on the same data",
-        below((pairs["rmse_ratio"] - 1).abs(), pairs["rmse_ratio_mcse"], 0.05),
+        holds,
     )
 
 
 def _level(ds: xr.Dataset, rows: pd.DataFrame) -> Finding:
     nominal = float(ds.attrs["ci_prob"])
-    one = rows[rows["method"] == DEFAULT]
+    whole = rows[rows["method"] == DEFAULT]
+    one = whole[whole["coverage"].notna()]
     worst = one.loc[lowest(one["coverage"])]
-    cell = where(worst, CELL)
     # a proportion near one needs its binomial error: all hits have none
-    error = np.sqrt(nominal * (1 - nominal) / ds.sizes["replicate"])
+    printed = ds.sizes["replicate"] * (1 - one["refused"] - one["failed"])
+    error = np.sqrt(nominal * (1 - nominal) / np.maximum(printed, 1))
+    holds = below(-one["coverage"], error, SLACK - nominal)
     return Finding(
-        f"Our default covers {said(worst['coverage'], worst['coverage_mcse'])} in its worst cell ({cell}).",
-        f"every cell is above {plain(nominal - SLACK)} by 3 binomial standard errors",
-        below(-one["coverage"], error, SLACK - nominal),
+        together(
+            f"Does our default keep {nominal:.0%} within {100 * SLACK:.0f} points? {ANSWER[holds]}: it covers "
+            f"{points(worst['coverage'], worst['coverage_mcse'], '%')} in the worst of {len(one)} cells "
+            f"({where(worst, CELL)}).",
+            refusals(whole, CELL),
+        ),
+        f"every cell is above {plain(nominal - SLACK)} by 3 binomial standard errors, over the intervals printed",
+        holds,
     )
 
 
 def _against_best(ds: xr.Dataset, rows: pd.DataFrame) -> Finding:
-    fair = rows[(rows["method"] != "raw_judge") & (rows["refused"] == 0)]
+    fair = rows[(rows["method"] != "raw_judge") & (rows["refused"] + rows["failed"] == 0)]
     # a method that misses its level by much has bought its score with it
     fair = fair[fair["coverage"] >= float(ds.attrs["ci_prob"]) - SLACK]
     best = fair.groupby(CELL, sort=False)["interval_score"].transform("min")
@@ -173,10 +217,16 @@ def _against_best(ds: xr.Dataset, rows: pd.DataFrame) -> Finding:
     ratio = mine["interval_score"] / best[mine.index]
     at = highest(ratio)
     error = mine["interval_score_mcse"] / best[mine.index]
+    whole = rows[rows["method"] == DEFAULT]
+    out = whole[~whole.index.isin(mine.index)]
     return Finding(
-        f"Our default's interval score is {plain(float(ratio.mean()), '.3f')} times the best's on average over "
-        f"{len(mine)} cells, {said(float(ratio[at]), float(error[at]))} "
-        f"at worst ({where(mine.loc[at], CELL)}).",
+        together(
+            f"Is our default's interval score within {CEILING - 1:.0%} of the best's? "
+            f"{ANSWER[below(ratio, error, CEILING)]}: {plain(float(ratio.mean()), '.3f')} times on average over "
+            f"{len(mine)} cells, {said(float(ratio[at]), float(error[at]))} at worst ({where(mine.loc[at], CELL)}).",
+            LeftOut(f"{len(out)} cells", "our default has a refused run or misses its level", out).said(),
+            "A rival with a refused run in a cell, or one that misses its level there, is no rival there.",
+        ),
         f"at most {CEILING} by 3 MCSE in every cell, among methods that keep their level there within {plain(SLACK)}",
         below(ratio, error, CEILING),
     )
@@ -216,10 +266,14 @@ def _coverage(ds: xr.Dataset, rows: pd.DataFrame) -> Figure:
     fig = Figure(figsize=(6.4, 0.34 * len(names) + 1.0), layout="constrained")
     ax = fig.subplots()
     for k, name in enumerate(names):
-        one = rows.loc[rows["method"] == name, "coverage"]
+        whole = rows[rows["method"] == name]
+        one = whole["coverage"].dropna()
         color = looks(list(METHODS))[name]["color"]
         ax.plot(one, np.full(len(one), k), "|", ms=11, color=color, alpha=0.7)
         ax.plot(one.mean(), k, "o", ms=5, color=color)
+        for silent, mark in (("refused", "o"), ("failed", "x")):
+            if whole[silent].max() > 0:
+                ax.plot(whole[silent].mean(), k, mark, ms=5, mfc="none", color=color)
     ax.axvline(float(ds.attrs["ci_prob"]), color=GREY, ls="--", lw=1, zorder=0)
     ax.set_yticks(np.arange(len(names)), names)
     ax.set(

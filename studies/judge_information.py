@@ -25,7 +25,7 @@ from cje_sim.judges import FloatArray, cell_means, oracle_mean
 from cje_sim.scenarios import discrete_judge, garbled_judge, length_bias
 from studies.engine.measures import paired_table, summary_table
 from studies.engine.panels import legend
-from studies.engine.sentences import below, every, highest, plain, said
+from studies.engine.sentences import ANSWER, below, every, highest, plain, refusals, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Scenario, Setting, Study
 
 BITS = (5, 3, 2, 1, 0)  # what the coarse judge reports, by the level of `loss`
@@ -188,7 +188,9 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         for name in ("bound", "rising")
     ]  # fmt: skip
     return {
-        "Standard errors, simulated and exact": rows[[*shown, "coverage", "coverage_mcse"]],
+        "Standard errors, simulated and exact": rows[
+            [*shown, *(f"{m}{end}" for m in ("coverage", "refused", "failed") for end in ("", "_mcse"))]
+        ],
         "Random finite judges through random channels (exact)": pd.DataFrame(summary),
         "All measures": rows,
     }
@@ -202,17 +204,19 @@ def findings(ds: xr.Dataset) -> list[Finding]:
         left(judge, k + 1)[1] - left(judge, k)[1] for judge, many in LOSSES.items() for k in range(many - 1)
     ]
     least = plain(min(orders["bound"].min(), *steps), ".2g")
+    ordered = bool(orders["bound"].min() >= -1e-12 and min(steps) >= -1e-12)
     share, told = (plain(leaves[2] / leaves[0]) for leaves in (left("folded", 0), left("folded", 1)))
     out = [
         Finding(
-            f"A garbled judge never has the lower variance bound: in {len(orders)} random judges through random "
-            f"channels and {len(steps)} steps of these worlds the least change is {least} (exact).",
+            f"Does garbling a judge never lower the variance bound? {ANSWER[ordered]}: in {len(orders)} random judges "
+            f"through random channels and {len(steps)} steps of these worlds the least change is {least} (exact).",
             "no change below -1e-12",
-            bool(orders["bound"].min() >= -1e-12 and min(steps) >= -1e-12),
+            ordered,
         ),
         Finding(
-            f"For a calibrator that must rise with the score the order fails in {worse} of {len(orders)} random judges;"
-            f" the folded judge leaves it {share} of the label's variance, and {told} once it tells less (exact).",
+            f"Does that order hold for a calibrator that must rise with the score? {ANSWER[worse == 0]}: it fails in "
+            f"{worse} of {len(orders)} random judges. The folded judge leaves it {share} of the label's variance, and "
+            f"{told} once it tells less (exact).",
             "no random judge leaves it less after garbling",
             worse == 0,
         ),
@@ -226,11 +230,18 @@ def _simulated(rows: pd.DataFrame) -> Finding:
     one = rows[(rows["method"] == "direct") & (rows["judge"] != "length")]
     ratio, error = one["empirical_se"] / one["exact_rising"], one["empirical_se_mcse"] / one["exact_rising"]
     at = highest((ratio - 1).abs())
+    holds = below(ratio - 1, error, CLOSE)
+    left = (
+        ""
+        if "length" not in set(rows["judge"])
+        else " Left out: judge length, whose covariate has its own sentence."
+    )
     return Finding(
-        f"Direct reaches the exact standard error of the best rising calibrator: simulated over exact is "
-        f"{said(float(ratio[at]), float(error[at]))} at worst ({one.loc[at, 'judge']}, loss {one.loc[at, 'loss']}).",
+        f"Does Direct reach the exact standard error of the best rising calibrator? {ANSWER[holds]}: simulated over "
+        f"exact is {said(float(ratio[at]), float(error[at]))} at worst of {len(one)} cells ({one.loc[at, 'judge']}, "
+        f"loss {one.loc[at, 'loss']}). {refusals(one, ['judge', 'loss'])}{left}",
         f"at most {plain(CLOSE)} above 1 by 3 MCSE in every cell",
-        below(ratio - 1, error, CLOSE),
+        holds,
     )
 
 
@@ -248,7 +259,8 @@ def _covariate(ds: xr.Dataset) -> Finding | None:
     ]
     lower = [below(r, e, 1.0) for r, e in zip(pairs["rmse_ratio"], pairs["rmse_ratio_mcse"], strict=True)]
     return Finding(
-        f"The covariate of a length-biased judge changes the RMSE by a factor of {', '.join(words)}.",
+        f"Does the covariate of a length-biased judge lower the RMSE? {ANSWER[every(lower)]}: by a factor of "
+        f"{', '.join(words)}, without loss of information, each method over the runs with a number.",
         "below 1 by 3 MCSE, on the same data",
         every(lower),
     )

@@ -26,7 +26,7 @@ from cje_sim.judges import FloatArray
 from cje_sim.scenarios import preference_like
 from studies.engine.measures import paired_table, summary_table
 from studies.engine.panels import legend
-from studies.engine.sentences import below, every, highest, lowest, opposite, plain, said
+from studies.engine.sentences import ANSWER, below, every, highest, lowest, opposite, plain, refusals, said
 from studies.engine.study import Finding, Method, Profile, Protocol, Scenario, Setting, Study
 
 THETA = 0.5  # prevalence of the target where rates are stable
@@ -34,10 +34,11 @@ TILT = 0.05  # sensitivity above, specificity below the middle of the two
 GRADED = "graded"
 RELEVANT = 0.02  # a bias that matters
 CLEAR = 0.4  # Youden's index from which large-sample formulas can be held against a few hundred labels
+COVERED = [f"{name}{end}" for name in ("coverage", "refused", "failed") for end in ("", "_mcse")]
 CELL = ["judge", "stable", "taught", "label_design", "n", "labels"]
 CONTROLS = ("raw_judge", "labels_only")
 BORROWING = ("rogan_gladen", "direct_plug_in", "direct")
-MEASURES = ("bias", "empirical_se", "rmse", "coverage", "width", "se_calibration", "refused")
+MEASURES = ("bias", "empirical_se", "rmse", "coverage", "refused", "failed", "width", "se_calibration")
 SHIFTS = (
     "Labels of the base policy only: simulated bias (marks, 95% Monte Carlo) and its exact large-sample value (lines) "
     "against the prevalence where the labels are; target .5. Left: rates stable; middle: predictive values stable, the "
@@ -155,12 +156,12 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     shifted = rows[(rows["label_design"] == "base") & rows["method"].isin((*BORROWING, "raw_judge"))]
     if len(shifted):
         columns = ["judge", "stable", "taught", "labels", "method", "bias", "bias_mcse", "exact_bias"]
-        out["Bias where the labels are the base policy's"] = shifted[[*columns, "coverage", "coverage_mcse"]]
+        out["Bias where the labels are the base policy's"] = shifted[[*columns, *COVERED]]
     own = rows[rows["label_design"] == "own"]
     if len(own):
-        columns = ["judge", "labels", "method", "empirical_se", "empirical_se_mcse", "exact_se", "coverage"]
+        columns = ["judge", "labels", "method", "empirical_se", "empirical_se_mcse", "exact_se"]
         title = "Own labels: standard errors, simulated and exact"
-        out[title] = own[[*columns, "coverage_mcse", "width", "width_mcse", "refused", "refused_mcse"]]
+        out[title] = own[[*columns, *COVERED, "width", "width_mcse"]]
         ratios = paired_table(ds.sel(label_design=["own"]), "labels_only", (), ratios=("rmse", "width"))
         columns = [
             "judge",
@@ -200,9 +201,14 @@ def _who_is_right(rows: pd.DataFrame, stable: str) -> Finding | None:
     first, last = (said(float(end["bias"]), float(end["bias_mcse"])) for end in ends)
     exact = plain(float(ends[1]["exact_bias"]), ".3f")
     words = "sensitivity and specificity are" if stable == "rates" else "the predictive values are"
+    silent = refusals(
+        pd.concat([one, other]), ["method", "judge", "taught"], what="Refused runs have no bias"
+    )
     return Finding(
-        f"Where {words} stable and the prevalence is not, the bias of {right} is {first} at worst and that of {wrong} "
-        f"{last} (exact {exact}); the data look the same in both worlds.",
+        f"Where {words} stable and the prevalence is not, is {right} right and {wrong} wrong? "
+        f"{ANSWER[every((good, bad))]}: the bias of {right} is {first} at worst and that of {wrong} {last} (exact "
+        f"{exact}), over {len(one)} cells with the most labels and J of {plain(CLEAR)} or more. The data look the same "
+        f"in both worlds. {silent}",
         f"{int(one['labels'].max())} borrowed labels, J of {plain(CLEAR)} or more: every |bias| of {right} is below "
         f"{plain(RELEVANT)} by 3 MCSE, every one of {wrong} above",
         every((good, bad)),
@@ -220,11 +226,13 @@ def _as_the_paper(rows: pd.DataFrame) -> Finding | None:
         for row in calibrated.to_dict("records")
     )
     gap = (calibrated["bias"] - calibrated["exact_bias"]).abs()
+    holds = below(gap, calibrated["bias_mcse"], RELEVANT)
+    silent = refusals(calibrated, ["taught", "labels"], what="Refused runs have no bias")
     return Finding(
-        f"With a graded judge of J = {plain(preference_like.youden(), '.2f')} calibration is biased by {shown}; the "
-        "paper printed -.14 and .14.",
+        f"Is calibration with a graded judge of J = {plain(preference_like.youden(), '.2f')} as biased as its exact "
+        f"bias says? {ANSWER[holds]}: by {shown}; the paper printed -.14 and .14. {silent}",
         f"each simulated bias is within {plain(RELEVANT)} of its exact value by 3 MCSE",
-        below(gap, calibrated["bias_mcse"], RELEVANT),
+        holds,
     )
 
 
@@ -233,7 +241,7 @@ def _law(own: pd.DataFrame) -> Finding | None:
     if not len(rows):
         return None
     products = [_label_error(row) for row in rows.to_dict("records")]
-    identified = rows[rows["refused"] == 0]
+    identified = rows[rows["refused"] + rows["failed"] == 0]
     identified = identified[identified["youden"] >= CLEAR]
     ratio, error = (identified[f"empirical_se{end}"] / identified["exact_se"] for end in ("", "_mcse"))
     worst = highest((ratio - 1).abs()) if len(ratio) else None
@@ -241,10 +249,16 @@ def _law(own: pd.DataFrame) -> Finding | None:
         "no cell is identified well enough to hold it against" if worst is None
         else f"simulated over exact it is {said(float(ratio[worst]), float(error[worst]))} at worst from J = .4 on"
     )  # fmt: skip
+    out = rows[~rows.index.isin(identified.index)]["judge"].tolist()
+    left = (
+        f" Left out of the simulation, for refused runs or J below {plain(CLEAR)}: {', '.join(out)}."
+        if out
+        else ""
+    )
     return Finding(
         f"The 1/J law: sqrt(m) J times the labels' part of the correction's standard error stays within "
         f"{plain(min(products))}-{plain(max(products))} while J goes from "
-        f"{plain(rows['youden'].min())} to {plain(rows['youden'].max())} (exact); {simulated}.",
+        f"{plain(rows['youden'].min())} to {plain(rows['youden'].max())} (exact); {simulated}.{left}",
         "simulated over exact is within .15 of 1 by 3 MCSE in every cell with J of .4 or more",
         below((ratio - 1).abs(), error, 0.15) if worst is not None else None,
     )
@@ -271,8 +285,11 @@ def _price(ds: xr.Dataset) -> Finding | None:
             f"{said(row['rmse_ratio'], row['rmse_ratio_mcse'])} at {row['judge']} (exact {plain(exact, '.2f')})"
         )
         above.append(opposite(below(row["rmse_ratio"], row["rmse_ratio_mcse"], 1.0)))
+    mine = _measured(part)
+    silent = refusals(mine[mine["method"].isin(("rogan_gladen", "direct"))], ["judge", "method"])
     return Finding(
-        f"With own labels the correction's RMSE over the calibration's is {', '.join(words)}.",
+        f"Does the correction cost precision where labels are own? {ANSWER[every(above)]}: its RMSE over the "
+        f"calibration's is {', '.join(words)}. {silent}",
         "above 1 by 3 MCSE, on the same data, at every J",
         every(above),
     )

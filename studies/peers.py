@@ -28,13 +28,14 @@ N = 500
 
 
 class World(NamedTuple):
-    """A scenario, its policy without labels, and whether the base policy's calibration holds for that one."""
+    """A scenario, its policy without labels, and what fails by construction for a calibrator borrowed there."""
 
     title: str
     scenario: str
     target: str
     arguments: Mapping[str, Any] = MappingProxyType({})
-    transports: bool = True
+    fails: str = ""
+    holds: str = ""  # by construction, for the page; the older worlds stand in the study's mechanism
 
 
 WORLDS = {
@@ -44,20 +45,25 @@ WORLDS = {
     "smooth": World("good judge", "well_specified", "better"),
     "discrete": World("few judge levels", "discrete_judge", "worse"),
     "weak": World("weak judge", "weak_judge", "better"),
-    "useless": World("useless judge", "useless_judge", "better", {}, False),
+    "useless": World(
+        "useless judge", "useless_judge", "better", {}, "the base policy's calibration is wrong"
+    ),
     "binary": World("pass/fail", "binary_oracle", "better"),
     "binary_weak": World(
         "pass/fail, weak judge", "binary_oracle", "better", {"link": "linear", "low": 0.45, "high": 0.75}
     ),
+    "few_levels": World("judge of 3 levels, pass/fail", "few_levels", "better"),
     "binary_high": World("pass/fail, nearly all pass", "binary_oracle", "better", {"low": 0.8, "high": 0.99}),
 }
 DESIGNS = ("own", "borrowed")
 TITLES = {
-    "own": "Labels of the policy's own. Coverage with exact 95% Monte Carlo bounds (dashed: nominal), and our "
+    "own": "Labels of the policy's own. Coverage of the intervals printed with exact 95% Monte Carlo bounds (dashed: "
+    "nominal), share of runs refused one (crosses: failed), and our "
     "default's mean interval score over the method's on the same data, with 95% Monte Carlo bounds: above 1 the method "
     "is better.",
-    "borrowed": "Labels of another policy only; replicates that print an interval. Coverage with exact 95% Monte Carlo "
-    "bounds (dashed: nominal), and our default's mean interval score over the method's on the replicates where our "
+    "borrowed": "Labels of another policy only. Coverage of the intervals printed with exact 95% Monte Carlo bounds "
+    "(dashed: nominal), share of runs refused one (crosses: failed), and our default's mean interval score over the "
+    "method's on the replicates where our "
     "default prints one: above 1 the method is better. For the useless judge the calibration of the lender is wrong.",
 }
 WIDE = 4  # worlds in a figure
@@ -66,7 +72,7 @@ COLOURS = 8  # of the palette
 
 def holds(design: str, world: str) -> bool:
     """Whether our default's assumptions hold: own labels are a random sample, a calibration that is lent transports."""
-    return design == "own" or WORLDS[world].transports
+    return design == "own" or not WORLDS[world].fails
 
 
 def setting(study: Study, cell: Cell) -> Setting:
@@ -86,13 +92,19 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     at_n = _at_n(ds)
     names, every, pairs = verdict.that_ran(at_n), verdict.measured(at_n), verdict.against(at_n, OURS)
     best = verdict.champions(at_n, OURS, CONTROLS)
-    shown = ["best", "best_ratio", "best_coverage", "covering", "covering_ratio", "coverage"]
+    shown = [
+        "best",
+        "best_ratio",
+        "best_coverage",
+        "covering",
+        "covering_ratio",
+        "coverage",
+        "refused",
+        "failed",
+    ]
     columns = [c for name in shown for c in (name, f"{name}_mcse") if c in best]
-    out = {
-        f"Lowest interval score, and {OURS}'s over it: of all, and of those that cover; coverage of {OURS}": best[
-            [*verdict.CELL, *columns]
-        ]
-    }
+    title = f"Lowest interval score, and {OURS}'s over it: of all, and of those that cover; "
+    out = {f"{title}coverage of {OURS} and shares refused and failed": best[[*verdict.CELL, *columns]]}
     for title, name in (
         (
             f"Interval score of {OURS} over the method's, same data (above 1: the method is better)",
@@ -103,11 +115,8 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     ):
         if name in pairs:
             out[title] = side_by_side(pairs, verdict.CELL, name, names)
-    for title, name in (
-        ("Coverage of 95% intervals among the runs that print a number", "coverage_answered"),
-        ("Share of runs without a number: a status or an exception in its place", "refused"),
-    ):
-        out[title] = side_by_side(every, verdict.CELL, name, names, first=(OURS,))
+    title = "Coverage of the 95% intervals printed, and share of runs refused or failed where any was"
+    out[title] = side_by_side(every, verdict.CELL, "coverage", names, first=(OURS,))
     return {**out, "Milliseconds for both values": _times(at_n), "All measures": every}
 
 
@@ -143,14 +152,21 @@ def _panels(ds: xr.Dataset, pairs: pd.DataFrame, worlds: list[str]) -> Figure:
     style = looks(shown)
     for name in shown[COLOURS:]:  # the palette begins again: hollow marks
         style[name]["mfc"] = "white"
+    size = (2.3 * len(worlds) + 0.8, 7.0)
+    ratios = (2, 1, 2)
     fig, axes = plt.subplots(
-        2, len(worlds), figsize=(2.3 * len(worlds) + 0.8, 5.4), sharex="col", sharey="row", squeeze=False
+        3, len(worlds), figsize=size, sharex="col", sharey="row", squeeze=False, height_ratios=ratios
     )
     labels = [int(m) for m in ds["labels"].values]
     step = 0.8 / max(len(names), 1)
-    for (top, bottom), world in zip(axes.T, worlds, strict=True):
-        part = performance(ds.sel(world=world), pool=True)
-        marks(top, part, "coverage_answered", "labels", {m: style[m] for m in names}, step)
+    for (top, middle, bottom), world in zip(axes.T, worlds, strict=True):
+        part = performance(ds.sel(world=world), measures=("coverage", "refused", "failed"), pool=True)
+        drawn = {m: style[m] for m in names}
+        marks(top, part, "coverage", "labels", drawn, step)
+        for name in ("refused", "failed"):
+            cross = {} if name == "refused" else {"marker": "x"}
+            some = {m: {**look, **cross} for m, look in drawn.items() if not cross or _ever(part, name, m)}
+            marks(middle, part, name, "labels", some, step)
         top.axhline(ds.attrs["ci_prob"], color=GREY, ls="--", lw=1, zorder=0)
         top.set(title=WORLDS[world].title)
         for k, name in enumerate(names):
@@ -163,9 +179,15 @@ def _panels(ds: xr.Dataset, pairs: pd.DataFrame, worlds: list[str]) -> Figure:
         bottom.set_xticks(range(len(labels)), [str(m) for m in labels])
         plain_log(bottom)
     axes[0, 0].set(ylabel="coverage")
-    axes[1, 0].set(ylabel=f"{OURS}'s interval score / method's")
+    axes[1, 0].set(ylabel="share without", ylim=(-0.04, 1.04))
+    axes[2, 0].set(ylabel=f"{OURS}'s interval score / method's")
     legend(fig, list(METHODS))
     return fig
+
+
+def _ever(measured: xr.Dataset, name: str, method: str) -> bool:
+    """Whether a measure of a method is above 0 in some cell."""
+    return bool((measured["value"].sel({"measure": name, "method": method}) > 0).any())
 
 
 def findings(ds: xr.Dataset) -> list[Finding]:
@@ -206,7 +228,8 @@ STUDY = Study(
     "(binary_oracle): binary, binary_weak (success .45 to .75 along the scores), binary_high (.8 to .99).",
     estimands="V(policy) = E[Y], known by quadrature: of the base policy (own labels), and of a policy that has judge "
     "scores only (borrowed). For the useless judge the latter cannot be known from the base policy's labels.",
-    measures="Coverage, width, interval score, bias, share of runs without a number, time, each with its Monte Carlo "
+    measures="Coverage of the intervals printed, shares of runs refused one and failed, width, interval score, bias, "
+    "time, each with its Monte Carlo "
     "standard error; ratio and difference of our default's interval score to each method's on the replicates where "
     "our default answers, with the standard error of a paired comparison; a method without an interval there is scored "
     "with the whole scale.",
@@ -223,6 +246,7 @@ STUDY = Study(
     replicate=replicate,
     setting=setting,
     worlds=sorted({world.scenario for world in WORLDS.values()}),
+    legend={"world": {name: world.holds for name, world in WORLDS.items() if world.holds}},
     table=table,
     figure=figure,
     findings=findings,
@@ -231,7 +255,7 @@ STUDY = Study(
         "span what LLM judges show; 15 to 100 labels, since that is what users have",
         replicates="quick 400: coverage of .95 to 1.1 points; paper 2,000: to .5 points, and a ratio of interval "
         "scores to one or two hundredths; two slow peers take part in the first 200 and 500 of them",
-        failures="a run without a number is counted and shown; coverage is told among the runs that print one, and "
+        failures="runs refused an interval and failed are counted apart; coverage is of the intervals printed; "
         "methods are compared where our default prints one, those that are silent there scored with the whole scale; "
         "an exception of a peer is its failure, kept with its text; a peer that is not installed is not run",
         primary="interval score of 95% intervals of a policy's value with labels of its own, 30 to 100 labels",

@@ -32,7 +32,7 @@ from studies.engine.measures import by_estimand, performance, side_by_side, summ
 from studies.engine.outcome import NOT_RUN, Outcome
 from studies.engine.panels import by_world
 from studies.engine.scenario import replicate_scenario
-from studies.engine.sentences import kept, points
+from studies.engine.sentences import kept, points, refusals, together
 from studies.engine.study import Finding, Method, Profile, Protocol, Scenario, Setting, Study, StudyError
 
 N_SAMPLE, SAMPLE_SEED = 1000, 20  # of the simulator's sample, which stands in for a user's
@@ -48,10 +48,12 @@ DESIGNS = {
 BORROWING, PROBED = ("direct_plug_in",), ("direct_corrected",)
 CELL = ["design", "estimand", "labels"]
 SHIPPED = ("direct", "direct_corrected")  # what `analyze` prints
-MEASURES = ("coverage", "coverage_answered", "refused", "width", "bias", "rmse", "interval_score")
+MEASURES = ("coverage", "refused", "failed", "width", "bias", "rmse", "interval_score")
+WORST = ("coverage", "refused", "failed")  # of the policy that is covered least
 CAPTION = (
-    "Values: coverage of the policy that is covered least among the runs that print an interval (dashed: nominal 95%), "
-    "and mean width over policies, by number of labels (own: of every policy). Bars: 95% Monte Carlo bounds."
+    "Values: coverage of the intervals printed of the policy that is covered least (dashed: nominal 95%), share of its "
+    "runs that are refused one, and mean width over policies, by number of labels (own: of every policy). Bars: 95% "
+    "Monte Carlo bounds."
 )
 
 
@@ -208,9 +210,9 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     known = ds["truth"].stack(run=[d for d in ds["truth"].dims if d != "policy"]).max("run")
     people = pd.DataFrame({"policy": ds["policy"].values, "truth": known.values, "residual": residual.values})
     return {
-        "Coverage of the policy covered least, among the runs that print a number": side_by_side(
-            worst, CELL, "coverage_answered", methods, first=SHIPPED
-        ),
+        "Coverage of the policy covered least, of the intervals printed, with the policies and shares refused": worst[
+            [*CELL, "method", "policy", *(f"{m}{end}" for m in WORST for end in ("", "_mcse"))]
+        ],
         "Mean width of 95% intervals": side_by_side(measures, CELL, "width", methods, first=SHIPPED),
         "Mean interval score (smaller is better)": side_by_side(
             measures, CELL, "interval_score", methods, first=SHIPPED
@@ -222,9 +224,9 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
 
 def _worst(parts: Sequence[tuple[str, xr.Dataset]]) -> pd.DataFrame:
     """Rows of the policy that is covered least, by cell and method."""
-    rows = by_estimand(parts, lambda part: summary_table(part, ("coverage_answered", "refused"), pool=False))
-    rows = rows[rows["coverage_answered"].notna()].reset_index(drop=True)
-    return rows.loc[rows.groupby([*CELL, "method"], sort=False)["coverage_answered"].idxmin()]
+    rows = by_estimand(parts, lambda part: summary_table(part, WORST, pool=False))
+    rows = rows[rows["coverage"].notna()].reset_index(drop=True)
+    return rows.loc[rows.groupby([*CELL, "method"], sort=False)["coverage"].idxmin()].reset_index(drop=True)
 
 
 def findings(ds: xr.Dataset) -> list[Finding]:
@@ -268,11 +270,7 @@ def _choice(
         "smallest mean interval score at the most labels among methods whose least covered policy is not shown to be "
         f"below 90% at any number of labels; labels: fewest with a mean half-width of {HALF_WIDTH:g} of the scale"
     )
-    fair = [
-        m
-        for m, rows in worst.groupby("method")
-        if kept(rows, ["labels"], replicates, measure="coverage_answered").holds is not False
-    ]
+    fair = [m for m, rows in worst.groupby("method") if kept(rows, ["labels"], replicates).holds is not False]
     most = measures["labels"].max()
     last = measures[
         (measures["labels"] == most) & measures["method"].isin(fair) & (measures["refused"] <= SILENT)
@@ -285,13 +283,21 @@ def _choice(
         )
     best = str(last.loc[last["interval_score"].idxmin(), "method"])
     mine = measures[measures["method"] == best]
-    held = worst[worst["method"] == best].sort_values("coverage_answered").iloc[0]
+    held = worst[worst["method"] == best].sort_values("coverage").iloc[0]
     enough = mine.loc[mine["width"] <= 2 * HALF_WIDTH * width, "labels"]
     needs = f"{enough.min()} labels give" if len(enough) else f"more than {most} labels are needed for"
-    shown = points(float(held["coverage_answered"]), float(held["coverage_answered_mcse"]))
+    shown = points(float(held["coverage"]), float(held["coverage_mcse"]), "%")
+    unfair = [m for m in dict.fromkeys(worst["method"]) if m not in fair]
+    quiet = measures[(measures["labels"] == most) & (measures["refused"] > SILENT)]["method"].tolist()
     return Finding(
-        f"With {DESIGNS[design]} take {best}: the least covered policy ({held['policy']}, {held['labels']} labels) has "
-        f"{shown}; {needs} a mean half-width of {HALF_WIDTH * width:g}.",
+        together(
+            f"Which method with {DESIGNS[design]}? {best}: the least covered policy ({held['policy']}, "
+            f"{held['labels']} labels) is covered in {shown} of the intervals printed. {needs.capitalize()} a mean "
+            f"half-width of {HALF_WIDTH * width:g}.",
+            refusals(mine, ["labels"]),
+            f"Left out, since some policy is covered less than 90%: {', '.join(unfair)}." if unfair else "",
+            f"Left out, since most runs at {most} labels are refused: {', '.join(quiet)}." if quiet else "",
+        ),
         rule,
         bool(len(enough)),
     )
@@ -309,7 +315,8 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
                 (title, {"worst": _least_covered(here), "mean": here}, [str(x) for x in ds["labels"].values])
             )
     rows = (
-        ("worst", "coverage_answered", "coverage of the policy\ncovered least"),
+        ("worst", "coverage", "coverage of the policy\ncovered least"),
+        ("worst", "refused", "share of its runs\nrefused"),
         ("mean", "width", "mean width"),
     )
     fig, axes = by_world(
@@ -318,7 +325,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
         {m: look for m, look in looks(methods).items() if m != "raw_judge"},
         along="labels",
         step=0.1,
-        size=(2.8 * len(columns) + 1.0, 5.6),
+        size=(2.8 * len(columns) + 1.0, 7.2),
     )
     for ax in axes[-1]:
         ax.set(xlabel="labels")
@@ -327,7 +334,7 @@ def figure(ds: xr.Dataset) -> dict[str, Figure]:
 
 def _least_covered(ds: xr.Dataset) -> xr.Dataset:
     """Results of each cell and method's least covered policy, under one name."""
-    value = performance(ds)["value"].sel(measure="coverage_answered").fillna(2.0)
+    value = performance(ds, measures=["coverage"])["value"].sel(measure="coverage").fillna(2.0)
     place = value.argmin("policy")
     variables = ("estimate", "std_error", "interval", "status", "truth")
     chosen = {v: ds[v].broadcast_like(ds["status"]).isel(policy=place) for v in variables if v != "interval"}
@@ -380,7 +387,7 @@ STUDY = Study(
         origin="The user's files: prompts, scores and labels as they are; the smoothing of the label laws is a quarter "
         "of a standard deviation of the judge score.",
         replicates="2,000: the standard error of a coverage of 95% is then half a point for each policy.",
-        failures="A method without a number is shown as refused and has no part in the coverage of what is printed.",
+        failures="A run without an interval is shown as refused or failed and has no part in the coverage.",
         primary="Coverage of the least covered policy, and the mean width of its intervals.",
         relevant="Five points of coverage; a half-width of a twentieth of the oracle's scale.",
     ),

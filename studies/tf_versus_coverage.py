@@ -3,11 +3,13 @@
 The paper's limitations ("Teacher forcing and API drift") name both and cannot tell them apart: its log-likelihoods
 carry errors of unknown size and its targets differ from the logger. Here each has a factor of its own. `likelihoods`
 says what is recorded: the exact ones, errors in one row of ten (the paper's clone, whose ESS/n is 26% at its sample
-size) or in every row (26% in the limit). `shift` scales every target's divergence from the logger and so its TTC, while
-no true value changes with it. At ``shift = 1`` with errors in one row of ten the world is that of the benchmark.
+size) and at the lowest judge levels, or in every row (26% in the limit). `shift` scales every target's divergence from
+the logger and so its TTC, while no true value changes with it. At ``shift = 1`` with errors in one row of ten the world
+is that of the benchmark.
 """
 
 import math
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -21,14 +23,17 @@ from cje_core.streams import Cell
 from cje_sim.scenarios import arena_like
 from cje_sim.tokens.teacher_forcing import sd_for_ess
 from studies.engine.grids import HALF, RULE, Average, average, ranked, scored
+from studies.engine.measures import summary_table
+from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend, plain_log
 from studies.engine.scenario import replicate_with_facts
+from studies.engine.sentences import ANSWER
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 LIKELIHOODS: dict[str, dict[str, Any]] = {
-    "exact": {"noise_share": 0.0, "noise_sd": 0.0},
+    "exact": {"noise_share": 0.0, "noise_sd": 0.0, "low_error": 0.0},
     "one_in_ten": {"noise_share": 0.1, "noise_sd": 1.45},
-    "every_row": {"noise_share": 1.0, "noise_sd": sd_for_ess(0.26)},
+    "every_row": {"noise_share": 1.0, "noise_sd": sd_for_ess(0.26), "low_error": 0.0},
 }
 SHIFTED = (
     "parallel_universe_prompt",
@@ -43,7 +48,7 @@ METHODS = {
         "calibrated plug-in, reads no likelihood", "direct", {"correction": "none", "borrowed": "plug_in"}
     ),
     "snips": Method("self-normalised importance sampling of calibrated rewards"),
-    "calibrated_ips": Method("the same with stabilised weights"),
+    "calibrated_ips": Method("the same with stabilised weights", options={"borrowed": "plug_in"}),
     "dr_cpo": Method("doubly robust, raw weights"),
 }
 WEIGHTED = ("snips", "calibrated_ips", "dr_cpo")
@@ -115,6 +120,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         "RMSE of the clone": pd.DataFrame(clone),
         "Share of policy pairs in the right order": pd.DataFrame(orders),
         "Limit of log10 ESS/n by its causes (exact)": pd.DataFrame(causes).drop(columns="n"),
+        "Every cell": summary_table(ds, ("rmse", "bias", "coverage", "width"), pool=False),
     }
 
 
@@ -146,34 +152,53 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     alone = [
         (float(rmse[key].value[k]), float(rmse[key].mcse[k])) for key in (("exact", 1.0), ("one_in_ten", 0.0))
     ]
+    left = _left_out(ds, corner.values())
     more, more_mcse = alone[0][0] - alone[1][0], math.hypot(alone[0][1], alone[1][1])
+    overlap = True if more > HALF * more_mcse else False if more < -HALF * more_mcse else None
+    costly = True if price.low[k] > 1.1 else False if price.high[k] < 1.1 else None
+    repair = True if gain > HALF * gain_mcse else False if gain + HALF * gain_mcse < RELEVANT else None
     return [
         Finding(
-            f"Lack of overlap alone, with exact likelihoods, gives {100 * share:.0f}% ({100 * mcse:.0f}) of the rise "
+            f"Does SNIPS fail for lack of overlap rather than for errors of likelihoods? {ANSWER[overlap]}: lack of "
+            f"overlap alone, with exact likelihoods, gives {100 * share:.0f}% ({100 * mcse:.0f}) of the rise "
             f"of the MSE of SNIPS: its RMSE on the shifted targets is {rmse['exact', 0.0].said(k)} with neither cause, "
             f"{rmse['one_in_ten', 0.0].said(k)} with errors alone, {rmse['exact', 1.0].said(k)} with lack of overlap "
-            f"alone, {rmse['one_in_ten', 1.0].said(k)} with both; direct has {rmse['one_in_ten', 1.0].said(plain)}.",
+            f"alone, {rmse['one_in_ten', 1.0].said(k)} with both; direct has {rmse['one_in_ten', 1.0].said(plain)}. "
+            f"{left}",
             RULE
             + "0 for the RMSE under lack of overlap alone less that under errors alone: above it is lack of overlap",
-            True if more > HALF * more_mcse else False if more < -HALF * more_mcse else None,
+            overlap,
         ),
         Finding(
-            "A copy of the logger, where likelihood errors are the only cause: RMSE of SNIPS "
-            f"{alike['exact', 1.0].said(k)} with exact likelihoods and {alike['one_in_ten', 1.0].said(k)} with errors, "
-            f"{price.said(k)} times that of direct on the same data. Do errors cost it more than a tenth?",
+            "Do likelihood errors alone cost SNIPS more than a tenth, on a copy of the logger? "
+            f"{ANSWER[costly]}: its RMSE is {alike['exact', 1.0].said(k)} with exact likelihoods and "
+            f"{alike['one_in_ten', 1.0].said(k)} with errors, {price.said(k)} times that of direct on the same data. "
+            f"{left}",
             RULE + "1.1 for the ratio to direct",
-            True if price.low[k] > 1.1 else False if price.high[k] < 1.1 else None,
+            costly,
         ),
         Finding(
-            f"Exact likelihoods change the share of pairs that SNIPS orders rightly by {100 * gain:.1f}% "
+            f"Would better likelihoods repair the ranking? {ANSWER[repair]}: exact ones change the share of pairs that "
+            f"SNIPS orders rightly by {100 * gain:.1f}% "
             f"({100 * gain_mcse:.1f}), from {order['one_in_ten', 1.0].said(k, percent=True)} to "
             f"{order['exact', 1.0].said(k, percent=True)}; with them and no divergence it is "
             f"{order['exact', 0.0].said(k, percent=True)}; direct has "
-            f"{order['one_in_ten', 1.0].said(plain, percent=True)}. Would better likelihoods repair the ranking?",
+            f"{order['one_in_ten', 1.0].said(plain, percent=True)}. A pair without two numbers counts as wrong. {left}",
             RULE + f"0 and {RELEVANT:.0%} for the change: above 0 it does, below the other it does not",
-            True if gain > HALF * gain_mcse else False if gain + HALF * gain_mcse < RELEVANT else None,
+            repair,
         ),
     ]
+
+
+def _left_out(ds: xr.Dataset, corner: Iterable[xr.Dataset]) -> str:
+    """Return what the sentences are not about: other levels, the adversarial policy, runs without a number."""
+    silent = sum(int((np.isnan(part["estimate"]) & (part["status"] != NOT_RUN)).sum()) for part in corner)
+    shifts = [f"{s:g}" for s in ds["shift"].values if s not in (0.0, 1.0)]
+    levels = [str(name) for name in ds["likelihoods"].values if name not in ("exact", "one_in_ten")]
+    out = [f"n = {int(n):,}" for n in ds["n"].values if n != ds["n"].values.max()]
+    out += [f"shift {', '.join(shifts)}"] * bool(shifts) + [f"likelihoods {', '.join(levels)}"] * bool(levels)
+    words = f"Left out: {'; '.join(out)}. " if out else ""
+    return f"{words}Runs of a policy without a number, in all methods of these cells: {silent}."
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
@@ -211,8 +236,9 @@ STUDY = Study(
     title="Noise of likelihoods or lack of overlap?",
     aims="Decide which of the two causes that the paper cannot separate makes importance sampling fail: errors of "
     "teacher-forced likelihoods, or a logger that does not visit what the targets say.",
-    mechanism="Scenario arena_like. Recorded log-likelihoods are exact, wrong in one row of ten (sd 1.45 nats) or "
-    "wrong in every row (sd 1.16 nats: a copy of the logger keeps 26% of its sample); the divergence of every target "
+    mechanism="Scenario arena_like. Recorded log-likelihoods are exact, wrong in one row of ten (sd 1.45 nats) and at "
+    "the lowest judge levels, or wrong in every row (sd 1.16 nats: a copy of the logger keeps 26% of its sample); the "
+    "divergence of every target "
     "from the logger is scaled from none to that of the benchmark. A quarter of the base policy's prompts is labelled.",
     estimands="V(policy) = E[Y], by quadrature: the same in every cell.",
     measures="RMSE over the two shifted targets to which calibration transports, and of the copy; the share of the "

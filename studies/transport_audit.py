@@ -7,7 +7,9 @@ the old rule, which prints the borrowed level unless the audit FAILs, and the tu
 whatever the audit says.
 """
 
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ from matplotlib.figure import Figure
 
 from cje_core.calibration.calibrator import predict
 from cje_core.calibration.oracle_slice import fit_slice
+from cje_core.checks import FloatArray
 from cje_core.data.arrays import unpack
 from cje_core.estimators import direct, direct_corrected
 from cje_core.figures.style import GREY, OKABE_ITO
@@ -25,59 +28,99 @@ from cje_core.streams import Cell, Streams
 from cje_core.transport import audit
 from cje_core.transport.audit_size import VERDICTS
 from cje_core.transport.margin import MARGIN
-from cje_sim.judges import oracle_mean, score_quantile
-from cje_sim.scenarios import transport_shift
+from cje_sim import scenarios
+from cje_sim.judges import score_quantile
 from studies.engine.measures import clopper_pearson, share_error, summary_table
 from studies.engine.outcome import Outcome
 from studies.engine.panels import legend
-from studies.engine.sentences import bounds, keeps_level, kept, points, where
+from studies.engine.sentences import ANSWER, bounds, keeps_level, kept, points, together, where
 from studies.engine.study import Finding, Method, Profile, Protocol, Setting, Study
 
 LAW = (3.0, 2.0)  # of the judge score, the same under both policies
-JUDGES: dict[str, dict[str, float]] = {
-    "strong": {"low": 0.3, "high": 0.9, "spread": 0.9, "atoms": 0.05},
-    "weak": {"low": 0.42, "high": 0.62, "spread": 0.9, "atoms": 0.4},
-    "binary": {"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0},
+N_QUANTILES = 2000
+
+
+def quantile_scores() -> FloatArray:
+    """Return judge scores of the target under `LAW` at equal quantiles, for means over its law."""
+    return score_quantile((np.arange(N_QUANTILES) + 0.5) / N_QUANTILES, *LAW)
+
+
+def moved_mean(shift: float) -> dict[str, Any]:
+    """Return the policies of transport_shift whose target is lower by `shift` at every score."""
+    return {"policies": {"base": (*LAW, "none", 0.0), "target": (*LAW, "mean", -shift)}}
+
+
+class Judge(NamedTuple):
+    """One level of the factor `judge`: a scenario with a policy ``target``, and what its shift is made of.
+
+    Parameters
+    ----------
+    arguments : mapping
+        What differs from the scenario's defaults at every shift.
+    scenario : str
+    shifted : function shift -> mapping
+        Arguments with which the target's mean residual is ``-shift``.
+    scores : function -> array
+        Judge scores of the target at equal quantiles of its law.
+    holds : str
+        What is so by construction, for the page; the older judges stand in the study's mechanism.
+    """
+
+    arguments: Mapping[str, Any]
+    scenario: str = "transport_shift"
+    shifted: Callable[[float], Mapping[str, Any]] = moved_mean
+    scores: Callable[[], FloatArray] = quantile_scores
+    holds: str = ""
+
+
+JUDGES = {
+    "strong": Judge({"low": 0.3, "high": 0.9, "spread": 0.9, "atoms": 0.05}),
+    "weak": Judge({"low": 0.42, "high": 0.62, "spread": 0.9, "atoms": 0.4}),
+    "binary": Judge({"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0}),
 }
 PRINTED = ("old_rule", "probe_tuned")
 CELL = ["judge", "probes", "shift", "n", "labels"]
-N_QUANTILES = 2000
 SIZE, POWER, UNDECIDED = (
     0.025,
     0.8,
     0.5,
 )  # a verdict's error by its interval; what an audit should at least do
-MEASURES = ("coverage", "width", "bias", "se_calibration", "n_failed")
+MEASURES = ("coverage", "width", "bias", "se_calibration")
 CAPTION = (
     "Above: share of audits that FAIL (solid) and that PASS (dotted) by the true shift; the margin is the grey line. "
-    "Below: coverage of the borrowed level that the old rule prints (the audit did not FAIL) and of the tuned probe "
-    "value; dashed: nominal 95%. Bars: exact 95% Monte Carlo bounds."
+    "Below: coverage of the borrowed level that the old rule prints (the audit did not FAIL: the share refused is the "
+    "solid line above) and of the tuned probe value; dashed: nominal 95%. Bars: exact 95% Monte Carlo bounds."
 )
 
 
 def setting(study: Study, cell: Cell) -> Setting:
     """The judge's world, its target shifted; labels of the base policy and probes of the target."""
+    judge = JUDGES[str(cell["judge"])]
     arguments: dict[str, Any] = {
         "n": int(cell["n"]),
         "oracle_fraction": int(cell["labels"]) / int(cell["n"]),
         "n_probes": int(cell["probes"]),
-        "policies": {"base": (*LAW, "none", 0.0), "target": (*LAW, "mean", -float(cell["shift"]))},
-        **JUDGES[str(cell["judge"])],
+        **judge.shifted(float(cell["shift"])),
+        **judge.arguments,
     }
-    return Setting("transport_shift", ("target",), arguments, study.methods)
+    return Setting(judge.scenario, ("target",), arguments, study.methods)
+
+
+def truth_of(judge: Judge, arguments: Mapping[str, Any]) -> float:
+    """Return V(target) of a judge's world, its scenario's truth taking those of the arguments that it asks for."""
+    truth = scenarios.load(judge.scenario).truth
+    asked = inspect.signature(truth).parameters
+    return float(truth(**{k: v for k, v in arguments.items() if k in asked}).sel(policy="target"))
 
 
 def replicate(study: Study, cell: Cell, streams: Streams) -> Outcome:
     """One data set with labels of the base policy and probes of the target: levels, verdicts, residual of this f."""
-    shift = float(cell["shift"])
+    judge = JUDGES[str(cell["judge"])]
     world: dict[str, Any] = dict(setting(study, cell).arguments)
-    data = transport_shift.simulate(**world, rng=streams("data"))
-    ends = {name: world[name] for name in ("low", "high")}
-    truth = float(transport_shift.truth(policies=world["policies"], **ends).sel(policy="target"))
-    score = score_quantile((np.arange(N_QUANTILES) + 0.5) / N_QUANTILES, *LAW)
-    curve = oracle_mean(score, "sigmoid", **ends) - shift
+    data = scenarios.load(judge.scenario).simulate(**world, rng=streams("data"))
+    truth = truth_of(judge, world)
     calibrator = fit_slice(unpack(data)).calibrator
-    of_this_f = np.nan if calibrator is None else float((curve - predict(calibrator, score)).mean())
+    of_this_f = np.nan if calibrator is None else truth - float(predict(calibrator, judge.scores()).mean())
     report = audit.audit(data).sel(policy="target")
     verdict = str(report["verdict"].item())
     with_fit = audit.verdicts(report["interval_with_fit"].values[None], report.attrs["margin"])[0]
@@ -113,7 +156,7 @@ def _audits(ds: xr.Dataset) -> pd.DataFrame:
     """One row per audit: cell, codes of its verdicts, size of this f's residual; whether printed intervals hold."""
     at = ds.isel(policy=0, drop=True)
     low, high = (at["interval"].sel(ci_bound=end, drop=True) for end in ("lower", "upper"))
-    hit = ((low <= at["truth"]) & (at["truth"] <= high)).where(np.isfinite(at["estimate"]))
+    hit = ((low <= at["truth"]) & (at["truth"] <= high)).where(np.isfinite(low) & np.isfinite(high))
     columns = {"code": at["verdict"], "with_fit": at["verdict_with_fit"], "size": np.abs(at["residual_of_f"])}
     columns |= {name: hit.sel({"method": name}, drop=True).astype(float) for name in PRINTED}
     return xr.Dataset(columns).to_dataframe(dim_order=[*CELL, "replicate"]).reset_index()
@@ -137,10 +180,13 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     verdicts = _shares(audits, CELL, **shown).drop(columns=[f"{name}_audits" for name in shown])
     for name in (*VERDICTS, "any"):
         chosen = ran if name == "any" else is_[name] == 1
-        rows = _shares(audits, CELL, any=ran.where(chosen), **{m: audits[m].where(chosen) for m in PRINTED})
+        hits = {m: audits[m].where(chosen) for m in PRINTED}
+        silent = {f"{m}_refused": audits[m].isna().where(chosen) for m in PRINTED}
+        rows = _shares(audits, CELL, any=ran.where(chosen), **hits, **silent)
         rows.insert(len(CELL), "verdict", name)
         printed.append(rows.rename(columns={"any_audits": "audits"}))
-    columns = [*CELL, "verdict", "audits", *(f"{m}{end}" for m in PRINTED for end in ("", "_mcse"))]
+    parts = [f"{m}{what}{end}" for m in PRINTED for what in ("", "_refused") for end in ("", "_mcse")]
+    columns = [*CELL, "verdict", "audits", *parts]
     errors = _shares(
         audits,
         [name for name in CELL if name != "shift"],
@@ -148,12 +194,14 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         PASS_beyond=is_["PASS"].where(audits["size"] >= MARGIN),
     )
     return {
-        "Coverage of what is printed after each verdict": pd.concat(printed)[columns]
+        "Coverage of what is printed after each verdict, and share of its audits without a level": pd.concat(
+            printed
+        )[columns]
         .sort_index(kind="stable")
         .reset_index(drop=True),
         "Verdicts (FAIL_with_fit: decided by the interval that adds the fit's noise)": verdicts,
         "Wrong verdicts about the residual of this f, all shifts together": errors,
-        "All measures (the old rule's refusals count as failures)": summary_table(ds, MEASURES),
+        "All measures (after a FAIL the old rule is refused)": summary_table(ds, MEASURES),
     }
 
 
@@ -164,48 +212,62 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     is_ = {name: (code == k).where(code.notna()) for k, name in enumerate(VERDICTS)}
     largest = float(ds["shift"].values.max())
     groups = [name for name in cell if name != "shift"] or ["judge"]
+    shifts = "all shifts together" if "shift" in cell else "one shift"
+    without = int(audits["size"].isna().sum())
     wrong = _shares(audits, groups, share=is_["FAIL"].where(size <= MARGIN))
-    said = [_at_most("FAILs a calibrator that is within the margin in", wrong, groups, SIZE)]
+    margin = f"calibrators {{}} the margin of {MARGIN:g}, {shifts}"
+    said = [_at_most("FAIL", wrong, groups, SIZE, margin.format("within"), without)]
     passed = _shares(audits, groups, share=is_["PASS"].where(size >= MARGIN))
-    said.append(_at_most("PASSes a calibrator that is beyond the margin in", passed, groups, SIZE))
+    said.append(_at_most("PASS", passed, groups, SIZE, margin.format("beyond"), without))
     if largest > MARGIN:
         power = _shares(audits[audits["shift"] == largest], groups, share=is_["FAIL"])
         power = power.rename(columns={"share_audits": "share_trials"})
         found = kept(power, groups, 0, measure="share", least=POWER)
-        word = {True: "finds", False: "does not find", None: "may or may not find"}[found.holds]
         said.append(
             Finding(
-                f"The audit {word} a shift of {largest:g} with power {POWER:.0%} everywhere: FAIL in {found.spread}% "
-                f"of the audits; least {found.worst}.",
-                f"every cell's lower bound is at least {POWER:.0%}; does not: a cell's upper bound is below",
+                f"Does the audit find the largest shift, {largest:g}, with power {POWER:.0%} everywhere? "
+                f"{ANSWER[found.holds]}: FAIL in {found.spread}% of the audits of {len(power)} cells, least at "
+                f"{found.at}. Smaller shifts are not asked about; an audit without a verdict counts as no audit.",
+                f"yes: every cell's lower bound is at least {POWER:.0%}; no: a cell's upper bound is below",
                 found.holds,
             )
         )
     undecided = _shares(audits, cell or ["judge"], share=is_["INCONCLUSIVE"])
-    said.append(_at_most("is INCONCLUSIVE in", undecided, cell or ["judge"], UNDECIDED))
+    said.append(_at_most("INCONCLUSIVE", undecided, cell or ["judge"], UNDECIDED, "all audits", 0))
+    measured = summary_table(ds, ("coverage",))
     for method, words in (("probe_tuned", "the tuned probe value"), ("old_rule", "the old rule's level")):
-        rows = _shares(audits, cell or ["judge"], coverage=audits[method])
-        rows = rows.rename(columns={"coverage_audits": "coverage_trials"})
-        said.append(
-            keeps_level(f"{words}, where one is printed,", rows, cell or ["judge"], ds.sizes["replicate"])
-        )
+        rows = measured[measured["method"] == method]
+        silent = "Runs without a level are not counted" + (" (all FAILs)" if method == "old_rule" else "")
+        said.append(keeps_level(words, rows, cell or ["judge"], ds.sizes["replicate"], silent=silent))
     return said
 
 
-def _at_most(what: str, rows: pd.DataFrame, cell: list[str], most: float) -> Finding:
-    """Whether a share, a row per cell, stays at or below `most` in every cell."""
+def _at_most(
+    verdict: str, rows: pd.DataFrame, cell: list[str], most: float, cases: str, unknown: int
+) -> Finding:
+    """Whether the share of a verdict, a row per cell, stays at or below `most` in every cell.
+
+    `cases` are the audits that it is a share of, `unknown` those whose calibrator could not be fitted.
+    """
+    empty = int(rows["share"].isna().sum())
+    question = f"Is {verdict} given in at most {most:.1%} of the audits ({cases})?"
+    left = [
+        f"{empty} cells without such an audit are left out." if empty else "",
+        f"{unknown} audits without a calibrator are left out." if unknown else "",
+    ]
     rule = f"at most {most:.1%} in every cell; one-sided exact bounds for all cells at once; None: they reach across"
     rows = rows[rows["share"].notna()].rename(columns={"share_audits": "share_trials"})
     if not len(rows):
-        return Finding(f"No audit could have shown whether it {what} at most {most:.1%}.", rule, None)
+        return Finding(f"{question} No audit could have shown it.", rule, None)
     low, high = bounds(rows, "share", 0, len(rows)).T
     holds = False if (low > most).any() else True if (high <= most).all() else None
     ends = rows.sort_values("share", kind="stable").iloc[[0, -1]]
     shown = [points(float(row["share"]), float(row["share_mcse"])) for _, row in ends.iterrows()]
-    sentence = (
-        f"The audit {what} {shown[0]} to {shown[1]}% of its cases; most at {where(ends.iloc[1], cell)}."
+    answer = (
+        f"{question} {ANSWER[holds]}: {shown[0]} to {shown[1]}% over {len(rows)} cells, most at "
+        f"{where(ends.iloc[1], cell)}."
     )
-    return Finding(sentence, rule, holds)
+    return Finding(together(answer, *left), rule, holds)
 
 
 def figure(ds: xr.Dataset) -> dict[str, Figure]:
@@ -272,12 +334,14 @@ STUDY = Study(
         "after the study's first runs.",
         replicates="A share near one half has an MCSE of 4.1 points with 150 replicates and 1.1 with 2,000; coverage "
         "after a verdict rests on the audits that gave it, and says on how many.",
-        failures="An audit without a verdict is INCONCLUSIVE, not a failure. The old rule prints nothing after a FAIL; "
+        failures="An audit without a verdict is left out, not a failure. The old rule prints nothing after a FAIL; "
         "its coverage is taken among what it prints.",
         primary="Coverage of what is printed after the audit, probe_tuned against old_rule, over all verdicts.",
         relevant="A coverage below 93%; P(FAIL) above 5% where the residual is within the margin.",
     ),
     scenario="transport_shift",
+    worlds=sorted({judge.scenario for judge in JUDGES.values()}),
+    legend={"judge": {name: judge.holds for name, judge in JUDGES.items() if judge.holds}},
     factors={
         "judge": tuple(JUDGES),
         "probes": (25, 50, 100),

@@ -20,14 +20,18 @@ from cje_core.checks import FloatArray
 from cje_core.figures.style import GREY, MARKERS, OKABE_ITO
 from cje_core.offpolicy.overlap import overlap
 from studies.engine.grids import HALF, RULE, average, rows_of, scored
+from studies.engine.measures import summary_table
+from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend
 from studies.engine.scenario import replicate_with_facts
+from studies.engine.sentences import ANSWER
 from studies.engine.study import Finding, Method, Profile, Protocol, Study
 
 POLICIES = ("clone", "parallel_universe_prompt", "premium", "unhelpful")
 TRUSTED = POLICIES[:3]  # the calibration transports to these: what is wrong with them is the weights
 WRONG = 0.02  # absolute error that counts as failure: the difference that the paper's gate is to detect
 TTC_GATE, RESTORED, SHALL = 0.70, 0.8, 0.8
+LEVEL = 0.8  # target mass of the region behind the printed TTC (a clone has .796), not the .9 of the text
 GROUPS = 20  # of replicates left out in turn, for the error of an area
 # Sign: +1 where a large value says that the weights are healthy.
 DIAGNOSTICS = {
@@ -55,7 +59,7 @@ PERCENT = ("ess_fraction", "ess_fraction_stabilised", "ttc", "ttc_two_sided", "m
 
 def diagnose(data: xr.Dataset) -> dict[str, xr.DataArray]:
     """Overlap diagnostics by policy."""
-    found = overlap(data)
+    found = overlap(data, level=LEVEL)
     return {name: found[name] for name in DIAGNOSTICS}
 
 
@@ -116,6 +120,7 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
             ds
         ),
         "Failures and RMSE by divergence": _failures(ds),
+        "Every cell": summary_table(ds, ("rmse", "bias", "coverage", "width"), pool=False),
     }
 
 
@@ -159,25 +164,45 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     ttc, ttc_mcse = best["ttc"]
     order = sorted((name for name in best if np.isfinite(best[name][0])), key=lambda name: -best[name][0])
     shown = ", ".join(f"{DIAGNOSTICS[name][0]} {said[name]}" for name in order)
+    restored = True if (stable.low > RESTORED).all() else False if (stable.high < RESTORED).any() else None
+    chance = None if not np.isfinite(after + after_mcse) else bool(after - HALF * after_mcse <= 0.5)
+    useful = True if ttc - HALF * ttc_mcse > SHALL else False if ttc + HALF * ttc_mcse < SHALL else None
+    left = _left_out(ds)
     return [
         Finding(
-            f"At the paper's divergence stabilised weights have ESS/n of at least {stable.said(k, percent=True)} "
-            f"({names[k]}; raw {raw.said(k, percent=True)}), as in the paper (82 to 99%).",
+            f"Do stabilised weights look healthy at the paper's divergence? {ANSWER[restored]}: their ESS/n is at "
+            "least "
+            f"{stable.said(k, percent=True)} ({names[k]}; raw {raw.said(k, percent=True)}; the paper: 82 to 99%). "
+            f"Only n = {int(at['n'].item()):,} and shift {float(at['shift'].item()):g} are asked about.",
             RULE + f"{RESTORED:.0%} for every target",
-            True if (stable.low > RESTORED).all() else False if (stable.high < RESTORED).any() else None,
+            restored,
         ),
         Finding(
-            f"How well diagnostics tell the runs of SNIPS that are off by more than {WRONG:g} (area under the ROC "
-            f"curve; 0.5 is chance): {shown}. Is the ESS of stabilised weights no better than chance?",
+            f"Is the ESS of stabilised weights no better than chance at telling the runs of SNIPS that are off by more "
+            f"than {WRONG:g}? {ANSWER[chance]}. Areas under the ROC curve (0.5 is chance): {shown}. {left}",
             RULE + "0.5 for stabilised ESS/n: not above it holds, above it does not",
-            None if not np.isfinite(after + after_mcse) else bool(after - HALF * after_mcse <= 0.5),
+            chance,
         ),
         Finding(
-            f"TTC tells failures of SNIPS with an area of {said['ttc']}; its gate at {TTC_GATE:g} {_gate(ds)}.",
+            f"Does TTC tell failures of SNIPS with an area of {SHALL:g}? {ANSWER[useful]}: with {said['ttc']}; its "
+            "gate "
+            f"at {TTC_GATE:g} {_gate(ds)}. {left}",
             RULE + f"{SHALL:g} for the area of TTC",
-            True if ttc - HALF * ttc_mcse > SHALL else False if ttc + HALF * ttc_mcse < SHALL else None,
+            useful,
         ),
     ]
+
+
+def _left_out(ds: xr.Dataset) -> str:
+    """Return which policies the areas leave out, and how many runs without a number of SNIPS."""
+    others = [str(p) for p in ds["policy"].values if p not in TRUSTED]
+    snips = ds.sel({"method": "snips"}).sel(policy=list(TRUSTED))
+    silent = int((np.isnan(snips["estimate"]) & (snips["status"] != NOT_RUN)).sum())
+    total = int((snips["status"] != NOT_RUN).sum())
+    return (
+        f"Over all cells and {', '.join(TRUSTED)}; left out: {', '.join(others)}, and {silent} of {total} runs without "
+        "a number."
+    )
 
 
 def _gate(ds: xr.Dataset) -> str:
@@ -240,7 +265,7 @@ STUDY = Study(
             "calibrated plug-in, no weights", "direct", {"correction": "none", "borrowed": "plug_in"}
         ),
         "snips": Method("self-normalised importance sampling of calibrated rewards"),
-        "calibrated_ips": Method("the same with stabilised weights"),
+        "calibrated_ips": Method("the same with stabilised weights", options={"borrowed": "plug_in"}),
         "dr_cpo": Method("doubly robust, raw weights"),
     },
     profiles={

@@ -51,6 +51,7 @@ MINUTES = (
     "core/bayes/test_borrowed_slow.py",
     "test_first_run.py",
     "core/families/test_borrowed_slow.py",
+    "studies/test_same_numbers.py",
     "core/bayes/test_sbc.py",
 )
 seconds: Counter[str] = Counter()  # of each file

@@ -8,31 +8,37 @@ mean over clusters is the mean over prompts), and ::
     normal       v_p = tau^2
     student      v_p = tau^2 lambda_p,     lambda_p ~ InvGamma(3/2, 3/2): delta_p is t with 3 df
     horseshoe    v_p = c^2 l^2 / (c^2 + l^2), l = tau lambda_p, lambda_p ~ half-Cauchy(1), slab c
-    flat         no pooling: delta_p = mean + sd / sqrt(n) t_{n-1}
 
-By the paper's proposition on mean transport, delta_p is the bias of the plug-in, so ``V_p = plug-in + delta_p``.
+By the paper's proposition on mean transport, delta_p is the bias of the plug-in, so ``V_p = plug-in + delta_p``,
+conditioned on the oracle's scale (`cje_core.bayes.value.within`).
 
-The posterior is *cut*: probes never inform f. For each draw of f a short inner chain moves (delta, sigma, lambda, tau)
-given that f, from where the last one stopped. In the joint posterior the probes of a policy that the calibration does
-not fit would bend f towards them and hide their own shift. A normal prior lets one failing policy inflate tau for
-all; the heavier tails of student and horseshoe let it go alone.
+*flat*, the default, pools nothing: the probes correct their policy's value as own labels do, by the one-step posterior
+on log odds (`cje_core.bayes.value`, df = 0), and delta_p is what that adds to the plug-in. It has no likelihood, so it
+holds for binary residuals too, and no draw leaves the scale.
+
+The posterior is *cut*: probes never inform f. With pooling, for each draw of f a short inner chain moves (delta, sigma,
+lambda, tau) given that f, from where the last one stopped. In the joint posterior the probes of a policy that the
+calibration does not fit would bend f towards them and hide their own shift. A normal prior lets one failing policy
+inflate tau for all; the heavier tails of student and horseshoe let it go alone.
 """
 
+from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
 
 from cje_core.bayes.gibbs import Draws
-from cje_core.bayes.levels import Graded
+from cje_core.bayes.levels import Graded, Levels
 from cje_core.bayes.slice_sampling import shrink_of
-from cje_core.bayes.value import curves_of, mean_at
+from cje_core.bayes.value import Correction, correction, curves_of, draw_values, mean_at, within
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray, Rng, one_of
 from cje_core.compiled import njit
 from cje_core.data.arrays import Rows
 from cje_core.inference.sums import sum_by
 
-PRIORS = ("student", "normal", "horseshoe", "flat")
+PRIORS = ("flat", "student", "normal", "horseshoe")
+POOLED = PRIORS[1:]
 INNER = 10  # sweeps per draw of f
 SLAB = 0.5  # of the horseshoe: shifts beyond half the oracle scale are not to be had
 
@@ -41,7 +47,7 @@ class Shifts(NamedTuple):
     """Draws of the mean residual on the [0, 1] oracle scale; NaN for policies with fewer than 4 probed clusters."""
 
     delta: FloatArray  # (policies, draws)
-    tau: FloatArray  # (draws,); NaN without pooling
+    tau: FloatArray  # (draws,)
     n_probes: IntArray  # (policies,) probed prompts
 
 
@@ -70,6 +76,46 @@ def probed(rows: Rows) -> tuple[IntArray, IntArray]:
     return distinct(prompt, len(rows.prompts)), distinct(rows.cluster[prompt], len(rows.cluster_names))
 
 
+def probe_corrected(
+    rows: Rows,
+    graded: Graded,
+    draws: Draws,
+    *,
+    prior: str = "flat",
+    scale: float = 0.05,
+    rng: Rng = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Draw the values that probes correct, on the oracle scale, and the shifts delta on [0, 1], (policies, draws) each.
+
+    Policies with fewer than 4 probed clusters have NaN. `prior` is one of `PRIORS`; `scale` is used by those that pool.
+    """
+    one_of(prior, "prior", PRIORS)
+    rng, levels = np.random.default_rng(rng), graded.levels
+    uncorrected: list[Correction | None] = [None] * len(rows.policies)
+    if prior != "flat":
+        plug_in = draw_values(rows, graded, draws, uncorrected, rng=rng)
+        found = shifts(rows, graded, draws, prior=prior, scale=scale, rng=rng)
+        return shifted(plug_in, found.delta, levels)
+    plug_in = draw_values(
+        rows, graded, draws, uncorrected, rng=deepcopy(rng)
+    )  # with the weights of the value
+    checked = np.flatnonzero(probed(rows)[1] >= MIN_LABELLED_CLUSTERS)
+    corrections = list(uncorrected)
+    for p in checked:
+        row = np.flatnonzero(rows.probe & (rows.policy == p))
+        _, prompt, number = np.unique(rows.prompt[row], return_inverse=True, return_counts=True)
+        corrections[p] = correction(rows, row, 1.0 / number[prompt], 0.0)
+    value = draw_values(rows, graded, draws, corrections, rng=rng)
+    value[np.setdiff1d(np.arange(len(value)), checked)] = np.nan
+    return value, (value - plug_in) / levels.width
+
+
+def shifted(plug_in: FloatArray, delta: FloatArray, levels: Levels) -> tuple[FloatArray, FloatArray]:
+    """Values ``plug_in + delta`` conditioned on the oracle's scale, and the shifts on [0, 1] that are left."""
+    value = within(plug_in + levels.width * delta, (levels.low, levels.low + levels.width))
+    return value, (value - plug_in) / levels.width
+
+
 def shifts(
     rows: Rows,
     graded: Graded,
@@ -82,10 +128,10 @@ def shifts(
 ) -> Shifts:
     """Draw every probed policy's mean residual from the cut posterior; draw d belongs to draw d of f.
 
-    `prior` is one of `PRIORS`, `scale` that of the half-Cauchy on tau, on the [0, 1] oracle scale; a draw of f gets
+    `prior` is one of `POOLED`, `scale` that of the half-Cauchy on tau, on the [0, 1] oracle scale; a draw of f gets
     `inner` sweeps.
     """
-    one_of(prior, "prior", PRIORS)
+    one_of(prior, "prior", POOLED)
     if not scale > 0:
         raise ValueError(f"scale={scale}: it must be positive")
     probes, n_policies, n_draws = np.flatnonzero(rows.probe), len(rows.policies), len(draws.f)
@@ -113,7 +159,7 @@ def shifts(
         (np.cumsum(kept) - 1)[unit[row]], place[unit_policy[kept]], n_units[checked].astype(float),
     )  # fmt: skip
     found = np.empty((n_draws, len(checked)))
-    _cut_chain(np.random.default_rng(rng), c, seen, PRIORS.index(prior), scale, SLAB, inner, found, tau)
+    _cut_chain(np.random.default_rng(rng), c, seen, POOLED.index(prior), scale, SLAB, inner, found, tau)
     delta[checked] = found.T
     return Shifts(delta, tau, n_probes)
 
@@ -177,11 +223,6 @@ def _cut_chain(rng, c, probes, kind, scale, slab, inner, delta, tau):  # type: i
         for j in range(n_units):
             p = probes.unit_place[j]
             square[p] += (n[p] * (residual[j] - expected[j] * mean[p])) ** 2
-        if kind == 3:
-            for p in range(len(n)):
-                variance = max(square[p], 1e-12) / (2.0 * rng.standard_gamma(0.5 * (n[p] - 1.0)))
-                delta[d, p] = mean[p] + np.sqrt(variance / n[p]) * rng.standard_normal()
-            continue
         for _ in range(inner):
             for p in range(len(n)):
                 around = square[p] + n[p] * (mean[p] - shift[p]) ** 2

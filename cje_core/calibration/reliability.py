@@ -27,8 +27,9 @@ from cje_core.data import DataError
 from cje_core.data.arrays import Rows
 from cje_core.data.cohorts import group_codes
 from cje_core.data.construct import dataset
+from cje_core.formulas.proportions import wilson
 from cje_core.inference.contrasts import adjust_p
-from cje_core.inference.estimate import CI_BOUND, wald, wilson
+from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.influence import hajek, make_part, mean_over
 from cje_core.inference.sums import cluster_se, sum_by
 

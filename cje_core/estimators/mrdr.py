@@ -15,7 +15,7 @@ Examples
 >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
 >>> found = estimate(data)
 >>> found["estimate"].to_series().round(3).to_dict()
-{'base': 0.527, 'clone': 0.554, 'tilt_0.1': 0.564}
+{'base': 0.527, 'clone': 0.553, 'tilt_0.1': 0.563}
 """
 
 from functools import partial

@@ -27,7 +27,7 @@ Examples
 >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
 >>> found = estimate(data)
 >>> found["estimate"].to_series().round(3).to_dict()
-{'base': 0.527, 'clone': 0.534, 'tilt_0.1': 0.546}
+{'base': 0.527, 'clone': 0.534, 'tilt_0.1': 0.545}
 """
 
 from cje_core.families import off_policy

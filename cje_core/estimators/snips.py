@@ -16,7 +16,7 @@ Examples
 >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
 >>> found = estimate(data)
 >>> found["estimate"].to_series().round(3).to_dict()
-{'base': 0.527, 'clone': 0.557, 'tilt_0.1': 0.575}
+{'base': 0.527, 'clone': 0.557, 'tilt_0.1': 0.574}
 """
 
 from functools import partial

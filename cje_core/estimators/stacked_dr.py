@@ -26,7 +26,7 @@ Examples
 >>> data = cje_sim.simulate("clone_with_tf_noise", n=300, rng=1)
 >>> found = estimate(data)
 >>> found["estimate"].to_series().round(3).to_dict()
-{'base': 0.527, 'clone': 0.551, 'tilt_0.1': 0.563}
+{'base': 0.527, 'clone': 0.55, 'tilt_0.1': 0.563}
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,8 @@ from cje_core.calibration.folds import assign_folds
 from cje_core.checks import FloatArray, one_of
 from cje_core.estimators import available, calibrated_dr_cpo, load, mrdr, tmle
 from cje_core.families import off_policy
-from cje_core.families.off_policy_estimate import Method, calibration_error, estimator
+from cje_core.families.off_policy_estimate import Method, estimator
+from cje_core.families.off_policy_labels import label_error
 from cje_core.inference.estimate import Status
 from cje_core.inference.sums import cluster_sums
 from cje_core.offpolicy.weights import simplex_qp
@@ -123,6 +124,7 @@ def policy_value(
     members: Sequence[str],
     columns: str = "total",
     outer_split: bool = False,
+    borrowed: str = "balanced",
 ) -> off_policy.Value | Status:
     """Stack of the members that policy p allows; the first member's status if it allows none."""
     found = {name: member(logs, p, name) for name in members}
@@ -134,7 +136,8 @@ def policy_value(
         phi = [v.path for v in library]
     else:
         phi = [
-            v.direct.influence + v.ips.influence + calibration_error(logs, v.terms).influence for v in library
+            v.direct.influence + v.ips.influence + label_error(logs, p, v.terms, borrowed).part.influence
+            for v in library
         ]
     summed = cluster_sums(np.stack(phi), rows.cluster)
     if outer_split:
@@ -187,4 +190,4 @@ def estimate(
     one_of(columns, "columns", COLUMNS)
     options = {"members": tuple(members), "columns": columns, "ridge": RIDGE, "outer_split": outer_split}
     value = partial(policy_value, members=members, columns=columns, outer_split=outer_split)
-    return Method(value, options)
+    return Method(value, options, knows_borrowed=True)

@@ -34,6 +34,9 @@ class PolicyResult(NamedTuple):
     se_evaluation: float = np.nan  # standard error from the responses drawn, with f known
     se_calibration: float = np.nan  # standard error from the finite number of labels
     balance: FloatArray | None = None  # per prompt: weights of the labels that others lend, see `Part`
+    kind: str = (
+        ""  # of `bounds` where these are this policy's alone and the others have intervals by the rule
+    )
 
 
 class IntervalRule(NamedTuple):
@@ -125,8 +128,11 @@ def assemble(
         ci_prob=ci_prob,
         scale=scale,
     )
-    interval, kind = chosen.interval, chosen.basis.kind
-    made = [results[p].bounds for p in order]
+    interval, kind = chosen.interval, chosen.basis.kind.copy()
+    for row, p in enumerate(order):
+        if results[p].kind and (limits := results[p].bounds) is not None:
+            interval[row], kind[row] = into_scale(limits, value[row], scale), results[p].kind
+    made = [None if results[p].kind else results[p].bounds for p in order]
     given = any(bound is not None for bound in made)
     drawn = [results[p].draws for p in order]
     sizes = [len(d) for d in drawn if d is not None]

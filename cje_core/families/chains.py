@@ -25,7 +25,7 @@ import xarray as xr
 from cje_core.bayes import flat
 from cje_core.bayes.gibbs import Draws, curve
 from cje_core.bayes.prior import Prior
-from cje_core.bayes.shifts import shifts
+from cje_core.bayes.shifts import probe_corrected
 from cje_core.bayes.value import values
 from cje_core.calibration.calibrated import Calibrated, Calibration, calibrated
 from cje_core.checks import BoolArray, FloatArray, Rng
@@ -67,6 +67,7 @@ class Chain(NamedTuple):
 
     draws: Draws
     value: FloatArray
+    corrected: FloatArray | None = None
     shift: FloatArray | None = None
 
 
@@ -144,7 +145,7 @@ def _of(setting: Setting, draws: Draws, with_shifts: bool, rng: np.random.Genera
     value = values(rows, graded, draws, corrected=corrected, one_step=True, rng=rng)
     if not with_shifts:
         return Chain(draws, value)
-    return Chain(draws, value, shifts(rows, graded, draws, prior="flat", scale=0.05, rng=rng).delta)
+    return Chain(draws, value, *probe_corrected(rows, graded, draws, rng=rng))
 
 
 def _by_nuts(
@@ -244,9 +245,9 @@ def _posterior(data: xr.Dataset, setting: Setting, chains: Sequence[Chain]) -> x
         shift = width * np.stack([one.shift.T for one in chains if one.shift is not None])
         probed = np.isfinite(shift).all(axis=(0, 1))
         if probed.any():
-            plug_in = _plug_in(setting, chains)
+            corrected = np.stack([one.corrected.T for one in chains if one.corrected is not None])
             variables["shift"] = (("chain", "draw", "probed"), shift[..., probed])
-            variables["corrected_value"] = (("chain", "draw", "probed"), (plug_in + shift)[..., probed])
+            variables["corrected_value"] = (("chain", "draw", "probed"), corrected[..., probed])
             coords["probed"] = np.array(rows.policies)[probed]
     return xr.Dataset(variables, coords=coords)
 
@@ -262,18 +263,6 @@ def _speaks(setting: Setting) -> BoolArray:
     ]
     told = posterior.refuse(setting, status, ~corrected & ~taught)
     return np.array([not (said.failed or said in posterior.SILENT) for said in told], dtype=bool)
-
-
-def _plug_in(setting: Setting, chains: Sequence[Chain]) -> FloatArray:
-    """Values that believe in f, (chain, draw, policy): what shifts are added to."""
-    rows, never = setting.rows, np.zeros(len(setting.rows.policies), dtype=bool)
-    found = [
-        values(
-            rows, setting.graded, one.draws, corrected=never, one_step=False, rng=np.random.default_rng(k)
-        ).T
-        for k, one in enumerate(chains)
-    ]
-    return np.stack(found)
 
 
 def _mean(setting: Setting, draws: Draws, which: Any) -> FloatArray:

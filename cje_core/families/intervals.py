@@ -88,10 +88,11 @@ import numpy.typing as npt
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS, count_clusters
 from cje_core.checks import BoolArray, FloatArray
 from cje_core.data.arrays import Rows
+from cje_core.formulas.proportions import charged
 from cje_core.formulas.room import unseen_weight
 from cje_core.inference.estimate import wald
 from cje_core.inference.influence import mean_of_rows
-from cje_core.inference.limits import Basis, charged, unseen_bound, value_limits
+from cje_core.inference.limits import Basis, unseen_bound, value_limits
 
 INTERVALS = ("auto", "wald", "logit", "clopper_pearson")
 KINDS = np.array(["wald", "logit", "clopper_pearson", "gamma", "none"])

@@ -14,13 +14,16 @@ standard error needs, by source:
                  at the logged responses cancel to first order, which leaves that of Direct's plug-in: 1/n at the
                  fresh responses
 
-What the values rest on: every term above is a mean of fitted functions of Z, so labels enter through the fit and in no
-other way. With a judge that is independent of the label all fits are flat, weights that average to one leave the mean
-label of those who taught f, and every policy gets that number: the family borrows, its doubly robust members too, whose
-residual is ``R - q`` and not ``Y - q`` (MRDR weights the labels that teach q, but its correction takes q away again and
-puts f in its place). What would not borrow is a weighted mean of the *labels* of logged responses, ``sum W Y / sum W``,
-or a doubly robust value with ``Y - q`` on them: consistent with any judge where the weights are right. Of these only
-the diagnostic `orthogonality` is here. So one test decides for all members, see
+The labels then correct the fits themselves (`cje_core.families.off_policy_labels`), unless the paper's plug-in is asked
+for: a `Value` here is the plug-in, and its terms say what the correction has to balance.
+
+What the values rest on: every term above is a mean of fitted functions of Z, so labels enter through the fits, their
+correction included, and in no other way. With a judge that is independent of the label all fits are flat, weights that
+average to one leave the mean label of those who taught f, and every policy gets that number: the family borrows, its
+doubly robust members too, whose residual is ``R - q`` and not ``Y - q`` (MRDR weights the labels that teach q, but its
+correction takes q away again and puts f in its place). What would not borrow is a weighted mean of the *labels* of
+logged responses, ``sum W Y / sum W``, or a doubly robust value with ``Y - q`` on them: consistent with any judge where
+the weights are right. Of these only the diagnostic `orthogonality` is here. So one test decides for all members, see
 `cje_core.families.off_policy_estimate`.
 """
 

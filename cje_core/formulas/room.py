@@ -16,8 +16,8 @@ def unseen_weight(label, score, seen, low, high):  # type: ignore[no-untyped-def
 
     The largest of three weights; each rises continuously from 0, so that one label more moves no interval by much.
 
-    - The labels crowd against an end of the scale, so the tail on the other side is long: ``.2 min(1, 30 / n)^1.5``, fading
-      out where the nearer end is 1.5 to 3 standard deviations from their mean.
+    - The labels crowd against an end of the scale, so the tail on the other side is long: ``.2 min(1, 30 / n)^1.5``,
+      fading out where the nearer end is 1.5 to 3 standard deviations from their mean.
     - A label lies far from the others, 10 to 20 times as far from the median as the quartile on its side and a quarter
       to half of the way to the end of the scale: 1/2.
     - Judge scores have a tail that no label covers: a share q of the responses lies beyond the labelled scores by twice

@@ -30,7 +30,7 @@ class Status(IntEnum):
     """What happened to one policy's estimate; each member carries its message.
 
     Members below `TOO_FEW_LABELS` (64) come with a value, the rest are failures with NaN. A failure is data: it travels
-    to the table and the plot, and it counts as a miss in a study.
+    to the table and the plot, and a study shows its share beside the coverage of the intervals printed.
     """
 
     message: str
@@ -99,6 +99,10 @@ class Status(IntEnum):
     LOW_SUPPORT = (
         73,
         "too many of the policy's responses lie where hardly any label taught the calibrator: label this policy",
+    )
+    SHRUNK_WEIGHTS = (
+        75,
+        "the stabilised weights shrink this policy's value towards the logger's: use snips, or fresh responses",
     )
     LEVEL_REFUSED = 74, "a gate or an audit refuses this level: see what refused it"
 
@@ -273,10 +277,11 @@ def into_scale(interval: FloatArray, estimate: npt.ArrayLike, scale: tuple[float
     >>> into_scale(np.array([[0.9, 1.2], [0.95, 1.1]]), [0.97, 1.02], (0.0, 1.0)).tolist()
     [[0.9, 1.0], [0.95, 1.02]]
     """
-    return _contain(np.clip(interval, *scale), np.asarray(estimate, float))
+    return contain(np.clip(interval, *scale), np.asarray(estimate, float))
 
 
-def _contain(interval: FloatArray, estimate: FloatArray) -> FloatArray:
+def contain(interval: FloatArray, estimate: FloatArray) -> FloatArray:
+    """Widen intervals (..., 2) where needed to contain the estimate."""
     return np.stack([np.minimum(interval[..., 0], estimate), np.maximum(interval[..., 1], estimate)], axis=-1)
 
 
@@ -287,7 +292,7 @@ def percentile(draws: FloatArray, estimate: npt.ArrayLike, ci_prob: float) -> Fl
     out = np.full((len(draws), 2), np.nan)
     usable = np.isfinite(draws).all(axis=1) & np.isfinite(center)
     if usable.any():
-        out[usable] = _contain(np.quantile(draws[usable], tails, axis=1).T, center[usable])
+        out[usable] = contain(np.quantile(draws[usable], tails, axis=1).T, center[usable])
     return out
 
 
@@ -305,7 +310,7 @@ def hdi(draws: FloatArray, ci_prob: float) -> FloatArray:
     inside = min(int(np.ceil(ci_prob * len(ordered))), len(ordered))
     width = ordered[inside - 1 :] - ordered[: len(ordered) - inside + 1]
     first = int(np.argmin(width))
-    return _contain(ordered[[first, first + inside - 1]], np.asarray(draws.mean()))
+    return contain(ordered[[first, first + inside - 1]], np.asarray(draws.mean()))
 
 
 def bca(draws: FloatArray, estimate: float, acceleration: float, ci_prob: float) -> FloatArray:
@@ -319,7 +324,7 @@ def bca(draws: FloatArray, estimate: float, acceleration: float, ci_prob: float)
     z0 = special.ndtri(np.clip(below, 0.5 / len(draws), 1 - 0.5 / len(draws)))
     shifted = z0 + special.ndtri([0.5 - ci_prob / 2, 0.5 + ci_prob / 2])
     level = special.ndtr(z0 + shifted / (1 - acceleration * shifted))
-    return _contain(np.quantile(draws, np.sort(level)), np.asarray(estimate, float))
+    return contain(np.quantile(draws, np.sort(level)), np.asarray(estimate, float))
 
 
 def studentised(
@@ -332,21 +337,7 @@ def studentised(
     """
     pivot = (draws - estimate) / draw_error
     quantiles = np.quantile(pivot, [0.5 + ci_prob / 2, 0.5 - ci_prob / 2])
-    return _contain(estimate - quantiles * std_error, np.asarray(estimate, float))
-
-
-def wilson(share: float, n: float, ci_prob: float) -> FloatArray:
-    """Wilson's score interval of a proportion out of any positive (effective) count, shape (2,).
-
-    Examples
-    --------
-    >>> wilson(0.9, 10, 0.95).round(3).tolist(), wilson(1.0, 10, 0.95).round(3).tolist()
-    ([0.596, 0.982], [0.722, 1.0])
-    """
-    z2 = float(special.ndtri(0.5 + ci_prob / 2)) ** 2
-    center = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2))) / (1 + z2 / n)
-    return _contain(np.array([center - half, center + half]), np.asarray(share, float))
+    return contain(estimate - quantiles * std_error, np.asarray(estimate, float))
 
 
 def clopper_pearson(share: npt.ArrayLike, count: npt.ArrayLike, ci_prob: npt.ArrayLike) -> FloatArray:

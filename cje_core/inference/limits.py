@@ -14,6 +14,7 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray
+from cje_core.formulas.proportions import charged
 from cje_core.inference.estimate import (
     Status,
     clopper_pearson,
@@ -184,13 +185,6 @@ def matched_count(basis: Basis, prob: npt.ArrayLike) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         count = 1 + share * (1 - share) * ((high - low) / basis.std_error) ** 2
         return charged(count, basis.df, prob)
-
-
-def charged(count: npt.ArrayLike, df: npt.ArrayLike, ci_prob: npt.ArrayLike) -> FloatArray:
-    """Count less the cost of its degrees of freedom, the squared ratio of the t quantiles; at least one."""
-    n, level = np.asarray(count, float), 0.5 + np.asarray(ci_prob, float) / 2
-    ratio = special.stdtrit(np.maximum(n - 1, 1e-3), level) / special.stdtrit(np.asarray(df, float), level)
-    return np.asarray(np.fmax(n * np.fmin(1.0, ratio) ** 2, 1.0))
 
 
 def error_skewness(influence: FloatArray) -> FloatArray:

@@ -13,14 +13,20 @@ influence values,
 
     lower = d - sqrt((a - l_a)^2 - 2 r (a - l_a) (u_b - b) + (u_b - b)^2),      upper likewise
 
-and the p-value is the smallest alpha at which it leaves out 0. So labels that are all equal, which show no spread and
-leave a t interval out of the question, still bound a difference (r = 0: no correlation was seen). Two independent
-policies of mean .94 with 20 labels each, where half of all pairs have such a policy: it covers .997 and the t interval
-.503 (.961 and .961 at mean .5, at .95 of the width), by enumeration over both binomials. Levels with room for drops
-that few graded labels did not show (``unseen_by``) take part alike: 12 labels of .9 Beta(40, 1) + .1 Beta(2, 4) against
-12 of Beta(20, 20) or Beta(9.4, .6), it covers .998 and .999 and the t interval .79 and .73 (4,000 replicates, 1.2 and
-1.4 times as wide; .96 against .91 at 30 labels). There is no number where a policy has failed, and no p-value of a
-difference that is rounding.
+and the p-value is the smallest alpha at which it leaves out 0. Of two counts m, a positive r of binary labels is less
+its continuity correction ``1 / (2 m s_a s_b)``, s^2 = v (1 - v) on the unit scale (Newcombe 1998, method 10): of five
+policies with 12 binary labels of mean .5 on the same prompts, some pair is then told apart at their simultaneous level
+in .011 of the runs, without it in .087 (Monte Carlo standard errors .003 and .009). So labels that are all equal, which
+show no spread and leave a t interval out of the question, still bound a difference (r = 0: no correlation was seen).
+Two independent policies of mean .94 with 20 labels each, where half of all pairs have such a policy: it covers .997 and
+the t interval .503 (.961 and .961 at mean .5, at .95 of the width), by enumeration over both binomials. Levels with
+room for drops that few graded labels did not show (``unseen_by``) take part alike: 12 labels of .9 Beta(40, 1) + .1
+Beta(2, 4) against 12 of Beta(20, 20) or Beta(9.4, .6), it covers .998 and .999 and the t interval .79 and .73 (4,000
+replicates, 1.2 and 1.4 times as wide; .96 against .91 at 30 labels). There is no number where a policy has failed, and
+no p-value of a difference that is rounding.
+
+An estimate whose differences follow from something else names its rule in the attribute ``difference_rule``, a key of
+`DIFFERENCE_RULES`: a function that gives the limits of its differences at any level. Interval and p-value come from it.
 """
 
 from collections.abc import Callable
@@ -31,11 +37,15 @@ import xarray as xr
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import Status, percentile, wald
+from cje_core.formulas.misclassification import Shares
+from cje_core.formulas.misclassification import pair_limits as confusion_limits
+from cje_core.inference.borrowed_limits import covered_pairs, pair_limits, parts_of
+from cje_core.inference.estimate import Status, contain, percentile, wald
 from cje_core.inference.influence import pooled_df
 from cje_core.inference.limits import Basis, basis_of, error_skewness, value_limits
 from cje_core.inference.sums import cluster_se, cluster_sums, counts_up
 
+Limits = Callable[[FloatArray], FloatArray]  # of levels (pairs,): intervals of the differences (pairs, 2)
 ROUNDING = 1e-9  # a standard error this small beside the levels and theirs is none
 SMALLEST_P = -12.0  # log10 of the smallest p-value told apart from 0 where the interval is inverted
 
@@ -108,7 +118,13 @@ def pair_errors(
             scale = np.sqrt(np.diag(joint))
             return np.asarray(joint[a, b] / (scale[a] * scale[b]))
 
-        return pair_levels(basis_of(estimate), first, second, apart, correlation, prob, tested=tested)
+        levels = basis_of(estimate)
+        rule = DIFFERENCE_RULES.get(estimate.attrs.get("difference_rule", ""))
+        if rule is not None:
+            pairs = pair_levels(levels, first, second, apart, correlation, prob, tested=False)
+            return _by_limits(pairs, rule(estimate, first, second), prob, tested=tested)
+        found = pair_levels(levels, first, second, apart, correlation, prob, tested=tested)
+        return _by_spline(estimate, found, first, second, prob, tested)
     draws = _numbers(estimate, "draws", "replicate")
     std_error, p_value, p_better = blank.copy(), blank.copy(), blank.copy()
     interval = np.full((len(first), 2), np.nan)
@@ -123,6 +139,71 @@ def pair_errors(
         p_better[k] = (above + (len(drawn) - below)) / (2 * len(drawn))  # a tie counts one half
     df = np.where(np.isfinite(std_error), np.inf, np.nan)
     return Pairs(difference, std_error, df, interval, p_value, p_better)
+
+
+def _by_spline(
+    estimate: xr.Dataset, pairs: Pairs, first: IntArray, second: IntArray, prob: float, tested: bool
+) -> Pairs:
+    """The pairs with limits and p-values of the spline posterior where both values are made of one curve."""
+    parts = parts_of(estimate)
+    if parts is None:
+        return pairs
+    chosen = (
+        covered_pairs(estimate, parts, first, second)
+        & np.isfinite(pairs.difference)
+        & np.isfinite(pairs.std_error)
+    )
+    if not chosen.any():
+        return pairs
+    limits, p_value = pair_limits(parts, first[chosen], second[chosen], prob, tested=tested)
+    found, difference = Pairs(*(part.copy() for part in pairs)), pairs.difference[chosen]
+    found.interval[chosen] = contain(limits, difference)
+    found.p_value[chosen] = p_value
+    found.probability[chosen] = np.where(difference > 0, 1 - p_value / 2, p_value / 2)
+    return found
+
+
+def _by_limits(pairs: Pairs, limits: Limits, prob: float, *, tested: bool) -> Pairs:
+    """Replace intervals, p-values and probabilities of pairs by those that follow from limits at any level."""
+    interval = limits(np.full(len(pairs.difference), prob))
+    known, n = np.isfinite(interval).all(axis=1), len(interval)
+    p_value = invert(limits, n) if tested else np.full(n, np.nan)
+    rounding = np.abs(pairs.difference) <= ROUNDING  # whose sign says nothing
+    p_value = np.where(known, np.where(rounding, 1.0, p_value), np.nan)
+    better = np.where(pairs.difference > 0, 1 - p_value / 2, p_value / 2)
+    return pairs._replace(interval=interval, p_value=p_value, probability=better)
+
+
+def _by_confusion_matrix(estimate: xr.Dataset, first: IntArray, second: IntArray) -> Limits:
+    """Limits of differences of `cje_core.estimators.rogan_gladen`; see `cje_core.formulas.misclassification`."""
+    moves = _numbers(estimate, "proportion_influence", "proportion", "prompt")
+    sums = cluster_sums(moves, _clusters(estimate)) / moves.shape[-1]
+    shares = Shares(
+        value=_numbers(estimate, "proportion_value", "proportion"),
+        size=_numbers(estimate, "proportion_count", "proportion"),
+        df=_numbers(estimate, "proportion_df", "proportion"),
+        joint=np.tensordot(sums, sums, (2, 2)),
+        matrix=_numbers(estimate, "confusion_matrix").astype(np.intp),
+    )
+    limits, (low, high) = confusion_limits(shares, first, second), estimate.attrs["oracle_range"]
+    return lambda level: (high - low) * limits(level)
+
+
+# by the attribute ``difference_rule`` of an estimate whose differences need more than two levels and a covariance
+DIFFERENCE_RULES: dict[str, Callable[[xr.Dataset, IntArray, IntArray], Limits]] = {
+    "confusion_matrix": _by_confusion_matrix
+}
+
+
+def invert(limits: Limits, n: int) -> FloatArray:
+    """Smallest alpha at which each of n intervals leaves out 0, by bisection; at least ``10**SMALLEST_P``."""
+    holds, leaves = np.full(n, SMALLEST_P), np.zeros(n)  # log10 of alphas around the p-value
+    for _ in range(40):
+        middle = (holds + leaves) / 2
+        bound = limits(1 - 10**middle)
+        out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
+        holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
+    return np.asarray(np.minimum(10**leaves, 1.0))
 
 
 def _pair_df(
@@ -226,14 +307,14 @@ def pair_levels(
         of = Pairs(*(part[chosen] for part in pairs))
         interval = limits(levels, of, a, b, apart.skewness[chosen], correlation)
         found.interval[chosen] = interval(np.full(len(a), prob))
-        p_value = _invert(interval, of.difference, levels.scale) if tested else np.full(len(a), np.nan)
+        rounding = np.abs(of.difference) <= ROUNDING * (
+            levels.scale[1] - levels.scale[0]
+        )  # its sign says nothing
+        p_value = np.where(rounding, 1.0, invert(interval, len(a))) if tested else np.full(len(a), np.nan)
         found.p_value[chosen] = p_value
         found.probability[chosen] = np.where(of.difference > 0, 1 - p_value / 2, p_value / 2)
     found.df[exact] = np.minimum(levels.df[first], levels.df[second])[exact]
     return found
-
-
-Limits = Callable[[FloatArray], FloatArray]  # from a probability for each pair to (pairs, 2)
 
 
 def _arms(basis: Basis, level: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -252,8 +333,15 @@ def _by_levels(
 ) -> Limits:
     """Limits of differences from those of the two levels, of which one counts its binary labels (MOVER)."""
     del skewness
+    (low, high), count = levels.scale, levels.effective
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = np.nan_to_num(correlated(first, second))
+        share = np.clip((levels.value - low) / (high - low), 0.0, 1.0)
+        spread = np.sqrt(share * (1 - share))
+        # Newcombe's continuity correction: with a dozen pairs most of a correlation seen may be chance
+        chance = 1 / (2 * np.minimum(count[first], count[second]) * spread[first] * spread[second])
+    both = np.isfinite(count[first]) & np.isfinite(count[second]) & (correlation > 0)
+    correlation = np.where(both, np.maximum(correlation - chance, 0.0), correlation)
 
     def interval(level: FloatArray) -> FloatArray:
         (down_a, up_a), (down_b, up_b) = (_arms(levels.at(policy), level) for policy in (first, second))
@@ -302,16 +390,10 @@ def _by_error(
     return interval
 
 
-def _invert(interval: Limits, difference: FloatArray, scale: tuple[float, float]) -> FloatArray:
-    """Smallest alpha at which limits leave out 0, by bisection of its logarithm; 1 of a difference that is rounding."""
-    holds, leaves = np.full(len(difference), SMALLEST_P), np.zeros(len(difference))
-    for _ in range(40):
-        middle = (holds + leaves) / 2
-        bound = interval(1 - 10**middle)
-        out = (bound[:, 0] > 0) | (bound[:, 1] < 0)
-        holds, leaves = np.where(out, holds, middle), np.where(out, middle, leaves)
-    rounding = np.abs(difference) <= ROUNDING * (scale[1] - scale[0])  # whose sign says nothing
-    return np.where(rounding, 1.0, np.minimum(10**leaves, 1.0))
+def cluster_influence(estimate: xr.Dataset) -> FloatArray:
+    """Influence of each cluster on each value, shape (P, clusters), scaled so that the error is their sum."""
+    influence = _numbers(estimate, "influence", "prompt")
+    return np.asarray(cluster_sums(influence, _clusters(estimate)) / influence.shape[1])
 
 
 def covariance(estimate: xr.Dataset) -> FloatArray:

@@ -38,7 +38,7 @@ SMALLEST_TAIL = 5
 LARGEST_TAIL = 10  # the widest tail must hold this many weights, or there is no tail index
 
 
-def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Dataset:
+def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95, level: float = LEVEL) -> xr.Dataset:
     """Overlap diagnostics of every policy with the logger.
 
     Parameters
@@ -47,6 +47,8 @@ def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Datas
         With logged responses; else it is a `DataError`.
     ci_prob : float
         Probability of the intervals of TTC.
+    level : float
+        Target mass of the typical region of TTC and CLE; .9 as in the paper's text, .8 for the figures of its table.
 
     Returns
     -------
@@ -99,7 +101,7 @@ def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Datas
                 "hellinger": np.sqrt(1.0 - in_judge.corrected),
                 "affinity_upper": in_judge.upper,
                 "affinity_source": judge_source,
-                **_typicality_row(rows, logged, p, weight, surprisal, ci_prob),
+                **_typicality_row(rows, logged, p, weight, surprisal, ci_prob, level),
             }
         )
     columns = {name: np.array([row[name] for row in table]) for name in table[0]}
@@ -108,7 +110,7 @@ def overlap(data: xr.Dataset | Calibrated, *, ci_prob: float = 0.95) -> xr.Datas
     out = dataset(
         {name: (dims[name], column) for name, column in columns.items()},
         coords={"policy": rows.policies, "ci_bound": CI_BOUND, "region": ["inside", "outside"]},
-        attrs={"ci_prob": ci_prob, "level": LEVEL, "n_bins": N_BINS, "tail": list(TAIL)},
+        attrs={"ci_prob": ci_prob, "level": level, "n_bins": N_BINS, "tail": list(TAIL)},
     )
     return in_order(out, data)
 
@@ -290,7 +292,13 @@ def _fresh_surprisal(data: xr.Dataset) -> FloatArray | None:
 
 
 def _typicality_row(
-    rows: Rows, logged: Logged, policy: int, weight: FloatArray, surprisal: FloatArray | None, ci_prob: float
+    rows: Rows,
+    logged: Logged,
+    policy: int,
+    weight: FloatArray,
+    surprisal: FloatArray | None,
+    ci_prob: float,
+    level: float,
 ) -> dict[str, Any]:
     """TTC and CLE of one policy, by name."""
     used = np.flatnonzero(np.isfinite(weight) & np.isfinite(logged.n_tokens))
@@ -302,10 +310,14 @@ def _typicality_row(
     cle = Cle(np.nan, np.nan, np.nan, np.full(2, np.nan))
     if len(used) and fresh is not None:
         source, draws = "fresh", kish_ess(fresh.mass)
-        one, two = (typicality(fresh, sample, two_sided=both, ci_prob=ci_prob) for both in (False, True))
+        one, two = (
+            typicality(fresh, sample, level=level, two_sided=both, ci_prob=ci_prob) for both in (False, True)
+        )
     elif len(used):
         source, draws = "weighted_logged", ess_fraction(weight[used]) * len(used)
-        one, two = (weighted_typicality(sample, weight[used], two_sided=both) for both in (False, True))
+        one, two = (
+            weighted_typicality(sample, weight[used], level=level, two_sided=both) for both in (False, True)
+        )
     if len(used):
         cle = cle_factor(weight[used], per_token, one)
     return {

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import special
 
 from cje_core.checks import FloatArray, IntArray, probability
-from cje_core.inference.estimate import wilson
+from cje_core.formulas.proportions import wilson
 from cje_core.inference.influence import hajek, kish_ess
 from cje_core.inference.sums import sum_by
 
@@ -103,7 +103,9 @@ def typicality(
     return Typicality(low, high, alpha, ttc, interval)
 
 
-def weighted_typicality(logged: Sample, weight: FloatArray, *, two_sided: bool = False) -> Typicality:
+def weighted_typicality(
+    logged: Sample, weight: FloatArray, *, level: float = LEVEL, two_sided: bool = False
+) -> Typicality:
     """TTC without fresh draws: the target's quantile from the logged rows and their importance weights.
 
     The paper's reference does this. The threshold is as good as the effective sample size of the weights, and that is
@@ -112,7 +114,7 @@ def weighted_typicality(logged: Sample, weight: FloatArray, *, two_sided: bool =
     """
     target = logged._replace(mass=weight)
     centre = _mean(logged.surprisal, weight) if two_sided else None
-    low, high = _region(_ordered(target, centre), LEVEL, centre)
+    low, high = _region(_ordered(target, centre), level, centre)
     inside = _inside(logged, low, high)
     alpha = _mean(inside, weight)
     return Typicality(low, high, alpha, _mean(inside, logged.mass), np.full(2, np.nan))

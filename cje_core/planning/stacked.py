@@ -33,12 +33,12 @@ def stacked_splits(given: Calibrated) -> list[Split]:
     logs = unpack_logs(given)
     rows, stack = logs.rows, Method(partial(stacked_dr.policy_value, members=stacked_dr.LIBRARY))
     out = []
-    for value, result, _ in policy_results(logs, stack, fresh=True):
+    for p, (value, result, _) in enumerate(policy_results(logs, stack, fresh=True)):
         status = name_missing_spread(result).status
         if isinstance(value, Status) or status is Status.CONSTANT_LABELS or not np.isfinite(result.std_error):
             out.append(failed(rows, status))
             continue
-        direct, ips, calibration = error_parts(logs, value)
+        _, (direct, ips, calibration) = error_parts(logs, p, value, "balanced")
         sampling = [_per_cluster(part, rows.cluster) for part in (direct, ips)]
         df = pooled_df_of_one([float((part**2).sum()) for part in sampling], [direct.df, ips.df])
         labels = _per_cluster(calibration, rows.cluster)

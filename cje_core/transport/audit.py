@@ -10,6 +10,11 @@ part of how far off they are. Only the probes' noise is left, which more probes 
 of the fit decides nothing: no number of probes shrinks that part, so few labels, or covariates that make f noisy, would
 leave a clear residual undecided (study ``transport_audit``).
 
+A policy that fails rarely looks sure of itself as long as no probe shows a failure: of 30 probes of a policy whose
+answers are 7% zeros, 11% show none, and their t interval lies within a margin of .05 of zero. So PASS asks for an
+interval with room for outcomes at the ends of the scale that the probes did not show (`audit_size.UNSEEN_WEIGHT`); FAIL
+does not, since unseen outcomes can only be further evidence against a policy, or too rare to take it back inside.
+
 The mean is all that `audit` sees: errors that cancel over the judge's scale or over kinds of prompts pass it (the
 paper's "Scope of the mean transport test"). `cje_core.transport.local_audits` looks inside. How many probes it takes,
 and how to buy them one by one until the audit decides, is in `cje_core.transport.audit_size`.
@@ -33,8 +38,9 @@ from cje_core.data.construct import dataset, in_order
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import CI_BOUND, wald
 from cje_core.inference.influence import Part, combine, mean_part
+from cje_core.inference.limits import Basis, value_limits
 from cje_core.inference.sums import cluster_se
-from cje_core.transport.audit_size import probes_to_pass
+from cje_core.transport.audit_size import UNSEEN_WEIGHT, probes_to_pass
 from cje_core.transport.margin import harmless_margin
 
 NUMBERS = (
@@ -59,11 +65,13 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
     """Audit mean transport of the calibrator to every policy with probes.
 
     The residual ``mean_probes(Y - f(Z))`` gets a t interval given f, from the noise of the probes by cluster, with one
-    degree of freedom less than probed clusters. That interval decides: PASS if it lies within ``[-margin, margin]``,
-    FAIL if it lies outside entirely, else INCONCLUSIVE. So P(FAIL) is at most ``(1 - ci_prob) / 2`` while the residual
-    of this f is within the margin, and P(PASS) at most that while it is beyond. A verdict is about one policy, so its
-    interval is not adjusted for the other policies audited; the zero-null p-value, which the paper reads jointly, comes
-    with its Bonferroni, Holm and Benjamini-Hochberg adjustments.
+    degree of freedom less than probed clusters. FAIL if it lies outside ``[-margin, margin]`` entirely; PASS if the
+    same interval with room for unseen outcomes, each arm ``sqrt(arm^2 + (u d)^2)``, lies within, u the upper quantile
+    of Beta(1/2, n) for n probed clusters and d the distance of the mean label to that end of the scale; else
+    INCONCLUSIVE. ``interval`` is the one that the verdict rests on: with room, but for FAIL. P(FAIL) is at most
+    ``(1 - ci_prob) / 2`` while the residual of this f is within the margin, and P(PASS) at most that while it is
+    beyond. A verdict is about one policy, so its interval is not adjusted for the other policies audited; the zero-null
+    p-value, which the paper reads jointly, comes with its Bonferroni, Holm and Benjamini-Hochberg adjustments.
 
     ``interval_with_fit`` is the t interval of the joint influence function: the probes' noise plus that of the fit (the
     labelled rows, with the leverage that the probes' scores give them). It informs: it is about the residual of the
@@ -86,7 +94,7 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
     xr.Dataset
         Over ``policy``: ``residual``; given f ``std_error``, ``df``, ``interval``, ``p_value`` (zero null),
         ``p_bonferroni``, ``p_holm``, ``p_bh``, ``verdict``; with the fit's noise ``std_error_with_fit``,
-        ``df_with_fit``, ``interval_with_fit``; ``n_probes``; what `audit_size.audit_power` asks for,
+        ``df_with_fit``, ``interval_with_fit``; ``n_probes``, their ``mean_label``; what `audit_size.audit_power` asks,
         ``residual_sd``, ``fit_std_error``, ``fit_df``; and ``probes_to_pass``, the probed clusters with which an audit
         of this spread passes in 80% of samples if this f is right on average
         (`audit_size.probes_to_pass`). Fewer than 4 probed prompts: NOT_CHECKED.
@@ -105,6 +113,7 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
     n_policies = len(rows.policies)
     table = {name: np.full(n_policies, np.nan) for name in NUMBERS}
     exact, exact_with_fit = np.full((2, n_policies, 2), np.nan)
+    mean_label, n_clusters = np.full((2, n_policies), np.nan)
     for p in range(n_policies):
         probes = np.flatnonzero((rows.policy == p) & rows.probe)
         found = mean_residual(rows, fitted, probes)
@@ -112,21 +121,32 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
             continue
         parts = [found.noise, found.fit_noise]
         noise, fit_noise = (cluster_se(part.influence, rows.cluster) for part in parts)
-        sd = float(noise) * np.sqrt(count_clusters(rows, probes))
+        n_clusters[p] = count_clusters(rows, probes)
+        mean_label[p] = np.average(rows.label[probes], weights=rows.weight[probes])
+        sd = float(noise) * np.sqrt(n_clusters[p])
         needed = np.nan  # probes that are all equal show no spread to plan with
         if np.isnan(found.std_error):
             exact[p] = constant_bounds(rows, found.value, parts[:1], probes, ci_prob, (low, high))
             exact_with_fit[p] = constant_bounds(rows, found.value, parts, probes, ci_prob, (low, high))
         else:
-            needed = probes_to_pass(sd, margin=margin, ci_prob=ci_prob)
+            reach = (mean_label[p] - low, high - mean_label[p])
+            needed = probes_to_pass(sd, margin=margin, ci_prob=ci_prob, reach=reach)
         errors = (found.std_error, found.df, found.std_error_with_fit, found.df_with_fit)
         numbers = (found.value, *errors, sd, fit_noise, found.fit_noise.df, needed)
         for name, number in zip(NUMBERS, numbers, strict=True):
             table[name][p] = number
     residual, std_error, df, error_with_fit, df_with_fit = (table[name] for name in NUMBERS[:5])
     missing = np.isnan(std_error)[:, None]
-    interval = np.where(missing, exact, wald(residual, std_error, df, ci_prob))
-    with_fit = np.where(missing, exact_with_fit, wald(residual, error_with_fit, df_with_fit, ci_prob))
+
+    def limits(error: FloatArray, free: FloatArray, equal: FloatArray) -> FloatArray:
+        """Interval of the residuals that decides, `equal` where all labels of the probes are."""
+        plain = wald(residual, error, free, ci_prob)
+        failed = (verdicts(plain, margin) == "FAIL")[:, None]
+        room = _with_room(residual, error, free, mean_label, n_clusters, ci_prob, (low, high))
+        return np.where(missing, equal, np.where(failed, plain, room))
+
+    interval = limits(std_error, df, exact)
+    with_fit = limits(error_with_fit, df_with_fit, exact_with_fit)
     p_value = two_sided(residual, std_error, df)
     adjusted = {f"p_{how}": ("policy", adjust_p(p_value, how)) for how in ("bonferroni", "holm", "bh")}
     out = dataset(
@@ -136,6 +156,7 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
             "interval_with_fit": (("policy", "ci_bound"), with_fit),
             "p_value": ("policy", p_value),
             **adjusted,
+            "mean_label": ("policy", mean_label),
             "n_probes": ("policy", np.bincount(rows.policy[rows.probe], minlength=n_policies)),
             "verdict": ("policy", verdicts(interval, margin)),
         },
@@ -143,6 +164,26 @@ def audit(data: xr.Dataset | Calibrated, *, margin: float | None = None, ci_prob
         attrs={"margin": margin, "ci_prob": ci_prob},
     )
     return in_order(out, data)
+
+
+def _with_room(
+    residual: FloatArray,
+    std_error: FloatArray,
+    df: FloatArray,
+    mean_label: FloatArray,
+    n_clusters: FloatArray,
+    ci_prob: float,
+    scale: tuple[float, float],
+) -> FloatArray:
+    """Return t intervals of mean residuals with room for outcomes that the probes did not show, shape (policies, 2).
+
+    Unseen outcomes move the mean label, so these are limits of that mean with the residual's error, moved to it.
+    """
+    blank = np.full(residual.shape, np.nan)
+    weight = np.full(residual.shape, UNSEEN_WEIGHT)
+    kind = np.where(std_error > 0, "gamma", "none")  # without skewness: by t
+    basis = Basis(mean_label, std_error, df, kind, blank, n_clusters, weight, 0 * weight, scale)
+    return value_limits(basis, ci_prob) + (residual - mean_label)[:, None]
 
 
 def verdicts(interval: FloatArray, margin: float) -> npt.NDArray[np.str_]:

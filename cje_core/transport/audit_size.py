@@ -25,6 +25,9 @@ from cje_core.data.construct import dataset
 from cje_core.inference.estimate import CI_BOUND
 from cje_core.transport.margin import MARGIN, check_margin
 
+UNSEEN_WEIGHT = (
+    0.5  # of an outcome that n probes did not show: its share is Beta(1/2, n), as of Jeffreys' prior
+)
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 N_NODES = 64  # quadrature nodes for each estimated variance
 MIN_PROBES = 4  # the audit gives no number below this
@@ -42,6 +45,7 @@ class _Design(NamedTuple):
     fit_std_error: float
     fit_df: float
     ci_prob: float
+    reach: tuple[float, float]
 
 
 def audit_power(
@@ -53,6 +57,7 @@ def audit_power(
     fit_std_error: float = 0.0,
     fit_df: float = np.inf,
     ci_prob: float = 0.95,
+    reach: tuple[float, float] = (0.0, 0.0),
 ) -> xr.Dataset:
     """Probability of each verdict of the transport audit.
 
@@ -68,6 +73,9 @@ def audit_power(
         Of the audit.
     fit_std_error, fit_df : float
         Zero for the audit's verdict; the audit's own for its interval with the fit's noise.
+    reach : pair of float
+        Distances of the policy's mean label to the lower and the upper end of the oracle's scale, for which PASS leaves
+        room (`cje_core.transport.audit.audit`); 0 for none.
 
     Returns
     -------
@@ -82,7 +90,7 @@ def audit_power(
     array([0.28, 0.99])
     """
     sizes, shifts = np.atleast_1d(np.asarray(n_probes)), np.atleast_1d(np.asarray(true_residual, float))
-    design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob)
+    design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob, reach)
     if not (sizes >= MIN_PROBES).all():
         raise ValueError(f"n_probes={sizes.min()}: the audit needs at least {MIN_PROBES} probed prompts")
     table = np.stack([[_verdicts(float(n), float(s), design) for s in shifts] for n in sizes])
@@ -106,6 +114,7 @@ def audit_size(
     fit_df: float = np.inf,
     ci_prob: float = 0.95,
     n_policies: int = 1,
+    reach: tuple[float, float] = (0.0, 0.0),
 ) -> xr.Dataset:
     """Fewest probes with which the audit reaches its right verdict.
 
@@ -117,7 +126,7 @@ def audit_size(
     ----------
     power : float
         In (0, 1).
-    residual_sd, true_residual, margin, fit_std_error, fit_df, ci_prob
+    residual_sd, true_residual, margin, fit_std_error, fit_df, ci_prob, reach
         As in `audit_power`.
     n_policies : int
         Policies audited, alike in all the above.
@@ -138,7 +147,7 @@ def audit_size(
     probability(power, "power")
     if n_policies < 1:
         raise ValueError(f"n_policies={n_policies}: give at least 1")
-    design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob)
+    design = _check(margin, residual_sd, fit_std_error, fit_df, ci_prob, reach)
     shifts = np.atleast_1d(np.asarray(true_residual, float))
     needed = 1 - (1 - power) / n_policies
     which = np.where(np.abs(shifts) <= margin, 0, 1)
@@ -158,7 +167,12 @@ def audit_size(
 
 
 def probes_to_pass(
-    residual_sd: float, *, margin: float = MARGIN, power: float = 0.8, ci_prob: float = 0.95
+    residual_sd: float,
+    *,
+    margin: float = MARGIN,
+    power: float = 0.8,
+    ci_prob: float = 0.95,
+    reach: tuple[float, float] = (0.0, 0.0),
 ) -> float:
     """Fewest probes with which the audit passes an f that is right on average; NaN without a positive standard
     deviation.
@@ -173,7 +187,7 @@ def probes_to_pass(
     """
     if not residual_sd > 0:
         return np.nan
-    design = _check(margin, residual_sd, 0.0, np.inf, ci_prob)
+    design = _check(margin, residual_sd, 0.0, np.inf, ci_prob, reach)
     if _verdicts(MOST_PROBES, 0.0, design)[0] < power:
         return np.nan
     z = special.ndtri(0.5 + ci_prob / 2) + special.ndtri(0.5 + power / 2)
@@ -270,7 +284,14 @@ def sequential_audit(
     )
 
 
-def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: float, ci_prob: float) -> _Design:
+def _check(
+    margin: float,
+    residual_sd: float,
+    fit_std_error: float,
+    fit_df: float,
+    ci_prob: float,
+    reach: tuple[float, float],
+) -> _Design:
     check_margin(margin)
     if not residual_sd > 0:
         raise ValueError(f"residual_sd={residual_sd}: without spread there is no sample size to plan")
@@ -279,7 +300,9 @@ def _check(margin: float, residual_sd: float, fit_std_error: float, fit_df: floa
     if not fit_df > 0:
         raise ValueError(f"fit_df={fit_df}: it must be positive (infinite for a known error)")
     probability(ci_prob)
-    return _Design(margin, residual_sd, fit_std_error, fit_df, ci_prob)
+    if not min(reach) >= 0:
+        raise ValueError(f"reach={reach}: a distance to an end of the scale cannot be negative")
+    return _Design(margin, residual_sd, fit_std_error, fit_df, ci_prob, reach)
 
 
 def _verdicts(n: float, shift: float, design: _Design) -> tuple[float, float, float, float]:
@@ -305,7 +328,9 @@ def _verdicts(n: float, shift: float, design: _Design) -> tuple[float, float, fl
         inside = special.ndtr((high - shift) / sigma) - special.ndtr((low - shift) / sigma)
         return float((mass * np.maximum(inside, 0.0)).sum())
 
-    passed = between(half - design.margin, design.margin - half)
+    unseen = special.betainccinv(UNSEEN_WEIGHT, n, 1 - level_t)
+    below, above = (np.hypot(half, unseen * distance) for distance in design.reach)
+    passed = between(below - design.margin, design.margin - above)
     failed = 1 - between(-design.margin - half, design.margin + half)
     return passed, failed, max(1 - passed - failed, 0.0), 1 - between(-half, half)
 

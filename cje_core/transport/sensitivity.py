@@ -17,8 +17,8 @@ policies borrowing (policies may borrow one calibrator and still be off in oppos
 **Tipping point.** A decision, for instance the sign of a difference D, stands as long as the interval leaves out c = 0.
 It flips at the bound b* that solves ``|D - c| = cv(b* / SE) SE``, that is at ``delta* = b* / k``: zero if the data do
 not decide even when transport holds, infinite if neither policy borrows. "p is best" stands as long as all of p's
-differences do, so its tipping point is their smallest (intersection-union; the family is not adjusted for, as the
-printed intervals are not).
+differences do, so its tipping point is their smallest; `analyze` takes it of intervals that hold all together
+(`cje_core.inference.ranks`), by which it decides who is best.
 
 An interval that is not symmetric (logit, percentile, bounded) has a standard error per side, the one that its printed
 end implies; so curves start where the printed interval ends, whatever its kind. Known range of the oracle: no interval
@@ -244,7 +244,7 @@ def levels(
 def _pairs(
     estimate: xr.Dataset, borrowed: Sequence[bool] | None, ci_prob: float
 ) -> tuple[xr.Dataset, _Printed]:
-    found = contrasts(estimate)
+    found = contrasts(estimate, ci_prob=ci_prob)
     k = pd.Series(_borrowed(estimate, borrowed), estimate["policy"].values.astype(str))
     number = k[found["first"].values].to_numpy() + k[found["second"].values].to_numpy()
     interval = found["interval"].transpose("pair", "ci_bound").values
@@ -292,10 +292,13 @@ def differences(
     )
 
 
-def tipping_points(estimate: xr.Dataset, *, borrowed: Sequence[bool] | None = None) -> xr.Dataset:
+def tipping_points(
+    estimate: xr.Dataset, *, borrowed: Sequence[bool] | None = None, ci_prob: float | None = None
+) -> xr.Dataset:
     """Delta at which the sign of each difference, and the choice of the best policy, is no longer decided.
 
-    Arguments are as in `differences`.
+    Arguments are as in `differences`; `ci_prob`, of each difference's interval, is the estimate's by default, and that
+    of `cje_core.inference.ranks.simultaneous_prob` where all differences are decided together.
 
     Returns
     -------
@@ -316,7 +319,7 @@ def tipping_points(estimate: xr.Dataset, *, borrowed: Sequence[bool] | None = No
     >>> list(found)
     ['tipping', 'better', 'n_borrowed', 'best', 'best_tipping']
     """
-    ci_prob = float(estimate.attrs["ci_prob"])
+    ci_prob = float(estimate.attrs["ci_prob"]) if ci_prob is None else ci_prob
     found, printed = _pairs(estimate, borrowed, ci_prob)
     above_zero = printed.value > 0
     error = np.where(above_zero, printed.below, printed.above)  # of the side that looks at zero

@@ -36,7 +36,8 @@ from cje_core.calibration.oracle_slice import OracleSlice, held_out
 from cje_core.calibration.reliability import reliability
 from cje_core.checks import FloatArray
 from cje_core.data.arrays import Rows, count_prompts
-from cje_core.inference.estimate import CI_BOUND, Status, wald, wilson
+from cje_core.formulas.proportions import wilson
+from cje_core.inference.estimate import CI_BOUND, Status, wald
 from cje_core.inference.influence import mean_part
 from cje_core.inference.sources import borrows
 from cje_core.inference.sums import cluster_se

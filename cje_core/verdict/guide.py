@@ -176,9 +176,9 @@ def _choose(facts: Facts, overlap_reason: str, n_teaching: int) -> Choice:
         return Choice("none", f"no fresh responses, and nothing can be borrowed to reweight: {_LABEL}")
     if not facts.n_fresh and covered:
         return Choice(
-            "calibrated_ips",
+            "snips",  # the paper's guide says calibrated IPS, whose weights shrink towards the logger's value
             "no fresh responses; the logs cover this policy (all overlap gates pass), so reweight them",
-            alternative="snips",
+            alternative="capped_ips",
             caution="fresh responses would remove the need for overlap and for log-probabilities",
         )
     if not facts.n_fresh:

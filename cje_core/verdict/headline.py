@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
+from cje_core.inference.borrowed_limits import taken_from
 from cje_core.inference.estimate import Row, Status, label_estimate
 from cje_core.inference.sources import rests_on_others
 
@@ -66,6 +67,7 @@ def headline(
     behind = {"n_clusters": estimate.attrs["n_clusters"]} if "n_clusters" in estimate.attrs else {}
     prompts = () if influence is None else ("prompt", "cluster")
     kept = list(zip(rows, refused, strict=True))
+    spline = taken_from(estimate, ~refused & np.array([row.data is estimate for row in rows]))
     return label_estimate(
         names,
         {
@@ -82,6 +84,7 @@ def headline(
             "level": level,
             "source": source,
             "borrowed": rests_on_others(np.array(status), source),
+            **{name: held for name, held in spline.items() if isinstance(held, tuple)},
             "taken_from": ["" if no else row.data.attrs["estimator"] for row, no in kept],
         },
         estimator=str(estimate.attrs["estimator"]),
@@ -89,7 +92,9 @@ def headline(
         ci_kind=str(estimate.attrs["ci_kind"]),
         ci_prob=float(estimate.attrs["ci_prob"]),
         coords={name: ("prompt", estimate[name].values) for name in prompts},
-        attrs={name: [float(end) for end in estimate.attrs[name]] for name in ranges} | behind,
+        attrs={name: [float(end) for end in estimate.attrs[name]] for name in ranges}
+        | behind
+        | {name: held for name, held in spline.items() if not isinstance(held, tuple)},
     )
 
 

@@ -55,7 +55,7 @@ def analyze(
     chosen: Sequence[str] = (),
     margin: float | None = None,
     target_mde: float | None = None,
-    borrowed: str = "balanced",
+    borrowed: str = "spline",
     bayes: str | bool | None = None,
     seed: int = 1,
     **reading: Unpack[Reading],
@@ -77,7 +77,7 @@ def analyze(
     target_mde : float, optional
         Smallest difference of two policies that logged responses must let be found, oracle units: the thresholds of the
         overlap gates are then `cje_core.verdict.thresholds.from_mde` (default: the paper's).
-    borrowed : {"balanced", "one_step", "plug_in"}
+    borrowed : {"spline", "balanced", "one_step", "plug_in"}
         As in `cje_core.estimators.direct`.
     bayes : bool or {"gibbs", "nutpie", "pymc"}, optional
         Sampler of the Bayesian estimators that join the others (`cje_core.workflow.posterior`), True for ``gibbs``;

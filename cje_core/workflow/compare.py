@@ -58,7 +58,7 @@ def compare(
     if methods is None:
         if isinstance(source, Calibrated) or (isinstance(source, xr.Dataset) and "judge" in source):
             raise ValueError("name the estimators to run: compare(data, ['direct', 'bayes_direct'])")
-        return side_by_side.compare(source, truth=truth, reference=reference)
+        return side_by_side.compare(source, truth=truth, reference=reference)  # type: ignore[arg-type]
     given, applicable, left_out = calibrated(source, calibration), dict[str, xr.Dataset](), []  # type: ignore[arg-type]
     for name in methods:
         module = estimators.load(name)

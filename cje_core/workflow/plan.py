@@ -381,11 +381,16 @@ def _probes(data: xr.Dataset, components: xr.Dataset, transport: xr.Dataset) -> 
     corrected = components["route"].values == "theta_aug"
     per_label = components["sigma2_cal"].values[corrected]
     usual = math.sqrt(np.median(per_label)) if len(per_label) else math.nan
-    seen = transport["residual_sd"] if data["probe"].any() else None
+    seen = transport if data["probe"].any() else None
+    low, high = data.attrs["oracle_range"]
     found = {}
     audited = np.isin(components["route"].values, ("plug_in", "balanced", "probe_tuned"))
     for policy in components["policy"].values[audited]:
-        spread = math.nan if seen is None else float(seen.sel(policy=policy))
-        spread = usual if math.isnan(spread) else spread
-        found[str(policy)] = probes_to_pass(spread, margin=transport.attrs["margin"])
+        spread = mean = math.nan
+        if seen is not None:
+            spread, mean = (float(seen[name].sel(policy=policy)) for name in ("residual_sd", "mean_label"))
+        if math.isnan(spread):
+            spread, mean = usual, (low + high) / 2  # where no probe says: the middle of the scale
+        reach = (mean - low, high - mean)
+        found[str(policy)] = probes_to_pass(spread, margin=transport.attrs["margin"], reach=reach)
     return found

@@ -53,10 +53,9 @@ def posterior(data: xr.Dataset | Calibrated, *, engine: str, margin: float, seed
         estimator each was taken from, and ``within_margin(policy)``, the probability of a harmless shift. Where a
         posterior has no interval (too few labels: it is the prior's) there are no probabilities either.
     """
-    # the flat prior: pooling shifts would pull a single policy that is far off towards the others
     options: dict[str, dict[str, Any]] = {
         VALUE: {},
-        SHIFT: {"margin": margin, "model": estimators.load(SHIFT).Model("flat")},
+        SHIFT: {"margin": margin},
     }
     found = {}
     for name in BAYESIAN:

@@ -15,6 +15,7 @@ import xarray as xr
 from cje_core.inference.estimate import Status
 from cje_core.inference.ranks import probability_best, rank_confidence_sets
 from cje_core.inference.sources import borrows
+from cje_core.transport.sensitivity import tipping_points
 from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import BAYESIAN
 
@@ -25,10 +26,10 @@ class Best(NamedTuple):
     """The policy with the largest value that stands."""
 
     policy: str
-    decided: bool  # the intervals of its differences from all the others leave out 0
+    decided: bool  # certainly ahead of all the others, by the decisions that the rank sets are made of
     flips_at: float  # error of transport that undoes it; infinite if nothing is borrowed, NaN if undecided
     compared: list[str]
-    behind: list[str]  # of these, those whose difference from it leaves out 0
+    behind: list[str]  # of these, those that it is certainly ahead of, all decisions together
     left_out: Mapping[str, str]  # policy -> why it has no value
 
 
@@ -71,18 +72,19 @@ def best(analysis: Analysis) -> Best | None:
     known = np.isfinite(analysis.value["estimate"].values)
     if analysis.tipping is None or known.sum() < 2:
         return None
-    tipping = float(analysis.tipping["best_tipping"])
     compared = analysis.value["policy"].values[known].astype(str).tolist()
+    leader, behind, flips_at = str(analysis.tipping["best"].item()), [], np.nan
+    if analysis.ranks is not None:
+        ahead = analysis.ranks["ahead"].sel(policy=leader)
+        behind = [policy for policy in compared if policy in ahead["other"] and bool(ahead.sel(other=policy))]
+    decided = len(behind) == len(compared) - 1
+    if decided and analysis.ranks is not None:  # of the same intervals, so that it is above 0
+        lent = analysis.value["borrowed"].values.astype(bool).tolist()
+        at_once = tipping_points(analysis.value, borrowed=lent, ci_prob=analysis.ranks.attrs["pair_prob"])
+        flips_at = float(at_once["best_tipping"])
     others = [policy for policy in analysis.policies if policy not in compared]
-    leader = str(analysis.tipping["best"].item())
-    return Best(
-        leader,
-        tipping > 0,
-        tipping if tipping > 0 else np.nan,
-        compared,
-        [policy for policy in compared if policy != leader and _apart(analysis, leader, policy)],
-        {policy: analysis.of_level("reason", policy) for policy in others},
-    )
+    left_out = {policy: analysis.of_level("reason", policy) for policy in others}
+    return Best(leader, decided, flips_at, compared, behind, left_out)
 
 
 def ranks(value: xr.Dataset, rng: np.random.Generator) -> xr.Dataset | None:
@@ -93,7 +95,7 @@ def ranks(value: xr.Dataset, rng: np.random.Generator) -> xr.Dataset | None:
     Returns
     -------
     xr.Dataset or None
-        Over the ``policy`` with a value: ``rank``, ``rank_interval`` and ``best`` of
+        Over the ``policy`` with a value: ``rank``, ``rank_interval``, ``best`` and ``ahead`` of
         `cje_core.inference.ranks.rank_confidence_sets`, ``p_best`` and ``p_best_mcse`` of
         `cje_core.inference.ranks.probability_best`. None for fewer than two, or without a joint distribution.
     """
@@ -104,16 +106,6 @@ def ranks(value: xr.Dataset, rng: np.random.Generator) -> xr.Dataset | None:
     sets = rank_confidence_sets(kept, rng=rng)
     chance = probability_best(kept, rng=rng)
     return sets.assign(p_best=chance["probability"], p_best_mcse=chance["mcse"])
-
-
-def _apart(analysis: Analysis, one: str, other: str) -> bool:
-    """Whether the interval of the difference of two policies leaves out 0."""
-    pairs = analysis.contrasts
-    assert pairs is not None
-    first, second = (pairs[end].values.astype(str) for end in ("first", "second"))
-    [at] = np.flatnonzero(((first == one) & (second == other)) | ((first == other) & (second == one)))
-    low, high = pairs["interval"].values[at]
-    return bool(low > 0 or high < 0)
 
 
 def compared_by_posterior(analysis: Analysis) -> tuple[list[str], dict[str, str]]:

@@ -2,7 +2,7 @@
 
 Everything is a parameter below; the numbers are rounded summary facts of the public Arena sample (shares of
 the judge's levels, mean labels, lengths) and of the tables of "Causal Judge Evaluation". ``premium`` is not
-in that sample: its judge shares are chosen a little above those of the others.
+in that sample: its judge shares are chosen between those of base and parallel_universe_prompt.
 
 Quality
     ``E[Y | S, X] = expit(logit(means[S]) - length_slope * X)`` with X the standardised log-odds of the response's
@@ -11,44 +11,53 @@ Overlap
     Logged responses are the base policy's. Per token the target's surprisal exceeds the logger's by
     ``d ~ N(k, 2 k / N)`` for N tokens, which makes ``exp(-N d)`` a density ratio with mean exactly one; the
     ratio of the judge-level and length laws multiplies it. So W is the true ratio of the laws of (S, X, tokens);
-    a table of means of a policy's own is not in it. Recorded log-probabilities carry teacher-forcing error.
+    a table of means of a policy's own is not in it.
+Errors of teacher forcing
+    One row in ten has a normal error of 1.45 nats (in the sample 90% of the clone's log-ratios are exactly 0). In rows
+    of judge levels up to `LOW`, refused or broken responses, the divergence is not recorded but a normal error of the
+    policy's own (`Policy.low_mean`, `Policy.low_sd`). That ties the weight to the reward: the rows that dominate the
+    weights are rows of low reward. `unhelpful` has a table of ``E[Y | S, X = 0]`` of its own, so the calibrator
+    overrates it by about .3 while it transports exactly to the other three.
 
-The judge takes 14 levels; `unhelpful` has a table of ``E[Y | S, X =
-0]`` of its own, so the calibrator overrates it by about .3 while it transports exactly to the other three, and its
-lower labels given S are not in the weights. Nine in ten log-likelihoods are recorded without error, as in the sample,
-where 90% of the clone's log-ratios are exactly 0.
+Fit, figure by figure: ours, then the published one. The tables are "Weight Diagnostics" (at n = 4961), "Accuracy &
+Uncertainty Metrics" (averages over the grid of sizes and labelled shares) and the transport figure.
 
-How close it comes: the paper gives TTC .80, .49, .19, .26 and a residual of -.31; in the sample labels under
-base average .754 and probe labels .78, .79 and .16 (50 each, for clone, parallel_universe_prompt and
-unhelpful). The paper's raw ESS/n, at n = 4961, are .262 (clone), .006, .007 and .004. With tails as heavy as these
-a sample's ESS/n falls with n, so `noise_sd` is set to give the clone's at the paper's n, not in the limit:
+- TTC .800, .492, .188, .256 for clone, parallel_universe_prompt, premium, unhelpful (exact); .796, .494, .190, .256.
+  The clone's is what a region of target mass .8 gives. The text says .9, at which a clone has .90; the reference
+  library `cje-eval` used .8 up to 0.2.10, .9 from 0.3.0. `Policy.divergence` is fitted to these.
+- CLE factor, root mean square over the typical region of the mean-one weights, median over 400 samples: 1.8, 57.9
+  (1.5), 23.8 (0.9), 35.8 (2.4); 1.9, 60.5, 23.8, 37.6. `Policy.low_sd` is fitted to these.
+- Rise of ESS by stabilisation for parallel_universe_prompt about 3800 times; "more than 3000".
+- ESS column: raw ESS/n 23.9%, .025%, .085%, .041%; 26.2, .6, .7, .4%. It cannot be met together with the CLE column:
+  CLE is at most ``1 / sqrt(ESS/n)``, which is 12.9, 12.0 and 15.8 for the printed ESS. See claim `tab-cle-ess`. ESS of
+  weights clipped at 100 is higher but does not meet the column either.
+- Transport residual of unhelpful -.309 (exact), of the others 0; -.31 and "centred at zero".
+- SNIPS: RMSE .167, pairs 45.6% (0.9), top-1 6%; .160, 38.3%, 8.7%. `Policy.low_mean` is fitted to the RMSE. Ours leaves
+  out the pair of base and clone, whose values are equal.
+- DR with raw weights: RMSE .031, pairs 79.1% (1.2), top-1 47%; .046, 78.3%, 46.3%. The RMSE does not fit.
+- Calibrated IPS: RMSE .015, pairs 60% (1.2), top-1 59%; .025, 47.1%, 19.0%. Does not fit: its weights are nearly
+  constant, so its RMSE is the spread of the policies' values, about .01 in the sample.
+- Judge mean without calibration: RMSE .085, pairs 90.7% (0.8), top-1 75%; .083, 90.9%, 79.6%.
+- Direct: RMSE .014, pairs 93.6% (0.7), top-1 91%; .022, 91.8%, 84.1%. The RMSE does not fit: labels as noisy as the
+  sample's (sd .227 under base) give no more, and a bias that gives .022 the transport test would find.
+- Best policy: parallel_universe_prompt by judge mean and by value, which the paper's top-1 accuracies need (one policy
+  is best in both). The paper does not name it.
+- Not fitted: weights over 130 orders of magnitude in the caption (ours: 46), ESS/n of stabilised weights of 82 to 85%
+  for premium and unhelpful, the tail indices, and `ENTROPY` (the sample has .036 nats a character).
 
->>> import numpy as np
->>> def one_sample(seed):
-...     data = simulate(n=4961, rng=seed)
-...     log_w = data.logp_target - data.logp_logger
-...     w = np.exp(log_w - log_w.max("prompt"))
-...     ess = w.sum("prompt") ** 2 / (w**2).sum("prompt") / data.sizes["prompt"]
-...     return xr.Dataset({"raw_ess": ess, "judge_mean": data.judge.mean(["prompt", "draw"])})
->>> samples = xr.concat([one_sample(seed) for seed in range(40)], "replicate").median("replicate")
->>> for name, row in samples.to_dataframe().iterrows():
-...     print(f"{name:24} judge mean {row.judge_mean:.3f} raw ESS/n {row.raw_ess:.3f}")
-base                     judge mean 0.841 raw ESS/n 1.000
-clone                    judge mean 0.840 raw ESS/n 0.264
-parallel_universe_prompt judge mean 0.847 raw ESS/n 0.004
-premium                  judge mean 0.851 raw ESS/n 0.003
-unhelpful                judge mean 0.245 raw ESS/n 0.001
-
-(In the sample the judge's means are .841, .849, .849 and .245 for base, clone, parallel_universe_prompt, unhelpful.)
+(In the sample the judge's means are .841, .849, .849 and .245 for base, clone, parallel_universe_prompt, unhelpful,
+mean labels .754 under base, .78, .79 and .16 of 50 probes each under the others.)
 
 >>> table = overlap().assign(truth=truth(), residual=residual()).round(2) + 0.0
 >>> for name, row in table.to_dataframe().iterrows():
 ...     print(f"{name:24}", *(f"{column} {value:7.2f}" for column, value in row.items()))
 base                     ttc    0.80 log10_ess    0.00 truth    0.75 residual    0.00
 clone                    ttc    0.80 log10_ess   -0.73 truth    0.75 residual    0.00
-parallel_universe_prompt ttc    0.49 log10_ess  -24.98 truth    0.77 residual    0.00
-premium                  ttc    0.19 log10_ess  -52.34 truth    0.76 residual    0.00
-unhelpful                ttc    0.26 log10_ess  -37.63 truth    0.14 residual   -0.32
+parallel_universe_prompt ttc    0.49 log10_ess  -59.57 truth    0.77 residual    0.00
+premium                  ttc    0.19 log10_ess  -51.79 truth    0.76 residual    0.00
+unhelpful                ttc    0.26 log10_ess  -28.50 truth    0.15 residual   -0.31
+>>> simulate(n=40, rng=1).sizes["policy"]
+5
 """
 
 from collections.abc import Mapping
@@ -81,6 +90,9 @@ class Policy:
         Law of standardised length X.
     divergence : float
         k, nats per token between logger and target; 0 for a copy of the base policy.
+    low_mean, low_sd : float
+        Mean and standard deviation, in nats per response, of the error of log-ratios recorded at judge levels up to
+        `LOW`, where the divergence is not recorded either.
     """
 
     shares: tuple[float, ...]
@@ -88,23 +100,30 @@ class Policy:
     length_mean: float = 0.0
     length_sd: float = 1.0
     divergence: float = 0.0
+    low_mean: float = 0.0
+    low_sd: float = 0.0
 
 
 # fmt: off
 LEVELS = (.05, .1, .15, .2, .35, .45, .5, .55, .65, .7, .85, .9, .95, 1.0)
+LOW = .55  # highest judge level at which log-ratios are recorded wrongly: 5.2% of the base policy's responses
 MEANS = (.38, .40, .41, .42, .46, .5, .56, .58, .59, .61, .747, .82, .88, .93)
-UNHELPFUL_MEANS = (.02, .06, .09, .09, .1, .1, .12, .12, .3, .45, .65, .65, .65, .6)
+UNHELPFUL_MEANS = (.02, .07, .09, .09, .1, .1, .12, .12, .3, .45, .65, .65, .65, .6)
 BASE = (.001, .005, .001, .007, .003, .005, .014, .016, .006, .08, .608, .05, .123, .081)
 PARALLEL = (.001, .006, .001, .009, .003, .012, .008, .011, .007, .055, .575, .09, .143, .079)
-PREMIUM = (.001, .004, .001, .006, .003, .005, .012, .013, .006, .07, .57, .07, .14, .099)
+PREMIUM = (.001, .005, .001, .007, .003, .006, .013, .014, .006, .075, .6, .06, .127, .082)
 UNHELPFUL = (.013, .583, .064, .108, .029, .035, .007, .018, .007, .038, .083, .001, .003, .011)
 # fmt: on
 POLICIES = {
     "base": Policy(BASE, MEANS),
     "clone": Policy(BASE, MEANS),
-    "parallel_universe_prompt": Policy(PARALLEL, MEANS, length_mean=-0.08, divergence=0.044),
-    "premium": Policy(PREMIUM, MEANS, length_mean=0.1, divergence=0.0907),
-    "unhelpful": Policy(UNHELPFUL, UNHELPFUL_MEANS, length_sd=0.62, divergence=0.0654),
+    "parallel_universe_prompt": Policy(
+        PARALLEL, MEANS, length_mean=-0.08, divergence=0.0437, low_mean=-17.0, low_sd=11.5
+    ),
+    "premium": Policy(PREMIUM, MEANS, divergence=0.0936, low_mean=-2.0, low_sd=3.8),
+    "unhelpful": Policy(
+        UNHELPFUL, UNHELPFUL_MEANS, length_sd=0.62, divergence=0.0662, low_mean=-10.0, low_sd=5.9
+    ),
 }
 
 
@@ -116,7 +135,7 @@ def law(
     shift: float = 1.0,
     noise_share: float = 0.1,
     noise_sd: float = 1.45,
-    offset: float = 0.045,
+    low_error: float = 1.0,
 ) -> Responses:
     """Scores, lengths and label noise, all tied within a prompt, with logs and the covariate ``response_length``.
 
@@ -131,18 +150,19 @@ def law(
         value changes with it.
     noise_share, noise_sd : float
         Share of rows with teacher-forcing error in the target's log-probability, and its sd in nats.
-    offset : float
-        Teacher-forcing offset in nats per token, common to logger and target.
+    low_error : float
+        Factor, times `shift`, of the errors at low judge levels (`Policy.low_mean`, `Policy.low_sd`); at 0 the
+        divergence is recorded there as everywhere.
     """
-    if not (shift >= 0 and noise_sd >= 0 and 0 <= noise_share <= 1):
+    if not (shift >= 0 and noise_sd >= 0 and low_error >= 0 and 0 <= noise_share <= 1):
         raise ValueError(
-            f"shift={shift}, noise_sd={noise_sd}, noise_share={noise_share}: need the first two >= 0, a share in [0, 1]"
+            f"shift={shift}, noise_sd={noise_sd}, low_error={low_error}, noise_share={noise_share}: need the first "
+            "three >= 0, a share in [0, 1]"
         )
     rng, shape = prompts.rng, (len(policies), prompts.n)
     level = draw_levels(prompts.uniforms(len(policies)), [p.shares for p in policies.values()])
-    center, scale, k = np.array([(p.length_mean, p.length_sd, p.divergence) for p in policies.values()]).T[
-        ..., None
-    ]
+    columns = [(p.length_mean, p.length_sd, p.divergence, p.low_mean, p.low_sd) for p in policies.values()]
+    center, scale, k, low_mean, low_sd = np.array(columns).T[..., None]
     k = shift * k
     x = center + scale * special.ndtri(prompts.uniforms(len(policies)))
     at_zero = np.take_along_axis(np.array([p.means for p in policies.values()]), level, axis=1)
@@ -158,7 +178,10 @@ def law(
     excess = rng.normal(k, np.sqrt(2 * k / tokens[0]), shape) - logged_ratio / tokens[0]
     error = np.where(rng.random(shape) < noise_share, noise_sd * rng.standard_normal(shape), 0.0)
     error[0] = 0.0
-    recorded = -(own_entropy[0] + offset) * tokens[0] - excess * tokens[0] + error
+    if low_error > 0:
+        low = low_error * shift * (low_mean + low_sd * rng.standard_normal(shape))
+        excess = np.where(np.asarray(LEVELS)[level[0]] <= LOW, -(logged_ratio + low) / tokens[0], excess)
+    recorded = -own_entropy[0] * tokens[0] - excess * tokens[0] + error
     return Responses(
         policies=policies,
         judge=np.asarray(LEVELS)[level],
@@ -166,7 +189,7 @@ def law(
         noise=noise,
         covariate={"response_length": np.ceil(_chars(x) / CHARS_PER_WORD)},
         surprisal=own,
-        logp_target=np.minimum(recorded, 0.0),  # an error beyond a short response's own: once in ten million
+        logp_target=np.minimum(recorded, 0.0),  # an error beyond a short response's own
         n_tokens=tokens[0],
     )
 
@@ -189,8 +212,8 @@ def overlap(
     shift: float = 1.0,
     noise_share: float = 0.1,
     noise_sd: float = 1.45,
-    offset: float = 0.045,
-    level: float = 0.9,
+    low_error: float = 1.0,
+    level: float = 0.8,
 ) -> xr.Dataset:
     """Exact typicality coverage and limit ESS of the recorded weights; parameters of the law as in `law`.
 
@@ -208,18 +231,33 @@ def overlap(
     ttc, log10_ess = [], []
     base, *_ = policies.values()
     x = base.length_mean + base.length_sd * QUANTILES
+    tokens, is_low = _tokens(x), (np.array(LEVELS) <= LOW)[:, None] & (low_error > 0)
     for p in policies.values():
         share, k = 0.0 if p is base else noise_share, shift * p.divergence
-        surprisal = partial(_surprisal_cdf, policy=p, base=base, divergence=k)
-        own = partial(surprisal, of=p, shift=-k, variance=0.0)
+        mean, variance = low_error * shift * p.low_mean, (low_error * shift * p.low_sd) ** 2
+        surprisal = partial(_surprisal_cdf, policy=p, base=base)
+        own = partial(surprisal, of=p, shift=-k, divergence=k)
         threshold = optimize.brentq(lambda t, own=own: own(t) - level, -2.0, 5.0, xtol=1e-12)
-        logged = partial(surprisal, threshold, of=base, shift=offset + k)
-        ttc.append((1 - share) * logged(variance=0.0) + share * logged(variance=noise_sd**2))
+        by_level = np.where(is_low, 0.0, k)
+        logged = partial(
+            surprisal,
+            threshold,
+            of=base,
+            shift=by_level,
+            divergence=by_level,
+            mean=np.where(is_low, mean, 0.0),
+        )
+        low = np.where(is_low, variance, 0.0)
+        ttc.append((1 - share) * logged(variance=low) + share * logged(variance=low + noise_sd**2))
 
-        log_square = 2 * _log_ratio(p, base, ..., x) + 2 * k * _tokens(x)
+        # Lognormal errors: E[e^{c N(m, v)}] = e^{c m + c^2 v / 2}; E[W^2] of the divergence is e^{2 k tokens}.
+        log_square = 2 * _log_ratio(p, base, ..., x) + np.where(
+            is_low, 2 * mean + 2 * variance, 2 * k * tokens
+        )
         second = special.logsumexp(log_square + np.log(base.shares)[:, None] - np.log(x.size))
         second += np.log1p(share * np.expm1(2 * noise_sd**2))
-        first = np.log1p(share * np.expm1(noise_sd**2 / 2))
+        first = special.logsumexp(np.where(is_low[:, 0], mean + variance / 2, 0.0), b=p.shares)
+        first += np.log1p(share * np.expm1(noise_sd**2 / 2))
         log10_ess.append(float((2 * first - second) / np.log(10)))
     coords = {"policy": list(policies)}
     return xr.Dataset({"ttc": ("policy", ttc), "log10_ess": ("policy", log10_ess)}, coords=coords)
@@ -237,16 +275,25 @@ def _value(policy: Policy, means: tuple[float, ...], length_slope: float) -> flo
 
 
 def _surprisal_cdf(
-    t: float, *, policy: Policy, base: Policy, of: Policy, divergence: float, shift: float, variance: float
+    t: float,
+    *,
+    policy: Policy,
+    base: Policy,
+    of: Policy,
+    divergence: float | FloatArray,
+    shift: float | FloatArray,
+    mean: float | FloatArray = 0.0,
+    variance: float | FloatArray = 0.0,
 ) -> float:
     """P(surprisal under `policy` <= t) for responses whose level and length follow the law of `of`.
 
-    Given both, surprisal is normal around ``ENTROPY + shift`` minus the ratio's share per token; `variance`
-    is that of a sequence-level error. Length is integrated over `QUANTILES`, a midpoint rule.
+    Given both, surprisal is normal around ``ENTROPY + shift`` minus the ratio's share per token; `mean` and `variance`
+    are those of an error of the whole response's log-likelihood. Arrays are columns by judge level. Length is
+    integrated over `QUANTILES`, a midpoint rule.
     """
     x = of.length_mean + of.length_sd * QUANTILES
     tokens = _tokens(x)
-    center = ENTROPY + shift - _log_ratio(policy, base, ..., x) / tokens
+    center = ENTROPY + shift - (_log_ratio(policy, base, ..., x) + mean) / tokens
     sd = np.sqrt(ENTROPY_SD**2 + 2 * divergence / tokens + variance / tokens**2)
     return float(np.dot(of.shares, special.ndtr((t - center) / sd).mean(axis=1)))
 

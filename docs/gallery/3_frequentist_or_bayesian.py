@@ -53,10 +53,18 @@ ends = before.prior["ends"].values[0]
 float((ends[:, 1] < ends[:, 0]).mean())
 
 # %%
-# And its posterior: judge scores of the labelled responses are worth what f rises between its ends.
+# And its posterior, from a run that is short for this page (so its convergence is not checked).
 
 with model:
-    after = pm.sample(draws=250, tune=300, chains=2, cores=1, random_seed=1, progressbar=False)
+    after = pm.sample(
+        draws=250,
+        tune=300,
+        chains=2,
+        cores=1,
+        random_seed=1,
+        progressbar=False,
+        compute_convergence_checks=False,
+    )
 after.posterior["ends"].mean(("chain", "draw")).round(2).values
 
 # %%

@@ -19,7 +19,7 @@ from studies.engine.study import Method, Profile, Study
 
 
 def table(ds: xr.Dataset) -> pd.DataFrame:
-    """Bias and coverage with their Monte Carlo standard errors, pooled over policies."""
+    """Bias, coverage and refusals with their Monte Carlo standard errors, averages over the policies named."""
     return summary_table(ds, ["bias", "coverage"])
 
 
@@ -40,7 +40,7 @@ STUDY = Study(
     aims="How small may the labelled share be before the interval of Direct fails?",
     mechanism="The world well_specified: 400 prompts under each policy, a share of them labelled at random.",
     estimands="V(policy) of each policy.",
-    measures="Bias and coverage, pooled over policies, with Monte Carlo standard errors.",
+    measures="Bias and coverage of the intervals printed, averages over policies, with Monte Carlo standard errors.",
     scenario="well_specified",
     factors={"n": (400,), "oracle_fraction": (0.03, 0.1, 0.3)},
     policies=("base", "better"),

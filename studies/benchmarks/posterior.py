@@ -1,9 +1,12 @@
 """Fits of one posterior: the calibrator on 100 labels and the values of four policies on 1,000 prompts, 1,000 draws.
 
 The same model by the project's Gibbs sampler, by nutpie and by `pm.sample`; compiling the model is in the first call,
-which is not in the median. Limit: one exponential number for each draw and prompt, since each draw weighs the prompts
-anew.
+which is not in the median. Every lap draws new data and a new seed, since the engines of PyMC return their last trace
+for the same model, data and seed: a lap of the same data would time a look-up. Drawing the data is in the lap. Limit:
+one exponential number for each draw and prompt, since each draw weighs the prompts anew.
 """
+
+import itertools
 
 import numpy as np
 
@@ -18,8 +21,14 @@ def _fit(engine: str) -> Call:
     from cje_core.estimators import bayes_direct
     from cje_sim import simulate
 
-    data = simulate("well_specified", n=N_PROMPTS, oracle_fraction=0.1, label_design="base", rng=1)
-    return lambda: bayes_direct.estimate(data, rng=1, engine=engine, n_draws=N_DRAWS)
+    seeds = itertools.count(1)
+
+    def lap() -> object:
+        seed = next(seeds)
+        data = simulate("well_specified", n=N_PROMPTS, oracle_fraction=0.1, label_design="base", rng=seed)
+        return bayes_direct.estimate(data, rng=seed, engine=engine, n_draws=N_DRAWS)
+
+    return lap
 
 
 def gibbs() -> Call:

@@ -141,7 +141,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="bootstrap-conditioning",
-        source="Algorithm Bootstrap-Direct, the accepted resamples",
+        source="ours: what Algorithm Bootstrap-Direct's rejection of resamples does, of which the paper says nothing",
         statement="accepted resamples have the variance of all resamples, within 5%",
         why="They are those with more labels: near 30 labels the interval is that of a larger slice.",
         family=CLUSTERS._replace(effort=0.5),

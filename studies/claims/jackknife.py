@@ -111,7 +111,9 @@ def decide_level(trial: Trial) -> Evidence:
         f"the mean Z that the table prints there, {PAPER_MEAN:+g}, as the bias in standard errors, the printed formula "
         f"covers {covered(0.0, 1.0, bias=PAPER_MEAN):.3f} to {covered(1.0, 1.0, bias=PAPER_MEAN):.3f}: the table "
         f"has {100 * PAPER_COVERAGE:.0f}% "
-        "there.",
+        "there. Releases of the reference library `cje-eval` before 0.3.0 divided the sum by K. That form has the "
+        f"table's SD of Z, and at a calibration share of .9 and 1 it covers {covered(0.9, 1 / FOLDS):.2f} and "
+        f"{covered(1.0, 1 / FOLDS):.2f}, below the table's .70 to .89: neither form gives both columns.",
         counterexample={"share": least},
         curve={
             "printed": list(zip(shares.tolist(), printed.tolist(), strict=True)),

@@ -239,7 +239,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="cor-caratheodory-any",
-        source="cor:caratheodory as printed: the variance-optimal combination uses at most rank + 1 estimators",
+        source="ours: cor:caratheodory says that some minimiser uses at most rank + 1 estimators, not that any does",
         statement="the minimiser that a solver returns uses at most rank + 1 estimators; each stands in the "
         "library twice",
         why="With equal columns the minimiser is not unique, and the one of least norm shares out.",

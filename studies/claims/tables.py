@@ -12,8 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from studies.claims.audits import MARGIN
-from studies.ledger.claim import Claim, Evidence, Trial
+from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
+from studies.ledger.own import decided
 from studies.ledger.price import Gap, more
 
 PAGES = Path(__file__).parents[2] / "docs" / "studies"
@@ -210,7 +213,60 @@ def claim(
     )
 
 
+# tab:weight-diagnostics: raw ESS/n and CLE factor; n of its caption.
+ROWS = 4961
+ESS = {"clone": 0.262, "parallel_universe_prompt": 0.006, "premium": 0.007, "unhelpful": 0.004}
+CLE = {"clone": 1.9, "parallel_universe_prompt": 60.5, "premium": 23.8, "unhelpful": 37.6}
+ROUNDING = 0.0005  # of a printed ESS/n
+
+
+def cle_of_ess(w: Params) -> Sides:
+    """A printed CLE factor against the largest that a printed ESS/n allows with its rounding, ``1 / sqrt(ESS/n)``."""
+    if not (w["ess"] > ROUNDING and w["cle"] > 0):
+        raise ClaimError("ESS/n and the CLE factor must be positive")
+    return Sides(w["cle"], (w["ess"] - ROUNDING) ** -0.5)
+
+
+def cle_of_rows(w: Params) -> Sides:
+    """The same from weights of `ROWS` rows, equal on as few as that ESS allows: their root mean square is the limit."""
+    weight = np.zeros(ROWS)
+    weight[: max(round((w["ess"] - ROUNDING) * ROWS), 1)] = 1.0
+    weight /= weight.mean()
+    return Sides(w["cle"], float(np.sqrt((weight**2).mean())))
+
+
+def decide_cle(trial: Trial) -> Evidence:
+    """Whether every printed CLE factor is possible with the printed ESS."""
+    printed = {name: {"ess": ESS[name], "cle": CLE[name]} for name in ESS}
+    if trial.planted:  # twice what the others allow: no row keeps it
+        printed = {name: {**w, "cle": 2 * cle_of_ess(w).right} for name, w in printed.items()}
+    broken = [name for name, w in printed.items() if cle_of_ess(w).broken("<=")]
+    told = ", ".join(f"{w['cle']:.1f} against {w['ess'] ** -0.5:.1f} ({name})" for name, w in printed.items())
+    return Evidence(
+        holds=not broken,
+        measured=told,
+        expected="CLE at most 1 / sqrt(ESS/n)",
+        text=f"The paper's conditions: raw weights of {ROWS:,} rows. By `cle-larger-region` the CLE factor is at most "
+        f"$1/\\sqrt{{ESS/n}}$: {told}. The largest printed factor asks for a raw ESS/n of at most "
+        f"{100 * CLE['parallel_universe_prompt'] ** -2:.3f}%, as the caption's rise of ESS by over 3000 times does "
+        "(95.4% / 3000 = .032%), not .6%. The column of ESS is then one of clipped or otherwise processed weights.",
+        counterexample=printed[broken[0]] if broken else None,
+    )
+
+
 CLAIMS: tuple[Claim, ...] = (
+    decided(
+        name="tab-cle-ess",
+        source="tab:weight-diagnostics: its columns ESS (raw) and CLE",
+        statement=r"the printed CLE factors agree with the printed raw ESS: $CLE \le 1/\sqrt{ESS/n}$ in each row",
+        rule="the bound of `cle-larger-region` for the region of all responses, at the printed figures "
+        "with their rounding; weights of 4,961 rows that attain it",
+        why=r"$CLE^2 = E_0[W^2 1_T] \le E_0[W^2] = n/ESS$.",
+        decide=decide_cle,
+        sides=cle_of_ess,
+        second=cle_of_rows,
+        planted="twice the largest possible factors",
+    ),
     Claim(
         name="tab-ablation-stabilisation",
         source="tab:ablation: stabilisation -84% RMSE of IPS",

@@ -187,7 +187,7 @@ def analyze(
     target_mde: TargetMde = None,
     shared_prompts: SharedPrompts = False,
     direction: Direction = "increasing",
-    borrowed: Borrowed = "balanced",
+    borrowed: Borrowed = "spline",
     bayes: Bayes = False,
     bayes_engine: BayesEngine = None,
     cohort: Cohort = None,
@@ -295,7 +295,8 @@ def plan(
     borrowed: Annotated[
         str,
         typer.Option(
-            help="What policies without labels or probes get: balanced (as analyze) or plug_in (the paper's)."
+            help="What policies without labels or probes get: balanced (the stand-in for what analyze prints) or "
+            "plug_in (the paper's)."
         ),
     ] = "balanced",
     logged: Logged = None,

@@ -148,7 +148,8 @@ Estimators = Annotated[
 Borrowed = Annotated[
     str,
     typer.Option(
-        help="What Direct does for a policy without labels of its own: balanced, one_step, or the paper's plug_in."
+        help="What Direct does for a policy without labels of its own: spline, balanced, one_step, or "
+        "the paper's plug_in."
     ),
 ]
 Cohort = Annotated[

@@ -14,7 +14,7 @@ from scipy import special
 
 from cje_core.checks import FloatArray
 from studies.engine.measures import MC_LEVEL
-from studies.engine.outcome import NOT_RUN
+from studies.engine.outcome import BROKEN, NOT_RUN
 
 LINKS = ("mean", "root", "log")
 HALF = float(special.ndtri(0.5 + MC_LEVEL / 2))
@@ -106,20 +106,40 @@ def average(rows: npt.ArrayLike, link: str = "mean", *, debias: npt.ArrayLike = 
     return Average(np.where(cells > 0, total / np.maximum(cells, 1), np.nan), np.where(n > 0, share, 0.0))
 
 
+def over_policies(rows: npt.ArrayLike, link: str = "mean") -> Average:
+    """Average over cells of each policy, then over the policies, the last axis, each with the same weight.
+
+    That is the rule of ``performance(pool=True)``: a policy without a number in some replicates does not take those of
+    the others away.
+
+    Examples
+    --------
+    >>> over_policies([[[[1.0, np.nan]], [[0.0, 1.0]]]]).value.tolist()
+    [0.75]
+    """
+    numbers = np.asarray(rows, float)
+    parts = [average(numbers[..., p], link) for p in range(numbers.shape[-1])]
+    value = np.mean([part.value for part in parts], axis=0)
+    return Average(value, np.mean([part.share for part in parts], axis=0))
+
+
 class Ranking(NamedTuple):
     """How well estimates order policies, one number per replicate and method."""
 
     pairwise: FloatArray
     top1: FloatArray
     tau: FloatArray
+    unordered: FloatArray  # share of the pairs that nothing orders: they are in no other number as right
 
 
-def ranking(estimate: FloatArray, truth: npt.ArrayLike) -> Ranking:
+def ranking(estimate: FloatArray, truth: npt.ArrayLike, bounds: FloatArray | None = None) -> Ranking:
     """Pairwise accuracy, top-1 accuracy and Kendall's tau of estimates (..., P) against true values (P,).
 
     Over the pairs whose true values differ (the paper's section "Experimental design", metrics): the share with
-    ``(V_j - V_k)(V*_j - V*_k) > 0``, so a tie of the estimates or a policy without one counts as wrong; whether the
-    largest estimate is that of a best policy and of no other; the mean sign of these products.
+    ``(V_j - V_k)(V*_j - V*_k) > 0``, so a tie of the estimates counts as wrong; whether the largest estimate is that of
+    a best policy and of no other; the mean sign of these products; the share that nothing orders. A pair without two
+    estimates has the order that `bounds` (..., P, 2) give it where the intervals lie apart; without one it counts as
+    wrong.
 
     Examples
     --------
@@ -131,12 +151,25 @@ def ranking(estimate: FloatArray, truth: npt.ArrayLike) -> Ranking:
     first, second = np.triu_indices(len(true), 1)
     differ = true[first] != true[second]
     first, second = first[differ], second[differ]
-    sign = np.sign(true[first] - true[second]) * np.sign(estimate[..., first] - estimate[..., second])
-    sign = np.nan_to_num(sign)
-    filled = np.where(np.isfinite(estimate), estimate, -np.inf)
-    best = true == true.max()
-    top = filled[..., best].max(axis=-1) > filled[..., ~best].max(axis=-1, initial=-np.inf)
-    return Ranking((sign > 0).mean(axis=-1), np.asarray(top, float), sign.mean(axis=-1))
+    above = _above(estimate, bounds)
+    sign = np.sign(true[first] - true[second]) * above[..., first, second]
+    best, there = true == true.max(), np.isfinite(estimate)
+    # a rival without a number or an order has not the largest estimate
+    beats = (above > 0) | ((above == 0) & there[..., :, None] & ~there[..., None, :])
+    top = beats[..., best, :][..., ~best].all(axis=-1).any(axis=-1)
+    top &= (there | (above > 0).any(axis=-1))[..., best].any(axis=-1)
+    none = (sign == 0).mean(axis=-1)
+    return Ranking((sign > 0).mean(axis=-1), np.asarray(top, float), sign.mean(axis=-1), none)
+
+
+def _above(estimate: FloatArray, bounds: FloatArray | None) -> FloatArray:
+    """Return 1 where policy j is put above policy k, -1 below, 0 where nothing orders them, shape (..., P, P)."""
+    sign = np.sign(estimate[..., :, None] - estimate[..., None, :])
+    if bounds is not None:
+        low, high = bounds[..., 0], bounds[..., 1]
+        apart = (low[..., :, None] > high[..., None, :]) * 1.0 - (high[..., :, None] < low[..., None, :])
+        sign = np.where(np.isnan(sign), apart, sign)
+    return np.asarray(np.nan_to_num(sign))
 
 
 def rows_of(array: xr.DataArray, *last: str) -> FloatArray:
@@ -149,32 +182,44 @@ def rows_of(array: xr.DataArray, *last: str) -> FloatArray:
 def scored(ds: xr.Dataset) -> dict[str, FloatArray]:
     """Numbers per replicate, method and policy, axes (cells, replicates, methods, policies), of a study's results.
 
-    ``error`` and ``std_error``, NaN without an estimate; ``hit``, whether the interval holds the truth, 0 without one;
-    ``interval_score`` (Gneiting & Raftery 2007, eq. 43), NaN without one. A replicate that was not run is NaN in all.
+    ``error`` and ``std_error``, NaN without an estimate; ``hit``, whether the interval holds the truth, and
+    ``interval_score`` (Gneiting & Raftery 2007, eq. 43), NaN without an interval; ``refused`` and ``failed``, whether a
+    rule, or an exception or a sampler, left the run without an interval. A replicate that was not run is NaN in all.
     """
     last = ("method", "policy")
     estimate, error = (rows_of(ds[name], *last) for name in ("estimate", "std_error"))
     truth = rows_of(ds["truth"], "policy")[:, :, None]
     low, high = (rows_of(ds["interval"].sel(ci_bound=end, drop=True), *last) for end in ("lower", "upper"))
-    ran = rows_of(ds["status"], *last) != NOT_RUN
+    status = rows_of(ds["status"], *last)
+    ran, broken = status != NOT_RUN, np.isin(status, BROKEN)
     there = np.isfinite(low) & np.isfinite(high) & np.isfinite(estimate)
     missed = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
     score = high - low + 2 / (1 - float(ds.attrs["ci_prob"])) * missed
     return {
         "error": np.where(ran, estimate - truth, np.nan),
         "std_error": np.where(ran & np.isfinite(estimate), error, np.nan),
-        "hit": np.where(ran, (there & (low <= truth) & (truth <= high)).astype(float), np.nan),
+        "hit": np.where(ran & there, ((low <= truth) & (truth <= high)).astype(float), np.nan),
+        "refused": np.where(ran, (~there & ~broken).astype(float), np.nan),
+        "failed": np.where(ran, (~there & broken).astype(float), np.nan),
         "interval_score": np.where(ran & there, score, np.nan),
     }
 
 
-def ranked(ds: xr.Dataset) -> Ranking:
-    """Axes (cells, replicates, methods): `ranking` of each replicate's estimates; NaN where it was not run."""
+def ranked(ds: xr.Dataset, bounds: tuple[str, str] | None = None) -> Ranking:
+    """Axes (cells, replicates, methods): `ranking` of each replicate's estimates; NaN where it was not run.
+
+    `bounds` names the variables, over method and policy, of the intervals that order what has no estimate.
+    """
     estimate = rows_of(ds["estimate"], "method", "policy")
     truth = rows_of(ds["truth"], "policy")
     ran = (rows_of(ds["status"], "method", "policy") != NOT_RUN).all(axis=-1)
     known = truth[np.isfinite(truth).all(axis=-1)]
     if not len(known) or np.ptp(known, axis=0).max() > 0:
         raise ValueError("rankings over cells need the same true values in every cell")
-    found = ranking(estimate, known[0])
+    ends = (
+        None
+        if bounds is None
+        else np.stack([rows_of(ds[name], "method", "policy") for name in bounds], axis=-1)
+    )
+    found = ranking(estimate, known[0], ends)
     return Ranking(*(np.where(ran, part, np.nan) for part in found))

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy.typing as npt
 
+from cje_core.inference.estimate import Status
+
 NOT_RUN, CRASHED = -1, -2  # status codes of the runner, below those of cje_core.inference.estimate.Status
+BROKEN = (CRASHED, int(Status.NOT_CONVERGED))  # the computation failed, which no rule of the method foresaw
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,17 @@ STRETCH = (_stretch, _unstretch)  # for `Axes.set_yscale("function", functions=.
 
 
 def marks(ax: "Axes", measured: xr.Dataset, name: str, along: str, looks: Looks, step: float) -> None:
-    """One measure of the methods that answer, side by side at each level of `along`, with Monte Carlo bounds."""
+    """One measure of the methods that answer, side by side at each level of `along`, with Monte Carlo bounds.
+
+    Levels at which a method printed no interval have no mark of its coverage; the share refused shows them.
+    """
+    measured = measured.squeeze("policy", drop=True)
     there = [m for m in looks if m in measured["method"].values]
     there = [m for m in there if (measured["replicates"].sel({"method": m}) > 0).any()]
     for k, method in enumerate(there):
         one = measured.sel({"method": method})  # as a keyword, `method` is an option of sel
         value = one["value"].sel(measure=name).values
-        asks = np.isfinite(one["value"].sel(measure="bias").values) | (name == "refused")
-        answers = asks & np.isfinite(value) & (one["replicates"].values > 0)
+        answers = np.isfinite(value) & (one["replicates"].values > 0)
         if not answers.any():
             continue
         at = np.arange(len(answers))[answers] + step * (k - (len(there) - 1) / 2)
@@ -58,7 +61,7 @@ def by_world(
     step: float,
     size: tuple[float, float],
 ) -> tuple["Figure", Any]:
-    """One column per world, one row per measure, averages over policies; coverage with its nominal level.
+    """One column per world, one row per measure, averages over the policies of a part; coverage with its nominal level.
 
     Parameters
     ----------
@@ -84,7 +87,7 @@ def by_world(
         for ax, (estimand, name, _) in zip(column, rows, strict=True):
             marks(
                 ax,
-                performance(parts[estimand], measures=sorted({name, "bias"}), pool=True),
+                performance(parts[estimand], measures=[name], pool=True),
                 name,
                 along,
                 looks,

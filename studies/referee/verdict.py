@@ -17,14 +17,14 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from studies.engine.measures import clopper_pearson, paired_table, summary_table
+from studies.engine.measures import REFUSALS, clopper_pearson, paired_table, summary_table
 from studies.engine.outcome import NOT_RUN
-from studies.engine.sentences import points
+from studies.engine.sentences import ANSWER, LeftOut, points, refusals, together
 from studies.engine.study import Finding
 
 CELL = ["design", "world", "labels"]
-MEASURES = ("coverage_answered", "coverage", "refused", "width", "interval_score", "bias", "empirical_se")
-SCORE, COVERAGE = "score_ratio", "coverage_answered"
+MEASURES = ("coverage", "refused", "failed", "width", "interval_score", "bias", "empirical_se")
+SCORE, COVERAGE = "score_ratio", "coverage"
 ALLOWED = 1.02  # of our mean interval score over the best one's
 Z = 1.96  # of the bounds that figures show; sentences take one that holds for all comparisons together
 ENOUGH = (
@@ -35,10 +35,10 @@ SCALE = (0.0, 1.0)  # of the labels of all worlds
 
 
 def _by_design(ds: xr.Dataset, make: Callable[[xr.Dataset], pd.DataFrame]) -> pd.DataFrame:
-    """A table for each column of the results, which are the label designs."""
+    """A table for each column of the results, which are the label designs: the column ``policy`` under that name."""
     frames = []
     for design in ds["policy"].values:
-        frames.append(make(ds.sel(policy=[design])))
+        frames.append(make(ds.sel(policy=[design])).drop(columns="policy", errors="ignore"))
         frames[-1].insert(0, "design", str(design))
     return pd.concat(frames, ignore_index=True)
 
@@ -118,15 +118,13 @@ def champions(
         all_of[COVERAGE] * all_of["answers"], all_of["answers"], 1 - 0.05 / max(len(all_of), 1)
     )
     all_of["short"] = every[:, 1] < level
-    columns = [*CELL, "method", COVERAGE, f"{COVERAGE}_mcse", "refused", "refused_mcse", "covers", "short"]
+    shown = [f"{m}{end}" for m in (COVERAGE, *REFUSALS) for end in ("", "_mcse")]
+    columns = [*CELL, "method", *shown, "covers", "short"]
     rows = []
     for key, own in all_of[all_of["method"] == ours][columns].groupby(CELL, sort=False):
         here = pairs[(pairs[CELL] == list(key)).all(axis=1)].merge(all_of[columns], on=[*CELL, "method"])
         row = dict(zip(CELL, key, strict=True)) | {
-            "coverage": own[COVERAGE].item(),
-            "coverage_mcse": own[f"{COVERAGE}_mcse"].item(),
-            "refused": own["refused"].item(),
-            "refused_mcse": own["refused_mcse"].item(),
+            **{f"{m}{end}": own[f"{m}{end}"].item() for m in (COVERAGE, *REFUSALS) for end in ("", "_mcse")},
             "short": bool(own["short"].item()),
         }
         rows.append(row | _best(here, "best", ours) | _best(here[here["covers"]], "covering", ours))
@@ -134,8 +132,9 @@ def champions(
 
 
 def _answers(part: xr.Dataset) -> pd.DataFrame:
-    """How many replicates of a cell have an estimate, by method."""
-    count = part["estimate"].notnull().sum("replicate").isel(policy=0, drop=True)
+    """Return how many replicates of a cell printed an interval, by method."""
+    there = part["estimate"].notnull() & part["interval"].notnull().all("ci_bound")
+    count = there.sum("replicate").isel(policy=0, drop=True)
     frame: pd.DataFrame = count.rename("answers").to_dataframe().reset_index()
     return frame[["world", "labels", "method", "answers"]]
 
@@ -186,42 +185,72 @@ def findings(
     table = champions(ds, ours, controls, pairs[~few])
     wanted = [holds(d, w) and m >= fewest for d, w, m in table[CELL].itertuples(index=False)]
     asked = table[np.array(wanted, bool)]
+    skipped = _skipped(table, holds, fewest)
     z = float(stats.norm.ppf(1 - 0.025 / max(int((~few).sum()), 1)))
     found = []
     for design, part in asked.groupby("design", sort=False):
         judged = part[part["best_compared"] >= ENOUGH]
         if len(judged) < len(part):
+            silent = part[part["best_compared"] < ENOUGH]
             sentence = (
-                f"{design} labels: {len(part) - len(judged)} of {len(part)} cells are not judged, since {ours} answers "
-                f"in fewer than {ENOUGH} replicates there, or no rival runs in as many."
+                f"{design} labels: {len(silent)} of {len(part)} cells are not judged, since {ours} answers in fewer "
+                f"than {ENOUGH} replicates there, or no rival runs in as many: {_named(silent)}."
             )
             rule = f"{ENOUGH} replicates of both: of fewer, the misses that make a score may all be unseen"
             found.append(Finding(sentence, rule, None))
         if len(judged):
-            found.append(_accepted(str(design), judged, ours, ("best", "of all"), z))
-            found.append(_accepted(str(design), judged, ours, ("covering", "of those that cover"), z))
+            out = skipped.get(str(design), "")
+            found.append(_accepted(str(design), judged, ours, ("best", "the best method"), z, out))
+            found.append(_accepted(str(design), judged, ours, ("covering", "the best that covers"), z, out))
             found += _above(str(design), judged, ours, z)
             found += _where_others_win(str(design), judged, ours, z)
     return [*found, *_coverage(ds, ours, controls, holds), *_absent(ds)]
 
 
-def _accepted(design: str, part: pd.DataFrame, ours: str, whom: tuple[str, str], z: float) -> Finding:
+def _named(rows: pd.DataFrame) -> str:
+    """Return the cells in words, those of one world together: "weak (15, 30 labels)"."""
+    worlds = rows.groupby("world", sort=False)["labels"]
+    return ", ".join(f"{world} ({', '.join(map(str, sorted(labels)))} labels)" for world, labels in worlds)
+
+
+def _skipped(table: pd.DataFrame, holds: Callable[[str, str], bool], fewest: int) -> dict[str, str]:
+    """Return by design the sentences on the cells that the rule is not asked of, with our coverage there."""
+    out: dict[str, str] = {}
+    for design, part in table.groupby("design", sort=False):
+        violated = part[np.array([not holds(str(design), str(w)) for w in part["world"]], bool)]
+        few = part[(part["labels"] < fewest) & ~part.index.isin(violated.index)]
+        worlds = ", ".join(dict.fromkeys(violated["world"]))
+        parts = [
+            LeftOut(f"cells of fewer than {fewest} labels", "the rule is not asked for", few).said(),
+            LeftOut(f"world {worlds}", "the assumptions fail by construction", violated).said(),
+        ]
+        out[str(design)] = together(*parts)
+    return out
+
+
+def _accepted(
+    design: str, part: pd.DataFrame, ours: str, whom: tuple[str, str], z: float, left_out: str
+) -> Finding:
     """Whether ours is within the allowance of the best one in every cell."""
     title, words = whom
     ratio, error = part[f"{title}_ratio"], part[f"{title}_ratio_mcse"]
     within, beyond = int((ratio <= ALLOWED).sum()), int((ratio - z * error > ALLOWED).sum())
     worst = part.sort_values(f"{title}_ratio").iloc[-1].to_dict()
+    holds = within == len(part) or (False if beyond else None)
     sentence = (
-        f"{design} labels: {ours}'s mean interval score is at most {ALLOWED} times the lowest {words} in {within} of "
-        f"{len(part)} cells, and clearly above in {beyond}"
+        f"With {design} labels, is {ours} within {ALLOWED - 1:.0%} of {words} by interval score? {ANSWER[holds]}: it "
+        f"is in {within} of {len(part)} cells, and clearly above in {beyond}."
     )
     if worst[title] != ours:
-        sentence += f"; largest at {worst['world']}, {worst['labels']} labels: {_against(worst, title, ours)}"
+        sentence += f" Largest at {worst['world']}, {worst['labels']} labels: {_against(worst, title, ours)}."
+    sentence = together(
+        sentence, refusals(part, ["world", "labels"], what=f"Runs refused by {ours} are not compared")
+    )
     rule = (
         f"ratio of paired mean interval scores <= {ALLOWED} in every cell; clearly above: ratio - {z:.2f} MCSE, which "
         "holds for all comparisons together"
     )
-    return Finding(f"{sentence}.", rule, within == len(part) or (False if beyond else None))
+    return Finding(together(sentence, left_out), rule, holds)
 
 
 def _against(row: Mapping[Any, Any], title: str, ours: str) -> str:
@@ -288,22 +317,40 @@ def _coverage(
         float(ds.attrs["ci_prob"]),
         measured(ds).merge(_by_design(ds, _answers), on=[*CELL, "method"]),
     )
-    table = table[np.array([holds(d, w) for d, w in zip(table["design"], table["world"], strict=True)], bool)]
-    table = table[(table["answers"] >= ENOUGH_ANSWERS) & ~table["method"].isin(controls)]
+    table = table[~table["method"].isin(controls)]
+    table["meant"] = [holds(d, w) for d, w in zip(table["design"], table["world"], strict=True)]
     found = []
-    for design, part in table.groupby("design", sort=False):
+    for design, whole in table.groupby("design", sort=False):
+        part = whole[whole["meant"]]
+        few = part[part["answers"] < ENOUGH_ANSWERS]
+        violated = whole[(whole["method"] == ours) & ~whole["meant"]]
+        part = part[part["answers"] >= ENOUGH_ANSWERS]
+        if not len(part):
+            continue
         worst = part.loc[part.groupby("method")[COVERAGE].idxmin()].sort_values(COVERAGE, ascending=False)
         words = [
-            f"{row['method']} {points(row[COVERAGE], row[f'{COVERAGE}_mcse'], '%')} ({row['world']}, {row['labels']})"
+            f"{row['method']} {points(row[COVERAGE], row[f'{COVERAGE}_mcse'], '%')} ({row['world']}, {row['labels']}, "
+            f"refused {points(row['refused'], row['refused_mcse'], '%')})"
             for row in worst.to_dict("records")
         ]
         own = part[part["method"] == ours]
         upper = clopper_pearson(own[COVERAGE] * own["answers"], own["answers"], 1 - 0.05 / max(len(own), 1))
         keeps = bool((upper[:, 1] >= level).all()) if len(own) else None
         rule = f"no cell's exact Monte Carlo bounds for {ours}, at 95% for all cells together, lie below {level:.0%}"
-        sentence = (
-            f"{design} labels: worst coverage among the runs that print a number, cells with {ENOUGH_ANSWERS} of them "
-            f"or more: {'; '.join(words)}."
+        silent = few.groupby("method", sort=False).size()
+        sentence = together(
+            f"With {design} labels, does {ours} cover {level:.0%} everywhere? "
+            f"{'No cell can tell' if keeps is None else ANSWER[keeps]}. Worst coverage of the intervals printed: "
+            f"{'; '.join(words)}.",
+            f"Left out: cells of fewer than {ENOUGH_ANSWERS} intervals, "
+            f"{', '.join(f'{count} of {name}' for name, count in silent.items())}."
+            if len(silent)
+            else "",
+            LeftOut(
+                f"world {', '.join(dict.fromkeys(violated['world']))}",
+                "the assumptions fail by construction",
+                violated,
+            ).said(),
         )
         found.append(Finding(sentence, rule, keeps))
     return found

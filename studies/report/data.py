@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from studies.engine.measures import performance
+from studies.engine.measures import estimand_kind, performance
 from studies.engine.outcome import NOT_RUN
 from studies.engine.study import StudyError
 
@@ -39,7 +39,10 @@ def factors(ds: xr.Dataset) -> list[str]:
 
 
 def replicates(ds: xr.Dataset, name: str) -> FloatArray:
-    """A variable as an array (cell, replicate, method, policy); where the replicate was not run it is NaN."""
+    """Return a variable as an array (setting, replicate, method, policy), NaN where the replicate was not run.
+
+    A setting is a combination of the factors' levels; a cell is a setting and a policy.
+    """
     axes = [*factors(ds), "replicate", "method", "policy"]
     ran = ds["status"].transpose(*axes).values != NOT_RUN
     whole = ds[name].broadcast_like(ds["estimate"])
@@ -49,23 +52,34 @@ def replicates(ds: xr.Dataset, name: str) -> FloatArray:
     return values.reshape(-1, *values.shape[len(axes) - 3 :])
 
 
+def axes_of(ds: xr.Dataset) -> list[str]:
+    """Return what tells cells apart: the factors, then the policy."""
+    return [*factors(ds), "policy"]
+
+
 def cell_names(ds: xr.Dataset) -> list[str]:
-    """A name for each cell of the grid, of the factors that have more than one level, the last factor fastest."""
-    index = pd.MultiIndex.from_product([ds[f].values.tolist() for f in factors(ds)] or [["all"]])
-    several = [k for k, f in enumerate(factors(ds)) if ds.sizes[f] > 1]
+    """Return a name for each cell, of the factors and policies of which there are several, the policy fastest."""
+    axes = axes_of(ds)
+    index = pd.MultiIndex.from_product([ds[f].values.tolist() for f in axes])
+    several = [k for k, f in enumerate(axes) if ds.sizes[f] > 1]
     return [", ".join(str(levels[k]) for k in several) or "the only cell" for levels in index]
 
 
 def cells_are(ds: xr.Dataset) -> str:
-    """What the names of cells are made of."""
-    return ", ".join(f for f in factors(ds) if ds.sizes[f] > 1)
+    """Return what the names of cells are made of."""
+    return ", ".join(f for f in axes_of(ds) if ds.sizes[f] > 1)
 
 
 def measured(ds: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
-    """Rows (cell, method, measure) with value, MCSE and Monte Carlo bounds, averages over policies; run cells only."""
-    found = performance(ds, pool=True).sel(measure=list(names))
-    own = factors(ds)
-    flat = found.stack(cell=own) if own else found.expand_dims(cell=[0])
+    """Return rows (cell, method, measure) with value, MCSE and Monte Carlo bounds, of the cells that ran.
+
+    A cell is a combination of the factors' levels and one policy: nothing is averaged, so that a plot shows the numbers
+    of the table of cells. A measure that a cell does not have (coverage without an interval) is NaN.
+    """
+    found = performance(ds, measures=list(names))
+    own = axes_of(ds)
+    flat = found.stack(cell=own)
+    policies = flat["policy"].values.astype(str)
     flat = flat.drop_vars(["cell", *own], errors="ignore").assign_coords(cell=np.arange(flat.sizes["cell"]))
     frame = xr.Dataset(
         {
@@ -76,8 +90,8 @@ def measured(ds: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
             "replicates": flat["replicates"],
         }
     ).to_dataframe(dim_order=["measure", "method", "cell"])
-    run: pd.DataFrame = frame[(frame["replicates"] > 0) & np.isfinite(frame["value"])].reset_index()
-    return run
+    run: pd.DataFrame = frame[frame["replicates"] > 0].reset_index()
+    return run.assign(kind=[estimand_kind(policies[cell]) for cell in run["cell"]])
 
 
 def whole_figure(ax: "Axes") -> "Figure":

@@ -67,7 +67,7 @@ def _methods(study: Study, ds: xr.Dataset) -> Iterator[str]:
 def _size(ds: xr.Dataset) -> str:
     """Replicates and what precision they give, with the rules that count failures."""
     (fewest, most), level = _replicates(ds), float(ds.attrs["ci_prob"])
-    found = performance(ds, pool=True)
+    found = performance(ds, measures=["coverage"])
     error = found["mcse"].sel(measure="coverage").where(np.isfinite(found["value"].sel(measure="coverage")))
     text = f"Each cell was run {f'{fewest:,} times' if fewest == most else f'{fewest:,} to {most:,} times'}"
     if bool(np.isfinite(error).any()):
@@ -75,9 +75,9 @@ def _size(ds: xr.Dataset) -> str:
         text += (
             f", which gives a coverage of {level:g} a Monte Carlo standard error of {nominal:.2g}"
             f"{' or less' if fewest < most else ''}; the largest of any "
-            f"method's coverage in any cell, averaged over estimands, is {float(error.max()):.2g}. "
-            "A replicate without an estimate counts as a miss; a method that does not apply in a cell is not counted "
-            "there"
+            f"method's coverage of any policy in any cell is {float(error.max()):.2g}. "
+            "Coverage is that of the intervals printed; the shares of replicates that a rule refused an interval, and "
+            "that failed, stand beside it; a method that does not apply in a cell is not counted there"
         )
     return f"{text}. Monte Carlo standard errors take the replicate as the unit (Morris, White and Crowther 2019)."
 

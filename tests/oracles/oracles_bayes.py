@@ -249,8 +249,8 @@ def omega(rows, position, p):
     return dict(zip(taught, out, strict=True))
 
 
-def value_draws(rows, graded, means, corrected, factor, rng, *, borrowed=None):
-    """One-step or plug-in values, draw by draw and row by row; `factor` is c_m of each policy.
+def value_draws(rows, graded, means, corrected, factor, count, rng, *, borrowed=None):
+    """One-step or plug-in values, draw by draw and row by row; `factor` is c_m and `count` m of each policy.
 
     `borrowed`: for each policy without labels of its own, omega of every label that teaches; None for the plug-in.
     """
@@ -261,11 +261,12 @@ def value_draws(rows, graded, means, corrected, factor, rng, *, borrowed=None):
         draw = []
         for p in range(len(rows.policies)):
             top = bottom = 0.0
-            residual, weight, raised = [], [], []
+            label, fitted, weight, raised = [], [], [], []
             for i in range(len(rows.score)):
                 w = exponential[rows.cluster[rows.prompt[i]]]
                 if borrowed is not None and not corrected[p] and i in borrowed[p]:
-                    residual.append(graded.label[i] - f_d[i])
+                    label.append(graded.label[i])
+                    fitted.append(f_d[i])
                     weight.append(borrowed[p][i] * rows.weight[i] / rows.label_prob[i])
                     raised.append(w * weight[-1])
                 if rows.policy[i] != p or not rows.evaluated[i]:
@@ -273,13 +274,20 @@ def value_draws(rows, graded, means, corrected, factor, rng, *, borrowed=None):
                 top += w * rows.weight[i] * f_d[i]
                 bottom += w * rows.weight[i]
                 if rows.labelled[i] and corrected[p]:
-                    residual.append(graded.label[i] - f_d[i])
+                    label.append(graded.label[i])
+                    fitted.append(f_d[i])
                     raised.append(w * rows.weight[i] / rows.label_prob[i])
                     weight.append(rows.weight[i] / rows.label_prob[i])
             value = top / bottom if bottom else np.nan
-            if residual:
-                plain = np.average(residual, weights=weight)
-                value += plain + factor[p] * (np.average(residual, weights=raised) - plain)
+            if label:
+                pseudo = sum(weight) / count[p]
+                moves = []
+                for v in (weight, raised):
+                    mean = np.average(fitted, weights=v)
+                    with_one = np.average([*label, mean], weights=[*v, pseudo])
+                    moves.append(special.logit(with_one) - special.logit(mean))
+                odds = special.logit(value) + moves[0] + factor[p] * (moves[1] - moves[0])
+                value = special.expit(odds)
             draw.append(value)
         out.append(draw)
     return graded.levels.low + graded.levels.width * np.array(out).T

@@ -32,6 +32,9 @@ def mover(estimate, a, b, prob):
     count = {name: round(float(estimate.effective_count.sel(policy=name))) for name in (a, b)}
     phi = {name: estimate.influence.sel(policy=name).values for name in (a, b)}
     r = (phi[a] @ phi[b]) / np.sqrt((phi[a] @ phi[a]) * (phi[b] @ phi[b]))
+    s_a, s_b = (np.sqrt(value[x] * (1 - value[x])) for x in (a, b))
+    if r > 0:  # Newcombe's method 10: the covariance less half a pair
+        r = max(r - 1 / (2 * min(count[a], count[b]) * s_a * s_b), 0)
     d = value[a] - value[b]
 
     def at(level):

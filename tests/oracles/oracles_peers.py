@@ -138,44 +138,63 @@ def lee(p, se, sp, n, n_good, n_bad, ci_prob):
     return max(0.0, min(1.0, theta + shift - half)), max(0.0, min(1.0, theta + shift + half))
 
 
+def share_with_arms(sample, cut, weight, ci_prob):
+    """Share that the judge passes, the arms of its Wilson interval on charged counts, and its error by cluster."""
+    hit = [float(r["score"] >= cut) for r in sample]
+    share, error, df = error_of_mean(sample, hit, weight)
+    total, by_cluster, kept = sum(weight), {}, {}
+    for r, h, w in zip(sample, hit, weight, strict=True):
+        by_cluster[r["cluster"]] = by_cluster.get(r["cluster"], 0) + w / total * (h - share)
+        kept[r["cluster"]] = kept.get(r["cluster"], 0) + w / total
+    variance = sum(v**2 for v in by_cluster.values())
+    most = 1 / sum((w / total) ** 2 for w in weight)
+    count = min(max(share * (1 - share) / variance, 1 / sum(v**2 for v in kept.values())), most)
+    level = 0.5 + ci_prob / 2
+    count *= min(1.0, stats.t.ppf(level, count - 1) / stats.t.ppf(level, df)) ** 2
+    z2 = NormalDist().inv_cdf(level) ** 2
+    root = sqrt(z2 * z2 + 4 * count * share * (1 - share) * z2)
+    ends = [(2 * count * share + z2 + sign * root) / (2 * (count + z2)) for sign in (-1, 1)]
+    return share, [share - ends[0], ends[1] - share], error
+
+
+def correlated(a, b):
+    """Correlation of two errors by cluster."""
+    scale = sqrt(sum(v**2 for v in a.values()) * sum(v**2 for v in b.values()))
+    return sum(v * b.get(c, 0) for c, v in a.items()) / scale
+
+
+def judged_shares(samples, slice_rows, cut, ci_prob):
+    """`share_with_arms` of the samples of each policy, of the bad labels and of the good ones."""
+    by_class = ([r for r in slice_rows if r["label"] == k] for k in (1, 0))
+    good, bad = ((rows, [r["weight"] / r["prob"] for r in rows]) for rows in by_class)
+    every = [(rows, [r["weight"] for r in rows]) for rows in samples] + [bad, good]
+    return [share_with_arms(rows, cut, weight, ci_prob) for rows, weight in every]
+
+
+def kept_by_scan(parts, signs, span, step):
+    """Least and largest x in `span` at which ``sum_k signs(x)[k] share_k`` is within its spread of 0."""
+    kept, joint = [], [[correlated(a[2], b[2]) for b in parts] for a in parts]
+    for k in range(round(span[0] / step), round(span[1] / step) + 1):
+        factor = signs(k * step)
+        distance = sum(s * share for s, (share, _, _) in zip(factor, parts, strict=True))
+        # a share is moved the way that brings the sum to 0
+        u = [s * arm[0 if s * distance > 0 else 1] for s, (_, arm, _) in zip(factor, parts, strict=True)]
+        spread = sum(x * y * r for x, row in zip(u, joint, strict=True) for y, r in zip(u, row, strict=True))
+        if distance**2 <= spread:
+            kept.append(k * step)
+    return min(kept), max(kept)
+
+
 def fieller(rows, slice_rows, cut, ci_prob, step=1e-3):
     """Least and largest share that a test on Wilson arms keeps, by a scan; see `rogan_gladen`."""
-    good, bad = ([r for r in slice_rows if r["label"] == k] for k in (1, 0))
-    parts = []
-    for sample, weigh in ((rows, "weight"), (bad, None), (good, None)):
-        hit = [float(r["score"] >= cut) for r in sample]
-        weight = [r[weigh] if weigh else r["weight"] / r["prob"] for r in sample]
-        share, error, df = error_of_mean(sample, hit, weight)
-        total, by_cluster, kept = sum(weight), {}, {}
-        for r, h, w in zip(sample, hit, weight, strict=True):
-            by_cluster[r["cluster"]] = by_cluster.get(r["cluster"], 0) + w / total * (h - share)
-            kept[r["cluster"]] = kept.get(r["cluster"], 0) + w / total
-        variance = sum(v**2 for v in by_cluster.values())
-        most = 1 / sum((w / total) ** 2 for w in weight)
-        count = min(max(share * (1 - share) / variance, 1 / sum(v**2 for v in kept.values())), most)
-        level = 0.5 + ci_prob / 2
-        count *= min(1.0, stats.t.ppf(level, count - 1) / stats.t.ppf(level, df)) ** 2
-        z2 = NormalDist().inv_cdf(level) ** 2
-        root = sqrt(z2 * z2 + 4 * count * share * (1 - share) * z2)
-        ends = [(2 * count * share + z2 + sign * root) / (2 * (count + z2)) for sign in (-1, 1)]
-        parts.append((share, [share - ends[0], ends[1] - share], error))
-    (p, arm_p, err_p), (f, arm_f, err_f), (s, arm_s, err_s) = parts
+    parts = judged_shares([rows], slice_rows, cut, ci_prob)
+    return kept_by_scan(parts, lambda at: (1, at - 1, -at), (0, 1), step)
 
-    def correlation(a, b):
-        scale = sqrt(sum(v**2 for v in a.values()) * sum(v**2 for v in b.values()))
-        return sum(v * b.get(c, 0) for c, v in a.items()) / scale
 
-    of_pf, of_ps, of_fs = (correlation(a, b) for a, b in ((err_p, err_f), (err_p, err_s), (err_f, err_s)))
-    kept = []
-    for k in range(round(1 / step) + 1):
-        at = k * step
-        distance = p - (1 - at) * f - at * s
-        side = 0 if distance > 0 else 1
-        u = [arm_p[side], -(1 - at) * arm_f[1 - side], -at * arm_s[1 - side]]
-        spread = sum(v**2 for v in u) + 2 * (u[0] * u[1] * of_pf + u[0] * u[2] * of_ps + u[1] * u[2] * of_fs)
-        if distance**2 <= spread:
-            kept.append(at)
-    return min(kept), max(kept)
+def fieller_difference(first, second, slice_rows, cut, ci_prob, step=1e-3):
+    """Least and largest difference of two shares under one confusion matrix that such a test keeps, by a scan."""
+    parts = judged_shares([first, second], slice_rows, cut, ci_prob)
+    return kept_by_scan(parts, lambda at: (1, -1, at, -at), (-1, 1), step)
 
 
 def newcombe(se, n_good, sp, n_bad, ci_prob):

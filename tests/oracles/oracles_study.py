@@ -11,13 +11,13 @@ def sd(values):
     return math.sqrt(sum((v - center) ** 2 for v in values) / (len(values) - 1))
 
 
-def measures(estimate, std_error, interval, truth, ran, ci_prob):
+def measures(estimate, std_error, interval, truth, status, ci_prob):
     """Value and MCSE of each measure for one method and policy, replicate by replicate.
 
     Values follow Morris, White and Crowther (2019), Table 6; MCSEs too, where theirs make no assumption on the
     distribution of the estimates.
     """
-    rows = [i for i in range(len(estimate)) if ran[i]]
+    rows = [i for i in range(len(estimate)) if status[i] != -1]
     ok = [i for i in rows if math.isfinite(estimate[i])]
     error = [estimate[i] - truth[i] for i in ok]
     n = len(ok)
@@ -35,13 +35,14 @@ def measures(estimate, std_error, interval, truth, ran, ci_prob):
     out["se_calibration"] = model / sd([estimate[i] - truth[i] for i in with_se]), None
     out["model_se_error"] = out["se_calibration"][0] - 1, None
     bias = out["bias"][0]
+    printed = [i for i in ok if math.isfinite(interval[i][0]) and math.isfinite(interval[i][1])]
     for name, shift in (("coverage", 0.0), ("coverage_bias_free", bias)):
         hits = 0
-        for i in rows:
-            if math.isfinite(estimate[i]) and interval[i][0] <= truth[i] + shift <= interval[i][1]:
+        for i in printed:
+            if interval[i][0] <= truth[i] + shift <= interval[i][1]:
                 hits += 1
-        p = hits / len(rows)
-        out[name] = p, math.sqrt(p * (1 - p) / (len(rows) - 1))
+        p = hits / len(printed)
+        out[name] = p, math.sqrt(p * (1 - p) / (len(printed) - 1))
     for name, missed in (
         ("miss_left", lambda i: interval[i][0] > truth[i]),
         ("miss_right", lambda i: interval[i][1] < truth[i]),
@@ -63,11 +64,17 @@ def measures(estimate, std_error, interval, truth, ran, ci_prob):
     out["interval_score"] = sum(scores) / len(scores), sd(scores) / math.sqrt(len(scores))
     failed = len(rows) - n
     share = failed / len(rows)
-    hits = sum(interval[i][0] <= truth[i] <= interval[i][1] for i in ok)
-    out["coverage_answered"] = hits / n, math.sqrt(hits / n * (1 - hits / n) / (n - 1))
-    out["refused"] = share, math.sqrt(share * (1 - share) / (len(rows) - 1))
-    out["n_failed"] = failed, len(rows) * math.sqrt(share * (1 - share) / (len(rows) - 1))
-    out["convergence"] = 1 - share, out["refused"][1]
+    error_of_share = math.sqrt(share * (1 - share) / (len(rows) - 1))
+    out["n_failed"] = failed, len(rows) * error_of_share
+    out["convergence"] = 1 - share, error_of_share
+    hits = sum(interval[i][0] <= truth[i] <= interval[i][1] for i in printed)
+    silent = [i for i in rows if i not in printed]
+    for name, p in (
+        ("coverage_all", hits / len(rows)),
+        ("refused", sum(status[i] not in (-2, 11) for i in silent) / len(rows)),
+        ("failed", sum(status[i] in (-2, 11) for i in silent) / len(rows)),
+    ):
+        out[name] = p, math.sqrt(p * (1 - p) / (len(rows) - 1))
     answers = [i for i in ok if math.isfinite(interval[i][0])]
     held = sum(interval[i][0] <= truth[i] <= interval[i][1] for i in answers) + len(rows) - len(answers)
     rejected = [i for i in answers if interval[i][0] > 0 or interval[i][1] < 0]
@@ -78,9 +85,9 @@ def measures(estimate, std_error, interval, truth, ran, ci_prob):
     larger = [abs(estimate[i] / truth[i]) for i in rejected]
     out["type_m"] = sum(larger) / len(larger), sd(larger) / math.sqrt(len(larger))
     for name, m in (
-        *dict.fromkeys(("coverage", "coverage_bias_free", "miss_left", "miss_right"), len(rows)).items(),
+        *dict.fromkeys(("coverage", "coverage_bias_free"), len(printed)).items(),
+        *dict.fromkeys(("coverage_all", "miss_left", "miss_right", "failed"), len(rows)).items(),
         *dict.fromkeys(("coverage_unbounded", "power", "refused", "convergence"), len(rows)).items(),
-        ("coverage_answered", n),
         ("type_s", len(rejected)),
     ):
         if out[name][0] in (0, 1):

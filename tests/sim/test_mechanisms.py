@@ -188,12 +188,10 @@ def test_noisy_clone_loses_what_it_should() -> None:
 
 @pytest.mark.slow
 def test_arena_like_meets_the_paper() -> None:
-    """Issue targets: TTC .80/.49/.19/.26, residual -.3, means of the Arena sample, ESS of clone near .26,
-    others < .02.
-    """
+    """The module docstring's figures: TTC, residuals, means of the sample, order of judge and value, ESS and CLE."""
     exact = arena_like.overlap()
-    assert exact.ttc.values[1:] == pytest.approx([0.80, 0.49, 0.19, 0.26], abs=0.01)
-    assert float(arena_like.residual().sel(policy="unhelpful")) == pytest.approx(-0.31, abs=0.02)
+    assert exact.ttc.values[1:] == pytest.approx([0.796, 0.494, 0.190, 0.256], abs=0.01)
+    assert float(arena_like.residual().sel(policy="unhelpful")) == pytest.approx(-0.31, abs=0.01)
     assert arena_like.residual().values[:4] == pytest.approx(0.0, abs=1e-12)
     # Sample: 480 labels with mean .754, sd .227; probe means .779, .786 and .159 of 50 labels with sd .21,
     # .21, .24.
@@ -201,25 +199,50 @@ def test_arena_like_meets_the_paper() -> None:
     sample |= {"parallel_universe_prompt": (0.786, 0.21, 50), "unhelpful": (0.159, 0.24, 50)}
     for policy, (mean, sd, n) in sample.items():
         assert abs(float(arena_like.truth().sel(policy=policy)) - mean) < 2 * sd / np.sqrt(n), policy
-    ess = []
-    for n, repeats in ((1000, 50), (5000, 20)):
-        for r in range(repeats):
-            data = arena_like.simulate(n=n, rng=100 * n + r)
-            w = np.exp(data.logp_target.values - data.logp_logger.values)
-            ess.append(w.sum(1) ** 2 / (w**2).sum(1) / n)
-    assert np.mean(ess[:50], axis=0)[1] > 0.26 > np.mean(ess[50:], axis=0)[1]
-    assert (np.mean(ess, axis=0)[2:] < 0.02).all()
+    judged = {name: float(np.dot(p.shares, arena_like.LEVELS)) for name, p in arena_like.POLICIES.items()}
+    assert max(judged, key=judged.__getitem__) == "parallel_universe_prompt"
+    assert str(arena_like.truth().idxmax("policy").item()) == "parallel_universe_prompt"
+    cle, ess = [], []
+    for seed in range(100):
+        data = arena_like.simulate(n=4961, rng=seed)
+        log_w = (data.logp_target - data.logp_logger).values
+        w = np.exp(log_w - log_w.max(axis=1, keepdims=True))
+        w /= w.mean(axis=1, keepdims=True)
+        own = np.quantile(data.surprisal.values[:, :, 0], 0.8, axis=1)[:, None]
+        typical = -data.logp_target.values / data.n_tokens.values <= own
+        cle.append(np.sqrt((w**2 * typical).mean(axis=1)))
+        ess.append(1 / (w**2).mean(axis=1))
+    # The published CLE column and the caption's rise of ESS. A median of 100 has an error of up to 12% for the heaviest
+    # tail, measured by bootstrap: 10% of fit and two errors.
+    at = np.median(cle, axis=0)[1:] / [1.9, 60.5, 23.8, 37.6]
+    assert (np.abs(at - 1) < [0.15, 0.15, 0.25, 0.3]).all()
+    assert 0.954 / np.median(ess, axis=0)[2] > 3000
+
+
+def test_arena_like_ties_large_weights_to_low_rewards() -> None:
+    """SNIPS of the exact rewards is far too low where errors are recorded, and not without them."""
+    low = []
+    for options in ({}, {"low_error": 0.0}):
+        error = []
+        for seed in range(30):
+            data = arena_like.simulate(n=2000, rng=seed, **options)
+            log_w = (data.logp_target - data.logp_logger).values
+            w = np.exp(log_w - log_w.max(axis=1, keepdims=True))
+            reward = np.interp(data.logged_judge.values, arena_like.LEVELS, arena_like.MEANS)
+            error.append((w @ reward / w.sum(axis=1) - arena_like.truth().values)[2:4])
+        low.append(np.mean(error, axis=0))
+    assert (low[0] < -0.12).all() and (np.abs(low[1]) < 0.05).all()
 
 
 def test_arena_like_overlap_against_simulation() -> None:
     n = 100_000
     data, exact = arena_like.simulate(n=n, rng=13), arena_like.overlap()
     logged = -data.logp_target.values / data.n_tokens.values
-    threshold = np.quantile(data.surprisal.values[:, :, 0], 0.9, axis=1)
+    threshold = np.quantile(data.surprisal.values[:, :, 0], 0.8, axis=1)
     ttc = (logged <= threshold[:, None]).mean(axis=1)
-    low, high = np.quantile(data.surprisal.values[:, :, 0], [0.89, 0.91], axis=1)
+    low, high = np.quantile(data.surprisal.values[:, :, 0], [0.79, 0.81], axis=1)
     ratio = ((logged > low[:, None]) & (logged < high[:, None])).mean(axis=1) / 0.02
-    se = np.sqrt((ttc * (1 - ttc) + ratio**2 * 0.09) / n)
+    se = np.sqrt((ttc * (1 - ttc) + ratio**2 * 0.16) / n)
     assert (np.abs(ttc - exact.ttc.values) < 5 * se).all()
 
 
@@ -228,7 +251,7 @@ def test_arena_like_ratio_is_a_density_ratio() -> None:
     share.
     """
     flat = {name: replace(p, divergence=0.0) for name, p in arena_like.POLICIES.items()}
-    data = arena_like.simulate(n=N, policies=flat, noise_share=0.0, rng=14)
+    data = arena_like.simulate(n=N, policies=flat, noise_share=0.0, low_error=0.0, rng=14)
     w = np.exp(data.logp_target.values - data.logp_logger.values)
     for i, policy in enumerate(flat.values()):
         for level, share in zip(arena_like.LEVELS, policy.shares, strict=True):
@@ -237,7 +260,7 @@ def test_arena_like_ratio_is_a_density_ratio() -> None:
 
 
 def test_arena_like_records_no_likelihood_above_one() -> None:
-    """An error larger than a short response's own log-likelihood; once in ten million responses at the default."""
+    """An error larger than a short response's own log-likelihood, which the exact moments leave out."""
     data = arena_like.simulate(n=500, noise_sd=300.0, rng=3)
     assert float(data["logp_target"].max()) == 0.0 and float(data["logp_logger"].max()) < 0.0
 

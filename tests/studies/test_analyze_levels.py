@@ -114,7 +114,7 @@ def test_differences_of_borrowed_plug_ins_carry_a_caution() -> None:
     assert all("80-88%" in pair["caution"] and "--borrowed balanced" in pair["caution"] for pair in pairs)
     assert " ".join(printed(plugged, 100).split()).count("--borrowed balanced") == 1
     default = analyze(table)
-    assert default.estimates["direct"]["route"].values.tolist() == ["theta_aug", "balanced", "balanced"]
+    assert default.estimates["direct"]["route"].values.tolist() == ["theta_aug", "spline", "spline"]
     assert [pair["caution"] for pair in to_json(default)["contrasts"]] == [None] * 3
     assert "plug-in" not in printed(default, 100)
     many = analyze(world(30, labels=20, policies=tuple("abcdef")), borrowed="plug_in")  # too many for a table
@@ -294,7 +294,7 @@ def test_a_refused_policy_has_no_posterior_number_and_best_says_who_was_compared
     assert list(found["best"]["left_out"]) == ["third"] and "contradict" in found["best"]["left_out"]["third"]
     assert found["best"]["p_best"] == {"compared": ["base", "clone"], "left_out": {"third": "level refused"}}
     assert (
-        "best: clone: ahead of base by intervals that leave out 0; not compared: third (level refused)"
+        "best: clone: ahead of base by intervals that together leave out 0; not compared: third (level refused)"
         in text
     )
     assert "P(best): among base, clone; not compared: third (level refused)" in text

@@ -97,10 +97,12 @@ def test_what_leads_says_what_it_assumes():
     found = best(borrowed)
     assert found is not None and found.policy == "other" and found.decided and found.flips_at > 0
     text = notes(borrowed)[0].plain
-    words = "best: other: ahead of base by intervals that leave out 0, while transport is off by less than"
+    words = "best: other: ahead of base by intervals that together leave out 0, while transport is off by less than"
     assert f"{words} {found.flips_at:.3f}" in text
     word = notes(analyze(table, chosen=["raw_judge"]))[0].plain
-    assert "best: other: ahead of base by intervals that leave out 0, if what is assumed holds" in word
+    assert (
+        "best: other: ahead of base by intervals that together leave out 0, if what is assumed holds" in word
+    )
 
 
 def test_a_wholly_labelled_policy_is_not_told_to_collect_what_it_has():

@@ -139,9 +139,10 @@ def test_power_is_computed(audit, tmp_path):
     assert (tmp_path / "power.png").exists()
     found = json.loads(out)
     [[cell]] = [row["by_true_residual"] for row in found["power"]]
-    expected = audit_power(50, residual_sd=0.3).probability.sel(verdict="PASS").item()
+    middle = (0.5, 0.5)
+    expected = audit_power(50, residual_sd=0.3, reach=middle).probability.sel(verdict="PASS").item()
     assert code == 0 and cell["probability"][0] == pytest.approx(expected)
-    assert found["needed"][0]["n_probes"] == probes_to_pass(0.3)
+    assert found["needed"][0]["n_probes"] == probes_to_pass(0.3, reach=middle)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 from registry_checks import benchmark_convention
 
 import cje_core
+from cje_core.bayes.models import nuts
 from cje_core.data import DataError
 from cje_core.families import posterior
 from studies import benchmarks
@@ -115,6 +116,28 @@ def test_every_benchmark_runs_in_its_smoke_size(name):
         return
     for case in told["cases"]:
         assert {"ours", "limit"} <= {row["role"] for row in case["contenders"]}
+
+
+@pytest.mark.parametrize("engine", ["nutpie", "pm.sample"])
+def test_no_lap_of_a_posterior_is_served_from_a_cache(monkeypatch, engine):
+    """`nuts.run` returns its last trace for the same model, data and seed: each lap has to sample again."""
+    sampled = []
+
+    class Sampled(Exception):
+        """Raised where a trace would be read."""
+
+    def unread(*_):
+        raise Sampled
+
+    monkeypatch.setattr(nuts, "_run", lambda *asked: sampled.append(asked) or object())
+    monkeypatch.setattr(nuts, "to_draws", unread)
+    monkeypatch.setattr(nuts, "diagnose", unread)
+    contenders = {c.name: c for c in benchmarks.load("posterior").contenders}
+    lap = contenders[engine].prepare()
+    for laps in (1, 2, 3):
+        with pytest.raises(Sampled):
+            lap()
+        assert len(sampled) == laps
 
 
 @pytest.mark.slow

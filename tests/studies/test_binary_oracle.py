@@ -43,7 +43,7 @@ def test_smoke_and_planted_error(tmp_path):
     """Tables, figure and sentences; labels-only coverage of one half where the law says 96% is noticed."""
     ds = run.run_study(STUDY, profile="smoke", out=tmp_path, jobs=1).results
     found = STUDY.findings(ds)
-    assert len(STUDY.table(ds)) == 6 and len(STUDY.figure(ds)) == 1 and len(found) >= 4
+    assert len(STUDY.table(ds)) == 5 and len(STUDY.figure(ds)) == 1 and len(found) >= 4
     rows = study._measured(ds)
     alone = (rows["method"] == "labels_only") & (rows["estimand"] == "own labels")
     exact = [study.theory(row)["coverage_labels_only"] for row in rows[alone].to_dict("records")]
@@ -53,4 +53,4 @@ def test_smoke_and_planted_error(tmp_path):
     assert study._control(ds, rows).holds is False
     own = rows[(rows["method"] == "direct") & (rows["estimand"] == "own labels")].copy()
     own["coverage"] = 0.5
-    assert study._level("x", own, "coverage", 10_000).holds is False
+    assert study._level("x", own, 10_000).holds is False

@@ -141,7 +141,8 @@ def test_exceptions_in_replicates_are_reported_and_set_the_exit_code(cli, with_t
     (found,) = json.loads(out)
     assert found["crashes"] == 2 and found["replicates_run"] == 40
     (rows,) = found["tables"].values()
-    assert {"world", "n", "method", "bias", "bias_mcse", "coverage", "coverage_mcse"} == set(rows[0])
+    names = {f"{name}{end}" for name in ("bias", "coverage", "refused", "failed") for end in ("", "_mcse")}
+    assert {"world", "n", "method", "policy"} | names == set(rows[0])
     assert rows[2]["method"] == "none" and rows[2]["coverage"] is None
     code, out, _ = cli("run", "toy_study", "--profile", "smoke", "--jobs", 1, "--out", tmp_path)
     assert code == 1 and "2 exceptions were kept as data, the first: ZeroDivisionError: planted" in out

@@ -92,7 +92,7 @@ def test_the_sentences_follow_the_results(ds):
     """Estimates put in place of those drawn decide each sentence; the smoke run alone is too small for most."""
     assert len(benchmark.findings(ds)) == 6
     wide = ds.isel(replicate=[0, 1] * 200).assign_coords(replicate=np.arange(400))
-    noise = np.random.default_rng(0).normal(size=wide["estimate"].shape) * 1e-3
+    noise = np.random.default_rng(0).normal(size=wide["estimate"].shape) * 1e-4
     right = wide.assign(
         estimate=wide["truth"].broadcast_like(wide["estimate"]).transpose(*wide["estimate"].dims)
     )

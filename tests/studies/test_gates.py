@@ -127,7 +127,9 @@ def planted(ds, gate, knows):
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_finding_follows_what_the_gate_knows(ds, gate, knows):
     part = ds.sel(world=["near", "farther"])
-    found = [f for f in STUDY.findings(planted(part, gate, knows)) if f.sentence.startswith(f"{gate} ")]
+    found = [
+        f for f in STUDY.findings(planted(part, gate, knows)) if f.sentence.startswith(f"Does {gate} tell")
+    ]
     assert len(found) == 1 and (found[0].holds is True) == knows
     assert ("misses (AUC 100.0 (0.0), within worlds 100.0 (0.0))" in found[0].sentence) == knows
     if knows:

@@ -44,6 +44,22 @@ def test_what_has_no_estimate_is_ordered_wrongly():
     assert (float(equal.pairwise), float(equal.top1), float(equal.tau)) == (0.0, 0.0, 0.0)
 
 
+def test_bounds_order_what_has_no_estimate():
+    """The second policy has no value; its bounds put it above the first, and leave its pair with the third open."""
+    estimate, truth = np.array([0.1, np.nan, 0.3]), [0.1, 0.2, 0.3]
+    bounds = np.array([[0.0, 0.15], [0.18, 0.4], [0.2, 0.45]])
+    found = grids.ranking(estimate, truth, bounds)
+    assert (float(found.pairwise), float(found.unordered)) == pytest.approx((2 / 3, 1 / 3))
+    assert float(found.top1) == 1.0 and float(found.tau) == pytest.approx(2 / 3)
+    bounds[1] = [0.5, 0.6]  # above the best one, which is wrong
+    wrong = grids.ranking(estimate, truth, bounds)
+    assert (float(wrong.pairwise), float(wrong.top1), float(wrong.unordered)) == pytest.approx((2 / 3, 0, 0))
+    lost = grids.ranking(
+        np.array([0.1, 0.2, np.nan]), truth, np.array([[0.0, 0.15], [0.1, 0.25], [0.3, 0.4]])
+    )
+    assert float(lost.top1) == 1.0 and float(lost.pairwise) == 1.0
+
+
 def drawn(rng, replicates):
     """Squares of correlated errors of two methods in three cells of different size."""
     common = rng.normal(size=(3, replicates, 1))
@@ -101,7 +117,10 @@ def test_numbers_of_a_replicate():
     ds["status"][0, 2] = NOT_RUN
     found = grids.scored(ds)
     assert found["error"][0, 0, 0].tolist() == pytest.approx([0.0, 0.2])
-    assert found["hit"][0, :2, 0].tolist() == [[1.0, 0.0], [0.0, 0.0]]  # a failure is a miss
+    np.testing.assert_array_equal(found["hit"][0, :2, 0], [[1.0, 0.0], [0.0, np.nan]])
+    assert (
+        found["refused"][0, :2, 0].tolist() == [[0.0, 0.0], [0.0, 1.0]] and not found["failed"][0, :2].any()
+    )
     assert found["interval_score"][0, 0, 0].tolist() == pytest.approx([0.2, 0.2 + 40 * 0.1])
     assert np.isnan(found["hit"][0, 2]).all() and np.isnan(grids.ranked(ds).pairwise[0, 2]).all()
     assert grids.ranked(ds).pairwise[0, :2, 0].tolist() == [1.0, 0.0]

@@ -1,5 +1,6 @@
 """The study of interval coverage: worlds, methods that run where, tables and figures on whole and partial grids."""
 
+import inspect
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -21,6 +22,12 @@ from studies.interval_coverage import DIFFERENCE, WORLDS, applies
 from studies.report import page
 
 STUDY = _study.load("interval_coverage")
+
+
+def truth_of(scenario, arguments):
+    """Return the truth of a scenario with those of the arguments that it asks for."""
+    known = inspect.signature(scenario.truth).parameters
+    return scenario.truth(**{name: value for name, value in arguments.items() if name in known})
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +63,24 @@ def test_the_methods_that_apply_run_and_no_other(ds):
 @pytest.mark.parametrize("name", WORLDS)
 def test_each_world_has_the_policies_and_the_labels_it_promises(name):
     world = WORLDS[name]
-    data = scenarios.load(world.scenario).simulate(n=200, oracle_fraction=0.25, label_design="base", rng=1)
+    design = {"n": 200, "oracle_fraction": 0.25, "label_design": world.design}
+    data = scenarios.load(world.scenario).simulate(**design, **world.arguments, rng=1)
     labels = data["labelled"].sum(("prompt", "draw")).sel(policy=list(world.policies)).values
-    assert labels.tolist() == [50, 0, 0]
-    truth = scenarios.load(world.scenario).truth().sel(policy=list(world.policies)).values
-    assert (truth[1] == truth[2]) if name == "equal" else (truth[1] > truth[2] + 0.05)
+    assert labels.tolist() == ([50, 0, 0] if world.design == "base" else [50, 50, 50])
+    truth = truth_of(scenarios.load(world.scenario), world.arguments).sel(policy=list(world.policies)).values
+    assert (truth[1] == truth[2]) if world.equal else (truth[1] > truth[2] + 0.05)
+
+
+def test_the_sentences_name_the_world_where_transport_fails(ds):
+    """World shift is left out of the question and named, with the coverage that stands in the table."""
+    shifted = planted(ds.sel(label_design=["base"], world=["weak"]), "direct", 400).assign_coords(
+        world=["shift"]
+    )
+    both = xr.concat([planted(ds.sel(label_design=["base"], world=["weak"]), "direct", 20), shifted], "world")
+    for one in STUDY.findings(both)[:2]:
+        assert one.holds is True and "cells cover 95.0 (1.1)%" in one.sentence
+        end = "Left out: world shift, where transport fails by construction (covers 0.0 (0.5)%)."
+        assert one.sentence.endswith(end)
 
 
 def test_a_difference_is_the_contrast_of_the_two_policies():
@@ -98,7 +118,7 @@ def test_contrasts_are_columns_after_the_policies(ds):
 @pytest.mark.slow
 def test_tables(ds):
     tables = STUDY.table(ds)
-    coverage, answered, refused, false, widths, _, measures = tables.values()
+    coverage, false, widths, _, measures = tables.values()
     assert len(coverage) == 2 * (4 + 2 + 2)  # values and differences
     own = (coverage["label_design"] == "own").values
     assert coverage.loc[~own, "labels_only"].isna().all() and coverage.loc[own, "labels_only"].notna().all()
@@ -110,16 +130,19 @@ def test_tables(ds):
         hit = (at["interval"].sel(ci_bound="lower") <= at["truth"]) & (
             at["truth"] <= at["interval"].sel(ci_bound="upper")
         )
-        if bool(np.isnan(at["estimate"]).all("replicate").any()):  # every run refused: blank, not zero
+        printed = np.isfinite(at["interval"]).all("ci_bound")
+        assert row["policy"] == (policies[0] if len(policies) == 1 else f"mean of {', '.join(policies)}")
+        assert row.get("direct_refused", 0.0) == pytest.approx(1 - float(printed.mean()))
+        if not bool(printed.any("replicate").all()):  # every run refused: blank, not zero
             assert np.isnan(row["direct"])
             continue
-        assert row["direct"] == pytest.approx(float(hit.mean()))
-        expected = hit.mean("policy").std(ddof=1) / np.sqrt(ds.sizes["replicate"])
-        if float(hit.mean()) in (0.0, 1.0):  # all replicates alike do not make it certain
-            expected = flat_error(ds.sizes["replicate"])
-        assert row["direct_mcse"] == pytest.approx(float(expected))
-    assert len(answered) == len(refused) == 2 * 6 >= len(widths) >= 2 * 4  # borrowed calibrators only
-    assert (refused["direct_plug_in"] == 0).all()  # the paper's way never refuses
+        expected = hit.where(printed).mean("replicate").mean()  # of each policy, then over them
+        assert row["direct"] == pytest.approx(float(expected))
+        if float(expected) == 1.0:  # all replicates alike do not make it certain
+            trials = float(printed.sum("replicate").mean())
+            assert row["direct_mcse"] == pytest.approx(float(flat_error(trials)))
+    assert 2 * 6 >= len(widths) >= 2 * 4  # borrowed calibrators only
+    assert "direct_plug_in_refused" not in coverage  # the paper's way never refuses
     assert set(false["world"]) == {"equal"} and set(false["estimand"]) == {"difference"}
     shown = measures[(measures["world"] == "equal") & (measures["estimand"] == "difference")]
     for row in false.to_dict("records"):
@@ -127,7 +150,7 @@ def test_tables(ds):
             at = shown[
                 (shown["oracle_fraction"] == row["oracle_fraction"]) & (shown["method"] == method)
             ].iloc[0]
-            assert row[method] == pytest.approx(1 - np.nan_to_num(at["coverage"]) - at["refused"])
+            assert row[method] == pytest.approx((1 - np.nan_to_num(at["coverage"])) * (1 - at["refused"]))
     assert "direct_plug_in" not in widths and (widths["direct_one_step"] > 0).all()
 
 
@@ -154,7 +177,7 @@ def test_the_findings_follow_the_intervals(ds):
         share = (
             f"{100 * (1 - missed / 400):.1f} ({100 * np.sqrt(missed / 400 * (1 - missed / 400) / 399):.1f})"
         )
-        assert all(f"worst cell {share}" in f.sentence for f in found)
+        assert all(f"cells cover {share}" in f.sentence for f in found)
     assert [f.holds for f in STUDY.findings(ds)[:4]] == [None] * 4
 
 
@@ -194,9 +217,10 @@ def test_a_refusal_is_no_false_difference(ds):
     place = list(ds["method"].values).index("direct")
     silent["estimate"][{"method": place}] = np.nan
     silent["interval"][{"method": place}] = np.nan
-    _, answered, refused, false, *_ = STUDY.table(silent).values()
-    borrowed = (refused["world"] == "equal").values
-    assert (refused.loc[borrowed, "direct"] == 1).all() and answered.loc[borrowed, "direct"].isna().all()
+    coverage, false, *_ = STUDY.table(silent).values()
+    equal = (coverage["world"] == "equal").values
+    assert (coverage.loc[equal, "direct_refused"] == 1).all() and coverage.loc[equal, "direct"].isna().all()
+    assert all("No interval at all in" in one.sentence for one in STUDY.findings(silent)[:4])
     assert (false["direct"] == 0).all()
     with mpl.rc_context(page.STYLE):
         for figure in STUDY.figure(silent).values():

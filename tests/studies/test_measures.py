@@ -11,6 +11,7 @@ import xarray as xr
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
+from cje_core.inference.estimate import Status
 from studies.engine.measures import (
     MEASURES,
     PROPORTIONS,
@@ -83,7 +84,7 @@ def test_measures_equal_the_loops():
                 ds["std_error"].values[0, :, m, p],
                 ds["interval"].values[0, :, m, p],
                 ds["truth"].values[0, :, p],
-                ds["status"].values[0, :, m, p] != NOT_RUN,
+                ds["status"].values[0, :, m, p],
                 0.95,
             )
             assert set(expected) == set(MEASURES)
@@ -164,7 +165,8 @@ def test_mcse_is_the_spread_over_repeated_studies(pool, refused):
         value, mcse2 = value[some], mcse2[some]
         square = (value - value.mean()) ** 2
         # what is constant could not fail
-        assert square.any() or (name in ("refused", "convergence") and not refused), name
+        silent = name == "failed" or (name in ("refused", "convergence") and not refused)
+        assert square.any() or silent, name
         gap = square.mean() - mcse2.mean()
         noise = np.sqrt((square.var() + mcse2.var()) / studies)
         # the delta method is first-order: a relative bias of O(1 / replicates) comes on top of the Monte Carlo error
@@ -284,9 +286,9 @@ def test_jackknife_over_units_is_the_spread_over_repeated_studies():
 def test_a_proportion_that_did_not_vary_is_not_known_exactly():
     estimate = np.zeros((30, 1, 1))
     ds = results(estimate, estimate + 1, wald(estimate, estimate + 1), np.zeros((30, 1)))
-    row = summary_table(ds, ["coverage", "power", "refused", "coverage_answered"]).iloc[0]
+    row = summary_table(ds, ["coverage", "power", "refused", "coverage_all"]).iloc[0]
     bound = clopper_pearson(30, 30)[0]
-    for name in ("coverage", "power", "refused", "coverage_answered"):
+    for name in ("coverage", "power", "refused", "failed", "coverage_all"):
         assert row[f"{name}_mcse"] == pytest.approx((1 - bound) / Z, rel=1e-12)
     assert with_mcse(row["coverage"], row["coverage_mcse"]) == "1.000 (0.059)"
     # value -+ 1.96 errors holds p whenever the exact bounds do: enumeration of the binomial
@@ -307,7 +309,7 @@ def test_three_coverages_when_a_method_fails():
     estimate[0] = 5.0
     ds = results(estimate, np.ones_like(estimate), wald(estimate, np.ones_like(estimate)), np.zeros((10, 1)))
     value = performance(ds)["value"].isel(world=0, policy=0, method=0)
-    found = [float(value.sel(measure=f"coverage{end}")) for end in ("", "_answered", "_unbounded")]
+    found = [float(value.sel(measure=f"coverage{end}")) for end in ("_all", "", "_unbounded")]
     np.testing.assert_allclose(found, [0.6, 6 / 7, 0.9])
     assert float(value.sel(measure="convergence")) == 0.7
 
@@ -351,7 +353,9 @@ def test_pooling_keeps_the_correlation_of_policies():
     single, pooled = performance(ds), performance(ds, pool=True)
     for name in MEASURES[:-1]:
         np.testing.assert_allclose(
-            pooled["mcse"].sel(measure=name).values, single["mcse"].sel(measure=name, policy="p0").values
+            pooled["mcse"].sel(measure=name, policy="mean of p0, p1").values,
+            single["mcse"].sel(measure=name, policy="p0").values,
+            atol=1e-15,
         )
     independent = rng.normal(size=(40, 1, 2))
     unit = np.ones_like(independent)
@@ -360,7 +364,7 @@ def test_pooling_keeps_the_correlation_of_policies():
     np.testing.assert_allclose(performance(ds, pool=True)["mcse"].sel(measure="bias").values.item(), expected)
 
 
-def test_failures_are_misses_and_a_method_without_intervals_is_not():
+def test_failures_are_no_misses_and_a_method_without_intervals_is_no_refusal():
     runs = 10
     estimate = np.zeros((runs, 3, 1))
     estimate[:, 1] = np.nan
@@ -369,8 +373,10 @@ def test_failures_are_misses_and_a_method_without_intervals_is_not():
     interval[:, 2] = np.nan
     ds = results(estimate, np.ones_like(estimate), interval, np.zeros((runs, 1)))
     value = performance(ds)["value"].isel(world=0, policy=0)
-    assert value.sel(measure="coverage").values.tolist()[:2] == [0.7, 0.0]
-    assert np.isnan(value.sel(measure="coverage").values[2])
+    assert value.sel(measure="coverage_all").values.tolist()[:2] == [0.7, 0.0]
+    assert value.sel(measure="coverage").values[0] == 1.0
+    assert np.isnan(value.sel(measure="coverage").values[1:]).all()
+    assert value.sel(measure="refused").values.tolist() == pytest.approx([0.3, 1.0, 0.0])
     assert value.sel(measure="n_failed").values.tolist() == [3, 10, 0]
     assert value.sel(measure="width").values[0] == 2  # over the intervals there are
 
@@ -437,7 +443,9 @@ def test_tables_leave_out_what_was_not_run():
         "replicates",
     ]
     frame = summary_table(both, ["bias", "coverage"])
-    assert list(frame.columns) == ["world", "method", "bias", "bias_mcse", "coverage", "coverage_mcse"]
+    names = [f"{name}{end}" for name in ("bias", "coverage", "refused", "failed") for end in ("", "_mcse")]
+    assert list(frame.columns) == ["world", "method", "policy", *names]
+    assert set(frame["policy"]) == {"mean of p0, p1"}
     assert set(frame["world"]) == {"only"} and len(frame) == 2
 
 
@@ -445,9 +453,10 @@ def test_every_replicate_is_covered_missed_on_a_side_or_failed():
     ds = random_results(np.random.default_rng(11))
     ds["interval"].values[0, 20:30, 1] += 0.6  # misses on both sides
     ds["interval"].values[0, 30:40, 1] -= 0.9
-    value = performance(ds)["value"].sel(measure=["coverage", "miss_left", "miss_right"])
-    without = (~np.isfinite(ds["interval"]).all("ci_bound") & (ds["status"] != NOT_RUN)).sum("replicate") / 53
-    np.testing.assert_allclose(value.sum("measure") + without, 1, rtol=1e-12)
+    value = performance(ds)["value"].sel(
+        measure=["coverage_all", "miss_left", "miss_right", "refused", "failed"]
+    )
+    np.testing.assert_allclose(value.sum("measure"), 1, rtol=1e-12)
     moved = value.sel({"method": "m1", "policy": "p0"})
     assert (moved.sel(measure=["miss_left", "miss_right"]) > 0.1).all()
 
@@ -530,9 +539,40 @@ def test_refusals_are_told_apart_from_misses():
     )
     out = out.isel(world=0, policy=0, method=0)
     value = dict(zip(MEASURES, out["value"].values, strict=True))
-    assert (value["coverage"], value["refused"], value["n_failed"]) == (0.6, 0.3, 3)
-    assert value["coverage_answered"] == pytest.approx(6 / 7)
-    np.testing.assert_allclose(out["bound"].sel(measure="coverage_answered"), clopper_pearson(6, 7))
+    assert (value["coverage_all"], value["refused"], value["failed"], value["n_failed"]) == (0.6, 0.3, 0.0, 3)
+    assert value["coverage"] == pytest.approx(6 / 7)
+    np.testing.assert_allclose(out["bound"].sel(measure="coverage"), clopper_pearson(6, 7))
+
+
+def test_refused_by_rule_and_failed_are_told_apart():
+    """An exception and a sampler that did not converge failed; a status that takes the interval away refused."""
+    estimate = np.zeros((10, 1, 1))
+    estimate[8:] = np.nan
+    interval = wald(estimate, np.ones_like(estimate))
+    interval[5:8] = np.nan
+    status = np.zeros((10, 1, 1), int)
+    status[5:, 0, 0] = [Status.ONE_CLUSTER, Status.NOT_CONVERGED, 0, CRASHED, Status.NO_LABELS]
+    value = performance(results(estimate, np.ones_like(estimate), interval, np.zeros((10, 1)), status))[
+        "value"
+    ]
+    found = value.isel(world=0, policy=0, method=0).sel(measure=["refused", "failed", "convergence"])
+    assert found.values.tolist() == [0.3, 0.2, 0.8]
+
+
+def test_values_and_differences_are_never_one_average():
+    ds = random_results(np.random.default_rng(14), policies=4)
+    ds = ds.assign_coords(policy=["a", "b", "a - b", "b - a"])
+    out, single = performance(ds, pool=True), performance(ds)
+    assert out["policy"].values.tolist() == ["mean of a, b", "mean of a - b, b - a"]
+    for label, members in (("mean of a, b", ["a", "b"]), ("mean of a - b, b - a", ["a - b", "b - a"])):
+        expected = single["value"].sel(policy=members).mean("policy", skipna=False)
+        np.testing.assert_allclose(out["value"].sel(policy=label), expected)
+    assert (
+        set(summary_table(ds, ["coverage"])["policy"])
+        == set(paired_table(ds, "m1")["policy"])
+        == set(out["policy"].values)
+    )
+    assert summary_table(ds.sel(policy=["a"]), ["coverage"])["policy"].tolist() == ["a", "a"]
 
 
 def test_side_by_side_keeps_the_order_of_cells_and_methods():

@@ -283,16 +283,16 @@ def test_the_advice_is_the_method_that_keeps_every_policy(ds, good, half, enough
         assert advice.holds is False and "no method that answers keeps 95%" in advice.sentence
     else:
         assert (
-            f"take {good}:" in advice.sentence
-            and f"has 100.0 ({100 * flat_error(400):.1f})" in advice.sentence
+            f"? {good}:" in advice.sentence
+            and f"in 100.0% ({100 * flat_error(400):.1f}) of" in advice.sentence
         )
         assert advice.holds is enough
-        assert ("50 labels give" if enough else "more than 50 labels are needed") in advice.sentence
+        assert ("50 labels give" if enough else "More than 50 labels are needed") in advice.sentence
 
 
 def test_tables_name_the_policy_that_is_covered_least(ds):
     worst, width, score, people, measures = STUDY.table(planted(ds, "direct", 0.1)).values()
-    rows = worst[worst["estimand"] == "value"]
+    rows = worst[worst["estimand"] == "value"].set_index("method")["coverage"]
     assert (rows["direct"] == 1).all() and (rows["raw_judge"] == 0).all()
     assert np.allclose(width["direct"].dropna(), 0.2) and len(score) == len(width)
     assert people["policy"].tolist()[0] == "base" and people["residual"].iloc[0] == pytest.approx(0, abs=1e-9)
@@ -304,7 +304,7 @@ def test_figure_of_whole_and_partial_grids(ds, levels):
     part = ds.sel(levels)
     with mpl.rc_context(page.STYLE):
         (figure,) = STUDY.figure(part).values()
-    assert len(figure.axes) == 2 * part.sizes["design"]
+    assert len(figure.axes) == 3 * part.sizes["design"]
     mpl.pyplot.close(figure)
 
 

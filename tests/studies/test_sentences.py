@@ -7,7 +7,7 @@ import xarray as xr
 from scipy import stats
 
 from studies.engine.measures.normalised import normalised_errors
-from studies.engine.sentences import bounds, keeps_level, kept
+from studies.engine.sentences import LeftOut, bounds, keeps_level, kept
 
 
 def rows(values, replicates, **more):
@@ -43,8 +43,24 @@ def test_bounds_are_exact_binomial_tails():
 def test_a_level_is_kept_or_not_or_it_cannot_be_told(values, replicates, holds):
     found = keeps_level("it", rows(values, replicates), ["n"], replicates)
     assert found.holds is holds
-    assert f"{100 * min(values):.1f} (" in found.sentence
-    assert found.sentence.endswith(f"n={np.argmin(values)}.")  # and not n=2.0, as a row of numbers holds it
+    assert f"cells cover {100 * min(values):.0f}" in found.sentence
+    # n=1 and not n=1.0, as a row of numbers holds it
+    assert f"least at n={np.argmin(values)}." in found.sentence
+
+
+def test_what_is_left_out_is_named_with_its_number():
+    """A world that is not asked about, refused and failed runs, and cells without any interval."""
+    asked = rows((0.95, 0.94, np.nan), 1000, refused=[0.0, 0.25, 1.0], refused_mcse=[0.002, 0.014, 0.002])
+    asked = asked.assign(failed=[0.0, 0.01, 0.0], failed_mcse=0.003)
+    out = LeftOut(
+        "world shift", "transport fails by construction", rows((0.0,), 1000).assign(coverage_mcse=0.002)
+    )
+    said = keeps_level("it", asked, ["n"], 1000, left_out=[out]).sentence
+    assert "its 2 cells cover 94.0 (0.8) to 95.0 (0.7)%" in said
+    assert "Refused runs are not counted: at most 100.0 (0.2)% (n=2)." in said
+    assert "Failed runs are not counted either: at most 1.0 (0.3)% (n=1)." in said
+    assert "No interval at all in 1 of 3 cells: n=2." in said
+    assert said.endswith("Left out: world shift, where transport fails by construction (covers 0.0 (0.2)%).")
 
 
 @pytest.mark.slow
@@ -58,14 +74,9 @@ def test_no_cell_of_a_right_method_is_called_wrong_too_often():
 
 
 def test_runs_that_did_not_answer_are_no_trials():
-    few = (
-        rows([0.95], 400)
-        .rename(columns=lambda c: c.replace("coverage", "coverage_answered"))
-        .assign(refused=0.99)
-    )
-    few["coverage_answered_mcse"] = 0.0
-    assert kept(few, ["n"], 400, measure="coverage_answered").holds is None
-    assert kept(few.assign(refused=0.0), ["n"], 4000, measure="coverage_answered").holds is True
+    few = rows([0.95], 400).assign(refused=0.5, failed=0.49, coverage_mcse=0.0)
+    assert kept(few, ["n"], 400).holds is None
+    assert kept(few.assign(refused=0.0, failed=0.0), ["n"], 4000).holds is True
 
 
 @pytest.mark.slow

@@ -36,8 +36,8 @@ def test_exact_likelihoods_of_a_copy_are_the_loggers():
 @pytest.mark.parametrize("shift", [0.0, 0.3])
 def test_ttc_scales_with_the_shift_as_in_a_large_sample(shift):
     """Exact TTC against the share of 40,000 logged responses below the 0.9 quantile of the target's own."""
-    exact = arena_like.overlap(shift=shift, **versus.LIKELIHOODS["exact"])["ttc"]
-    data = arena_like.simulate(n=40_000, shift=shift, noise_share=0.0, rng=3)
+    exact = arena_like.overlap(shift=shift, level=0.9, **versus.LIKELIHOODS["exact"])["ttc"]
+    data = arena_like.simulate(n=40_000, shift=shift, noise_share=0.0, low_error=0.0, rng=3)
     for policy in versus.SHIFTED:
         own = data["surprisal"].sel(policy=policy).values.ravel()
         logged = -(data["logp_target"].sel(policy=policy) / data["n_tokens"]).values
@@ -88,7 +88,7 @@ def test_sentences_tables_and_figure(ds):
     )
     assert versus.findings(by_noise)[0].holds is False
     tables = STUDY.table(ds)
-    assert [len(t) for t in tables.values()] == [4, 4, 4, 12]
+    assert [len(t) for t in tables.values()] == [4, 4, 4, 12, 120]
     rmse = next(iter(tables.values()))
     one = ds.sel(likelihoods="exact", shift=1.0, n=1000, oracle_fraction=0.25, policy=list(versus.SHIFTED))
     error = (one["estimate"] - one["truth"]).sel({"method": "snips"}).values

@@ -31,7 +31,7 @@ def test_a_replicate_is_what_the_library_says():
     streams = Streams(1, STUDY.name, CELL, 0)
     found = STUDY.replicate(STUDY, CELL, streams)
     law = {"base": (3.0, 2.0, "none", 0.0), "target": (3.0, 2.0, "mean", -0.25)}
-    shape = transport_audit.JUDGES["weak"]
+    shape = transport_audit.JUDGES["weak"].arguments
     data = transport_shift.simulate(
         n=300, oracle_fraction=1 / 3, n_probes=50, policies=law, rng=streams("data"), **shape
     )

@@ -26,7 +26,9 @@ def values(data, methods, policies, *, fresh):
     logs = unpack_logs(calibrated(data))
     order, out = [logs.rows.policies.index(name) for name in policies], {}
     for name, (module, options) in methods.items():
-        every = [result for _, result, _ in policy_results(logs, module.estimate.method(**options), fresh)]
+        own = {key: value for key, value in options.items() if key != "borrowed"}
+        method, borrowed = module.estimate.method(**own), options.get("borrowed", "balanced")
+        every = [one for _, one, _ in policy_results(logs, method, fresh, "influence", borrowed)]
         out[name] = np.array([(every[p].value, every[p].std_error, every[p].df) for p in order]).T
     return out
 

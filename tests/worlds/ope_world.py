@@ -77,5 +77,10 @@ def world_of(data, policy="target"):
     return out
 
 
+def unrefused(module):
+    """Options under which every member values the tilted target: calibrated IPS refuses what it shrinks."""
+    return {"borrowed": "plug_in"} if module is calibrated_ips else {}
+
+
 def of_target(result, name="estimate"):
     return float(result[name].sel(policy="target"))

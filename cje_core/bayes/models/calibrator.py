@@ -118,10 +118,10 @@ def _random_increments(table: Any, log_mass: Any, rng: Any = None, size: Any = N
     shape, n_splines = tuple(size or ()), table.shape[1]
     n = int(np.prod(shape))
     total = rng.standard_gamma(n_splines, (n, 1))
-    return (total * draw_dirichlet_mixture(table, log_mass, n, rng)).reshape(*shape, n_splines)
+    return np.reshape(total * draw_dirichlet_mixture(table, log_mass, n, rng), (*shape, n_splines))
 
 
-class UnitSquare(pm.logprob.transforms.Transform):
+class UnitSquare(pm.logprob.transforms.Transform):  # type: ignore[misc]
     """Logit of each of two numbers in (0, 1)."""
 
     name = "logit"
@@ -140,7 +140,7 @@ class UnitSquare(pm.logprob.transforms.Transform):
         return -(pt.softplus(-value) + pt.softplus(value)).sum(axis=-1)
 
 
-class RootOfLog(pm.logprob.transforms.Transform):
+class RootOfLog(pm.logprob.transforms.Transform):  # type: ignore[misc]
     """Positive numbers x as z, with ``log x = z`` where z is positive and ``z - z^2 / 2`` below.
 
     An increment that the prior wants near 0 has a logarithm that is exponential on a scale of 20, and z a normal tail:

@@ -89,7 +89,7 @@ def draw_bounded(mean: Any, at_ends: Any, dispersion: Any, rng: Any = None, size
     k = 1.0 / dispersion - 1.0
     graded = np.clip(rng.beta(mean * k, (1.0 - mean) * k, shape), SMALLEST, 1.0 - SMALLEST)
     verdict = (rng.random(shape) < mean).astype(float)
-    return np.where(rng.random(shape) < at_ends, verdict, graded)
+    return np.asarray(np.where(rng.random(shape) < at_ends, verdict, graded))
 
 
 def noise_sd(mean: FloatArray, at_ends: FloatArray, dispersion: FloatArray) -> FloatArray:

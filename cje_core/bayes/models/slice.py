@@ -200,8 +200,8 @@ def calibration_model(
     given = calibrated(data, calibration)
     if given.monotone.status.failed:
         raise DataError(f"no calibration to model: {given.monotone.status.message}")
-    scales = {name: tuple(given.data.attrs[name]) for name in ("judge_range", "oracle_range")}
-    graded = grade(given.rows, given.monotone, **scales)
+    judge_range, oracle_range = (tuple(given.data.attrs[name]) for name in ("judge_range", "oracle_range"))
+    graded = grade(given.rows, given.monotone, judge_range=judge_range, oracle_range=oracle_range)
     return observations(graded.levels, labelled(given.rows, graded), prior, likelihood=likelihood).build()
 
 

@@ -40,12 +40,14 @@ from cje_core.families.blocks.slice_kernels import (
     fit_slices,
     gather_slices,
 )
+from cje_core.families.direct import spline
 from cje_core.families.direct.balance import ALLOWANCE, MAX_OUTSIDE
+from cje_core.formulas.borrowed import Borrowed
 from cje_core.inference.estimate import Status
-from cje_core.inference.influence import pooled_df
+from cje_core.inference.influence import mean_over, pooled_df
 from cje_core.inference.rank_test import AGAINST
 
-FORMS = {"plug_in": PLUG_IN, "one_step": ONE_STEP, "balanced": BALANCED}
+FORMS = {"plug_in": PLUG_IN, "one_step": ONE_STEP, "balanced": BALANCED, "spline": BALANCED}
 OF_SLICE = {
     TOO_FEW_LABELS: Status.TOO_FEW_LABELS,
     NO_LABELS: Status.NO_LABELS,
@@ -141,7 +143,7 @@ def direct_block(
     inference : {"influence", "cluster", "jackknife"}
         What the labels add to the error: nothing where f is taken as known (``cluster``); the delete-one-fold jackknife
         is for predictions that are not tuned.
-    borrowed : {"balanced", "one_step", "plug_in"}
+    borrowed : {"spline", "balanced", "one_step", "plug_in"}
     interval : str
         A kind of `cje_core.families.intervals`, or "normal".
     n_boot : int
@@ -158,6 +160,7 @@ def direct_block(
     if not holds(block, correct, form) or (targeted and not probabilities_known(block)):
         return None
     found, own = fit_block(block, correct, form, tuned, known, targeted)
+    splines = borrow_splines(block, found, own) if borrowed == "spline" else None
     status = statuses(block, found, own, correct, form)
     evidence = own_evidence(block) if correct else None
     if inference == "jackknife":
@@ -174,7 +177,9 @@ def direct_block(
         status[few], std_error[few] = Status.FEW_RESAMPLES, np.nan
     numbers = Numbers(found.value, found.influence, std_error, df, status, found.balance)
     kind = "wald" if interval == "normal" else interval
-    return assemble_block(block, numbers, ci_prob=ci_prob, kind=kind, evidence=evidence, draws=draws)
+    return assemble_block(
+        block, numbers, ci_prob=ci_prob, kind=kind, evidence=evidence, draws=draws, splines=splines
+    )
 
 
 def fit_block(
@@ -192,12 +197,64 @@ def fit_block(
     return out, own
 
 
+def borrow_splines(block: Block, found: Values, own: BoolArray) -> list[Borrowed | None]:
+    """Put the spline posterior's values where it is defined (filled into `found`); their parts, for each data set."""
+    fits, (informative, _) = slices(block), lends(block, found)
+    reached = fits.outside <= (MAX_OUTSIDE + ALLOWANCE * 2 / (fits.rank[:, 3] + 1))[:, None]
+    n_sets, n_policies, n = block.score.shape
+    every = np.arange(n)
+    of_responses = mean_over(every, np.ones(n), every)
+    out: list[Borrowed | None] = [None] * n_sets
+    for r in range(n_sets):
+        m = int(fits.rows[r])
+        lent = ~own[r] & reached[r]
+        if not informative[r] or not lent.any() or np.ptp(fits.weight[r, :m]) > 0:
+            continue
+        policy, prompt, score = fits.policy[r, :m], fits.prompt[r, :m], block.score[r]
+        sources = score[np.unique(policy)].ravel()
+        taught = spline.teach_arrays(
+            fits.score[r, :m], fits.label[r, :m], prompt, (sources, np.ones(len(sources))), block.judge_range,
+            block.oracle_range,
+        )  # fmt: skip
+        values: list[spline.SplineValue | None] = []
+        for p in range(n_policies):
+            values.append(None)
+            if lent[p]:
+                value, *errors, moves = spline.borrow(taught, score[p], of_responses)
+                if not np.isnan(errors[1].df):
+                    values[p] = moves
+                    found.value[r, p], found.balance[r, p] = value, errors[1].balance
+                    found.influence[r, p] = errors[0].influence + (
+                        0.0 if found.f_known else errors[1].influence
+                    )
+                    for k, part in enumerate(errors):
+                        found.variance[r, p, k], found.df[r, p, k] = (part.influence**2).sum() / n**2, part.df
+                else:
+                    found.df[r, p, 1] = np.nan
+            elif own[r, p] and not labelled(block).equal[r, p]:
+                mine = policy == p
+                of_labels = mean_over(prompt[mine], np.ones(mine.sum()), every)
+                values[p] = spline.own_value(
+                    taught, score[p], of_responses, mine, of_labels, found.lam[r, p], found.value[r, p]
+                )
+        if any(one is not None and not one.own for one in values):
+            out[r] = spline.join(taught, values, None)
+    return out
+
+
 def nothing(block: Block, known: bool) -> Values:
     """`Values` to be filled."""
     shape = block.score.shape
     nan, two = partial(np.full, fill_value=np.nan), (*shape[:2], 2)
     return Values(
-        np.full(shape[:2], FAILED), nan(shape[:2]), nan(shape), nan(two), nan(two), nan(shape), known
+        np.full(shape[:2], FAILED),
+        nan(shape[:2]),
+        nan(shape),
+        nan(two),
+        nan(two),
+        nan(shape),
+        np.ones(shape[:2]),
+        known,
     )
 
 

@@ -49,6 +49,7 @@ class Values(NamedTuple):
     variance: FloatArray  # (R, P, 2)
     df: FloatArray  # (R, P, 2)
     balance: FloatArray  # (R, P, n): weights of the labels that a borrowed value takes from others, else NaN
+    lam: FloatArray  # (R, P): weight of the judge in a value that own labels correct
     f_known: bool  # whether the error of the labels is left out of the influence
 
 
@@ -95,7 +96,7 @@ def corrected(slices, r, p, score, at, label, clever, choice, out):  # type: ign
     tuned, targeted, low, width = choice
     weight = clever[at]
     n, m, full = len(score), len(at), slices.n_folds[r]
-    spent = 0.0
+    spent, weight_of_judge = 0.0, 1.0
     moves, own_moves = np.empty(n), np.empty(n)
     h, own_h = slices.f[r, p], slices.own_f[r, p][at]
     if tuned:
@@ -140,6 +141,7 @@ def corrected(slices, r, p, score, at, label, clever, choice, out):  # type: ign
             weights[1] += few * v
             n_used += few * ((u != 0) + (v != 0))
         spent = n_used / (n_effective - 1) if n_used else 0.0
+        weight_of_judge = weights[0] + weights[1]
         h = level + weights[0] * g[0] + weights[1] * g[1]
         own_h = level + weights[0] * own_g[0] + weights[1] * own_g[1]
     if targeted:
@@ -148,6 +150,7 @@ def corrected(slices, r, p, score, at, label, clever, choice, out):  # type: ign
     mean, df = mean_of_all(h, moves)
     shift, own_df = mean_of_own(label - own_h, weight, at, own_moves)
     own_moves /= np.sqrt(1 - spent)
+    out.lam[r, p] = weight_of_judge
     value = mean if targeted else mean + shift  # the fluctuation made the residuals average to zero
     fill(out, r, p, CORRECTED, value, moves, df, own_moves, own_df * (1 - spent))
 

@@ -11,8 +11,11 @@ from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.data.block import Block
 from cje_core.families.intervals import Evidence, bounds, weigh_evidence
+from cje_core.formulas.borrowed import Borrowed
 from cje_core.formulas.room import unseen_weight
-from cje_core.inference.estimate import Status, into_scale, percentile
+from cje_core.inference.borrowed_limits import pair_limits
+from cje_core.inference.borrowed_limits import value_limits as borrowed_value_limits
+from cje_core.inference.estimate import Status, contain, into_scale, percentile
 from cje_core.inference.limits import PER_VALUE, Basis, error_skewness
 from cje_core.inference.pairs import Apart, Pairs, lent_df, pair_levels
 
@@ -42,6 +45,9 @@ class BlockEstimate(NamedTuple):
     influence: FloatArray  # (R, P, n)
     basis: Basis  # (R, P), of the intervals
     balance: FloatArray | None
+    splines: list[Borrowed | None] | None = (
+        None  # of each data set, where values are borrowed by the spline posterior
+    )
 
     def pairs(self, first: IntArray, second: IntArray, ci_prob: float) -> Pairs:
         """Differences of the policies numbered `first` minus `second`, arrays (R, pairs); p-values only of t tests."""
@@ -71,7 +77,16 @@ class BlockEstimate(NamedTuple):
             ci_prob,
             tested=False,
         )
-        return Pairs(*(part.reshape(n_sets, len(first), *part.shape[1:]) for part in found))
+        found = Pairs(*(part.reshape(n_sets, len(first), *part.shape[1:]) for part in found))
+        for r, parts in enumerate(self.splines or ()):
+            if parts is not None:
+                known = np.isfinite(parts.offset) & np.isfinite(self.interval[r]).all(axis=-1)
+                chosen = known[first] & known[second] & ~(parts.own[first] & parts.own[second])
+                chosen &= np.isfinite(found.std_error[r])
+                limits, _ = pair_limits(parts, first[chosen], second[chosen], ci_prob, tested=False)
+                found.interval[r, chosen] = contain(limits, found.difference[r, chosen])
+                found.p_value[r, chosen] = found.probability[r, chosen] = np.nan
+        return found
 
     def _pair_df(self, first: IntArray, second: IntArray, apart: FloatArray) -> FloatArray:
         """Degrees of freedom of differences with influence `apart`, as `cje_core.inference.pairs` has them."""
@@ -219,6 +234,7 @@ def assemble_block(
     kind: str = "auto",
     evidence: Evidence | None = None,
     draws: list[dict[int, FloatArray]] | None = None,
+    splines: list[Borrowed | None] | None = None,
 ) -> BlockEstimate:
     """Intervals of values, arrays (R, P); failures are NaN.
 
@@ -251,6 +267,13 @@ def assemble_block(
         scale=scale,
     )
     interval, kinds = found.interval, found.basis.kind.copy()
+    splines = splines if kind == "auto" else None
+    for r, parts in enumerate(splines or ()):
+        if parts is None:
+            continue
+        for p in np.flatnonzero(np.isfinite(parts.offset) & ~parts.own & ~failed[r]).tolist():
+            interval[r, p] = into_scale(borrowed_value_limits(parts, p, ci_prob, scale), value[r, p], scale)
+            kinds[r, p] = "spline"
     if draws is not None and any(draws):
         drawn = np.full(value.shape, False)
         for r, of_set in enumerate(draws):
@@ -278,4 +301,5 @@ def assemble_block(
         influence,
         held,
         None if balance is None else blank(balance, failed),
+        splines,
     )

@@ -173,7 +173,7 @@ def balanced_residual(
         taught = (fitted.z, fitted.label, fitted.weight)
         moves = moves + index_influence(f.first_stage, *taught, *difference, monotone=monotone)
     if judge.widening > 1:
-        moves = _widened(moves, judge, rows.cluster[fitted.prompt])
+        moves = widened(moves, judge, rows.cluster[fitted.prompt])
     lent = sum_by(fitted.prompt, balance, n)
     df = max(effective_clusters(lent, rows.cluster) - 1, 2.0)
     return value, Part(n * sum_by(fitted.prompt, moves, n), df, lent)
@@ -209,7 +209,7 @@ def density_ratio_residual(
     return shift, Part(influence * np.sqrt(cr1_factor(effective)), effective - 1)
 
 
-def _widened(moves: FloatArray, judge: Informative, cluster: IntArray) -> FloatArray:
+def widened(moves: FloatArray, judge: Informative, cluster: IntArray) -> FloatArray:
     """The labels' influence, larger by `Informative.widening` along that of the test's statistic."""
     along, error = (sum_by(cluster, values, int(cluster.max()) + 1) for values in (judge.moves, moves))
     norm = float(along @ along)

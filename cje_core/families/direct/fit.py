@@ -1,6 +1,6 @@
 """Direct for one policy, on arrays: its route, value, influence and standard error (formulas in `direct`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from cje_core.checks import FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.arrays import Rows, taken
 from cje_core.families.assemble import PolicyResult
+from cje_core.families.direct import spline
 from cje_core.families.direct.balance import (
     Lesson,
     balanced_residual,
@@ -23,6 +24,7 @@ from cje_core.families.direct.balance import (
 from cje_core.families.direct.power_tuning import charge, tuned_prediction
 from cje_core.families.direct.subgroups import shifts
 from cje_core.families.fluctuation import targeted
+from cje_core.formulas.borrowed import Borrowed, value_limits
 from cje_core.inference.estimate import Status
 from cje_core.inference.influence import (
     MeanOver,
@@ -37,7 +39,7 @@ from cje_core.inference.influence import (
 )
 from cje_core.inference.sums import cluster_se, sum_by
 
-BORROWED = ("balanced", "one_step", "plug_in")  # what a policy without labels of its own may get
+BORROWED = ("spline", "balanced", "one_step", "plug_in")  # what a policy without labels of its own may get
 F_KNOWN = ("cluster", "plugin_iid")  # kinds of inference that take f as known
 
 
@@ -51,6 +53,7 @@ class Options(NamedTuple):
     power_tuned: bool = True
     borrowed: str = "plug_in"  # one of BORROWED
     scale: tuple[float, float] = (0.0, 1.0)  # declared oracle range
+    judge_range: tuple[float, float] = (0.0, 1.0)  # declared
     group: IntArray | None = None  # (prompts,) groups in which the calibrator is shifted
 
 
@@ -60,6 +63,9 @@ class Lender(NamedTuple):
     judge: Informative
     lesson: Lesson
     shift: FloatArray | None = None  # (prompts,) of the calibrator in each prompt's group
+    taught: spline.Taught | None = (
+        None  # the curve of the spline posterior, where that is asked for and defined
+    )
 
 
 class Prediction(NamedTuple):
@@ -80,6 +86,7 @@ class PolicyFit(NamedTuple):
     prediction: Prediction = Prediction(power=np.nan, power_curve=np.nan)
     own: IntArray = np.empty(0, dtype=np.intp)  # labelled rows that correct
     left_out: FloatArray | None = None  # V^(-k) of the delete-one-fold jackknife
+    moves: spline.SplineValue | None = None  # with the curve, of a value that the spline posterior made
 
 
 def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | None:
@@ -90,7 +97,10 @@ def make_lender(rows: Rows, fitted: OracleSlice, options: Options) -> Lender | N
         return None
     judge, group = informative(rows, fitted), options.group
     if group is None:
-        return Lender(judge, make_lesson(rows, fitted))
+        curve = None
+        if options.borrowed == "spline" and judge.informative and spline.is_defined(rows, fitted):
+            curve = spline.teach(rows, fitted, options.judge_range, options.scale)
+        return Lender(judge, make_lesson(rows, fitted), taught=curve)
     of_label, asked = group[fitted.prompt], np.unique(group[rows.prompt[rows.evaluated]])
     if len(asked) == 1:
         within = of_label == asked[0]
@@ -223,14 +233,27 @@ def _from_lender(
     z, weight = taken(rows.z, index), taken(rows.weight, index)
     share = weight / weight.sum()
     units = _units(rows, options)
-    refused, shift, correction = borrowed_residual(units, fitted, lender, z, share, options.borrowed)
+    if lender.taught is not None:
+        refused = refusal(fitted, lender, z, share, options.borrowed)
+        of_responses = mean_of_rows(units, index, weight)
+        value, sampling, correction, moves = spline.borrow(
+            lender.taught, taken(rows.score, index), of_responses
+        )
+        if refused is None and np.isnan(correction.df):
+            refused = Status.LOW_SUPPORT
+        if refused is not None:
+            return PolicyFit(PolicyResult(refused, "none"))
+        result = PolicyResult(status, "spline", "borrowed", value, balance=correction.balance)
+        return PolicyFit(_finish(rows, result, sampling, (correction,), None, options), moves=moves)
+    form = "balanced" if options.borrowed == "spline" else options.borrowed
+    refused, shift, correction = borrowed_residual(units, fitted, lender, z, share, form)
     if refused is not None:
         return PolicyFit(PolicyResult(refused, "none"))
     f = predict(fitted.calibrator, z)
     if lender.shift is not None:
         f += lender.shift[taken(rows.prompt, index)]
     value, sampling = mean_part(units, index, f, weight)
-    result = PolicyResult(status, options.borrowed, "borrowed", value + shift, balance=correction.balance)
+    result = PolicyResult(status, form, "borrowed", value + shift, balance=correction.balance)
     return PolicyFit(_finish(rows, result, sampling, (correction,), None, options))
 
 
@@ -246,21 +269,72 @@ def borrowed_residual(
 
     The status says why nothing may be borrowed; it is None where the rest holds.
     """
-    nothing = Part(np.full(len(rows.prompts), np.nan), np.nan)
+    refused = refusal(fitted, lender, z, share, borrowed)
+    if refused is not None:
+        return refused, np.nan, Part(np.full(len(rows.prompts), np.nan), np.nan)
+    if borrowed == "one_step":
+        shift, part = density_ratio_residual(rows, fitted, z, share)
+    else:
+        shift, part = balanced_residual(rows, fitted, lender.lesson, z, share, lender.judge)
+    return (Status.LOW_SUPPORT if np.isnan(part.df) else None), shift, part
+
+
+def refusal(
+    fitted: OracleSlice, lender: Lender, z: FloatArray, share: FloatArray, borrowed: str
+) -> Status | None:
+    """Return why responses z of these shares may borrow nothing: the judge, or labels that do not reach them."""
     if not lender.judge.informative:
-        return Status.UNINFORMATIVE_JUDGE, np.nan, nothing
+        return Status.UNINFORMATIVE_JUDGE
     # the covariates count where the value rests on them: in the balance, and in a calibrator that sees them
     n_used = 1 if borrowed == "one_step" and fitted.mode == "monotone" else z.shape[1]
     lesson = lender.lesson
     taught = fitted.z[lesson.weight > 0, :n_used]
     enough = lesson.n_clusters >= MIN_LABELLED_CLUSTERS
     if not (enough and supported(taught, lesson.n_clusters, z[:, :n_used], share)):
-        return Status.LOW_SUPPORT, np.nan, nothing
-    if borrowed == "one_step":
-        shift, part = density_ratio_residual(rows, fitted, z, share)
-    else:
-        shift, part = balanced_residual(rows, fitted, lesson, z, share, lender.judge)
-    return (Status.LOW_SUPPORT if np.isnan(part.df) else None), shift, part
+        return Status.LOW_SUPPORT
+    return None
+
+
+def join_splines(
+    rows: Rows, fitted: OracleSlice, fits: Sequence[PolicyFit], lender: Lender | None
+) -> Borrowed | None:
+    """Values that the spline posterior of one curve made or corrects, side by side; None where it made none.
+
+    A policy with labels of its own takes part where these are all its labels in the slice, so that differences with it
+    know what they share.
+    """
+    if lender is None or lender.taught is None or all(fit.moves is None for fit in fits):
+        return None
+    teaching = np.flatnonzero(rows.teaches)
+    values = []
+    for p, fit in enumerate(fits):
+        value, of_policy = fit.moves, rows.policy[teaching] == p
+        shared = len(fit.own) > 0 and np.array_equal(teaching[of_policy], fit.own)
+        if value is None and shared and np.isfinite(fit.result.std_error):
+            index = np.flatnonzero((rows.policy == p) & rows.evaluated)
+            value = spline.own_value(
+                lender.taught,
+                rows.score[index],
+                mean_of_rows(rows, index, rows.weight[index]),
+                of_policy,
+                mean_of_rows(rows, fit.own, own_weight(rows, fit.own)),
+                fit.prediction.power + fit.prediction.power_curve,
+                fit.result.value,
+            )
+        values.append(value)
+    return spline.join(lender.taught, values, rows.cluster, pooled=rows.stands_for.size > 0)
+
+
+def with_spline_limits(
+    fits: Sequence[PolicyFit], parts: Borrowed | None, ci_prob: float, scale: tuple[float, float]
+) -> list[PolicyResult]:
+    """Results of the policies, those that the spline posterior made with their limits."""
+    return [
+        fit.result
+        if fit.moves is None or parts is None
+        else fit.result._replace(bounds=value_limits(parts, p, ci_prob, scale), kind="spline")
+        for p, fit in enumerate(fits)
+    ]
 
 
 def _finish(

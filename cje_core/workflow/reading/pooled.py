@@ -34,6 +34,7 @@ from cje_core.data import DataError, from_arrays
 from cje_core.data.files import check_known, check_teachers
 from cje_core.data.large.spill import Hashes, Labels, Spill
 from cje_core.families.direct.balance import KNOTS
+from cje_core.formulas.borrowed import response_factor
 
 ESTIMATORS = ("raw_judge", "labels_only", "direct", "direct_corrected")
 FLAT = 1e-13  # mean of q in a cell, in squared widths, that is rounding
@@ -78,7 +79,14 @@ class Pooled(NamedTuple):
         """Estimates whose influence values have the sums of squares and products over all prompts."""
         names = self.data["prompt"].values.astype(str)
         canonical = np.argsort(np.argsort(names, kind="stable"), kind="stable")
-        influence = np.stack([one["influence"].values[:, canonical] for one in estimates.values()])
+        errors = [one["influence"].values for one in estimates.values()]
+        # errors of the responses drawn, in the form of influence values
+        drawn = {
+            name: len(names) * one["borrowed_response"].values
+            for name, one in estimates.items()
+            if "borrowed_response" in one
+        }
+        influence = np.stack([*errors, *drawn.values()])[:, :, canonical]
         n_kept = len(self.labelled)
         gram = self._gram(np.nan_to_num(influence))
         size, axis = np.linalg.eigh(gram)
@@ -88,8 +96,12 @@ class Pooled(NamedTuple):
         moved = np.concatenate([influence[:, :, :n_kept], root], axis=2) * (n / len(names))
         kept = np.concatenate([names[:n_kept], _unused(names, len(gram))])
         found = {}
-        for (name, estimate), values in zip(estimates.items(), moved, strict=True):
+        responses = dict(zip(drawn, moved[len(estimates) :], strict=True))
+        for (name, estimate), values in zip(estimates.items(), moved, strict=False):
             variables = {"influence": (("policy", "prompt"), values)}
+            if name in responses:
+                sums = responses[name] / n
+                variables["borrowed_response"] = (("policy", "component"), response_factor(sums @ sums.T))
             if "balance" in estimate:
                 lent = estimate["balance"].values[:, canonical][:, :n_kept]
                 rest = np.where(np.isnan(lent).any(axis=1), np.nan, 0.0)[:, None]
@@ -99,6 +111,7 @@ class Pooled(NamedTuple):
                 )
             found[name] = (
                 estimate.drop_dims("prompt")
+                .drop_dims("component", errors="ignore")
                 .assign(variables)
                 .assign_coords(prompt=kept, cluster=("prompt", kept))
                 .assign_attrs(n_clusters=self.data.attrs["n_prompts"])

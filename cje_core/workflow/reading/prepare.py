@@ -61,7 +61,7 @@ def prepare(
     chosen: Sequence[str] = (),
     margin: float | None = None,
     target_mde: float | None = None,
-    borrowed: str = "balanced",
+    borrowed: str = "spline",
     bayes: str | bool | None = None,
     seed: int = 1,
     **reading: Unpack[Reading],
@@ -87,12 +87,16 @@ def prepare(
         from cje_core.families.posterior import ENGINES  # samplers and what they need of SciPy: .15 s
 
         one_of(bayes, "bayes", ENGINES, DataError)
-    if calibration.covariates and calibration.mode == "monotone" and borrowed != "balanced" and bayes is None:
+    balances = borrowed in (
+        "spline",
+        "balanced",
+    )  # with covariates or groups the first gives way to the second
+    if calibration.covariates and calibration.mode == "monotone" and not balances and bayes is None:
         raise DataError(
             f"calibrator={calibration.mode!r}: it sees the judge's score alone, and borrowed={borrowed!r} balances "
             "nothing, so the covariates would not be used; leave them out, or take another calibrator"
         )
-    if calibration.groups is not None and borrowed != "balanced":
+    if calibration.groups is not None and not balances:
         raise DataError(
             f"subgroup={calibration.groups!r}: a calibrator with groups goes with balanced borrowing; leave "
             f"borrowed={borrowed!r} or the groups out"

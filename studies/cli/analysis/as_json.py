@@ -41,7 +41,7 @@ ABOUT_BORROWING = ("transport", "identification", "label_support")  # gates of a
 # What `cje_core.estimators.direct` says of differences between policies that borrow their calibration.
 PLUG_IN = (
     "borrowed plug-in: with a weak judge or binary labels the 95% interval of such a difference covers 80-88%; "
-    "--borrowed balanced, the default, holds"
+    "--borrowed balanced, or the default spline, holds"
 )
 
 

@@ -66,8 +66,13 @@ def image(figure: "Figure", kind: str = "png") -> bytes:
 
 
 def _starred(analysis: Analysis) -> xr.Dataset:
-    """Win matrix of the values that stand; a difference that is assumed gets no star."""
-    wins = win_matrix(analysis.value)
+    """Win matrix of the values that stand, starred as the rank sets decide; none for a difference that is assumed."""
+    wins, together = win_matrix(analysis.value), analysis.ranks
+    if together is not None:
+        names = {"policy": wins["policy"], "other": wins["other"]}
+        ahead = together["ahead"].reindex(names, fill_value=False).astype(bool)
+        wins = wins.assign(significant=ahead | ahead.values.T, wins=ahead)
+        wins = wins.assign_attrs(q=1 - together.attrs["ci_prob"], adjustment="all pairs together")
     reported = (analysis.levels["level"] == "reported").sel(policy=wins["policy"]).values
     both = xr.DataArray(np.outer(reported, reported), dims=("policy", "other"))
     refused = (analysis.levels["level"] == "refused").sel(policy=wins["policy"]).values

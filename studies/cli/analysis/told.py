@@ -50,7 +50,7 @@ def _leader(analysis: Analysis, best: Mapping[str, Any]) -> str:
     if best["decided"]:
         flips = best["flips_at"]
         bound = f", while transport is off by less than {plain(analysis, flips)}" if flips else lent
-        return f"{name} is best: ahead of {', '.join(behind)} by intervals that leave out 0{bound}.{absent}"
+        return f"{name} is best: ahead of {', '.join(behind)} by intervals that together leave out 0{bound}.{absent}"
     one = len(behind) == 1
     far = f" {', '.join(behind)} {'is' if one else 'are'} behind{lent}." if behind else ""
     return f"{name} has the largest value, but is not told apart from {', '.join(others)}.{far}{absent}"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rich.text import Text
 
@@ -39,10 +40,12 @@ def of_power(
                 f"true_residual={shift:g}: it must be smaller than the oracle scale's width, {width:g}"
             )
     sizes = sorted(set(labels or (25, 50, 100, 200, 400, 800)))
-    verdicts = audit_power(sizes, residual_sd=residual_sd, true_residual=shifts, margin=margin)
-    needed = audit_size(
-        aim, residual_sd=residual_sd, true_residual=shifts, margin=margin, n_policies=n_policies
-    )
+    reach = (width / 2, width / 2)  # a mean label in the middle of the scale
+    design: dict[str, Any] = {
+        "residual_sd": residual_sd, "true_residual": shifts, "margin": margin, "reach": reach
+    }  # fmt: skip
+    verdicts = audit_power(sizes, **design)
+    needed = audit_size(aim, n_policies=n_policies, **design)
     rows = table("probes", *[f"{_right(s, margin)} if the\nresidual is {s:g}" for s in shifts])
     for n in sizes:
         at = verdicts["probability"].sel(n_probes=n)

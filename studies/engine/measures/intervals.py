@@ -1,7 +1,8 @@
 """Measures of intervals: what they hold, on which side they miss, how long they are.
 
-Three coverages say what a refusal is taken for: a miss, nothing, or the whole line, which holds every truth (the
-choices of Pawel, Bartos, Siepe and Lohmann 2024). What a user gets lies between the first and the third.
+Coverage is taken among the intervals that were printed, and is shown beside the shares that were refused and that
+failed (`studies.engine.measures.responses`). Two more coverages count a missing interval as a miss, or as the whole
+line, which holds every truth (the choices of Pawel, Bartos, Siepe and Lohmann 2024).
 """
 
 import numpy as np
@@ -20,22 +21,30 @@ def center(r: Replicates) -> FloatArray:
     return np.where(np.isfinite(r.truth), r.truth, np.inf)
 
 
-@measure(
-    "share of all replicates run whose interval holds the truth: a failure is a miss", MORRIS, "proportion"
-)
+@measure("share of the intervals printed that hold the truth", MORRIS, "proportion")
 def coverage(r: Replicates) -> Part:
-    """Coverage, for those who need an interval every time."""
+    """Coverage among the replicates that printed an interval; its trials are those."""
+    return mean(r.holds(center(r)), r.with_interval)
+
+
+@measure(
+    "share of all replicates run whose interval holds the truth: a missing interval is a miss",
+    PAWEL,
+    "proportion",
+)
+def coverage_all(r: Replicates) -> Part:
+    """Coverage over all replicates, counting missing intervals as misses."""
     return mean(r.holds(center(r)), r.judged)
 
 
 @measure(
-    "share of all replicates run whose interval holds truth + bias: what is left when bias is taken out",
+    "share of the intervals printed that hold truth + bias: what is left when bias is taken out",
     MORRIS,
     "proportion",
 )
 def coverage_bias_free(r: Replicates) -> Part:
     """Bias-eliminated coverage; the MCSE takes the bias as known, as Morris et al. do."""
-    return mean(r.holds(center(r) + np.nan_to_num(bias(r).value)), r.judged)
+    return mean(r.holds(center(r) + np.nan_to_num(bias(r).value)), r.with_interval)
 
 
 @measure(
@@ -76,20 +85,10 @@ def interval_score(r: Replicates) -> Part:
 
 
 @measure(
-    "coverage among the replicates that gave an estimate: what holds for those who read a number",
-    PAWEL,
-    "proportion",
-)
-def coverage_answered(r: Replicates) -> Part:
-    """Coverage, for those who may do without."""
-    return mean(r.holds(center(r)), r.ok & r.offers)
-
-
-@measure(
-    "share of all replicates run whose interval holds the truth, a failure counting as the whole line",
+    "share of all replicates run whose interval holds the truth, a missing interval counting as the whole line",
     PAWEL,
     "proportion",
 )
 def coverage_unbounded(r: Replicates) -> Part:
-    """Coverage, for those to whom a refusal says that nothing is known."""
+    """Coverage over all replicates, counting missing intervals as intervals without ends."""
     return mean(r.holds(center(r)) | (r.judged & ~r.with_interval), r.judged)

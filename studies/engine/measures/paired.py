@@ -9,8 +9,8 @@ import xarray as xr
 
 from cje_core.checks import BoolArray
 from studies.engine.measures.bounds import flat_error
-from studies.engine.measures.performance import known, lay_out, one_measure, only
-from studies.engine.measures.replicates import REGISTRY, Replicates
+from studies.engine.measures.performance import known, lay_out, one_measure, only, pooled_parts
+from studies.engine.measures.replicates import REGISTRY, Part, Replicates
 from studies.engine.measures.tables import that_ran
 
 PAIRED = ("bias", "coverage", "width", "mse")
@@ -24,7 +24,9 @@ def paired_table(
     ratios: Sequence[str] = (),
     common: bool = False,
 ) -> pd.DataFrame:
-    """Each method against a reference on the same replicates: one row per cell and method, averages over policies.
+    """Each method against a reference on the same replicates: one row per cell, method and kind of estimand.
+
+    A row is an average over the policies that its column ``policy`` names; values and differences stay apart.
 
     A replicate's share of the error of a difference is the difference of its shares, so the correlation of two methods
     on the same data is kept: the MCSE is that of a paired comparison. A difference of proportions of which no replicate
@@ -46,7 +48,7 @@ def paired_table(
     Returns
     -------
     pd.DataFrame
-        Factors, ``method``, and columns with their ``_mcse``; NaN where one of the two has no number.
+        Factors, ``method``, ``policy``, and columns with their ``_mcse``; NaN where one of the two has no number.
 
     Examples
     --------
@@ -56,6 +58,20 @@ def paired_table(
     >>> paired_table(both, "direct", ("coverage",))["method"].tolist()
     ['again']
     """
+    parts = [
+        _paired_part(part, reference, measures, ratios, common).assign(policy=label)
+        for label, part in pooled_parts(ds)
+    ]
+    frame = pd.concat(parts, ignore_index=True)
+    names = [str(name) for name in frame.columns]
+    keys = names[: names.index("method") + 1]
+    return frame[[*keys, "policy", *(c for c in frame.columns if c not in keys and c != "policy")]]
+
+
+def _paired_part(
+    ds: xr.Dataset, reference: str, measures: Sequence[str], ratios: Sequence[str], common: bool
+) -> pd.DataFrame:
+    """Rows of one kind of estimand."""
     found, dims = lay_out(ds)
     place = [str(m) for m in ds["method"].values].index(reference)
     mine, other = found, _of_one(found, place)
@@ -63,13 +79,12 @@ def paired_table(
         both = found.ok & other.ok
         mine, other = only(found, both), only(other, both)
     same = _same(mine, other)
-    bias = one_measure(mine, "bias", pool=True).value
-    silent = np.isnan(bias) | np.isnan(
-        bias[..., place, None]
-    )  # without an estimate there is nothing to compare
+    bias = one_measure(mine, "bias", pool=True).value[..., 0]
+    # without an estimate there is nothing to compare
+    silent = np.isnan(bias) | np.isnan(bias[..., place, None])
     columns = {}
     for name in known((*measures, *ratios)):
-        (value, share, n), theirs = one_measure(mine, name, pool=True), one_measure(other, name, pool=True)
+        (value, share, n), theirs = (_averaged(part, name) for part in (mine, other))
         value = np.where(silent, np.nan, value)
         if name in measures:
             apart = share - theirs.share
@@ -78,7 +93,7 @@ def paired_table(
             columns[name] = value - theirs.value, np.where(flat, flat_error(n), mcse)
         if name in ratios:
             ratio = value / np.where(theirs.value > 0, theirs.value, np.nan)
-            apart = (share - ratio * theirs.share) * ratio / value
+            apart = (share - ratio * theirs.share) * ratio / np.where(value != 0, value, np.nan)
             columns[f"{name}_ratio"] = ratio, np.sqrt((apart**2).sum(axis=0))
     data: dict[str, Any] = {"ran": (dims[:-1], found.ran.sum(axis=0)[..., 0])}
     for name, (value, mcse) in columns.items():
@@ -90,16 +105,31 @@ def paired_table(
     return frame[frame["method"] != reference].reset_index(drop=True)
 
 
+def _averaged(r: Replicates, name: str) -> Part:
+    """One measure averaged over policies, without their axis."""
+    return Part(*(part[..., 0] for part in one_measure(r, name, pool=True)))
+
+
 def _of_one(r: Replicates, place: int) -> Replicates:
     """The results of one method in the place of every other's."""
     shape = r.estimate.shape
 
     def spread_out(array: Any) -> Any:
-        return np.broadcast_to(array[..., place, None, :], shape)
+        # copied: sums over another layout of the same numbers differ in the last digit
+        return np.array(np.broadcast_to(array[..., place, None, :], shape))
 
-    interval = np.broadcast_to(r.interval[..., place, None, :, :], r.interval.shape)
-    ends = spread_out(r.truth), spread_out(r.null), spread_out(r.ran)
-    return Replicates(spread_out(r.estimate), spread_out(r.std_error), interval, *ends, ci_prob=r.ci_prob)
+    interval = np.array(np.broadcast_to(r.interval[..., place, None, :, :], r.interval.shape))
+    status = np.broadcast_to(r.status, shape)
+    return Replicates(
+        spread_out(r.estimate),
+        spread_out(r.std_error),
+        interval,
+        spread_out(r.truth),
+        spread_out(r.null),
+        spread_out(r.ran),
+        r.ci_prob,
+        spread_out(status),
+    )
 
 
 def _same(one: Replicates, two: Replicates) -> BoolArray:

@@ -1,6 +1,7 @@
 """From a study's results to measures with MCSE and bounds."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,39 @@ from studies.engine.measures.bounds import Z, clopper_pearson, flat_error
 from studies.engine.measures.replicates import REGISTRY, Part, Replicates
 from studies.engine.outcome import NOT_RUN
 from studies.engine.study import StudyError
+
+
+def estimand_kind(policy: str) -> str:
+    """Return "difference" for a contrast, which `Study.columns` names "first - second", and "value" for a policy.
+
+    Examples
+    --------
+    >>> estimand_kind("base"), estimand_kind("high - low")
+    ('value', 'difference')
+    """
+    return "difference" if " - " in policy else "value"
+
+
+def pooled_parts(ds: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
+    """Return the results of each kind of estimand with the name that a row over its policies bears.
+
+    Values and differences are never averaged into one number, and an average names the policies that it is over.
+
+    Examples
+    --------
+    >>> from studies.engine.measures.toy import four_replicates
+    >>> [name for name, _ in pooled_parts(four_replicates())]
+    ['a']
+    """
+    kinds: dict[str, list[int]] = {}
+    names = [str(p) for p in ds["policy"].values]
+    for place, name in enumerate(names):
+        kinds.setdefault(estimand_kind(name), []).append(place)
+    parts = []
+    for places in kinds.values():
+        mine = [names[k] for k in places]
+        parts.append((mine[0] if len(mine) == 1 else f"mean of {', '.join(mine)}", ds.isel(policy=places)))
+    return parts
 
 
 class Laid(NamedTuple):
@@ -29,16 +63,18 @@ def lay_out(ds: xr.Dataset, null: float | xr.DataArray = 0.0) -> Laid:
     def spread_out(part: xr.DataArray) -> FloatArray:  # by place: all share the indexes of `ds`
         known = part.transpose(*(axis for axis in axes if axis in part.dims)).values
         places = [size if axis in part.dims else 1 for axis, size in zip(axes, estimate.shape, strict=True)]
-        return np.broadcast_to(np.asarray(known.reshape(places), float), estimate.shape)
+        return np.array(np.broadcast_to(np.asarray(known.reshape(places), float), estimate.shape))
 
+    status = ds["status"].transpose(*axes).values
     found = Replicates(
-        estimate.values,
+        np.ascontiguousarray(estimate.values),
         spread_out(ds["std_error"]),
-        ds["interval"].transpose(*axes, "ci_bound").values,
+        np.ascontiguousarray(ds["interval"].transpose(*axes, "ci_bound").values),
         spread_out(ds["truth"]),
         spread_out(null.reindex_like(estimate) if isinstance(null, xr.DataArray) else xr.DataArray(null)),
-        ds["status"].transpose(*axes).values != NOT_RUN,
+        status != NOT_RUN,
         float(ds.attrs["ci_prob"]),
+        status,
     )
     return Laid(found, [*head, "method", "policy"])
 
@@ -77,12 +113,11 @@ def known(measures: Iterable[str]) -> list[str]:
 
 
 def one_measure(r: Replicates, name: str, pool: bool) -> Part:
-    """One measure; averaged over the last axis if `pool`, a count summed."""
+    """One measure; averaged over the policies, the last axis, if `pool`."""
     with np.errstate(invalid="ignore"):
         value, share, n = REGISTRY[name].of(r)
     if pool:
-        factor = value.shape[-1] if REGISTRY[name].kind == "count" else 1
-        value, share, n = factor * value.mean(axis=-1), factor * share.mean(axis=-1), factor * n.mean(axis=-1)
+        value, share, n = (part.mean(axis=-1, keepdims=True) for part in (value, share, n))
     return Part(value, share, n)
 
 
@@ -103,7 +138,8 @@ def performance(
     measures : sequence of str, optional
         All by default.
     pool : bool
-        Average each measure over policies (``n_failed``: sum them).
+        Average each measure over the policies of one kind of estimand: values and differences stay apart, and the
+        labels of ``policy`` name what was averaged ("mean of base, high"), see `pooled_parts`.
     null : float or DataArray
         What ``power``, ``type_s`` and ``type_m`` test.
     unit : str, optional
@@ -114,7 +150,7 @@ def performance(
     Returns
     -------
     xr.Dataset
-        ``value`` and ``mcse`` over ``measure, <factors>, method[, policy]``; ``bound`` with ``ci_bound``: 95%
+        ``value`` and ``mcse`` over ``measure, <factors>, method, policy``; ``bound`` with ``ci_bound``: 95%
         Monte Carlo bounds, exact (Clopper-Pearson) for proportions, value +- 1.96 MCSE for the rest; ``trials``, the
         replicates that the measure rests on; ``replicates`` run. The MCSE of a proportion that did not vary is
         `studies.engine.measures.bounds.flat_error`, not 0. Bounds of a pooled coverage take the policies of a replicate
@@ -134,10 +170,21 @@ def performance(
     ({'bias': 0.05, 'coverage': 0.75}, {'bias': 0.065, 'coverage': 0.25})
     """
     names = known(measures if measures is not None else REGISTRY)
+    if pool:
+        parts = [_measured(part, names, null, unit, name) for name, part in pooled_parts(ds)]
+        return parts[0] if len(parts) == 1 else xr.concat(parts, "policy", data_vars="minimal")
+    return _measured(ds, names, null, unit, None)
+
+
+def _measured(
+    ds: xr.Dataset, names: Sequence[str], null: float | xr.DataArray, unit: str | None, label: str | None
+) -> xr.Dataset:
+    """Measures of every policy, or their averages over all policies under the name `label`."""
+    pool = label is not None
     found, dims = lay_out(ds, null)
     units = _units(ds, unit)
     ran = found.ran.sum(axis=0).astype(float)
-    runs = ran[..., 0] if pool else ran
+    runs = ran[..., :1] if pool else ran
     rows = []
     for name in names:
         part = one_measure(found, name, pool)
@@ -147,11 +194,9 @@ def performance(
         else:
             mcse = _jackknife(found, units, name, pool)
             groups = np.sum([found.ran[units == one].any(axis=0) for one in np.unique(units)], axis=0)
-            groups = groups[..., 0] if pool else groups
+            groups = groups[..., :1] if pool else groups
             trials = part.n * np.divide(groups, runs, out=np.zeros_like(runs), where=runs > 0)
         rows.append((part.value, *_bounded(part, mcse, trials, REGISTRY[name].kind), trials))
-    if pool:
-        dims = dims[:-1]
     value, mcse, bound, trials = (np.stack([row[k] for row in rows]) for k in range(4))
     return xr.Dataset(
         {
@@ -161,7 +206,12 @@ def performance(
             "trials": (["measure", *dims], trials),
             "replicates": (dims, runs),
         },
-        coords={**{d: ds[d].values for d in dims}, "measure": names, "ci_bound": ["lower", "upper"]},
+        coords={
+            **{d: ds[d].values for d in dims},
+            **({"policy": [label]} if pool else {}),
+            "measure": names,
+            "ci_bound": ["lower", "upper"],
+        },
     )
 
 
@@ -194,4 +244,4 @@ def _jackknife(r: Replicates, units: FloatArray, name: str, pool: bool) -> Float
 
 def only(r: Replicates, ran: BoolArray) -> Replicates:
     """The same results as if only the replicates `ran` had been run."""
-    return Replicates(r.estimate, r.std_error, r.interval, r.truth, r.null, ran, r.ci_prob)
+    return replace(r, ran=ran)

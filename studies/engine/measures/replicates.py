@@ -6,13 +6,15 @@ and for a mean the delete-one jackknife itself.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from cje_core.checks import BoolArray, FloatArray
+from cje_core.checks import BoolArray, FloatArray, IntArray
+from cje_core.inference.estimate import Status
+from studies.engine.outcome import BROKEN
 
 
 class Part(NamedTuple):
@@ -83,6 +85,8 @@ class Replicates:
         Replicates that were run.
     ci_prob : float
         Nominal probability of the intervals.
+    status : array of int, shape (R, ...)
+        Codes of ``cje_core.inference.estimate.Status`` or of the runner; 0 (ok) by default.
     """
 
     estimate: FloatArray
@@ -92,6 +96,7 @@ class Replicates:
     null: FloatArray
     ran: BoolArray
     ci_prob: float
+    status: IntArray = field(default_factory=lambda: np.zeros((), int))
 
     @cached_property
     def ok(self) -> BoolArray:
@@ -127,6 +132,17 @@ class Replicates:
     def offers(self) -> BoolArray:
         """Methods that have intervals: none in any replicate with an estimate is no miss, but a method without."""
         return np.asarray(self.with_interval.any(axis=0) | ~self.ok.any(axis=0))
+
+    @cached_property
+    def without(self) -> BoolArray:
+        """Run, without an estimate, or without an interval where the method has intervals or a status took it away."""
+        flagged = ~np.isin(self.status, (Status.OK, Status.TRANSPORT_ASSUMED))
+        return self.ran & (~self.ok | (~self.with_interval & (self.offers | flagged)))
+
+    @cached_property
+    def broken(self) -> BoolArray:
+        """Spoilt by an exception, or by a sampler that did not converge."""
+        return np.broadcast_to(np.isin(self.status, BROKEN), self.ran.shape)
 
     @cached_property
     def judged(self) -> BoolArray:

@@ -1,4 +1,4 @@
-"""Measures of whether a method answers at all."""
+"""Measures of whether a method answers at all: refused by rule and failed are told apart."""
 
 from studies.engine.measures.intervals import PAWEL
 from studies.engine.measures.replicates import Part, Replicates, mean, measure
@@ -11,17 +11,27 @@ def convergence(r: Replicates) -> Part:
 
 
 @measure(
-    "share of all replicates without an estimate: a status (or an exception) in a number's place",
+    "share of all replicates run that a rule left without a number, or without the interval that the method has",
     PAWEL,
     "proportion",
 )
 def refused(r: Replicates) -> Part:
-    """Refusals: 1 - convergence."""
-    return mean(r.ran & ~r.ok, r.ran)
+    """Refusals by rule: the status says why. With `failed` and the intervals printed they are all replicates."""
+    return mean(r.without & ~r.broken, r.ran)
+
+
+@measure(
+    "share of all replicates run that an exception, or a sampler that did not converge, left without an interval",
+    PAWEL,
+    "proportion",
+)
+def failed(r: Replicates) -> Part:
+    """Failures of the computation, which no rule foresaw."""
+    return mean(r.without & r.broken, r.ran)
 
 
 @measure("replicates run without an estimate", PAWEL, "count")
 def n_failed(r: Replicates) -> Part:
-    """Refusals, counted."""
-    part = refused(r)
+    """Replicates without an estimate, counted, for whatever reason."""
+    part = mean(r.ran & ~r.ok, r.ran)
     return Part(part.value * part.n, part.share * part.n, part.n)

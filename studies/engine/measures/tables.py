@@ -7,7 +7,9 @@ import pandas as pd
 import xarray as xr
 
 from studies.engine.measures.performance import performance
+from studies.engine.study import StudyError
 
+REFUSALS = ("refused", "failed")  # shares that stand beside every coverage
 Columns = Mapping[str, xr.DataArray]
 EMPTY: Columns = MappingProxyType({})
 
@@ -39,10 +41,28 @@ def that_ran(columns: xr.Dataset, dims: Sequence[Hashable]) -> pd.DataFrame:
     return frame[frame.pop("ran") > 0].reset_index()
 
 
-def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True) -> pd.DataFrame:
-    """One row per cell and method (and policy, unless pooled): ``<measure>`` and ``<measure>_mcse`` columns.
+def with_refusals(measures: Sequence[str]) -> list[str]:
+    """Return the measures with `REFUSALS` after the first coverage, where they are not asked for anyway.
 
-    The reader's tables and the report print such a pair of columns as "value (MCSE)".
+    Examples
+    --------
+    >>> with_refusals(["bias", "coverage", "width"])
+    ['bias', 'coverage', 'refused', 'failed', 'width']
+    """
+    names = list(dict.fromkeys(measures))
+    at = [k for k, name in enumerate(names) if name.startswith("coverage")]
+    if not at:
+        return names
+    head, tail = names[: at[0] + 1], names[at[0] + 1 :]
+    return [*(n for n in head if n not in REFUSALS), *REFUSALS, *(n for n in tail if n not in REFUSALS)]
+
+
+def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True) -> pd.DataFrame:
+    """One row per cell, method and policy: ``<measure>`` and ``<measure>_mcse`` columns.
+
+    With `pool` a row is the average over the policies that its column ``policy`` names; values and differences stay
+    apart (`studies.engine.measures.performance.pooled_parts`). Coverage never stands alone: ``refused`` and ``failed``
+    follow it, the shares of runs that printed no interval. The report prints a pair of columns as "value (MCSE)".
 
     Examples
     --------
@@ -51,9 +71,10 @@ def summary_table(ds: xr.Dataset, measures: Sequence[str], *, pool: bool = True)
     >>> summary_table(results, ["bias"])[["n", "method", "bias", "bias_mcse"]].round(3).values.tolist()
     [[100, 'direct', 0.05, 0.065]]
     """
-    measured = performance(ds, measures=measures, pool=pool)
+    names = with_refusals(measures)
+    measured = performance(ds, measures=names, pool=pool)
     columns = {"ran": measured["replicates"]}
-    for name in measures:
+    for name in names:
         one = measured.sel(measure=name, drop=True)
         columns |= {name: one["value"], f"{name}_mcse": one["mcse"]}
     return that_ran(xr.Dataset(columns), measured["replicates"].dims)
@@ -64,6 +85,8 @@ def cell_table(
 ) -> pd.DataFrame:
     """One row per cell that was run: `measure` of each method and its MCSE, between columns of a study's own.
 
+    It is for results of one policy: others raise, since a row would not say what it averages.
+
     Examples
     --------
     >>> from studies.engine.measures.toy import four_replicates
@@ -71,7 +94,11 @@ def cell_table(
     >>> cell_table(results, ["direct"], "coverage")[["n", "direct_coverage"]].values.tolist()
     [[100.0, 0.75]]
     """
-    measured = performance(ds, measures=[measure], pool=True).sel(measure=measure, drop=True)
+    if ds.sizes["policy"] != 1:
+        raise StudyError(
+            f"a cell table is of one policy; these results have {', '.join(ds['policy'].values)}"
+        )
+    measured = performance(ds, measures=[measure]).sel(measure=measure, drop=True).isel(policy=0, drop=True)
     columns = dict(before)
     for method in methods:
         one = measured.sel({"method": method}, drop=True)
@@ -110,6 +137,9 @@ def side_by_side(
 ) -> pd.DataFrame:
     """One row per cell (its columns `cell`), one pair of columns per method: the measure `name` and its MCSE.
 
+    The policies that a row averages are named after the cell. Beside the coverage of a method stand the shares of runs
+    that were refused or failed, ``<method>_refused`` and ``<method>_failed``, wherever a run of any cell was.
+
     Parameters
     ----------
     measures : pd.DataFrame
@@ -128,13 +158,20 @@ def side_by_side(
     >>> results = four_replicates()
     >>> table = side_by_side(summary_table(results, ["coverage"]), ["n"], "coverage", ["direct"])
     >>> table.columns.tolist()
-    ['n', 'direct', 'direct_mcse']
+    ['n', 'policy', 'direct', 'direct_mcse']
     """
-    keys = list(cell)
-    wide = measures.pivot(index=keys, columns="method", values=[name, f"{name}_mcse"])
+    keys = [*cell, *(["policy"] if "policy" in measures and "policy" not in cell else [])]
+    beside = [one for one in REFUSALS if name.startswith("coverage") and one in measures]
+    shown = [f"{one}{end}" for one in (name, *beside) for end in ("", "_mcse")]
+    wide = measures.pivot(index=keys, columns="method", values=shown)
     order = measures[keys].drop_duplicates().set_index(keys).index  # a pivot sorts
     wide = wide.reindex(order)
     ordered = [*first, *(m for m in methods if m not in first)]
-    return pd.DataFrame(
-        {f"{m}{end}": wide[f"{name}{end}", m] for m in ordered if (name, m) in wide for end in ("", "_mcse")}
-    ).reset_index()
+    columns: dict[str, pd.Series[float]] = {}
+    for method in (m for m in ordered if (name, m) in wide):
+        for one in (name, *(b for b in beside if (wide[b, method] > 0).any())):
+            head = method if one == name else f"{method}_{one}"
+            columns |= {f"{head}{end}": wide[f"{one}{end}", method] for end in ("", "_mcse")}
+    frame = pd.DataFrame(columns).reset_index()
+    frame.attrs["measure"] = name
+    return frame

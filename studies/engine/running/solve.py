@@ -246,7 +246,7 @@ def _look(ds: xr.Dataset, question: Question, level: float, n: int, z: float) ->
     value, mcse = (scale * float(np.squeeze(measured[part].values)) for part in ("value", "mcse"))
     center, half = value, z * mcse
     if question.measure in PROPORTIONS:
-        trials = float(np.squeeze(measured["trials"].values))  # of coverage_answered, those that answered
+        trials = float(np.squeeze(measured["trials"].values))  # of a coverage, the intervals printed
         center = (value * trials + z**2 / 2) / (trials + z**2)
         half = z * math.sqrt(center * (1 - center) / (trials + z**2))
     side = 0

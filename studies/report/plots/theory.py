@@ -75,7 +75,7 @@ def _errors(ds: xr.Dataset) -> pd.DataFrame:
                         .values
                     ).ravel()
                 mine = found[found["method"] == method]
-                rows.append(mine.assign(exact=exact[mine["cell"].to_numpy()]))
+                rows.append(mine.assign(exact=exact[mine["cell"].to_numpy() // ds.sizes["policy"]]))
                 break
     frame = pd.concat(rows) if rows else pd.DataFrame(columns=["value", "exact"])
     return frame[np.isfinite(frame["exact"].astype(float)) & (frame["exact"] > 0)] if len(frame) else frame

@@ -1,7 +1,7 @@
 """Zip plot: the intervals of each method in its worst cell, in the order of their z, misses in another colour.
 
 Morris, White and Crowther (2019), figure 4. Where coverage is right the colours change at the nominal level; the
-band is the exact 95% Monte Carlo interval of the coverage, with the replicates as trials.
+band is the exact 95% Monte Carlo interval of the coverage, with the intervals printed as trials.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from cje_core.figures.style import GREY, OKABE_ITO, new_panels
+from studies.engine.measures import REFUSALS
 from studies.report.data import FloatArray, cell_names, measured, need, replicates, whole_figure
 
 if TYPE_CHECKING:
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
 
 def draw(ds: xr.Dataset) -> "Figure":
-    """Panels by method; all estimands of the cell with the lowest coverage."""
+    """Panels by method: the cell, one policy of one combination of levels, with the lowest coverage."""
     need("zip", ds, "interval")
-    found = measured(ds, ["coverage"])
+    every = measured(ds, ["coverage", *REFUSALS])
+    found = every[(every["measure"] == "coverage") & np.isfinite(every["value"])]
+    silent = every[every["measure"] != "coverage"].set_index(["method", "cell", "measure"])["value"]
     methods = [m for m in ds["method"].values.tolist() if m in set(found["method"])]
     columns = min(len(methods), 4)
     rows = -(-len(methods) // columns)
@@ -31,11 +34,14 @@ def draw(ds: xr.Dataset) -> "Figure":
     for ax, method in zip(panels.ravel(), methods, strict=False):
         worst = found.loc[found.loc[found["method"] == method, "value"].idxmin()]
         where = ds["method"].values.tolist().index(method)
-        chosen = {name: part[worst["cell"], :, where] for name, part in parts.items()}
+        setting, policy = divmod(int(worst["cell"]), ds.sizes["policy"])
+        chosen = {name: part[setting, :, where, policy] for name, part in parts.items()}
         _one(ax, **chosen)
         ax.axhspan(worst["lower"], worst["upper"], color=GREY, alpha=0.25, lw=0)
         ax.axhline(level, color=GREY, ls="--", lw=1)
-        ax.set_title(f"{method}\n{names[worst['cell']]}\ncoverage {worst['value']:.3f}", fontsize=8)
+        shares = [f"{one} {silent[method, worst['cell'], one]:.3f}" for one in REFUSALS]
+        words = [method, names[worst["cell"]], f"coverage {worst['value']:.3f}", ", ".join(shares)]
+        ax.set_title("\n".join(words), fontsize=8)
     for ax in panels.ravel()[len(methods) :]:
         ax.set_axis_off()
     for ax in panels[:, 0]:
@@ -52,22 +58,17 @@ def draw(ds: xr.Dataset) -> "Figure":
 def _one(
     ax: "Axes", estimate: FloatArray, interval: FloatArray, truth: FloatArray, status: FloatArray
 ) -> None:
-    """Intervals of one method and cell, arrays (replicate, policy[, bound]); runs without one are on top."""
-    ran = np.isfinite(status)
-    known = np.isfinite(interval).all(axis=-1) & np.isfinite(estimate)
+    """Intervals of one method and cell, arrays (replicate[, bound]); the title has the shares without one."""
+    known = np.isfinite(status) & np.isfinite(interval).all(axis=-1) & np.isfinite(estimate)
     low, high = (interval[..., k][known] - truth[known] for k in (0, 1))
     half = np.maximum(high - low, 1e-300) / 2
     order = np.argsort(np.abs(estimate[known] - truth[known]) / half, kind="stable")
-    centile = (np.arange(order.size) + 0.5) / ran.sum()
+    centile = (np.arange(order.size) + 0.5) / max(order.size, 1)
     hit = (low <= 0) & (high >= 0)
     for covers, colour in ((True, OKABE_ITO[0]), (False, OKABE_ITO[1])):
         mine = hit[order] == covers
         ax.hlines(centile[mine], low[order][mine], high[order][mine], color=colour, lw=0.6, rasterized=True)
     ax.axvline(0, color="black", lw=0.8)
-    share = known.sum() / ran.sum()
-    if share < 1:
-        ax.text(0.03, (1 + share) / 2, "no interval", transform=ax.transAxes, va="center", fontsize=8)
-        ax.axhline(share, color=OKABE_ITO[1], lw=0.8)
 
 
 def _line(colour: str, style: str = "-") -> "Line2D":

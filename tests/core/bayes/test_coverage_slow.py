@@ -14,7 +14,7 @@ from repeated_world import TRUTH, WORLDS, N, as_rows, draw
 from cje_core.bayes import flat, gibbs
 from cje_core.bayes.levels import grade
 from cje_core.bayes.prior import DEFAULT
-from cje_core.bayes.shifts import shifts
+from cje_core.bayes.shifts import probe_corrected
 from cje_core.bayes.value import values
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
@@ -90,13 +90,12 @@ def bayes_and_bootstrap(rows, seed):
 
 
 def borrowed_and_corrected(rows, seed):
-    """Draws by `bayes_direct` and by `bayes_corrected` with a flat prior, (2, policies, draws): of the same f."""
+    """Draws by `bayes_direct` and by `bayes_corrected` by default, (2, policies, draws): of the same f."""
     fitted, rng = fit_slice(rows), np.random.default_rng(seed)
     graded, f = calibrator(rows, fitted, rng)
     own = np.array([name == "base" for name in rows.policies])
     borrowed = values(rows, graded, f, corrected=own, rng=deepcopy(rng))
-    plug_in = values(rows, graded, f, corrected=own & False, one_step=False, rng=rng)
-    return np.stack([borrowed, plug_in + shifts(rows, graded, f, prior="flat", rng=rng).delta])
+    return np.stack([borrowed, probe_corrected(rows, graded, f, rng=rng)[0]])
 
 
 SHIFTED = {"n": N, "oracle_fraction": 0.25, "n_probes": 50}
@@ -123,7 +122,7 @@ def test_the_numbers_are_those_of_the_estimators():
     data, rows = transport_shift.simulate(rng=3, **SHIFTED), shifted_rows(3)
     wanted = [
         bayes_direct.estimate(data, rng=3, n_draws=PAIRED_DRAWS),
-        bayes_corrected.estimate(data, rng=3, n_draws=PAIRED_DRAWS, model=bayes_corrected.Model("flat")),
+        bayes_corrected.estimate(data, rng=3, n_draws=PAIRED_DRAWS),
     ]
     for draws, one in zip(borrowed_and_corrected(rows, 3), wanted, strict=True):
         at = [rows.policies.index(name) for name in AUDITED]

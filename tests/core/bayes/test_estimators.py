@@ -80,12 +80,12 @@ def test_constant_labels(name, binary):
 
 @pytest.mark.parametrize("name", ["direct", "corrected"])
 def test_labels_that_correct_and_never_vary_give_no_interval(name):
-    """Twenty labels of 1 at one score: f + (1 - f) is 1 in every draw, and that is not certainty."""
+    """Twenty labels of 1 at one score, whose residuals have no spread: the value is that of 20 and a pseudo-label."""
     data = world(labels="both", probes=20)
     flat = data.copy(deep=True)
     flat["judge"][1], flat["oracle"][1] = 0.9, flat["oracle"][1].where(flat["oracle"][1].isnull(), 1.0)
     out = ESTIMATORS[name].estimate(flat, rng=0).sel(policy="b")
-    assert Status(int(out.status)) is Status.CONSTANT_LABELS and float(out.estimate) == pytest.approx(1.0)
+    assert Status(int(out.status)) is Status.CONSTANT_LABELS and 1 - 1 / 20 < out.estimate < 1
     assert np.isnan(out.interval).all() and np.isnan(out.std_error) and np.isnan(out.draws).all()
     # the other way round, labels that teach may be constant where those that correct are not
     taught = data.copy(deep=True)

@@ -12,6 +12,8 @@ from cje_core.estimators import bayes_rogan_gladen, rogan_gladen
 from cje_core.families.misclassification import Verdicts
 from cje_core.inference.estimate import Status
 
+ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors
+
 CASES = {
     "borrowed": Counts(60.0, 100.0, 27.0, 30.0, 20.0, 26.0, 0.0, 0.0),
     "own labels": Counts(60.0, 100.0, 27.0, 30.0, 20.0, 26.0, 30.0, 56.0),
@@ -158,3 +160,33 @@ def test_coverage(unequal):
     print("coverage", covered)
     slack = 5 * np.sqrt(0.95 * 0.05 / replicates)
     assert (np.abs(covered - 0.95) < slack).all() or (unequal and (covered > 0.95 - slack).all())
+
+
+def test_an_interval_that_all_but_reaches_an_end_starts_there():
+    draws = np.concatenate([stats.expon.ppf((np.arange(2000) + 0.5) / 2000) / 20])
+    low, high = bayes_rogan_gladen._shortest(draws, (0.0, 1.0), 0.95)
+    assert low == 0 and high == pytest.approx(-np.log(0.05) / 20, rel=0.02)
+    turned = bayes_rogan_gladen._shortest(1 - draws, (0.0, 1.0), 0.95)
+    np.testing.assert_allclose(turned, [1 - high, 1])
+    middle = stats.norm.ppf((np.arange(2000) + 0.5) / 2000, 0.5, 0.1)
+    np.testing.assert_allclose(
+        bayes_rogan_gladen._shortest(middle, (0.0, 1.0), 0.95), [0.304, 0.696], atol=0.02
+    )
+
+
+@pytest.mark.slow
+def test_coverage_near_an_end():
+    """Value .02, J .4 borrowed from 40 labels: equal tails leave the end out where the density piles up there."""
+    rng, reps, truth = np.random.default_rng(3), 300, 0.02
+    hits = np.zeros(2)
+    for _ in range(reps):
+        good = rng.binomial(40, 0.5)
+        passed, failed = rng.binomial(good, 0.7), rng.binomial(40 - good, 0.7)
+        hit = rng.binomial(500, truth * 0.7 + (1 - truth) * 0.3)
+        seen = Counts(float(hit), 500.0, float(passed), float(good), float(failed), 40.0 - good, 0.0, 0.0)
+        draws = sample(seen, n_draws=500, rng=rng).value
+        shortest = bayes_rogan_gladen._shortest(draws, (0.0, 1.0), 0.95)
+        for k, (low, high) in enumerate((shortest, np.quantile(draws, [0.025, 0.975]))):
+            hits[k] += low <= truth <= high
+    least = stats.binom.ppf(ALPHA / 2, reps, 0.95)
+    assert hits[0] >= least > hits[1]

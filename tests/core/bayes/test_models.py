@@ -248,7 +248,7 @@ def test_what_gibbs_does_not_sample_is_refused():
             bayes_direct.estimate(data, model=bayes_direct.Model(**assumed), **options)
     for assumed, options, text in (
         ({}, with_x, "joint posterior"),
-        ({"prior": "flat"}, {}, "joint posterior"),
+        ({"prior": "normal"}, {}, "joint posterior"),
         ({}, {"engine": "gibbs"}, "'nutpie' or 'pymc'"),
     ):
         with pytest.raises(ValueError, match=text):

@@ -9,7 +9,7 @@ from cje_core.bayes import gibbs, value
 from cje_core.bayes.gibbs import Draws
 from cje_core.bayes.levels import grade
 from cje_core.bayes.projection import projected_values
-from cje_core.bayes.value import balance, inflation, spent, values
+from cje_core.bayes.value import balance, inflation, spent, values, within
 from cje_core.calibration.oracle_slice import fit_slice
 from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
@@ -85,16 +85,17 @@ def test_values_against_a_loop(name, model, corrected, one_step, monkeypatch):
     found = values(rows, graded, draws, corrected=own, one_step=one_step, rng=2)
     position = means.mean(axis=0) if model == "covariates" else graded.levels.level[graded.at]
     omega = [oracles_bayes.omega(rows, position, p) for p in range(2)] if one_step else None
-    factor = []
+    factor, count = [], []
     for p in range(2):
         taught = rows.teaches if draws.own is None or not own[p] else rows.teaches & (rows.policy == p)
         size = kish(rows, p) if own[p] else kish(rows, p, omega[p]) if one_step else np.inf
         factor.append(inflation(size, spent(rows, graded, draws, taught)) if np.isfinite(size) else 1.0)
-    expected = oracles_bayes.value_draws(rows, graded, means, own, factor, 2, borrowed=omega)
+        count.append(size)
+    expected = oracles_bayes.value_draws(rows, graded, means, own, factor, count, 2, borrowed=omega)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     monkeypatch.setattr(value, "inflation", lambda n_labels, df: 1.0)
     plain = values(rows, graded, draws, corrected=own, one_step=one_step, rng=2)
-    expected = oracles_bayes.value_draws(rows, graded, means, own, [1, 1], 2, borrowed=omega)
+    expected = oracles_bayes.value_draws(rows, graded, means, own, [1, 1], count, 2, borrowed=omega)
     np.testing.assert_allclose(plain, expected, rtol=1e-12)
 
 
@@ -139,16 +140,18 @@ def test_spent_is_its_formula(model, binary):
 def test_inflation_is_its_formula():
     for m, df in ((13, 2.0), (50, 3.5), (1000, 5.0)):
         nu = m - 1 - df
-        expected = np.sqrt((m + 1) / nu) * stats.t.ppf(0.975, nu) / stats.norm.ppf(0.975)
+        expected = np.sqrt((m + 1) / nu) * stats.t.ppf(0.975, nu) / stats.norm.ppf(0.975) * (m + 1) / m
         assert inflation(m, df) == pytest.approx(expected)
     assert inflation(4, 10) == inflation(4, 1e6), "degrees of freedom never fall below 3"
-    assert inflation(4, 10) == pytest.approx(np.sqrt(5 / 3) * stats.t.ppf(0.975, 3) / stats.norm.ppf(0.975))
+    assert inflation(4, 10) == pytest.approx(
+        5 / 4 * np.sqrt(5 / 3) * stats.t.ppf(0.975, 3) / stats.norm.ppf(0.975)
+    )
 
 
 def test_inflation_gives_labels_alone_a_t_interval():
-    """A constant f spends nothing; the uninflated half-width is that of the Bayesian bootstrap."""
+    """A constant f spends nothing; the uninflated half-width is that of the bootstrap, m / (m + 1) of it moves V."""
     m = 15
-    assert inflation(m, 0.0) * 1.96 / np.sqrt(m + 1) == pytest.approx(
+    assert inflation(m, 0.0) * m / (m + 1) * 1.96 / np.sqrt(m + 1) == pytest.approx(
         stats.t.ppf(0.975, m - 1) / np.sqrt(m - 1), rel=1e-4
     )
 
@@ -170,8 +173,8 @@ def test_spent_counts_parameters():
     assert binary == pytest.approx(seen * sigma**2 / 0.25, rel=0.05)
 
 
-def test_the_value_does_not_depend_on_f_where_all_is_labelled(monkeypatch):
-    """Every response labelled: plug-in and residual share w, so f cancels and the labels' own mean is left."""
+def test_the_value_hardly_depends_on_f_where_all_is_labelled(monkeypatch):
+    """Every response labelled: plug-in and residual share w, so f cancels: labels and one pseudo-label are left."""
     rng = np.random.default_rng(3)
     score = rng.choice([0.2, 0.6, 0.9], (1, 60))
     label = np.clip(score + rng.normal(0, 0.2, (1, 60)), 0, 1)
@@ -184,7 +187,37 @@ def test_the_value_does_not_depend_on_f_where_all_is_labelled(monkeypatch):
         values(rows, graded, gibbs.sample(graded.levels, n_draws=50, rng=r), corrected=own, rng=9)
         for r in (1, 2)
     )
-    np.testing.assert_allclose(one, other, rtol=1e-12)
+    # the pseudo-label weighs 1 beside a sum of 60 exponentials, five standard deviations below its mean at least
+    assert 0 < np.abs(one - other).max() < 1 / (60 - 5 * np.sqrt(60))
+
+
+def test_draws_stay_on_the_scale_where_labels_are_near_its_end():
+    """29 good labels of 30: with the residuals added to the plug-in a fifth of the draws lay above 1."""
+    rng = np.random.default_rng(0)
+    label = np.where(np.arange(200) < 30, (np.arange(200) > 0).astype(float), np.nan)[None]
+    score = rng.choice([0.2, 0.6, 0.9], (1, 200))
+    rows = unpack(from_arrays(score, policies=["a"], oracle=label))
+    fitted = fit_slice(rows, calibrator="monotone")
+    graded = grade(rows, fitted, judge_range=(0, 1), oracle_range=(0, 1))
+    draws = gibbs.sample(graded.levels, n_draws=1000, rng=1)
+    found = values(rows, graded, draws, corrected=np.array([True]), rng=2)[0]
+    assert found.min() > 0 and found.max() < 1
+    assert abs(found.mean() - 29 / 30) < 2 / 30  # two labels at most from their mean
+    # equal labels at the end are not taken for certain
+    sure = graded._replace(label=np.where(np.isnan(graded.label), np.nan, 1.0))
+    assert values(rows, sure, draws, corrected=np.array([True]), rng=2)[0].std() > 0
+
+
+def test_conditioning_on_the_scale_keeps_ranks():
+    rng = np.random.default_rng(0)
+    draws = np.stack([rng.normal(0.9, 0.1, 4000), rng.normal(0.5, 0.05, 4000), np.full(4000, 1.2)])
+    found = within(draws, (0.0, 1.0))
+    assert found.min() >= 0 and found.max() <= 1
+    assert stats.spearmanr(found[0], draws[0]).statistic == pytest.approx(1)
+    kept = draws[0][draws[0] <= 1]
+    assert stats.ks_2samp(found[0], kept).statistic < 2 / 4000 + 1 / len(kept)
+    np.testing.assert_array_equal(found[1], draws[1])
+    assert (found[2] == 1).all()
 
 
 def test_a_contrast_keeps_the_covariance_of_its_policies():

@@ -49,7 +49,7 @@ def test_degrees_of_freedom_follow_the_labels_that_matter():
     score = np.stack([np.where(np.arange(n) < 8, 0.1, rng.choice([0.8, 0.9], n)), np.full(n, 0.1)])
     label = np.full((2, n), np.nan)
     label[0, :200] = np.clip(score[0, :200] + rng.normal(0, 0.05, 200), 0, 1)
-    out = direct.estimate(from_arrays(score, policies=["a", "b"], oracle=label), inference="influence")
+    out = direct.estimate(from_arrays(score, policies=["a", "b"], oracle=label), borrowed="balanced")
     # eight labels at 0.1, and the little weight that a line at 0.1 gives to the other 192
     x = score[0, :200] - score[0, :200].mean()
     weight = 1 / 200 + (0.1 - score[0, :200].mean()) * x / (x**2).sum()
@@ -165,7 +165,7 @@ def test_negated_judge_with_decreasing_direction_is_the_same_estimate():
 
 def test_joint_influence_gives_the_standard_errors_and_contrasts():
     data = from_frame(table(n=80, policies=("a", "b", "c")))
-    out = direct.estimate(data, inference="influence")
+    out = direct.estimate(data, borrowed="balanced")
     np.testing.assert_allclose(cluster_se(out.influence.values, np.arange(80)), out.std_error)
     pairs = contrasts(out)
     assert pairs["first"].values.tolist() == ["a", "a", "b"]

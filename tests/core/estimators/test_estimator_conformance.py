@@ -23,12 +23,10 @@ NO_FOLDS = {
     "direct_corrected",
     "labels_only",
     "oracle_bound",
-    "overlap_weights",
     "ppi",
     "ppi_plus_plus",
     "raw_judge",
     "rogan_gladen",
-    "snips",
 }
 # Others learn a calibrator, whose error takes a factor n_b / (n_b - 1) from the rows of each block of about fifteen.
 NO_CALIBRATOR = {

@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from ope_world import FAMILY, names, small
+from ope_world import FAMILY, logs_of, names, small, unrefused
+from scipy import stats
 
 from cje_core.estimators import calibrated_ips, direct, dr_cpo, snips
 from cje_core.inference.contrasts import contrasts
 from cje_core.inference.estimate import Status
 from cje_core.verdict.guide import recommend
 from cje_core.workflow.paper import PAPER, paper_estimator
+from cje_sim.scenarios import tilted_logs
 
 
 def with_judge(data, judge):
@@ -61,7 +63,25 @@ def test_a_value_that_rests_on_the_judge_alone_is_refused(module, world):
 
 def test_a_judge_that_ranks_is_not_refused():
     for module in FAMILY:
-        assert statuses(module.estimate(small(4)))["target"] is Status.TRANSPORT_ASSUMED
+        found = statuses(module.estimate(small(4), **unrefused(module)))
+        assert found["target"] is Status.TRANSPORT_ASSUMED
+
+
+def test_shrunk_weights_are_refused_and_clones_are_not():
+    """The stack takes the constant weight, every overlap diagnostic is healthy, and the value would be the logger's."""
+    data = tilted_logs.simulate(n=1000, rng=1)
+    found, truth = statuses(calibrated_ips.estimate(data)), tilted_logs.truth()
+    assert [name for name, status in found.items() if status is Status.SHRUNK_WEIGHTS] == ["better", "worse"]
+    paper = calibrated_ips.estimate(data, borrowed="plug_in")
+    gap = abs(paper.estimate - truth.sel(policy=paper.policy)).sel(policy="better")
+    assert gap > 3 * paper.std_error.sel(policy="better") and paper.ess_fraction.sel(policy="better") > 0.9
+    assert not any(status.failed for status in statuses(snips.estimate(data)).values())
+    # noise in the likelihoods of a clone is no shift: its raw weights do not rank with the score
+    seeds = range(40)
+    named = sum(
+        calibrated_ips.shrunk(logs_of(tilted_logs.simulate(n=400, rng=seed)), 2) is not None for seed in seeds
+    )
+    assert named <= stats.binom.ppf(1 - 3e-7, len(seeds), calibrated_ips.LEVEL)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +117,12 @@ def test_labels_of_logged_responses_are_the_loggers_own():
 
 def test_the_guide_reweights_nothing_where_nothing_can_be_borrowed():
     healthy = {"ess_fraction": 0.9, "hill": 5.0, "affinity": 0.99, "ttc": 0.99, "ttc_two_sided": 0.99}
-    for data, expected in ((small(7), "calibrated_ips"), (noise(8), "none")):
+    for data, expected in ((small(7), "snips"), (noise(8), "none")):
         silent = data.copy(deep=True)
         silent["evaluated"].loc[{"policy": "target"}] = False
         overlap = silent[["policy"]].assign({k: ("policy", [v] * 2) for k, v in healthy.items()})
         out = recommend(silent, overlap=overlap, estimate=direct.estimate(silent)).sel(policy="target")
         assert out.estimator.item() == expected
-        assert (
-            calibrated_ips.estimate(silent).status.sel(policy="target") == Status.UNINFORMATIVE_JUDGE
-        ) == (expected == "none")
+        assert (snips.estimate(silent).status.sel(policy="target") == Status.UNINFORMATIVE_JUDGE) == (
+            expected == "none"
+        )

@@ -27,7 +27,7 @@ PLANTED = 0.8
 
 METHODS = {
     "snips": (snips, {}),  # and capped_ips: no weight reaches its cap of 28 here
-    "calibrated_ips": (calibrated_ips, {}),
+    "calibrated_ips": (calibrated_ips, {"borrowed": "plug_in"}),  # else refused, see its module
     "dr_cpo": (dr_cpo, {}),
     "calibrated_dr_cpo": (calibrated_dr_cpo, {}),
     "tmle": (tmle, {}),

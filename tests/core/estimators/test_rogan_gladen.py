@@ -10,8 +10,11 @@ from cje_core.data import from_arrays
 from cje_core.data.arrays import unpack
 from cje_core.estimators import labels_only, rogan_gladen
 from cje_core.families.misclassification import Verdicts
+from cje_core.formulas.misclassification import difference_limits
+from cje_core.formulas.proportions import wilson
 from cje_core.inference.contrasts import contrasts
-from cje_core.inference.estimate import Status, wilson
+from cje_core.inference.estimate import Status
+from cje_core.inference.pairs import pair_errors
 from cje_sim.scenarios import preference_like
 
 ALPHA = 2 * stats.norm.sf(5)  # two-sided probability of five standard errors
@@ -105,6 +108,105 @@ def test_the_default_keeps_each_share_that_a_test_does_not_reject(options):
         np.testing.assert_allclose(out.interval.sel(policy=policy), [1 + 2 * low, 1 + 2 * high], atol=2.1e-3)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"draws": 2}, {"clustered": True, "draws": 2}, {"unequal": True}, {"prevalence": (0.3, 0.95)}],
+    ids=["plain", "draws", "clusters", "propensities", "far"],
+)
+def test_differences_under_one_matrix_invert_a_test(options):
+    """Against a scan by loops over responses, in both orders; the p-value is the level whose interval ends at 0."""
+    data = borrowing(world(n=150, **options))
+    out = rogan_gladen.estimate(data)
+    a, b = row_dicts(data, "a"), row_dicts(data, "b")
+    labels = [r for r in a if r["label"] is not None]
+    for first, second, names in ((a, b, [0, 1]), (b, a, [1, 0])):
+        one = pair_errors(out, *np.array(names)[:, None], 0.9)
+        low, high = oracles_peers.fieller_difference(first, second, labels, 5.0, 0.9, step=3e-3)
+        np.testing.assert_allclose(one.interval[0], [2 * low, 2 * high], atol=6.1e-3)
+        at_p = pair_errors(out, *np.array(names)[:, None], 1 - one.p_value[0]).interval[0]
+        assert np.abs(at_p).min() < 1e-6
+        better = one.p_value[0] / 2 if one.difference[0] < 0 else 1 - one.p_value[0] / 2
+        assert one.probability[0] == pytest.approx(better)
+
+
+def test_differences_under_two_matrices_combine_the_values():
+    """MOVER of the two intervals, with the correlation of the influence values."""
+    data = world(clustered=True)
+    out = rogan_gladen.estimate(data, ci_prob=0.9)
+    assert out.confusion_matrix.values.tolist() == [0, 1]
+    one = pair_errors(out, np.array([0]), np.array([1]), 0.9)
+    value, (low, high) = out.estimate.values, out.interval.values.T
+    below, above = value - low, high - value
+    sums = out.influence.groupby(out.cluster).sum().values
+    r = (sums[0] * sums[1]).sum() / np.sqrt((sums**2).sum(axis=1).prod())
+    reach = [np.sqrt(x**2 + y**2 - 2 * r * x * y) for x, y in ((below[0], above[1]), (above[0], below[1]))]
+    np.testing.assert_allclose(one.interval[0], value[0] - value[1] + [-reach[0], reach[1]], rtol=1e-9)
+
+
+def test_differences_at_the_ends():
+    """An inverted judge turned round changes nothing; J = 0 rejects nothing; a difference beyond J has a width."""
+    rng = np.random.default_rng(2)
+    value = rng.uniform(size=(200, 4))
+    below, above = value * rng.uniform(size=(200, 4)), (1 - value) * rng.uniform(size=(200, 4))
+    none = np.broadcast_to(np.eye(4), (200, 4, 4))
+    limits = difference_limits(value, below, above, none)
+    turned = difference_limits(1 - value, above, below, none)
+    np.testing.assert_allclose(turned, limits, atol=1e-9)
+    swap = [1, 0, 2, 3]
+    swapped = difference_limits(value[:, swap], below[:, swap], above[:, swap], none)
+    np.testing.assert_allclose(-swapped[:, ::-1], limits, atol=1e-9)
+    assert (limits[:, 0] < limits[:, 1]).all()
+    value[:, 3] = value[:, 2]
+    assert (difference_limits(value, below, above, none) == [-1, 1]).all()
+
+
+# v, se, sp, labels under a, responses; the pair that the delta method covered .655 and .617 of the time
+CELLS = [((0.5, 0.97, 0.02), 0.98, 0.98, 40, 1000, (1, 2)), ((0.9, 0.1, 0.98), 0.8, 0.8, 50, 500, (0, 1))]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=["excellent", "weak"])
+def test_differences_keep_their_level(cell):
+    """Five standard errors below .95 at most; the delta method, or a matrix taken as known, is not."""
+    v, se, sp, m, n, (a, b) = cell
+    rng, reps = np.random.default_rng(8), 4000
+    n_good = rng.binomial(m, v[0], reps)
+    of_good, of_bad = rng.binomial(n_good, se), rng.binomial(m - n_good, 1 - sp)
+    p = [rng.binomial(n, w * se + (1 - w) * (1 - sp), reps) / n for w in v]
+    rest = rng.binomial(n - m, v[0] * se + (1 - v[0]) * (1 - sp), reps)
+    p[0] = (of_good + of_bad + rest) / n  # which holds its labelled responses
+    with np.errstate(invalid="ignore", divide="ignore"):
+        f, good = of_bad / (m - n_good), of_good / n_good
+        bounds = [wilson(q, k, 0.95).T for q, k in ((f, m - n_good), (good, n_good))]
+        youden = good - f - np.hypot(good - bounds[1][0], bounds[0][1] - f)
+        kept = (n_good >= 2) & (m - n_good >= 2) & (youden > 0)
+        value = np.stack([p[a], p[b], f, good], axis=-1)[kept]
+        count = np.stack(np.broadcast_arrays(n, n, m - n_good, n_good), axis=-1)[kept]
+    bounds = wilson(value, count, 0.95)
+    below, above = value - bounds[..., 0], bounds[..., 1] - value
+    variance = value * (1 - value) / count
+    joint = np.eye(4) * np.ones((len(value), 1, 1))
+    if a == 0:  # errors of Se and f are parts of p's, each by its count over n
+        with np.errstate(invalid="ignore", divide="ignore"):
+            parts = np.sqrt(variance[:, 2:] * (count[:, 2:] / n) ** 2 / variance[:, :1])
+        joint[:, 0, 2:] = joint[:, 2:, 0] = np.nan_to_num(parts)
+    truth, least = v[a] - v[b], stats.binom.ppf(ALPHA / 2, len(value), 0.95)
+
+    def hits(low, high):
+        return ((low <= truth + 1e-12) & (truth <= high + 1e-12)).sum()
+
+    assert hits(*difference_limits(value, below, above, joint).T) >= least
+    known = [arm * [1, 1, 0, 0] for arm in (below, above)]
+    assert hits(*difference_limits(value, *known, joint).T) < least
+    j = value[:, 3] - value[:, 2]
+    delta = (value[:, 0] - value[:, 1]) / j
+    slope = np.stack([1 / j, -1 / j, delta / j, -delta / j], axis=-1)
+    moves = slope * np.sqrt(variance)
+    half = stats.norm.ppf(0.975) * np.sqrt(np.einsum("ri,rij,rj->r", moves, joint, moves))
+    clipped = np.clip((value[:, :2] - value[:, 2:3]) / j[:, None], 0, 1)
+    middle = clipped[:, 0] - clipped[:, 1]
+    assert hits(middle - half, middle + half) < least
+
+
 def test_the_default_at_the_ends():
     """Nothing is known of a judge whose J is 0; a value clipped to an end keeps an interval of some width."""
     assert rogan_gladen.fieller_interval(0.4, 0.3, 0.7, n=100, n_good=20, n_bad=20) == (0.0, 1.0)
@@ -176,10 +278,15 @@ def test_a_cluster_counts_no_more_than_it_says():
         np.testing.assert_allclose(out[name], once[name], rtol=1e-9)
 
 
-def test_borrowed_confusion_matrix():
-    data = world()
+def borrowing(data):
+    """Data whose second policy borrows the confusion matrix of the first."""
     data.oracle[1], data.labelled[1] = np.nan, False
     data.attrs["calibration_policy"] = ["a"]
+    return data
+
+
+def test_borrowed_confusion_matrix():
+    data = borrowing(world())
     out = rogan_gladen.estimate(data, interval="wald")
     theta, *_, std_error, df = oracles_peers.rogan_gladen(
         [{**r, "cluster": r["cluster"]} for r in row_dicts(data, "b")],

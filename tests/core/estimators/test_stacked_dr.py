@@ -7,7 +7,7 @@ from ope_world import logs_of, of_target, small
 
 from cje_core.calibration.folds import assign_folds
 from cje_core.estimators import dr_cpo, load, stacked_dr
-from cje_core.families import off_policy_estimate
+from cje_core.families import off_policy_labels
 from cje_core.inference.sums import cluster_sums
 from cje_sim.scenarios import finite_model
 
@@ -22,13 +22,16 @@ def test_stack_is_the_convex_combination_of_least_variance():
         (
             v.direct.influence
             + v.ips.influence
-            + off_policy_estimate.calibration_error(logs, v.terms).influence
+            + off_policy_labels.label_error(logs, 1, v.terms).part.influence
         ).tolist()
         for v in values
     ]
     alpha = result["stack_weight"].sel(policy="target").values
     assert alpha.sum() == pytest.approx(1.0)
-    assert of_target(result) == pytest.approx(alpha @ [v.value for v in values])
+    of_labels = [off_policy_labels.label_error(logs, 1, v.terms).correction for v in values]
+    assert of_target(result) == pytest.approx(
+        alpha @ [v.value + c for v, c in zip(values, of_labels, strict=True)]
+    )
     centred = np.array(columns) - np.mean(columns, axis=1, keepdims=True)
     sigma = centred @ centred.T / centred.shape[1]
     sigma += stacked_dr.RIDGE * np.trace(sigma) / 3 * np.eye(3)

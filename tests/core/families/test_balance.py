@@ -41,7 +41,7 @@ def test_the_balanced_value_and_its_error_are_their_definition(seed, draws):
     frame["label_prob"] = 0.3 + 0.5 * frame["judge_score"]
     frame["cluster"] = frame.prompt_id.str[1:].astype(int) // 2
     data = from_frame(frame)
-    out = direct.estimate(data).sel(policy="b")
+    out = direct.estimate(data, borrowed="balanced").sel(policy="b")
     assert (out.route, out.status) == ("balanced", Status.TRANSPORT_ASSUMED)
     p_value = out.attrs["judge_p_value"]
     assert widening(p_value) > 1.02
@@ -65,7 +65,7 @@ def test_the_balanced_value_and_its_error_are_their_definition(seed, draws):
 def test_the_degrees_of_freedom_of_a_difference_are_of_the_labels_that_it_rests_on():
     """Two policies that borrow, one of the teacher's scores and one far away; not the smaller of the levels'."""
     data = from_frame(far_and_near())
-    out = direct.estimate(data)
+    out = direct.estimate(data, borrowed="balanced")
     dicts, folds = row_dicts(data)
     near, far = (slow.balanced(dicts, name, folds)[2] for name in ("near", "far"))
     phi = out.influence.sel(policy="far") - out.influence.sel(policy="near")
@@ -172,7 +172,7 @@ def test_a_policy_of_the_same_scores_has_the_own_label_correction():
     frame = table(n=80, policies=("a",), share=2.0)
     twin = frame.assign(policy="b", oracle_label=np.nan)
     data = from_frame(pd.concat([frame, twin]), calibration_policy="a")
-    out = direct.estimate(data)
+    out = direct.estimate(data, borrowed="balanced")
     np.testing.assert_allclose(out.estimate[1], frame.oracle_label.mean(), atol=0.01)
     rows = unpack(data)
     fitted = fit_slice(rows)
@@ -197,7 +197,7 @@ def test_a_judge_without_information_lends_nothing():
     label = rng.uniform(size=100)
     for score in (np.full((3, 200), 0.5), np.stack([rng.permutation(np.linspace(0, 1, 200))] * 3)):
         data = lent(score, label)
-        out = direct.estimate(data)
+        out = direct.estimate(data, borrowed="balanced")
         assert out.status.values[1:].tolist() == [Status.UNINFORMATIVE_JUDGE] * 2
         assert np.isfinite(out.estimate.values[0]) and np.isnan(out.estimate.values[1:]).all()
         assert np.isnan(out.interval.values[1:]).all() and np.isnan(out.influence.values[1:]).all()
@@ -215,7 +215,7 @@ def test_labels_that_never_vary_lend_nothing():
 def test_modes_of_the_paper_keep_the_plug_in():
     data = from_frame(table())
     chosen = {
-        "balanced": [{}, {"correction": "tmle"}],
+        "spline": [{}, {"correction": "tmle"}],
         "plug_in": [
             {"inference": "jackknife"},
             {"inference": "cluster"},
@@ -238,7 +238,7 @@ def test_the_test_is_of_the_declared_direction_and_of_the_prediction_with_covari
     score = rng.uniform(size=(2, n))
     label = np.clip(0.5 + 0.2 * x[0, :100] + rng.normal(0, 0.1, 100), 0, 1)
     data = lent(score, label, covariate=x[..., None], features=["x"])
-    assert direct.estimate(data).status.values[1] == Status.UNINFORMATIVE_JUDGE
+    assert direct.estimate(data, borrowed="balanced").status.values[1] == Status.UNINFORMATIVE_JUDGE
     knowing = direct.estimate(data, calibration=Calibration(["x"]))
     assert knowing.status.values[1] == Status.TRANSPORT_ASSUMED
     assert knowing.attrs["judge_p_value"] < 1e-6

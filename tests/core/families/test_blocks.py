@@ -28,6 +28,7 @@ METHODS = {
     "ppi_plus_plus": ("ppi_plus_plus", {}),
     "half_powered": ("ppi_plus_plus", {"lam": 0.5}),
     "direct": ("direct", {}),
+    "balanced": ("direct", {"borrowed": "balanced"}),
     "plug_in": ("direct", {"borrowed": "plug_in"}),
     "one_step": ("direct", {"borrowed": "one_step"}),
     "untuned": ("direct", {"power_tuned": False, "borrowed": "plug_in", "interval": "wald"}),

@@ -24,14 +24,14 @@ FAMILY = (
     "stacked_dr",
     "tmle",
 )
-SHARED = ["inference", "calibration", "interval"]
+SHARED = ["inference", "borrowed", "calibration", "interval"]
 
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_help_describes_every_option_and_unknown_ones_are_refused(name):
     function = estimators.load(name).estimate
     names = list(inspect.signature(function).parameters)
-    assert names[:3] == ["data", "ci_prob", "rng"] and names[-3:] == SHARED
+    assert names[:3] == ["data", "ci_prob", "rng"] and names[-4:] == SHARED
     described = inspect.getdoc(function).partition("Parameters\n")[2].partition("Returns\n")
     heads = [line.split(" : ")[0] for line in described[0].splitlines() if line[:1].isalpha()]
     assert ", ".join(heads).split(", ") == names

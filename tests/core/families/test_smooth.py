@@ -85,8 +85,12 @@ def test_it_is_an_option_of_the_family(estimator):
     few = world(np.random.default_rng(1), share=0.2)
     plain, smooth = (estimator.estimate(few, smooth_g=on).sel(policy="target") for on in (False, True))
     assert smooth.direct_part_std_error < 0.7 * plain.direct_part_std_error
-    again = estimator.estimate(few, smooth_g=True, inference="jackknife").sel(policy="target")
-    np.testing.assert_allclose(again.estimate, smooth.estimate)
+    paper = {"smooth_g": True, "borrowed": "plug_in"}
+    kept, again = (
+        estimator.estimate(few, inference=how, **paper).sel(policy="target")
+        for how in ("influence", "jackknife")
+    )
+    np.testing.assert_allclose(again.estimate, kept.estimate)
 
 
 def test_the_numbers_of_many_data_sets_are_those_of_the_estimator():

@@ -31,7 +31,7 @@ def rows_and_groups(labels, shift, seeds):
     drawn = [arrays(N, labels, shift, seed) for seed in seeds]
     score, oracle = (np.stack([one[k] for one in drawn]) for k in range(2))
     block = Block(tuple(POLICIES), score, oracle, np.ones(score.shape), (0.0, 1.0), (0.0, 1.0))
-    pooled = direct.estimate_block(block, ci_prob=0.95).interval
+    pooled = direct.estimate_block(block, ci_prob=0.95, borrowed="balanced").interval
     for (*both, group), interval in zip(drawn, pooled, strict=True):
         rows = rows_of(*both, POLICIES, teach=["base"])
         yield rows, np.unique(group[rows.prompt_order], return_inverse=True)[1], interval
@@ -64,7 +64,7 @@ def test_the_intervals_are_those_of_the_estimator():
             (restrict(data, {"topic": "g0"}), intervals(few, None, code)),
         ):
             for how, interval in zip((None, BY_TOPIC), found, strict=True):
-                wanted = direct.estimate(given, calibration=how)["interval"].values
+                wanted = direct.estimate(given, calibration=how, borrowed="balanced")["interval"].values
                 np.testing.assert_allclose(interval, wanted, rtol=1e-9)
 
 

@@ -114,15 +114,19 @@ def test_clusters_are_respected(inference, correction):
     frame = table(n=60, seed=2)
     frame["cluster"] = frame.prompt_id
     copied = pd.concat([frame, frame.assign(prompt_id="z" + frame.prompt_id)])
+    form = (
+        "balanced" if inference == "influence" and correction != "none" else None
+    )  # which knows clusters of labels
     alone, twice = (
-        direct.estimate(from_frame(t), inference=inference, correction=correction) for t in (frame, copied)
+        direct.estimate(from_frame(t), inference=inference, correction=correction, borrowed=form)
+        for t in (frame, copied)
     )
     np.testing.assert_allclose(twice.estimate, alone.estimate, atol=1e-12)
     np.testing.assert_allclose(
         twice.std_error, alone.std_error, rtol=0.05
     )  # n_b / (n_b - 1) of the blocks moves
     naive = direct.estimate(
-        from_frame(copied.drop(columns="cluster")), inference=inference, correction=correction
+        from_frame(copied.drop(columns="cluster")), inference=inference, correction=correction, borrowed=form
     )
     assert (naive.std_error < 0.85 * twice.std_error).all()
 

@@ -43,8 +43,15 @@ def test_the_default_margin_is_a_share_of_the_oracle_scale():
 
 def test_pitfall_35_t_quantile_and_not_normal():
     report = audit(world(probes=6)).sel(policy="b")
-    half = float(report.interval.values[1] - report.residual)
-    np.testing.assert_allclose(half, stats.t.ppf(0.975, report.df) * report.std_error)
+    # PASS leaves room: on a scale from -2 to 3, for a share of outcomes that six probes may have missed at either end
+    missed = stats.beta(0.5, 6).ppf(0.975)
+    mean, error = float(report.mean_label), float(report.std_error)
+    arms = np.hypot(stats.t.ppf(0.975, report.df) * error, missed * np.array([mean + 2, 3 - mean]))
+    np.testing.assert_allclose(report.interval, float(report.residual) + arms * [-1, 1], rtol=1e-3)
+    failed = audit(world(probes=30, shift=(0.0, 0.6, 0.0))).sel(policy="b")  # FAIL does not
+    half = float(failed.interval.values[1] - failed.residual)
+    assert failed.verdict == "FAIL"
+    np.testing.assert_allclose(half, stats.t.ppf(0.975, failed.df) * failed.std_error)
     np.testing.assert_allclose(report.df, 5)  # probed clusters less one: f is given
 
 
@@ -110,7 +117,8 @@ def test_what_the_planner_asks_for_adds_up():
     total = report.residual_sd**2 / report.n_probes + report.fit_std_error**2
     # probes and labels sit on the same prompts, whose noise is independent here: the parts add up to a few percent
     np.testing.assert_allclose(report.std_error_with_fit**2, total, rtol=0.2)
-    size = audit_size(0.8, residual_sd=float(report.residual_sd), margin=report.attrs.get("margin", 0.25))
+    reach = (float(report.mean_label) + 2, 3 - float(report.mean_label))
+    size = audit_size(0.8, residual_sd=float(report.residual_sd), margin=report.attrs["margin"], reach=reach)
     np.testing.assert_allclose(report.probes_to_pass, size.n_probes)
 
 

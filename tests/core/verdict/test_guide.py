@@ -66,7 +66,7 @@ def test_guide_by_what_is_at_hand():
 
     stale = logged.assign(evaluated=logged.evaluated & (logged.policy == "a"))
     found = recommend(stale, overlap=healthy_overlap(["a", "b"])).sel(policy="b")
-    assert (found.estimator, found.alternative) == ("calibrated_ips", "snips")
+    assert (found.estimator, found.alternative) == ("snips", "capped_ips")
     low = recommend(stale, overlap=healthy_overlap(["a", "b"], ttc=("policy", [0.9, 0.5]))).sel(policy="b")
     assert low.estimator == "none" and "ttc 0.5 (at least 0.7)" in low.reason.item()
     assert low.alternative == "overlap_weights" and "not its value" in low.caution.item()

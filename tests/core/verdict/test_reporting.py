@@ -230,7 +230,7 @@ def test_calibrator_is_kept_as_it_is_and_as_refits_without_each_fold_see_its_lab
 @pytest.mark.parametrize(("module", "delta"), [(calibrated_ips, "reward"), (calibrated_dr_cpo, "residual")])
 def test_weights_can_be_made_again_from_what_is_kept(world, module, delta):
     """Maps, stack, guard and mean-one: the stabilised weights from the ledger alone, and those of `stabilise`."""
-    out = ledger(world, estimate=module.estimate(world), stabilisation=how(world, delta))
+    out = ledger(world, estimate=module.estimate(world, borrowed="plug_in"), stabilisation=how(world, delta))
     given = calibrated(world)
     rows, logged, fold = given.rows, given.logged, given.slice.fold
     logs = unpack_logs(given)

@@ -31,7 +31,7 @@ NUMBERS = (
 
 @cache
 def analysed(name):
-    return analyze(WORLDS[name].table, chosen=["direct"], **WORLDS[name].options)
+    return analyze(WORLDS[name].table, chosen=["direct"], **{"borrowed": "balanced"} | WORLDS[name].options)
 
 
 @cache
@@ -101,7 +101,9 @@ def test_what_is_forecast_is_the_value_that_is_printed(name, monkeypatch):
             rows = WORLDS[name].table
             mine = rows.index[(rows["policy"] == policy) & rows["oracle_label"].notna()]
             less = rows.assign(oracle_label=rows["oracle_label"].drop(mine[0]))
-            fewer = analyze(less, chosen=["direct"], **WORLDS[name].options).value.sel(policy=policy)
+            fewer = analyze(
+                less, chosen=["direct"], **{"borrowed": "balanced"} | WORLDS[name].options
+            ).value.sel(policy=policy)
             assert fewer["route"] == "theta_aug"
             np.testing.assert_allclose(at["std_error"], fewer["std_error"], rtol=5 / len(mine))
             continue

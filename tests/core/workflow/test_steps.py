@@ -181,7 +181,10 @@ def test_estimates_read_the_weights(whole, again):
     moved = read_tree(again / "estimates.nc")
     reward = calibrated(whole.data).logged_reward
     for name in ("snips", "calibrated_ips"):
-        np.testing.assert_allclose(moved[name].estimate, np.nanmean(reward))
+        plug_in = moved[name].estimate - moved[name].label_correction
+        known = np.isfinite(plug_in)  # weights that were shrunk to a constant are refused
+        assert known.any() and (known.all() or name == "calibrated_ips")
+        np.testing.assert_allclose(plug_in[known], np.nanmean(reward))
 
 
 @pytest.mark.slow

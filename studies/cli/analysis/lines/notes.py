@@ -88,7 +88,10 @@ def _unseen_covariates(analysis: Analysis) -> list[str]:
     if not names or fitted is None or fitted.attrs["mode"] != "monotone":
         return []
     direct = analysis.estimates.get("direct")
-    balanced = direct is not None and json.loads(direct.attrs["options"])["borrowed"] == "balanced"
+    balanced = direct is not None and json.loads(direct.attrs["options"])["borrowed"] in (
+        "spline",
+        "balanced",
+    )
     places = ["what is borrowed is balanced on them"] * balanced
     places += ["the posterior sees them"] * (analysis.posterior is not None)
     words = " and ".join(places) or "they are not used"
@@ -235,7 +238,7 @@ def _best(analysis: Analysis) -> list[str]:
     found, lines = best(analysis), []
     if found is not None:
         others = [policy for policy in found.compared if policy != found.policy]
-        words = f"best: {found.policy}: ahead of {some(others)} by intervals that leave out 0"
+        words = f"best: {found.policy}: ahead of {some(others)} by intervals that together leave out 0"
         if not found.decided:
             still = [policy for policy in found.compared if policy not in found.behind]
             words = f"best: not decided among {some(still)}: {found.policy} has the largest value"
