@@ -7,6 +7,7 @@ from cje_core.compiled import Kernel
 CROWDED = 0.2  # weight where the labels crowd against an end of the scale, up to MANY of them
 MANY = 30
 DROPS = 0.5  # Jeffreys' weight, where labels far from the others were seen: there may be others of their kind
+REACH = 3.0  # quartile distances beyond the labelled scores from which on a score lies in a tail of its own
 SEEN = 0.25  # share of the drops that a judge who sees some is expected to see at least
 
 
@@ -58,8 +59,8 @@ def unseen_weight(label, score, seen, low, high):  # type: ignore[no-untyped-def
     ranked = np.sort(score)
     m = len(ranked)
     middle = ranked[m // 2]
-    below = seen.min() - 2 * (middle - ranked[m // 4])
-    above = seen.max() + 2 * (ranked[m - 1 - m // 4] - middle)
+    below = seen.min() - REACH * (middle - ranked[m // 4])
+    above = seen.max() + REACH * (ranked[m - 1 - m // 4] - middle)
     beyond = ((ranked < below) | (ranked > above)).mean()
     # 3.69 is the 97.5% quantile of n Beta(1, n), that of n Beta(c, n) is about 3.69 c^(2/3)
     return max(weight, min((n * beyond / SEEN / 3.69) ** 1.5, 1.0))
