@@ -104,7 +104,6 @@ from cje_core.formulas.misclassification import value_limits
 from cje_core.formulas.proportions import charged, wilson
 from cje_core.inference.estimate import CI_BOUND, Status, wald
 from cje_core.inference.influence import Part, combine
-from cje_core.inference.limits import charged
 from cje_core.inference.sums import cluster_sums
 
 NEEDS = {"judge", "oracle"}

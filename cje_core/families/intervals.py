@@ -189,8 +189,8 @@ def evidence_of(rows: Rows, p: int, behind: BoolArray, scale: tuple[float, float
         return NOTHING
     label = rows.label[own]
     if not ((label == scale[0]) | (label == scale[1])).all():
-        score = rows.z[(rows.policy == p) & rows.evaluated]
-        weight = unseen_weight.function(label, score, rows.z[own], *scale)
+        score = rows.score[(rows.policy == p) & rows.evaluated]
+        weight = unseen_weight.function(label, score, rows.score[own], *scale)
         return NOTHING._replace(clusters=clusters, there=True, unseen_weight=weight)
     prob = np.where(rows.labelled[own], rows.label_prob[own], 1.0)  # probes have none
     by_label = mean_of_rows(rows, own, rows.weight[own] / prob)

@@ -58,6 +58,8 @@ def unseen_weight(label, score, seen, low, high):  # type: ignore[no-untyped-def
             weight = max(weight, DROPS * apart * min(4 * gap / whole - 1, 1.0))
     ranked = np.sort(score)
     m = len(ranked)
+    if m == 0:  # all that there is are labels
+        return weight
     middle = ranked[m // 2]
     below = seen.min() - REACH * (middle - ranked[m // 4])
     above = seen.max() + REACH * (ranked[m - 1 - m // 4] - middle)

@@ -18,6 +18,7 @@ from scipy import special
 from cje_core.checks import FloatArray, IntArray, probability
 from cje_core.data.arrays import Rows, taken
 from cje_core.inference.estimate import CI_BOUND
+from cje_core.inference.limits import basis_of, value_limits
 from cje_core.inference.sums import cluster_se, cluster_sums, counts_up, sum_by
 
 REFERENCE = 0.975  # level of the t quantile at which degrees of freedom are capped
@@ -401,13 +402,17 @@ def simultaneous_bands(
         if np.isfinite(df):
             largest /= np.sqrt(rng.chisquare(df, BAND_DRAWS) / df)
         critical = max(float(np.quantile(largest, prob)), float(special.stdtrit(df, 0.5 + prob / 2)))
-    half = np.full(len(value), np.nan)
-    half[usable] = critical * std_error[usable]
+    interval = np.full((len(value), 2), np.nan)
+    if len(usable):
+        level = 1 - 2 * special.stdtr(
+            df, -critical
+        )  # at which each interval is as far as all together need it
+        interval[usable] = value_limits(basis_of(estimate).at(usable), level)
     return xr.Dataset(
         {
             "estimate": ("policy", value),
             "std_error": ("policy", std_error),
-            "interval": (("policy", "ci_bound"), np.stack([value - half, value + half], axis=-1)),
+            "interval": (("policy", "ci_bound"), interval),
         },
         coords={"policy": estimate["policy"].values, "ci_bound": CI_BOUND},
         attrs={"critical_value": critical, "df": df, "ci_prob": prob, "ci_kind": "simultaneous"},

@@ -20,7 +20,6 @@ from cje_core.inference.estimate import (
     clopper_pearson,
     into_scale,
     logit_wald,
-    percentile,
     wald,
 )
 
@@ -43,12 +42,11 @@ class Basis(NamedTuple):
     unseen_weight: FloatArray  # of an outcome that none of them showed, see `cje_core.formulas.room`
     skewness: FloatArray  # of the error, see `error_skewness`
     scale: tuple[float, float]
-    draws: FloatArray | None = None  # (values, draws), of percentiles
 
     def at(self, index: IntArray | npt.NDArray[np.bool_]) -> "Basis":
         """Return the basis of some of the values, by position or mask."""
         parts = {name: getattr(self, name)[index] for name in PER_VALUE}
-        return self._replace(**parts, draws=None if self.draws is None else self.draws[index])
+        return self._replace(**parts)
 
 
 PER_VALUE = ("value", "std_error", "df", "kind", "effective", "unseen_by", "unseen_weight", "skewness")
@@ -68,7 +66,6 @@ def basis_of(estimate: xr.Dataset) -> Basis:
 
     kind = names["interval_kind"].values.astype(str) if "interval_kind" in names else np.full(n, "wald")
     low, high = estimate.attrs.get("oracle_range", (-np.inf, np.inf))
-    draws = names["draws"].transpose("policy", ...).values if "draws" in names else None
     return Basis(
         np.where(failed, np.nan, column("estimate", np.nan)),
         column("std_error", np.nan),
@@ -79,7 +76,6 @@ def basis_of(estimate: xr.Dataset) -> Basis:
         column("unseen_weight", 0.0),
         column("skewness", 0.0),
         (float(low), float(high)),
-        draws,
     )
 
 
@@ -149,14 +145,6 @@ def _gamma_arms(basis: Basis, tail: FloatArray) -> FloatArray:
     return np.asarray(basis.std_error[:, None] * sides)
 
 
-def _by_draws(basis: Basis, prob: FloatArray) -> FloatArray:
-    """Percentiles of the draws; by t where the draws were not kept."""
-    if basis.draws is None:
-        return _by_t(basis, prob)
-    rows = zip(basis.draws, basis.value, prob, strict=True)
-    return np.array([percentile(draws[None], value, level)[0] for draws, value, level in rows])
-
-
 def _none(basis: Basis, prob: FloatArray) -> FloatArray:
     return np.full((*basis.value.shape, 2), np.nan) + 0 * prob[..., None]
 
@@ -167,7 +155,6 @@ LIMITS: dict[str, Callable[[Basis, FloatArray], FloatArray]] = {
     "logit": _by_logit,
     "clopper_pearson": _by_binomial_tails,
     "gamma": _by_gamma,
-    "percentile": _by_draws,
     "none": _none,
 }
 

@@ -11,6 +11,8 @@ from cje_core.calibration.calibrated import calibrated
 from cje_core.data.arrays import Logged, Rows
 from cje_core.families.direct.fit import fit_policy, make_lender
 from cje_core.families.intervals import NOTHING, Evidence, bounds, evidence_of
+from cje_core.inference.limits import error_skewness
+from cje_core.inference.sums import cluster_sums
 from cje_sim.labelling import Labelling, choose
 from cje_sim.world import Prompts, labels_around
 
@@ -135,13 +137,17 @@ def with_logs(found, policies):
 def numbers(rows, results, *, behind=None, kind="auto", scale=(0.0, 1.0)):
     """`Numbers` that `cje_core.families.assemble.assemble` makes of results of all policies."""
     value, error, df = np.array([(one.value, one.std_error, one.df) for one in results]).T
-    evidence = NOTHING
+    evidence, skewness = NOTHING, 0.0
     if behind is not None:
+        moves = [np.zeros(len(rows.prompts)) if one.influence is None else one.influence for one in results]
+        skewness = error_skewness(cluster_sums(np.stack(moves), rows.cluster))
         each = [evidence_of(rows, p, behind, scale) for p in range(len(results))]
         evidence = Evidence(*map(np.array, zip(*each, strict=True)))
     if kind != "wald":
         value = np.clip(value, *scale)
-    found = bounds(value, error, df, evidence=evidence, kind=kind, ci_prob=0.95, scale=scale)
+    found = bounds(
+        value, error, df, skewness=skewness, evidence=evidence, kind=kind, ci_prob=0.95, scale=scale
+    )
     return Numbers(value, error, df, found.interval)
 
 

@@ -165,7 +165,7 @@ def test_negated_judge_with_decreasing_direction_is_the_same_estimate():
 
 def test_joint_influence_gives_the_standard_errors_and_contrasts():
     data = from_frame(table(n=80, policies=("a", "b", "c")))
-    out = direct.estimate(data, borrowed="balanced")
+    out = direct.estimate(data, borrowed="balanced", interval="wald")
     np.testing.assert_allclose(cluster_se(out.influence.values, np.arange(80)), out.std_error)
     pairs = contrasts(out)
     assert pairs["first"].values.tolist() == ["a", "a", "b"]

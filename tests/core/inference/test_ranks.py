@@ -48,6 +48,7 @@ def counted(labels):
             "policy",
             np.where(np.ptp(labels, axis=1) > 0, labels.std(axis=1, ddof=1) / np.sqrt(m), np.nan),
         ),
+        interval_kind=("policy", np.full(len(mean), "clopper_pearson")),
         effective_count=("policy", np.full(len(mean), float(m))),
         unseen_by=("policy", np.full(len(mean), np.nan)),
     ).assign_attrs(oracle_range=(0.0, 1.0))
