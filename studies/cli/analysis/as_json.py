@@ -115,6 +115,9 @@ def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) ->
         "level": analysis.level(policy),
         "source": analysis.source(policy),
         "refused_by": analysis.refused_by(policy),
+        "unseen_bound": known(analysis.value["unseen_bound"].sel(policy=policy))
+        if "unseen_bound" in analysis.value
+        else None,
         "flags": flags(analysis, policy),
         "if_biased": _if_biased(analysis, policy),
         "transport": {

@@ -3,7 +3,10 @@
 Each function gives the lines of one kind, none where there is nothing to say.
 """
 
+import numpy as np
+
 from cje_core.data.contract import teaching_policies
+from cje_core.inference.limits import unseen_share
 from cje_core.offpolicy.log_likelihoods import refuted
 from cje_core.transport.agreement import mixed
 from cje_core.workflow.analysis import Analysis
@@ -47,6 +50,22 @@ def contradictions(analysis: Analysis) -> list[str]:
         f"caution: labels of {policy} and {whose} disagree about what a score is worth (residual of {policy} by the "
         f"calibration of {whose} {shown}{where}): {so}"
     ]
+
+
+def unseen(analysis: Analysis) -> list[str]:
+    """How far values could be from what their graded labels show, where the interval does not say it."""
+    lines, (low, high) = [], analysis.data.attrs["oracle_range"]
+    for policy in analysis.policies:
+        at = analysis.value.sel(policy=policy)
+        if not np.isfinite(at.get("unseen_bound", np.nan)):
+            continue
+        n, bound, value = int(at["unseen_by"]), float(at["unseen_bound"]), float(at["estimate"])
+        fall = ("fail", "low") if bound < value else ("do far better", "high")
+        lines.append(
+            f"caution for {policy}: {n} labels cannot rule out that up to {float(unseen_share(n)):.0%} of answers "
+            f"{fall[0]}; the value could be as {fall[1]} as {bound:.{2 if high - low <= 10 else 1}f}"
+        )
+    return lines
 
 
 def not_random(analysis: Analysis) -> list[str]:

@@ -65,6 +65,7 @@ def notes(analysis: Analysis) -> list[Text]:
         cautions.contradictions,
         cautions.probes_elsewhere,
         cautions.not_random,
+        cautions.unseen,
         assumption_lines,
         cautions.batches,
         cautions.dearer_than_labels,
