@@ -17,8 +17,9 @@ What all of them take and give is not said again by each:
     draws of a posterior
 ``interval``
     {"auto", "wald", "logit", "clopper_pearson"}: ``auto`` is binomial tails on effective counts where own
-    labels are binary or an end of the oracle range is near, with room for unseen drops where graded labels
-    are few, else the t interval (``wald``); see `cje_core.families.intervals`. Of a posterior
+    labels are binary, t limits with skewness and room for unseen drops where they are graded, and for other
+    values binomial tails near an end of the oracle range, else the t interval (``wald``); see
+    `cje_core.families.intervals`. Of a posterior
     {"eti", "hdi"}, equal-tailed or of highest density
 returned
     the estimate contract, see `cje_core.inference.estimate`, of a posterior with ``draws(policy,

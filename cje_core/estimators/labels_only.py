@@ -1,8 +1,8 @@
 """Mean oracle label of the labelled slice: the control that is unbiased.
 
 Estimand: V(policy) = E[Y]. Formula: ``sum_L w_i Y_i / sum_L w_i`` over the policy's own labels, w the prompt weight
-over the label probability (Hajek). Interval: that of Clopper and Pearson where the labels are binary, else t, with
-clusters, and room for unseen drops where labels are few and near an end of the scale. Failure modes: wide, since the
+over the label probability (Hajek). Interval: that of Clopper and Pearson where the labels are binary, else t with
+the skewness of the error, by cluster, and room for drops that no label showed. Failure modes: wide, since the
 judge is ignored; biased when labels were chosen by something that the declared ``label_prob`` does not know.
 
 Examples

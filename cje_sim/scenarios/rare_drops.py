@@ -1,7 +1,8 @@
 """Graded labels of each policy's own that drop far and rarely: most samples show few drops, and many show none.
 
 A response drops with its policy's probability. Then its label is ``dropped``, else it is uniform within ``width`` of
-``usual``. The judge sees a share of the drops: it scores those between .1 and .3, every other response between .6 and 1.
+``usual``. The judge sees a share of the drops: those it scores between .1 and .3, every other response between .6 and
+1.
 
 Examples
 --------

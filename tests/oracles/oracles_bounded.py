@@ -3,6 +3,7 @@
 from math import comb
 
 import numpy as np
+from scipy import stats
 
 
 def tail(k, n, p):
@@ -56,3 +57,25 @@ def mover(estimate, a, b, prob):
         low, high = at(1 - alpha)
         smallest, largest = (alpha, largest) if low <= 0 <= high else (smallest, alpha)
     return at(prob), largest
+
+
+def beta_quantile(c, n, prob=0.95):
+    """Share of outcomes that n labels without one leave room for."""
+    return stats.beta(c, n).isf((1 - prob) / 2) if c > 0 else 0.0
+
+
+def gamma_limits(value, std_error, df, skewness, n, c, prob=0.95):
+    """Limits of a value on [0, 1] whose error is skewed, with room of weight c beside n labels; cut to the scale."""
+    tail = (1 - prob) / 2
+    t, z, size = stats.t.isf(tail, df), stats.norm.isf(tail), max(abs(skewness), 1e-3)
+    k = 1 / size**2
+    far = (stats.gamma.isf(tail, k + 1) - k) * size * t / z
+    close = (k - stats.gamma.ppf(tail, k)) * size * t / z
+    share = min(k / 30, 1.0)
+    close = (1 - share) * t + share * close
+    down, up = (far, close) if skewness < 0 else (close, far)
+    if c == 0:
+        return [value - std_error * down, value + std_error * up]
+    u = beta_quantile(c, n, prob)
+    down, up = np.hypot(std_error * down, u * value), np.hypot(std_error * up, u * (1 - value))
+    return [max(value - down, 0.0), min(value + up, 1.0)]

@@ -12,6 +12,7 @@ from cje_core.data import from_arrays
 from cje_core.data.block import Block
 from cje_core.estimators import direct, direct_corrected, labels_only, ppi, ppi_plus_plus, raw_judge
 from cje_core.families.intervals import Evidence, bounds
+from cje_core.formulas.room import unseen_weight
 from cje_core.inference.contrasts import contrasts, win_matrix
 from cje_core.inference.estimate import Status, clopper_pearson, wald
 
@@ -120,51 +121,70 @@ def graded(rng, n_policies=3, n=80, m=20, level=0.5):
     return labelled(label)
 
 
-@pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus, raw_judge])
-def test_far_from_the_ends_the_default_is_the_t_interval(module):
+@pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus])
+def test_graded_labels_without_a_tail_have_nearly_the_t_interval(module):
+    """Symmetric labels in the middle of the scale: no room, and the skewness of a sample of them moves it little."""
     data = graded(np.random.default_rng(0))
     auto, plain = module.estimate(data), module.estimate(data, interval="wald")
-    np.testing.assert_array_equal(auto.interval, plain.interval)
-    assert auto.attrs["ci_kind"] == plain.attrs["ci_kind"] == "wald"
-    assert np.isnan(auto.effective_count).all()
+    assert auto.attrs["ci_kind"] == "gamma" and plain.attrs["ci_kind"] == "wald"
+    assert (auto.unseen_weight == 0).all() and np.isnan(auto.effective_count).all()
+    width, t_width = (one.interval.diff("ci_bound").values for one in (auto, plain))
+    assert (np.abs(width / t_width - 1) < 0.05).all()
+    raw = raw_judge.estimate(data)  # rests on no labels
+    assert raw.attrs["ci_kind"] == "wald" and np.isnan(raw.unseen_bound).all()
 
 
 @pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus])
-def test_near_an_end_it_stays_inside(module):
-    label = 1 - np.random.default_rng(1).beta(0.06, 3, size=(3, 80))
-    label[:, 60:] = np.nan
+@pytest.mark.parametrize(("m", "level"), [(12, 0.93), (60, 0.93), (12, 0.5)])
+def test_limits_of_graded_labels_by_a_slow_form(module, m, level):
+    """Skewness and room from the estimate itself, arms written out with SciPy's distributions."""
+    rng = np.random.default_rng(1)
+    label = np.clip(level + 0.1 * rng.normal(size=(3, 80)), 0, 1)
+    label[0, :2] = 0.05  # two drops
+    label[:, m:] = np.nan
     data = labelled(label)
-    plain = module.estimate(data, interval="wald")
-    auto = module.estimate(data)
-    low, high = auto.interval.values.T
-    assert (high <= 1).all()
-    assert (low <= auto.estimate).all()
-    assert (auto.estimate <= high).all()
-    near = plain.interval.values[:, 1] + 0.5 * (plain.interval.values[:, 1] - plain.estimate.values) > 1
-    assert near.any()
-    np.testing.assert_array_equal(auto.interval_kind == "clopper_pearson", near)
-    assert np.isnan(auto.effective_count).all()  # a count of this standard error, not of labels
+    out = module.estimate(data)
+    for p in out.policy.values:
+        at = out.sel(policy=p)
+        phi = at.influence.values
+        skewness = (phi**3).sum() / (phi**2).sum() ** 1.5
+        expected = slow.gamma_limits(
+            float(at.estimate), float(at.std_error), float(at.df), skewness, m, float(at.unseen_weight)
+        )
+        np.testing.assert_allclose(at.interval, expected, rtol=1e-9)
+    assert float(out.unseen_weight[0]) > 0
 
 
-@pytest.mark.parametrize("module", [labels_only, direct, ppi, ppi_plus_plus])
-def test_few_labels_near_an_end_leave_room_for_drops_that_none_of_them_shows(module):
-    """Arms written out; with binary labels, far from the ends, or with 50 labels there is no such room."""
-    data = graded(np.random.default_rng(1), level=0.93, m=12)
-    plain, auto = module.estimate(data, interval="wald"), module.estimate(data)
-    assert auto.attrs["ci_kind"] == "unseen"
-    unseen = stats.beta.ppf(0.975, 0.2, 12)
-    for (low, high), (t_low, t_high), value in zip(
-        auto.interval.values, plain.interval.values, auto.estimate.values, strict=True
-    ):
-        assert low == pytest.approx(value - np.hypot(value - t_low, unseen * value))
-        assert high == pytest.approx(min(1.0, value + np.hypot(t_high - value, unseen * (1 - value))))
-    for m, level in ((12, 0.5), (50, 0.8)):
-        data = graded(np.random.default_rng(1), level=level, m=m)
-        wide = module.estimate(data).interval
-        np.testing.assert_array_equal(wide, module.estimate(data, interval="wald").interval)
-    assert (
-        "unseen" not in module.estimate(labelled(np.c_[by_count(12), np.full((13, 9), np.nan)])).interval_kind
-    )
+@pytest.mark.parametrize("end", [0.0, 1.0])
+def test_weight_of_unseen_outcomes_by_cases(end):
+    """None for labels close together; the crowd's, that of a far drop, that of a tail which the judge alone sees."""
+
+    def weight(label, score=None, seen=None):
+        score = np.linspace(0.6, 1.0, 400) if score is None else score
+        seen = np.linspace(0.6, 1.0, len(label)) if seen is None else seen
+        turn = (lambda x: 1 - x) if end else (lambda x: x)
+        return unseen_weight.function(turn(label), turn(score), turn(seen), 0.0, 1.0)
+
+    near = np.linspace(0.88, 0.92, 30)
+    assert weight(near) == 0
+    assert weight(np.full(10, 0.9)) == 0
+    crowd = 1 - 0.02 * np.random.default_rng(0).exponential(size=30)
+    assert weight(crowd) == pytest.approx(0.2, abs=0.02)
+    assert weight(np.r_[crowd, crowd]) == pytest.approx(0.2 / 2**1.5, abs=0.02)
+    assert weight(np.r_[near, 0.1]) == pytest.approx(0.5)
+    tail = np.r_[np.full(8, 0.2), np.linspace(0.6, 1.0, 392)]  # 2% of the scores
+    assert weight(near, tail) == pytest.approx((30 * 0.02 / 0.25 / 3.69) ** 1.5, rel=1e-9)
+    assert weight(near, np.empty(0)) == 0
+
+
+def test_a_caution_states_what_labels_cannot_rule_out():
+    label = np.full((2, 60), np.nan)
+    label[:, :30] = 0.9 + np.random.default_rng(3).uniform(-0.02, 0.02, (2, 30))
+    label[1, :30] = np.random.default_rng(4).uniform(size=30)
+    out = labels_only.estimate(labelled(label))
+    value, bound = float(out.estimate[0]), out.unseen_bound.values
+    assert bound[0] == pytest.approx(value - (1 - 0.05 ** (1 / 30)) * value)
+    assert np.isnan(bound[1])  # its interval reaches as far
 
 
 def test_room_for_drops_turns_with_the_scale():
@@ -214,7 +234,7 @@ def test_options_are_named():
     label[0] = np.arange(20) % 2
     out = labels_only.estimate(labelled(label))
     assert out.attrs["ci_kind"] == "mixed"
-    assert out.interval_kind.values.tolist() == ["clopper_pearson", "wald", "wald"]
+    assert out.interval_kind.values.tolist() == ["clopper_pearson", "gamma", "gamma"]
     assert np.isfinite(out.effective_count.values).tolist() == [True, False, False]
 
 
@@ -256,7 +276,7 @@ def test_few_failures_do_not_let_the_judge_narrow_the_interval_much():
         found = bounds(
             share, 0.1 * ratio, np.inf, evidence=evidence, kind="auto", ci_prob=0.95, scale=(0.0, 1.0)
         )
-        return found.effective
+        return found.basis.effective
 
     assert width(1.0, 0.1) == pytest.approx(40 / ((0.01 + 1) / 2), rel=1e-9)
     assert width(20.0, 0.5) == pytest.approx(40 / ((20 * 0.25 + 1) / 21), rel=1e-9)
@@ -306,31 +326,34 @@ def test_differences_against_the_formula_in_loops():
         assert float(at.p_value) == pytest.approx(p_value, rel=1e-3)
 
 
-def test_room_for_drops_reaches_the_differences():
-    """MOVER from the printed intervals of two levels, of which one or both have room; the p-value agrees."""
+def test_room_and_skewness_reach_the_differences():
+    """The error of the difference with its skewness, and the room of both levels; the p-value agrees."""
     rng = np.random.default_rng(8)
     label = np.full((4, 60), np.nan)
     label[:, :15] = rng.beta(20, 20, size=(4, 15))
     label[:2, :15] = rng.beta(20, 1, size=(2, 15))
     out = labels_only.estimate(labelled(label))
-    assert out.interval_kind.values.tolist() == ["unseen", "unseen", "wald", "wald"]
+    weight = out.unseen_weight.to_series()
+    assert (weight[:2] > 0).all() and (weight[2:] == 0).all()
     found = contrasts(out)
     for pair in range(found.sizes["pair"]):
         at = found.isel(pair=pair)
         a, b = (out.sel(policy=str(at[name].values)) for name in ("first", "second"))
-        (low_a, high_a), (_, high_b), d = (
-            a.interval.values,
-            b.interval.values,
-            float(a.estimate - b.estimate),
-        )
-        down, up = float(a.estimate) - low_a, high_b - float(b.estimate)
-        r = np.corrcoef(a.influence.values, b.influence.values)[0, 1]
-        if a.interval_kind == "wald":  # neither has room
-            assert float(at.interval[1] - d) == pytest.approx(d - float(at.interval[0]))
-            continue
-        assert float(at.interval[0]) == pytest.approx(d - np.sqrt(down**2 + up**2 - 2 * r * down * up))
+        phi = a.influence.values - b.influence.values
+        skewness = (phi**3).sum() / (phi**2).sum() ** 1.5
+        d = float(a.estimate - b.estimate)
+        low, high = slow.gamma_limits(d, float(at.std_error), float(at.df), skewness, 1, 0.0)
+        room = [
+            [
+                slow.beta_quantile(float(x.unseen_weight), 15) * reach
+                for reach in (float(x.estimate), 1 - float(x.estimate))
+            ]
+            for x in (a, b)
+        ]
+        down = np.sqrt((d - low) ** 2 + room[0][0] ** 2 + room[1][1] ** 2)
+        up = np.sqrt((high - d) ** 2 + room[0][1] ** 2 + room[1][0] ** 2)
+        np.testing.assert_allclose(at.interval, [d - down, d + up], rtol=1e-9)
         assert (float(at.p_value) < 0.05) == bool(at.interval[0] > 0 or at.interval[1] < 0)
-        assert high_a - float(a.estimate) < float(a.estimate) - low_a
 
 
 def test_p_values_agree_with_the_intervals():
