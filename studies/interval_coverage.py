@@ -70,6 +70,13 @@ WORLDS = {
         design="own",
         holds="every value is the same; 10% of the labels drop far below the rest, and the judge knows nothing",
     ),
+    "rare_drops": World(
+        "own labels that\nrarely drop far",
+        "rare_drops",
+        ("base", "same", "safer"),
+        design="own",
+        holds="3% of the graded labels of two policies drop from .9 to .1, so that few labels show none",
+    ),
     "shift": World(
         "one target 0.1 lower",
         "transport_shift",

@@ -79,7 +79,7 @@ Examples
 >>> found["estimate"].to_series().round(3).to_dict()
 {'base': 0.537, 'better': 0.586, 'slightly_better': 0.569, 'worse': 0.471}
 >>> found["interval"].sel(policy="better").values.round(3).tolist()
-[0.505, 0.667]
+[0.502, 0.666]
 >>> set(found["route"].values.tolist())
 {'theta_aug'}
 """

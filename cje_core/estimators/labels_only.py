@@ -13,7 +13,7 @@ Examples
 >>> found["estimate"].to_series().round(3).to_dict()
 {'base': 0.537, 'better': 0.588, 'slightly_better': 0.57, 'worse': 0.472}
 >>> found["interval"].sel(policy="better").values.round(3).tolist()
-[0.507, 0.669]
+[0.504, 0.667]
 """
 
 from collections.abc import Iterable

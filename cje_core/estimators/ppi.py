@@ -20,7 +20,7 @@ Examples
 >>> found["estimate"].to_series().round(3).to_dict()
 {'base': 0.519, 'better': 0.589, 'slightly_better': 0.563, 'worse': 0.46}
 >>> found["interval"].sel(policy="better").values.round(3).tolist()
-[0.503, 0.675]
+[0.501, 0.674]
 """
 
 from collections.abc import Iterable

@@ -19,7 +19,7 @@ Examples
 >>> found["estimate"].to_series().round(3).to_dict()
 {'base': 0.535, 'better': 0.588, 'slightly_better': 0.567, 'worse': 0.468}
 >>> found["interval"].sel(policy="better").values.round(3).tolist()
-[0.508, 0.669]
+[0.505, 0.667]
 """
 
 from collections.abc import Iterable

@@ -9,7 +9,9 @@ from analysis import in_plot, mixed, printed, probes, world
 
 from cje_core.workflow.analyze import analyze
 from cje_core.workflow.posterior import stricter
+from cje_sim.scenarios import rare_drops
 from studies.cli.analysis.as_json import to_json
+from studies.cli.analysis.told import answer
 
 
 def test_transport_failure_refuses_what_is_borrowed_and_probes_stand_in() -> None:
@@ -135,6 +137,25 @@ def test_gates_that_warn_are_printed_with_what_to_do() -> None:
     text = " ".join(printed(result, 100).split())
     assert f"label_support {warned['value']:g} (at least 30): {warned['action']}" in text
     assert "caution for base, other: " in text or "caution for other: " in text
+
+
+def test_labels_that_may_have_missed_rare_failures_carry_a_caution() -> None:
+    """In terminal, page and JSON, for the policy whose labels show no drop, and only for it."""
+    result = analyze(
+        rare_drops.simulate(n=300, oracle_fraction=0.1, drops={"base": 0.2, "same": 0.0}, rng=1)
+    )
+    records = to_json(result)["policies"]
+    bound = records["same"]["unseen_bound"]
+    share = 1 - 0.05 ** (1 / 30)
+    value = records["same"]["value"]["estimate"]
+    assert bound == pytest.approx(value * (1 - share)) and bound < records["same"]["value"]["interval"][0]
+    assert records["base"]["unseen_bound"] is None
+    caution = (
+        f"30 labels cannot rule out that up to 10% of answers fail; the value could be as low as {bound:.2f}"
+    )
+    text = " ".join(printed(result, 100).split())
+    assert text.count("cannot rule out") == 1 and f"caution for same: {caution}" in text
+    assert f"Caution for same: {caution}." in answer(result, to_json(result))
 
 
 def test_the_share_of_the_calibration_reaches_the_advice() -> None:
