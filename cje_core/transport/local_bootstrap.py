@@ -28,7 +28,7 @@ from cje_core.compiled import Kernel
 
 CHUNK = 2**20  # labels drawn at once: 8 MB
 ROUNDING = 1e-12  # of the scale: smaller spreads are none
-MOST_STRETCH = 2.0  # N / (N - blocks) of few clusters of many rows
+MOST_STRETCH = 2.0  # N / (N - blocks), where a few clusters of many rows have many blocks
 
 
 class Sample(NamedTuple):
@@ -123,9 +123,8 @@ def label_law(labels: Sample, probes: Sample) -> Law:
     fitted, block = isotonic(np.bincount(at, weight * label) / total, total)
     block = block[at]
     g = np.clip(fitted[at], 0.0, 1.0)
-    _, mine = np.unique(labels.cluster, return_inverse=True)
-    _, theirs = np.unique(probes.cluster, return_inverse=True)
-    cluster = np.concatenate([mine, theirs + mine.max() + 1])
+    of_label, of_probe = (np.unique(s.cluster, return_inverse=True)[1] for s in (labels, probes))
+    cluster = np.concatenate([of_label, of_probe + of_label.max() + 1])
     count = np.bincount(cluster)
     order = np.argsort(cluster, kind="stable")
     place = np.empty(len(cluster), dtype=np.intp)
@@ -140,24 +139,29 @@ def label_law(labels: Sample, probes: Sample) -> Law:
     spread = np.where(some, spread, 0.0)
     error = np.divide(label - g, spread, out=np.zeros(len(g)), where=some)
     leverage = weight / np.bincount(block, weight)[block]
-    stretch = np.ones(len(g))
-    everywhere = _variance(error[some], leverage[some])
-    for sample in (np.arange(len(g)) < m, np.arange(len(g)) >= m):
-        own = _variance(error[some & sample], leverage[some & sample])
+    stretch, everywhere = np.ones(len(g)), _variance(error[some], leverage[some], cluster[some])
+    for mine in (np.arange(len(g)) < m, np.arange(len(g)) >= m):
+        own = _variance(error[some & mine], leverage[some & mine], cluster[some & mine])
         if own > everywhere:
-            stretch[sample] = np.sqrt(own / everywhere)
+            stretch[mine] = np.sqrt(own / everywhere)
     side = np.where(g < 0.5, -1.0, 1.0)
     kept = order[some[order]]
     donor = error[kept] * side[kept]
     _, start, size = np.unique(cluster[kept], return_index=True, return_counts=True)
-    left = len(start) - len(np.unique(block[some]))
-    donor = (donor - donor.mean()) * np.sqrt(len(start) / max(left, len(start) / MOST_STRETCH))
+    donor = (donor - donor.mean()) * np.sqrt(_freed(len(start), float(leverage[some].sum())))
     return Law(g, spread * stretch * side, donor, start, size, cluster, place)
 
 
-def _variance(error: FloatArray, leverage: FloatArray) -> float:
+def _variance(error: FloatArray, leverage: FloatArray, cluster: IntArray) -> float:
     """Variance of standardised residuals, by the degrees of freedom that the fit left to them; 0 without any."""
-    return float((error**2).sum() / max(len(error) - leverage.sum(), 1.0))
+    if len(error) == 0:
+        return 0.0
+    return float((error**2).mean()) * _freed(len(np.unique(cluster)), float(leverage.sum()))
+
+
+def _freed(n_clusters: int, leverage: float) -> float:
+    """Return N / (N - leverage): by how much squared residuals of N clusters are too small."""
+    return n_clusters / max(n_clusters - leverage, n_clusters / MOST_STRETCH)
 
 
 def draw_labels(law: Law, n_draws: int, rng: np.random.Generator) -> FloatArray:
