@@ -34,7 +34,7 @@ MOST_STRETCH = 2.0  # N / (N - blocks), where a few clusters of many rows have m
 class Sample(NamedTuple):
     """Calibration labels, or the probes of a policy; labels on the unit scale."""
 
-    index: FloatArray  # (n,) what the isotonic step sees
+    score: FloatArray  # (n,) index of the calibrator: what the isotonic step sees
     label: FloatArray  # (n,)
     weight: FloatArray  # (n,) positive
     cluster: IntArray  # (n,) codes, which may skip numbers
@@ -89,9 +89,9 @@ def bootstrap(
     ([0.11, 0.11], 0.11)
     """
     n_groups = int(group.max()) + 1
-    knot, at = np.unique(labels.index, return_inverse=True)
+    knot, at = np.unique(labels.score, return_inverse=True)
     # f is linear between knots and constant outside: two knots of each probe, and the share of the upper one
-    x = np.clip(probes.index, knot[0], knot[-1])
+    x = np.clip(probes.score, knot[0], knot[-1])
     upper = np.minimum(np.searchsorted(knot, x), len(knot) - 1)
     lower = np.maximum(upper - 1, 0)
     gap = knot[upper] - knot[lower]
@@ -118,7 +118,7 @@ def label_law(labels: Sample, probes: Sample) -> Law:
     label = np.concatenate([labels.label, probes.label])
     # unequal weights cost precision, and the two samples need not have one unit: each counts by its effective size
     weight = np.concatenate([s.weight * s.weight.sum() / (s.weight**2).sum() for s in (labels, probes)])
-    _, at = np.unique(np.concatenate([labels.index, probes.index]), return_inverse=True)
+    _, at = np.unique(np.concatenate([labels.score, probes.score]), return_inverse=True)
     total = np.bincount(at, weight)
     fitted, block = isotonic(np.bincount(at, weight * label) / total, total)
     block = block[at]

@@ -47,7 +47,7 @@ def test_draws_are_those_of_a_plain_loop(kind):
     """Residuals of the data and of each draw refit f; the curve of both samples weighs each by its effective size."""
     rng = np.random.default_rng(2)
     labels, probes = random_samples(rng, kind)
-    probes = probes._replace(index=probes.index + 0.1)  # between the knots, and beyond the last
+    probes = probes._replace(score=probes.score + 0.1)  # between the knots, and beyond the last
     group = rng.permutation(np.arange(24) % 3)
     drawn = bootstrap(labels, probes, group, 60, np.random.default_rng(5))
     both = [[*a, *b] for a, b in zip(labels[:2], probes[:2], strict=True)]

@@ -200,7 +200,7 @@ def test_size_check_of_local_audits_sees_a_calibrator_without_noise(monkeypatch)
 
 
 def test_local_audits_find_errors_that_cancel_and_a_group():
-    """Where today's size is right their power is that of the F test that they replace: all but one in ten."""
+    """With 250 labels and 60 probes, where an F test of known f keeps its size and finds all but one in ten, so do they."""
     assert local_findings("beta", 5, 250, 60, 60, "bins")[0] >= 54
     assert local_findings("beta", 5, 250, 60, 60, "groups")[1] >= 54
 
