@@ -200,7 +200,7 @@ def test_size_check_of_local_audits_sees_a_calibrator_without_noise(monkeypatch)
 
 
 def test_local_audits_find_errors_that_cancel_and_a_group():
-    """With 250 labels and 60 probes, where an F test of known f keeps its size and finds all but one in ten, so do they."""
+    """As often as the F test with the error of f, where that keeps its size: in nine of ten data sets at least."""
     assert local_findings("beta", 5, 250, 60, 60, "bins")[0] >= 54
     assert local_findings("beta", 5, 250, 60, 60, "groups")[1] >= 54
 
