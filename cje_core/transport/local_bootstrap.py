@@ -9,8 +9,8 @@ steps and of the interpolation between them. The index is held fixed, that of a 
 Law of new labels on the unit scale (`label_law`): Bernoulli(g) for labels at its two ends, one a cluster. Else
 ``Y* = g + s e*``, clipped to the scale, ``s = sqrt(g (1 - g))``, e* the standardised residuals of a cluster drawn from
 both samples. The skewness of bounded labels has one sign below the middle of the scale and the other above, so e*
-changes its sign where the donor's g and its own lie on different sides; without that clipping takes a tenth of the
-variance. They are stretched by ``sqrt(N / (N - blocks))`` for what the fit took of them, and in a sample whose
+changes its sign where the mean g of the donor's cluster and its own lie on different sides; else clipping would take
+a part of the variance. They are stretched by ``sqrt(N / (N - blocks))`` for what the fit took of them, and in a sample whose
 residuals are larger than both samples' together by that ratio: labels of a policy may be noisier than those that
 calibrate. Quieter ones are not drawn quieter, since few probes that met no rare outcome look quiet by chance.
 
@@ -44,7 +44,7 @@ class Law(NamedTuple):
     """Law of the new labels of n rows; see the module."""
 
     mean: FloatArray  # (n,) g
-    spread: FloatArray  # (n,) s, with a sign: that of g - 1/2
+    spread: FloatArray  # (n,) s, with a sign: the side of the middle on which g is
     donor: (
         FloatArray  # standardised residuals of the donor clusters, one after the other; empty: Bernoulli(g)
     )
@@ -144,7 +144,8 @@ def label_law(labels: Sample, probes: Sample) -> Law:
         own = _variance(error[some & mine], leverage[some & mine], cluster[some & mine])
         if own > everywhere:
             stretch[mine] = np.sqrt(own / everywhere)
-    side = np.where(g < 0.5, -1.0, 1.0)
+    # one sign for all of a cluster, so that its residuals keep their dependence
+    side = np.where(np.bincount(cluster, g - 0.5)[cluster] < 0, -1.0, 1.0)
     kept = order[some[order]]
     donor = error[kept] * side[kept]
     _, start, size = np.unique(cluster[kept], return_index=True, return_counts=True)

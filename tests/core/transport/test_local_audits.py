@@ -69,21 +69,31 @@ def test_draws_are_those_of_a_plain_loop(kind):
 
 
 def test_new_labels_have_the_moments_of_the_old():
-    """Mean g, variance and skewness of graded labels on both sides of the middle, apart by cluster alone."""
+    """Mean g, variance and skewness of graded labels on both sides of the middle."""
     rng = np.random.default_rng(3)
     index = np.tile([0.0, 1.0], 4000)
     label = np.where(index == 0, rng.beta(1, 5, 8000), rng.beta(5, 1, 8000))
-    cluster = np.arange(8000) // 4
+    row = np.arange(4000)
     labels, probes = (
-        Sample(index[at], label[at], np.ones(4000), cluster[at]) for at in (slice(4000), slice(4000, None))
+        Sample(index[at], label[at], np.ones(4000), row) for at in (slice(4000), slice(4000, None))
     )
-    law = label_law(labels, probes)
-    new = draw_labels(law, 200, rng)
+    new = draw_labels(label_law(labels, probes), 200, rng)
     for at, a, b in ((index == 0, 1, 5), (index == 1, 5, 1)):
         mean, variance, skewness = stats.beta.stats(a, b, moments="mvs")
         np.testing.assert_allclose(new[:, at].mean(), mean, atol=0.01)  # five errors of 4,000 labels
         np.testing.assert_allclose(new[:, at].var(), variance, rtol=0.1)
         np.testing.assert_allclose(stats.skew(new[:, at].ravel()), skewness, rtol=0.15)
+
+
+def test_new_labels_of_a_cluster_depend_on_each_other_as_the_old():
+    """Rows of one cluster with means on both sides of the middle have one error."""
+    rng = np.random.default_rng(4)
+    score, cluster = rng.integers(0, 2, 1200).astype(float), np.arange(1200) // 3
+    label = 0.3 + 0.4 * score + 0.1 * rng.standard_normal(400)[cluster]
+    half = slice(600), slice(600, None)
+    law = label_law(*(Sample(score[at], label[at], np.ones(600), cluster[at]) for at in half))
+    error = (draw_labels(law, 50, rng) - law.mean).reshape(50, 400, 3)
+    np.testing.assert_allclose(np.corrcoef(error.reshape(-1, 3).T), 1, atol=0.05)
 
 
 def test_audit_scope_compensating_errors_pass_the_mean_and_fail_the_bins():
