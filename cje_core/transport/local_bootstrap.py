@@ -6,12 +6,13 @@ calibration labels alone and forms the mean residuals ``r* = mean(Y* - f*)`` of 
 residuals have: the noise of few probes, that of a calibrator of few labels, which groups share, and the bias of its
 steps and of the interpolation between them. The index is held fixed, that of a two-stage calibrator too.
 
-Law of new labels on the unit scale (`label_law`): Bernoulli(g) for labels at its two ends, one a cluster. Else
+Law of new labels on the unit scale (`label_law`): Bernoulli(g) for labels at its two ends. Rows of one cluster take the
+uniform numbers behind a donor cluster's labels, drawn below g where these are 1 and above where they are 0. Else
 ``Y* = g + s e*``, clipped to the scale, ``s = sqrt(g (1 - g))``, e* the standardised residuals of a cluster drawn from
 both samples. The skewness of bounded labels has one sign below the middle of the scale and the other above, so e*
 changes its sign where the mean g of the donor's cluster and its own lie on different sides; else clipping would take
-a part of the variance. They are stretched by ``sqrt(N / (N - blocks))`` for what the fit took of them, and in a sample whose
-residuals are larger than both samples' together by that ratio: labels of a policy may be noisier than those that
+a part of the variance. They are stretched by ``sqrt(N / (N - blocks))`` for what the fit took of them, and in a sample
+whose residuals are larger than both samples' together by that ratio: labels of a policy may be noisier than those that
 calibrate. Quieter ones are not drawn quieter, since few probes that met no rare outcome look quiet by chance.
 
 The samples are drawn apart: labels and probes of one prompt that agree are taken as independent, which makes a test
@@ -45,13 +46,14 @@ class Law(NamedTuple):
 
     mean: FloatArray  # (n,) g
     spread: FloatArray  # (n,) s, with a sign: the side of the middle on which g is
-    donor: (
-        FloatArray  # standardised residuals of the donor clusters, one after the other; empty: Bernoulli(g)
-    )
+    donor: FloatArray  # standardised residuals of the donor clusters, one after the other
     start: IntArray  # (donors,) place of the first residual of each
     size: IntArray  # (donors,) residuals of each
     cluster: IntArray  # (n,) 0, 1, ...
     place: IntArray  # (n,) place of each row inside its cluster
+    binary: bool = (
+        False  # `donor` is where the uniform number of each donor starts, `spread` how far it reaches
+    )
 
 
 class Draws(NamedTuple):
@@ -129,9 +131,13 @@ def label_law(labels: Sample, probes: Sample) -> Law:
     order = np.argsort(cluster, kind="stable")
     place = np.empty(len(cluster), dtype=np.intp)
     place[order] = np.arange(len(cluster)) - np.repeat(np.cumsum(count) - count, count)
-    none = np.empty(0)
-    if count.max() == 1 and np.isin(label, (0.0, 1.0)).all():
-        return Law(g, none, none, none.astype(int), none.astype(int), cluster, place)
+    if np.isin(label, (0.0, 1.0)).all():
+        first, width = np.where(label == 1.0, 0.0, g), np.where(label == 1.0, g, 1.0 - g)
+        if count.max() == 1:
+            first, width, order, count = np.zeros(1), np.ones(1), np.zeros(1, int), np.ones(1, int)
+        return Law(
+            g, width[order], first[order], np.cumsum(count) - count, count, cluster, place, binary=True
+        )
     spread = np.sqrt(g * (1.0 - g))
     some = spread > np.sqrt(ROUNDING)  # at the ends of the scale nothing varies, and nothing is learned
     if not some.any():
@@ -167,11 +173,16 @@ def _freed(n_clusters: int, leverage: float) -> float:
 
 def draw_labels(law: Law, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Draw new labels of all rows, shape (draws, n)."""
-    if len(law.donor) == 0:
-        return (rng.random((n_draws, len(law.mean))) < law.mean).astype(float)
     chosen = rng.integers(0, len(law.start), (n_draws, int(law.cluster.max()) + 1))
+    if law.binary:
+        number = rng.random((n_draws, len(law.mean)))
+        if len(law.donor) > 1:
+            chosen = chosen[:, law.cluster]
+            row = law.start[chosen] + law.place % law.size[chosen]
+            number = law.donor[row] + law.spread[row] * number
+        return (number < law.mean).astype(float)
     out = np.empty((n_draws, len(law.mean)))
-    _draw_into(chosen, *law, out)
+    _draw_into(chosen, *law[:-1], out)
     return out
 
 

@@ -94,6 +94,11 @@ def test_new_labels_of_a_cluster_depend_on_each_other_as_the_old():
     law = label_law(*(Sample(score[at], label[at], np.ones(600), cluster[at]) for at in half))
     error = (draw_labels(law, 50, rng) - law.mean).reshape(50, 400, 3)
     np.testing.assert_allclose(np.corrcoef(error.reshape(-1, 3).T), 1, atol=0.05)
+    score, label = score[cluster * 3], (rng.random(400) < 0.5)[cluster].astype(float)
+    law = label_law(*(Sample(score[at], label[at], np.ones(600), cluster[at]) for at in half))
+    new = draw_labels(law, 50, rng).reshape(50, 400, 3)
+    # donors of another mean keep a part: blocks near one half leave nearly all
+    assert np.corrcoef(new.reshape(-1, 3).T).min() > 0.8
 
 
 def test_audit_scope_compensating_errors_pass_the_mean_and_fail_the_bins():
