@@ -27,6 +27,8 @@ from cje_core.calibration.calibrator import index
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import FloatArray, IntArray
 from cje_core.planning.allocation import BALANCE_TOLERANCE, Plan, allocate
+from cje_core.planning.components import variance_components
+from cje_core.planning.own_labels import if_labelled
 
 FEWEST_PROBES = 10  # from which the tuned probe value keeps its level (METHODS: "with 10 probes or more")
 NEIGHBOURS = 5  # labelled responses that one response may take its stand-in label from
@@ -44,7 +46,8 @@ def stand_in_probes(given: Calibrated, policies: Iterable[str]) -> Calibrated:
     """Return the pilot with every response of these policies probed, by labels of responses with like scores.
 
     Each response takes the label of one of the five labelled source responses nearest on the calibrator's index (the
-    score, or the first stage with covariates). The five take turns in order of the index, so that nothing is random.
+    score, or the first stage with covariates), or of more where a judge of few levels puts more at the same distance.
+    They take turns in order of the index, so that nothing is random.
     Real labels stay real, so binary labels stay binary.
     """
     data, rows, fitted = given.parts
@@ -69,12 +72,79 @@ def stand_in_probes(given: Calibrated, policies: Iterable[str]) -> Calibrated:
 
 
 def _nearest(donor: FloatArray, target: FloatArray) -> IntArray:
-    """Index of a donor for each target, both ascending: the nearest few in turns."""
+    """Index of a donor for each target, both ascending: the nearest few in turns, with all that are as near."""
     few = min(NEIGHBOURS, len(donor))
-    if len(target) == 0:
-        return np.empty(0, dtype=np.intp)
-    order = np.argsort(np.abs(target[:, None] - donor), axis=1, kind="stable")[:, :few]
-    return np.asarray(order[np.arange(len(target)), np.arange(len(target)) % few])
+    out = np.empty(len(target), dtype=np.intp)
+    for k, value in enumerate(target):
+        distance = np.abs(donor - value)
+        near = np.flatnonzero(distance <= np.partition(distance, few - 1)[few - 1])
+        out[k] = near[k % len(near)]
+    return out
+
+
+def with_probes(
+    given: Calibrated,
+    probes: Mapping[str, int],
+    *,
+    reference: str | None = None,
+    borrowed: str = "balanced",
+    estimator: str = "direct",
+) -> tuple[Calibrated, xr.Dataset, xr.Dataset | None]:
+    """Components of a plan with these numbers of probes per policy, and the pilot that they are read from.
+
+    Parameters
+    ----------
+    given : Calibrated
+        The pilot.
+    probes : mapping
+        Planned probes by policy; the others keep those of the pilot. Policies that borrow in the pilot get stand-ins,
+        and their residual variance is the slice's held-out one (`cje_core.planning.own_labels.if_labelled`): that of
+        stand-ins, whose labels taught the calibrator, is .8 to .95 of the true one.
+    reference : str, optional
+        Also give the components of differences to this policy.
+    borrowed, estimator
+        As in `cje_core.planning.components.variance_components`.
+
+    Returns
+    -------
+    tuple
+        The pilot with stand-ins, the components of levels, and those of differences or None; as from
+        `variance_components`, with ``variance_probes``, its standard error and ``df_probes`` at the planned numbers.
+    """
+    options = {"borrowed": borrowed, "estimator": estimator}
+    levels = variance_components(given, **options)
+    routes = dict(zip(levels["policy"].values.astype(str), levels["route"].values, strict=True))
+    borrowers = [name for name in probes if routes[name] == "balanced"]
+    ratio = dict.fromkeys(routes, 1.0)
+    if borrowers:
+        held_out = if_labelled(given)["sigma2_cal"]
+        given = stand_in_probes(given, borrowers)
+        levels = variance_components(given, **options)
+    counts = probe_counts(given.data)
+    growth = {name: probes.get(name, counts.get(name, 1)) / counts.get(name, 1) for name in routes}
+    for name in borrowers:
+        one_probe = counts[name] * float(levels["variance_probes"].sel(policy=name))
+        known = float(held_out.sel(policy=name))
+        if one_probe > 0 and np.isfinite(known):
+            ratio[name] = known / one_probe
+    pairs = None
+    if reference is not None:
+        pairs = variance_components(given, reference=reference, **options)
+        ends = list(zip(pairs["first"].values.astype(str), pairs["second"].values.astype(str), strict=True))
+        # probes of both ends are rare (no source policy has a number): then the smaller growth counts for both
+        changes = [(min(growth[a], growth[b]), max(ratio[a], ratio[b])) for a, b in ends]
+        pairs = _grow(pairs, np.array(changes).reshape(-1, 2))
+    return given, _grow(levels, np.array([(growth[name], ratio[name]) for name in routes])), pairs
+
+
+def _grow(components: xr.Dataset, changes: FloatArray) -> xr.Dataset:
+    """Components with growth times as many probes, of residuals whose variance is ratio times as large."""
+    growth, ratio = changes.T
+    changed = {name: components[name] * ratio / growth for name in ("variance_probes", "variance_probes_se")}
+    # as in `forecast.std_error_at`: the slope keeps what it costs, every probe more is a degree of freedom more
+    changed["df_probes"] = np.maximum(components["df_probes"] + components["probe_count"] * (growth - 1), 1.0)
+    changed["probe_count"] = components["probe_count"] * growth
+    return components.assign(changed)
 
 
 class ProbeOption(NamedTuple):
