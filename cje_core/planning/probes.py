@@ -98,8 +98,8 @@ def with_probes(
         The pilot.
     probes : mapping
         Planned probes by policy; the others keep those of the pilot. Policies that borrow in the pilot get stand-ins,
-        and their residual variance is the slice's held-out one (`cje_core.planning.own_labels.if_labelled`): that of
-        stand-ins, whose labels taught the calibrator, is .8 to .95 of the true one.
+        and their residual variance is at least the slice's held-out one (`cje_core.planning.own_labels.if_labelled`):
+        that of stand-ins, whose labels also fit the calibrator, is mostly .85 to .95 of the true one.
     reference : str, optional
         Also give the components of differences to this policy.
     borrowed, estimator
@@ -126,7 +126,7 @@ def with_probes(
         one_probe = counts[name] * float(levels["variance_probes"].sel(policy=name))
         known = float(held_out.sel(policy=name))
         if one_probe > 0 and np.isfinite(known):
-            ratio[name] = known / one_probe
+            ratio[name] = max(known / one_probe, 1.0)
     pairs = None
     if reference is not None:
         pairs = variance_components(given, reference=reference, **options)
