@@ -113,7 +113,7 @@ def with_probes(
     """
     options = {"borrowed": borrowed, "estimator": estimator}
     levels = variance_components(given, **options)
-    routes = dict(zip(levels["policy"].values.astype(str), levels["route"].values, strict=True))
+    routes = dict(zip(levels["policy"].values.astype(str).tolist(), levels["route"].values, strict=True))
     borrowers = [name for name in probes if routes[name] == "balanced"]
     ratio = dict.fromkeys(routes, 1.0)
     if borrowers:
@@ -130,9 +130,16 @@ def with_probes(
     pairs = None
     if reference is not None:
         pairs = variance_components(given, reference=reference, **options)
-        ends = list(zip(pairs["first"].values.astype(str), pairs["second"].values.astype(str), strict=True))
+        probed = set(levels["policy"].values.astype(str)[levels["route"].values == "probe_tuned"].tolist())
+        ends = [{str(name), reference} & probed for name in pairs["first"].values]
         # probes of both ends are rare (no source policy has a number): then the smaller growth counts for both
-        changes = [(min(growth[a], growth[b]), max(ratio[a], ratio[b])) for a, b in ends]
+        changes = [
+            (
+                min((growth[name] for name in end), default=1.0),
+                max((ratio[name] for name in end), default=1.0),
+            )
+            for end in ends
+        ]
         pairs = _grow(pairs, np.array(changes).reshape(-1, 2))
     return given, _grow(levels, np.array([(growth[name], ratio[name]) for name in routes])), pairs
 
@@ -190,11 +197,14 @@ def spend(
         return Spending(allocate(budget, cost_per_prompt, cost_per_label, sigma2_eval, sigma2_cal), {})
     names, terms = list(sigma2_probes), np.maximum(np.array(list(sigma2_probes.values())), 0.0)
     costs = np.array([cost_per_label] + [cost_per_probe] * len(names))
-    least = FEWEST_PROBES * (cost_per_prompt + cost_per_probe * len(names)) + MIN_LABELLED_CLUSTERS * cost_per_label
+    least = (
+        FEWEST_PROBES * (cost_per_prompt + cost_per_probe * len(names))
+        + MIN_LABELLED_CLUSTERS * cost_per_label
+    )
     if not least * (1 + 1e-9) <= budget:
         raise ValueError(
-            f"a budget of {budget:g} does not pay for {MIN_LABELLED_CLUSTERS} labels and {FEWEST_PROBES} probes of each "
-            f"of {len(names)} policies; it takes at least {least:g}"
+            f"a budget of {budget:g} does not pay for {MIN_LABELLED_CLUSTERS} labels and {FEWEST_PROBES} probes "
+            f"of each of {len(names)} policies; it takes at least {least:g}"
         )
     lower = np.array([float(MIN_LABELLED_CLUSTERS)] + [float(FEWEST_PROBES)] * len(names))
     law = _law(budget, cost_per_prompt, costs, sigma2_eval, np.array([sigma2_cal, *terms]), lower)

@@ -76,7 +76,9 @@ class Planned(OfData):
     balance: Shares
     outside: list[str]
     check: xr.Dataset | None  # None where the plan is too large to try out
-    probes: dict[str, float]  # probes that let an audit pass, per policy that borrows or is probed; NaN where unknown
+    probes: dict[
+        str, float
+    ]  # probes that let an audit pass, per policy that borrows or is probed; NaN where unknown
     margin: float
     power: float
     borrowed: str  # what a policy without labels or probes of its own gets
@@ -327,7 +329,9 @@ def _probe_options(given: Calibrated, components: xr.Dataset, n_policies: int) -
     labelled = data["labelled"].any(("prompt", "draw")).sel(policy=components["policy"]).values
     if labelled.all() or not probed_share(data, n_policies):
         return {}
-    routes = dict(zip(components["policy"].values.astype(str), components["route"].values, strict=True))
+    routes = dict(
+        zip(components["policy"].values.astype(str).tolist(), components["route"].values, strict=True)
+    )
     names = [name for name, own in zip(routes, labelled, strict=True) if not own]
     counts = probe_counts(data)
     responses = data["evaluated"].sum(("prompt", "draw"))

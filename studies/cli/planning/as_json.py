@@ -228,7 +228,8 @@ def next_steps(planned: Planned) -> list[str]:
     audited = {p: n for p, n in planned.probes.items() if not math.isnan(n) and p not in failed}
     if audited:
         shown = (
-            f"{p} {n:.0f}" + (f" (the plan buys {planned.probe_labels[p]})" if p in planned.probe_labels else "")
+            f"{p} {n:.0f}"
+            + (f" (the plan buys {planned.probe_labels[p]})" if p in planned.probe_labels else "")
             for p, n in audited.items()
         )
         top = "" if planned.probe_labels else ", on top of the budget"

@@ -29,7 +29,9 @@ def _contours(planned: Planned) -> bytes:
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
-    known = [p for p in planned.policies if np.isfinite(planned.planned_components["std_error"].sel(policy=p))]
+    known = [
+        p for p in planned.policies if np.isfinite(planned.planned_components["std_error"].sel(policy=p))
+    ]
     pilot_n, chosen = planned.planned_components.attrs["n"], planned.plan
     n_grid = np.unique(np.geomspace(min(pilot_n, chosen.n) / 2, 2 * max(pilot_n, chosen.n), 25).astype(int))
     fractions = np.geomspace(min(0.02, chosen.m / chosen.n / 2), 1.0, 25)

@@ -197,7 +197,10 @@ def test_all_labelled_the_variance_is_that_of_the_label():
 def test_resampled_probes_keep_their_number_and_their_policy():
     data = pilot(n_probes=30)
     study = resample_pilot(data, 500, 100, 1, with_probes=True)
-    assert study.probe.sum(("prompt", "draw")).values.tolist() == data.probe.sum(("prompt", "draw")).values.tolist()
+    assert (
+        study.probe.sum(("prompt", "draw")).values.tolist()
+        == data.probe.sum(("prompt", "draw")).values.tolist()
+    )
     assert not (study.probe & study.labelled).any()
     assert not study.probe.sel(policy="base").any()
     assert np.isfinite(study.oracle.values).sum() == int(study.probe.sum() + study.labelled.sum())

@@ -5,6 +5,7 @@ import pytest
 
 import cje_sim
 from cje_core.calibration.calibrated import calibrated
+from cje_core.estimators import direct_corrected
 from cje_core.planning.forecast import std_error_at
 from cje_core.planning.probes import (
     FEWEST_PROBES,
@@ -36,13 +37,21 @@ def cheapest(budget, costs, sigma2, terms):
 @pytest.mark.parametrize("seed", range(12))
 def test_a_budget_is_spent_as_well_as_on_a_grid(seed):
     rng = np.random.default_rng(seed)
-    costs, sigma2, terms = 10 ** rng.uniform(-2, 0, 3), 10 ** rng.uniform(-4, 0, 2), 10 ** rng.uniform(-3, 0, 2)
+    costs, sigma2, terms = (
+        10 ** rng.uniform(-2, 0, 3),
+        10 ** rng.uniform(-4, 0, 2),
+        10 ** rng.uniform(-3, 0, 2),
+    )
     budget = (10 * (costs[0] + 2 * costs[2]) + 4 * costs[1]) * 10 ** rng.uniform(0.3, 1.2)
     plan_, probes = spend(budget, *costs, *sigma2, dict(zip("ab", terms, strict=True)))
     variance = sigma2[0] / plan_.n + sigma2[1] / plan_.m + terms[0] / probes["a"] + terms[1] / probes["b"]
     assert plan_.std_error**2 == pytest.approx(variance)
-    assert costs @ [plan_.n, plan_.m, sum(probes.values())] == pytest.approx(plan_.cost) and plan_.cost <= budget
-    assert 4 <= plan_.m <= plan_.n and FEWEST_PROBES <= min(probes.values()) and max(probes.values()) <= plan_.n
+    assert (
+        costs @ [plan_.n, plan_.m, sum(probes.values())] == pytest.approx(plan_.cost) and plan_.cost <= budget
+    )
+    assert (
+        4 <= plan_.m <= plan_.n and FEWEST_PROBES <= min(probes.values()) and max(probes.values()) <= plan_.n
+    )
     assert variance <= 1.03 * cheapest(budget, costs, sigma2, terms)
 
 
@@ -54,12 +63,14 @@ def test_inside_its_bounds_the_law_gives_each_purchase_its_share_of_the_spend():
     variances = (0.04 / plan_.n, 0.09 / plan_.m, 0.08 / probes["a"] + 0.32 / probes["b"])
     costs = (0.01 * plan_.n, plan_.m, 2.0 * sum(probes.values()))
     shares = purchase_shares(plan_.n, plan_.m, variances, costs)
-    assert shares.advice == "balanced" and shares.probe_share == pytest.approx(shares.probe_spend_share, abs=0.01)
+    assert shares.advice == "balanced" and shares.probe_share == pytest.approx(
+        shares.probe_spend_share, abs=0.01
+    )
     assert purchase_shares(4000, 3900, (1e-5, 2e-5, 1e-2), (40.0, 3900.0, 60.0)).advice == "more probes"
 
 
 def test_too_little_money_for_probes_says_what_it_takes():
-    with pytest.raises(ValueError, match=r"10 probes each of 2 policies; it takes at least 24\.1"):
+    with pytest.raises(ValueError, match=r"10 probes of each of 2 policies; it takes at least 24\.1"):
         spend(20, 0.01, 1.0, 1.0, 0.1, 0.1, {"a": 0.1, "b": 0.1})
 
 
@@ -111,7 +122,9 @@ def test_the_probes_part_falls_with_their_number():
         float(now["df_probes"].sel(policy="lower")) + 120
     )
     before = with_probes(given, {}, reference="base")[2]["variance_probes"]
-    np.testing.assert_allclose((pairs["variance_probes"] / before).values, np.where(before["first"] == "lower", 0.25, 1))
+    np.testing.assert_allclose(
+        (pairs["variance_probes"] / before).values, np.where(before["first"] == "lower", 0.25, 1)
+    )
 
 
 def test_resampled_studies_hold_the_planned_probes():
@@ -126,9 +139,9 @@ def test_resampled_studies_hold_the_planned_probes():
 def test_forecasts_by_stand_ins_are_those_of_fresh_studies():
     """Where transport is exact: mean forecast of 20 pilots against the spread of 150 studies with 80 real probes.
 
-    The ratio of a mean of 20 forecasts (each off by some 10%) and a spread of 150 has a standard error of 6.2%.
+    The ratio of a mean of 15 forecasts or more (each off by some 10%) and a spread of 150 has a standard error of 6.3%.
     """
-    names = ["clone", "better"]
+    names = ["slightly_better", "worse"]
     forecasts = []
     for seed in range(20):
         _, components, _ = with_probes(calibrated(pilot(seed)), dict.fromkeys(names, 80))
@@ -146,11 +159,10 @@ def test_forecasts_by_stand_ins_are_those_of_fresh_studies():
         study = data.assign(
             labelled=(dims, labelled), probe=(dims, probe), oracle=data.oracle.where(labelled | probe)
         )
-        from cje_core.estimators import direct_corrected
-
         values.append(direct_corrected.estimate(study)["estimate"].sel(policy=names).values)
-    ratio = np.mean(forecasts, axis=0) / np.std(values, axis=0, ddof=1)
-    assert (np.abs(ratio - 1) < 5 * 0.062).all()
+    assert np.isfinite(forecasts).sum(axis=0).min() >= 15  # some pilots refuse the policy far from the labels
+    ratio = np.nanmean(forecasts, axis=0) / np.std(values, axis=0, ddof=1)
+    assert (np.abs(ratio - 1) < 5 * 0.063).all()
 
 
 COSTS = {"cost_judge": 0.02, "cost_oracle": 1.0, "replicates": 20}
@@ -171,20 +183,24 @@ def test_every_error_falls_with_the_budget_where_policies_are_probed():
 @pytest.mark.slow
 def test_a_borrowing_policy_gets_probes_where_money_is_not_what_limits_it():
     """Little money, or transport that is exact: borrow. Much: labels of base cannot show a bias, probes can."""
-    data = pilot()
+    data = pilot(world="discrete_judge")
     poor, rich = (plan(data, budget=budget, **COSTS) for budget in (60, 2000))
     exact = plan(data, budget=2000, margin=1e-4, **COSTS)
     assert poor.probe_labels == exact.probe_labels == {} and poor.borrowing == exact.borrowing != []
     assert rich.stand_ins == exact.borrowing and rich.borrowing == []
     assert np.isfinite(rich.forecast["std_error"].values).all()
-    np.testing.assert_array_less(rich.probe_labels["clone"] * [0.5, 1.0], rich.plan.n)
+    assert max(rich.probe_labels.values()) <= rich.plan.n and rich.plan.cost <= 2000
+    mixed = plan(
+        data, budget=100, **COSTS
+    )  # the policy far from the labels first: borrowing leaves it the most
+    assert list(mixed.probe_labels) == ["worse"] and mixed.borrowing == ["better", "clone"]
 
 
 @pytest.mark.slow
 def test_a_plan_for_policies_with_labels_alone_buys_no_probes():
     data = cje_sim.simulate("transport_shift", n=300, n_probes=40, rng=1)
     one = plan(data, budget=300, n_policies=1, **COSTS)
-    assert one.probe_labels == {} and one.unmoved == ["same", "lower", "flatter", "compensating"]
+    assert one.probe_labels == {} and set(one.unmoved) == {"same", "lower", "flatter", "compensating"}
     three = plan(data, budget=300, n_policies=3, **COSTS)
     assert three.cost_per_probe == pytest.approx(0.5)
     assert three.plan.cost <= 300
