@@ -8,7 +8,7 @@ with n evaluated prompts of which m are labelled. The paper's proposition "Squar
 (P policies share the labels in its extension "Multi-Policy Amortization"), so that the optimum has ``m / n = sqrt(P
 c_S sigma2_cal / (c_Y sigma2_eval))``, and there the labels' share of the variance equals their share of the spend.
 The components come from one pilot (`cje_core.planning.components.variance_components`), of the default values or of
-the paper's plug-in. Probes keep their number, and what they leave is a third term that neither n nor m moves.
+the paper's plug-in. Probes are a further purchase, which `cje_core.planning.probes` adds to the law.
 
 What a design will show is forecast in `cje_core.planning.forecast`.
 """

@@ -17,7 +17,7 @@ of a labelled response with a like score, an assumption that forecast and simula
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -111,7 +111,7 @@ def with_probes(
         The pilot with stand-ins, the components of levels, and those of differences or None; as from
         `variance_components`, with ``variance_probes``, its standard error and ``df_probes`` at the planned numbers.
     """
-    options = {"borrowed": borrowed, "estimator": estimator}
+    options: dict[str, Any] = {"borrowed": borrowed, "estimator": estimator}
     levels = variance_components(given, **options)
     routes = dict(zip(levels["policy"].values.astype(str).tolist(), levels["route"].values, strict=True))
     borrowers = [name for name in probes if routes[name] == "balanced"]

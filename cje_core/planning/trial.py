@@ -7,7 +7,9 @@ estimates and the power of a shifted contrast against what `cje_core.planning.al
 with it). It cannot show scores that the pilot does not hold, and in the resampled world the calibrator's noise is a
 little smaller than in the pilot's: the truth there is the pilot's own isotonic fit. A borrowing policy's scores that no
 label reached are drawn in to those that one did (`_within_reach`); what is promised is that of the pilot as it is.
-Gates and audits are not run on the resamples: what they refuse on the pilot has no plan to be tried out.
+Planned probes are drawn from those of the pilot, and where it has none, from labels that stand in for them
+(`cje_core.planning.probes`). Gates and audits are not run on the resamples: what they refuse on the pilot has no plan
+to be tried out.
 """
 
 import math
@@ -84,9 +86,10 @@ def resample_pilot(
 ) -> xr.Dataset:
     """Evaluation data of n prompts, m of them labelled, drawn from a pilot with replacement.
 
-    Units are clusters (prompts where there are none). Units that keep their labels are drawn from the pilot's
-    labelled ones, those with probes from the pilot's probed ones until each policy has as many as in the pilot, the
-    rest from all of them with labels and probes taken off; every draw is a new unit with a new name. Logged responses and strata are left out.
+    Units are clusters (prompts where there are none). Units that keep their labels are drawn from the pilot's labelled
+    ones, those with probes from its probed ones until each policy has as many as in the pilot, the rest from all of
+    them with labels and probes taken off; every draw is a new unit with a new name. Logged responses and strata are
+    left out.
 
     Parameters
     ----------

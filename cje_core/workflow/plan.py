@@ -117,7 +117,7 @@ class Planned(OfData):
 
     @property
     def unmoved(self) -> list[str]:
-        """Policies whose values rest on probes that the plan does not buy, so that it leaves their errors as they are."""
+        """Policies whose values rest on probes that the plan does not buy, so that their errors stay as they are."""
         return [p for p in self.policies if self.route(p) == "probe_tuned" and p not in self.probe_labels]
 
     def worst_own(self, policy: str) -> float:

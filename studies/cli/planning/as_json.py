@@ -176,8 +176,8 @@ def next_steps(planned: Planned) -> list[str]:
     bought = ", ".join(f"{policy} {count}" for policy, count in planned.probe_labels.items())
     probing = f", probe a random part of the others' responses ({bought})" if bought else ""
     steps = [
-        f"judge {chosen.n} prompts under {who}, label the responses of {under} to a random {chosen.m} of them{probing}, "
-        f"then cje-lab analyze{' with --probes' if bought else ''}",
+        f"judge {chosen.n} prompts under {who}, label the responses of {under} to a random {chosen.m} of them"
+        f"{probing}, then cje-lab analyze{' with --probes' if bought else ''}",
         *_reasons(planned, taught),
     ]
     if planned.estimator == "stacked_dr":

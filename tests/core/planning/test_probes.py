@@ -50,7 +50,7 @@ def test_a_budget_is_spent_as_well_as_on_a_grid(seed):
         costs @ [plan_.n, plan_.m, sum(probes.values())] == pytest.approx(plan_.cost) and plan_.cost <= budget
     )
     assert (
-        4 <= plan_.m <= plan_.n and FEWEST_PROBES <= min(probes.values()) and max(probes.values()) <= plan_.n
+        4 <= plan_.m <= plan_.n and min(probes.values()) >= FEWEST_PROBES and max(probes.values()) <= plan_.n
     )
     assert variance <= 1.03 * cheapest(budget, costs, sigma2, terms)
 
