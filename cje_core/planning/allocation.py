@@ -8,7 +8,7 @@ with n evaluated prompts of which m are labelled. The paper's proposition "Squar
 (P policies share the labels in its extension "Multi-Policy Amortization"), so that the optimum has ``m / n = sqrt(P
 c_S sigma2_cal / (c_Y sigma2_eval))``, and there the labels' share of the variance equals their share of the spend.
 The components come from one pilot (`cje_core.planning.components.variance_components`), of the default values or of
-the paper's plug-in. Probes keep their number, and what they leave is a third term that neither n nor m moves.
+the paper's plug-in. Probes are a further purchase, which `cje_core.planning.probes` adds to the law.
 
 What a design will show is forecast in `cje_core.planning.forecast`.
 """
@@ -45,6 +45,7 @@ def allocate(
     *,
     n_policies: int = 1,
     m_min: int = MIN_LABELLED_CLUSTERS,
+    n_min: int = 0,
 ) -> Plan:
     """Whole numbers n and m that minimise ``sigma2_eval / n + sigma2_cal / m`` within a budget.
 
@@ -61,6 +62,8 @@ def allocate(
         P policies answer every prompt and share the labels: one prompt costs ``P c_S``.
     m_min : int
         Fewest labelled prompts that give an estimate at all.
+    n_min : int
+        Fewest prompts, for instance those whose responses are probed.
 
     Raises
     ------
@@ -88,7 +91,7 @@ def allocate(
             f"a budget of {budget:g} pays for more than {MOST:g} prompts or labels at {price[0]:g} and "
             f"{price[1]:g} each; give all three in one unit"
         )
-    needed = m_min * (price[0] + price[1])
+    needed = max(n_min, m_min) * price[0] + m_min * price[1]
     if not needed * (1 - 1e-12) <= budget:
         raise ValueError(
             f"a budget of {budget:g} does not pay for {m_min} labelled prompts; it takes at least {needed:g}"
@@ -97,6 +100,8 @@ def allocate(
     _, exponent = np.frexp(budget)
     budget, per_prompt, cost_oracle = (float(np.ldexp(v, -exponent)) for v in (budget, *price))
     m_max = _affordable(budget, 0.0, per_prompt + cost_oracle)
+    if n_min > m_max:  # prompts that are bought in any case leave less for labels
+        m_max = _affordable(budget, n_min * per_prompt, cost_oracle)
     root_eval, root_cal = np.sqrt(per_prompt * sigma2_eval), np.sqrt(cost_oracle * sigma2_cal)
     law = budget * np.sqrt(sigma2_cal / cost_oracle) / (root_eval + root_cal)
     near = int(np.clip(np.floor(law), m_min, m_max))
@@ -120,7 +125,7 @@ def allocate(
         std_error=float(np.sqrt(variance[best])),
         calibration_share=float(sigma2_cal / m_best / variance[best]),
         spend_share=float(cost_oracle * m_best / cost),
-        all_labelled=bool(m_best == m_max and law >= m_max),
+        all_labelled=bool(m_best == m_max >= n_min and law >= m_max),
     )
 
 

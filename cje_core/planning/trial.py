@@ -7,10 +7,13 @@ estimates and the power of a shifted contrast against what `cje_core.planning.al
 with it). It cannot show scores that the pilot does not hold, and in the resampled world the calibrator's noise is a
 little smaller than in the pilot's: the truth there is the pilot's own isotonic fit. A borrowing policy's scores that no
 label reached are drawn in to those that one did (`_within_reach`); what is promised is that of the pilot as it is.
-Gates and audits are not run on the resamples: what they refuse on the pilot has no plan to be tried out.
+Planned probes are drawn from those of the pilot, and where it has none, from labels that stand in for them
+(`cje_core.planning.probes`). Gates and audits are not run on the resamples: what they refuse on the pilot has no plan
+to be tried out.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,15 +23,15 @@ from scipy import stats
 
 from cje_core.calibration.calibrated import Calibrated, calibrated
 from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
-from cje_core.checks import FloatArray, IntArray
+from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.data import DataError
 from cje_core.data.construct import dataset
 from cje_core.data.contract import LOGGED, teaching_policies
 from cje_core.estimators import direct, direct_corrected, stacked_dr
 from cje_core.inference.contrasts import others_and
 from cje_core.inference.pairs import pair_errors
-from cje_core.planning.components import variance_components
 from cje_core.planning.forecast import effect_at, std_error_at
+from cje_core.planning.probes import with_probes
 from cje_core.verdict.headline import headline
 
 CI_PROB = 0.95  # of the studies and of the planned test, whose errors a 5% slack is about
@@ -46,6 +49,7 @@ class _Pool(NamedTuple):
     evaluated: IntArray  # evaluated prompts of each unit
     n_labels: IntArray  # labelled prompts of each unit
     probed: IntArray  # units with a probe
+    n_probes: IntArray  # (policies, units) probes of each policy in each unit
 
 
 def _pool(data: xr.Dataset, with_probes: bool) -> _Pool:
@@ -59,13 +63,16 @@ def _pool(data: xr.Dataset, with_probes: bool) -> _Pool:
     order = np.argsort(unit, kind="stable")
     size = np.bincount(unit)
     n_labels = np.bincount(unit, weights=labelled[present]).astype(np.intp)
+    probes = data["probe"].sum("draw").transpose("policy", "prompt").values[:, present] * with_probes
+    n_probes = np.stack([np.bincount(unit, weights=row, minlength=len(size)) for row in probes])
     return _Pool(
         members=present[order],
         start=np.concatenate([[0], np.cumsum(size)]),
         labelled=np.flatnonzero(n_labels),
         evaluated=np.bincount(unit, weights=evaluated[present]).astype(np.intp),
         n_labels=n_labels,
-        probed=np.flatnonzero(np.bincount(unit, weights=probed[present] & with_probes)),
+        probed=np.flatnonzero(n_probes.any(axis=0)),
+        n_probes=n_probes.astype(np.intp),
     )
 
 
@@ -79,9 +86,10 @@ def resample_pilot(
 ) -> xr.Dataset:
     """Evaluation data of n prompts, m of them labelled, drawn from a pilot with replacement.
 
-    Units are clusters (prompts where there are none). Units that keep their labels are drawn from the pilot's
-    labelled ones, as many with probes as the pilot has from those, the rest from all of them with labels and probes
-    taken off; every draw is a new unit with a new name. Logged responses and strata are left out.
+    Units are clusters (prompts where there are none). Units that keep their labels are drawn from the pilot's labelled
+    ones, those with probes from its probed ones until each policy has as many as in the pilot, the rest from all of
+    them with labels and probes taken off; every draw is a new unit with a new name. Logged responses and strata are
+    left out.
 
     Parameters
     ----------
@@ -90,7 +98,7 @@ def resample_pilot(
     n, m : int
         Prompts; with clusters the sizes come out as nearly as whole clusters allow.
     with_probes : bool
-        Keep as many probed units as the pilot has; else probes are left out.
+        Keep as many probes of each policy as the pilot has; else probes are left out.
 
     Raises
     ------
@@ -106,7 +114,7 @@ def resample_pilot(
     (500, 50)
     """
     rng = np.random.default_rng(rng)
-    return _resample(data, check_pilot(data, with_probes=with_probes), n, m, rng)
+    return _resample(data, check_pilot(data, with_probes=with_probes), n, m, rng, {})
 
 
 def check_pilot(data: xr.Dataset, *, with_probes: bool = False) -> _Pool:
@@ -128,12 +136,20 @@ def check_pilot(data: xr.Dataset, *, with_probes: bool = False) -> _Pool:
 
 
 def _resample(
-    data: xr.Dataset, pool: _Pool, n: int, m: int, rng: np.random.Generator, *, with_logs: bool = False
+    data: xr.Dataset,
+    pool: _Pool,
+    n: int,
+    m: int,
+    rng: np.random.Generator,
+    probes: Mapping[str, int],
+    *,
+    with_logs: bool = False,
 ) -> xr.Dataset:
     per_unit = pool.n_labels[pool.labelled].mean()
     n_kept = max(round(m / per_unit), 1)
     kept = rng.choice(pool.labelled, n_kept)
-    probed = rng.choice(pool.probed, len(pool.probed)) if len(pool.probed) else pool.probed
+    numbers = [probes.get(str(name)) for name in data["policy"].values]
+    probed, audited = _draw_probed(pool, numbers, rng)
     left = n - pool.evaluated[kept].sum() - pool.evaluated[probed].sum()
     n_bare = max(round(left / pool.evaluated.mean()), 0)
     unit = np.concatenate([kept, rng.integers(0, len(pool.evaluated), n_bare), probed])
@@ -142,8 +158,8 @@ def _resample(
     prompt = pool.members[np.repeat(pool.start[unit], size) + offset]
     bare = np.arange(len(prompt)) >= size[:n_kept].sum()
     labelled = data["labelled"].values[:, prompt] & ~bare[:, None]
-    audits = np.arange(len(prompt)) >= len(prompt) - size[len(unit) - len(probed) :].sum()
-    probe = data["probe"].values[:, prompt] & audits[:, None]
+    of_unit = np.concatenate([np.zeros((len(audited), len(unit) - len(probed)), dtype=bool), audited], axis=1)
+    probe = data["probe"].values[:, prompt] & np.repeat(of_unit, size, axis=1)[..., None]
     response = ("policy", "prompt", "draw")
     variables: dict[str, Any] = {
         "judge": (response, data["judge"].values[:, prompt]),
@@ -167,6 +183,27 @@ def _resample(
     return dataset(variables, coords, data.attrs, indexes=indexes)
 
 
+def _draw_probed(
+    pool: _Pool, numbers: Sequence[int | None], rng: np.random.Generator
+) -> tuple[IntArray, BoolArray]:
+    """Draw units with probes until each policy has its number, and mark whose probes each unit keeps.
+
+    Units are drawn once for all policies, so that probes at one prompt stay together and cost one prompt.
+    """
+    at = pool.n_probes[:, pool.probed]
+    has = at > 0
+    per_unit = at.sum(axis=1) / np.maximum(has.sum(axis=1), 1)
+    planned = np.array([at[p].sum() if k is None else k for p, k in enumerate(numbers)])
+    wanted = np.where(per_unit > 0, np.rint(planned / np.maximum(per_unit, 1)), 0)
+    drawn = np.empty(0, dtype=np.intp)
+    while ((count := has[:, drawn].sum(axis=1)) < wanted).any():
+        short = float(((wanted - count) / np.maximum(has.mean(axis=1), 1 / len(pool.probed))).max())
+        drawn = np.concatenate([drawn, rng.integers(0, len(pool.probed), math.ceil(short))])
+    keeps = has[:, drawn] & (np.cumsum(has[:, drawn], axis=1) <= wanted[:, None])
+    used = keeps.any(axis=0)
+    return pool.probed[drawn[used]], keeps[:, used]
+
+
 def simulate_plan(
     data: xr.Dataset | Calibrated,
     n: int,
@@ -178,6 +215,7 @@ def simulate_plan(
     power: float = 0.8,
     borrowed: str = "balanced",
     estimator: str = "direct",
+    probes: Mapping[str, int] | None = None,
 ) -> xr.Dataset:
     """Run the planned study many times on resampled pilots and compare with the plan.
 
@@ -196,6 +234,9 @@ def simulate_plan(
     borrowed, estimator
         As in `cje_core.planning.components.variance_components`; stacked DR keeps the logged responses of the prompts
         drawn.
+    probes : mapping, optional
+        Planned probes of policies; by default those of the pilot. Where the pilot has none of a policy that borrows,
+        labels of like responses stand in for them (`cje_core.planning.probes.stand_in_probes`).
 
     Returns
     -------
@@ -219,13 +260,12 @@ def simulate_plan(
     reference = reference or sorted(teaching_policies(data))[0]
     alone = len(names) == 1
     stacked = estimator == "stacked_dr"
-    levels = variance_components(given, borrowed=borrowed, estimator=estimator)
-    probed = levels["route"].values == "probe_tuned"
-    shape = (
-        levels
-        if alone
-        else variance_components(given, reference=reference, borrowed=borrowed, estimator=estimator)
+    planned_probes = dict(probes or {})
+    given, levels, pairs = with_probes(
+        given, planned_probes, reference=None if alone else reference, borrowed=borrowed, estimator=estimator
     )
+    data, shape = given.data, levels if pairs is None else pairs
+    probed = levels["route"].values == "probe_tuned"
     pool, sources = check_pilot(data, with_probes=bool(probed.any())), _sources(levels)
     # From here on the data are what is resampled. The promises above are of the pilot itself: the plan that is printed
     # is on trial, and drawn-in scores, which extrapolate no more, would promise less error than the plan counts on.
@@ -234,7 +274,7 @@ def simulate_plan(
     pairs_seen: list[FloatArray] = []  # differences, their errors and degrees of freedom
     first = names
     for _ in range(replicates) if isinstance(replicates, int) else replicates:
-        resampled = _resample(data, pool, n, m, rng, with_logs=stacked)
+        resampled = _resample(data, pool, n, m, rng, planned_probes, with_logs=stacked)
         drawn = calibrated(resampled, calibration)
         study = (
             stacked_dr.estimate(drawn, ci_prob=CI_PROB)
@@ -249,8 +289,8 @@ def simulate_plan(
             pairs_seen.append(np.stack([*levels_seen[-1], study["df"].values]))
         else:
             numbers = others_and(study, reference)
-            pairs = pair_errors(study, *numbers, CI_PROB, tested=False)
-            pairs_seen.append(np.stack([pairs.difference, pairs.std_error, pairs.df]))
+            errors_of = pair_errors(study, *numbers, CI_PROB, tested=False)
+            pairs_seen.append(np.stack([errors_of.difference, errors_of.std_error, errors_of.df]))
             first = names[numbers[0]]
     count = len(levels_seen)
     if count < LEAST:

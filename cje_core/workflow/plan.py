@@ -6,10 +6,11 @@ What is forecast is the value that ``cje-lab analyze`` prints: own labels, else 
 pilot is analysed first, and a policy whose level `analyze` refuses, for whatever reason, gets no number here either,
 nor does a difference with it: it needs labels of its own, and the plan says how far these would lead at worst.
 
-The budget goes to the *median* policy: components are medians over the pilot's policies whose values rest on the labels
-that are bought (probes are not), since one policy that lives off the labelled scores can have a hundred times the
-variance of the others, and labels of this design hardly help it. What the plan means for each policy, and for each
-difference to the reference, is shown and simulated apart.
+The budget buys prompts, labels of the source policies, and probes of the others (`cje_core.planning.probes`). Values
+that rest on labels count with the *median* of their components: one policy that lives off the labelled scores can have
+a hundred times the variance of the others, and labels of this design hardly help it. Probes are bought for policies
+that the pilot probed, for those refused, and for those that borrow where probes leave a smaller error than borrowing
+with a bias within the margin. What the plan means for each policy and difference is shown and simulated.
 """
 
 import math
@@ -27,12 +28,13 @@ from cje_core.checks import one_of
 from cje_core.data import DataError
 from cje_core.data.contract import teaching_policies
 from cje_core.inference.estimate import Status
-from cje_core.planning.allocation import MOST, Balance, Plan, allocate
+from cje_core.planning.allocation import MOST, Plan
 from cje_core.planning.binary_judge import binary_split
 from cje_core.planning.components import FORECAST, PLANNED, variance_components
-from cje_core.planning.costs import money_of, spreadless
+from cje_core.planning.costs import Money, money_of, probed_share, spreadless
 from cje_core.planning.forecast import extrapolation, std_error_at
 from cje_core.planning.own_labels import if_equal_again, if_labelled, labels_to_match, worst_std_error
+from cje_core.planning.probes import ProbeOption, Shares, Spending, choose_probes, probe_counts, with_probes
 from cje_core.planning.trial import check_pilot, simulate_plan
 from cje_core.streams import generator
 from cje_core.transport.audit_size import probes_to_pass
@@ -59,20 +61,24 @@ class Planned(OfData):
     value: xr.Dataset  # of the pilot, as `analyze` prints it
     transport: xr.Dataset  # its audit of the pilot
     components: xr.Dataset
+    planned_components: xr.Dataset  # with the plan's probes
     n_policies: int
     own: bool  # each policy of the plan gets labels of its own
     cost_per_prompt: float  # judging one prompt under all policies
     cost_per_label: float  # labelling one prompt
+    cost_per_probe: float
     budget: float
     plan: Plan
+    probe_labels: dict[str, int]  # probes that the plan buys, by policy
     forecast: xr.Dataset
     if_labelled: xr.Dataset  # per borrowing policy: std_error with the plan's labels its own, labels_to_match
-    worst_own: float  # standard error that as many labels of a refused policy's own cannot exceed
-    pilot_balance: Balance
-    balance: Balance
+    pilot_balance: Shares
+    balance: Shares
     outside: list[str]
     check: xr.Dataset | None  # None where the plan is too large to try out
-    probes: dict[str, float]  # per borrowed policy: probes that let an audit pass; NaN where unknown
+    probes: dict[
+        str, float
+    ]  # probes that let an audit pass, per policy that borrows or is probed; NaN where unknown
     margin: float
     power: float
     borrowed: str  # what a policy without labels or probes of its own gets
@@ -99,6 +105,26 @@ class Planned(OfData):
         return str(self.components["route"].sel(policy=policy).item())
 
     @property
+    def stand_ins(self) -> list[str]:
+        """Policies whose planned probes are forecast and simulated by labels of like responses of other policies."""
+        return [policy for policy in self.probe_labels if self.route(policy) == "balanced"]
+
+    @property
+    def borrowing(self) -> list[str]:
+        """Policies whose planned values borrow."""
+        routes = ("balanced", "plug_in")
+        return [p for p in self.policies if self.route(p) in routes and p not in self.probe_labels]
+
+    @property
+    def unmoved(self) -> list[str]:
+        """Policies whose values rest on probes that the plan does not buy, so that their errors stay as they are."""
+        return [p for p in self.policies if self.route(p) == "probe_tuned" and p not in self.probe_labels]
+
+    def worst_own(self, policy: str) -> float:
+        """Return the standard error that the plan's probes of a policy, or as many as its labels, cannot exceed."""
+        return worst_std_error(self.data, self.probe_labels.get(policy, self.plan.m))
+
+    @property
     def refused(self) -> list[str]:
         """Policies whose level `analyze` refuses on the pilot: they need labels of their own."""
         return _refused(self.levels)
@@ -118,7 +144,8 @@ class Planned(OfData):
         """What stands of labels that are all equal, and what more of them would do."""
         scale = self.data.attrs["oracle_range"]
         low, high = (number(float(bound), scale) for bound in at["interval"].values)
-        m, ci_prob = self.plan.m, self.value.attrs["ci_prob"]
+        m = self.probe_labels.get(str(at["policy"].item()), self.plan.m)
+        ci_prob = self.value.attrs["ci_prob"]
         within = number(if_equal_again(self.data, m, ci_prob), scale)
         return (
             f"all its labels are equal, at an end of the scale: [{low}, {high}] by their number alone, no spread to "
@@ -142,8 +169,9 @@ class Planned(OfData):
             numbers = ["-" if math.isnan(error) else f"{error:.3g}" for error in found]
             rows.append([policy, *numbers, self.silent(policy) or self.route(policy)])
         heading = (
-            f"judge {self.plan.n} prompts under {self.n_policies} policies, label {self.plan.m}: "
-            f"{self.plan.cost:g} of {self.budget:g}"
+            f"judge {self.plan.n} prompts under {self.n_policies} policies, label {self.plan.m}"
+            + (f", probe {sum(self.probe_labels.values())}" if self.probe_labels else "")
+            + f": {self.plan.cost:g} of {self.budget:g}"
         )
         return Shown(heading, ["policy", *errors, "route, or why not"], rows)
 
@@ -165,7 +193,7 @@ def plan(
     track: Track | None = None,
     **reading: Unpack[Reading],
 ) -> Planned:
-    """Read a pilot, split its variance, spend the budget by the square-root law, and try the plan out.
+    """Read a pilot, split its variance, spend the budget on prompts, labels and probes, and try the plan out.
 
     Parameters
     ----------
@@ -186,7 +214,8 @@ def plan(
     replicates : int, optional
         Simulated studies; default 200, fewer for large plans.
     margin : float, optional
-        Harmless mean residual of the transport audit; default 5% of the oracle scale.
+        Harmless mean residual of the transport audit; default 5% of the oracle scale. A borrowed value counts as off by
+        an unknown amount within it, which labels of other policies do not reduce and probes do.
     seed : int
     track : callable, optional
         Wraps the iterator of replicates.
@@ -222,26 +251,39 @@ def plan(
     components = _as_refused(
         variance_components(given, borrowed=borrowed, estimator=estimator), pilot.value, refused
     )
-    money = money_of(
-        data,
-        components,
-        pilot.levels,
-        cost_judge=cost_judge,
-        cost_oracle=cost_oracle,
-        n_policies=n_policies,
-        stacked=estimator == "stacked_dr",
-    )
-    try:
-        chosen = allocate(
-            budget, money.cost_per_prompt, money.cost_per_label, money.sigma2_eval, money.sigma2_cal
+    count = n_policies or data.sizes["policy"]
+    options = {} if estimator == "stacked_dr" else _probe_options(given, components, count)
+    costs = {"cost_judge": cost_judge, "cost_oracle": cost_oracle}
+
+    def money_for(probed: Iterable[str]) -> Money:
+        some = {name: options[name] for name in sorted(probed)}
+        stacked = estimator == "stacked_dr"
+        return money_of(
+            data, components, pilot.levels, n_policies=n_policies, stacked=stacked, probed=some, **costs
         )
+
+    counts = probe_counts(data)
+    probed = [name for name in options if components["route"].sel(policy=name) == "probe_tuned"]
+    pilot_money = money_for(name for name in probed if counts.get(name))
+    share = probed_share(data, count)
+
+    def spending(some: tuple[str, ...]) -> tuple[Spending, float]:
+        best = money_for(some).spend(budget)
+        return best, _mean_square(data, components, options, best, share=share, margin=harmless)
+
+    try:
+        (chosen, probe_labels), some = choose_probes(options, probed, spending)
     except ValueError as error:
         raise DataError(f"budget={budget:g}: {error}") from None
+    money = money_for(some)
     check = _tried(
         pilot, chosen, components, seed=seed, replicates=replicates, track=track, power=power, borrowed=borrowed,
-        estimator=estimator,
+        estimator=estimator, probes=probe_labels,
     )  # fmt: skip
-    forecast = std_error_at(chosen.n, chosen.m, components)
+    planned = with_probes(given, probe_labels, borrowed=borrowed, estimator=estimator)[1]
+    planned = _as_refused(planned, pilot.value, refused)
+    forecast = std_error_at(chosen.n, chosen.m, planned)
+    borrowing = std_error_at(chosen.n, chosen.m, components)
     pilot_n, pilot_m = components.attrs["n"], components.attrs["m"]
     return Planned(
         calibrated=given,
@@ -250,17 +292,19 @@ def plan(
         value=pilot.value,
         transport=pilot.transport,
         components=components,
+        planned_components=planned,
         n_policies=money.n_policies,
         own=money.own,
         cost_per_prompt=money.cost_per_prompt,
         cost_per_label=money.cost_per_label,
+        cost_per_probe=money.cost_per_probe,
         budget=budget,
         plan=chosen,
+        probe_labels=probe_labels,
         forecast=forecast,
-        if_labelled=_without(_if_labelled(given, chosen, forecast), refused),
-        worst_own=worst_std_error(data, chosen.m),
-        pilot_balance=money.balance(pilot_n, min(pilot_m, pilot_n)),
-        balance=money.balance(chosen.n, chosen.m),
+        if_labelled=_without(_if_labelled(given, chosen, borrowing), refused),
+        pilot_balance=pilot_money.balance(pilot_n, min(pilot_m, pilot_n), counts),
+        balance=money.balance(chosen.n, chosen.m, probe_labels),
         outside=extrapolation(chosen.n, chosen.m, components),
         check=check,
         probes=_probes(data, components, pilot.transport),
@@ -272,6 +316,66 @@ def plan(
         seconds=time.perf_counter() - start,
         binary=binary_split(data, chosen.n, chosen.m),
     )
+
+
+def _probe_options(given: Calibrated, components: xr.Dataset, n_policies: int) -> dict[str, ProbeOption]:
+    """Variances that probes would leave, for the policies without labels that a plan may buy them for.
+
+    Of a policy that the pilot probed they are its own, of one that borrows those of stand-ins. Of one without a number
+    (refused, or with equal labels only) the labels at hand give the spread; it sets its share of the money, and no
+    forecast is made of it.
+    """
+    data = given.data
+    labelled = data["labelled"].any(("prompt", "draw")).sel(policy=components["policy"]).values
+    if labelled.all() or not probed_share(data, n_policies):
+        return {}
+    routes = dict(
+        zip(components["policy"].values.astype(str).tolist(), components["route"].values, strict=True)
+    )
+    names = [name for name, own in zip(routes, labelled, strict=True) if not own]
+    counts = probe_counts(data)
+    responses = data["evaluated"].sum(("prompt", "draw"))
+    borrowers = {name: int(responses.sel(policy=name)) for name in names if routes[name] == "balanced"}
+    planned = with_probes(given, borrowers)[1] if borrowers else components
+    spread = float(data["oracle"].where(data["labelled"] | data["probe"]).var())
+    out = {}
+    for name in names:
+        at = (planned if name in borrowers else components).sel(policy=name)
+        known = bool(np.isfinite(at["std_error"]))
+        if known and str(at["route"].item()) == "probe_tuned":
+            n_probes = borrowers.get(name) or counts[name]
+            out[name] = ProbeOption(float(at["sigma2_eval"]), n_probes * float(at["variance_probes"]))
+        elif not known and spread > 0:
+            out[name] = ProbeOption(0.0, spread)
+    return out
+
+
+def _mean_square(
+    data: xr.Dataset,
+    components: xr.Dataset,
+    options: Mapping[str, ProbeOption],
+    spending: Spending,
+    *,
+    share: float,
+    margin: float,
+) -> float:
+    """Return the mean squared error of a design over planned policies, the criterion of `cje_core.planning.probes`."""
+    n, m, probes = spending.plan.n, spending.plan.m, spending.probes
+    labelled = data["labelled"].any(("prompt", "draw"))
+    # a policy without a number lies anywhere on the scale, at most half its width from the middle
+    unknown = components.attrs["scale_width"] ** 2 / 4
+    total = 0.0
+    for name in components["policy"].values.astype(str):
+        at = components.sel(policy=name)
+        if name in probes:
+            error = options[name].sigma2_eval / n + options[name].sigma2_probe / probes[name]
+        elif not np.isfinite(float(at["std_error"])):
+            error = unknown
+        else:
+            error = float(at["sigma2_eval"] / n + at["sigma2_cal"] / m + at["variance_probes"])
+            error += margin**2 / 3 * (str(at["route"].item()) in ("balanced", "plug_in"))
+        total += error * (1.0 if bool(labelled.sel(policy=name)) else share)
+    return total
 
 
 def _tried(

@@ -17,7 +17,7 @@ def bin_tests(rates: FloatArray, each: int, rng: np.random.Generator, reps: int)
 
     ``pooled`` and ``own``: the sum of squared residuals over one estimated variance, or over each bin's own, to a
     chi-squared; a bin without variance counts if its residual is not 0. ``anova``: the pooled sum to an F law by the
-    bins' own variances, the calibrator known; ``shipped``: the same by those of the null where they add up to more.
+    bins' own variances, the calibrator known; ``floored``: the same by those of the null where they add up to more.
     """
     hits = rng.binomial(each, rates, size=(reps, len(rates)))
     square = (hits / each - rates) ** 2
@@ -29,7 +29,7 @@ def bin_tests(rates: FloatArray, each: int, rng: np.random.Generator, reps: int)
         "pooled": float((pooled_sum > edge).mean()),
         "own": float((own_sum > edge).mean()),
         "anova": float(anova_type(square, own, each).mean()),
-        "shipped": float(anova_type(square, larger(own, rates, each), each).mean()),
+        "floored": float(anova_type(square, larger(own, rates, each), each).mean()),
     }
 
 
@@ -161,7 +161,7 @@ def estimated_variance(w: Params) -> Sides:
 
 
 def null_variance(w: Params) -> Sides:
-    """Size with at least the variances of the null: the law of `cje-lab audit binned`, calibrator known."""
+    """Size with at least the variances of the null: calibrator known."""
     return _size(w, floored=True)
 
 
@@ -229,7 +229,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     over_worlds(
         name="binned-null-variance",
-        source="ours: in place of binned-anova-type; the law of `cje-lab audit binned`, calibrator known",
+        source="ours: in place of binned-anova-type; a textbook test of binned residuals, calibrator known",
         statement="the same by the null's variances, p(1-p) at the calibrated rates p, where the estimated ones add "
         "up to less, keeps its size: at most 6.25% at 5% with one to four bins of 40 to 200 labels",
         rule="random label rates, then an optimiser; enumeration of all counts in each world, or Sobol points of them",
@@ -239,7 +239,7 @@ CLAIMS: tuple[Claim, ...] = (
         "skewed.",
         family=Family((1, 2, 3, 4), lambda size: size + 1, own_bins, 0.1),
         sides=null_variance,
-        second=lambda w: _simulated(w, "shipped"),
+        second=lambda w: _simulated(w, "floored"),
         repairs="binned-anova-type",
         planted="at most 1%",
         falsified=lambda s: s._replace(right=0.01),

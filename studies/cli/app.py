@@ -316,7 +316,7 @@ def plan(
     salt: Salt = None,
     as_json: Json = False,
 ) -> None:
-    """Spend a budget on judge scores and oracle labels, from a pilot; the plan is checked by simulation."""
+    """Spend a budget on judge scores, oracle labels and probes, from a pilot; the plan is checked by simulation."""
     from cje_core.calibration.calibrated import Calibration
     from cje_core.workflow.plan import plan as plan_files
     from studies.cli.analysis.out import check_out

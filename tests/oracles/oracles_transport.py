@@ -10,38 +10,6 @@ def mean_residual(label, predicted, weight):
     return sum(w * (y - f) for w, y, f in zip(weight, label, predicted, strict=True)) / sum(weight)
 
 
-def lack_of_fit(label, predicted, bins):
-    """Statistic of a lack-of-fit test with known f: sum over bins of m_b rbar_b^2 / s^2, s^2 pooled within bins."""
-    groups = {}
-    for y, f, b in zip(label, predicted, bins, strict=True):
-        groups.setdefault(b, []).append(y - f)
-    means = {b: sum(r) / len(r) for b, r in groups.items()}
-    squares = sum((x - means[b]) ** 2 for b, r in groups.items() for x in r)
-    pooled = squares / sum(len(r) - 1 for r in groups.values())
-    return sum(len(r) * means[b] ** 2 for b, r in groups.items()) / pooled
-
-
-def anova_type(label, predicted, bins):
-    """F value and degrees of freedom of Brunner, Dette and Munk's ANOVA-type statistic with known f, unbiased squares.
-
-    With one variance s^2 pooled in the statistic, bin b adds u_b = s_b^2 / s^2 to its mean under the null.
-    """
-    groups = {}
-    for y, f, b in zip(label, predicted, bins, strict=True):
-        groups.setdefault(b, []).append(y - f)
-    squares = {b: sum((x - sum(r) / len(r)) ** 2 for x in r) for b, r in groups.items()}
-    pooled = sum(squares.values()) / sum(len(r) - 1 for r in groups.values())
-    mean = second = noise = 0.0
-    for b, r in groups.items():
-        df = len(r) - 1
-        u = squares[b] / df / pooled
-        mean += u
-        second += u**2 * df / (df + 2)
-        noise += u**2 / (df + 2)
-    df_bins = min(mean**2 / second, len(groups))
-    return lack_of_fit(label, predicted, bins) / mean, df_bins, mean**2 / noise
-
-
 def probe_value(responses, probes):
     """Tuned value of one policy: prompt -> f of every response, prompt -> (f, label) of the probes among them.
 
@@ -151,3 +119,37 @@ def bounds(score, predicted, weight, low_score, high_score, scale):
         ]
         out.append(sum(w * v for w, v in zip(weight, values, strict=True)) / sum(weight))
     return out
+
+
+def isotonic_curve(index, label, weight):
+    """Index levels and the isotonic fit at each."""
+    from scipy.optimize import isotonic_regression
+
+    levels = sorted(set(index))
+    total = [sum(w for x, w in zip(index, weight, strict=True) if x == at) for at in levels]
+    sums = [sum(w * y for x, y, w in zip(index, label, weight, strict=True) if x == at) for at in levels]
+    means = [s / t for s, t in zip(sums, total, strict=True)]
+    return levels, isotonic_regression(means, weights=total).x.tolist()
+
+
+def group_residuals(labels, probes, group):
+    """Mean of Y - f over the probes of each group; labels and probes are (index, label, weight), f of the labels."""
+    levels, fitted = isotonic_curve(*labels)
+    out = []
+    for g in sorted(set(group)):
+        mine = [k for k, name in enumerate(group) if name == g]
+        guesses = [float(np.interp(probes[0][k], levels, fitted)) for k in mine]
+        out.append(mean_residual([probes[1][k] for k in mine], guesses, [probes[2][k] for k in mine]))
+    return out
+
+
+def joint_p(value, null):
+    """Share of draws at least as far from the mean of the draws, by their own covariance, as the value."""
+    n, q = len(null), len(value)
+    mean = [sum(r[b] for r in null) / n for b in range(q)]
+    v = [[sum((r[a] - mean[a]) * (r[b] - mean[b]) for r in null) / n for b in range(q)] for a in range(q)]
+    far = [
+        float(d @ np.linalg.lstsq(np.array(v), d, rcond=1e-9)[0])
+        for d in (np.array(r) - np.array(mean) for r in [value, *null])
+    ]
+    return far[0], (1 + sum(f >= far[0] * (1 - 1e-9) for f in far[1:])) / (n + 1)

@@ -88,12 +88,16 @@ def test_json_is_one_object_that_keeps_its_promises(cli: Cli, tmp_path: Path) ->
     chosen = result["plan"]
     assert result["pilot"]["prompts"] == 150 and result["pilot"]["labelled"] == 60
     assert chosen["cost_per_prompt"] == pytest.approx(0.04) and chosen["cost_per_label"] == pytest.approx(0.3)
-    assert chosen["n"] * 0.04 + chosen["m"] * 0.3 == pytest.approx(chosen["cost"])
+    probes = chosen["probes"]["other"]
+    assert chosen["cost_per_probe"] == pytest.approx(0.3) and chosen["stand_ins"] == ["other"]
+    assert chosen["n"] * 0.04 + (chosen["m"] + probes) * 0.3 == pytest.approx(chosen["cost"])
     assert 4 <= chosen["m"] <= chosen["n"] and chosen["cost"] <= 40
     assert set(result["policies"]) == {"base", "other"}
+    base = result["policies"]["base"]
+    expected = base["sigma2_eval"] / chosen["n"] + base["sigma2_cal"] / chosen["m"]
+    assert base["planned_std_error"] == pytest.approx(expected**0.5)
+    assert [result["policies"][p]["planned_probes"] for p in ("base", "other")] == [None, probes]
     for policy in result["policies"].values():
-        expected = policy["sigma2_eval"] / chosen["n"] + policy["sigma2_cal"] / chosen["m"]
-        assert policy["planned_std_error"] == pytest.approx(expected**0.5)
         relative = 5 / math.sqrt(2 * (replicates - 1))  # five Monte Carlo errors of a standard deviation
         assert policy["simulated_std_error"] == pytest.approx(policy["planned_std_error"], rel=relative)
     [pair] = result["contrasts"]
@@ -135,18 +139,23 @@ def test_the_forecast_is_of_what_analyze_prints_and_says_what_own_labels_would_d
             "default": {},
             "probes": {"probes": probes},
             "paper": {"borrowed": "plug_in"},
+            "exact": {"margin": 1e-3},
         }.items()
     }
     routes = {name: result["policies"]["other"]["route"] for name, result in found.items()}
-    assert routes == {"default": "balanced", "probes": "probe_tuned", "paper": "plug_in"}
+    assert routes == {"default": "balanced", "probes": "probe_tuned", "paper": "plug_in", "exact": "balanced"}
+    planned = {name: result["policies"]["other"]["planned_route"] for name, result in found.items()}
+    assert planned == routes | {"default": "probe_tuned"}
     assert all(result["policies"]["base"]["route"] == "theta_aug" for result in found.values())
     assert {name: result["manifest"]["borrowed"] for name, result in found.items()} == {
-        "default": "balanced", "probes": "balanced", "paper": "plug_in"
+        "default": "balanced", "probes": "balanced", "paper": "plug_in", "exact": "balanced"
     }  # fmt: skip
     steps = {name: " ".join(result["next"]) for name, result in found.items()}
-    assert "as well as borrowing" in steps["default"] and "the plan is of the plug-in" not in steps["default"]
+    assert "as well as borrowing" in steps["exact"] and "the plan is of the plug-in" not in steps["exact"]
+    assert "labels like those of base at like scores" in steps["default"]
+    assert "The planned errors assume exact transport" in steps["exact"]
     assert "the plan is of the plug-in" in steps["paper"]
-    other = found["default"]["policies"]["other"]
+    other = found["exact"]["policies"]["other"]
     assert other["std_error_if_labelled"] > 0 and other["labels_to_match_borrowing"] >= 4
     assert found["default"]["policies"]["base"]["std_error_if_labelled"] is None
     assert (
@@ -196,14 +205,18 @@ def test_labels_that_contradict_each_other_lend_nothing_to_the_plan_either(cli: 
     assert refused["refused_by"] == ["agreement"] and refused["status"] == "level_refused"
     assert refused["planned_std_error"] is refused["simulated_std_error"] is refused["held"] is None
     m = result["plan"]["m"]
-    assert refused["std_error_of_own_labels_at_most"] == pytest.approx(0.5 / math.sqrt(m))
+    probes = result["plan"]["probes"]["c"]
+    assert probes >= 10 and result["plan"]["cost"] == pytest.approx(
+        result["plan"]["n"] * 0.06 + m * 0.6 + probes * 0.3
+    )
+    assert refused["std_error_of_own_labels_at_most"] == pytest.approx(0.5 / math.sqrt(probes))
     assert result["plan"]["achievable"] is not None
     _, text, _ = cli(*words)
     words_in = " ".join(text.split())
     assert "refused by agreement" in text and "c - a refused" in words_in
     assert (
-        f"({m} labels or probes of its own, on top of the budget, give a standard error of at most"
-        in words_in
+        f"(the plan's {probes} probes of it give a standard error of at most" in words_in
+        and "why probes: c may not borrow" in words_in
     )
 
 

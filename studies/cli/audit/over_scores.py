@@ -31,7 +31,7 @@ def of_bins(binned: xr.Dataset, level: float) -> Told:
         )  # fmt: skip
     lines = [
         f"joint test of every policy's bins, false discovery rate {level:g}; not checked: fewer than two bins of 5 "
-        "probed prompts, or neither residuals nor fit vary. Residuals of single bins are for looking, not for testing"
+        "probed prompts, or no labels that vary. Residuals of single bins are for looking, not for testing"
     ]
     found = bool(flagged.any())
     if found:
@@ -70,7 +70,7 @@ def of_groups(grouped: xr.Dataset, field: str) -> Told:
     lines = [f"mean residual with the calibrator's own error; false discovery rate {fdr:g} over all rows"]
     if silent:
         lines.append(
-            f"not checked: {silent} groups with fewer than 4 probed prompts, or whose probes are all equal"
+            f"not checked: {silent} groups with fewer than 4 probed prompts, or without labels that vary"
         )
     found = bool(grouped["flagged"].any())
     if found:

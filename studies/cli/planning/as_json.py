@@ -33,12 +33,14 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "pilot_std_error": known(value["std_error"]),
             "pilot_interval": ends(value["interval"]),
             "route": str(parts["route"].item()),
+            "planned_route": "probe_tuned" if policy in planned.probe_labels else str(parts["route"].item()),
+            "planned_probes": planned.probe_labels.get(policy),
             "planned_std_error": known(forecast["std_error"]),
             "planned_std_error_se": known(forecast["std_error_se"]),
             "probes_for_audit": known(planned.probes.get(policy, math.nan)),
             "variance_probes": known(parts["variance_probes"]),
             "needs_labels": planned.silent(policy) if refused else None,
-            "std_error_of_own_labels_at_most": planned.worst_own if refused else None,
+            "std_error_of_own_labels_at_most": planned.worst_own(policy) if refused else None,
             "std_error_if_labelled": known(if_labelled["std_error"]),
             "labels_to_match_borrowing": known(if_labelled["labels_to_match"]),
         }
@@ -64,6 +66,9 @@ def to_json(planned: Planned) -> dict[str, Any]:
             "n_policies": planned.n_policies,
             "cost_per_prompt": planned.cost_per_prompt,
             "cost_per_label": planned.cost_per_label,
+            "cost_per_probe": planned.cost_per_probe,
+            "probes": planned.probe_labels,
+            "stand_ins": planned.stand_ins,
             "balance": planned.balance._asdict(),
             "all_labelled": chosen.all_labelled,
             "extrapolates": planned.outside,
@@ -168,9 +173,12 @@ def next_steps(planned: Planned) -> list[str]:
     prompts = planned.components.attrs["n"]
     partly = [f"{p} on {n}" for p in planned.policies if 0 < (n := int(judged.sel(policy=p))) < prompts]
     who = "the policies, each in its share of the pilot" if partly else "every policy"
+    bought = ", ".join(f"{policy} {count}" for policy, count in planned.probe_labels.items())
+    probing = f", probe a random part of the others' responses ({bought})" if bought else ""
     steps = [
-        f"judge {chosen.n} prompts under {who}, label the responses of {under} to a random {chosen.m} of them, "
-        "then cje-lab analyze"
+        f"judge {chosen.n} prompts under {who}, label the responses of {under} to a random {chosen.m} of them"
+        f"{probing}, then cje-lab analyze{' with --probes' if bought else ''}",
+        *_reasons(planned, taught),
     ]
     if planned.estimator == "stacked_dr":
         steps.insert(
@@ -195,7 +203,7 @@ def next_steps(planned: Planned) -> list[str]:
         for policy in planned.policies
         if (why := planned.silent(policy))
     ]
-    lent = [p for p in planned.policies if planned.route(p) == "plug_in"]
+    lent = [p for p in planned.borrowing if planned.route(p) == "plug_in"]
     if lent:
         steps.append(
             f"expect intervals of {', '.join(lent)} up to half as wide again: the plan is of the plug-in, and analyze "
@@ -203,26 +211,31 @@ def next_steps(planned: Planned) -> list[str]:
         )
     enough = planned.if_labelled["labels_to_match"]
     own = [
-        f"{p} {float(enough.sel(policy=p)):.0f}" for p in planned.policies if float(enough.sel(policy=p)) > 0
+        f"{p} {float(enough.sel(policy=p)):.0f}" for p in planned.borrowing if float(enough.sel(policy=p)) > 0
     ]
     if own and not lent:
         steps.append(
             f"labels or probes of their own that do as well as borrowing, and assume no transport: {', '.join(own)}"
         )
-    routes = {policy: planned.route(policy) for policy in planned.policies}
-    probed = [policy for policy, route in routes.items() if route == "probe_tuned"]
-    if probed:
+    if planned.unmoved:
         steps.append(
-            f"the values of {', '.join(probed)} rest on their own probes, of which the plan keeps as many: more of "
-            "these, not of the labels, shorten their intervals"
+            f"the values of {', '.join(planned.unmoved)} rest on their own probes, of which the plan buys none: more "
+            "of these, not of the labels, shorten their intervals"
         )
     hopeless = [policy for policy, n in planned.probes.items() if math.isnan(n)]
     verdict = planned.transport["verdict"]
     failed = [policy for policy in planned.probes if verdict.sel(policy=policy).item() == "FAIL"]
-    audited = [f"{p} {n:.0f}" for p, n in planned.probes.items() if not math.isnan(n) and p not in failed]
+    audited = {p: n for p, n in planned.probes.items() if not math.isnan(n) and p not in failed}
     if audited:
-        within = f"within {planned.margin:g} at power 0.8"
-        steps.append(f"probe labels for an audit {within}, on top of the budget: {', '.join(audited)}")
+        shown = (
+            f"{p} {n:.0f}"
+            + (f" (the plan buys {planned.probe_labels[p]})" if p in planned.probe_labels else "")
+            for p, n in audited.items()
+        )
+        top = "" if planned.probe_labels else ", on top of the budget"
+        steps.append(
+            f"probe labels for an audit within {planned.margin:g} at power 0.8{top}: {', '.join(shown)}"
+        )
     if failed:
         steps.append(
             f"the calibration does not transport to {', '.join(failed)} (the pilot's audit fails): more probes "
@@ -244,12 +257,50 @@ def next_steps(planned: Planned) -> list[str]:
     return steps
 
 
+def _reasons(planned: Planned, sources: list[str]) -> list[str]:
+    """Sentences that say why the plan buys probes, or why a policy borrows all the same."""
+    named, source = planned.probe_labels, ", ".join(sources)
+    probed = [policy for policy in named if planned.route(policy) == "probe_tuned"]
+    refused = [policy for policy in named if planned.route(policy) == "none"]
+    reasons = []
+    if probed:
+        reasons.append(
+            f"why probes: the values of {', '.join(probed)} rest on their own probes. Labels of {source} do not move "
+            "them, so the plan buys probes"
+        )
+    if planned.stand_ins:
+        who = ", ".join(planned.stand_ins)
+        reasons.append(
+            f"why probes: {who} could borrow, and be off by up to {planned.margin:g} without any label of {source} "
+            "showing it. For this money probes leave a smaller error. The pilot has no probe of "
+            f"{who}: forecast and simulation assume labels like those of {source} at like scores"
+        )
+    if refused:
+        reasons.append(
+            f"why probes: {', '.join(refused)} may not borrow, so only labels of its own give a value. "
+            "Without any no error is forecast or simulated; the probes are shared out as if its labels varied like "
+            "those at hand"
+        )
+    borrowing = planned.borrowing
+    if borrowing and planned.estimator == "direct":
+        reasons.append(
+            f"{', '.join(borrowing)}: borrowed, as labels of {source} serve every policy. The planned errors assume "
+            f"exact transport; a bias within {planned.margin:g} comes on top and falls with probes alone"
+        )
+    return reasons
+
+
 def _own_labels(planned: Planned, policy: str) -> str:
-    """What labels of its own would do for a policy without a forecast."""
+    """Standard error that labels of its own leave a policy without a forecast, at worst."""
     if policy not in planned.refused:
         return ""
+    if policy in planned.probe_labels:
+        return (
+            f" (the plan's {planned.probe_labels[policy]} probes of it give a standard error of at most "
+            f"{planned.worst_own(policy):.2g}, whatever they say)"
+        )
     where = "" if planned.own else ", on top of the budget,"
     return (
         f" ({planned.plan.m} labels or probes of its own{where} give a standard error of at most "
-        f"{planned.worst_own:.2g}, whatever they say)"
+        f"{planned.worst_own(policy):.2g}, whatever they say)"
     )

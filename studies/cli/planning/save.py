@@ -29,8 +29,10 @@ def _contours(planned: Planned) -> bytes:
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
-    known = [p for p in planned.policies if np.isfinite(planned.components["std_error"].sel(policy=p))]
-    pilot_n, chosen = planned.components.attrs["n"], planned.plan
+    known = [
+        p for p in planned.policies if np.isfinite(planned.planned_components["std_error"].sel(policy=p))
+    ]
+    pilot_n, chosen = planned.planned_components.attrs["n"], planned.plan
     n_grid = np.unique(np.geomspace(min(pilot_n, chosen.n) / 2, 2 * max(pilot_n, chosen.n), 25).astype(int))
     fractions = np.geomspace(min(0.02, chosen.m / chosen.n / 2), 1.0, 25)
     with mpl.rc_context({**STYLE, "figure.dpi": 150}):
@@ -38,7 +40,7 @@ def _contours(planned: Planned) -> bytes:
         figure, panels = plt.subplots(1, max(len(known), 1), figsize=size, squeeze=False)
         for panel, policy in zip(panels[0], known, strict=False):
             surface = mde_surface(
-                planned.components.sel(policy=policy, drop=True),
+                planned.planned_components.sel(policy=policy, drop=True),
                 n_grid,
                 fractions,
                 cost_judge=planned.cost_per_prompt,

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.text import Text
 
 from cje_core.inference.estimate import Status
-from cje_core.planning.allocation import Balance
+from cje_core.planning.probes import Shares
 from cje_core.workflow.plan import Planned
 from studies.cli.analysis.lines.notes import left_out_lines
 from studies.cli.planning.as_json import binary_lines, contrast_records, next_steps
@@ -27,8 +27,13 @@ def _heading(planned: Planned) -> Text:
     return Text(
         f"pilot: {pilot['n']} prompts, {pilot['m']} labelled\n"
         f"plan:  n = {chosen.n} prompts for {count}, m = {chosen.m} labelled "
-        f"({chosen.m / chosen.n:.0%}); cost {chosen.cost:g} of {planned.budget:g}"
+        f"({chosen.m / chosen.n:.0%}){_bought(planned)}; cost {chosen.cost:g} of {planned.budget:g}"
     )
+
+
+def _bought(planned: Planned) -> str:
+    """Number of the probes that the plan buys."""
+    return f", {sum(planned.probe_labels.values())} probes" if planned.probe_labels else ""
 
 
 def _table(*columns: str) -> Wide:
@@ -49,7 +54,7 @@ def _policy_table(planned: Planned) -> Wide:
     )
     for policy in planned.policies:
         at = {"policy": policy}
-        c, f = planned.components.sel(at), planned.forecast.sel(at)
+        c, f = planned.planned_components.sel(at), planned.forecast.sel(at)
         now = f"{float(planned.value['std_error'].sel(at)):.3g}".replace("nan", "-")
         if planned.silent(policy):
             shown.add_row(Text(policy), _word(planned, policy), "-", now, "-", "-")
@@ -64,7 +69,7 @@ def _policy_table(planned: Planned) -> Wide:
             Text(policy),
             _pair(c["sigma2_eval"], c["sigma2_eval_se"]),
             "probes"
-            if planned.route(policy) == "probe_tuned"
+            if policy in planned.probe_labels or planned.route(policy) == "probe_tuned"
             else _pair(c["sigma2_cal"], c["sigma2_cal_se"]),
             now,
             _pair(f["std_error"], f["std_error_se"]),
@@ -108,10 +113,14 @@ def _contrast_table(planned: Planned) -> list[Wide]:
 
 
 def _notes(planned: Planned) -> Text:
-    def share(balance: Balance) -> str:
+    def share(balance: Shares) -> str:
+        probes = ""
+        if balance.probe_share:
+            probes = f", probes {balance.probe_share:.0%} and {balance.probe_spend_share:.0%}"
+        unmoved = f", but nothing here moves {', '.join(planned.unmoved)}" if planned.unmoved else ""
         return (
             f"labels make {balance.calibration_share:.0%} of the variance and {balance.spend_share:.0%} of the "
-            f"spend: {balance.advice}"
+            f"spend{probes}: {balance.advice}{unmoved}"
         )
 
     lines = [f"pilot's spend: {share(planned.pilot_balance)}", f"plan's spend: {share(planned.balance)}"]

@@ -7,7 +7,7 @@ from oracles_compare import only
 
 from cje_core.data import DataError, from_arrays
 from cje_core.estimators import direct
-from cje_core.planning import trial
+from cje_core.planning import probes, trial
 from cje_core.planning.components import variance_components
 from cje_core.planning.forecast import effect_at, std_error_at
 from cje_core.planning.trial import resample_pilot, simulate_plan
@@ -122,7 +122,7 @@ def test_a_plan_that_promises_too_much_is_caught(monkeypatch):
 
     honest = simulate_plan(data, 200, 60, replicates=80, rng=3, borrowed="plug_in")
     assert honest.held.all() and honest.power_held.all()
-    monkeypatch.setattr(trial, "variance_components", planted)
+    monkeypatch.setattr(probes, "variance_components", planted)
     caught = simulate_plan(data, 200, 60, replicates=80, rng=3, borrowed="plug_in")
     caught = caught.isel(
         policy=slice(3), pair=slice(2)

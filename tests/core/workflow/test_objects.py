@@ -86,7 +86,9 @@ def test_an_analysis_shows_what_stands_first():
 def test_a_plan_shows_its_errors():
     planned = cje_core.plan(table(), **MONEY)
     heading, columns, *rows = repr(planned).splitlines()
-    assert heading.startswith(f"judge {planned.plan.n} prompts under 2 policies, label {planned.plan.m}: ")
+    assert heading.startswith(
+        f"judge {planned.plan.n} prompts under 2 policies, label {planned.plan.m}, probe "
+    )
     assert re.split("  +", columns) == ["policy", "planned SE", "simulated SE", "route, or why not"]
     assert [row.split()[0] for row in rows] == ["base", "other"]
     error = float(planned.forecast["std_error"].sel(policy="base"))
