@@ -122,7 +122,7 @@ def assemble(
         value,
         std_error,
         df,
-        skewness=error_skewness(cluster_sums(influence, rows.cluster)) if graded else 0.0,
+        skewness=_skewness(rows, order, influence) if graded else 0.0,
         evidence=Evidence(*map(np.array, zip(*evidence, strict=True))) if evidence else NOTHING,
         kind=rule.kind,
         ci_prob=ci_prob,
@@ -240,6 +240,15 @@ def _clusters(rows: Rows) -> npt.NDArray[np.str_]:
     """Name of each prompt's cluster."""
     alone = rows.cluster_names is rows.prompts  # `cje_core.data.arrays.unpack` without declared clusters
     return rows.prompts if alone else rows.cluster_names[rows.cluster]
+
+
+def _skewness(rows: Rows, order: Sequence[int], influence: FloatArray) -> FloatArray:
+    """Skewness of the errors of the policies in their order, of influence values by prompt."""
+    if not rows.stands_for.size:
+        return error_skewness(cluster_sums(influence, rows.cluster))
+    number = np.ones(influence.shape)  # then each prompt is a cluster
+    number[np.argsort(order)[rows.policy], rows.prompt] = rows.stands_for
+    return error_skewness(influence, number)
 
 
 def _stacked(arrays: Sequence[FloatArray | None], size: int) -> FloatArray:

@@ -247,7 +247,7 @@ def logit_wald(
     estimate: npt.ArrayLike,
     std_error: npt.ArrayLike,
     df: npt.ArrayLike,
-    ci_prob: float,
+    ci_prob: npt.ArrayLike,
     scale: tuple[float, float],
 ) -> FloatArray:
     """Interval on the logit of the declared scale, mapped back: it never leaves the scale.

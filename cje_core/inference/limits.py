@@ -174,19 +174,28 @@ def matched_count(basis: Basis, prob: npt.ArrayLike) -> FloatArray:
         return charged(count, basis.df, prob)
 
 
-def error_skewness(influence: FloatArray) -> FloatArray:
+def error_skewness(influence: FloatArray, number: npt.ArrayLike = 1.0) -> FloatArray:
     """Skewness of the error of means with influence values (sums by cluster), ``sum phi^3 / (sum phi^2)^1.5``.
 
     Between -1 and 1, 0 where nothing moves; the error of k rare outcomes of equal size has ``k^-1/2``.
+
+    Parameters
+    ----------
+    influence : array, shape (..., n)
+    number : array, optional
+        How many equal values each one stands for; it is then their root sum of squares, ``sqrt(number)`` times one.
 
     Examples
     --------
     >>> error_skewness(np.array([[-3.0, 1.0, 1.0, 1.0], [-1.0, -1.0, 1.0, 1.0]])).round(3).tolist()
     [-0.577, 0.0]
+    >>> error_skewness(np.array([[-3.0, 3**0.5]]), np.array([1, 3])).round(3).tolist()
+    [-0.577]
     """
     square = influence**2
     total = square.sum(axis=-1) ** 1.5
-    return np.divide(np.vecdot(square, influence), total, out=np.zeros(total.shape), where=total > 0)
+    third = np.vecdot(square, influence / np.sqrt(number))
+    return np.asarray(np.divide(third, total, out=np.zeros(total.shape), where=total > 0))
 
 
 def unseen_bound(basis: Basis, limits: FloatArray) -> FloatArray:

@@ -295,7 +295,7 @@ def pair_levels(
         special.stdtr(df, difference / std_error),
     )
     counted, graded = np.isfinite(levels.effective), levels.kind == "gamma"
-    known = np.isfinite(value_limits(levels, prob)).all(axis=-1)
+    known = np.asarray(np.isfinite(value_limits(levels, prob)).all(axis=-1))
     known = known[first] & known[second]
     exact = known & (counted[first] | counted[second])
     skewed = known & (graded[first] | graded[second]) & ~exact & np.isfinite(std_error)
@@ -307,10 +307,9 @@ def pair_levels(
         of = Pairs(*(part[chosen] for part in pairs))
         interval = limits(levels, of, a, b, apart.skewness[chosen], correlation)
         found.interval[chosen] = interval(np.full(len(a), prob))
-        rounding = np.abs(of.difference) <= ROUNDING * (
-            levels.scale[1] - levels.scale[0]
-        )  # its sign says nothing
-        p_value = np.where(rounding, 1.0, invert(interval, len(a))) if tested else np.full(len(a), np.nan)
+        # its sign says nothing
+        alike = np.abs(of.difference) <= ROUNDING * (levels.scale[1] - levels.scale[0])
+        p_value = np.where(alike, 1.0, invert(interval, len(a))) if tested else np.full(len(a), np.nan)
         found.p_value[chosen] = p_value
         found.probability[chosen] = np.where(of.difference > 0, 1 - p_value / 2, p_value / 2)
     found.df[exact] = np.minimum(levels.df[first], levels.df[second])[exact]

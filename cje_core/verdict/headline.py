@@ -15,8 +15,10 @@ from cje_core.inference.borrowed_limits import taken_from
 from cje_core.inference.estimate import Row, Status, label_estimate
 from cje_core.inference.sources import rests_on_others
 
-NUMBERS = ("estimate", "std_error", "interval", "df", "effective_count")
-NUMBERS += ("unseen_by", "unseen_weight", "skewness", "unseen_bound")
+NUMBERS = (
+    *("estimate", "std_error", "interval", "df", "effective_count"),
+    *("unseen_by", "unseen_weight", "skewness", "unseen_bound"),
+)
 ORDER = ("reported", "assumed", "refused")  # from the strongest word to the weakest
 
 

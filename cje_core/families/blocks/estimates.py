@@ -10,9 +10,9 @@ from cje_core.calibration.folds import MIN_LABELLED_CLUSTERS
 from cje_core.checks import BoolArray, FloatArray, IntArray
 from cje_core.compiled import Kernel
 from cje_core.data.block import Block
-from cje_core.families.intervals import Evidence, bounds, weigh_evidence
+from cje_core.families.intervals import NOTHING, Evidence, bounds, weigh_evidence
 from cje_core.formulas.borrowed import Borrowed
-from cje_core.formulas.room import unseen_weight
+from cje_core.formulas.room import crowding, share_beyond, unseen_weight
 from cje_core.inference.borrowed_limits import pair_limits
 from cje_core.inference.borrowed_limits import value_limits as borrowed_value_limits
 from cje_core.inference.estimate import Status, contain, into_scale, percentile
@@ -78,12 +78,12 @@ class BlockEstimate(NamedTuple):
             tested=False,
         )
         found = Pairs(*(part.reshape(n_sets, len(first), *part.shape[1:]) for part in found))
-        for r, parts in enumerate(self.splines or ()):
-            if parts is not None:
-                known = np.isfinite(parts.offset) & np.isfinite(self.interval[r]).all(axis=-1)
-                chosen = known[first] & known[second] & ~(parts.own[first] & parts.own[second])
+        for r, lent in enumerate(self.splines or ()):
+            if lent is not None:
+                known = np.isfinite(lent.offset) & np.isfinite(self.interval[r]).all(axis=-1)
+                chosen = known[first] & known[second] & ~(lent.own[first] & lent.own[second])
                 chosen &= np.isfinite(found.std_error[r])
-                limits, _ = pair_limits(parts, first[chosen], second[chosen], ci_prob, tested=False)
+                limits, _ = pair_limits(lent, first[chosen], second[chosen], ci_prob, tested=False)
                 found.interval[r, chosen] = contain(limits, found.difference[r, chosen])
                 found.p_value[r, chosen] = found.probability[r, chosen] = np.nan
         return found
@@ -151,24 +151,22 @@ def own_evidence(block: Block) -> Evidence:
     count, equal, ends, _ = labelled(block)
     error = standard_error(influence)
     found = weigh_evidence(ends, equal, mean, error, df, count.astype(float), block.oracle_range)
-    return found._replace(there=count >= MIN_LABELLED_CLUSTERS, unseen_weight=_room(block))
-
-
-def _room(block: Block) -> FloatArray:
-    """Weights (R, P) of outcomes that the labels of a policy did not show, `cje_core.formulas.room.unseen_weight`."""
-    out = np.zeros(block.label.shape[:2])
-    _weigh(block.score, block.label, *block.oracle_range, out)
-    return out
+    unseen, crowded = np.zeros((2, *count.shape))
+    _weigh(block.score, block.label, *block.oracle_range, unseen, crowded)
+    return found._replace(there=count >= MIN_LABELLED_CLUSTERS, unseen_weight=unseen, crowding=crowded)
 
 
 @Kernel
-def _weigh(scores, labels, low, high, out):  # type: ignore[no-untyped-def]
+def _weigh(scores, labels, low, high, unseen, crowded):  # type: ignore[no-untyped-def]
+    """Fill in, (R, P), what `cje_core.formulas.room` says of the labels of each policy."""
     for r in range(len(labels)):
         for p in range(labels.shape[1]):
             there = ~np.isnan(labels[r, p])
             if there.sum() >= MIN_LABELLED_CLUSTERS:
                 label, score = labels[r, p], scores[r, p]
-                out[r, p] = unseen_weight(label[there], score, score[there], low, high)
+                beyond = share_beyond(score, np.ones(len(score)), score[there])
+                unseen[r, p] = unseen_weight(label[there], beyond, low, high)
+                crowded[r, p] = crowding(label[there], low, high)
 
 
 def own_status(block: Block) -> IntArray:
@@ -261,7 +259,8 @@ def assemble_block(
         value,
         std_error,
         df,
-        **({} if evidence is None else {"evidence": evidence, "skewness": error_skewness(influence)}),
+        skewness=0.0 if evidence is None else error_skewness(influence),
+        evidence=NOTHING if evidence is None else evidence,
         kind=kind,
         ci_prob=ci_prob,
         scale=scale,

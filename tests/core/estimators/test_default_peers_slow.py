@@ -2,7 +2,7 @@
 
 Same data sets (`reference.small_samples`, 15 to 250 labels are in `test_default_interval_slow`; here the nine cells in
 which cje-eval was run), same truth: coverage and interval score of the default interval (binomial where labels are
-binary or an end of the scale is near, else t), of ppi-python's tuned normal interval, run here, and of cje-eval's
+binary, gamma where they are graded), of ppi-python's tuned normal interval, run here, and of cje-eval's
 default, frozen in the reference.
 """
 
@@ -28,10 +28,10 @@ CELLS = [(cell["world"], cell["n"], cell["m"]) for cell in FROZEN["cells"]]
 def default_intervals(block, shrink=1.0):
     """Intervals (R, 2) of the one policy of a block by Direct's default."""
     value, error, df = core_of(block)[:, 0].T
+    skewness = direct.estimate_block(block, ci_prob=0.95).basis.skewness[:, 0]
     evidence = Evidence(*(part[:, 0] for part in own_evidence(block)))
-    return bounds(
-        value, shrink * error, df, evidence=evidence, kind="auto", ci_prob=0.95, scale=(0.0, 1.0)
-    ).interval
+    rule = {"evidence": evidence, "kind": "auto", "ci_prob": 0.95, "scale": (0.0, 1.0)}
+    return bounds(value, shrink * error, df, skewness=skewness, **rule).interval
 
 
 def data_sets(world, n, m):

@@ -38,7 +38,7 @@ def test_influence_takes_at_most_two_hundred_bytes_a_row():
 
 
 def test_influence_predicts_each_row_and_counts_the_clusters_behind_a_mean_once(monkeypatch):
-    """Two means, over responses and over own labels, of several values each; an interval counts no graded labels."""
+    """Three means: over responses and own labels, of several values each, and of labels crowded against an end."""
     predicted, counted = [], []
     interpolate, behind = calibrator.interpolate, influence._behind
     for module in (calibrator, oracle_slice):
@@ -50,7 +50,7 @@ def test_influence_predicts_each_row_and_counts_the_clusters_behind_a_mean_once(
     direct.estimate(data)
     n_labels = int(data.labelled.sum())
     assert sum(predicted) == 4_000 + n_labels  # f of each row, f^(-k) of each label
-    assert len(counted) == 2
+    assert len(counted) == 3
 
 
 @pytest.mark.parametrize("pattern", ["{:05d}", "{}", "é{}", ""])

@@ -12,7 +12,7 @@ from cje_core.data import from_arrays
 from cje_core.data.block import Block
 from cje_core.estimators import direct, direct_corrected, labels_only, ppi, ppi_plus_plus, raw_judge
 from cje_core.families.intervals import Evidence, bounds
-from cje_core.formulas.room import unseen_weight
+from cje_core.formulas.room import crowding, share_beyond, unseen_weight
 from cje_core.inference.contrasts import contrasts, win_matrix
 from cje_core.inference.estimate import Status, clopper_pearson, wald
 
@@ -163,7 +163,10 @@ def test_weight_of_unseen_outcomes_by_cases(end):
         score = np.linspace(0.6, 1.0, 400) if score is None else score
         seen = np.linspace(0.6, 1.0, len(label)) if seen is None else seen
         turn = (lambda x: 1 - x) if end else (lambda x: x)
-        return unseen_weight.function(turn(label), turn(score), turn(seen), 0.0, 1.0)
+        beyond = share_beyond.function(turn(score), np.ones(len(score)), turn(seen))
+        return max(
+            unseen_weight.function(turn(label), beyond, 0.0, 1.0), crowding.function(turn(label), 0.0, 1.0)
+        )
 
     near = np.linspace(0.88, 0.92, 30)
     assert weight(near) == 0
@@ -172,9 +175,8 @@ def test_weight_of_unseen_outcomes_by_cases(end):
     assert weight(crowd) == pytest.approx(0.2, abs=0.02)
     assert weight(np.r_[crowd, crowd]) == pytest.approx(0.2 / 2**1.5, abs=0.02)
     assert weight(np.r_[near, 0.1]) == pytest.approx(0.5)
-    tail = np.r_[np.full(8, 0.2), np.linspace(0.6, 1.0, 392)]  # 2% of the scores
+    tail = np.r_[np.full(8, 0.25), np.linspace(0.6, 1.0, 392)]  # 2% of the scores
     assert weight(near, tail) == pytest.approx((30 * 0.02 / 0.25 / 3.69) ** 1.5, rel=1e-9)
-    assert weight(near, np.empty(0)) == 0
 
 
 def test_a_caution_states_what_labels_cannot_rule_out():

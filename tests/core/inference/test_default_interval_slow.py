@@ -64,10 +64,11 @@ def test_the_core_is_direct():
         data = as_data(score, label, m, [f"{i:04d}" for i in range(n)])
         for options in ({}, {"power_tuned": False}):
             np.testing.assert_array_equal(
-                intervals(core(unpack(data), **options)), direct.estimate(data, **options).interval.values
+                intervals(core(unpack(data), **options)),
+                direct.estimate(data, interval="wald", **options).interval.values,
             )
     data = well_specified.simulate(n=300, oracle_fraction=0.2, rng=0)
-    by_name = direct.estimate(data).interval.sel(policy=unpack(data).policies)
+    by_name = direct.estimate(data, interval="wald").interval.sel(policy=unpack(data).policies)
     np.testing.assert_array_equal(intervals(core(unpack(data))), by_name.values)
 
 
