@@ -314,9 +314,9 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     rows = table(ds)[TITLE]
     decided = decide(rows)
     rule = (
-        f"tells: for one of the events the AUC is above {TELLS:g}; does not: for both it is below; one-sided tests with "
-        f"DeLong standard errors, Holm's adjustment over both tests of all {len(decided)} gates, family-wise error "
-        f"{FAMILY:.0%}; from {FEWEST} failures and {FEWEST} sound results on"
+        f"tells: for one of the events the AUC is above {TELLS:g}; does not: for both it is below; one-sided tests "
+        f"with DeLong standard errors, Holm's adjustment over both tests of all {len(decided)} gates, family-wise "
+        f"error {FAMILY:.0%}; from {FEWEST} failures and {FEWEST} sound results on"
     )
     said = []
     for gate, mine in rows.groupby("gate", sort=False):
@@ -450,9 +450,9 @@ STUDY = Study(
         failures="A run in which the guarded estimator gives no interval is left out for that gate; a metric that is "
         "unknown is counted, not imputed. Exceptions are kept and reported.",
         primary="AUC of each gate for intervals that miss, and the two shares at its threshold. Answers are adjusted "
-        f"for testing {len(GUARDS)} gates at once: a gate tells (one of two events, Bonferroni) or does not (both), and "
-        f"Holm's method over these {2 * len(GUARDS)} one-sided hypotheses keeps the probability of any wrong answer at "
-        f"{FAMILY:.0%}. AUCs and shares in sentences and tables have their own Monte Carlo errors, not adjusted.",
+        f"for testing {len(GUARDS)} gates at once: a gate tells (one of two events, Bonferroni) or does not (both), "
+        f"and Holm's method over these {2 * len(GUARDS)} one-sided hypotheses keeps the probability of any wrong "
+        f"answer at {FAMILY:.0%}. AUCs and shares have Monte Carlo errors of their own, not adjusted.",
         relevant="An AUC of .7; ten points of either share.",
     ),
     worlds=sorted({world.scenario for world in WORLDS.values()}),

@@ -167,7 +167,7 @@ def test_eighteen_gates_are_answered_at_once():
 
 
 def test_answers_of_gates_by_hand():
-    """Holm over 36 hypotheses: the first step asks for p < .05 / 36, that is z > 2.99, or 3.20 for one of two events."""
+    """Holm over 36 hypotheses: its first step asks for p < .05 / 36, z > 2.99, or 3.20 for one of two events."""
     z = np.zeros((18, 2))
     z[0], z[1], z[2], z[3], z[4] = (3.3, -9), (3.1, -9), (-3.1, -3.1), (-2.9, -9), (9, 9)
     found = gates.decide(drawn(z))
