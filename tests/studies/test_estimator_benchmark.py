@@ -11,7 +11,9 @@ from cje_core.streams import Streams
 from cje_core.workflow.paper import PAPER, paper_estimator
 from cje_sim import simulate
 from studies import estimator_benchmark as benchmark
+from studies.claims import tables
 from studies.engine import run, study
+from studies.ledger.claim import Trial
 from studies.report import page
 
 STUDY = study.load("estimator_benchmark")
@@ -152,6 +154,20 @@ def test_a_refusal_is_no_wrong_order(ds):
     assert found["unordered"].value[place] == pytest.approx(2 / 9)
     said = "77.8% (2.2) of all pairs, 100.0% (0.0) of those that it orders (no order: 22.2% (2.2))"
     assert f"{benchmark.DEFAULT} {said}" in benchmark.findings(wide)[0].sentence
+
+
+@pytest.mark.slow
+def test_claims_read_the_sentences_as_they_are(ds, monkeypatch):
+    said = [(f.holds, f.sentence, f.rule) for f in benchmark.findings(ds)]
+    monkeypatch.setattr(tables, "of_page", lambda study: tables.Said(said, "here", "smoke", 2))
+    claims = [
+        one
+        for one in tables.CLAIMS
+        if one.study == STUDY.name and one.decide is not tables.decide_stabilisation
+    ]
+    assert len(claims) == len(said)
+    for claim in claims:
+        assert claim.decide(Trial(claim.name)).text.startswith("From here: "), claim.name
 
 
 @pytest.mark.slow

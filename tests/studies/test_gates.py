@@ -15,9 +15,11 @@ from cje_core.streams import Streams
 from cje_core.verdict.thresholds import BY_NAME
 from cje_sim import scenarios
 from studies import gates
+from studies.claims import tables
 from studies.engine import run, study
 from studies.engine.measures import roc
 from studies.engine.outcome import NOT_RUN
+from studies.ledger.claim import Trial
 from studies.report import page
 
 STUDY = study.load("gates")
@@ -199,6 +201,14 @@ def test_worlds_hold_coverage_apart_from_effective_sample_size():
 def test_few_runs_decide_nothing(ds):
     few = ds.isel(replicate=[0, 1])
     assert {f.holds for f in STUDY.findings(few)} == {None}
+
+
+@pytest.mark.slow
+def test_the_claim_reads_the_sentences_as_they_are(ds, monkeypatch):
+    said = [(f.holds, f.sentence, f.rule) for f in STUDY.findings(ds)]
+    monkeypatch.setattr(tables, "of_page", lambda study: tables.Said(said, "here", "smoke", 6))
+    (claim,) = [one for one in tables.CLAIMS if one.study == STUDY.name]
+    assert claim.decide(Trial(claim.name)).text.count(" tell when ") == len(tables.OF_TABLE)
 
 
 @pytest.mark.slow
