@@ -163,6 +163,8 @@ def averages(ds: xr.Dataset) -> dict[str, Average]:
     trusted = _without(ds, ADVERSARIAL)
     part, order = scored(trusted), _ranked(ds)
     pairwise = average(order.pairwise)
+    with np.errstate(invalid="ignore"):  # a method may order no pair at all
+        right_of_ordered = pairwise.over(average(1 - order.unordered))
     measured = rows_of(trusted["measured_truth"], "policy")[:, :, None]
     off = (rows_of(trusted["estimate"], "method", "policy") - measured) ** 2
     variance = rows_of(trusted["measured_variance"], "policy").mean(axis=-1)[:, :, None]
@@ -176,7 +178,7 @@ def averages(ds: xr.Dataset) -> dict[str, Average]:
         "failed": over_policies(part["failed"]),
         "se": average(np.log(part["std_error"]).mean(axis=-1)).exp(),
         "pairwise": pairwise,
-        "right_of_ordered": pairwise.over(average(1 - order.unordered)),
+        "right_of_ordered": right_of_ordered,
         "unordered": average(order.unordered),
         "top1": average(order.top1),
         "tau": average(order.tau),
