@@ -55,6 +55,12 @@ WORLDS = {
     "binary": World("binary oracle", "binary_oracle", OWN),
     "dip": World("link not monotone", "well_specified", OWN, {"link": "dip"}),
     "length": World("judge rewards length", "length_bias", ("base", "verbose", "concise")),
+    "rare_drops": World(
+        "labels that\nrarely drop far",
+        "rare_drops",
+        ("base", "safer", "same"),
+        holds="3% of the labels of base and rival are .1, all others near .9; the judge sees half of the drops",
+    ),
     "transport": World("calibration transports", "well_specified", OWN, {}, True),
     "weak_base": World("weak judge", "weak_judge", OWN, {}, True),
     "binary_base": World("binary oracle", "binary_oracle", OWN, {}, True),

@@ -4,7 +4,8 @@ A gate is a metric and a threshold. Over worlds from benign to hostile its metri
 estimator that it guards, where that estimator prints a number without asking the gate (the paper's plug-in, weighted
 logs). The receiver operating characteristic (ROC) shows what any threshold would do, the mark on it what ours does. An
 area under the curve (AUC) over all worlds is high also where the gate only tells hostile worlds from benign ones; the
-AUC within worlds says whether it tells bad data sets of one world from good ones.
+AUC within worlds says whether it tells bad data sets of one world from good ones. Logged worlds hold typicality
+coverage (TTC) apart from effective sample size: both fail, only one does, or none. Answers hold for all gates at once.
 """
 
 import inspect
@@ -18,6 +19,7 @@ import xarray as xr
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import norm
 
 from cje_core import estimators
 from cje_core.calibration.calibrated import calibrated
@@ -25,6 +27,7 @@ from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.checks import FloatArray, IntArray
 from cje_core.data.arrays import unpacked_once
 from cje_core.figures.style import GREY, looks
+from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.estimate import Status
 from cje_core.offpolicy.overlap import overlap
 from cje_core.streams import Cell, Streams
@@ -67,6 +70,22 @@ WORLDS = {
     "far": World("zipf_tilt", "tilt_0.3"),
     "farther": World("zipf_tilt", "tilt_0.5"),
     "hot": World("zipf_hot_target", "hot"),
+    "cold": World(
+        "zipf_hot_target",
+        "cold",
+        holds="a target with less entropy than its logger: exact TTC .10, ESS/n .003",
+    ),
+    "narrow": World(
+        "zipf_hot_target",
+        "cold",
+        {"length": 2, "temperature": {"base": 1.0, "cold": 0.68}},
+        holds="the same with answers of two tokens, whose weights are bounded: TTC .45 fails, ESS/n .37 passes",
+    ),
+    "rare_drops": World(
+        "rare_drops",
+        "same",
+        holds="3% of all policies' labels drop far, half of them unseen by the judge; the calibration transports",
+    ),
 }
 N, PROBES = 500, 50
 TARGET = 0.05  # largest error that can be borne, a share of the oracle's scale
@@ -74,6 +93,8 @@ EVENTS = {"miss": "the 95% interval misses the truth", "beyond": f"the error is 
 WORDS = {"miss": "misses", "beyond": f"errors beyond {TARGET:g}"}
 OFF_POLICY = ("snips", "dr_cpo")
 TELLS = 0.7  # an AUC from which on a gate is called useful
+FEWEST = 10  # failures, and sound results, from which on an AUC is tested
+FAMILY = 0.05  # probability of any wrong answer among those about all gates
 
 
 class Guard(NamedTuple):
@@ -291,21 +312,24 @@ def _spoken(ds: xr.Dataset) -> pd.DataFrame:
 def findings(ds: xr.Dataset) -> list[Finding]:
     """Whether each gate tells misses, or errors beyond the target, from sound results, and what its threshold does."""
     rows = table(ds)[TITLE]
+    decided = decide(rows)
     rule = (
-        f"tells: for one of the events the AUC's lower 95% Monte Carlo bound (1.96 DeLong standard errors) is above "
-        f"{TELLS:g}; does not: for both the upper bound is below; from ten failures and ten sound results or more"
+        f"tells: for one of the events the AUC is above {TELLS:g}; does not: for both it is below; one-sided tests "
+        f"with DeLong standard errors, Holm's adjustment over both tests of all {len(decided)} gates, family-wise "
+        f"error {FAMILY:.0%}; from {FEWEST} failures and {FEWEST} sound results on"
     )
     said = []
     for gate, mine in rows.groupby("gate", sort=False):
-        told = {row["event"]: (_tells(row), row) for row in mine.to_dict("records")}
-        verdicts = [holds for holds, _ in told.values()]
-        holds = True if True in verdicts else None if None in verdicts else False
-        parts = [f"{WORDS[event]} (AUC {_auc(row)})" for event, (_, row) in told.items()]
-        _, row = max(told.values(), key=lambda found: np.nan_to_num(found[1]["auc"]))
+        events = mine.to_dict("records")
+        holds = decided[str(gate)]
+        parts = [f"{WORDS[row['event']]} (AUC {_auc(row)})" for row in events]
+        row = max(events, key=lambda one: np.nan_to_num(one["auc"]))
         early, false = (points(row[c], row[f"{c}_mcse"]) for c in ("foretold", "false_alarms"))
         sentence = f"Does {gate} tell when {row['guards']} fails? {ANSWER[holds]}: {', '.join(parts)}."
-        events = WORDS[row["event"]]
-        sentence += f" Its threshold foretells {early}% of the {events} and stops {false}% of the other runs."
+        sentence += (
+            f" Its threshold foretells {early}% of the {WORDS[row['event']]} and stops {false}% of the other "
+        )
+        sentence += "runs."
         left = {"print no interval": row["no_interval"], "have no such metric": row["unknown"]}
         shown = ", ".join(f"{count} that {why}" for why, count in left.items() if count)
         sentence += f" Over {row['runs']} runs of all worlds" + (f"; left out: {shown}." if shown else ".")
@@ -313,11 +337,29 @@ def findings(ds: xr.Dataset) -> list[Finding]:
     return said
 
 
-def _tells(row: Mapping[Any, Any]) -> bool | None:
-    low, high = (row["auc"] + side * 1.96 * row["auc_mcse"] for side in (-1, 1))
-    if min(row["runs"] - row["failures"], row["failures"]) < 10 or not np.isfinite(low):
-        return None
-    return True if low > TELLS else False if high < TELLS else None
+def decide(rows: pd.DataFrame) -> dict[str, bool | None]:
+    """Return, by gate, whether it tells one of the events: True, False, or None where the tests decide neither.
+
+    Two hypotheses a gate: no event's AUC exceeds `TELLS` (p-value: twice the smaller of the events', Bonferroni), and
+    some event's does (the larger p-value of the other side). Holm's adjustment over both hypotheses of all gates keeps
+    the probability of any wrong answer at `FAMILY` whatever the dependence of gates that see the same runs. A test
+    with too few failures or sound results has the p-value 1 and stays in the family.
+
+    Parameters
+    ----------
+    rows : pd.DataFrame
+        A row per gate and event with ``runs``, ``failures``, ``auc`` and ``auc_mcse``.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):  # an area of 1 may have a standard error of 0
+        z = (rows["auc"] - TELLS) / rows["auc_mcse"]
+    enough = np.minimum(rows["failures"], rows["runs"] - rows["failures"]) >= FEWEST
+    sides = pd.DataFrame({"above": norm.sf(z), "below": norm.cdf(z)}, rows.index).where(enough).fillna(1.0)
+    of_gate = sides.groupby(rows["gate"], sort=False)
+    tells, not_ = 2 * of_gate["above"].min(), of_gate["below"].max()
+    sure = adjust_p(np.concatenate([tells, not_]).clip(max=1.0), "holm").reshape(2, -1) < FAMILY
+    return {
+        str(g): True if yes else False if no else None for g, yes, no in zip(tells.index, *sure, strict=True)
+    }
 
 
 def _auc(row: Mapping[Any, Any]) -> str:
@@ -373,7 +415,9 @@ STUDY = Study(
     "weak (weak_judge), useless (useless_judge), inverted (well_specified with the judge's scale turned round), "
     "shift_shape and shift_mean (transport_shift: residual mean 0 and -.1), hacked (adversarial), above_range and "
     "below_range (out_of_range). With logged responses: clone (clone_with_tf_noise), near, far, farther (zipf_tilt, "
-    "tilts .1, .3, .5), hot (zipf_hot_target).",
+    "tilts .1, .3, .5), hot, cold and narrow (zipf_hot_target). Exact TTC and limit of ESS/n: clone .90 and .26 "
+    "(recorded weights), near .89 and .77, far .87 and .10, farther .84 and .001, hot 1.00 and 1e-11, cold .10 and "
+    ".003, narrow .45 and .37.",
     estimands="V(target) = E[Y] of one policy that borrows the base policy's calibration, known by quadrature or a "
     "finite sum.",
     measures="AUC for two events, a 95% interval that misses and an error beyond .05 of the oracle's scale, with "
@@ -392,7 +436,7 @@ STUDY = Study(
     },
     profiles={
         "smoke": Profile(6, {"world": ("benign", "inverted", "hacked", "near", "farther")}),
-        "quick": Profile(80),
+        "quick": Profile(70),
         "paper": Profile(2000),
     },
     replicate=replicate,
@@ -402,10 +446,13 @@ STUDY = Study(
     protocol=Protocol(
         origin="The scenarios' defaults: each breaks one assumption, in a size that a user may meet. That every world "
         "counts the same is a choice; AUCs within worlds do not depend on it.",
-        replicates="2,000 a world: with a tenth of 30,000 runs failing the standard error of an AUC is below 1 point.",
+        replicates="2,000 a world: with a tenth of 36,000 runs failing the standard error of an AUC is below 1 point.",
         failures="A run in which the guarded estimator gives no interval is left out for that gate; a metric that is "
         "unknown is counted, not imputed. Exceptions are kept and reported.",
-        primary="AUC of each gate for intervals that miss, and the two shares at its threshold.",
+        primary="AUC of each gate for intervals that miss, and the two shares at its threshold. Answers are adjusted "
+        f"for testing {len(GUARDS)} gates at once: a gate tells (one of two events, Bonferroni) or does not (both), "
+        f"and Holm's method over these {2 * len(GUARDS)} one-sided hypotheses keeps the probability of any wrong "
+        f"answer at {FAMILY:.0%}. AUCs and shares have Monte Carlo errors of their own, not adjusted.",
         relevant="An AUC of .7; ten points of either share.",
     ),
     worlds=sorted({world.scenario for world in WORLDS.values()}),

@@ -38,6 +38,7 @@ class World(NamedTuple):
     holds: str = ""  # by construction, for the page; the older worlds stand in the study's mechanism
 
 
+DROPS = "3% of the labels are .1, the others near .9; the judge sees half of the drops; the calibration transports"
 WORLDS = {
     "strong": World(
         "strong judge", "well_specified", "better", {"low": 0.05, "high": 0.95, "spread": 0.3, "atoms": 0.0}
@@ -54,6 +55,7 @@ WORLDS = {
     ),
     "few_levels": World("judge of 3 levels, pass/fail", "few_levels", "better"),
     "binary_high": World("pass/fail, nearly all pass", "binary_oracle", "better", {"low": 0.8, "high": 0.99}),
+    "rare_drops": World("labels that rarely drop far", "rare_drops", "same", holds=DROPS),
 }
 DESIGNS = ("own", "borrowed")
 TITLES = {

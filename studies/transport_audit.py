@@ -45,6 +45,16 @@ def quantile_scores() -> FloatArray:
     return score_quantile((np.arange(N_QUANTILES) + 0.5) / N_QUANTILES, *LAW)
 
 
+def uniform_scores() -> FloatArray:
+    """Return judge scores of `rare_probe_failures` at equal quantiles: uniform on (.6, 1)."""
+    return np.asarray(0.6 + 0.4 * (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES)
+
+
+def rare_failures(shift: float) -> dict[str, Any]:
+    """Return the policies of rare_probe_failures whose target fails so often that its value is lower by `shift`."""
+    return {"failures": {"base": 0.0, "target": shift / 0.9}}  # (1 - p) .9 = .9 - shift
+
+
 def moved_mean(shift: float) -> dict[str, Any]:
     """Return the policies of transport_shift whose target is lower by `shift` at every score."""
     return {"policies": {"base": (*LAW, "none", 0.0), "target": (*LAW, "mean", -shift)}}
@@ -77,6 +87,14 @@ JUDGES = {
     "strong": Judge({"low": 0.3, "high": 0.9, "spread": 0.9, "atoms": 0.05}),
     "weak": Judge({"low": 0.42, "high": 0.62, "spread": 0.9, "atoms": 0.4}),
     "binary": Judge({"low": 0.3, "high": 0.95, "spread": 0.0, "atoms": 1.0}),
+    "rare": Judge(
+        {},
+        "rare_probe_failures",
+        rare_failures,
+        uniform_scores,
+        "labels near .9 follow the score, but a share of the target's answers, shift / .9, fails completely and "
+        "unseen by the judge; the base policy never fails",
+    ),
 }
 PRINTED = ("old_rule", "probe_tuned")
 CELL = ["judge", "probes", "shift", "n", "labels"]

@@ -31,10 +31,11 @@ OF_TABLE = (
     "residual_tails",
 )
 TOLD = (
-    "tells",
-    "does not tell",
-    "cannot be shown here to tell",
-)  # how study `gates` begins a sentence on a gate
+    "Does {} tell when",
+    "{} tells",
+    "{} does not tell",
+    "{} cannot be shown here to tell",
+)  # how study `gates` begins a sentence on a gate; the last three on pages made before sentences were questions
 STABILISED, RATIO = -84.0, 1.25  # table tab:ablation; the factor is ours
 ANSWERS = {"yes": True, "no": False, "open": None}
 ANSWER_WORDS = {holds: word.capitalize() for word, holds in ANSWERS.items()}
@@ -281,7 +282,7 @@ CLAIMS: tuple[Claim, ...] = (
     claim(
         "tab-accuracy-best",
         "estimator_benchmark",
-        "direct+cov orders",
+        ("Does direct+cov rank policies best", "direct+cov orders"),
         "tab:accuracy, pairwise accuracy",
         "Direct with a covariate orders more pairs rightly than each of the other twelve estimators",
         Gap(r"a lead of (-?[\d.]+)% \(([\d.]+)\)", (0.0,)),
@@ -289,35 +290,35 @@ CLAIMS: tuple[Claim, ...] = (
     claim(
         "tab-accuracy-chance",
         "estimator_benchmark",
-        "Importance sampling orders pairs",
+        ("Does importance sampling rank near or below chance", "Importance sampling orders pairs"),
         "tab:accuracy and Q2: SNIPS 38%, calibrated IPS 47%",
         "importance-weighted estimators order pairs at or below chance (at most 55%)",
     ),
     claim(
         "tab-accuracy-ess",
         "estimator_benchmark",
-        "Stabilisation raises ESS",
+        ("Does stabilisation restore ESS", "Stabilisation raises ESS"),
         "Q2, tab:weight-diagnostics",
         "stabilisation raises ESS above 80% and calibrated IPS still ranks worse than Direct",
     ),
     claim(
         "tab-accuracy-stack",
         "estimator_benchmark",
-        "The RMSE of stacked-dr",
+        ("Is stacked-dr as accurate as direct", "The RMSE of stacked-dr"),
         "tab:accuracy, RMSE^d of stacked-dr and direct",
         "stacked doubly robust estimation has the RMSE of Direct, within 10%",
     ),
     claim(
         "covariates-matter",
         "estimator_benchmark",
-        "With response length as a covariate",
+        ("Does response length as a covariate improve", "With response length as a covariate"),
         "tab:accuracy, the +cov rows",
         "response length as a covariate raises the pairwise accuracy of every family",
     ),
     claim(
         "tab-ablation-calibration",
         "estimator_benchmark",
-        "Calibration takes",
+        ("Does calibration lower the RMSE", "Calibration takes"),
         "tab:ablation: calibration -72% RMSE",
         "calibration lowers the RMSE of Direct, and intervals without it cover nothing",
     ),
@@ -359,7 +360,7 @@ CLAIMS: tuple[Claim, ...] = (
     claim(
         "binary-oracle-coverage",
         "binary_oracle",
-        ("With own labels our default covers", "With borrowed labels it covers"),
+        ("Does our default with", "With own labels our default covers", "With borrowed labels it covers"),
         "ours: intervals with a pass/fail oracle, which app:mbpp does not give",
         "with a pass/fail oracle the project's intervals cover: more than 90% in every cell",
         Gap(r"covers[^.]*?,? (\.\d+) \((\.\d+)\)", (0.9,), 3.0, coverage=True),
@@ -367,21 +368,21 @@ CLAIMS: tuple[Claim, ...] = (
     claim(
         "ttc-gate-roc",
         "gates",
-        tuple(f"{gate} {words}" for gate in OF_TABLE for words in TOLD),
+        tuple(words.format(gate) for gate in OF_TABLE for words in TOLD),
         "tab:gates, the gates named there as tests of what they should foretell",
         "the table's gates tell reliable estimates from unreliable ones in the simulated worlds",
     ),
     claim(
         "tf-versus-coverage",
         "tf_versus_coverage",
-        "Lack of overlap alone",
+        ("Does SNIPS fail for lack of overlap", "Lack of overlap alone"),
         "Q2 and Limitations: lack of coverage limits importance sampling 'even with perfect propensities'",
         "lack of overlap alone, with exact likelihoods, makes importance sampling fail",
     ),
     claim(
         "sqrt-law-simulated",
         "budget",
-        "times the square-root law's",
+        ("Does the square-root law give", "times the square-root law's"),
         "prop:sqrt-allocation, its premise, for an isotonic calibrator in small samples",
         "the simulated error of a split is the one that the square-root law gives",
         Gap(r"worst ([\d.]+) \(([\d.]+)\)", (0.85, 1.15), 3.0, worst_of=15),

@@ -3,12 +3,17 @@
 import matplotlib as mpl
 import numpy as np
 import pytest
+import xarray as xr
 
+from cje_core import analyze
+from cje_core.estimators import direct
 from cje_core.streams import Streams
 from cje_core.workflow.paper import PAPER, paper_estimator
 from cje_sim import simulate
 from studies import estimator_benchmark as benchmark
+from studies.claims import tables
 from studies.engine import run, study
+from studies.ledger.claim import Trial
 from studies.report import page
 
 STUDY = study.load("estimator_benchmark")
@@ -109,6 +114,61 @@ def test_the_sentences_follow_the_results(ds):
     _, chance, useless, *_ = benchmark.findings(turned)
     assert chance.holds is True and useless.holds is True
     assert "0.0% (0.0)" in chance.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("replicate", "ordered"), [(9, False), (10, True)])
+def test_the_order_counted_is_the_order_printed(replicate, ordered):
+    """Pairs with a refused value, by `analyze`: with a policy out of range there is an order in one data set of two."""
+    cell = {"n": 500, "oracle_fraction": 0.25}
+    streams = Streams(7, STUDY.name, cell, replicate)
+    data = simulate("arena_like", **cell, rng=streams("data"))
+    status = direct.estimate(data)["status"].sel(policy=list(STUDY.policies)).values
+    m, last = list(STUDY.methods).index(benchmark.DEFAULT), STUDY.policies.index("unhelpful")
+    refused = np.where(np.arange(len(STUDY.methods))[:, None] == m, status, 0)
+    low, high = benchmark._order_bounds(STUDY, cell, streams, refused)
+    printed = analyze(data).order
+    for j, policy in enumerate(STUDY.policies[:-1]):
+        pair = (printed["first"] == policy) & (printed["second"] == "unhelpful")
+        apart = low[m, j] > high[m, last], high[m, j] < low[m, last]
+        counted = np.select(apart, ("higher", "lower"), "not ordered").item()
+        assert printed["order"].values[pair.values].tolist() == [counted]
+        assert (counted == "higher") == ordered
+
+
+@pytest.mark.slow
+def test_a_refusal_is_no_wrong_order(ds):
+    """Estimates that order rightly; the default refuses one policy, and bounds order it in one replicate of two."""
+    wide = ds.isel(replicate=[0, 1] * 50).assign_coords(replicate=np.arange(100)).copy(deep=True)
+    truth = wide["truth"].broadcast_like(wide["estimate"]).transpose(*wide["estimate"].dims)
+    mine = (wide["method"] == benchmark.DEFAULT) & (wide["policy"] == "unhelpful")
+    noise = np.random.default_rng(0).normal(size=truth.shape) * 1e-4
+    wide["estimate"] = (truth + noise).where(~mine).transpose(*wide["estimate"].dims)
+    apart = xr.where(wide["replicate"] % 2 == 0, 0.01, 1.0)  # half width of the bounds
+    for name, side in zip(benchmark.BOUNDS, (-1, 1), strict=True):
+        wide[name] = (
+            (truth + side * apart).where(wide["method"] == benchmark.DEFAULT).transpose(*ds[name].dims)
+        )
+    found, place = benchmark.averages(wide), list(wide["method"].values).index(benchmark.DEFAULT)
+    assert found["pairwise"].value[place] == pytest.approx((1 + 5 / 9) / 2)  # 5 of 9 pairs have two values
+    assert found["right_of_ordered"].value[place] == pytest.approx(1.0)
+    assert found["unordered"].value[place] == pytest.approx(2 / 9)
+    said = "77.8% (1.6) of all pairs, 100.0% (0.0) of those that it orders (no order: 22.2% (1.6))"
+    assert f"{benchmark.DEFAULT} {said}" in benchmark.findings(wide)[0].sentence
+
+
+@pytest.mark.slow
+def test_claims_read_the_sentences_as_they_are(ds, monkeypatch):
+    said = [(f.holds, f.sentence, f.rule) for f in benchmark.findings(ds)]
+    monkeypatch.setattr(tables, "of_page", lambda study: tables.Said(said, "here", "smoke", 2))
+    claims = [
+        one
+        for one in tables.CLAIMS
+        if one.study == STUDY.name and one.decide is not tables.decide_stabilisation
+    ]
+    assert len(claims) == len(said)
+    for claim in claims:
+        assert claim.decide(Trial(claim.name)).text.startswith("From here: "), claim.name
 
 
 @pytest.mark.slow

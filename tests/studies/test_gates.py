@@ -4,6 +4,7 @@ import re
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -14,9 +15,11 @@ from cje_core.streams import Streams
 from cje_core.verdict.thresholds import BY_NAME
 from cje_sim import scenarios
 from studies import gates
+from studies.claims import tables
 from studies.engine import run, study
 from studies.engine.measures import roc
 from studies.engine.outcome import NOT_RUN
+from studies.ledger.claim import Trial
 from studies.report import page
 
 STUDY = study.load("gates")
@@ -141,10 +144,71 @@ def test_a_finding_follows_what_the_gate_knows(ds, gate, knows):
         )  # finitely many runs show no certainty
 
 
+def drawn(z):
+    """Rows of the ROC table of 18 gates and two events whose AUCs lie z (18, 2) standard errors of .02 above .7."""
+    names = [f"gate {k}" for k in range(len(z)) for _ in gates.EVENTS]
+    return pd.DataFrame(
+        {"gate": names, "runs": 400, "failures": 100, "auc": gates.TELLS + 0.02 * z.ravel(), "auc_mcse": 0.02}
+    )
+
+
+@pytest.mark.slow
+def test_eighteen_gates_are_answered_at_once():
+    """Where every AUC is .7 some gate is answered in at most 5% of the tables, plus five binomial errors.
+
+    Without the adjustment some gate is answered in 1 - (.975^2 - .05^2)^18, 62%, of them.
+    """
+    rng = np.random.default_rng(5)
+    wrong = np.mean(
+        [
+            any(v is not None for v in gates.decide(drawn(rng.normal(size=(18, 2)))).values())
+            for _ in range(200)
+        ]
+    )
+    assert wrong < gates.FAMILY + 5 * (gates.FAMILY * (1 - gates.FAMILY) / 200) ** 0.5
+
+
+def test_answers_of_gates_by_hand():
+    """Holm over 36 hypotheses: its first step asks for p < .05 / 36, z > 2.99, or 3.20 for one of two events."""
+    z = np.zeros((18, 2))
+    z[0], z[1], z[2], z[3], z[4] = (3.3, -9), (3.1, -9), (-3.1, -3.1), (-2.9, -9), (9, 9)
+    found = gates.decide(drawn(z))
+    assert [found[f"gate {k}"] for k in range(5)] == [True, None, False, None, True]
+    few = drawn(z).assign(failures=[gates.FEWEST - 1] * 2 + [100] * 34)
+    assert gates.decide(few)["gate 0"] is None and gates.decide(few)["gate 4"] is True
+    certain = drawn(z).assign(auc=1.0, auc_mcse=0.0)
+    assert set(gates.decide(certain).values()) == {True}
+
+
+def test_worlds_hold_coverage_apart_from_effective_sample_size():
+    """By exact TTC and limit of ESS/n: each of the four combinations of the two gates occurs."""
+    least = {name: BY_NAME[name].good for name in ("ttc", "ess")}
+    found = {}
+    for name in ("clone", "near", "far", "farther", "hot", "cold", "narrow"):
+        world = gates.WORLDS[name]
+        exact = scenarios.load(world.scenario).overlap(**world.arguments).sel(policy=world.policy)
+        passes = bool(exact["ttc"] >= least["ttc"]), bool(10 ** exact["log10_ess"] >= least["ess"])
+        found.setdefault(passes, []).append(name)
+    assert found == {
+        (True, True): ["near"],
+        (True, False): ["clone", "far", "farther", "hot"],
+        (False, False): ["cold"],
+        (False, True): ["narrow"],
+    }
+
+
 @pytest.mark.slow
 def test_few_runs_decide_nothing(ds):
     few = ds.isel(replicate=[0, 1])
     assert {f.holds for f in STUDY.findings(few)} == {None}
+
+
+@pytest.mark.slow
+def test_the_claim_reads_the_sentences_as_they_are(ds, monkeypatch):
+    said = [(f.holds, f.sentence, f.rule) for f in STUDY.findings(ds)]
+    monkeypatch.setattr(tables, "of_page", lambda study: tables.Said(said, "here", "smoke", 6))
+    (claim,) = [one for one in tables.CLAIMS if one.study == STUDY.name]
+    assert claim.decide(Trial(claim.name)).text.count(" tell when ") == len(tables.OF_TABLE)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from cje_core.data.arrays import unpack
 from cje_core.estimators import direct_corrected
 from cje_core.streams import Streams
 from cje_core.transport import audit
-from cje_sim.scenarios import transport_shift
+from cje_sim.scenarios import rare_probe_failures, transport_shift
 from studies import transport_audit
 from studies.engine import run, study
 from studies.engine.measures.bounds import flat_error
@@ -60,10 +60,26 @@ def test_a_replicate_is_what_the_library_says():
     assert found.truth[0] == mean
 
 
+def test_failures_of_the_rare_judge_make_the_shift():
+    """Value and residual of a perfect curve from a large sample, at a shift of .063, the scenario's 7% of failures."""
+    world = dict(transport_audit.setting(STUDY, CELL | {"judge": "rare", "shift": 0.063}).arguments)
+    assert world["failures"]["target"] == pytest.approx(0.07)
+    truth = transport_audit.truth_of(transport_audit.JUDGES["rare"], world)
+    assert truth == pytest.approx(0.9 - 0.063)
+    draws = rare_probe_failures.simulate(
+        **(world | {"n": 100_000, "n_probes": 0, "oracle_fraction": 0.001}), rng=1
+    )
+    score = np.sort(draws["judge"].sel(policy="target").values.ravel())
+    assert abs(score.mean() - transport_audit.uniform_scores().mean()) < 5 * score.std() / 100_000**0.5
+    np.testing.assert_allclose(
+        np.quantile(score, [0.1, 0.9]), np.quantile(transport_audit.uniform_scores(), [0.1, 0.9]), atol=0.002
+    )
+
+
 @pytest.mark.slow
 def test_tables(ds):
     printed, verdicts, errors, measures = STUDY.table(ds).values()
-    assert len(verdicts) == 6 and len(printed) == 4 * 6 and len(errors) == 3 and len(measures) == 6 * 4
+    assert len(verdicts) == 8 and len(printed) == 4 * 8 and len(errors) == 4 and len(measures) == 8 * 4
     shares = verdicts[list(transport_audit.VERDICTS)].sum(axis=1)
     np.testing.assert_allclose(shares, 1.0)
     silent = printed["verdict"] == "FAIL"
