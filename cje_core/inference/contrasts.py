@@ -57,8 +57,8 @@ def adjust_p(p_value: npt.ArrayLike, method: str = "bh") -> FloatArray:
 
         out[tested] = multipletests(out[tested], method=STATSMODELS[method])[1]
         return out
-    # `analyze` prints these three: to load statsmodels takes .7 s there, a quarter of the command, and its Holm collects
-    # garbage at every call, .1 s in each replicate of a study. A test holds them to statsmodels.
+    # `analyze` prints these three: loading statsmodels takes .7 s there, a quarter of the command, and its Holm
+    # collects garbage at each call, .1 s in every replicate of a study. A test holds them to statsmodels.
     order = tested[np.argsort(out[tested], kind="stable")]
     p, rank = out[order], np.arange(1, k + 1)
     if method == "bonferroni":

@@ -31,14 +31,14 @@ def power_at(
     """
     from statsmodels.stats.power import ttest_power  # loads SciPy's distributions, .7 s
 
-    ratio = np.asarray(effect, float) / np.asarray(std_error, float)
+    ratio = np.abs(np.asarray(effect, float) / np.asarray(std_error, float))
     shift, freedom = np.broadcast_arrays(ratio, np.asarray(df, float))
     known, out = np.isfinite(shift) & (freedom > 0), np.full(shift.shape, np.nan)
     if known.any():
         each = (shift[known], 1, (1 - ci_prob) / 2, freedom[known])
-        # one tail at a time, as SciPy has no number for a lower one below 2e-7, and both tails together none either
-        out[known] = ttest_power(*each, alternative="larger")
-        out[known] += np.nan_to_num(ttest_power(*each, alternative="smaller"))
+        # tail by tail, since SciPy's noncentral t is NaN where next to nothing lies below a point
+        above = ttest_power(*each, alternative="larger")
+        out[known] = np.nan_to_num(above, nan=1.0) + np.nan_to_num(ttest_power(*each, alternative="smaller"))
     return out
 
 
