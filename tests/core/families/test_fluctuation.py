@@ -58,8 +58,8 @@ def test_pitfall_04_the_fluctuation_reaches_the_evaluated_rows():
 
 
 def test_the_fluctuation_is_the_logistic_regression_of_statsmodels():
-    """One coefficient beside an offset, by maximum likelihood. Planted once: with the slope's factor H left out of the
-    score's weights it fails.
+    """One coefficient beside an offset, by maximum likelihood. Planted once: with the factor H left out of the score it
+    fails.
     """
     rng = np.random.default_rng(3)
     offset, clever, outcome = rng.normal(0, 1, 60), 1 / rng.uniform(0.2, 1, 60), rng.beta(2, 1, 60)
