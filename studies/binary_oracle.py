@@ -15,7 +15,6 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from cje_core.figures.style import looks
-from cje_core.inference.estimate import clopper_pearson
 from cje_core.streams import Cell
 from cje_sim.exact.judged_means import score_parts, two_phase
 from cje_sim.scenarios import binary_oracle, well_specified
@@ -107,13 +106,13 @@ def theory(cell: Mapping[Any, Any]) -> dict[str, float]:
 
 def binomial_interval(value: float, m: int) -> tuple[float, float]:
     """Exact coverage and mean width of the Clopper-Pearson interval from m independent labels."""
-    from scipy import stats  # loads slowly, and replicates never come here
+    from scipy import stats  # both load slowly, and replicates never come here
+    from statsmodels.stats.proportion import proportion_confint
 
     hits = np.arange(m + 1)
     prob = stats.binom.pmf(hits, m, value)
-    bounds = np.array([clopper_pearson(k / m, m, LEVEL) for k in hits])
-    inside = (bounds[:, 0] <= value) & (value <= bounds[:, 1])
-    return float(prob @ inside), float(prob @ (bounds[:, 1] - bounds[:, 0]))
+    low, high = proportion_confint(hits, m, 1 - LEVEL, "beta")
+    return float(prob @ ((low <= value) & (value <= high))), float(prob @ (high - low))
 
 
 def _measured(ds: xr.Dataset) -> pd.DataFrame:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from scipy import stats
 
+from cje_core.planning.power import power_at
 from cje_core.streams import generator
 from cje_core.transport.audit_size import audit_power
 from studies.ledger.claim import Claim, ClaimError, Params, Sides
@@ -18,8 +19,7 @@ FIGURE_LABELS = 1240  # a quarter of its prompts
 
 def rejected(n: float, shift: float, sd: float, alpha: float = 0.05) -> float:
     """Power of the one-sample t-test of a zero mean residual."""
-    edge, nc = stats.t.isf(alpha / 2, n - 1), shift * math.sqrt(n) / sd
-    return float(stats.nct.sf(edge, n - 1, nc) + np.nan_to_num(stats.nct.cdf(-edge, n - 1, nc)))
+    return float(power_at(shift, sd / math.sqrt(n), n - 1, ci_prob=1 - alpha))
 
 
 def audited(z: FloatArray, size: int) -> dict[str, float]:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 from scipy import stats
+from statsmodels.stats.power import normal_power
 
 from cje_core.streams import generator
 from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Trial
@@ -62,18 +63,15 @@ def power(w: Params) -> Sides:
     """Power at the planned effect of a difference of estimates with a correlation, against .8, from below."""
     effect = (stats.norm.ppf(0.8) + stats.norm.ppf(0.975)) * math.sqrt(2)
     sd = math.sqrt(2 * (1 - w["correlation"]))
-    z = stats.norm.ppf(0.975)
-    return Sides(0.8, float(stats.norm.sf(z - effect / sd) + stats.norm.cdf(-z - effect / sd)))
+    return Sides(0.8, float(normal_power(effect / sd, 1, 0.05)))
 
 
 def independent_power(w: Params) -> Sides:
     """.8 against the power of the z-test at the planned effect, estimates independent with a standard error each."""
     if not w["std_error"] > 0:
         raise ClaimError("the standard error must be positive")
-    z = float(stats.norm.ppf(0.975))
-    effect = (float(stats.norm.ppf(0.8)) + z) * math.sqrt(2) * w["std_error"]
-    sd = math.hypot(w["std_error"], w["std_error"])
-    return Sides(0.8, float(stats.norm.sf(z - effect / sd) + stats.norm.cdf(-z - effect / sd)))
+    effect = (stats.norm.ppf(0.8) + stats.norm.ppf(0.975)) * math.sqrt(2) * w["std_error"]
+    return Sides(0.8, float(normal_power(effect / math.hypot(w["std_error"], w["std_error"]), 1, 0.05)))
 
 
 def power_by_simulation(w: Params) -> Sides:

@@ -1,30 +1,13 @@
-"""Second, slow implementations of the intervals on counts: bisection of binomial sums, and MOVER one pair at a time."""
-
-from math import comb
+"""Second, slow implementations of the intervals on counts: statsmodels' of one count, and MOVER one pair at a time."""
 
 import numpy as np
 from scipy import stats
-
-
-def tail(k, n, p):
-    """P(X >= k), term by term."""
-    return sum(comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k, n + 1))
+from statsmodels.stats.proportion import proportion_confint
 
 
 def tail_interval(k, n, prob):
     """Shares at which the count k is not in either tail of probability (1 - prob) / 2."""
-
-    def solve(above):
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (low, middle) if above(middle) else (middle, high)
-        return (low + high) / 2
-
-    alpha = (1 - prob) / 2
-    lower = 0.0 if k == 0 else solve(lambda p: tail(k, n, p) > alpha)
-    upper = 1.0 if k == n else solve(lambda p: 1 - tail(k + 1, n, p) < alpha)
-    return [lower, upper]
+    return proportion_confint(k, n, 1 - prob, method="beta")
 
 
 def mover(estimate, a, b, prob):

@@ -4,29 +4,9 @@ import math
 
 import numpy as np
 import oracles
-from scipy import integrate, stats
 
 from cje_core.calibration.folds import assign_folds
 from cje_core.inference.estimate import label_estimate
-
-
-def adjust(p_values, method):
-    """Adjusted p-values by their definitions; ``None`` marks a test that was not made."""
-    made = [(p, i) for i, p in enumerate(p_values) if p is not None]
-    k = len(made)
-    out = [None] * len(p_values)
-    for p, i in made:
-        rank = sorted(q for q, _ in made)
-        if method == "none":
-            out[i] = p
-        elif method == "bonferroni":
-            out[i] = min(1.0, k * p)
-        elif method == "holm":  # largest of (k - j + 1) p_(j) over the p-values up to this one
-            out[i] = min(1.0, max((k - j) * q for j, q in enumerate(rank) if q <= p))
-        else:  # smallest of k p_(j) / j over the p-values from this one on
-            harmonic = sum(1 / j for j in range(1, k + 1)) if method == "by" else 1.0
-            out[i] = min(1.0, min(k * harmonic * q / (j + 1) for j, q in enumerate(rank) if q >= p))
-    return out
 
 
 def contrast_error(phi_a, phi_b, cluster):
@@ -63,18 +43,6 @@ def best_plan(budget, per_prompt, per_label, sigma2_eval, sigma2_cal, m_min):
             best = min(best, sigma2_eval / n + sigma2_cal / m)
             n += 1
     return best
-
-
-def power(effect, df, ci_prob):
-    """Two-sided power of ``(Z + effect) / sqrt(W)``, W = chi2 / df, by integrating over W."""
-    critical = stats.t.ppf(0.5 + ci_prob / 2, df)
-
-    def given(w):
-        c = critical * math.sqrt(w)
-        reject = stats.norm.sf(c - effect) + stats.norm.cdf(-c - effect)
-        return reject * stats.chi2.pdf(w * df, df) * df
-
-    return integrate.quad(given, 0, np.inf, limit=200)[0]
 
 
 def two_phase(score, label, names):

@@ -8,6 +8,7 @@ from math import sqrt
 from statistics import NormalDist
 
 from scipy import stats
+from statsmodels.stats.proportion import confint_proportions_2indep
 
 
 def weighted_mean(pairs):
@@ -198,16 +199,9 @@ def fieller_difference(first, second, slice_rows, cut, ci_prob, step=1e-3):
 
 
 def newcombe(se, n_good, sp, n_bad, ci_prob):
-    """Interval of Se + Sp - 1: Wilson intervals of the two, combined by their distances from the estimates."""
-    z2 = NormalDist().inv_cdf(0.5 + ci_prob / 2) ** 2
-
-    def wilson(q, n):
-        root = sqrt(z2 * z2 + 4 * n * q * (1 - q) * z2)
-        return (2 * n * q + z2 - root) / (2 * (n + z2)), (2 * n * q + z2 + root) / (2 * (n + z2))
-
-    (a, b), (c, d) = wilson(se, n_good), wilson(sp, n_bad)
-    j = se + sp - 1
-    return j - sqrt((se - a) ** 2 + (sp - c) ** 2), j + sqrt((b - se) ** 2 + (d - sp) ** 2)
+    """Interval of Se + Sp - 1, the difference of the shares called good among the good and among the bad."""
+    good, bad = (se * n_good, n_good), ((1 - sp) * n_bad, n_bad)
+    return confint_proportions_2indep(*good, *bad, compare="diff", method="newcomb", alpha=1 - ci_prob)
 
 
 def efficient(rows):

@@ -23,7 +23,7 @@ def test_a_frequentist_analysis_loads_neither_pymc_nor_dask(tmp_path: Path) -> N
         f"sys.argv = ['cje-lab', 'analyze', {str(data)!r}, '--out', {str(tmp_path / 'out')!r}]\n"
         "try:\n    m.main()\nexcept SystemExit as e:\n    assert not e.code\n"
         "heavy = ['pymc', 'arviz', 'nutpie', 'pytensor', 'sklearn', 'scipy.stats', 'dask', 'distributed']\n"
-        "heavy += ['matplotlib.pyplot']\n"
+        "heavy += ['matplotlib.pyplot', 'statsmodels']\n"
         "print('heavy', [name for name in heavy if sys.modules.get(name)])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -24,7 +24,7 @@ from studies.engine.running import directory
 from studies.report import plots
 
 ROOT = Path(command_line.__file__).parents[2]
-HEAVY = ("pymc", "arviz", "nutpie", "numba", "xarray", "scipy", "pandas", "matplotlib")
+HEAVY = ("pymc", "arviz", "nutpie", "numba", "xarray", "scipy", "statsmodels", "pandas", "matplotlib")
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from oracles_uncertainty import table
+from statsmodels.genmod.families import Binomial
+from statsmodels.genmod.generalized_linear_model import GLM
 
 from cje_core.data import DataError, from_arrays, from_frame
 from cje_core.estimators import direct
-from cje_core.families.fluctuation import targeted
+from cje_core.families.fluctuation import fluctuate, targeted
 
 
 @pytest.mark.slow
@@ -53,6 +55,17 @@ def test_pitfall_04_the_fluctuation_reaches_the_evaluated_rows():
     lifted, own = targeted(guess, one(50), guess[:20], one(20), label, one(20), (0.0, 1.0))
     np.testing.assert_allclose(lifted, 0.5, atol=1e-12)
     np.testing.assert_allclose((label - own).sum(), 0, atol=1e-10)
+
+
+def test_the_fluctuation_is_the_logistic_regression_of_statsmodels():
+    """One coefficient beside an offset, by maximum likelihood. Planted once: with the factor H left out of the score it
+    fails.
+    """
+    rng = np.random.default_rng(3)
+    offset, clever, outcome = rng.normal(0, 1, 60), 1 / rng.uniform(0.2, 1, 60), rng.beta(2, 1, 60)
+    weight = clever * rng.uniform(0.5, 2, 60)
+    fit = GLM(outcome, clever, Binomial(), offset=offset, var_weights=weight / clever).fit(tol=1e-13)
+    assert fluctuate(offset, clever, outcome, weight, 60) == pytest.approx(fit.params[0], rel=1e-9)
 
 
 def test_targeting_all_ones_gives_the_end_of_the_range():

@@ -1,4 +1,4 @@
-"""Contrasts, multiplicity and the win matrix against definitions, scipy and statsmodels."""
+"""Contrasts, multiplicity and the win matrix against definitions and statsmodels."""
 
 from itertools import combinations
 
@@ -15,7 +15,11 @@ from cje_core.inference.contrasts import ADJUSTMENTS, adjust_p, against, contras
 from cje_core.inference.pairs import covariance
 from cje_sim.scenarios import well_specified
 
-STATSMODELS = {"bh": "fdr_bh", "by": "fdr_by", "bonferroni": "bonferroni", "holm": "holm"}
+STATSMODELS = {
+    "bh": "fdr_bh",
+    "bonferroni": "bonferroni",
+    "holm": "holm",
+}  # methods that adjust_p computes itself
 
 
 @pytest.fixture
@@ -35,18 +39,16 @@ def joint():
 
 
 @pytest.mark.parametrize("method", ADJUSTMENTS)
-def test_adjusted_p_values_against_definition_and_statsmodels(method):
+def test_adjusted_p_values_are_statsmodels(method):
+    """Planted once: with `k - rank` in place of `k + 1 - rank`, Holm differs."""
     rng = np.random.default_rng(3)
     for size in (1, 2, 3, 10, 40):
         p = rng.uniform(size=size) ** 3
         p[rng.uniform(size=size) < 0.2] = p[0]  # ties
         p[-1] = min(p[-1], 1.0)
         ours = adjust_p(p, method)
-        np.testing.assert_allclose(ours, slow.adjust(p.tolist(), method), rtol=1e-12)
         if method in STATSMODELS:
             np.testing.assert_allclose(ours, multipletests(p, method=STATSMODELS[method])[1], rtol=1e-12)
-        if method in ("bh", "by"):
-            np.testing.assert_allclose(ours, stats.false_discovery_control(p, method=method), rtol=1e-12)
         shuffle = rng.permutation(size)
         np.testing.assert_allclose(adjust_p(p[shuffle], method), ours[shuffle], rtol=1e-12)
         assert (ours >= p * (1 - 1e-12)).all() and (ours <= 1).all()
@@ -90,8 +92,8 @@ def test_contrasts_against_loops(joint):
         np.testing.assert_allclose(row.interval, [difference - half, difference + half])
         p_values.append(2 * stats.t.sf(abs(difference) / error, df))
     np.testing.assert_allclose(pairs.p_value, p_values)
-    np.testing.assert_allclose(pairs.p_bh, slow.adjust(p_values, "bh"))
-    np.testing.assert_allclose(pairs.p_adjusted, slow.adjust(p_values, "holm"))
+    np.testing.assert_allclose(pairs.p_bh, multipletests(p_values, method="fdr_bh")[1])
+    np.testing.assert_allclose(pairs.p_adjusted, multipletests(p_values, method="holm")[1])
     assert pairs.attrs["adjustment"] == "holm"
 
 

@@ -1,21 +1,22 @@
-"""Agreement of judge and oracle against tables, pairs and refits in loops."""
+"""Agreement of judge and oracle against statsmodels, tables, pairs and refits in loops."""
 
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.inter_rater import cohens_kappa
+from statsmodels.stats.weightstats import DescrStatsW
 
 from cje_core.inference.raters import MEASURES, Rated, agreement
 
 
 def slow(judge, label, weight):
-    """By cross table, by all pairs, by the definition: nothing vectorised."""
+    """By statsmodels, and AC1 and alpha by cross table and by all pairs: nothing vectorised."""
     w = weight / weight.sum()
     table = np.zeros((2, 2))
     for a, b, one in zip(judge, label, w, strict=True):
         table[int(a >= 0.5), int(b >= 0.5)] += one
     observed = table[0, 0] + table[1, 1]
     rows, columns = table.sum(1), table.sum(0)
-    chance = rows @ columns
     shares = (rows + columns) / 2
     even = sum(share * (1 - share) for share in shares)
     values = [*zip(judge, weight, strict=True), *zip(label, weight, strict=True)]
@@ -25,12 +26,11 @@ def slow(judge, label, weight):
         for j, (y, v) in enumerate(values):
             if i != j:
                 among, mass = among + u * v * (x - y) ** 2, mass + u * v
-    r = np.cov(judge, label, aweights=weight)
     return [
-        (observed - chance) / (1 - chance),
+        cohens_kappa(table, return_results=False),
         (observed - even) / (1 - even),
         1 - within / (among / mass),
-        r[0, 1] / np.sqrt(r[0, 0] * r[1, 1]),
+        DescrStatsW(np.stack([judge, label], axis=1), weight).corrcoef[0, 1],
     ]
 
 
