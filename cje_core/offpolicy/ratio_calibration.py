@@ -14,9 +14,9 @@ compares weighted means of test functions under the logs with their means under 
 The level is that of all test functions (Bonferroni) and policies (Holm) together. Standard errors are clustered by
 prompt, whose logged and fresh responses are a pair.
 
-What it cannot do: see errors where logger and target do not overlap; see errors that average out over the test functions
-(it asks for ``E[exp(true r) | r, Z] = exp(r)`` at most); say which of two log-likelihoods is wrong; tell an error from
-responses that are missing because of what they say.
+What it cannot do: see errors where logger and target do not overlap; see errors that average out over the test
+functions (at most it asks for ``E[exp(true r) | r, Z] = exp(r)``); say which of the two log-likelihoods is wrong; tell an
+error from responses that are missing because of what they say.
 """
 
 from typing import NamedTuple
@@ -234,7 +234,7 @@ def _test(pair: Pairs) -> Result:
 
 
 def _functions(pair: Pairs, *, two_sided: bool) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Values of the test functions of logged and fresh responses by name; from 0 to 1 where they must not be negative."""
+    """Compute the test functions of logged and fresh responses, by name; one-sided ones lie in [0, 1]."""
     out = {"1": (np.ones(len(pair.log_ratio)), np.ones(len(pair.place)))}
     if two_sided:
         out[RATIO] = np.tanh(pair.log_ratio / 2), np.tanh(pair.fresh_ratio / 2)

@@ -69,7 +69,7 @@ def test_the_share_and_its_error():
 
 @pytest.mark.slow
 def test_sentences_tables_and_figure(ds):
-    assert len(versus.findings(ds)) == 3
+    assert len(versus.findings(ds)) == 4
     assert versus.findings(ds.sel(shift=[1.0])) == []  # nothing to compare with: no sentence
     wide = ds.isel(replicate=[0, 1, 2] * 40).assign_coords(replicate=np.arange(120)).copy(deep=True)
     wide["estimate"].values[:] = (
