@@ -8,7 +8,8 @@ the logger and so its TTC, while no true value changes with it. At ``shift = 1``
 is that of the benchmark.
 
 Log ratios of fresh draws are recorded with the same errors, so each data set is audited by
-`cje_core.offpolicy.ratio_calibration.ratio_calibration`: as recorded, and with .05 nats per token planted on either side.
+`cje_core.offpolicy.ratio_calibration.ratio_calibration`: as recorded, and with .05 nats per token planted on either
+side.
 """
 
 import math
@@ -63,7 +64,7 @@ WEIGHTED = ("snips", "calibrated_ips", "dr_cpo")
 
 
 def with_error(data: xr.Dataset, nats: float) -> xr.Dataset:
-    """Add an error of `nats` per token to the recorded log-likelihood of every target, of logged and of fresh responses.
+    """Add an error of `nats` per token to the recorded log-likelihoods of every target, logged and fresh.
 
     Fresh responses have as many tokens as their words say, up to rounding.
     """
@@ -77,7 +78,7 @@ def with_error(data: xr.Dataset, nats: float) -> xr.Dataset:
 
 
 def audited(data: xr.Dataset) -> dict[str, xr.DataArray]:
-    """p-values of the two-sided audit of log ratios by policy: as recorded, and with an error planted on either side."""
+    """Return p-values of the two-sided audit of log ratios by policy: as recorded, and with planted errors."""
     out = {}
     for name, nats in AUDITS.items():
         found = ratio_calibration(with_error(data, nats) if nats else data)
@@ -206,7 +207,7 @@ def _audit_finding(ds: xr.Dataset) -> Finding:
         f"({100 * power_mcse:.0f}) with {PLANTED:g} nats per token of error, at n = {int(part['n'].item()):,}. "
         f"{100 * blind:.0f}% cannot be checked.",
         RULE
-        + f"{SIZE:g} for the first share, which may not lie above, and {POWER:g} for the second, which may not lie below",
+        + f"{SIZE:g} for the first share, which may not lie above, and {POWER:g} for the second, not below",
         answer,
     )
 
@@ -330,7 +331,8 @@ STUDY = Study(
     "from the logger is scaled from none to that of the benchmark. A quarter of the base policy's prompts is labelled.",
     estimands="V(policy) = E[Y], by quadrature: the same in every cell.",
     measures="RMSE over the two shifted targets to which calibration transports, and of the copy; the share of the "
-    "rise of the MSE that lack of coverage alone gives; pairwise accuracy; exact TTC and limit of ESS/n by cause; size and power of the audit of log ratios.",
+    "rise of the MSE that lack of coverage alone gives; pairwise accuracy; exact TTC and limit of ESS/n by cause; "
+    "size and power of the audit of log ratios.",
     scenario="arena_like",
     worlds=("arena_like",),
     setting=setting,

@@ -73,7 +73,8 @@ def from_arrays(
         Labels that only audit (default: none), responses that enter the means (default: all with a score).
     label_prob, surprisal, log_ratio, true_reward, stands_for : arrays shaped like `judge`, optional
         Known labelling probabilities; mean per-token surprisal of the policy's own draws, in nats; their
-        log-likelihood less that under the logger; the true E[Y | Z] of a simulated response, in oracle units; how many responses each stands for.
+        log-likelihood less that under the logger; the true E[Y | Z] of a simulated response, in oracle units; how many
+        responses each stands for.
     covariate : array, shape of `judge` with one more axis, optional
         Covariates, named by `features`.
     cluster, stratum, cohort, fold : arrays, shape (prompts,), optional

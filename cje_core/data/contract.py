@@ -18,8 +18,8 @@ variable                             meaning
 ``cohort(prompt)`` (optional)        slice of the traffic (a time window, a source); empty text where none is named
 ``fold(prompt)`` (optional)          cross-fitting fold that the user assigned, 0, 1, ...; -1 where none is
 ``surprisal`` (optional)             ``(policy, prompt, draw)``: mean per-token surprisal, in nats, of own draws
-``log_ratio`` (optional)             ``(policy, prompt, draw)``: log-likelihood of an own draw under its policy less that
-                                     under the logger, in nats; inf (in files: 1000) where the logger cannot say it
+``log_ratio`` (optional)             ``(policy, prompt, draw)``: log-likelihood of an own draw under its policy less
+                                     that under the logger, in nats; inf (in files: 1000) where the logger cannot say it
 ``stands_for`` (optional)            ``(policy, prompt, draw)``: how many responses this one stands for, each of a
                                      prompt of its own without labels (`cje_core.workflow.reading.pooled`); one
                                      when absent

@@ -71,8 +71,8 @@ def centred_ranks(logged: FloatArray, fresh: FloatArray) -> tuple[FloatArray, Fl
 def compare(logged: FloatArray, fresh: FloatArray, cluster: IntArray) -> Comparison:
     """Compare the means of weighted test functions over prompts that have a logged and a fresh response.
 
-    Under correct ratios the difference of each prompt has mean zero, so ``z = difference / std_error`` is asymptotically
-    standard normal. With D_g the sum of the differences of cluster g and G clusters, the standard error is
+    Under correct ratios the difference of each prompt has mean zero, so ``z = difference / std_error`` is standard
+    normal in the limit. With D_g the sum of the differences of cluster g and G clusters, the standard error is
     ``sqrt(G / (G - 1) sum (D_g - mean D)^2) / n``.
 
     Parameters

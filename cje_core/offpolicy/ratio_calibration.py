@@ -7,16 +7,17 @@ compares weighted means of test functions under the logs with their means under 
 ``two_sided``   fresh responses carry ``log_ratio``: means weighted by ``1 / (1 + exp(-r))`` and ``1 / (1 + exp(r))``
                 are equal under correct ratios whatever the coverage. Test functions: 1, ``tanh(r / 2)``, the judge
                 score, each covariate (as ranks), the typical region.
-``one_sided``   they do not, or fewer than 50 effective responses overlap: the mean weighted by ``min(exp(r), n / 30)``
-                may not exceed the fresh one. Test functions: 1, judge score and covariates, each and its reverse (as
-                ranks), the typical region. Ratios that are too small look like lack of coverage, and the verdict says so.
+``one_sided``   they do not, or fewer than 50 effective responses overlap: the mean weighted by
+                ``min(exp(r), n / 30)`` may not exceed the fresh one. Test functions: 1, judge score and
+                covariates, each and its reverse (as ranks), the typical region. Ratios that are too small look like lack
+                of coverage, and the verdict says so.
 
 The level is that of all test functions (Bonferroni) and policies (Holm) together. Standard errors are clustered by
 prompt, whose logged and fresh responses are a pair.
 
 What it cannot do: see errors where logger and target do not overlap; see errors that average out over the test
-functions (at most it asks for ``E[exp(true r) | r, Z] = exp(r)``); say which of the two log-likelihoods is wrong; tell an
-error from responses that are missing because of what they say.
+functions (at most it asks for ``E[exp(true r) | r, Z] = exp(r)``); say which of the two log-likelihoods is wrong; tell
+an error from responses that are missing because of what they say.
 """
 
 from typing import NamedTuple
