@@ -9,8 +9,8 @@ compares weighted means of test functions under the logs with their means under 
                 score, each covariate (as ranks), the typical region.
 ``one_sided``   they do not, or fewer than 50 effective responses overlap: the mean weighted by
                 ``min(exp(r), n / 30)`` may not exceed the fresh one. Test functions: 1, judge score and
-                covariates, each and its reverse (as ranks), the typical region. Ratios that are too small look like lack
-                of coverage, and the verdict says so.
+                covariates, each and its reverse (as ranks), the typical region. Ratios that are too small look like
+                lack of coverage, and the verdict says so.
 
 The level is that of all test functions (Bonferroni) and policies (Holm) together. Standard errors are clustered by
 prompt, whose logged and fresh responses are a pair.

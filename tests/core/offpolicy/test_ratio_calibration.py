@@ -124,7 +124,7 @@ def as_prompts(data: xr.Dataset, clusters: np.ndarray) -> list:
 def test_statistics_against_loops(fresh_ratio):
     """Draws, clusters, responses the logger cannot give and two features, one by one."""
     n = 90
-    data = world(n, np.random.default_rng(3), draws=2, missing=0.1, fresh_ratio=fresh_ratio)
+    data = world(n, np.random.default_rng(3), draws=2, missing=0.1, error=0.01, fresh_ratio=fresh_ratio)
     clusters = np.arange(n) // 2
     data = data.assign(cluster=("prompt", [f"{k:02d}" for k in clusters]))
     data["evaluated"].values[:, ::5, 1] = False
@@ -139,7 +139,7 @@ def test_statistics_against_loops(fresh_ratio):
     largest = max(abs(x) for x in expected) if fresh_ratio else max(expected)
     tests = 2 * len(names) if fresh_ratio else len(names)
     p = min(1.0, tests * stats.t.sf(largest, len(set(clusters)) - 1))
-    assert found["p_value"] == pytest.approx(p, rel=1e-10)
+    assert p < 0.5 and found["p_value"] == pytest.approx(p, rel=1e-10)
     assert found["uncovered"] == pytest.approx(0.1, abs=0.1) if fresh_ratio else np.isnan(found["uncovered"])
 
 
@@ -169,6 +169,16 @@ def test_verdicts(change, verdict, method):
     assert found["verdict"].sel(policy="base") == "not_checked"  # the logger itself: nothing varies
     if "variance" in change:
         assert at["overlap_ess"] < MIN_OVERLAP
+
+
+def test_fresh_responses_without_a_log_ratio_are_left_out_of_the_two_sided_test():
+    data = world(200, np.random.default_rng(10), error=PLANTED)
+    data["log_ratio"].values[1, ::2] = np.nan
+    some = ratio_calibration(data).sel(policy="target")
+    assert (some["method"], some["n_prompts"]) == ("two_sided", 100)
+    xr.testing.assert_identical(
+        some["fresh"], ratio_calibration(data.isel(prompt=slice(1, None, 2)))["fresh"][1]
+    )
 
 
 def test_too_few_prompts_and_impossible_ratios():
@@ -213,7 +223,7 @@ def rejections(n: int, replicates: int, seed: int, **changes) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(("variance", "missing"), [(1.0, 0.4), (10.0, 0.4), (20.0, 0.2)])
 def test_size_is_kept_where_coverage_alone_is_lacking(variance, missing):
-    """At n = 2,000 with up to 40% of the target outside of the logger's support and weights of log-variance up to 20."""
+    """At n = 2,000, with up to 40% of the target outside of the logger's support and log-variance up to 20."""
     count = rejections(2000, 600, 7, variance=variance, missing=missing)
     assert count <= stats.binom.isf(ONE_IN_A_MILLION, 600, 0.05)
 
