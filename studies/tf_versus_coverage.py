@@ -78,11 +78,11 @@ def with_error(data: xr.Dataset, nats: float) -> xr.Dataset:
 
 
 def audited(data: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Return p-values of the two-sided audit of log ratios by policy: as recorded, and with planted errors."""
+    """Return p-values of the audit of log ratios by policy, as recorded and with planted errors; NaN: unchecked."""
     out = {}
     for name, nats in AUDITS.items():
         found = ratio_calibration(with_error(data, nats) if nats else data)
-        out[name] = found["p_value"].where(found["method"] == "two_sided")
+        out[name] = found["p_value"].where((found["method"] == "two_sided") | (found["p_value"] < SIZE))
     return out
 
 
@@ -159,10 +159,14 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
     }
 
 
-def _rejected(p: xr.DataArray) -> tuple[float, float, float]:
-    """Share of checked audits that reject, its Monte Carlo standard error over replicates, and the share unchecked."""
+def _rejected(p: xr.DataArray, among: xr.DataArray | None = None) -> tuple[float, float, float]:
+    """Share of audits that reject, its Monte Carlo standard error, and the share unchecked.
+
+    Of those that were checked, or of those that were in another audit of the same data (`among`), whether they are here
+    or not.
+    """
     rows: FloatArray = rows_of(p, "policy")
-    known = np.isfinite(rows)
+    known = np.isfinite(rows if among is None else rows_of(among, "policy"))
     if not known.any():
         return np.nan, np.nan, 1.0
     share = float((rows[known] < SIZE).mean())
@@ -194,18 +198,22 @@ def _audit_finding(ds: xr.Dataset) -> Finding:
     part = part.sel(shift=[s for s in part["shift"].values if s > 0])
     size, size_mcse, blind = _rejected(part["p_ratios"])
     both = xr.concat([part["p_ratios_high"], part["p_ratios_low"]], dim="policy")
-    power, power_mcse, _ = _rejected(both)
+    power, power_mcse, _ = _rejected(both, among=xr.concat([part["p_ratios"]] * 2, dim="policy"))
     kept = None if np.isnan(size) else size - HALF * size_mcse <= SIZE
-    strong = None if np.isnan(power) else power - HALF * power_mcse >= POWER
-    if strong is False and power + HALF * power_mcse >= POWER:
-        strong = None
+    strong = (
+        True if power - HALF * power_mcse >= POWER else False if power + HALF * power_mcse < POWER else None
+    )
     answer = False if False in (kept, strong) else True if kept and strong else None
+    words = "none of the shifted targets overlaps enough with the logger that its log ratios can be checked"
+    if np.isfinite(size):
+        words = (
+            f"of the shifted targets that overlap enough ({100 * (1 - blind):.0f}%) the audit calls {100 * size:.1f}% "
+            f"({100 * size_mcse:.1f}) wrong where coverage alone is lacking, and {100 * power:.1f}% "
+            f"({100 * power_mcse:.1f}) with {PLANTED:g} nats per token of error"
+        )
     return Finding(
-        "Can errors of likelihoods be told from lack of coverage on one's own logs, by test functions? "
-        f"{ANSWER[answer]}: of shifted targets that overlap enough to be checked, the audit calls "
-        f"{100 * size:.1f}% ({100 * size_mcse:.1f}) wrong where coverage alone is lacking, and {100 * power:.0f}% "
-        f"({100 * power_mcse:.0f}) with {PLANTED:g} nats per token of error, at n = {int(part['n'].item()):,}. "
-        f"{100 * blind:.0f}% cannot be checked.",
+        "Can test functions tell errors of likelihoods from lack of coverage on one's own logs? "
+        f"{ANSWER[answer]}: at n = {int(part['n'].item()):,} {words}.",
         RULE
         + f"{SIZE:g} for the first share, which may not lie above, and {POWER:g} for the second, not below",
         answer,

@@ -13,6 +13,7 @@ overlap to be tested, since their terms are bounded whatever the tail of ``exp(r
 - one-sided, where r is recorded for logged responses only: ``E_logger[min(exp(r), c) h] <= E_target[h]`` for h >= 0.
   Missing coverage and the cap lower the left side, so an excess is an error of r. A shortfall has no meaning: ratios
   that are too small are the true ratios to another target, which gives the rest to responses the logger never gives.
+  The same bound with target and logger exchanged, r of fresh draws and -r for r, finds them.
 """
 
 from typing import NamedTuple

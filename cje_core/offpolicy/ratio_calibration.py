@@ -10,7 +10,8 @@ compares weighted means of test functions under the logs with their means under 
 ``one_sided``   they do not, or fewer than 50 effective responses overlap: the mean weighted by
                 ``min(exp(r), n / 30)`` may not exceed the fresh one. Test functions: 1, judge score and
                 covariates, each and its reverse (as ranks), the typical region. Ratios that are too small look like
-                lack of coverage, and the verdict says so.
+                lack of coverage, and the verdict says so; unless fresh responses carry theirs, whose mean weighted by
+                ``min(exp(-r), n / 30)`` may not exceed the logged one.
 
 The level is that of all test functions (Bonferroni) and policies (Holm) together. Standard errors are clustered by
 prompt, whose logged and fresh responses are a pair.
@@ -48,6 +49,7 @@ MIN_OVERLAP = (
 )
 CAP = 30  # the cap is n / 30: a correct ratio reaches it in at most 30 of n logged responses, by Markov's inequality
 RATIO, REGION, SCORE, REVERSE = "log ratio", "typical region", "judge score", " (reversed)"
+BACK = ", fresh responses weighted"  # to the logger, not logged ones to the target
 
 
 class Pairs(NamedTuple):
@@ -157,7 +159,9 @@ def _worst(one: Result) -> str:
     z = {name: (logged - fresh) / error for name, (logged, fresh, error) in one.tested.items() if error > 0}
     if not z:
         return ""
-    return max(z, key=lambda name: abs(z[name]) if one.method == "two_sided" else z[name])
+    if one.method == "two_sided":
+        return max(z, key=lambda name: abs(z[name]))
+    return max(z, key=lambda name: -z[name] if name.endswith(BACK) else z[name])
 
 
 def _verdict(one: Result, p_adjusted: float, alpha: float) -> str:
@@ -217,7 +221,8 @@ def _test(pair: Pairs) -> Result:
     """Test one policy, two-sided where its fresh responses have log ratios and overlap with the logged ones."""
     n, df = len(pair.log_ratio), float(len(np.unique(pair.cluster)) - 1)
     ess = uncovered = np.nan
-    if not np.isnan(pair.fresh_ratio).any():
+    both = not np.isnan(pair.fresh_ratio).any()
+    if both:
         weights = (bounded_weight(pair.log_ratio, fresh=False), bounded_weight(pair.fresh_ratio, fresh=True))
         ess = min(kish_ess(weights[0]), kish_ess(_by_prompt(pair, weights[1])))
         uncovered = float((pair.weight * (pair.fresh_ratio > np.log(n))).sum() / n)
@@ -227,11 +232,15 @@ def _test(pair: Pairs) -> Result:
             z = _statistics(found)
             p = max_t(np.concatenate([z, -z]), df)
             return Result("two_sided", p, np.nan, n, ess, uncovered, _named(functions, found))
-    functions = _functions(pair, two_sided=False)
-    weight = capped_weight(pair.log_ratio, max(n / CAP, 1.0))
-    found = _compared(pair, functions, weight, np.ones(len(pair.place)))
-    z = _statistics(found)
-    return Result("one_sided", max_t(z, df), max_t(-z, df), n, ess, uncovered, _named(functions, found))
+    functions, cap = _functions(pair, two_sided=False), max(n / CAP, 1.0)
+    found = _compared(pair, functions, capped_weight(pair.log_ratio, cap), np.ones(len(pair.place)))
+    z, tested = _statistics(found), _named(functions, found)
+    excess = z
+    if both:
+        back = _compared(pair, functions, np.ones(n), capped_weight(-pair.fresh_ratio, cap))
+        excess = np.concatenate([z, -_statistics(back)])
+        tested |= {name + BACK: numbers for name, numbers in _named(functions, back).items()}
+    return Result("one_sided", max_t(excess, df), max_t(-z, df), n, ess, uncovered, tested)
 
 
 def _functions(pair: Pairs, *, two_sided: bool) -> dict[str, tuple[FloatArray, FloatArray]]:

@@ -160,6 +160,8 @@ def test_the_order_of_policies_prompts_and_draws_does_not_matter():
         ({"error": -PLANTED, "fresh_ratio": False}, "undecided", "one_sided"),
         ({"missing": 0.3, "fresh_ratio": False}, "undecided", "one_sided"),
         ({"variance": 90.0}, "undecided", "one_sided"),  # next to no overlap
+        ({"error": 100 * PLANTED}, "wrong", "one_sided"),  # by the ratios, that is
+        ({"error": -100 * PLANTED}, "wrong", "one_sided"),
     ],
 )
 def test_verdicts(change, verdict, method):
@@ -167,7 +169,7 @@ def test_verdicts(change, verdict, method):
     at = found.sel(policy="target")
     assert (at["verdict"], at["method"]) == (verdict, method)
     assert found["verdict"].sel(policy="base") == "not_checked"  # the logger itself: nothing varies
-    if "variance" in change:
+    if "variance" in change or abs(change.get("error", 0)) > PLANTED:
         assert at["overlap_ess"] < MIN_OVERLAP
 
 
