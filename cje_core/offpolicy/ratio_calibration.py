@@ -40,6 +40,7 @@ from cje_core.formulas.ratio_calibration import (
 )
 from cje_core.inference.contrasts import adjust_p
 from cje_core.inference.influence import kish_ess
+from cje_core.inference.sums import sum_by
 from cje_core.offpolicy.typicality import LEVEL
 from cje_core.offpolicy.weights import log_ratios
 
@@ -277,14 +278,14 @@ def _compared(
 
 def _by_prompt(pair: Pairs, values: FloatArray) -> FloatArray:
     """Mean over each prompt's fresh responses, shape (n,)."""
-    return np.bincount(pair.place, weights=pair.weight * values, minlength=len(pair.log_ratio))
+    return sum_by(pair.place, pair.weight * values, len(pair.log_ratio))
 
 
 def _statistics(found: Comparison) -> FloatArray:
     """Differences over their standard errors; NaN for a function that does not vary."""
     difference = found.logged - found.fresh
-    return np.divide(
-        difference, found.std_error, out=np.full(len(difference), np.nan), where=found.std_error > 0
+    return np.where(found.std_error > 0, difference, np.nan) / np.where(
+        found.std_error > 0, found.std_error, 1.0
     )
 
 
