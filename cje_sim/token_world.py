@@ -35,24 +35,27 @@ def token_world(
 
 
 def law(prompts: Prompts, laws: TokenLaws) -> Responses:
-    """Fresh draws of every policy with their surprisal; the logged responses are the base policy's."""
+    """Fresh draws of every policy with their surprisal and log ratio; the logged responses are the base policy's."""
     policies, n = list(laws.policies.values()), prompts.n
     length = policies[0].length
     first = np.empty((len(policies), n), dtype=np.int64)
-    surprisal = np.empty((len(policies), n))
+    surprisal, log_ratio = np.empty((len(policies), n)), np.zeros((len(policies), n))
     for i, policy in enumerate(policies):
-        scored = policies if i == 0 else [policy]
+        scored = policies if i == 0 else [policy, policies[0]]
         log_prob = np.stack([one.log_prob for one in scored], axis=-1)
         draws = sample_sums(policy, log_prob, n, rng=prompts.rng)
         first[i], surprisal[i] = draws.first_token, -draws.sums[:, 0] / length
         if i == 0:
             logp = draws.sums.T
+        else:
+            log_ratio[i] = draws.sums[:, 0] - draws.sums[:, 1]
     score = special.expit(laws.utility)[first]
     return Responses(
         policies=laws.policies,
         judge=score,
         mean=oracle_mean(score),
         surprisal=surprisal,
+        log_ratio=log_ratio,
         logp_target=logp,
         n_tokens=length,
     )

@@ -95,6 +95,8 @@ class Responses:
     covariate : mapping of name to array, broadcast to `judge`
     surprisal : array shaped like `judge`, optional
         Nats per token.
+    log_ratio : array shaped like `judge`, optional
+        Log-likelihood of each response under its policy less that under the logger, nats.
     logp_target : array, shape (policies, n), optional
         Log-likelihoods of the base policy's responses; with them come logs, and the base policy is the logger.
     n_tokens : array, broadcast to (n,)
@@ -113,6 +115,7 @@ class Responses:
     cluster: npt.NDArray[np.intp] | None = None
     covariate: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
     surprisal: FloatArray | None = None
+    log_ratio: FloatArray | None = None
     logp_target: FloatArray | None = None
     n_tokens: npt.ArrayLike = 1
     finish: Callable[[xr.Dataset, np.random.Generator], xr.Dataset] | None = None
@@ -261,7 +264,7 @@ def collect(drawn: Drawn) -> xr.Dataset:
     if u is not None:
         oracle = labels_around(np.asarray(responses.mean), u, **noise)
     assert oracle is not None
-    fields: dict[str, Any] = {"surprisal": responses.surprisal}
+    fields: dict[str, Any] = {"surprisal": responses.surprisal, "log_ratio": responses.log_ratio}
     if responses.true_reward is not None:
         fields["true_reward"] = np.broadcast_to(responses.true_reward, judge.shape).copy()
     if responses.covariate:

@@ -6,6 +6,10 @@ says what is recorded: the exact ones, errors in one row of ten (the paper's clo
 size) and at the lowest judge levels, or in every row (26% in the limit). `shift` scales every target's divergence from
 the logger and so its TTC, while no true value changes with it. At ``shift = 1`` with errors in one row of ten the world
 is that of the benchmark.
+
+Log ratios of fresh draws are recorded with the same errors, so each data set is audited by
+`cje_core.offpolicy.ratio_calibration.ratio_calibration`: as recorded, and with .05 nats per token planted on either
+side.
 """
 
 import math
@@ -18,11 +22,14 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
+from cje_core.checks import FloatArray
 from cje_core.figures.style import GREY, MARKERS, OKABE_ITO
+from cje_core.offpolicy.ratio_calibration import ratio_calibration
 from cje_core.streams import Cell
 from cje_sim.scenarios import arena_like
+from cje_sim.scenarios.arena_like import CHARS_PER_TOKEN, CHARS_PER_WORD
 from cje_sim.tokens.teacher_forcing import sd_for_ess
-from studies.engine.grids import HALF, RULE, Average, average, ranked, scored
+from studies.engine.grids import HALF, RULE, Average, average, ranked, rows_of, scored
 from studies.engine.measures import summary_table
 from studies.engine.outcome import NOT_RUN
 from studies.engine.panels import legend, plain_log
@@ -40,6 +47,8 @@ SHIFTED = (
     "premium",
 )  # targets whose divergence the factor scales, and f transports
 CLONE = "clone"
+PLANTED, SIZE, POWER = 0.05, 0.05, 0.9  # nats per token; of the audit of log ratios
+AUDITS = {"p_ratios": 0.0, "p_ratios_high": PLANTED, "p_ratios_low": -PLANTED}
 RELEVANT = 0.05  # change of pairwise accuracy that would matter
 METHODS = {
     "raw_judge": Method("control, biased: mean judge score"),
@@ -52,6 +61,29 @@ METHODS = {
     "dr_cpo": Method("doubly robust, raw weights"),
 }
 WEIGHTED = ("snips", "calibrated_ips", "dr_cpo")
+
+
+def with_error(data: xr.Dataset, nats: float) -> xr.Dataset:
+    """Add an error of `nats` per token to the recorded log-likelihoods of every target, logged and fresh.
+
+    Fresh responses have as many tokens as their words say, up to rounding.
+    """
+    target = xr.Variable("policy", np.arange(data.sizes["policy"]) > 0).astype(float)
+    tokens = data["covariate"].sel(feature="response_length", drop=True) * CHARS_PER_WORD / CHARS_PER_TOKEN
+    return data.assign(
+        logp_target=np.minimum(data["logp_target"] + nats * target * data["n_tokens"], 0.0),
+        log_ratio=data["log_ratio"] + nats * target * tokens,
+        surprisal=data["surprisal"] - nats * target,
+    )
+
+
+def audited(data: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Return p-values of the audit of log ratios by policy, as recorded and with planted errors; NaN: unchecked."""
+    out = {}
+    for name, nats in AUDITS.items():
+        found = ratio_calibration(with_error(data, nats) if nats else data)
+        out[name] = found["p_value"].where((found["method"] == "two_sided") | (found["p_value"] < SIZE))
+    return out
 
 
 def setting(study: Study, cell: Cell) -> Setting:
@@ -120,8 +152,72 @@ def table(ds: xr.Dataset) -> dict[str, pd.DataFrame]:
         "RMSE of the clone": pd.DataFrame(clone),
         "Share of policy pairs in the right order": pd.DataFrame(orders),
         "Limit of log10 ESS/n by its causes (exact)": pd.DataFrame(causes).drop(columns="n"),
+        "Share of runs whose log ratios the audit calls wrong, at level .05 (unchecked: next to no overlap)": _audits(
+            ds
+        ),
         "Every cell": summary_table(ds, ("rmse", "bias", "coverage", "width"), pool=False),
     }
+
+
+def _rejected(p: xr.DataArray, among: xr.DataArray | None = None) -> tuple[float, float, float]:
+    """Share of audits that reject, its Monte Carlo standard error, and the share unchecked.
+
+    Of those that were checked, or of those that were in another audit of the same data (`among`), whether they are here
+    or not.
+    """
+    rows: FloatArray = rows_of(p, "policy")
+    known = np.isfinite(rows if among is None else rows_of(among, "policy"))
+    if not known.any():
+        return np.nan, np.nan, 1.0
+    share = float((rows[known] < SIZE).mean())
+    # policies of a replicate share its logged responses: residuals are summed by replicate
+    error = np.where(known, (rows < SIZE) - share, 0.0).sum(axis=-1)
+    return share, float(np.sqrt((error**2).sum()) / known.sum()), float((~known).mean())
+
+
+def _audits(ds: xr.Dataset) -> pd.DataFrame:
+    rows = []
+    for n in ds["n"].values:
+        for shift in ds["shift"].values:
+            for name in ds["likelihoods"].values:
+                part = ds.sel(n=[n], shift=[shift], likelihoods=[name])
+                for p in (CLONE, *SHIFTED):
+                    row: dict[str, Any] = {"n": n, "shift": shift, "likelihoods": name, "policy": p}
+                    for audit, nats in AUDITS.items():
+                        words = f"{nats:+g} nats per token" if nats else "as recorded"
+                        found = _rejected(part[audit].sel(policy=[p]))
+                        row[words], row[f"{words}_mcse"] = found[:2]
+                        row["unchecked"] = max(row.get("unchecked", 0.0), found[2])
+                    rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _audit_finding(ds: xr.Dataset) -> Finding:
+    """Whether the audit keeps its level where coverage alone is lacking, and finds the planted error."""
+    part = ds.sel(n=[ds["n"].values.max()], likelihoods=["exact"], policy=list(SHIFTED))
+    part = part.sel(shift=[s for s in part["shift"].values if s > 0])
+    size, size_mcse, blind = _rejected(part["p_ratios"])
+    both = xr.concat([part["p_ratios_high"], part["p_ratios_low"]], dim="policy")
+    power, power_mcse, _ = _rejected(both, among=xr.concat([part["p_ratios"]] * 2, dim="policy"))
+    kept = None if np.isnan(size) else size - HALF * size_mcse <= SIZE
+    strong = (
+        True if power - HALF * power_mcse >= POWER else False if power + HALF * power_mcse < POWER else None
+    )
+    answer = False if False in (kept, strong) else True if kept and strong else None
+    words = "none of the shifted targets overlaps enough with the logger that its log ratios can be checked"
+    if np.isfinite(size):
+        words = (
+            f"of the shifted targets that overlap enough ({100 * (1 - blind):.0f}%) the audit calls {100 * size:.1f}% "
+            f"({100 * size_mcse:.1f}) wrong where coverage alone is lacking, and {100 * power:.1f}% "
+            f"({100 * power_mcse:.1f}) with {PLANTED:g} nats per token of error"
+        )
+    return Finding(
+        "Can test functions tell errors of likelihoods from lack of coverage on one's own logs? "
+        f"{ANSWER[answer]}: at n = {int(part['n'].item()):,} {words}.",
+        RULE
+        + f"{SIZE:g} for the first share, which may not lie above, and {POWER:g} for the second, not below",
+        answer,
+    )
 
 
 def _rmse(ds: xr.Dataset, policies: tuple[str, ...]) -> Average:
@@ -187,6 +283,7 @@ def findings(ds: xr.Dataset) -> list[Finding]:
             RULE + f"0 and {RELEVANT:.0%} for the change: above 0 it does, below the other it does not",
             repair,
         ),
+        _audit_finding(ds),
     ]
 
 
@@ -242,7 +339,8 @@ STUDY = Study(
     "from the logger is scaled from none to that of the benchmark. A quarter of the base policy's prompts is labelled.",
     estimands="V(policy) = E[Y], by quadrature: the same in every cell.",
     measures="RMSE over the two shifted targets to which calibration transports, and of the copy; the share of the "
-    "rise of the MSE that lack of coverage alone gives; pairwise accuracy; exact TTC and limit of ESS/n by cause.",
+    "rise of the MSE that lack of coverage alone gives; pairwise accuracy; exact TTC and limit of ESS/n by cause; "
+    "size and power of the audit of log ratios.",
     scenario="arena_like",
     worlds=("arena_like",),
     setting=setting,
@@ -259,7 +357,7 @@ STUDY = Study(
         "quick": Profile(40, {"shift": (0.0, 0.1, 1.0), "n": (1000,)}),
         "paper": Profile(500),
     },
-    replicate=partial(replicate_with_facts, all_labelled=("all_labels",)),
+    replicate=partial(replicate_with_facts, of_data=audited, all_labelled=("all_labels",)),
     theory=theory,
     table=table,
     figure=figure,

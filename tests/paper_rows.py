@@ -48,6 +48,7 @@ from cje_core.data.schema.redacted import redact
 from cje_core.estimators import rogan_gladen
 from cje_core.inference import ranks, serial
 from cje_core.offpolicy import weights
+from cje_core.offpolicy.ratio_calibration import ratio_calibration
 from cje_core.planning import allocation
 from cje_core.transport import drift, local_audits
 from cje_core.verdict import gates
@@ -76,6 +77,8 @@ SETUP = (
         lambda w: near(weights.overlap_weights([0.0, np.log(3.0)]), [0.8, 1.2])),
     Row("eq:cle-bound", "the floor's factor is coverage penalty times shape mismatch",
         "offpolicy.typicality.cle_factor, offpolicy.overlap.overlap", cle),
+    Row("Calibration for OPE", "E_0[W h] against E_target[h] for a class of test functions",
+        "offpolicy.ratio_calibration.ratio_calibration", lambda w: "verdict" in ratio_calibration(w.given)),
     Row("Diagnostics for CLE", "TTC: logged mass below the target's 90% surprisal",
         "offpolicy.typicality.typicality, offpolicy.overlap.overlap", ttc),
     Row("Diagnostics for CLE", "without draws of the target, a proxy from weights",

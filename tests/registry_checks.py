@@ -22,6 +22,7 @@ VARIABLES = {
     "label_prob",
     "covariate",
     "surprisal",
+    "log_ratio",
     "true_reward",
     *data.LOGGED,
 }  # of the data contract

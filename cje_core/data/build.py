@@ -37,6 +37,7 @@ class Fields(TypedDict, total=False):
     label_prob: npt.ArrayLike | None
     covariate: npt.ArrayLike | None
     surprisal: npt.ArrayLike | None
+    log_ratio: npt.ArrayLike | None
     stands_for: npt.ArrayLike | None
     true_reward: npt.ArrayLike | None
     cluster: npt.ArrayLike | None
@@ -70,9 +71,10 @@ def from_arrays(
         Oracle labels; NaN where there is none.
     probe, evaluated : boolean arrays shaped like `judge`, optional
         Labels that only audit (default: none), responses that enter the means (default: all with a score).
-    label_prob, surprisal, true_reward, stands_for : arrays shaped like `judge`, optional
-        Known labelling probabilities; mean per-token surprisal of the policy's own draws, in nats; the true E[Y | Z]
-        of a simulated response, in oracle units; how many responses each stands for.
+    label_prob, surprisal, log_ratio, true_reward, stands_for : arrays shaped like `judge`, optional
+        Known labelling probabilities; mean per-token surprisal of the policy's own draws, in nats; their
+        log-likelihood less that under the logger; the true E[Y | Z] of a simulated response, in oracle units; how many
+        responses each stands for.
     covariate : array, shape of `judge` with one more axis, optional
         Covariates, named by `features`.
     cluster, stratum, cohort, fold : arrays, shape (prompts,), optional
@@ -131,6 +133,7 @@ def from_arrays(
     for name, values in (
         ("label_prob", fields.get("label_prob")),
         ("surprisal", fields.get("surprisal")),
+        ("log_ratio", fields.get("log_ratio")),
         ("stands_for", fields.get("stands_for")),
         ("true_reward", fields.get("true_reward")),
     ):
@@ -218,8 +221,8 @@ def from_frame(
     ----------
     frame : DataFrame
         Columns ``policy``, ``prompt_id``, ``judge_score``; optional ``oracle_label`` (NaN: no label), ``draw_idx``
-        (default 0), ``probe`` and ``evaluated`` (boolean), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``,
-        ``cohort``, ``fold_id`` (0, 1, ...; -1: none).
+        (default 0), ``probe`` and ``evaluated`` (boolean), ``label_prob``, ``surprisal``, ``log_ratio``, ``cluster``,
+        ``stratum``, ``cohort``, ``fold_id`` (0, 1, ...; -1: none).
         Every row needs a score; leave out responses that were not judged.
     covariates : sequence of str
         Numeric columns that become ``covariate(..., feature)``.
@@ -290,6 +293,7 @@ def from_frame(
         evaluated=spread("evaluated", False, bool),
         label_prob=spread("label_prob", np.nan, float),
         surprisal=spread("surprisal", np.nan, float),
+        log_ratio=spread("log_ratio", np.nan, float),
         covariate=x,
         features=list(covariates) or None,
         cluster=per_prompt("cluster"),
@@ -341,6 +345,7 @@ def from_columns(
         evaluated=spread(np.ones(len(cell), dtype=bool), False),
         label_prob=spread(columns.numbers.get("label_prob")),
         surprisal=spread(columns.numbers.get("surprisal")),
+        log_ratio=spread(columns.numbers.get("log_ratio")),
         covariate=spread(np.column_stack([columns.numbers[f] for f in covariates])) if covariates else None,
         features=list(covariates) or None,
         cluster=columns.per_prompt.get("cluster"),

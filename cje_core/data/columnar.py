@@ -26,7 +26,7 @@ from cje_core.data.intake.raw import HEAD, LINES, PARQUET, is_zipped, keys_of, k
 from cje_core.data.tables import Remarks, policy_of, response_files
 
 IDS = ("policy", "prompt_id", "cluster", "stratum", "cohort", "fold_id")
-NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal")
+NUMBERS = ("draw_idx", "judge_score", "oracle_label", "label_prob", "surprisal", "log_ratio")
 SPARSE = 64  # cells for each row, beyond which marking every one costs more than sorting
 BLOCK = 1 << 22  # bytes that are parsed at once; a longer record is odd
 

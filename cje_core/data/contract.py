@@ -18,6 +18,8 @@ variable                             meaning
 ``cohort(prompt)`` (optional)        slice of the traffic (a time window, a source); empty text where none is named
 ``fold(prompt)`` (optional)          cross-fitting fold that the user assigned, 0, 1, ...; -1 where none is
 ``surprisal`` (optional)             ``(policy, prompt, draw)``: mean per-token surprisal, in nats, of own draws
+``log_ratio`` (optional)             ``(policy, prompt, draw)``: log-likelihood of an own draw under its policy less
+                                     that under the logger, in nats; inf (in files: 1000) where the logger cannot say it
 ``stands_for`` (optional)            ``(policy, prompt, draw)``: how many responses this one stands for, each of a
                                      prompt of its own without labels (`cje_core.workflow.reading.pooled`); one
                                      when absent
@@ -239,6 +241,10 @@ def check_data(data: xr.Dataset, *, names: bool = True) -> xr.Dataset:
             raise DataError(
                 "stands_for is above 0, and 1 for a response with a label or one of several draws"
             )
+    if "log_ratio" in held and np.isneginf(held["log_ratio"].values).any():
+        raise DataError(
+            "log_ratio of an own draw is -inf: a policy can say what it said; write NaN where it is unknown"
+        )
     if "label_prob" in held:
         prob = data.variables["label_prob"].values[labelled]
         if not ((prob > 0) & (prob <= 1)).all():

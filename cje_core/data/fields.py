@@ -36,7 +36,7 @@ KEY = ["policy", "prompt_id", "draw_idx"]  # name a response
 LEFT_OUT = ["file", "row", "policy", "prompt_id", "reason"]  # columns of the rows left out
 # What no covariate may be called.
 FIELDS = ("policy", "prompt_id", "draw_idx", "judge_score", "oracle_label", "probe", "evaluated", "label_prob",
-          "surprisal", "cluster", "stratum", "cohort", "fold_id", "response", "file", "row")  # fmt: skip
+          "surprisal", "log_ratio", "cluster", "stratum", "cohort", "fold_id", "response", "file", "row")  # fmt: skip
 # What is read of a table of responses, and what may stand beside it.
 READ = (*FIELDS[:6], *FIELDS[7:-2], "metadata")
 EXACT = 2**53  # beyond it floats skip integers
@@ -174,6 +174,7 @@ def typed(frame: pd.DataFrame, covariates: Sequence[str] = ()) -> pd.DataFrame:
         "draw_idx",
         "label_prob",
         "surprisal",
+        "log_ratio",
         "fold_id",
         *covariates,
     ):

@@ -80,9 +80,9 @@ def read(
     path : path, DataFrame or Foreign
         Responses with ``prompt_id`` and ``judge_score``, or another tool's file (`cje_core.data.readers`; where it has
         several scores, `cje_core.data.intake.foreign.foreign` names the judge's); optional ``oracle_label`` (absent,
-        null or NaN: no label), ``draw_idx`` (default 0), ``label_prob``, ``surprisal``, ``cluster``, ``stratum``,
-        ``cohort``, ``fold_id`` (0, 1, ...), ``probe`` (true: the label only audits). In JSONL each field may also stand
-        in ``metadata``.
+        null or NaN: no label), ``draw_idx`` (default 0), ``label_prob``, ``surprisal``, ``log_ratio``, ``cluster``,
+        ``stratum``, ``cohort``, ``fold_id`` (0, 1, ...), ``probe`` (true: the label only audits). In JSONL each
+        field may also stand in ``metadata``.
     probes : path or DataFrame, optional
         Labels that only audit: a directory of ``{policy}_probe.jsonl`` or ``{policy}.jsonl``, or one table
         with a ``policy`` column. A probe of a response in `path` is joined to it; another, even of a prompt that
@@ -252,7 +252,7 @@ def records(
         table["fold_id"] = table["fold_id"].astype(int)
     for field in covariates:
         require(table, field, f"fill it or leave covariates={field!r} out")
-    optional = ["oracle_label", "label_prob", "surprisal", *SHARED]
+    optional = ["oracle_label", "label_prob", "surprisal", "log_ratio", *SHARED]
     given = [field for field in optional if table[field].notna().any()]
     return table[[*KEY, "judge_score", "probe", "evaluated", *given, *covariates]]
 

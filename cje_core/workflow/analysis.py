@@ -54,6 +54,9 @@ class Analysis(OfData):
     cohorts: Mapping[str, xr.Dataset]  # by each variable over prompts that was asked for
     ranks: xr.Dataset | None = None  # of the values that stand; None where there are fewer than two
     log_ratios: xr.Dataset | None = None  # what they say of the log-likelihoods, with logged responses
+    ratio_calibration: xr.Dataset | None = (
+        None  # whether log ratios are wrong or coverage is lacking, likewise
+    )
     serial: xr.Dataset | None = None  # errors where prompts depend on their neighbours in time, on demand
     drift: xr.Dataset | None = None  # with_drift: charts of probes that came in batches
 

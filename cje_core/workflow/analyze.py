@@ -191,6 +191,7 @@ def _analysis(
         posterior=verdict.posterior,
         ranks=ranks(value, generator(asked.seed, "analyze", "ranks")),
         log_ratios=None if audited.overlap is None else clones(given.data, audited.policies),
+        ratio_calibration=audited.ratios,
         seed=asked.seed,
         seconds=time.perf_counter() - start,
         cohorts={},

@@ -15,6 +15,7 @@ from cje_core.calibration.reliability import coverage_badge, reliability
 from cje_core.data import DataError
 from cje_core.inference.estimate import ESTIMAND, Status
 from cje_core.offpolicy.overlap import overlap
+from cje_core.offpolicy.ratio_calibration import ratio_calibration
 from cje_core.offpolicy.weight_map import cap_curves
 from cje_core.transport.agreement import agreement, refuse_mixed
 from cje_core.transport.audit import audit
@@ -39,6 +40,7 @@ class Audits(NamedTuple):
     verdicts: Mapping[str, str]  # on transport: the audit's, or the posterior's where that is stricter
     agreement: xr.Dataset
     overlap: xr.Dataset | None  # with logged responses
+    ratios: xr.Dataset | None  # with them: whether their log ratios are right
     caps: Mapping[str, xr.Dataset] | None  # with them: what caps on their weights would do
     reliability: xr.Dataset
     taught: bool  # whether there is a calibrator
@@ -61,6 +63,7 @@ def audits(given: Calibrated, margin: float, believed: Posterior | None) -> Audi
         verdicts=stricter(transport, believed),
         agreement=agreement(given, margin=margin),
         overlap=overlap(given) if logs else None,
+        ratios=ratio_calibration(given) if logs else None,
         caps=cap_curves(given) if logs else None,
         reliability=bins,
         taught=taught,

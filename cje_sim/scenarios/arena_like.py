@@ -182,6 +182,17 @@ def law(
         low = low_error * shift * (low_mean + low_sd * rng.standard_normal(shape))
         excess = np.where(np.asarray(LEVELS)[level[0]] <= LOW, -(logged_ratio + low) / tokens[0], excess)
     recorded = -own_entropy[0] * tokens[0] - excess * tokens[0] + error
+
+    def record(data: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
+        """Log ratios of own draws, with the errors that those of logged responses have; drawn last."""
+        exact = (own_entropy - own) * tokens
+        low = ratio + low_error * shift * (low_mean + low_sd * rng.standard_normal(shape))
+        wrong = np.where(rng.random(shape) < noise_share, noise_sd * rng.standard_normal(shape), 0.0)
+        is_low = (np.asarray(LEVELS)[level] <= LOW) & (low_error > 0)
+        recorded_ratio = np.where(is_low, low, exact) + wrong
+        recorded_ratio[0] = 0.0
+        return data.assign(log_ratio=(data["judge"].dims, recorded_ratio[:, :, None]))
+
     return Responses(
         policies=policies,
         judge=np.asarray(LEVELS)[level],
@@ -191,6 +202,7 @@ def law(
         surprisal=own,
         logp_target=np.minimum(recorded, 0.0),  # an error beyond a short response's own
         n_tokens=tokens[0],
+        finish=record,
     )
 
 

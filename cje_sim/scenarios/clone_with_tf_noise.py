@@ -6,7 +6,7 @@ target's recorded log-likelihood carries an error e of `cje_sim.tokens.teacher_f
 ``exp(-s^2)`` times that of the true weights. The default sd gives the clone the 26% of the paper's, which cannot tell
 teacher-forcing error from lack of coverage; here the two causes are apart: `cje_sim.scenarios.zipf_tilt` with the same
 seed has the exact log-likelihoods of the same responses. A share of rows may suffer a tokenizer mismatch on top, and a
-share has no log-likelihood at all (NaN).
+share has no log-likelihood at all (NaN). The same befalls fresh draws (``log_ratio``).
 
 Examples
 --------
@@ -84,7 +84,11 @@ def law(prompts: Prompts, *, missing: float = 0.01, **others: Any) -> Responses:
     def record(data: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
         recorded = data["logp_target"].values.copy()
         recorded[1:] = observe(recorded[1:], noises, rng=rng).log_prob
-        return data.assign(logp_target=(("policy", "prompt"), recorded))
+        own = data["log_ratio"].values.copy()
+        own[1:, :, 0] = observe(own[1:, :, 0], noises, rng=rng).log_prob
+        return data.assign(
+            logp_target=(("policy", "prompt"), recorded), log_ratio=(data["log_ratio"].dims, own)
+        )
 
     return replace(token_world.law(prompts, call(tokens, others)), finish=record)
 

@@ -43,7 +43,7 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
     for policy in result["policies"].values():
         contract = {"value", "estimates", "level", "source", "flags", "transport", "overlap"}
         more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended", "if_biased"}
-        more |= {"probes_of_unknown_prompts", "rank", "serial", "log_ratios"}
+        more |= {"probes_of_unknown_prompts", "rank", "serial", "log_ratios", "ratio_calibration"}
         more |= {"support", "label_next", "gate_values", "drift", "unseen_bound"}
         assert set(policy) == contract | more
         assert policy["overlap"] is None and policy["posterior"] is None

@@ -1,5 +1,6 @@
 """``cje-lab analyze`` on the Arena sample: the installed command, logged responses, covariates."""
 
+import html
 import json
 import re
 import shutil
@@ -13,6 +14,11 @@ from analysis import Cli, children_cpu, run_installed, world, write
 
 from cje_core.calibration.calibrated import Calibration
 from cje_core.workflow.analyze import analyze
+from cje_sim.scenarios import clone_with_tf_noise, zipf_tilt
+from studies.cli.analysis.as_json import to_json
+from studies.cli.analysis.lines.cautions import ratio_calibration
+from studies.cli.analysis.lines.notes import notes
+from studies.cli.analysis.page import page
 
 
 @pytest.mark.slow
@@ -156,3 +162,26 @@ def test_covariates_reach_every_estimator(arena: Path) -> None:
     np.testing.assert_array_equal(
         result.estimates["raw_judge"].estimate, plain.estimates["raw_judge"].estimate
     )
+
+
+@pytest.mark.slow
+def test_verdicts_on_log_ratios_are_told_everywhere() -> None:
+    """Terminal, page and JSON say that the ratios of a copy with errors are wrong; exact ones have no error found."""
+    wrong = clone_with_tf_noise.simulate(n=400, rng=1)
+    exact = zipf_tilt.simulate(n=400, length=200, rng=1)
+    short = zipf_tilt.simulate(n=400, length=10, rng=1)
+    for data, policy, verdict, words in (
+        (wrong, "clone", "wrong", "wrong. Weighted logs and fresh responses differ in the test function"),
+        (exact, "tilt_0.5", "undecided", "cannot be checked: by these ratios next to none"),
+        (short.drop_vars("log_ratio"), "tilt_0.1", "consistent", "no error found from the logs alone"),
+        (short, "tilt_0.1", "consistent", "no error found; the weighted logs agree"),
+        (exact.drop_vars("log_ratio"), "tilt_0.5", "undecided", "too small, or the logs lack coverage"),
+    ):
+        analysis = analyze(data, chosen=["direct"])
+        told = to_json(analysis)
+        assert told["policies"][policy]["ratio_calibration"]["verdict"] == verdict
+        lines = ratio_calibration(analysis)
+        assert any(policy in line and words in line for line in lines), lines
+        assert set(lines) <= set(str(notes(analysis)[0]).splitlines())
+        shown = page(analysis, told, {}, []).decode()
+        assert f"{lines[0][0].upper()}{lines[0][1:]}." in html.unescape(shown)

@@ -69,7 +69,7 @@ def test_the_share_and_its_error():
 
 @pytest.mark.slow
 def test_sentences_tables_and_figure(ds):
-    assert len(versus.findings(ds)) == 3
+    assert len(versus.findings(ds)) == 4
     assert versus.findings(ds.sel(shift=[1.0])) == []  # nothing to compare with: no sentence
     wide = ds.isel(replicate=[0, 1, 2] * 40).assign_coords(replicate=np.arange(120)).copy(deep=True)
     wide["estimate"].values[:] = (
@@ -88,7 +88,7 @@ def test_sentences_tables_and_figure(ds):
     )
     assert versus.findings(by_noise)[0].holds is False
     tables = STUDY.table(ds)
-    assert [len(t) for t in tables.values()] == [4, 4, 4, 12, 120]
+    assert [len(t) for t in tables.values()] == [4, 4, 4, 12, 12, 120]
     rmse = next(iter(tables.values()))
     one = ds.sel(likelihoods="exact", shift=1.0, n=1000, oracle_fraction=0.25, policy=list(versus.SHIFTED))
     error = (one["estimate"] - one["truth"]).sel({"method": "snips"}).values
@@ -97,3 +97,30 @@ def test_sentences_tables_and_figure(ds):
     with mpl.rc_context(page.STYLE):
         (figure,) = STUDY.figure(ds).values()
     assert len(figure.axes) == 3
+
+
+@pytest.mark.slow
+def test_what_the_study_says_of_the_audit_of_log_ratios(ds):
+    """A planted size or power flips the sentence; where nothing overlaps it says so."""
+    wide = ds.isel(replicate=[0, 1, 2] * 100).assign_coords(replicate=np.arange(300)).copy(deep=True)
+    uniform = np.random.default_rng(3).random(wide["p_ratios"].shape)
+    wide["p_ratios"].values[:] = np.nan
+    assert versus.findings(wide)[-1].holds is None and "can be checked" in versus.findings(wide)[-1].sentence
+    for size, power, holds in ((0.04, 0.99, True), (0.15, 0.99, False), (0.04, 0.8, False)):
+        planted = wide.copy(deep=True)
+        planted["p_ratios"].values[:] = uniform * versus.SIZE / size
+        for name in ("p_ratios_high", "p_ratios_low"):
+            planted[name].values[:] = uniform[::-1] * versus.SIZE / power
+        found = versus.findings(planted)[-1]
+        assert found.holds is holds, found.sentence
+
+
+def test_planted_errors_are_found_by_the_studys_audit():
+    """At n = 2,000 and a twentieth of the benchmark's divergence; exact log ratios pass."""
+    exact = {**versus.LIKELIHOODS["exact"], "shift": 0.05, "n": 2000}
+    found = versus.audited(arena_like.simulate(rng=5, **exact))
+    shifted = {name: p.sel(policy=list(versus.SHIFTED)) for name, p in found.items()}
+    assert (shifted["p_ratios"] > 0.001).all()
+    assert (shifted["p_ratios_high"] < 1e-6).all() and (shifted["p_ratios_low"] < 1e-6).all()
+    noisy = versus.audited(arena_like.simulate(rng=5, **exact | versus.LIKELIHOODS["every_row"]))
+    assert (noisy["p_ratios"].sel(policy=["clone", *versus.SHIFTED]) < 0.01).all()

@@ -27,6 +27,7 @@ DATA = {
     "evaluated": ("whether the response enters its policy's mean", ONE),
     "label_prob": ("probability that the response was labelled", ONE),
     "surprisal": ("mean surprisal per token of the policy's own response", NATS),
+    "log_ratio": ("log-likelihood of the policy's own response less that under the logger", NATS),
     "stands_for": ("responses that this one stands for", ONE),
     "true_reward": ("true E[Y | Z]", ORACLE),
     "covariate": ("covariate X", "as given"),

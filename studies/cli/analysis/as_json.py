@@ -37,6 +37,7 @@ OVERLAP = (
 )
 
 LOG_RATIOS = ("mean", "sd", "equal_share", "mean_ratio", "mean_ratio_std_error")
+RATIOS = ("p_value", "p_adjusted", "p_short", "n_prompts", "overlap_ess", "uncovered")
 ABOUT_BORROWING = ("transport", "identification", "label_support")  # gates of a value that borrows
 # What `cje_core.estimators.direct` says of differences between policies that borrow their calibration.
 PLUG_IN = (
@@ -136,6 +137,7 @@ def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) ->
         "log_ratios": None
         if analysis.log_ratios is None
         else numbers(analysis.log_ratios.sel(policy=policy), *LOG_RATIOS),
+        "ratio_calibration": _ratio_calibration(analysis, policy),
         "overlap": None
         if analysis.overlap is None
         else numbers(analysis.overlap.sel(policy=policy), *OVERLAP),
@@ -155,6 +157,20 @@ def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) ->
             name: str(guide[name].item()) for name in ("estimator", "reason", "alternative", "caution")
         },
     }
+
+
+def _ratio_calibration(analysis: Analysis, policy: str) -> dict[str, Any] | None:
+    """Return the audit of a policy's log ratios with its test functions; None without logged responses."""
+    if analysis.ratio_calibration is None:
+        return None
+    at = analysis.ratio_calibration.sel(policy=policy)
+    functions = {
+        str(name): numbers(one, "logged", "fresh", "std_error")
+        for name in at["function"].values
+        if bool((one := at.sel(function=name))["logged"].notnull())
+    }
+    words = {name: str(at[name].item()) for name in ("verdict", "method", "worst")}
+    return {**words, **numbers(at, *RATIOS), "functions": functions}
 
 
 def _rank(analysis: Analysis, policy: str) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from cje_core.workflow.analysis import Analysis
 from cje_core.workflow.posterior import SHIFT, VALUE
 from cje_core.workflow.reading.row_flow import COUNTS
 from cje_core.workflow.standing import shown_estimates
+from studies.cli.analysis.lines.cautions import ratio_calibration
 from studies.cli.analysis.numbers import interval_text, p_value, percent, plain
 from studies.cli.analysis.panels import file_name
 from studies.cli.analysis.told import answer, chances, methods, next_steps
@@ -60,6 +61,7 @@ def page(analysis: Analysis, told: Mapping[str, Any], files: Mapping[str, bytes]
         "folded": len(told["contrasts"]) > MOST_PAIRS,
         "transport": transport(analysis),
         "logs": logs(told),
+        "ratios": [isolated(line, analysis.policies) for line in ratio_calibration(analysis)],
         "posterior": beside(analysis, told),
         "worth": worth(analysis),
         "agreed": agreed(analysis),

@@ -4,6 +4,7 @@ Each function gives the lines of one kind, none where there is nothing to say.
 """
 
 import numpy as np
+import xarray as xr
 
 from cje_core.data.contract import teaching_policies
 from cje_core.inference.limits import unseen_share
@@ -13,6 +14,7 @@ from cje_core.workflow.analysis import Analysis
 from studies.cli.analysis.as_json import at_level
 from studies.cli.analysis.numbers import interval_text, some, together
 
+MISSED = 0.05  # share of a policy's responses that logs miss from which on lack of coverage is named
 REFUTED = 0.01  # size of the test whether ratios can be likelihood ratios
 
 
@@ -162,3 +164,50 @@ def log_ratios(analysis: Analysis) -> list[str]:
                 f"others (standard deviation {float(at['sd']):.2g} nats over all) are errors of teacher forcing"
             )
     return lines
+
+
+def ratio_calibration(analysis: Analysis) -> list[str]:
+    """One sentence for each verdict on the log ratios: an error, lack of coverage, either, or nothing found."""
+    found = analysis.ratio_calibration
+    if found is None:
+        return []
+    said = []
+    for policy in analysis.policies:
+        words = _of_ratios(found.sel(policy=policy))
+        if words:
+            said.append((policy, words))
+    return [f"log ratios of {names}: {words}" for words, names in together(said).items()]
+
+
+def _of_ratios(at: xr.Dataset) -> str:
+    """Sentence on one policy's log ratios; empty where they were not checked."""
+    verdict, two_sided = str(at["verdict"].item()), str(at["method"].item()) == "two_sided"
+    missing = float(at["uncovered"])
+    if verdict == "wrong":
+        one = at.sel(function=str(at["worst"].item()))
+        what = str(at["worst"].item())
+        return (
+            f"wrong. Weighted logs and fresh responses differ in the test function {what} "
+            f"({float(one['logged']):.3g} against {float(one['fresh']):.3g}, standard error "
+            f"{float(one['std_error']):.2g}), and lack of coverage cannot explain it. Check the log-likelihoods"
+        )
+    if verdict == "consistent" and two_sided:
+        if missing >= MISSED:
+            return (
+                f"no error found, but the logs miss {missing:.0%} of its responses. Lack of coverage is the problem; "
+                "better log-likelihoods would not help"
+            )
+        return "no error found; the weighted logs agree with its fresh responses wherever the logger goes"
+    if verdict == "consistent":
+        return "no error found from the logs alone; log_ratio in the fresh responses would make the check two-sided"
+    if verdict == "undecided" and np.isfinite(float(at["overlap_ess"])):
+        return (
+            "cannot be checked: by these ratios next to none of its responses is like one of the logger's, so the "
+            "logs lack coverage or the ratios are far off"
+        )
+    if verdict == "undecided":
+        return (
+            "too small, or the logs lack coverage: the weighted logs fall short of its fresh responses. Give the fresh "
+            "responses their log_ratio to tell which"
+        )
+    return ""

@@ -76,6 +76,7 @@ def notes(analysis: Analysis) -> list[Text]:
         _best,
         _ranks,
         cautions.log_ratios,
+        cautions.ratio_calibration,
         _advice,
     ):
         lines += part(analysis)
