@@ -10,15 +10,17 @@ The normal likelihood is a working one: it makes f a (quasi-)posterior of the re
 of the noise, as least squares does. A beta likelihood is not: labels have mass at 0 and 1, and E[Y | S] under it is
 inconsistent.
 
-A sweep draws, each given the rest: the rise b - a around the mean of f over the labels, both ends by the same amount, every weight of the shape against a
-partner (their sum is kept), the component of the mixture that the shape is from, and sigma. In all but the last two f
-is linear in what moves. With the normal likelihood it also draws increments (b - a) u_j of the curve, those at its ends
-and one more, against the end itself, the other increments kept: labels tell little of f beyond the outermost scores,
-and an end that moves with the whole curve hardly moves. (Effective draws of f: four times as many, in 1.4 times the
-time.) Normal likelihood: a draw from the truncated normal that the likelihood is, accepted by the
-ratio of the prior; Bernoulli: slice sampling (`cje_core.bayes.slice_sampling`). Weights have a second move, for those
-that the prior wants near 0: a split from their beta distribution, accepted by the ratio of the likelihood. sigma is
-drawn by slice sampling on its logarithm.
+A sweep of the normal likelihood draws, each given the rest: the rise b - a around the mean of f over the labels; both
+ends by the same amount; three increments (b - a) u_j of the curve, the first, the last and another, each against the
+end that it leads to, the other increments kept; every weight of the shape against a partner (their sum is kept); the
+component of the mixture that the shape is from; and sigma. In all but the last two f is linear in what moves: a draw
+from the truncated normal that the likelihood is, accepted by the ratio of the prior. Weights and increments have a
+second move, for those that the prior wants near 0: a draw from their beta distribution, accepted by the ratio of the
+rest. sigma is drawn by slice sampling on its logarithm. (Labels tell little of f beyond the outermost scores, so an
+end that takes the whole curve with it hardly moves: the increments give f three times the effective draws in 1.4
+times the time.)
+
+A sweep of binary labels draws b, a, both, weights and component, by slice sampling (`cje_core.bayes.slice_sampling`).
 """
 
 from collections.abc import Callable
@@ -190,8 +192,8 @@ def _log_outer(rise, power, size, flat):  # type: ignore[no-untyped-def]
 def _draw_increment(rng, x, log_x, room, rise, likelihood, alpha, power, size, flat):  # type: ignore[no-untyped-def]
     """Draw the increment x = |b - a| u_i against the room between the scale's bound and an end, which moves with it.
 
-    The other increments stay. Of Dirichlet weights with parameters alpha_j the increments have the density
-    ``p(a, b) |b - a|^(1 - sum alpha) prod_j x_j^(alpha_j - 1)``: the Jacobian of (b - a, u) is |b - a|^(1 - J). The first
+    The other increments stay. Where weights have Dirichlet parameters alpha_j, increments have the density ``p(a, b)
+    |b - a|^(1 - sum alpha) prod_j x_j^(alpha_j - 1)``, since the Jacobian of (b - a, u) is |b - a|^(1 - J). The first
     proposal is from the normal likelihood (mean, precision), the second from ``x^(alpha - 1)``.
     """
     mean, precision = likelihood

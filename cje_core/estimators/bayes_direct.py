@@ -83,7 +83,7 @@ def estimate(
     calibration : Calibration, optional
         Covariates and direction of the calibrator, see `cje_core.calibration.calibrated`; its mode is not looked at.
     calibrator : CalibratorPosterior, optional
-        Posterior of the calibrator where it has been drawn with these options (`cje_core.families.posterior.calibrate`).
+        Posterior of the calibrator, if drawn with these options already (`cje_core.families.posterior.calibrate`).
 
     Returns
     -------

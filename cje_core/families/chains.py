@@ -154,7 +154,7 @@ def _of(setting: Setting, draws: Draws, with_shifts: bool, rng: np.random.Genera
 def _by_nuts(
     setting: Setting, engine: str, n_draws: int, prior: Prior, rng: np.random.Generator, trace: Any
 ) -> tuple[list[Draws], xr.Dataset]:
-    """Return every chain of NUTS, thinned evenly to `n_draws`, and the statistics of its steps; run it without a trace."""
+    """Return every chain of NUTS, thinned evenly to `n_draws`, and statistics of its steps; sample without a trace."""
     from cje_core.bayes.models import draws as fits
     from cje_core.bayes.models import nuts
 

@@ -1,9 +1,10 @@
 """The posterior side of ``cje-lab analyze --bayes``: values, shifts, and what they say about decisions.
 
 Both Bayesian estimators take one posterior of the calibrator, which is drawn once, and the random numbers that follow
-it, so a replicate of one and of the other share the calibrator and the weights of the prompts, and draws of a corrected policy can stand beside those of another. A policy's reported
-value is its one-step posterior where it has labels of its own, its probe-corrected posterior where it has probes
-only, and else the one-step posterior by the labels of the calibration policies, which assumes transport.
+it, so a replicate of one and of the other share the calibrator and the weights of the prompts, and draws of a corrected
+policy can stand beside those of another. A policy's reported value is its one-step posterior where it has labels of its
+own, its probe-corrected posterior where it has probes only, and else the one-step posterior by the labels of the
+calibration policies, which assumes transport.
 """
 
 import copy
