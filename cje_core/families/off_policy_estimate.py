@@ -8,7 +8,7 @@ binary labels. The weights are taken as known, as in the paper.
 A policy is refused (UNINFORMATIVE_JUDGE, as by `cje_core.estimators.direct`) where its value rests on the judge and
 nothing else: where the labels do not show that the judge ranks them the right way
 (`cje_core.calibration.informative`) and the calibrator is not taught by this policy's labels alone. Here is the one
-place where the family is refused, for its eight members do not differ in it (`cje_core.families.off_policy` says why).
+place where the family is refused, for its members do not differ in it (`cje_core.families.off_policy` says why).
 
 ``inference="influence"`` combines them with t quantiles. ``inference="jackknife"`` is the paper's (algorithm
 Cal-Aware-Jackknife): R^OOF along the influence path, which makes the correction of DR vanish from it since R^OOF = q
