@@ -53,7 +53,7 @@ def policy_value(logs: off_policy.Logs, p: int) -> off_policy.Value:
     return off_policy.Value(
         off_policy.Source(0.0, lambda: (np.zeros(n), np.zeros(n))),
         off_policy.Source(source.value, lambda: (source.influence, leverage)),
-        lambda: mean_of(logs.outcome.logged).influence,
+        lambda: mean_of(logs.held_out.logged).influence,
         lambda: [off_policy.Term(logs.fitted, logs.of(p).z, weight / len(used))],
         facts={"ess_fraction": ess_fraction(weight), "mean_weight": float(weight.mean())},
     )

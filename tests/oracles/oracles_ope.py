@@ -39,6 +39,19 @@ def outcomes(world):
     return logged, fresh
 
 
+def fitted_outcomes(world, x, fresh_x):
+    """q(X, A): a line through (x, f^(-k)(Z)) of the logged responses outside each fold, at those inside it."""
+    scores, logged, fresh = [prompt["score"] for prompt in world], [], []
+    for i, prompt in enumerate(world):
+        others = [k for k in folds_of(world) if k != prompt["fold"]]
+        target = fit_on(world, others, scores)
+        train = [j for j, other in enumerate(world) if other["fold"] != prompt["fold"]]
+        slope, level = np.polyfit([x[j] - x[0] for j in train], [target[j] for j in train], 1)
+        logged.append(level + slope * (x[i] - x[0]))
+        fresh.append([level + slope * (v - x[0]) for v in fresh_x[i]])
+    return logged, fresh
+
+
 def weights(world, cap=None):
     """Mean-one weights, None where the ratio is; with a cap, cut there and brought back to mean one."""
     raw = [None if prompt["ratio"] is None else exp(prompt["ratio"]) for prompt in world]
@@ -101,9 +114,9 @@ def clever_covariate(world, weight, decreasing, prompt, score):
     return max(fitted[0] / mean, 1e-6)
 
 
-def tmle(world, weight, decreasing):
+def tmle(world, weight, decreasing, q=None):
     """Fluctuation by bisection; h is the clever covariate."""
-    logged, fresh = outcomes(world)
+    logged, fresh = outcomes(world) if q is None else q
     used = [i for i, w in enumerate(weight) if w is not None]
     h = {i: clever_covariate(world, weight, decreasing, world[i], world[i]["score"]) for i in used}
     r = rewards(world)
