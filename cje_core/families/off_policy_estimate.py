@@ -242,6 +242,7 @@ def run(
         "calibrator": given.calibration.mode,
         "direction": given.calibration.direction,
         "interval": interval,
+        **given.calibration.recorded,
     }
     return assemble(
         data,

@@ -108,7 +108,7 @@ def prepare(
     if target_mde is not None and not (math.isfinite(target_mde) and target_mde > 0):
         raise DataError(f"target_mde={target_mde:g}: it must be positive and finite")
     needs = _needs_rows(calibration, names, bayes)
-    with taken(path, calibration.covariates, needs, **reading) as source:
+    with taken(path, calibration.features, needs, **reading) as source:
         data = source.data
         if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
             # Probes are a policy's own labels: they make its value.
@@ -127,6 +127,8 @@ def _needs_rows(calibration: Calibration, names: Sequence[str], bayes: str | Non
     """What, of what is asked for, needs every row in memory; None if nothing does."""
     if calibration.covariates:
         return f"covariates={calibration.covariates[0]!r}"
+    if calibration.first_stage is not None:
+        return "first_stage"
     if calibration.groups is not None:
         return f"subgroup={calibration.groups!r}"
     if calibration.mode not in ("default", "monotone"):
