@@ -139,6 +139,7 @@ def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) ->
         "overlap": None
         if analysis.overlap is None
         else numbers(analysis.overlap.sel(policy=policy), *OVERLAP),
+        "online_check": str(guide["online_check"].item()) or None,
         "gates": dict(zip(states["gate"].values.tolist(), states.values.tolist(), strict=True)),
         "gate_values": {
             gate: known(value)

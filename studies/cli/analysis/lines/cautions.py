@@ -133,6 +133,17 @@ def of_gates(analysis: Analysis) -> list[str]:
     return [f"caution for {names}: {words}" for words, names in said.items() if words]
 
 
+def online_checks(analysis: Analysis) -> list[str]:
+    """Policies whose weighted logs decide nothing before an online check, with the reason."""
+    why = analysis.guide["online_check"].to_series().to_dict()
+    return [
+        f"online check for {policy}: {reason}. Before acting on its weighted logs, let {policy} answer a small random "
+        "share of live prompts"
+        for policy, reason in why.items()
+        if reason
+    ]
+
+
 def log_ratios(analysis: Analysis) -> list[str]:
     """Log ratios that no two policies have, and policies that look like the logger."""
     found = analysis.log_ratios
