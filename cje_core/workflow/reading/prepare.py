@@ -64,6 +64,7 @@ def prepare(
     borrowed: str = "spline",
     bayes: str | bool | None = None,
     seed: int = 1,
+    judge_model: str | None = None,
     **reading: Unpack[Reading],
 ) -> Iterator[Ready]:
     """Read, and check what is asked for; arguments and errors of `analyze`.
@@ -109,7 +110,7 @@ def prepare(
         raise DataError(f"target_mde={target_mde:g}: it must be positive and finite")
     needs = _needs_rows(calibration, names, bayes)
     with taken(path, calibration.features, needs, **reading) as source:
-        data = source.data
+        data = source.data if judge_model is None else source.data.assign_attrs(judge_model=judge_model)
         if CORRECTED not in modules and "direct" in modules and bool(data["probe"].any()):
             # Probes are a policy's own labels: they make its value.
             modules[CORRECTED] = estimators.load(CORRECTED)

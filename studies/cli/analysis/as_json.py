@@ -89,6 +89,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "subgroup": analysis.calibrated.calibration.groups,
             "cohort": analysis.data.attrs.get("cohort"),
             "calibration_policy": teaching_policies(analysis.data),
+            "judge_model": analysis.data.attrs.get("judge_model"),
             "judge_range": analysis.data.attrs["judge_range"],
             "oracle_range": analysis.data.attrs["oracle_range"],
             "counts": {policy: _counts(analysis, policy) for policy in analysis.policies},
@@ -119,6 +120,7 @@ def _policy(analysis: Analysis, shown: Mapping[str, xr.Dataset], policy: str) ->
         if "unseen_bound" in analysis.value
         else None,
         "flags": flags(analysis, policy),
+        "judged_by_itself": policy in analysis.own_judge if "judge_model" in analysis.data.attrs else None,
         "if_biased": _if_biased(analysis, policy),
         "transport": {
             "verdict": analysis.verdict(policy),
