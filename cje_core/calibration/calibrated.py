@@ -140,7 +140,7 @@ class Calibrated:
 
     @cached_property
     def _index(self) -> tuple[FloatArray, FloatArray] | None:
-        """Index of each row and of each logged response (NaN where nothing was logged), by a first stage of one's own."""
+        """Return the user's index of each row and of each logged response (NaN where there is none)."""
         stage = self.calibration.first_stage
         if stage is None:
             return None
@@ -152,7 +152,8 @@ class Calibrated:
         seen = np.flatnonzero(np.isfinite(logged.z).all(axis=1))
         taught = Taught(labels.z, labels.label, labels.weight, fold[labels.prompt])
         z, of_row = np.concatenate([rows.z, logged.z[seen]]), np.concatenate([fold[rows.prompt], fold[seen]])
-        ranges = [(float(low), float(high)) for low, high in map(self.data.attrs.get, ("oracle_range", "judge_range"))]
+        (low, high), (bottom, top) = (self.data.attrs[name] for name in ("oracle_range", "judge_range"))
+        ranges = (float(low), float(high)), (float(bottom), float(top))
         index = to_judge_range(cross_fitted(stage.regressor, taught, z, of_row), *ranges)
         of_logged = np.full(len(logged.z), np.nan)
         of_logged[seen] = index[len(rows.z) :]

@@ -32,10 +32,10 @@ from cje_core.data.errors import DataError
 class Regressor(Protocol):
     """A regressor as scikit-learn has them; ``fit`` may take ``sample_weight``."""
 
-    def fit(self, X: FloatArray, y: FloatArray) -> Any:  # noqa: N803 - scikit-learn's names
+    def fit(self, X: FloatArray, y: FloatArray) -> Any:
         """Learn from rows X, shape (m, 1 + features), and labels y, shape (m,)."""
 
-    def predict(self, X: FloatArray) -> npt.ArrayLike:  # noqa: N803
+    def predict(self, X: FloatArray) -> npt.ArrayLike:
         """Return the index of each row of X."""
 
 
@@ -58,11 +58,12 @@ class LearnedIndex:
         """Raise where the regressor cannot be one."""
         for name in ("fit", "predict"):
             if not callable(getattr(self.regressor, name, None)):
-                raise DataError(f"first_stage={self.regressor!r}: it needs a method {name}(); give a regressor")
+                raise DataError(
+                    f"first_stage={self.regressor!r}: it needs a method {name}(); give a regressor"
+                )
         if isinstance(self.covariates, str):
             raise DataError(f"covariates={self.covariates!r}: give a list of names")
         object.__setattr__(self, "covariates", tuple(self.covariates))
-
 
     @property
     def name(self) -> str:
@@ -92,11 +93,15 @@ def cross_fitted(regressor: Regressor, taught: Taught, z: FloatArray, fold: IntA
     for k in np.unique(fold):
         train, mine = taught.fold != k, fold == k
         if not train.any():
-            raise DataError(f"first_stage: all labels lie in fold {k}, so nothing is left to learn without it")
+            raise DataError(
+                f"first_stage: all labels lie in fold {k}, so nothing is left to learn without it"
+            )
         model = copy.deepcopy(regressor)
         options = {"sample_weight": taught.weight[train]} if weighted else {}
         fitted = model.fit(taught.z[train], taught.label[train], **options)
-        predicted = np.asarray((model if fitted is None else fitted).predict(z[mine]), dtype=float).reshape(-1)
+        predicted = np.asarray((model if fitted is None else fitted).predict(z[mine]), dtype=float).reshape(
+            -1
+        )
         if predicted.shape != (mine.sum(),) or not np.isfinite(predicted).all():
             raise DataError(
                 f"first_stage={regressor!r}: predict() gave shape {predicted.shape} for {mine.sum()} rows, or numbers "

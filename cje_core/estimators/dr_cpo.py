@@ -64,4 +64,6 @@ def estimate(*, outcome: Sequence[str] = (), smooth_g: bool = False) -> Method:
     -------
     And ``ess_fraction(policy)`` of the weights used.
     """
-    return Method(partial(policy_value, smooth_g=smooth_g), {"smooth_g": True} if smooth_g else {}, outcome=outcome)
+    return Method(
+        partial(policy_value, smooth_g=smooth_g), {"smooth_g": True} if smooth_g else {}, outcome=outcome
+    )

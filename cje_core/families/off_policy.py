@@ -230,7 +230,8 @@ def dr_value(
 ) -> Value:
     """Doubly robust value ``mean_fresh q + sum W (R - q) / sum W`` (the paper's algorithm Calibrated-DR).
 
-    W is of `used_rows`; q is `outcome`, by default that of the logs. `smooth_g`: the first mean by `cje_core.families.smooth`.
+    W is of `used_rows`; q is `outcome`, by default that of the logs. `smooth_g`: the first mean by
+    `cje_core.families.smooth`.
     """
     q = logs.outcome if outcome is None else outcome
     n, used, index = len(logs.rows.prompts), used_rows(logs, p), fresh_rows(logs, p)
@@ -258,9 +259,7 @@ def dr_value(
     )
 
 
-def outcome_terms(
-    logs: Logs, p: int, q: Outcome, of_fresh: FloatArray, of_logged: FloatArray
-) -> list[Term]:
+def outcome_terms(logs: Logs, p: int, q: Outcome, of_fresh: FloatArray, of_logged: FloatArray) -> list[Term]:
     """Return ``sum of_fresh q(Z') + sum of_logged q(Z)`` of policy p as functionals of fitted calibrators.
 
     Least squares is linear in its targets, which are the rewards of all logged responses; f^(-k) counts as f.

@@ -1,8 +1,8 @@
 """Cross-fitted least squares on features of prompt and response: the outcome model q(X, A) of doubly robust values.
 
-For each fold k, ``q^(-k)(x) = x' beta_k`` with ``beta_k = argmin sum_{i not in k} (t_ki - x_i' beta)^2`` over the logged
-responses i outside the fold, x with an intercept and t_k their targets, which were made without fold k as well (the
-paper's algorithm Calibrated-DR, step "train q^(-k)(x, a) ~ E[R | x, a]").
+For each fold k, ``q^(-k)(x) = x' beta_k`` with ``beta_k = argmin sum_{i not in k} (t_ki - x_i' beta)^2``, the sum over
+logged responses outside the fold, x with an intercept and t_k their targets, which were made without fold k as well
+(the paper's algorithm Calibrated-DR, where q is trained).
 """
 
 from typing import NamedTuple
@@ -66,7 +66,12 @@ def linear_outcome(
     fitted, predicted = np.full(len(x), np.nan), np.full(len(new_x), np.nan)
     for k in range(n_folds):
         outside = design[fold != k]
-        inverse[k] = np.linalg.pinv(outside.T @ outside, hermitian=True)  # collinear features share their effect
+        inverse[k] = np.linalg.pinv(
+            outside.T @ outside, hermitian=True
+        )  # collinear features share their effect
         beta = inverse[k] @ (outside.T @ target[k, fold != k])
-        fitted[fold == k], predicted[new_fold == k] = design[fold == k] @ beta, new_design[new_fold == k] @ beta
+        fitted[fold == k], predicted[new_fold == k] = (
+            design[fold == k] @ beta,
+            new_design[new_fold == k] @ beta,
+        )
     return LinearOutcome(fitted, predicted, design, new_design, inverse, fold, new_fold)

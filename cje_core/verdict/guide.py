@@ -149,7 +149,10 @@ def recommend(
             choice = Choice("none", f"its level is refused ({refused[name]}): {_more(facts)}")
         spend = _spend(float((calibration_share or {}).get(name, np.nan)), facts)
         tails = online_check(
-            *(float(overlap[v].sel(policy=name)) if overlap is not None and v in overlap else np.nan for v in TAILS)
+            *(
+                float(overlap[v].sel(policy=name)) if overlap is not None and v in overlap else np.nan
+                for v in TAILS
+            )
         )
         ask = f"or run an online check: {tails}" if tails and not facts.n_fresh else ""
         choice = choice._replace(caution="; ".join(filter(None, [ask, choice.caution, spend])))

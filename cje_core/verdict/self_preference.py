@@ -10,8 +10,23 @@ from collections.abc import Iterable
 
 # Words after a model's name that make another model of it; sizes (70b) and version numbers do too.
 VARIANTS = frozenset(
-    "air distill flash haiku large lite max medium micro mini nano opus plus pro small sonnet thinking tiny turbo ultra"
-    " xl xs".split()
+    {
+        *(
+            "air",
+            "distill",
+            "flash",
+            "haiku",
+            "large",
+            "lite",
+            "max",
+            "medium",
+            "micro",
+            "mini",
+            "nano",
+            "opus",
+        ),
+        *("plus", "pro", "small", "sonnet", "thinking", "tiny", "turbo", "ultra", "xl", "xs"),
+    }
 )
 SIZE = re.compile(r"\d+(\.\d+)?[bmk]|\d{1,3}|v\d+")
 RELEASE = re.compile(r"\d{4,}|latest|preview|exp")

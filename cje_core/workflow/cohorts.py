@@ -54,8 +54,8 @@ def by_cohort(whole: Analysis, name: str, analyse: Callable[[xr.Dataset], Analys
         ``reason`` as an analysis of the cohort has them; ``share`` of the policy's prompts, ``n_prompts``,
         ``n_labels`` and ``n_probes`` (labels and probes of its own); ``difference`` from the whole's value with
         ``difference_std_error``, ``p_value``, ``p_bh`` and ``flagged``; ``ess_fraction``, ``max_share`` and ``hill``
-        of the raw weights, ``ttc`` and ``n_logged``; ``probe_residual``, ``probe_p_bh`` of `cje_core.transport.local_audits.subgroup_audit`. Over
-        ``policy``: ``whole`` and ``sum``. Over ``cohort``, of the labels that taught: ``label_n`` and what
+        of the raw weights, ``ttc`` and ``n_logged``; ``probe_residual``, ``probe_p_bh`` of
+        `cje_core.transport.local_audits.subgroup_audit`. Over ``policy``: ``whole`` and ``sum``. Over ``cohort``, of the labels that taught: ``label_n`` and what
         `reliability_by_group` has, by its names with ``label_`` before. NaN where there is no value or no such data.
 
     Examples

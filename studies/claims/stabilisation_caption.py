@@ -14,7 +14,12 @@ from studies.ledger.claim import Claim, ClaimError, Evidence, Params, Sides, Tri
 from studies.ledger.own import decided
 
 FIGURE = "fig:weight-stabilization-app, caption"
-STABILISED = {"clone": 0.990, "parallel_universe_prompt": 0.954, "premium": 0.821, "unhelpful": 0.846}  # of the table
+STABILISED = {
+    "clone": 0.990,
+    "parallel_universe_prompt": 0.954,
+    "premium": 0.821,
+    "unhelpful": 0.846,
+}  # of the table
 RISE = {"clone": 4.6, "parallel_universe_prompt": 3000.0}  # of ESS; the second is a lower bound
 LARGEST = 1e3  # raw weights reach 10^2, that is less than this
 ORDERS = 130.0
@@ -58,7 +63,9 @@ def decide_rise(trial: Trial) -> Evidence:
     if trial.planted:
         printed = {name: {**w, "rise": 2 * rise_of_ess(w).right} for name, w in printed.items()}
     broken = [name for name, w in printed.items() if rise_of_ess(w).broken("<=")]
-    told = ", ".join(f"{w['rise']:.4g} against {rise_of_ess(w).right:.4g} ({name})" for name, w in printed.items())
+    told = ", ".join(
+        f"{w['rise']:.4g} against {rise_of_ess(w).right:.4g} ({name})" for name, w in printed.items()
+    )
     table = ", ".join(f"{STABILISED[name] / ESS[name]:.1f} ({name})" for name in RISE)
     return Evidence(
         holds=not broken,
@@ -98,7 +105,7 @@ def decide_ends(trial: Trial) -> Evidence:
         holds=not high and not low,
         measured=told,
         expected="below 1% before, above 80% after",
-        text=f"ESS/n before and after, from the table: {told}. The clone starts at 26.2%, which is no degenerate sample; "
+        text=f"ESS/n before and after, from the table: {told}. The clone starts at 26.2%, no degenerate sample; "
         "the other three are as the caption says, by a column that `tab-cle-ess` finds to be of other weights.",
     )
 
@@ -162,7 +169,7 @@ CLAIMS: tuple[Claim, ...] = (
         name="fig-stabilisation-orders",
         source=f"{FIGURE}: premium spans 130 orders of magnitude",
         statement="the raw weights of premium spread over 130 orders of magnitude, within a tenth",
-        rule="range of the log ratios of 4,961 logs of our world arena_like, mean over samples, with three standard errors",
+        rule="range of the log ratios of 4,961 logs of our world arena_like, mean over samples, three standard errors",
         why="Simulated in a world that is fitted to the paper's tables.",
         decide=decide_orders,
         planted="it is denied",

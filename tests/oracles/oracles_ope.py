@@ -77,7 +77,9 @@ def ips(world, weight):
 
 def plain_ips(world, low):
     """Mean over the prompts with a ratio of ``low + exp(ratio) (R - low)``."""
-    pairs = [(exp(p["ratio"]), r) for p, r in zip(world, rewards(world), strict=True) if p["ratio"] is not None]
+    pairs = [
+        (exp(p["ratio"]), r) for p, r in zip(world, rewards(world), strict=True) if p["ratio"] is not None
+    ]
     return sum(low + w * (r - low) for w, r in pairs) / len(pairs)
 
 
@@ -159,7 +161,7 @@ def snips_standard_error(world, weight, *, plain=False):
     """Standard error of SNIPS, singleton clusters: Hajek influence with its factor, plus labels through their blocks.
 
     Sampling: share_i (R_i - V), squared and summed, times m / (m - 1) with m = (sum share^2)^2 / sum share^4. With
-    `plain` and ratios for weights it is (W_i R_i - V) / n, n the weights there are, as is the label's share W / n. Labels:
+    `plain` and ratios for weights it is (W_i R_i - V) / n, n the weights there are; a label's share is W / n. Labels:
     a label of block b moves V by the weight that the logged responses put on the block over the block's size,
     times its residual, times sqrt(n_b / (n_b - 1)). Every logged score must be one that was labelled, so that no weight
     lies between blocks.

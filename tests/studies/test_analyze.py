@@ -45,6 +45,7 @@ def test_json_has_the_contract_shape(cli: Cli, tmp_path: Path) -> None:
         more = {"refused_by", "posterior", "gates", "gate_warnings", "bounds", "recommended", "if_biased"}
         more |= {"probes_of_unknown_prompts", "rank", "serial", "log_ratios"}
         more |= {"support", "label_next", "gate_values", "drift", "unseen_bound"}
+        more |= {"judged_by_itself", "online_check"}
         assert set(policy) == contract | more
         assert policy["overlap"] is None and policy["posterior"] is None
         assert set(policy["gates"].values()) <= {"pass", "warn", "fail", "unknown"}

@@ -126,7 +126,10 @@ def test_arena_with_logs(arena: Path, cli: Cli, tmp_path: Path) -> None:
     assert {"ess_tails", "weights_clone", "overlap_unhelpful", "orthogonality_stacked_dr"} <= drawn
     code, out, _ = cli(*sources, "--calibration-policy", "base")
     words = " ".join(out.split())
-    assert "Before acting on its weighted logs, let parallel_universe_prompt answer a small random share" in words
+    assert (
+        "Before acting on its weighted logs, let parallel_universe_prompt answer a small random share"
+        in words
+    )
     assert "blocked: ess 0.00342" in words and "use direct: fresh responses are at hand" in words
 
 

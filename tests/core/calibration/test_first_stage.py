@@ -130,8 +130,14 @@ class Bad:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Calibration(["length"], first_stage=LearnedIndex(Wls())), r"covariates=\['length'\]: first_stage learns"),
-        (lambda: Calibration(direction="decreasing", first_stage=LearnedIndex(Wls())), "direction='decreasing'"),
+        (
+            lambda: Calibration(["length"], first_stage=LearnedIndex(Wls())),
+            r"covariates=\['length'\]: first_stage learns",
+        ),
+        (
+            lambda: Calibration(direction="decreasing", first_stage=LearnedIndex(Wls())),
+            "direction='decreasing'",
+        ),
         (lambda: Calibration(mode="two_stage", first_stage=LearnedIndex(Wls())), "calibrator='two_stage'"),
         (lambda: LearnedIndex("ridge"), r"needs a method fit\(\)"),
         (lambda: LearnedIndex(Wls(), "length"), "give a list"),
@@ -154,7 +160,9 @@ def test_weights_need_a_regressor_that_takes_them(tmp_path):
     prob = data["label_prob"].copy(deep=True)
     prob[:, ::2] = 0.5
     with pytest.raises(DataError, match="takes no sample_weight"):
-        direct.estimate(data.assign(label_prob=prob), calibration=Calibration(first_stage=LearnedIndex(Nearest())))
+        direct.estimate(
+            data.assign(label_prob=prob), calibration=Calibration(first_stage=LearnedIndex(Nearest()))
+        )
     assert np.isfinite(direct.estimate(data.assign(label_prob=prob), calibration=HOW)["estimate"]).all()
     with pytest.raises(DataError, match="a regressor is not kept between steps"):
         read_step(data, tmp_path / "steps", calibration=HOW)
@@ -162,7 +170,7 @@ def test_weights_need_a_regressor_that_takes_them(tmp_path):
 
 @pytest.mark.slow
 def test_values_with_own_labels_and_probes_keep_their_level():
-    """Wls and a regressor that interpolates its labels; 80 labels of base and 40 probes of the others, binomial bounds."""
+    """Wls and a regressor that interpolates its labels; 80 labels of base, 40 probes of others, binomial bounds."""
     truth, runs, hits = length_bias.truth(), 100, np.zeros((2, 3))
     for seed in range(runs):
         data = world(n=320, rng=seed, oracle_fraction=0.25, label_design="base", n_probes=40)

@@ -36,7 +36,9 @@ def test_values_match_the_definition(module):
     world, logs = world_of(data), logs_of(data)
     lengths = data["covariate"].sel(feature="length", prompt=logs.rows.prompts)
     x = lengths.isel(policy=0, draw=0).values
-    fresh_x = [lengths.sel(policy="target").isel(prompt=i).values[: len(p["fresh"])] for i, p in enumerate(world)]
+    fresh_x = [
+        lengths.sel(policy="target").isel(prompt=i).values[: len(p["fresh"])] for i, p in enumerate(world)
+    ]
     q = slow.fitted_outcomes(world, x, fresh_x)
     result = module.estimate(data, outcome=["length", "constant"], borrowed="plug_in")
     weight = slow.weights(world)
@@ -73,11 +75,13 @@ def state(data, module=dr_cpo, **options):
     table = gates.evaluate(gates.collect(result.policy.values, estimate=result))
     truth = tilted_logs.truth(**LINEAR).sel(policy=result.policy)
     low, high = result["interval"].transpose("ci_bound", ...)
-    return table.state.sel(gate="orthogonality").to_series().to_dict(), ((low < truth) & (truth < high)).values
+    return table.state.sel(gate="orthogonality").to_series().to_dict(), (
+        (low < truth) & (truth < high)
+    ).values
 
 
 def test_the_gate_fails_where_the_outcome_model_is_wrong_for_the_policy():
-    """Length tells nothing of quality, so q is the logger's mean: wrong for targets that are better or worse than it."""
+    """Length tells nothing of quality, so q is the logger's mean: wrong for targets that are better or worse."""
     data = tilted(1)
     wrong, covered = state(data, outcome=["length"])
     assert wrong == {"base": "pass", "better": "warn", "stylish": "pass", "worse": "warn"}
@@ -108,7 +112,10 @@ def test_the_other_members_and_the_jackknife_take_it():
     data = with_length(small(9))
     for module in (calibrated_dr_cpo, tmle, stacked_dr):
         plain, fitted = module.estimate(data), module.estimate(data, outcome=["judge", "length"])
-        assert of_target(plain) != of_target(fitted) and '"outcome": ["judge", "length"]' in fitted.attrs["options"]
+        assert (
+            of_target(plain) != of_target(fitted)
+            and '"outcome": ["judge", "length"]' in fitted.attrs["options"]
+        )
     rerun = dr_cpo.estimate(data, outcome=["length"], inference="jackknife")
     assert np.isfinite(rerun["std_error"]).all()
     # R^OOF stays the held-out calibrator, so the correction does not vanish from the paper's influence

@@ -96,7 +96,10 @@ def _values(analysis: Analysis, name: str, table: xr.Dataset) -> Wide:
             at = table.sel(policy=policy, cohort=cohort)
             value, difference = known(at["estimate"]), known(at["difference"])
             p = known(at["p_bh"])
-            ess, *tails = ("-" if (x := known(at[key])) is None else f"{x:.3g}" for key in ("ess_fraction", "ttc", "hill"))
+            ess, *tails = (
+                "-" if (x := known(at[key])) is None else f"{x:.3g}"
+                for key in ("ess_fraction", "ttc", "hill")
+            )
             shown.add_row(
                 Text(policy).append(f"\n{cohort or NAMELESS}", style="bold"),
                 _share(known(at["share"])),
