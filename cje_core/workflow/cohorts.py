@@ -55,8 +55,9 @@ def by_cohort(whole: Analysis, name: str, analyse: Callable[[xr.Dataset], Analys
         ``n_labels`` and ``n_probes`` (labels and probes of its own); ``difference`` from the whole's value with
         ``difference_std_error``, ``p_value``, ``p_bh`` and ``flagged``; ``ess_fraction``, ``max_share`` and ``hill``
         of the raw weights, ``ttc`` and ``n_logged``; ``probe_residual``, ``probe_p_bh`` of
-        `cje_core.transport.local_audits.subgroup_audit`. Over ``policy``: ``whole`` and ``sum``. Over ``cohort``, of the labels that taught: ``label_n`` and what
-        `reliability_by_group` has, by its names with ``label_`` before. NaN where there is no value or no such data.
+        `cje_core.transport.local_audits.subgroup_audit`. Over ``policy``: ``whole`` and ``sum``. Over ``cohort``, of
+        the labels that taught: ``label_n`` and what `reliability_by_group` has, by its names with ``label_`` before.
+        NaN where there is no value or no such data.
 
     Examples
     --------
