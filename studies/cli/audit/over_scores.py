@@ -76,7 +76,7 @@ def of_levels(ablation: xr.Dataset) -> Told:
         )
     lines = [
         f"{ablation.attrs['estimator']} with the judge's scores cut at quantiles. A width that hardly grows says that "
-        "so few levels would do; a value that moves by more than about two standard errors hangs on how fine the score is"
+        "so few levels would do; a value that moves by more than two standard errors hangs on how fine the score is"
     ]
     json = {
         "estimator": ablation.attrs["estimator"],
