@@ -168,11 +168,7 @@ def _can_be_member(name: str) -> bool:
 
 @estimator(fresh=True)
 def estimate(
-    *,
-    members: Sequence[str] = LIBRARY,
-    columns: str = "total",
-    outer_split: bool = False,
-    outcome: Sequence[str] = (),
+    *, members: Sequence[str] = LIBRARY, columns: str = "total", outer_split: bool = False
 ) -> Method:
     """Estimate each policy's value by the stack; see the module and its package.
 
@@ -183,8 +179,6 @@ def estimate(
     columns : {"total", "sampling"}
         Influence columns that the weights are learned on.
     outer_split : bool
-    outcome : sequence of str
-        Features of q(X, A) of the members, see `cje_core.estimators.dr_cpo`; MRDR keeps its own.
 
     Returns
     -------
@@ -196,4 +190,4 @@ def estimate(
     one_of(columns, "columns", COLUMNS)
     options = {"members": tuple(members), "columns": columns, "ridge": RIDGE, "outer_split": outer_split}
     value = partial(policy_value, members=members, columns=columns, outer_split=outer_split)
-    return Method(value, options, knows_borrowed=True, outcome=outcome)
+    return Method(value, options, knows_borrowed=True)

@@ -7,7 +7,7 @@ from ope_world import logs_of, of_target, small, world_of
 from scipy import stats
 
 from cje_core.data import DataError
-from cje_core.estimators import calibrated_dr_cpo, dr_cpo, mrdr, stacked_dr, tmle
+from cje_core.estimators import calibrated_dr_cpo, dr_cpo, mrdr, tmle
 from cje_core.families.off_policy import with_outcome
 from cje_core.formulas.linear_outcome import linear_outcome
 from cje_core.verdict import gates
@@ -110,7 +110,7 @@ def test_size_and_power_of_the_gate():
 
 def test_the_other_members_and_the_jackknife_take_it():
     data = with_length(small(9))
-    for module in (calibrated_dr_cpo, tmle, stacked_dr):
+    for module in (calibrated_dr_cpo, tmle):
         plain, fitted = module.estimate(data), module.estimate(data, outcome=["judge", "length"])
         assert (
             of_target(plain) != of_target(fitted)
